@@ -1,0 +1,227 @@
+//! The ledger: one shared-memory segment for each `hinterland run`, made by the launcher, mapped by every managed process.
+//!
+//! Counters live here and nowhere else, so they survive a program that closes stderr, crashes or is killed. All fields are
+//! atomics; a row has one writer process and any number of readers. Everything is zero when the segment is made.
+
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// First word of a ledger.
+pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
+/// Layout version: a launcher and a library of different versions refuse each other.
+pub const LEDGER_VERSION: u64 = 1;
+/// Rows for processes.
+pub const PROCESSES_MAX: usize = 128;
+/// Rows for backends in one process.
+pub const BACKENDS_MAX: usize = 6;
+/// Bytes in a text field.
+pub const TEXT_BYTES: usize = 256;
+/// Buckets of a fault-latency histogram: 8 per power of two, up to 2^40 ns.
+pub const FAULT_BUCKETS: usize = 40 * 8;
+
+/// A counter or gauge.
+pub type Counter = AtomicU64;
+
+/// The bucket of a duration: 8 linear steps in each power of two, so a bucket's width is at most 1/8 of its value.
+#[inline]
+pub fn bucket_of(ns: u64) -> usize {
+    let ns = ns.max(8);
+    let power = 63 - ns.leading_zeros() as usize;
+    let step = ((ns >> (power - 3)) & 7) as usize;
+    (power * 8 + step).min(FAULT_BUCKETS - 1)
+}
+
+/// The largest duration in `bucket`, in nanoseconds.
+pub fn bucket_upper_ns(bucket: usize) -> u64 {
+    let (power, step) = (bucket / 8, (bucket % 8) as u64);
+    if power < 3 { 8 } else { (1u64 << power) + ((step + 1) << (power - 3)) - 1 }
+}
+
+/// Text of at most 255 bytes; longer text is cut.
+#[repr(C)]
+pub struct Text([AtomicU8; TEXT_BYTES]);
+
+impl Text {
+    /// Replaces the text.
+    pub fn set(&self, text: &str) {
+        let bytes = &text.as_bytes()[..text.len().min(TEXT_BYTES - 1)];
+        for (cell, byte) in self.0.iter().zip(bytes.iter().chain(std::iter::once(&0))) {
+            cell.store(*byte, Relaxed);
+        }
+    }
+
+    /// The text; bytes that are not UTF-8 are replaced.
+    pub fn get(&self) -> String {
+        let bytes: Vec<u8> = self.0.iter().map(|cell| cell.load(Relaxed)).take_while(|byte| *byte != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// What a row says of its process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum RowState {
+    /// Nobody's.
+    Free = 0,
+    /// A process is taking or folding it.
+    Claimed = 1,
+    /// A process runs (or was killed without a word: look at `pid`).
+    Live = 2,
+    /// The process ended orderly or called exec; its figures stand.
+    Ended = 3,
+}
+
+/// The figures of one backend of one process.
+#[repr(C)]
+pub struct BackendRow {
+    /// As the user wrote it.
+    pub url: Text,
+    /// Uncompressed bytes stored.
+    pub bytes_in: Counter,
+    /// Uncompressed bytes loaded.
+    pub bytes_out: Counter,
+    /// Bytes that stored pages occupy now.
+    pub stored_bytes: Counter,
+    /// The most that `stored_bytes` has been.
+    pub stored_peak_bytes: Counter,
+    /// Pages stored now.
+    pub pages: Counter,
+    /// The most that `pages` has been.
+    pub pages_peak: Counter,
+    /// RAM that it occupies now.
+    pub ram_bytes: Counter,
+    /// The most that `ram_bytes` has been.
+    pub ram_peak_bytes: Counter,
+    /// Same-filled pages stored now.
+    pub same_filled_pages: Counter,
+    /// Uncompressed pages stored now.
+    pub plain_pages: Counter,
+}
+
+/// The figures of one process.
+#[repr(C)]
+pub struct ProcessRow {
+    /// A [`RowState`].
+    pub state: AtomicU32,
+    /// The process.
+    pub pid: AtomicI32,
+    /// The parent process.
+    pub parent_pid: AtomicI32,
+    /// Backends in use.
+    pub backend_count: AtomicU32,
+    /// The program's path.
+    pub program: Text,
+    /// `monitor`, or empty when the process is not managed.
+    pub fault_path: Text,
+    /// Why the fault path was chosen, or why the process is not managed.
+    pub reason: Text,
+    /// What ended the program, when Hinterland did.
+    pub fatal: Text,
+
+    /// Local budget now, in bytes.
+    pub local_budget_bytes: Counter,
+    /// Managed bytes now: pages with content, wherever they are.
+    pub managed_bytes: Counter,
+    /// The most that `managed_bytes` has been.
+    pub managed_peak_bytes: Counter,
+    /// Local pages now: mapped, staging and swap cache, in bytes.
+    pub resident_managed_bytes: Counter,
+    /// The most that `resident_managed_bytes` has been.
+    pub resident_managed_peak_bytes: Counter,
+    /// Bytes of the pager's own tables now.
+    pub metadata_bytes: Counter,
+    /// The most that `metadata_bytes` has been.
+    pub metadata_peak_bytes: Counter,
+    /// The most that local + store + metadata has been.
+    pub total_ram_peak_bytes: Counter,
+    /// The process's anonymous memory that is not managed, when last looked at (smaps), in bytes.
+    pub unmanaged_anonymous_bytes: Counter,
+    /// Of that, stacks.
+    pub unmanaged_stack_bytes: Counter,
+    /// Of that, Hinterland's own (store, tables, thread stacks).
+    pub own_bytes: Counter,
+    /// File mappings resident when last looked at.
+    pub file_bytes: Counter,
+    /// Shared mappings resident when last looked at.
+    pub shared_bytes: Counter,
+
+    /// Pages touched for the first time (a page discarded and touched again counts again).
+    pub touched_pages: Counter,
+    /// Faults that waited for far memory.
+    pub major_faults: Counter,
+    /// Faults served from the swap cache.
+    pub minor_faults: Counter,
+    /// Faults on pages without content.
+    pub first_touch_faults: Counter,
+    /// Faults that found their page already mapped by somebody else.
+    pub spurious_faults: Counter,
+    /// Pages brought in ahead of the program.
+    pub prefetched_pages: Counter,
+    /// Of those, used.
+    pub prefetch_hits: Counter,
+    /// Pages dropped because the stored copy was still right.
+    pub evicted_clean_pages: Counter,
+    /// Pages written to a backend.
+    pub evicted_dirty_pages: Counter,
+    /// Pages dropped because they were all zero.
+    pub evicted_zero_pages: Counter,
+    /// Victims that could not leave.
+    pub kept_pages: Counter,
+    /// Faults that had to reclaim memory themselves.
+    pub direct_reclaims: Counter,
+    /// Time that threads of the program waited for faults, in nanoseconds, summed over threads.
+    pub stall_ns: Counter,
+    /// Longest fault.
+    pub fault_max_ns: Counter,
+    /// Pages moved out by MOVE, by write-protect and copy.
+    pub moved_out_pages: Counter,
+    /// Pages that left through the write-protect, copy and drop way.
+    pub copied_out_pages: Counter,
+    /// Forks seen.
+    pub forks: Counter,
+    /// Histogram of fault service times (monitor: from reading the fault to waking the thread), by [`bucket_of`].
+    pub fault_ns: [Counter; FAULT_BUCKETS],
+    /// One row for each backend.
+    pub backends: [BackendRow; BACKENDS_MAX],
+}
+
+/// The segment.
+#[repr(C)]
+pub struct Ledger {
+    /// [`LEDGER_MAGIC`].
+    pub magic: AtomicU64,
+    /// [`LEDGER_VERSION`].
+    pub version: AtomicU64,
+    /// The launcher.
+    pub launcher_pid: AtomicI32,
+    /// Processes that found no free row and run uncounted.
+    pub uncounted: AtomicU32,
+    /// Rows.
+    pub processes: [ProcessRow; PROCESSES_MAX],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_ordered_and_bound_their_values() {
+        let mut previous = 0;
+        for ns in (0..2_000_000u64).step_by(37).chain([1 << 30, 1 << 39]) {
+            let bucket = bucket_of(ns);
+            assert!(bucket >= previous, "{ns}");
+            assert!(bucket_upper_ns(bucket) >= ns, "{ns}");
+            assert!(bucket_upper_ns(bucket) <= ns.max(8) + ns / 8 + 1, "{ns}");
+            previous = bucket;
+        }
+        assert_eq!(bucket_of(u64::MAX), FAULT_BUCKETS - 1);
+    }
+
+    #[test]
+    fn long_text_is_cut_and_short_text_replaces_it() {
+        let text = Text(std::array::from_fn(|_| AtomicU8::new(0)));
+        text.set(&"x".repeat(1000));
+        assert_eq!(text.get().len(), TEXT_BYTES - 1);
+        text.set("short");
+        assert_eq!(text.get(), "short");
+    }
+}

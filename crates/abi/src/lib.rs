@@ -1,0 +1,11 @@
+//! Layouts shared between processes: the ledger (statistics in shared memory) and the settings that a launched program
+//! reads from its environment.
+
+mod ledger;
+mod settings;
+
+pub use ledger::{
+    BACKENDS_MAX, BackendRow, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX, ProcessRow,
+    RowState, TEXT_BYTES, Text, bucket_of, bucket_upper_ns,
+};
+pub use settings::{EnvError, EvictName, HeapMode, Settings, variables};

@@ -1,0 +1,264 @@
+//! The settings of a managed program, handed over in the environment.
+//!
+//! The same variables serve a user who sets them by hand and the launcher, which resolves flags, environment and file and
+//! writes the result here.
+
+use hinterland_units::{Budget, BudgetError, SizeError};
+use std::fmt;
+use std::str::FromStr;
+
+/// Names of the environment variables.
+pub mod variables {
+    /// Local budget: a size or a percentage.
+    pub const LOCAL: &str = "HINTERLAND_LOCAL";
+    /// Bound on local memory, compressed store and metadata together.
+    pub const RAM: &str = "HINTERLAND_RAM";
+    /// Backend URLs in tier order, separated by spaces.
+    pub const FAR: &str = "HINTERLAND_FAR";
+    /// `all` or `large`.
+    pub const HEAP: &str = "HINTERLAND_HEAP";
+    /// Eviction policy.
+    pub const EVICT: &str = "HINTERLAND_EVICT";
+    /// Largest read-ahead window in pages; 0 turns it off.
+    pub const READ_AHEAD: &str = "HINTERLAND_READ_AHEAD";
+    /// Named kernel feature set to pretend (`all`, `5.15`, `6.1`, `6.8`, `6.12`).
+    pub const FEATURES: &str = "HINTERLAND_FEATURES";
+    /// Path of the ledger; set by the launcher.
+    pub const LEDGER: &str = "HINTERLAND_LEDGER";
+}
+
+/// Which allocations are far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HeapMode {
+    /// Every allocation and private anonymous mapping of the program.
+    #[default]
+    All,
+    /// Allocations of at least 64 KiB and private anonymous mappings.
+    Large,
+}
+
+impl FromStr for HeapMode {
+    type Err = EnvError;
+    fn from_str(text: &str) -> Result<HeapMode, EnvError> {
+        match text {
+            "all" => Ok(HeapMode::All),
+            "large" => Ok(HeapMode::Large),
+            _ => Err(EnvError::Choice { what: "heap", written: text.into(), choices: "all, large" }),
+        }
+    }
+}
+
+impl fmt::Display for HeapMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HeapMode::All => "all",
+            HeapMode::Large => "large",
+        })
+    }
+}
+
+/// The eviction policies that `--evict` selects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EvictName {
+    /// First in, first out.
+    Fifo,
+    /// Second chance: a FIFO whose victims get a second round when they are touched in the swap cache.
+    SecondChance,
+    /// S3-FIFO: small, main and ghost queues; resists scans.
+    #[default]
+    S3Fifo,
+    /// 2Q: in-queue, main queue and ghost queue; resists scans.
+    TwoQ,
+}
+
+impl EvictName {
+    /// All of them.
+    pub const ALL: [EvictName; 4] = [EvictName::Fifo, EvictName::SecondChance, EvictName::S3Fifo, EvictName::TwoQ];
+}
+
+impl FromStr for EvictName {
+    type Err = EnvError;
+    fn from_str(text: &str) -> Result<EvictName, EnvError> {
+        EvictName::ALL.into_iter().find(|name| name.to_string() == text).ok_or_else(|| EnvError::Choice {
+            what: "eviction policy",
+            written: text.into(),
+            choices: "fifo, second-chance, s3-fifo, 2q",
+        })
+    }
+}
+
+impl fmt::Display for EvictName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EvictName::Fifo => "fifo",
+            EvictName::SecondChance => "second-chance",
+            EvictName::S3Fifo => "s3-fifo",
+            EvictName::TwoQ => "2q",
+        })
+    }
+}
+
+/// What a managed program needs to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Bound on mapped, staging and swap-cache pages.
+    pub local: Option<Budget>,
+    /// Bound on that plus the compressed store plus metadata.
+    pub ram: Option<Budget>,
+    /// Backend URLs in tier order; empty: the default (compressed RAM, then a file).
+    pub far: Vec<String>,
+    /// Which allocations are far.
+    pub heap: HeapMode,
+    /// Eviction policy.
+    pub evict: EvictName,
+    /// Largest read-ahead window in pages.
+    pub read_ahead_pages: u32,
+    /// Kernel feature set to pretend; empty: what the kernel has.
+    pub features: String,
+    /// Path of the ledger; empty: no launcher listens.
+    pub ledger: String,
+}
+
+/// Largest read-ahead window unless told otherwise: 256 KiB.
+const READ_AHEAD_PAGES: u32 = 64;
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            local: None,
+            ram: None,
+            far: Vec::new(),
+            heap: HeapMode::default(),
+            evict: EvictName::default(),
+            read_ahead_pages: READ_AHEAD_PAGES,
+            features: String::new(),
+            ledger: String::new(),
+        }
+    }
+}
+
+/// Why a setting cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EnvError {
+    /// Not a budget.
+    Budget(BudgetError),
+    /// Not a size.
+    Size(SizeError),
+    /// None of the choices.
+    Choice {
+        /// The setting.
+        what: &'static str,
+        /// What was written.
+        written: String,
+        /// What may be written.
+        choices: &'static str,
+    },
+    /// Not a number of pages.
+    Pages(String),
+}
+
+impl fmt::Display for EnvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EnvError::Budget(e) => e.fmt(f),
+            EnvError::Size(e) => e.fmt(f),
+            EnvError::Choice { what, written, choices } => write!(f, "'{written}' is no {what}; choose from {choices}"),
+            EnvError::Pages(s) => write!(f, "'{s}' is not a number of pages from 0 to 512"),
+        }
+    }
+}
+
+impl std::error::Error for EnvError {}
+
+impl Settings {
+    /// Reads the settings through `get`, which returns a variable's value. An unset or empty variable keeps the default.
+    ///
+    /// # Errors
+    /// The variable's name and what is wrong with its value.
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Settings, (&'static str, EnvError)> {
+        let get = |name: &'static str| get(name).filter(|value| !value.is_empty());
+        let mut settings = Settings::default();
+        if let Some(text) = get(variables::LOCAL) {
+            settings.local = Some(text.parse().map_err(|e| (variables::LOCAL, EnvError::Budget(e)))?);
+        }
+        if let Some(text) = get(variables::RAM) {
+            settings.ram = Some(text.parse().map_err(|e| (variables::RAM, EnvError::Budget(e)))?);
+        }
+        if let Some(text) = get(variables::FAR) {
+            settings.far = text.split_whitespace().map(str::to_owned).collect();
+        }
+        if let Some(text) = get(variables::HEAP) {
+            settings.heap = text.parse().map_err(|e| (variables::HEAP, e))?;
+        }
+        if let Some(text) = get(variables::EVICT) {
+            settings.evict = text.parse().map_err(|e| (variables::EVICT, e))?;
+        }
+        if let Some(text) = get(variables::READ_AHEAD) {
+            settings.read_ahead_pages = parse_pages(&text).map_err(|e| (variables::READ_AHEAD, e))?;
+        }
+        settings.features = get(variables::FEATURES).unwrap_or_default();
+        settings.ledger = get(variables::LEDGER).unwrap_or_default();
+        Ok(settings)
+    }
+
+    /// The variables that hand these settings to a program; an empty value means "unset it".
+    pub fn to_env(&self) -> Vec<(&'static str, String)> {
+        let budget = |b: Option<Budget>| b.map(|b| b.to_string()).unwrap_or_default();
+        vec![
+            (variables::LOCAL, budget(self.local)),
+            (variables::RAM, budget(self.ram)),
+            (variables::FAR, self.far.join(" ")),
+            (variables::HEAP, self.heap.to_string()),
+            (variables::EVICT, self.evict.to_string()),
+            (variables::READ_AHEAD, self.read_ahead_pages.to_string()),
+            (variables::FEATURES, self.features.clone()),
+            (variables::LEDGER, self.ledger.clone()),
+        ]
+    }
+}
+
+/// Reads a number of pages up to 512 (2 MiB).
+fn parse_pages(text: &str) -> Result<u32, EnvError> {
+    match text.parse() {
+        Ok(pages @ 0..=512) => Ok(pages),
+        _ => Err(EnvError::Pages(text.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Settings, (&'static str, EnvError)> {
+        Settings::from_env(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+    }
+
+    #[test]
+    fn an_empty_environment_gives_the_defaults() {
+        assert_eq!(read(&[]), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn reads_back_what_it_writes() {
+        let settings = Settings {
+            local: "25%".parse().ok(),
+            ram: "2G".parse().ok(),
+            far: vec!["compressed:4G".into(), "file:/tmp/far?size=1G".into()],
+            heap: HeapMode::Large,
+            evict: EvictName::TwoQ,
+            read_ahead_pages: 16,
+            features: "6.1".into(),
+            ledger: "/proc/1/fd/3".into(),
+        };
+        let pairs = settings.to_env();
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (*n, v.as_str())).collect();
+        assert_eq!(read(&pairs), Ok(settings));
+    }
+
+    #[test]
+    fn names_the_variable_that_is_wrong() {
+        assert_eq!(read(&[(variables::HEAP, "some")]).unwrap_err().0, variables::HEAP);
+        assert_eq!(read(&[(variables::LOCAL, "1K")]).unwrap_err().0, variables::LOCAL);
+        assert_eq!(read(&[(variables::READ_AHEAD, "9999")]).unwrap_err().0, variables::READ_AHEAD);
+    }
+}

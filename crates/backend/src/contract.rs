@@ -1,0 +1,152 @@
+//! The contract between the pager and whatever keeps pages.
+
+use hinterland_units::PageBytes;
+
+/// Where a backend keeps one page: opaque to the pager, chosen by the backend, 44 bits at most.
+///
+/// A location is valid from the `store` that returned it until the `free` that names it. Every load or free of a location
+/// is made by the one holder of the page's busy state, so a backend never sees a load and a free of one location at the
+/// same time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Location(pub u64);
+
+impl Location {
+    /// Locations fit the payload of a page-table entry.
+    pub const BITS: u32 = 44;
+}
+
+/// What a transfer is for. A demand fetch overtakes everything else on the same device or link.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Priority {
+    /// The program waits for these pages.
+    Demand,
+    /// Read ahead of the program.
+    Prefetch,
+    /// Eviction and demotion.
+    WriteBack,
+}
+
+/// One page to load.
+pub struct LoadItem<'a> {
+    /// Where it is.
+    pub location: Location,
+    /// Where its bytes go.
+    pub into: &'a mut PageBytes,
+}
+
+/// Why a page could not be stored. The page stays where it was.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The backend's capacity is used up.
+    #[error("{url} is full ({used_bytes} of {capacity_bytes} bytes used)")]
+    Full {
+        /// The backend.
+        url: String,
+        /// Bytes in use.
+        used_bytes: u64,
+        /// Bytes that it may use.
+        capacity_bytes: u64,
+    },
+    /// The device or file system refused.
+    #[error("{url} cannot store a page: {}", std::io::Error::from_raw_os_error(*.errno))]
+    Device {
+        /// The backend.
+        url: String,
+        /// The system's error number, for example `ENOSPC`.
+        errno: i32,
+    },
+}
+
+/// Why a page could not be loaded.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The device or file system refused, after retries.
+    #[error("{url} cannot load a page: {}", std::io::Error::from_raw_os_error(*.errno))]
+    Device {
+        /// The backend.
+        url: String,
+        /// The system's error number, for example `EIO`.
+        errno: i32,
+    },
+    /// What was stored cannot be decoded.
+    #[error("{url} holds a damaged page at location {location:?}: {what}")]
+    Damaged {
+        /// The backend.
+        url: String,
+        /// Where.
+        location: Location,
+        /// How the damage shows.
+        what: &'static str,
+    },
+}
+
+/// What a backend holds now and has moved since it was opened; one row for each leaf backend.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BackendUsage {
+    /// As the user wrote it, with the defaults filled in.
+    pub url: String,
+    /// Pages stored now.
+    pub pages: u64,
+    /// Bytes that the stored pages occupy now: after compression, without fragmentation.
+    pub stored_bytes: u64,
+    /// RAM that the backend occupies now: stored bytes, fragmentation, tables. For a file, its buffers and tables.
+    pub ram_bytes: u64,
+    /// Bytes that may be stored at most.
+    pub capacity_bytes: u64,
+    /// Uncompressed bytes taken in (stores).
+    pub bytes_in: u64,
+    /// Uncompressed bytes given out (loads).
+    pub bytes_out: u64,
+    /// Pages stored as one repeated machine word.
+    pub same_filled_pages: u64,
+    /// Pages stored uncompressed because they do not shrink.
+    pub plain_pages: u64,
+}
+
+/// Which process calls `after_fork`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForkSide {
+    /// The process that called fork.
+    Parent,
+    /// The new process.
+    Child,
+}
+
+/// Keeps pages.
+///
+/// Every method may be called by several threads at once. None may touch far memory, and none may wait for the program.
+pub trait Backend: Send + Sync {
+    /// Stores `pages`; `out[i]` says where page `i` went or why it could not be stored. `out.len() == pages.len()`.
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]);
+
+    /// Loads `items`. Calls `done(i, result)` exactly once for each item, in the order of completion; the first item is
+    /// asked for first. The bytes of item `i` are complete when `done` is called with it.
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    );
+
+    /// Gives the space of `locations` back.
+    fn free(&self, locations: &[Location]);
+
+    /// Whether keeping a copy of a resident page costs RAM (`true` for compressed RAM, `false` for an SSD).
+    fn copies_cost_ram(&self) -> bool;
+
+    /// RAM that the backend occupies now; cheap enough to be asked for each eviction batch.
+    fn ram_bytes(&self) -> u64;
+
+    /// Appends one row for each leaf backend.
+    fn usage(&self, rows: &mut Vec<BackendUsage>);
+
+    /// Called in the forking process while no other call is under way. Takes what locks the backend needs.
+    fn before_fork(&self) {}
+
+    /// Called on both sides after the fork. In the child every location is still valid, and neither process may change
+    /// what the other sees.
+    fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
+        let _ = side;
+        Ok(())
+    }
+}

@@ -1,0 +1,3 @@
+//! The `hinterland` command.
+
+fn main() {}

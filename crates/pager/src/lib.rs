@@ -1,0 +1,1 @@
+//! Page states, swap cache, reclaim and budgets.

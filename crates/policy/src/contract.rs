@@ -1,0 +1,87 @@
+//! What the pager tells a policy, and what it asks.
+
+use hinterland_units::PageNo;
+
+/// How a page came to be resident.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// The program touched it for the first time.
+    FirstTouch,
+    /// The program waited for it: it was remote.
+    Demand,
+    /// It was mapped ahead of the program; whether it will be used is not known.
+    Ahead,
+    /// It was taken out as a victim and touched again before it was written back: proof that it is in use.
+    SwapCacheHit,
+}
+
+/// Chooses which resident pages leave.
+///
+/// There is no accessed bit: all that a policy learns is arrivals, departures and swap-cache hits. The pager takes victims
+/// out of the program's mapping into the swap cache, where they stay for a while; a victim touched there comes back as
+/// [`Arrival::SwapCacheHit`]. A page that is not touched there is written back and reported with
+/// [`EvictionPolicy::written_back`].
+pub trait EvictionPolicy: Send {
+    /// `page` is resident now. It is not in the policy's resident queues (the pager says each arrival once).
+    fn arrived(&mut self, page: PageNo, how: Arrival);
+
+    /// `page` is gone (unmapped, discarded); forget it, also as a ghost. Called for pages the policy may not know.
+    fn forgotten(&mut self, page: PageNo);
+
+    /// Takes up to `count` victims out of the resident queues and appends them to `out`, coldest first. Fewer only if
+    /// fewer are resident. May name pages that were forgotten a moment ago only if it still held them.
+    fn victims(&mut self, count: usize, out: &mut Vec<PageNo>);
+
+    /// A victim could not leave (pinned, locked in memory): it stays resident and should not be tried again soon.
+    fn kept(&mut self, page: PageNo);
+
+    /// A victim left the swap cache untouched: it is remote now (or dropped).
+    fn written_back(&mut self, page: PageNo);
+
+    /// The number of pages that the resident queues should be shaped for (the local budget), when it changes.
+    fn resize(&mut self, capacity_pages: usize);
+
+    /// Pages in the resident queues now.
+    fn resident(&self) -> usize;
+
+    /// Bytes that the policy's own tables occupy.
+    fn metadata_bytes(&self) -> usize;
+}
+
+/// A page request that reached the pager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// First touch of a page that has no content yet.
+    FirstTouch,
+    /// The program waits for far memory.
+    Major,
+    /// Served from the swap cache; the page had been a victim.
+    Minor,
+    /// First use of a page that was prefetched.
+    PrefetchHit,
+}
+
+/// Pages to bring in ahead of the program: `first .. first + pages`, all but `key` mapped at once. The key page is
+/// fetched but left unmapped: its fault tells that the program has come that far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AheadWindow {
+    /// First page of the window.
+    pub first: PageNo,
+    /// Pages in the window; at least 1.
+    pub pages: u32,
+    /// The key page, inside the window.
+    pub key: PageNo,
+}
+
+/// Decides what to fetch before the program asks.
+pub trait Prefetcher: Send {
+    /// A request for `page` reached the pager; returns the window to bring in after it, if any. The pager skips pages that
+    /// are not remote (for [`Request::FirstTouch`]: not untouched).
+    fn requested(&mut self, page: PageNo, request: Request) -> Option<AheadWindow>;
+
+    /// `pages` prefetched pages were dropped without a use.
+    fn wasted(&mut self, pages: u32);
+
+    /// The largest window from now on, in pages; 0 turns read-ahead off.
+    fn limit(&mut self, window_pages_max: u32);
+}

@@ -1,0 +1,1 @@
+//! Every system call that Hinterland makes.
