@@ -4,5 +4,19 @@
 #![forbid(unsafe_code)]
 
 mod contract;
+mod fifo;
+mod make;
+mod next_n;
+mod page_lists;
+mod page_map;
+mod s3_fifo;
+mod second_chance;
+mod two_q;
 
 pub use contract::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request};
+pub use fifo::Fifo;
+pub use make::{EVICTION_POLICIES, make};
+pub use next_n::NextN;
+pub use s3_fifo::S3Fifo;
+pub use second_chance::SecondChance;
+pub use two_q::TwoQ;

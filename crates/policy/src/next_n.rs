@@ -1,0 +1,182 @@
+//! Read-ahead for sequential streams: several at once, ascending or descending.
+//!
+//! ```text
+//!            the program faults here, at the key page: the next window is asked for
+//!            ↓
+//! [ mapped   K   mapped         ][ next window  K' ...                     ]
+//!   first third  while the program walks through this, the next one comes in
+//! ```
+//!
+//! Source: Linux `mm/readahead.c` (`ondemand_readahead`: a marked page inside a window starts the next one; windows double while
+//! the stream goes on), with one difference: a mapped page gives no signal, so the mark is a page that stays unmapped.
+//!
+//! * Single faults are *candidates*. A fault beside a candidate's last fault lengthens its run; a run of `run_needed` faults (2 at
+//!   first) founds a stream. Faults at random never do, so they fetch nothing.
+//! * A fault at a stream's key page, or at the first page past its window (the key page was local already), asks for the
+//!   next window: twice as large, right behind the last one.
+//! * First touches and far memory are different kinds of streams, also on the same pages: what is mapped ahead differs.
+//! * Distrust: a stream that dies before its first key page is reached doubles `run_needed`, and so do wasted pages once the
+//!   window limit is down to the smallest; reached key pages and a long run of faults undo it.
+//!
+//! Invariants: `WINDOW_PAGES_MIN ≤ trusted_pages ≤ limit` (or both are `limit`, if that is smaller); 2 ≤ `run_needed` ≤ `RUN_NEEDED_MAX`;
+//! a window's key page lies inside it.
+
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use crate::{AheadWindow, Prefetcher, Request};
+use hinterland_units::PageNo;
+use stream::{Candidate, Direction, Kind, Stream};
+
+/// The first window of a stream (Linux reads ahead four times what was asked for).
+const WINDOW_PAGES_MIN: u32 = 4;
+/// Streams that are followed at once.
+const STREAMS: usize = 16;
+/// Faults that are remembered as possible beginnings: twice the streams, so that random faults between the first two of a stream
+/// don't hide it.
+const CANDIDATES: usize = 32;
+/// A run that founds a stream when nothing speaks against it.
+const RUN_NEEDED_MIN: u32 = 2;
+/// A run that founds a stream after much waste. Random programs have none of this length.
+const RUN_NEEDED_MAX: u32 = 16;
+/// Waste is judged after so many pages asked for.
+const JUDGED_PAGES_MIN: u32 = 32;
+/// Older windows count half after so many pages asked for.
+const JUDGED_PAGES_MAX: u32 = 1024;
+
+/// The next-N prefetcher.
+pub struct NextN {
+    /// Most recently used last.
+    streams: Vec<Stream>,
+    /// Oldest first.
+    candidates: Vec<Candidate>,
+    limit: u32,
+    trusted_pages: u32,
+    run_needed: u32,
+    asked_pages: u32,
+    wasted_pages: u32,
+}
+
+impl NextN {
+    /// No streams yet; windows of at most `window_pages_max`, 0 for none.
+    pub fn new(window_pages_max: u32) -> NextN {
+        NextN {
+            streams: Vec::with_capacity(STREAMS),
+            candidates: Vec::with_capacity(CANDIDATES),
+            limit: window_pages_max,
+            trusted_pages: window_pages_max,
+            run_needed: RUN_NEEDED_MIN,
+            asked_pages: 0,
+            wasted_pages: 0,
+        }
+    }
+
+    /// The program has come to the key page or the end of a stream's last window.
+    fn go_on(&mut self, at: usize, page: PageNo) -> Option<AheadWindow> {
+        let mut stream = self.streams.remove(at);
+        let reached_key = stream.is_key(page);
+        if reached_key {
+            if stream.reached_full_windows(self.trusted_pages) {
+                self.trusted_pages = self.trusted_pages.saturating_mul(2).min(self.limit);
+            }
+            if !std::mem::replace(&mut stream.proven, true) {
+                self.run_needed = (self.run_needed / 2).max(RUN_NEEDED_MIN);
+            }
+        }
+        let from = if reached_key { stream.end } else { stream.direction.after(page, 1) };
+        self.open(stream, from)
+    }
+
+    /// A run of faults was long enough: a new stream, or an old one whose window was skipped or dropped.
+    fn found(&mut self, page: PageNo, kind: Kind, direction: Direction) -> Option<AheadWindow> {
+        if self.run_needed == RUN_NEEDED_MAX {
+            self.run_needed = RUN_NEEDED_MAX / 2;
+        }
+        let old = self.streams.iter().position(|stream| stream.is_near(page, kind, direction));
+        let stream = match old {
+            Some(at) => self.streams.remove(at).shrunk(),
+            None => Stream::new(kind, direction),
+        };
+        if self.streams.len() == STREAMS && !self.streams.remove(0).proven {
+            self.run_needed = (self.run_needed * 2).min(RUN_NEEDED_MAX);
+        }
+        self.open(stream, direction.after(page, 1))
+    }
+
+    /// Asks for a stream's next window from `from`; the stream ends with the range of page numbers.
+    fn open(&mut self, mut stream: Stream, from: Option<u32>) -> Option<AheadWindow> {
+        let window = stream.open(from?, self.trusted_pages)?;
+        self.streams.push(stream);
+        self.asked_pages += window.pages;
+        if self.asked_pages > JUDGED_PAGES_MAX {
+            self.asked_pages /= 2;
+            self.wasted_pages /= 2;
+        }
+        Some(window)
+    }
+
+    /// Counts a fault into the run that it lengthens; tells the direction once the run is long enough.
+    fn count_run(&mut self, page: PageNo, kind: Kind) -> Option<Direction> {
+        let known = self.candidates.iter().position(|candidate| candidate.next_direction(page, kind).is_some());
+        let Some(at) = known else {
+            if !self.candidates.iter().any(|candidate| candidate.is_at(page, kind)) {
+                if self.candidates.len() == CANDIDATES {
+                    self.candidates.remove(0);
+                }
+                self.candidates.push(Candidate::new(page, kind));
+            }
+            return None;
+        };
+        let mut candidate = self.candidates.remove(at);
+        let direction = candidate.next_direction(page, kind)?;
+        candidate.lengthen(page, direction);
+        if candidate.run >= self.run_needed {
+            return Some(direction);
+        }
+        self.candidates.push(candidate);
+        None
+    }
+}
+
+impl Prefetcher for NextN {
+    fn requested(&mut self, page: PageNo, request: Request) -> Option<AheadWindow> {
+        if self.limit == 0 {
+            return None;
+        }
+        let kind = match request {
+            Request::FirstTouch => Some(Kind::Fresh),
+            Request::Major | Request::Minor => Some(Kind::Remote),
+            Request::PrefetchHit => None,
+        };
+        if let Some(at) = self.streams.iter().rposition(|stream| stream.continues_at(page, kind)) {
+            return self.go_on(at, page);
+        }
+        let kind = kind.unwrap_or(Kind::Remote);
+        let direction = self.count_run(page, kind)?;
+        self.found(page, kind, direction)
+    }
+
+    fn wasted(&mut self, pages: u32) {
+        self.wasted_pages = self.wasted_pages.saturating_add(pages);
+        if self.asked_pages < JUDGED_PAGES_MIN || self.wasted_pages <= self.asked_pages / 2 {
+            return;
+        }
+        self.asked_pages = 0;
+        self.wasted_pages = 0;
+        if self.trusted_pages > WINDOW_PAGES_MIN {
+            self.trusted_pages = (self.trusted_pages / 2).max(WINDOW_PAGES_MIN);
+        } else {
+            self.run_needed = (self.run_needed * 2).min(RUN_NEEDED_MAX);
+        }
+    }
+
+    fn limit(&mut self, window_pages_max: u32) {
+        self.trusted_pages = window_pages_max;
+        self.limit = window_pages_max;
+        if window_pages_max == 0 {
+            self.streams.clear();
+            self.candidates.clear();
+        }
+    }
+}

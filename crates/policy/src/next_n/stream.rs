@@ -1,0 +1,154 @@
+//! One stream: its last window and where the program is expected next. And the run of faults that may become one.
+
+use super::WINDOW_PAGES_MIN;
+use crate::AheadWindow;
+use hinterland_units::PageNo;
+
+/// What a stream maps ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Zero pages for memory that is touched for the first time.
+    Fresh,
+    /// Pages from far memory.
+    Remote,
+}
+
+/// Which way a stream goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Direction {
+    Up,
+    Down,
+}
+
+impl Direction {
+    /// The page `count` further on; `None` past the ends of the numbers.
+    pub(super) fn after(self, page: PageNo, count: u32) -> Option<u32> {
+        match self {
+            Direction::Up => page.0.checked_add(count),
+            Direction::Down => page.0.checked_sub(count),
+        }
+    }
+}
+
+/// A stream that is being read ahead.
+#[derive(Debug)]
+pub(super) struct Stream {
+    kind: Kind,
+    pub(super) direction: Direction,
+    /// Pages in the last window; 0 before the first.
+    window_pages: u32,
+    /// Key pages reached in windows as large as was trusted.
+    full_windows: u32,
+    key: u32,
+    /// First page past the last window; `None` if the window ends where page numbers end.
+    pub(super) end: Option<u32>,
+    /// Whether the program reached a key page: the stream was no accident.
+    pub(super) proven: bool,
+}
+
+impl Stream {
+    pub(super) fn new(kind: Kind, direction: Direction) -> Stream {
+        Stream { kind, direction, window_pages: 0, full_windows: 0, key: 0, end: None, proven: false }
+    }
+
+    /// The same stream, to be opened again with a window of the last one's size.
+    pub(super) fn shrunk(mut self) -> Stream {
+        self.window_pages /= 2;
+        self
+    }
+
+    /// The next window from `from`: twice the last one, at most `window_pages_max`, cut where page numbers end.
+    pub(super) fn open(&mut self, from: u32, window_pages_max: u32) -> Option<AheadWindow> {
+        let wanted = self.window_pages.saturating_mul(2).max(WINDOW_PAGES_MIN).min(window_pages_max);
+        let pages = wanted.min(match self.direction {
+            Direction::Up => u32::MAX - from,
+            Direction::Down => from.saturating_add(1),
+        });
+        if pages == 0 {
+            return None;
+        }
+        // A third in: two thirds of the window remain to walk through while the next one comes in.
+        let (first, key) = match self.direction {
+            Direction::Up => (from, from + pages / 3),
+            Direction::Down => (from - (pages - 1), from - pages / 3),
+        };
+        self.window_pages = pages;
+        self.key = key;
+        self.end = self.direction.after(PageNo(from), pages);
+        Some(AheadWindow { first: PageNo(first), pages, key: PageNo(key) })
+    }
+
+    /// Counts a reached key page; true at every second one of a window of (at least) `trusted_pages`: one may be chance.
+    pub(super) fn reached_full_windows(&mut self, trusted_pages: u32) -> bool {
+        self.full_windows += u32::from(self.window_pages >= trusted_pages);
+        if self.full_windows < 2 {
+            return false;
+        }
+        self.full_windows = 0;
+        true
+    }
+
+    pub(super) fn is_key(&self, page: PageNo) -> bool {
+        self.key == page.0
+    }
+
+    /// Whether a request for `page` of this kind (`None`: any) asks for the next window.
+    pub(super) fn continues_at(&self, page: PageNo, kind: Option<Kind>) -> bool {
+        match kind {
+            None => self.is_key(page),
+            Some(kind) => self.kind == kind && (self.is_key(page) || self.end == Some(page.0)),
+        }
+    }
+
+    /// Whether a run that came to `page` is this stream, walking through its last window or a window's length past it:
+    /// pages of the window came too late or were dropped, or pages past it were local.
+    pub(super) fn is_near(&self, page: PageNo, kind: Kind, direction: Direction) -> bool {
+        let past_window = match direction {
+            Direction::Up => self.key.saturating_add(self.window_pages.saturating_mul(2)),
+            Direction::Down => self.key.saturating_sub(self.window_pages.saturating_mul(2)),
+        };
+        let before_window = match direction {
+            Direction::Up => self.key.saturating_sub(self.window_pages),
+            Direction::Down => self.key.saturating_add(self.window_pages),
+        };
+        let (low, high) = (past_window.min(before_window), past_window.max(before_window));
+        self.kind == kind && self.direction == direction && (low..=high).contains(&page.0)
+    }
+}
+
+/// A run of faults on neighbouring pages.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    last: u32,
+    kind: Kind,
+    direction: Option<Direction>,
+    /// Faults in the run.
+    pub(super) run: u32,
+}
+
+impl Candidate {
+    pub(super) fn new(page: PageNo, kind: Kind) -> Candidate {
+        Candidate { last: page.0, kind, direction: None, run: 1 }
+    }
+
+    pub(super) fn is_at(&self, page: PageNo, kind: Kind) -> bool {
+        self.kind == kind && self.last == page.0
+    }
+
+    /// The direction in which `page` is the neighbour of the last fault, if it is.
+    pub(super) fn next_direction(&self, page: PageNo, kind: Kind) -> Option<Direction> {
+        let direction = match page.0.abs_diff(self.last) {
+            1 if page.0 > self.last => Direction::Up,
+            1 => Direction::Down,
+            _ => return None,
+        };
+        (self.kind == kind).then_some(direction)
+    }
+
+    /// Adds a fault; the run begins anew with two pages if it turned round.
+    pub(super) fn lengthen(&mut self, page: PageNo, direction: Direction) {
+        self.run = if self.direction.is_none_or(|was| was == direction) { self.run + 1 } else { 2 };
+        self.direction = Some(direction);
+        self.last = page.0;
+    }
+}

@@ -1,0 +1,211 @@
+//! Streams as a pager would play them.
+
+use super::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashSet;
+
+/// A pager that maps what a prefetcher asks for, and counts.
+struct Player {
+    next_n: NextN,
+    mapped: HashSet<u32>,
+    keys: HashSet<u32>,
+    faults: u32,
+    windows: Vec<AheadWindow>,
+    /// What the first use of a page and of a key page is called.
+    kind: Request,
+}
+
+impl Player {
+    fn new(limit: u32, kind: Request) -> Player {
+        Player {
+            next_n: NextN::new(limit),
+            mapped: HashSet::new(),
+            keys: HashSet::new(),
+            faults: 0,
+            windows: Vec::new(),
+            kind,
+        }
+    }
+
+    fn touch(&mut self, page: u32) {
+        if !self.mapped.insert(page) {
+            return;
+        }
+        self.faults += 1;
+        let request = if self.keys.remove(&page) { Request::PrefetchHit } else { self.kind };
+        if let Some(window) = self.next_n.requested(PageNo(page), request) {
+            assert!((window.first..PageNo(window.first.0 + window.pages)).contains(&window.key), "{window:?}");
+            assert!(!(window.first..PageNo(window.first.0 + window.pages)).contains(&PageNo(page)), "{window:?}");
+            for ahead in window.first.0..window.first.0 + window.pages {
+                if ahead == window.key.0 && !self.mapped.contains(&ahead) {
+                    self.keys.insert(ahead);
+                } else {
+                    self.mapped.insert(ahead);
+                }
+            }
+            self.windows.push(window);
+        }
+    }
+
+    fn asked(&self) -> u32 {
+        self.windows.iter().map(|window| window.pages).sum()
+    }
+}
+
+#[test]
+fn a_stream_faults_twice_and_then_only_at_key_pages() {
+    for kind in [Request::Major, Request::FirstTouch] {
+        let mut player = Player::new(64, kind);
+        (1000..11_000).for_each(|page| player.touch(page));
+        let sizes: Vec<u32> = player.windows.iter().take(7).map(|window| window.pages).collect();
+        assert_eq!(sizes, [4, 8, 16, 32, 64, 64, 64]);
+        assert_eq!(player.faults, 2 + u32::try_from(player.windows.len()).unwrap() - 1);
+        assert!(player.faults < 2 + 10_000 / 64 + 6, "{} faults", player.faults);
+        for pair in player.windows.windows(2) {
+            assert_eq!(pair[0].first.0 + pair[0].pages, pair[1].first.0, "windows follow each other");
+        }
+    }
+}
+
+#[test]
+fn a_descending_stream_is_the_mirror_image() {
+    let mut player = Player::new(32, Request::Major);
+    (0..5000).rev().for_each(|page| player.touch(page));
+    assert!(player.faults < 2 + 5000 / 32 + 5, "{} faults", player.faults);
+    assert_eq!(player.windows.last().map(|window| window.first), Some(PageNo(0)), "cut at page 0");
+}
+
+#[test]
+fn sixteen_interleaved_streams_are_followed_beside_random_faults() {
+    let mut player = Player::new(64, Request::Major);
+    let mut random = SmallRng::seed_from_u64(1);
+    for step in 0..2000 {
+        (0..16).for_each(|stream| player.touch((stream + 1) * 100_000 + step));
+        player.touch(random.random_range(1 << 28..1 << 29));
+    }
+    assert!(player.faults < 2000 + 16 * (2 + 2000 / 64 + 6), "{} faults", player.faults);
+}
+
+#[test]
+fn random_and_strided_faults_fetch_nothing() {
+    let mut random = SmallRng::seed_from_u64(2);
+    let mut player = Player::new(64, Request::Major);
+    (0..100_000).for_each(|_| player.touch(random.random_range(0..1 << 24)));
+    (0..100_000).for_each(|step| player.touch((1 << 25) + step * 10));
+    (0..100_000).for_each(|step| player.touch((1 << 27) + step * 2));
+    assert!(player.asked() < 500, "{} pages", player.asked());
+}
+
+#[test]
+fn first_touches_and_far_memory_are_different_streams() {
+    let mut next_n = NextN::new(64);
+    next_n.requested(PageNo(10), Request::FirstTouch);
+    assert_eq!(next_n.requested(PageNo(11), Request::Major), None);
+    assert!(next_n.requested(PageNo(11), Request::FirstTouch).is_some());
+    assert_eq!(next_n.requested(PageNo(13), Request::Major), None, "the key page of the other kind");
+}
+
+#[test]
+fn goes_on_when_the_key_page_was_local() {
+    let mut player = Player::new(64, Request::Major);
+    for page in 0..10_000 {
+        let keys = std::mem::take(&mut player.keys);
+        player.mapped.extend(keys);
+        player.touch(page);
+    }
+    assert!(player.faults < 2 + 10_000 / 64 + 10, "{} faults", player.faults);
+}
+
+#[test]
+fn goes_on_past_local_pages() {
+    let mut player = Player::new(64, Request::Major);
+    for block in 0..200 {
+        player.mapped.extend(block * 500 + 400..block * 500 + 500);
+    }
+    (0..100_000).for_each(|page| player.touch(page));
+    assert!(player.faults < 200 * 12, "{} faults", player.faults);
+}
+
+#[test]
+fn goes_on_when_a_window_was_dropped_before_its_use() {
+    let mut player = Player::new(64, Request::Major);
+    (0..1000).for_each(|page| player.touch(page));
+    player.mapped.clear();
+    player.keys.clear();
+    let before = player.faults;
+    (1000..2000).for_each(|page| player.touch(page));
+    assert!(player.faults - before < 2 + 1000 / 64 + 3, "{} faults", player.faults - before);
+}
+
+/// Objects of two pages at random places: each looks like the beginning of a stream.
+fn play_pairs(player: &mut Player, report: bool) {
+    let mut random = SmallRng::seed_from_u64(3);
+    for _ in 0..20_000 {
+        let page = random.random_range(0..1 << 28) * 4;
+        let before = player.asked();
+        player.touch(page);
+        player.touch(page + 1);
+        if report {
+            player.next_n.wasted(player.asked() - before);
+        }
+    }
+}
+
+#[test]
+fn pairs_at_random_places_turn_it_off() {
+    for report in [false, true] {
+        let mut player = Player::new(64, Request::Major);
+        play_pairs(&mut player, report);
+        assert!(player.asked() < 20_000 / 20, "{} pages, waste reported: {report}", player.asked());
+    }
+}
+
+#[test]
+fn a_stream_after_much_waste_is_trusted_again() {
+    let mut player = Player::new(64, Request::Major);
+    play_pairs(&mut player, true);
+    let before = player.faults;
+    (1 << 30..(1 << 30) + 10_000).for_each(|page| player.touch(page));
+    assert!(player.faults - before < 16 + 10_000 / 64 + 16, "{} faults", player.faults - before);
+    assert_eq!(player.windows.last().map(|window| window.pages), Some(64));
+}
+
+/// Plays a stream of `pages` pages that ends in waste, reports the waste, and tells the largest window of it.
+fn play_and_report(player: &mut Player, first: u32, pages: u32) -> u32 {
+    let (asked, windows) = (player.asked(), player.windows.len());
+    (first..first + pages).for_each(|page| player.touch(page));
+    player.next_n.wasted((player.asked() - asked).saturating_sub(pages - 2));
+    player.windows[windows..].iter().map(|window| window.pages).max().unwrap_or(0)
+}
+
+#[test]
+fn waste_shrinks_the_windows_and_a_long_stream_grows_them() {
+    let mut player = Player::new(64, Request::Major);
+    assert_eq!(play_and_report(&mut player, 1 << 20, 41), 64, "the 64 pages of the last window are never reached");
+    for stream in 2..100 {
+        assert_eq!(play_and_report(&mut player, stream << 20, 41), 32);
+    }
+    assert_eq!(play_and_report(&mut player, 100 << 20, 1000), 64);
+}
+
+#[test]
+fn the_limit_holds_and_zero_is_off() {
+    let mut player = Player::new(2, Request::Major);
+    (0..1000).for_each(|page| player.touch(page));
+    assert!(player.windows.iter().all(|window| window.pages <= 2) && !player.windows.is_empty());
+    player.next_n.limit(0);
+    let before = player.windows.len();
+    (5000..6000).for_each(|page| player.touch(page));
+    assert_eq!(player.windows.len(), before);
+    player.next_n.limit(128);
+    (8000..12_000).for_each(|page| player.touch(page));
+    assert_eq!(player.windows.last().map(|window| window.pages), Some(128));
+}
+
+#[test]
+fn ends_at_the_last_page_number() {
+    let mut player = Player::new(64, Request::Major);
+    (u32::MAX - 300..u32::MAX).for_each(|page| player.touch(page));
+    assert!(player.windows.iter().all(|window| window.first.0.checked_add(window.pages).is_some()));
+}

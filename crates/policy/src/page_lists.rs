@@ -1,0 +1,210 @@
+//! The queues that every eviction policy is built from: intrusive doubly linked lists over a [`PageMap`].
+//!
+//! Linked lists, not rings with lazy deletion: a page can leave from the middle at once (`munmap`, a ghost that comes back), so
+//! lengths are exact, nothing has to be compacted, and no operation takes longer than a few cache misses.
+//!
+//! Invariant: a page stands in the list that its [`Place`] names, and in no other; the places `Taken…` are in no list.
+
+use crate::page_map::{NIL, PageMap};
+use hinterland_units::PageNo;
+
+/// What a policy knows of a page. Not every policy uses every place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Nothing.
+    Unknown,
+    /// Resident, not yet proven.
+    Young,
+    /// Resident, in the main (proven, protected) queue.
+    Main,
+    /// Written back not long ago; only its number is kept.
+    Ghost,
+    /// Taken as a victim from the young queue, in the swap cache.
+    TakenYoung,
+    /// Taken as a victim from the main queue, in the swap cache.
+    TakenMain,
+}
+
+/// The lists: places with an order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Queue {
+    Young,
+    Main,
+    Ghost,
+}
+
+impl Queue {
+    fn place(self) -> Place {
+        match self {
+            Queue::Young => Place::Young,
+            Queue::Main => Place::Main,
+            Queue::Ghost => Place::Ghost,
+        }
+    }
+}
+
+struct List {
+    head: u32,
+    tail: u32,
+    len: usize,
+}
+
+/// Bits of the tag that hold the place; the rest is [`PageLists::rounds`].
+const PLACE_BITS: u32 = 3;
+
+/// A set of pages in queues.
+pub(crate) struct PageLists {
+    map: PageMap,
+    lists: [List; 3],
+}
+
+fn encode(place: Place, rounds: u8) -> u8 {
+    if place == Place::Unknown { 0 } else { place as u8 | rounds << PLACE_BITS }
+}
+
+fn decode(tag: u8) -> Place {
+    const PLACES: [Place; 8] = [
+        Place::Unknown,
+        Place::Young,
+        Place::Main,
+        Place::Ghost,
+        Place::TakenYoung,
+        Place::TakenMain,
+        Place::Unknown,
+        Place::Unknown,
+    ];
+    PLACES[usize::from(tag & ((1 << PLACE_BITS) - 1))]
+}
+
+impl PageLists {
+    pub(crate) fn new() -> PageLists {
+        let list = || List { head: NIL, tail: NIL, len: 0 };
+        PageLists { map: PageMap::default(), lists: [list(), list(), list()] }
+    }
+
+    /// What is known of the page.
+    pub(crate) fn place(&self, page: PageNo) -> Place {
+        decode(self.map.tag(page))
+    }
+
+    /// Pages in a queue.
+    pub(crate) fn len(&self, queue: Queue) -> usize {
+        self.lists[queue as usize].len
+    }
+
+    /// Pages in the two resident queues.
+    pub(crate) fn resident(&self) -> usize {
+        self.len(Queue::Young) + self.len(Queue::Main)
+    }
+
+    /// Puts a page at the young end of a queue, from wherever it is. It has `rounds` to go before it may be taken (the
+    /// policy counts them; at most 31).
+    pub(crate) fn push(&mut self, page: PageNo, queue: Queue, rounds: u8) {
+        self.unlink(page);
+        let list = &mut self.lists[queue as usize];
+        let tail = std::mem::replace(&mut list.tail, page.0);
+        list.len += 1;
+        if tail == NIL {
+            list.head = page.0;
+        }
+        self.map.set(page, encode(queue.place(), rounds), tail, NIL);
+        self.map.set_next(tail, page.0);
+    }
+
+    /// Takes the oldest page out of a queue; it is in `place` then, which must not be a queue.
+    pub(crate) fn pop(&mut self, queue: Queue, place: Place) -> Option<PageNo> {
+        let head = self.lists[queue as usize].head;
+        if head == NIL {
+            return None;
+        }
+        self.put(PageNo(head), place);
+        Some(PageNo(head))
+    }
+
+    /// The oldest page of a queue and its rounds.
+    pub(crate) fn oldest(&self, queue: Queue) -> Option<(PageNo, u8)> {
+        let page = PageNo(self.lists[queue as usize].head);
+        if page.0 == NIL { None } else { Some((page, self.map.tag(page) >> PLACE_BITS)) }
+    }
+
+    /// Takes a page out of its queue, if it is in one, and remembers `place` for it, which must not be a queue.
+    pub(crate) fn put(&mut self, page: PageNo, place: Place) {
+        debug_assert!(
+            !matches!(place, Place::Young | Place::Main | Place::Ghost),
+            "{place:?} is a queue: push instead"
+        );
+        self.unlink(page);
+        self.map.set_tag(page, encode(place, 0));
+    }
+
+    /// Drops the oldest pages of a queue until it holds at most `limit`.
+    pub(crate) fn trim(&mut self, queue: Queue, limit: usize) {
+        while self.len(queue) > limit {
+            self.pop(queue, Place::Unknown);
+        }
+    }
+
+    /// Bytes that the queues occupy.
+    pub(crate) fn bytes(&self) -> usize {
+        self.map.bytes()
+    }
+
+    fn unlink(&mut self, page: PageNo) {
+        let list = match self.place(page) {
+            Place::Young => &mut self.lists[Queue::Young as usize],
+            Place::Main => &mut self.lists[Queue::Main as usize],
+            Place::Ghost => &mut self.lists[Queue::Ghost as usize],
+            Place::Unknown | Place::TakenYoung | Place::TakenMain => return,
+        };
+        let (prev, next) = self.map.links(page);
+        if list.head == page.0 {
+            list.head = next;
+        }
+        if list.tail == page.0 {
+            list.tail = prev;
+        }
+        list.len -= 1;
+        self.map.set_next(prev, next);
+        self.map.set_prev(next, prev);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(lists: &mut PageLists, queue: Queue) -> Vec<u32> {
+        std::iter::from_fn(|| lists.pop(queue, Place::Unknown)).map(|page| page.0).collect()
+    }
+
+    #[test]
+    fn pages_leave_in_the_order_in_which_they_came() {
+        let mut lists = PageLists::new();
+        for page in [7, 1 << 29, 3, 4] {
+            lists.push(PageNo(page), Queue::Young, 0);
+        }
+        lists.put(PageNo(3), Place::Unknown);
+        lists.push(PageNo(7), Queue::Young, 0);
+        assert_eq!(lists.len(Queue::Young), 3);
+        assert_eq!(drain(&mut lists, Queue::Young), [1 << 29, 4, 7]);
+    }
+
+    #[test]
+    fn a_page_is_in_one_queue_only() {
+        let mut lists = PageLists::new();
+        lists.push(PageNo(1), Queue::Young, 0);
+        lists.push(PageNo(1), Queue::Main, 5);
+        assert_eq!((lists.len(Queue::Young), lists.len(Queue::Main)), (0, 1));
+        assert_eq!(lists.oldest(Queue::Main), Some((PageNo(1), 5)));
+        assert_eq!(drain(&mut lists, Queue::Young), []);
+        assert_eq!(lists.place(PageNo(1)), Place::Main);
+    }
+
+    #[test]
+    fn every_place_survives_its_encoding() {
+        for place in [Place::Unknown, Place::Young, Place::Main, Place::Ghost, Place::TakenYoung, Place::TakenMain] {
+            assert_eq!(decode(encode(place, 0)), place);
+            assert_eq!(decode(encode(place, 31)), place);
+        }
+    }
+}

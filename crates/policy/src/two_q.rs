@@ -1,0 +1,92 @@
+//! 2Q, the full version: A1in for what came once, A1out to remember it, Am for what came again.
+//!
+//! ```text
+//! arrivals → A1in ──→ swap cache → far memory, remembered in A1out
+//!              ↓ hit there                 │ demanded again
+//!             Am ←─────────────────────────┘
+//!              └─────→ swap cache → far memory, forgotten; a hit there → Am
+//! ```
+//!
+//! Source: Johnson & Shasha, "2Q: a low overhead high performance buffer management replacement algorithm" (VLDB'94), §3.
+//! The swap cache is the first part of A1out, the part whose contents are still here: a hit there is a second reference outside
+//! the period of correlated references, and goes to Am. Am is an LRU queue in the paper; without an accessed bit it is a
+//! FIFO queue whose pages are asked by the swap cache whether they are still in use.
+//!
+//! Invariant: victims come from A1in while it holds more than `Kin`; A1out holds at most `Kout`.
+
+use crate::page_lists::{PageLists, Place, Queue};
+use crate::{Arrival, EvictionPolicy};
+use hinterland_units::PageNo;
+
+/// A1in's share of the capacity, in percent (`Kin`, the paper, §3.3).
+const A1IN_SHARE: usize = 25;
+/// A1out's size as a share of the capacity, in percent (`Kout`, the paper, §3.3).
+const A1OUT_SHARE: usize = 50;
+
+/// A1in (the young queue), A1out (the ghosts) and Am (the main queue).
+pub struct TwoQ {
+    lists: PageLists,
+    a1in_pages: usize,
+    a1out_pages_max: usize,
+}
+
+impl TwoQ {
+    /// Empty queues for a budget of `capacity_pages`.
+    pub fn new(capacity_pages: usize) -> TwoQ {
+        let mut policy = TwoQ { lists: PageLists::new(), a1in_pages: 0, a1out_pages_max: 0 };
+        policy.resize(capacity_pages);
+        policy
+    }
+}
+
+impl EvictionPolicy for TwoQ {
+    fn arrived(&mut self, page: PageNo, how: Arrival) {
+        let queue = match (how, self.lists.place(page)) {
+            (Arrival::SwapCacheHit, _) | (Arrival::Demand | Arrival::Ahead, Place::Ghost) => Queue::Main,
+            (Arrival::FirstTouch | Arrival::Demand | Arrival::Ahead, _) => Queue::Young,
+        };
+        self.lists.push(page, queue, 0);
+    }
+
+    fn forgotten(&mut self, page: PageNo) {
+        self.lists.put(page, Place::Unknown);
+    }
+
+    fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
+        out.extend((0..count).map_while(|_| {
+            if self.lists.len(Queue::Young) > self.a1in_pages || self.lists.len(Queue::Main) == 0 {
+                self.lists.pop(Queue::Young, Place::TakenYoung)
+            } else {
+                self.lists.pop(Queue::Main, Place::TakenMain)
+            }
+        }));
+    }
+
+    fn kept(&mut self, page: PageNo) {
+        self.lists.push(page, Queue::Main, 0);
+    }
+
+    fn written_back(&mut self, page: PageNo) {
+        match self.lists.place(page) {
+            Place::TakenYoung => {
+                self.lists.push(page, Queue::Ghost, 0);
+                self.lists.trim(Queue::Ghost, self.a1out_pages_max);
+            }
+            Place::TakenMain => self.lists.put(page, Place::Unknown),
+            Place::Unknown | Place::Young | Place::Main | Place::Ghost => {}
+        }
+    }
+
+    fn resize(&mut self, capacity_pages: usize) {
+        self.a1in_pages = capacity_pages * A1IN_SHARE / 100;
+        self.a1out_pages_max = capacity_pages * A1OUT_SHARE / 100;
+    }
+
+    fn resident(&self) -> usize {
+        self.lists.resident()
+    }
+
+    fn metadata_bytes(&self) -> usize {
+        self.lists.bytes()
+    }
+}

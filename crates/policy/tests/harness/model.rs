@@ -1,0 +1,124 @@
+//! The pager as an eviction policy sees it: at most `budget` pages mapped, victims taken in batches into a swap cache of a sixteenth
+//! of the budget, which displaces in order of arrival.
+
+use hinterland_policy::{Arrival, EvictionPolicy};
+use hinterland_units::PageNo;
+use std::collections::VecDeque;
+
+/// Victims in one batch.
+pub const BATCH: usize = 64;
+
+/// What a trace cost.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Faults {
+    /// First touches of a page.
+    pub first: usize,
+    /// Touches that waited for far memory.
+    pub major: usize,
+    /// Touches served from the swap cache.
+    pub minor: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Untouched,
+    Mapped,
+    SwapCached,
+    Remote,
+}
+
+/// The model; feed it with [`Pager::touch`].
+pub struct Pager<'a> {
+    policy: &'a mut dyn EvictionPolicy,
+    budget: usize,
+    mapped: usize,
+    state: Vec<State>,
+    /// Pages in the order in which they were taken; those that went back to the program are still named.
+    swap_cache: VecDeque<(u32, u32)>,
+    /// How often each page was taken: tells stale entries of `swap_cache`.
+    taken: Vec<u32>,
+    swap_cached: usize,
+    faults: Faults,
+    out: Vec<PageNo>,
+}
+
+impl<'a> Pager<'a> {
+    pub fn new(policy: &'a mut dyn EvictionPolicy, budget: usize, pages: usize) -> Pager<'a> {
+        Pager {
+            policy,
+            budget,
+            mapped: 0,
+            state: vec![State::Untouched; pages],
+            swap_cache: VecDeque::new(),
+            taken: vec![0; pages],
+            swap_cached: 0,
+            faults: Faults::default(),
+            out: Vec::new(),
+        }
+    }
+
+    /// The program touches a page.
+    pub fn touch(&mut self, page: u32) {
+        let how = match self.state[page as usize] {
+            State::Mapped => return,
+            State::Untouched => {
+                self.faults.first += 1;
+                Arrival::FirstTouch
+            }
+            State::SwapCached => {
+                self.faults.minor += 1;
+                self.swap_cached -= 1;
+                Arrival::SwapCacheHit
+            }
+            State::Remote => {
+                self.faults.major += 1;
+                Arrival::Demand
+            }
+        };
+        self.state[page as usize] = State::Mapped;
+        self.mapped += 1;
+        self.policy.arrived(PageNo(page), how);
+        if self.mapped > self.budget {
+            self.reclaim();
+        }
+    }
+
+    /// Faults so far.
+    pub fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    fn reclaim(&mut self) {
+        self.out.clear();
+        self.policy.victims(BATCH, &mut self.out);
+        assert_eq!(self.out.len(), BATCH.min(self.mapped));
+        for &PageNo(page) in &self.out {
+            assert_eq!(self.state[page as usize], State::Mapped, "victim {page}");
+            self.state[page as usize] = State::SwapCached;
+            self.taken[page as usize] += 1;
+            self.swap_cache.push_back((page, self.taken[page as usize]));
+        }
+        self.mapped -= self.out.len();
+        self.swap_cached += self.out.len();
+        assert_eq!(self.policy.resident(), self.mapped);
+        while self.swap_cached > self.budget / 16 {
+            let (page, taken) = self.swap_cache.pop_front().expect("the swap cache holds what it counts");
+            let at = page as usize;
+            if self.state[at] == State::SwapCached && self.taken[at] == taken {
+                self.state[at] = State::Remote;
+                self.swap_cached -= 1;
+                self.policy.written_back(PageNo(page));
+            }
+        }
+    }
+}
+
+/// Runs a whole trace.
+pub fn replay(policy: &mut dyn EvictionPolicy, budget: usize, trace: &[u32]) -> Faults {
+    let pages = trace.iter().max().map_or(0, |&page| page as usize + 1);
+    let mut pager = Pager::new(policy, budget, pages);
+    for &page in trace {
+        pager.touch(page);
+    }
+    pager.faults()
+}
