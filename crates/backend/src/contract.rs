@@ -140,6 +140,13 @@ pub trait Backend: Send + Sync {
     /// Appends one row for each leaf backend.
     fn usage(&self, rows: &mut Vec<BackendUsage>);
 
+    /// Gives up to `bytes` of RAM back by moving pages from RAM to lower tiers; returns how many bytes it gave back. A
+    /// backend without lower tiers cannot, and returns 0.
+    fn shrink_ram(&self, bytes: u64) -> u64 {
+        let _ = bytes;
+        0
+    }
+
     /// Called in the forking process while no other call is under way. Takes what locks the backend needs.
     fn before_fork(&self) {}
 

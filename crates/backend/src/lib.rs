@@ -3,6 +3,17 @@
 //! A [`Backend`] stores whole pages and gives each a [`Location`]; the pager keeps the location and a checksum in its page
 //! table. Backends know nothing of page states, faults or budgets.
 
+mod codec;
+mod compressed;
 mod contract;
+mod counters;
+mod mapping;
+mod reference;
+mod same_filled;
+pub mod samples;
+mod sync;
 
+pub use codec::CodecName;
+pub use compressed::Compressed;
 pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+pub use reference::Reference;

@@ -1,0 +1,332 @@
+//! `compressed`: pages in RAM, compressed.
+//!
+//! ```text
+//! location ─► handle table entry ─► slab, slot, length ─► compressed bytes in one large private mapping
+//!         └─► (same-filled pages)  the repeated word itself
+//! ```
+//! **Invariants.** Compression and decompression run without a lock. A load takes no lock at all: it pins its entry, so
+//! that compaction leaves the object where it is, decompresses from the slab, and unpins. Allocation, free and each single
+//! move of compaction hold one lock for well under a microsecond. The slabs' memory never exceeds the capacity.
+//! The layout follows the kernel's zsmalloc (mm/zsmalloc.c): size classes, fullness groups, handles, compaction.
+
+mod classes;
+mod handles;
+mod slab;
+mod slabs;
+
+use crate::codec::{Codec, CodecName, decompress_lz4, decompress_zstd};
+use crate::counters::{Counters, Tally};
+use crate::mapping::Mapping;
+use crate::same_filled;
+use crate::sync::{Pool, lock};
+use crate::{Backend, BackendUsage, LoadError, LoadItem, Location, Priority, StoreError};
+use classes::{Classes, SLAB_BYTES};
+use handles::{FreeHandles, Handle, Handles, Object, SLABS_MAX};
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use slabs::{Move, Slabs};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// Pages that one store can hold: as many as the far range has.
+const HANDLES_MAX: Handle = 1 << 30;
+/// Codecs that can work at once; more threads wait.
+const CODECS_MAX: usize = 16;
+/// Slabs may be touched without being full: the mapping is larger than the capacity by these.
+const SPARE_SLABS: u64 = 512;
+/// Moves of compaction for each page stored or freed while the store is fragmented. Each move out of a slab that is at
+/// most 7/8 full gains 1/8 of a slot or more, so this outruns any pattern of frees.
+const MOVES_PER_PAGE: usize = 3;
+/// Moves before a store is declared full.
+const MOVES_WHEN_FULL: usize = 256;
+/// Fragmentation that compaction leaves alone: an eighth of the slots in use, and this.
+const SLACK_BYTES: u64 = 512 << 10;
+/// Location bit 0: the handle's entry is the word that fills the page.
+const SAME_FILLED: u64 = 1;
+
+/// Compressed pages in RAM.
+pub struct Compressed {
+    url: String,
+    codec: CodecName,
+    capacity_bytes: u64,
+    memory: Arc<Mapping>,
+    handles: Handles,
+    classes: Arc<Classes>,
+    state: Mutex<State>,
+    workers: Pool<Worker>,
+    counters: Counters,
+    ram_bytes: AtomicU64,
+}
+
+/// What allocation changes.
+struct State {
+    slabs: Slabs,
+    free_handles: FreeHandles,
+    /// The class that compaction is working on.
+    compacting: Option<usize>,
+}
+
+/// What a thread needs to compress a page.
+struct Worker {
+    codec: Codec,
+    bytes: Box<PageBytes>,
+}
+
+/// A page on its way into the store.
+enum Form<'a> {
+    Word(u64),
+    Bytes(&'a [u8]),
+}
+
+impl Compressed {
+    /// Holds up to `capacity_bytes` of slabs; `url` names it in messages.
+    ///
+    /// # Errors
+    /// The address space for the slabs and the handle table cannot be reserved.
+    pub fn new(url: String, codec: CodecName, capacity_bytes: u64) -> io::Result<Compressed> {
+        let classes = Arc::new(Classes::new());
+        let slabs = (capacity_bytes.div_ceil(SLAB_BYTES as u64) + SPARE_SLABS).min(SLABS_MAX as u64);
+        let bytes = usize::try_from(slabs * SLAB_BYTES as u64).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let memory = Arc::new(Mapping::reserve(bytes)?);
+        let state = State {
+            slabs: Slabs::new(Arc::clone(&memory), Arc::clone(&classes), capacity_bytes),
+            free_handles: FreeHandles::default(),
+            compacting: None,
+        };
+        Ok(Compressed {
+            url,
+            codec,
+            capacity_bytes,
+            memory,
+            handles: Handles::new(HANDLES_MAX)?,
+            classes,
+            state: Mutex::new(state),
+            workers: Pool::new(CODECS_MAX, move || Worker {
+                codec: Codec::new(codec),
+                bytes: Box::new([0; PAGE_BYTES]),
+            }),
+            counters: Counters::default(),
+            ram_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes up to `moves` moves of compaction, whatever the fragmentation; returns how many were tried. Fewer than `moves`
+    /// means that nothing is left to move.
+    pub fn compact(&self, moves: usize) -> usize {
+        let tried = (0..moves).take_while(|_| self.compact_once(&mut lock(&self.state))).count();
+        self.note_ram(&lock(&self.state));
+        tried
+    }
+
+    fn store_one(&self, worker: &mut Worker, page: &PageBytes, tally: &mut Tally) -> Result<Location, StoreError> {
+        let form = match same_filled::repeated_word(page) {
+            Some(word) => Form::Word(word),
+            None => match worker.codec.compress(page, &mut worker.bytes[..self.classes.longest_compressed()]) {
+                Some(length) => Form::Bytes(&worker.bytes[..length]),
+                None => Form::Bytes(page),
+            },
+        };
+        match form {
+            Form::Word(word) => {
+                let handle = self.handles.take(&mut lock(&self.state).free_handles).ok_or_else(|| self.full())?;
+                self.handles.set_word(handle, word);
+                tally.pages += 1;
+                tally.same_filled_pages += 1;
+                Ok(Location(u64::from(handle) << 1 | SAME_FILLED))
+            }
+            Form::Bytes(bytes) => {
+                let (handle, object) = self.allocate(bytes.len()).ok_or_else(|| self.full())?;
+                // SAFETY: the slot was reserved for this object, is at least as long, and nobody else touches it: its
+                // entry is not published yet, so neither a load nor compaction can find it.
+                unsafe { self.address(object).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                self.handles.publish(handle, object);
+                tally.pages += 1;
+                tally.stored_bytes += bytes.len() as u64;
+                tally.plain_pages += u64::from(bytes.len() == PAGE_BYTES);
+                Ok(Location(u64::from(handle) << 1))
+            }
+        }
+    }
+
+    /// Reserves a handle and a slot; compacts first if only fragmentation is in the way.
+    fn allocate(&self, length: usize) -> Option<(Handle, Object)> {
+        let mut state = lock(&self.state);
+        let State { slabs, free_handles, .. } = &mut *state;
+        let handle = self.handles.take(free_handles)?;
+        let mut place = slabs.take(length, handle);
+        if place.is_none() && slabs.touched_bytes() > slabs.slot_bytes() + slabs.slot_bytes() / 8 {
+            for _ in 0..MOVES_WHEN_FULL {
+                if !self.compact_once(&mut state) {
+                    break;
+                }
+            }
+            state.slabs.release_idle();
+            place = state.slabs.take(length, handle);
+        }
+        let Some((slab, slot)) = place else {
+            self.handles.give_back(&mut state.free_handles, handle);
+            return None;
+        };
+        let length = u16::try_from(length).expect("at most a page");
+        Some((handle, Object { slab, slot, length }))
+    }
+
+    fn address(&self, object: Object) -> *mut u8 {
+        let slot_bytes = self.slot_bytes_of(object.length);
+        self.memory.at(object.slab as usize * SLAB_BYTES + usize::from(object.slot) * slot_bytes)
+    }
+
+    fn slot_bytes_of(&self, length: u16) -> usize {
+        self.classes.slot_bytes(self.classes.of(usize::from(length)))
+    }
+
+    fn load_one(&self, item: &mut LoadItem<'_>) -> Result<(), LoadError> {
+        let damaged = |what| LoadError::Damaged { url: self.url.clone(), location: item.location, what };
+        let handle = Handle::try_from(item.location.0 >> 1).map_err(|_| damaged("the location is out of range"))?;
+        if item.location.0 & SAME_FILLED != 0 {
+            same_filled::fill(item.into, self.handles.word(handle));
+            return Ok(());
+        }
+        let Some(object) = self.handles.pin(handle) else {
+            self.handles.unpin(handle);
+            return Err(damaged("nothing is stored there (freed, or never stored)"));
+        };
+        // SAFETY: the object's bytes were in place when its entry was published; the pin keeps compaction, and the
+        // caller's hold on the location keeps `free`, from giving its slot away.
+        let bytes = unsafe { std::slice::from_raw_parts(self.address(object), usize::from(object.length)) };
+        let whole = self.restore(bytes, item.into);
+        self.handles.unpin(handle);
+        whole.ok_or_else(|| damaged("its bytes do not decompress to one page"))
+    }
+
+    fn restore(&self, bytes: &[u8], into: &mut PageBytes) -> Option<()> {
+        if let Ok(plain) = <&PageBytes>::try_from(bytes) {
+            into.copy_from_slice(plain);
+            return Some(());
+        }
+        match self.codec {
+            CodecName::Lz4 => decompress_lz4(bytes, into),
+            CodecName::Zstd => self.workers.with(|worker| decompress_zstd(&mut worker.codec, bytes, into)),
+        }
+    }
+
+    fn free_one(&self, state: &mut State, location: Location, tally: &mut Tally) {
+        let handle = Handle::try_from(location.0 >> 1).expect("a location of this backend");
+        tally.pages += 1;
+        if location.0 & SAME_FILLED != 0 {
+            tally.same_filled_pages += 1;
+        } else {
+            let object = self.handles.clear(handle);
+            let object = object.unwrap_or_else(|| panic!("{} was asked to free {location:?} twice", self.url));
+            tally.stored_bytes += u64::from(object.length);
+            tally.plain_pages += u64::from(usize::from(object.length) == PAGE_BYTES);
+            state.slabs.give_back(object);
+        }
+        self.handles.give_back(&mut state.free_handles, handle);
+    }
+
+    /// Compacts in proportion to the pages that came or went, while the store is fragmented.
+    fn compact_after(&self, pages: usize) {
+        for _ in 0..pages * MOVES_PER_PAGE {
+            let mut state = lock(&self.state);
+            let (held, used) = (state.slabs.touched_bytes(), state.slabs.slot_bytes());
+            if held <= used + used / 8 + SLACK_BYTES || !self.compact_once(&mut state) {
+                break;
+            }
+        }
+        self.note_ram(&lock(&self.state));
+    }
+
+    /// Moves one object from a sparse slab to a fuller one, or trims a slab; `false` when nothing is left to do.
+    fn compact_once(&self, state: &mut State) -> bool {
+        let unfinished = state.compacting.filter(|class| state.slabs.reclaimable_pages(*class) > 0);
+        let Some(class) = unfinished.or_else(|| state.slabs.class_to_compact()) else { return false };
+        state.compacting = Some(class);
+        let before = state.slabs.reclaimable_pages(class);
+        if let Some(proposal) = state.slabs.next_move(class) {
+            self.carry_out(state, &proposal);
+            return true;
+        }
+        // Packed, and trimmed by this step unless that was impossible.
+        state.slabs.reclaimable_pages(class) < before
+    }
+
+    fn carry_out(&self, state: &mut State, proposal: &Move) {
+        let Move { owner, slab, slot, to_slab, to_slot } = *proposal;
+        let from = self.handles.unpinned(owner).filter(|object| (object.slab, object.slot) == (slab, slot));
+        let moved = from.is_some_and(|from| {
+            let to = Object { slab: to_slab, slot: to_slot, length: from.length };
+            // SAFETY: both slots are of one class and in use (the new one reserved for this move), so neither is given
+            // away while the lock is held; the entry says that the old one's bytes are complete, and bytes of a stored
+            // object never change.
+            unsafe { self.address(to).copy_from_nonoverlapping(self.address(from), usize::from(from.length)) };
+            self.handles.relocate(owner, from, to)
+        });
+        if moved { state.slabs.finish(proposal) } else { state.slabs.cancel(proposal) }
+    }
+
+    fn note_ram(&self, state: &State) {
+        let tables = state.slabs.table_bytes() + (state.free_handles.high() as usize * 8).next_multiple_of(PAGE_BYTES);
+        let workers = self.workers.made() as u64 * (Codec::ram_bytes(self.codec) + PAGE_BYTES as u64);
+        self.ram_bytes.store(state.slabs.touched_bytes() + tables as u64 + workers, Relaxed);
+    }
+
+    fn full(&self) -> StoreError {
+        let used_bytes = lock(&self.state).slabs.touched_bytes();
+        StoreError::Full { url: self.url.clone(), used_bytes, capacity_bytes: self.capacity_bytes }
+    }
+}
+
+impl Backend for Compressed {
+    fn store(&self, pages: &[&PageBytes], _priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        assert_eq!(pages.len(), out.len(), "one answer for each page");
+        let mut tally = Tally::default();
+        self.workers.with(|worker| {
+            for (page, answer) in pages.iter().zip(out) {
+                *answer = self.store_one(worker, page, &mut tally);
+            }
+        });
+        self.counters.stored(&tally);
+        self.compact_after(pages.len());
+    }
+
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        _priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        for (index, item) in items.iter_mut().enumerate() {
+            let result = self.load_one(item);
+            done(index, result.map(|()| &*item.into));
+        }
+        self.counters.loaded(items.len() as u64);
+    }
+
+    fn free(&self, locations: &[Location]) {
+        /// Frees under one hold of the lock: a few microseconds.
+        const BATCH: usize = 64;
+        for batch in locations.chunks(BATCH) {
+            let mut tally = Tally::default();
+            let mut state = lock(&self.state);
+            for location in batch {
+                self.free_one(&mut state, *location, &mut tally);
+            }
+            drop(state);
+            self.counters.freed(&tally);
+        }
+        self.compact_after(locations.len());
+    }
+
+    fn copies_cost_ram(&self) -> bool {
+        true
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        self.ram_bytes.load(Relaxed)
+    }
+
+    fn usage(&self, rows: &mut Vec<BackendUsage>) {
+        rows.push(self.counters.row(&self.url, self.ram_bytes(), self.capacity_bytes));
+    }
+}

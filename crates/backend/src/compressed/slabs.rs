@@ -1,0 +1,307 @@
+//! All slabs: which have room, how much memory they hold, which objects should move.
+//!
+//! Every slab is cut for one class or idle. The slabs of a class are linked in bins by fullness; new objects go to the
+//! fullest slab with room, so sparse slabs run empty by themselves, and compaction moves objects from the sparsest to the
+//! fullest. Invariant: `touched_bytes` = pages with memory behind them, of all slabs, × 4096 ≤ `capacity_bytes`.
+
+use super::classes::{Classes, SLAB_BYTES};
+use super::handles::{Handle, Object, SLABS_MAX};
+use super::slab::{BINS, NONE, Slab};
+use crate::mapping::Mapping;
+use hinterland_units::PAGE_BYTES;
+use std::sync::Arc;
+
+/// Empty slabs that keep their memory for the next class that needs one: 256 KiB.
+const WARM_SLABS: usize = 4;
+
+/// One class's slabs.
+struct Class {
+    bins: [u32; BINS + 1],
+    objects: usize,
+    touched_pages: usize,
+}
+
+/// A move that compaction proposes: the object in `slot` of `slab` has a new slot, `to`, reserved for it.
+pub(super) struct Move {
+    pub(super) owner: Handle,
+    pub(super) slab: u32,
+    pub(super) slot: u16,
+    pub(super) to_slab: u32,
+    pub(super) to_slot: u16,
+}
+
+/// The slabs of one store.
+pub(super) struct Slabs {
+    memory: Arc<Mapping>,
+    pub(super) classes: Arc<Classes>,
+    slabs: Vec<Slab>,
+    of_class: Vec<Class>,
+    /// Idle slabs with memory.
+    warm: Vec<u32>,
+    /// Idle slabs without memory.
+    cold: Vec<u32>,
+    capacity_bytes: u64,
+    touched_bytes: u64,
+    /// Bytes of the slots in use.
+    slot_bytes: u64,
+    table_bytes: usize,
+}
+
+impl Slabs {
+    /// Slabs in `memory`, which may hold `capacity_bytes`.
+    pub(super) fn new(memory: Arc<Mapping>, classes: Arc<Classes>, capacity_bytes: u64) -> Slabs {
+        let class = || Class { bins: [NONE; BINS + 1], objects: 0, touched_pages: 0 };
+        let of_class = (0..classes.len()).map(|_| class()).collect();
+        Slabs {
+            memory,
+            classes,
+            slabs: Vec::new(),
+            of_class,
+            warm: Vec::new(),
+            cold: Vec::new(),
+            capacity_bytes,
+            touched_bytes: 0,
+            slot_bytes: 0,
+            table_bytes: 0,
+        }
+    }
+
+    /// RAM behind the slabs.
+    pub(super) fn touched_bytes(&self) -> u64 {
+        self.touched_bytes
+    }
+
+    /// Bytes of the slots in use.
+    pub(super) fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
+    }
+
+    /// RAM of the bookkeeping.
+    pub(super) fn table_bytes(&self) -> usize {
+        self.table_bytes + self.slabs.capacity() * size_of::<Slab>()
+    }
+
+    /// Takes a slot for an object of `length` bytes. `None` if the capacity does not allow it.
+    pub(super) fn take(&mut self, length: usize, owner: Handle) -> Option<(u32, u16)> {
+        let class = self.classes.of(length);
+        let slab = match self.fullest_with_room(class, NONE) {
+            Some(slab) => slab,
+            None => self.open(class)?,
+        };
+        let slot = self.slabs[slab as usize].first_free().expect("a slab in a lower bin has room");
+        if !self.touch(slab, slot) {
+            if self.slabs[slab as usize].used == 0 {
+                self.close(slab);
+            }
+            return None;
+        }
+        self.occupy(slab, slot, owner);
+        Some((slab, u16::try_from(slot).expect("a slab has at most 2048 slots")))
+    }
+
+    /// Gives a slot back.
+    pub(super) fn give_back(&mut self, object: Object) {
+        self.vacate(object.slab, usize::from(object.slot));
+    }
+
+    /// Undoes the proposal of a move.
+    pub(super) fn cancel(&mut self, proposal: &Move) {
+        self.vacate(proposal.to_slab, usize::from(proposal.to_slot));
+    }
+
+    /// Frees the old slot of a move that was made.
+    pub(super) fn finish(&mut self, proposal: &Move) {
+        self.vacate(proposal.slab, usize::from(proposal.slot));
+    }
+
+    /// The class with the most memory to win by compaction, if that is at least a page.
+    pub(super) fn class_to_compact(&self) -> Option<usize> {
+        let (class, pages) =
+            (0..self.of_class.len()).map(|class| (class, self.reclaimable_pages(class))).max_by_key(|c| c.1)?;
+        (pages > 0).then_some(class)
+    }
+
+    /// Pages that `class` holds beyond what its objects need when packed.
+    pub(super) fn reclaimable_pages(&self, class: usize) -> usize {
+        let slots = self.classes.slots(class);
+        let objects = self.of_class[class].objects;
+        let rest = ((objects % slots) * self.classes.slot_bytes(class)).div_ceil(PAGE_BYTES);
+        let needed = objects / slots * Slabs::pages_when_full(&self.classes, class) + rest;
+        self.of_class[class].touched_pages.saturating_sub(needed)
+    }
+
+    /// Proposes the next move in `class`, with the new slot reserved; trims and returns `None` when nothing is left to
+    /// move.
+    pub(super) fn next_move(&mut self, class: usize) -> Option<Move> {
+        let from = (0..BINS).map(|bin| self.of_class[class].bins[bin]).find(|slab| *slab != NONE)?;
+        let slot = self.slabs[from as usize].last_used()?;
+        let (to, to_slot) = match self.fullest_with_room(class, from) {
+            Some(to) => (to, self.slabs[to as usize].first_free()?),
+            None => (from, self.slabs[from as usize].first_free()?),
+        };
+        if (to == from && to_slot > slot) || !self.touch(to, to_slot) {
+            self.trim(from);
+            return None;
+        }
+        let owner = self.slabs[from as usize].owner(slot);
+        self.occupy(to, to_slot, owner);
+        let narrow = |slot: usize| u16::try_from(slot).expect("a slab has at most 2048 slots");
+        Some(Move { owner, slab: from, slot: narrow(slot), to_slab: to, to_slot: narrow(to_slot) })
+    }
+
+    /// Gives the memory of all idle slabs back to the kernel.
+    pub(super) fn release_idle(&mut self) {
+        while let Some(slab) = self.warm.pop() {
+            self.discard_from(slab, 0);
+            self.cold.push(slab);
+        }
+    }
+
+    fn pages_when_full(classes: &Classes, class: usize) -> usize {
+        (classes.slots(class) * classes.slot_bytes(class)).div_ceil(PAGE_BYTES)
+    }
+
+    fn fullest_with_room(&self, class: usize, except: u32) -> Option<u32> {
+        (0..BINS).rev().find_map(|bin| {
+            let head = self.of_class[class].bins[bin];
+            let slab = if head != NONE && head == except { self.slabs[head as usize].next } else { head };
+            (slab != NONE).then_some(slab)
+        })
+    }
+
+    /// Takes an idle slab, or a new one, for `class`.
+    fn open(&mut self, class: usize) -> Option<u32> {
+        let slab = match self.warm.pop().or_else(|| self.cold.pop()) {
+            Some(slab) => slab,
+            None => {
+                let fits = (self.slabs.len() + 1) * SLAB_BYTES <= self.memory.bytes() && self.slabs.len() < SLABS_MAX;
+                let slab = fits.then(|| u32::try_from(self.slabs.len()).ok())??;
+                self.slabs.push(Slab::idle());
+                slab
+            }
+        };
+        let slots = self.classes.slots(class);
+        self.slabs[slab as usize].cut(u8::try_from(class).expect("fewer than 256 classes"), slots);
+        self.table_bytes += Slab::table_bytes(slots);
+        self.of_class[class].touched_pages += usize::from(self.slabs[slab as usize].touched_pages);
+        self.link(slab);
+        Some(slab)
+    }
+
+    /// Makes an empty slab idle.
+    fn close(&mut self, slab: u32) {
+        self.unlink(slab);
+        let record = &mut self.slabs[slab as usize];
+        self.table_bytes -= Slab::table_bytes(record.slots());
+        record.uncut();
+        let class = &mut self.of_class[usize::from(record.class)];
+        class.touched_pages -= usize::from(record.touched_pages);
+        if self.warm.len() < WARM_SLABS {
+            self.warm.push(slab);
+        } else {
+            self.discard_from(slab, 0);
+            self.cold.push(slab);
+        }
+    }
+
+    /// Counts the pages under `slot` as touched; `false` if the capacity does not allow them.
+    fn touch(&mut self, slab: u32, slot: usize) -> bool {
+        let record = &self.slabs[slab as usize];
+        let end = ((slot + 1) * self.classes.slot_bytes(usize::from(record.class))).div_ceil(PAGE_BYTES);
+        let more = end.saturating_sub(usize::from(record.touched_pages));
+        if more == 0 {
+            return true;
+        }
+        let more_bytes = (more * PAGE_BYTES) as u64;
+        if self.touched_bytes + more_bytes > self.capacity_bytes {
+            self.release_idle();
+            if self.touched_bytes + more_bytes > self.capacity_bytes {
+                return false;
+            }
+        }
+        self.touched_bytes += more_bytes;
+        let record = &mut self.slabs[slab as usize];
+        record.touched_pages = u8::try_from(end).expect("a slab has 16 pages");
+        self.of_class[usize::from(record.class)].touched_pages += more;
+        true
+    }
+
+    /// Gives the memory behind the last object of a slab back.
+    fn trim(&mut self, slab: u32) {
+        let record = &self.slabs[slab as usize];
+        let class = usize::from(record.class);
+        let slots = record.last_used().map_or(0, |slot| slot + 1);
+        let keep = (slots * self.classes.slot_bytes(class)).div_ceil(PAGE_BYTES);
+        self.of_class[class].touched_pages -= usize::from(record.touched_pages).saturating_sub(keep);
+        self.discard_from(slab, keep);
+    }
+
+    /// Returns the slab's pages from `keep` on to the kernel.
+    fn discard_from(&mut self, slab: u32, keep: usize) {
+        let record = &mut self.slabs[slab as usize];
+        let touched = usize::from(record.touched_pages);
+        if touched <= keep {
+            return;
+        }
+        let (offset, bytes) = (slab as usize * SLAB_BYTES + keep * PAGE_BYTES, (touched - keep) * PAGE_BYTES);
+        // SAFETY: no slot in use reaches into these pages (the slab is empty, or they lie behind its last used slot), and
+        // slots are only taken through `&mut self`.
+        unsafe { self.memory.discard(offset, bytes) };
+        record.touched_pages = u8::try_from(keep).expect("fewer than before");
+        self.touched_bytes -= bytes as u64;
+    }
+
+    fn occupy(&mut self, slab: u32, slot: usize, owner: Handle) {
+        let record = &mut self.slabs[slab as usize];
+        record.occupy(slot, owner);
+        let class = usize::from(record.class);
+        self.of_class[class].objects += 1;
+        self.slot_bytes += self.classes.slot_bytes(class) as u64;
+        self.relink(slab);
+    }
+
+    fn vacate(&mut self, slab: u32, slot: usize) {
+        let record = &mut self.slabs[slab as usize];
+        record.vacate(slot);
+        let class = usize::from(record.class);
+        self.of_class[class].objects -= 1;
+        self.slot_bytes -= self.classes.slot_bytes(class) as u64;
+        if record.used == 0 {
+            self.close(slab);
+        } else {
+            self.relink(slab);
+        }
+    }
+
+    fn relink(&mut self, slab: u32) {
+        let record = &self.slabs[slab as usize];
+        if record.fitting_bin() != record.bin {
+            self.unlink(slab);
+            self.link(slab);
+        }
+    }
+
+    fn link(&mut self, slab: u32) {
+        let record = &mut self.slabs[slab as usize];
+        record.bin = record.fitting_bin();
+        let head = &mut self.of_class[usize::from(record.class)].bins[usize::from(record.bin)];
+        record.previous = NONE;
+        record.next = *head;
+        let next = std::mem::replace(head, slab);
+        if next != NONE {
+            self.slabs[next as usize].previous = slab;
+        }
+    }
+
+    fn unlink(&mut self, slab: u32) {
+        let Slab { class, bin, previous, next, .. } = self.slabs[slab as usize];
+        if previous == NONE {
+            self.of_class[usize::from(class)].bins[usize::from(bin)] = next;
+        } else {
+            self.slabs[previous as usize].next = next;
+        }
+        if next != NONE {
+            self.slabs[next as usize].previous = previous;
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The figures that every leaf backend keeps, as atomics that are updated once for each batch.
+
+use crate::BackendUsage;
+use hinterland_units::PAGE_BYTES;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counters of one leaf backend. Gauges are changed by wrapping addition, so a batch may carry a negative change.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pages: AtomicU64,
+    stored_bytes: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    same_filled_pages: AtomicU64,
+    plain_pages: AtomicU64,
+}
+
+/// What one batch of stores or frees changed.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) pages: u64,
+    pub(crate) stored_bytes: u64,
+    pub(crate) same_filled_pages: u64,
+    pub(crate) plain_pages: u64,
+}
+
+impl Counters {
+    /// Pages came in.
+    pub(crate) fn stored(&self, tally: &Tally) {
+        self.pages.fetch_add(tally.pages, Relaxed);
+        self.stored_bytes.fetch_add(tally.stored_bytes, Relaxed);
+        self.bytes_in.fetch_add(tally.pages * PAGE_BYTES as u64, Relaxed);
+        self.same_filled_pages.fetch_add(tally.same_filled_pages, Relaxed);
+        self.plain_pages.fetch_add(tally.plain_pages, Relaxed);
+    }
+
+    /// Pages were freed.
+    pub(crate) fn freed(&self, tally: &Tally) {
+        self.pages.fetch_sub(tally.pages, Relaxed);
+        self.stored_bytes.fetch_sub(tally.stored_bytes, Relaxed);
+        self.same_filled_pages.fetch_sub(tally.same_filled_pages, Relaxed);
+        self.plain_pages.fetch_sub(tally.plain_pages, Relaxed);
+    }
+
+    /// Pages were given out.
+    pub(crate) fn loaded(&self, pages: u64) {
+        self.bytes_out.fetch_add(pages * PAGE_BYTES as u64, Relaxed);
+    }
+
+    /// Pages stored now.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.load(Relaxed)
+    }
+
+    /// The row of the usage report.
+    pub(crate) fn row(&self, url: &str, ram_bytes: u64, capacity_bytes: u64) -> BackendUsage {
+        BackendUsage {
+            url: url.to_owned(),
+            pages: self.pages.load(Relaxed),
+            stored_bytes: self.stored_bytes.load(Relaxed),
+            ram_bytes,
+            capacity_bytes,
+            bytes_in: self.bytes_in.load(Relaxed),
+            bytes_out: self.bytes_out.load(Relaxed),
+            same_filled_pages: self.same_filled_pages.load(Relaxed),
+            plain_pages: self.plain_pages.load(Relaxed),
+        }
+    }
+}

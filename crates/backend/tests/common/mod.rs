@@ -1,0 +1,107 @@
+//! A seeded model test: random stores, loads and frees against a copy of every page.
+
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+use hinterland_backend::samples::{Kind, Rng, page};
+use hinterland_backend::{Backend, BackendUsage, LoadError, LoadItem, Location, Priority, StoreError};
+use hinterland_units::{PAGE_BYTES, PageBytes};
+
+/// An answer that no backend gives: shows that every answer was written.
+pub fn unanswered() -> Result<Location, StoreError> {
+    Err(StoreError::Device { url: "no answer".into(), errno: 0 })
+}
+
+/// Stores pages.
+pub fn store(backend: &dyn Backend, pages: &[PageBytes]) -> Vec<Result<Location, StoreError>> {
+    let references: Vec<&PageBytes> = pages.iter().collect();
+    let mut out = vec![unanswered(); pages.len()];
+    backend.store(&references, Priority::WriteBack, &mut out);
+    out
+}
+
+/// Loads pages; checks that each is answered once and that the bytes handed to `done` are those in the buffer.
+pub fn load(backend: &dyn Backend, locations: &[Location], priority: Priority) -> Vec<Result<PageBytes, LoadError>> {
+    let mut buffers = vec![[0xa5u8; PAGE_BYTES]; locations.len()];
+    let mut items: Vec<LoadItem<'_>> =
+        locations.iter().zip(&mut buffers).map(|(location, into)| LoadItem { location: *location, into }).collect();
+    let mut answers: Vec<Option<Result<PageBytes, LoadError>>> = vec![None; locations.len()];
+    backend.load(&mut items, priority, &mut |index, result| {
+        assert!(answers[index].is_none(), "item {index} was answered twice");
+        answers[index] = Some(result.copied());
+    });
+    answers.into_iter().map(|answer| answer.expect("every item is answered")).collect()
+}
+
+/// The only row of a backend.
+pub fn usage(backend: &dyn Backend) -> BackendUsage {
+    let mut rows = Vec::new();
+    backend.usage(&mut rows);
+    assert_eq!(rows.len(), 1, "one leaf");
+    rows.remove(0)
+}
+
+/// A page by its seed; seeds choose the kind, too.
+pub fn page_of(seed: u64) -> PageBytes {
+    let kind = Kind::ALL[usize::try_from(seed % Kind::ALL.len() as u64).expect("small")];
+    page(kind, seed)
+}
+
+/// Random operations by one thread on its own pages; frees everything at the end. A full backend is part of the game.
+/// Returns how many stores were refused.
+pub fn fuzz(backend: &dyn Backend, seed: u64, operations: usize, pages_max: usize) -> usize {
+    let mut rng = Rng(seed);
+    let mut held: Vec<(Location, u64)> = Vec::new();
+    let mut refused = 0;
+    for _ in 0..operations {
+        let count = 1 + rng.index(16);
+        match rng.below(10) {
+            0..=3 if held.len() < pages_max => {
+                let seeds: Vec<u64> = (0..count).map(|_| rng.next_u64() >> 16).collect();
+                let pages: Vec<PageBytes> = seeds.iter().map(|seed| page_of(*seed)).collect();
+                for (seed, answer) in seeds.iter().zip(store(backend, &pages)) {
+                    match answer {
+                        Ok(location) => {
+                            assert!(location.0 >> Location::BITS == 0, "{location:?} is too large");
+                            held.push((location, *seed));
+                        }
+                        Err(StoreError::Full { .. }) => refused += 1,
+                        Err(error) => panic!("seed {seed}: {error}"),
+                    }
+                }
+            }
+            0..=7 if !held.is_empty() => {
+                let start = rng.index(held.len());
+                let chosen: Vec<_> = (0..count).map(|step| held[(start + step) % held.len()]).collect();
+                let chosen = &chosen[..count.min(held.len())];
+                let locations: Vec<Location> = chosen.iter().map(|(location, _)| *location).collect();
+                let priority = if rng.below(2) == 0 { Priority::Demand } else { Priority::Prefetch };
+                for ((location, seed), loaded) in chosen.iter().zip(load(backend, &locations, priority)) {
+                    let loaded = loaded.unwrap_or_else(|error| panic!("{error}"));
+                    assert!(loaded == page_of(*seed), "wrong bytes at {location:?}");
+                }
+            }
+            _ => {
+                let count = count.min(held.len());
+                let freed: Vec<Location> = (0..count).map(|_| held.swap_remove(rng.index(held.len())).0).collect();
+                backend.free(&freed);
+            }
+        }
+    }
+    for chunk in held.chunks(50) {
+        let locations: Vec<Location> = chunk.iter().map(|(location, _)| *location).collect();
+        for ((_, seed), loaded) in chunk.iter().zip(load(backend, &locations, Priority::Demand)) {
+            assert!(loaded.expect("a stored page loads") == page_of(*seed));
+        }
+        backend.free(&locations);
+    }
+    refused
+}
+
+/// `fuzz` by several threads at once on one backend.
+pub fn fuzz_threads(backend: &dyn Backend, seed: u64, threads: u64, operations: usize, pages_max: usize) {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || fuzz(backend, seed * 1000 + thread, operations, pages_max));
+        }
+    });
+}
