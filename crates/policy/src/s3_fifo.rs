@@ -70,7 +70,7 @@ impl EvictionPolicy for S3Fifo {
     }
 
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
-        let mut passes_left = count * PASSES_PER_VICTIM;
+        let mut passes_left = count.saturating_mul(PASSES_PER_VICTIM);
         out.extend((0..count).map_while(|_| {
             if self.lists.len(Queue::Young) > self.small_pages || self.lists.len(Queue::Main) == 0 {
                 self.lists.pop(Queue::Young, Place::TakenYoung)
