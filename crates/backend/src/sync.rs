@@ -45,6 +45,14 @@ impl<T> Pool<T> {
         lock(&self.entries[self.next.fetch_add(1, Relaxed) % self.entries.len()])
     }
 
+    /// Drops all objects; new ones are made when needed. Nobody uses one now.
+    pub(crate) fn reset(&self) {
+        for entry in &self.entries {
+            *lock(entry) = None;
+        }
+        self.made.store(0, Relaxed);
+    }
+
     /// How many objects exist.
     pub(crate) fn made(&self) -> usize {
         self.made.load(Relaxed)

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use hinterland_backend::samples::{Kind, Rng, page};
-use hinterland_backend::{Backend, BackendUsage, LoadError, LoadItem, Location, Priority, StoreError};
+use hinterland_backend::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 
 /// An answer that no backend gives: shows that every answer was written.
@@ -11,9 +11,26 @@ pub fn unanswered() -> Result<Location, StoreError> {
     Err(StoreError::Device { url: "no answer".into(), errno: 0 })
 }
 
+/// Room for a page at an address that direct I/O likes, or one that it does not.
+#[repr(align(4096))]
+#[derive(Clone)]
+struct Room([u8; 2 * PAGE_BYTES]);
+
+impl Room {
+    fn page(&mut self, index: usize) -> &mut PageBytes {
+        let offset = if index % 3 == 2 { 100 } else { 0 };
+        self.0[offset..].first_chunk_mut().expect("two pages of room")
+    }
+}
+
 /// Stores pages.
 pub fn store(backend: &dyn Backend, pages: &[PageBytes]) -> Vec<Result<Location, StoreError>> {
-    let references: Vec<&PageBytes> = pages.iter().collect();
+    let mut rooms = vec![Room([0; 2 * PAGE_BYTES]); pages.len()];
+    let copied = rooms.iter_mut().enumerate().zip(pages).map(|((index, room), page)| {
+        *room.page(index) = *page;
+        &*room.page(index)
+    });
+    let references: Vec<&PageBytes> = copied.collect();
     let mut out = vec![unanswered(); pages.len()];
     backend.store(&references, Priority::WriteBack, &mut out);
     out
@@ -95,6 +112,63 @@ pub fn fuzz(backend: &dyn Backend, seed: u64, operations: usize, pages_max: usiz
         backend.free(&locations);
     }
     refused
+}
+
+/// Runs `child` in a forked process, between the backend's fork calls, and `parent` meanwhile in this one; fails if the
+/// child did.
+pub fn with_fork(backend: &dyn Backend, child: impl FnOnce(), parent: impl FnOnce()) {
+    backend.before_fork();
+    // SAFETY: the child only uses the backend and the allocator, which survives fork, and leaves with _exit.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork failed");
+    if pid == 0 {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            backend.after_fork(ForkSide::Child).expect("the child goes on");
+            child();
+        }));
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    backend.after_fork(ForkSide::Parent).expect("the parent goes on");
+    parent();
+    let mut status = 0;
+    // SAFETY: our own child and a valid pointer.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child failed");
+}
+
+/// A fork where both sides keep reading what was stored before it while they store, free and reuse space.
+pub fn fork_round(backend: &dyn Backend, seed: u64, depth: u32) {
+    let pages: Vec<PageBytes> = (0..100).map(|step| page_of(seed + step)).collect();
+    let shared: Vec<Location> = store(backend, &pages).into_iter().map(|a| a.expect("room")).collect();
+    let live_on = |who: u64| {
+        for round in 0..10 {
+            // Own pages come and go; every other shared page is freed on the way, and must stay intact for the other.
+            let own: Vec<PageBytes> = (0..40).map(|step| page_of(seed + (who << 40) + round * 100 + step)).collect();
+            let locations: Vec<Location> = store(backend, &own).into_iter().map(|a| a.expect("room")).collect();
+            if round == 3 {
+                backend.free(
+                    &shared.iter().copied().skip(usize::try_from(who).expect("small")).step_by(2).collect::<Vec<_>>(),
+                );
+            }
+            for (page, loaded) in own.iter().zip(load(backend, &locations, Priority::Demand)) {
+                assert!(loaded.expect("stored") == *page, "own page, process {who} round {round}");
+            }
+            let kept: Vec<usize> = (0..100).filter(|i| round < 3 || (*i as u64) % 2 != who % 2).collect();
+            let at: Vec<Location> = kept.iter().map(|index| shared[*index]).collect();
+            for (index, loaded) in kept.iter().zip(load(backend, &at, Priority::Prefetch)) {
+                assert!(loaded.expect("shared") == pages[*index], "shared page {index}, process {who} round {round}");
+            }
+            backend.free(&locations);
+        }
+    };
+    let nested = || {
+        live_on(0);
+        if depth > 0 {
+            fork_round(backend, seed + 1000, depth - 1);
+        }
+    };
+    with_fork(backend, nested, || live_on(1));
 }
 
 /// `fuzz` by several threads at once on one backend.

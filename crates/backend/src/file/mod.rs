@@ -1,0 +1,349 @@
+//! `file`: whole pages in a nameless file on a disk, moved by direct I/O.
+//!
+//! ```text
+//! location = file index 8 bits | slot 36 bits;  slot n = bytes n × 4096 … of that file
+//! ```
+//! A batch of stores is written in runs of neighbouring slots, a batch of loads is read in runs of neighbouring locations.
+//! Demand loads have workers of their own, and while one is under way all others keep their queues shallow.
+//!
+//! **Fork.** Parent and child share the files that existed at the fork, for reading. The parent goes on writing to its file
+//! but never to slots that were in use at the fork: freed ones stay unused until both processes are gone. The child opens a
+//! file of its own (the next index) at its first store. Rings are never shared.
+
+pub(crate) mod far_file;
+mod io;
+mod slots;
+
+use crate::counters::{Counters, Tally};
+use crate::sync::{Pool, lock};
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use far_file::FarFile;
+use hinterland_units::{PAGE_BYTES, PageBytes};
+pub use io::IoMethod;
+use io::{BOUNCE_PAGES, RING_ENTRIES, RUN_PAGES_MAX, Run, Worker};
+use slots::Slots;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+
+const SLOT_BITS: u32 = 36;
+/// Files that one process can know: as many forks deep as a location's index reaches.
+const FILES_MAX: usize = 1 << (Location::BITS - SLOT_BITS);
+/// Calls of each sort that can be under way at once; more threads wait.
+const DEMAND_WORKERS: usize = 8;
+const BACKGROUND_WORKERS: usize = 4;
+/// Operations of a background call that may be in flight while a demand load is under way.
+const SHALLOW: usize = 1;
+/// Pages that one background operation moves, so that a demand load never waits for more: 128 KiB.
+const BACKGROUND_RUN_PAGES: usize = 32;
+
+/// How a `file` backend is made.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// A directory, or the name of a file to be that does not exist.
+    pub path: PathBuf,
+    /// Bytes that each process may store.
+    pub capacity_bytes: u64,
+    /// How pages travel.
+    pub io: IoMethod,
+    /// Whether to bypass the page cache where the file system allows it.
+    pub direct: bool,
+}
+
+/// Pages in a file.
+pub struct FileBackend {
+    url: String,
+    directory: PathBuf,
+    options: FileOptions,
+    /// The files that locations name; all but `own` are shared with other processes and only read.
+    files: Vec<OnceLock<FarFile>>,
+    own: AtomicUsize,
+    slots: Mutex<Slots>,
+    demand_workers: Pool<Worker>,
+    background_workers: Pool<Worker>,
+    demands_under_way: AtomicUsize,
+    counters: Counters,
+}
+
+impl FileBackend {
+    /// Opens the file; `url` names it in messages.
+    ///
+    /// # Errors
+    /// The path cannot be used, or the file system refuses a file of this size.
+    pub fn new(url: String, options: FileOptions) -> std::io::Result<FileBackend> {
+        let directory = far_file::directory_of(&options.path)?;
+        let first = far_file::create(&directory, options.capacity_bytes, options.direct)?;
+        let files: Vec<OnceLock<FarFile>> = (0..FILES_MAX).map(|_| OnceLock::new()).collect();
+        let url = if options.direct && !first.direct { format!("{url}&direct=off") } else { url };
+        assert!(files[0].set(first).is_ok(), "a new cell is empty");
+        let method = options.io;
+        Ok(FileBackend {
+            url,
+            directory,
+            files,
+            own: AtomicUsize::new(0),
+            slots: Mutex::new(Slots::new(capacity_slots(&options))),
+            demand_workers: Pool::new(DEMAND_WORKERS, move || Worker::new(method)),
+            background_workers: Pool::new(BACKGROUND_WORKERS, move || Worker::new(method)),
+            demands_under_way: AtomicUsize::new(0),
+            counters: Counters::default(),
+            options,
+        })
+    }
+
+    /// The file that this process stores to; a child's is made at its first store.
+    fn own_file(&self) -> std::io::Result<&FarFile> {
+        let cell = &self.files[self.own.load(Relaxed)];
+        if let Some(file) = cell.get() {
+            return Ok(file);
+        }
+        let file = far_file::create(&self.directory, self.options.capacity_bytes, self.options.direct)?;
+        Ok(cell.get_or_init(|| file))
+    }
+
+    fn split(location: Location) -> (usize, u64) {
+        let index = usize::try_from(location.0 >> SLOT_BITS).unwrap_or(usize::MAX);
+        (index, location.0 & ((1 << SLOT_BITS) - 1))
+    }
+
+    fn worker_for<R>(&self, priority: Priority, use_it: impl FnOnce(&mut Worker) -> R) -> R {
+        if priority != Priority::Demand {
+            return self.background_workers.with(use_it);
+        }
+        self.demands_under_way.fetch_add(1, Relaxed);
+        let answer = self.demand_workers.with(use_it);
+        self.demands_under_way.fetch_sub(1, Relaxed);
+        answer
+    }
+
+    fn depth(&self, priority: Priority) -> usize {
+        let yield_way = priority != Priority::Demand && self.demands_under_way.load(Relaxed) > 0;
+        if yield_way { SHALLOW } else { RING_ENTRIES as usize }
+    }
+
+    fn device_error(&self, error: &std::io::Error) -> StoreError {
+        StoreError::Device { url: self.url.clone(), errno: error.raw_os_error().unwrap_or(libc::EIO) }
+    }
+
+    /// Stores at most BOUNCE_PAGES pages.
+    fn store_batch(&self, pages: &[&PageBytes], out: &mut [Result<Location, StoreError>]) {
+        let (file, own) = match self.own_file() {
+            Ok(file) => (file, self.own.load(Relaxed) as u64),
+            Err(error) => return out.fill(Err(self.device_error(&error))),
+        };
+        let (slots, used_slots) = {
+            let mut table = lock(&self.slots);
+            let runs = table.take(pages.len());
+            (runs.into_iter().flatten().collect::<Vec<u64>>(), table.used_slots())
+        };
+        out[slots.len()..].fill(Err(StoreError::Full {
+            url: self.url.clone(),
+            used_bytes: used_slots * PAGE_BYTES as u64,
+            capacity_bytes: self.options.capacity_bytes,
+        }));
+        let written = self.worker_for(Priority::WriteBack, |worker| self.write(worker, file, pages, &slots));
+        for ((slot, answer), written) in slots.iter().zip(out).zip(written) {
+            *answer = match written {
+                Ok(()) => Ok(Location(own << SLOT_BITS | slot)),
+                Err(errno) => {
+                    lock(&self.slots).give_back(*slot);
+                    Err(StoreError::Device { url: self.url.clone(), errno })
+                }
+            };
+        }
+    }
+
+    /// Writes page `i` to slot `slots[i]`.
+    fn write(&self, worker: &mut Worker, file: &FarFile, pages: &[&PageBytes], slots: &[u64]) -> Vec<Result<(), i32>> {
+        worker.clear();
+        for (index, (page, slot)) in pages.iter().zip(slots).enumerate() {
+            let mut address = page.as_ptr().cast_mut();
+            if file.direct && !io::is_aligned(address) {
+                match worker.bounce(index) {
+                    Ok(bounce) => {
+                        // SAFETY: bounce page `index` is a whole page of the worker's own, which we hold.
+                        unsafe { bounce.copy_from_nonoverlapping(page.as_ptr(), PAGE_BYTES) };
+                        address = bounce;
+                    }
+                    Err(error) => return vec![Err(error.raw_os_error().unwrap_or(libc::ENOMEM)); slots.len()],
+                }
+            }
+            let first = worker.add_page(address);
+            let limit = BACKGROUND_RUN_PAGES;
+            push_run(
+                worker,
+                Run { fd: file.file.as_raw_fd(), write: true, offset: offset_of(*slot), first, count: 1 },
+                limit,
+            );
+        }
+        let ranges: Vec<(usize, usize)> = worker.runs.iter().map(|run| (run.first, run.count)).collect();
+        let mut results = vec![Ok(()); slots.len()];
+        // SAFETY: the pages are borrowed by the caller (or bounce pages of ours) and only read.
+        unsafe {
+            worker.run(false, &|| self.depth(Priority::WriteBack), &mut |run, result| {
+                let (first, count) = ranges[run];
+                results[first..first + count].fill(result);
+            });
+        }
+        results
+    }
+
+    /// Loads at most BOUNCE_PAGES items, of which the first is number `base` of the caller's.
+    fn load_batch(
+        &self,
+        worker: &mut Worker,
+        base: usize,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        worker.clear();
+        // In the order of the file, but the first item first: it is what the program waits for.
+        let mut order: Vec<usize> = (0..items.len()).collect();
+        order[1..].sort_unstable_by_key(|index| items[*index].location);
+        let mut bounced = vec![None; items.len()];
+        let mut planned: Vec<usize> = Vec::with_capacity(items.len());
+        let demand = priority == Priority::Demand;
+        let limit = if demand { RUN_PAGES_MAX } else { BACKGROUND_RUN_PAGES };
+        for (place, index) in order.into_iter().enumerate() {
+            match self.plan_read(worker, &mut items[index], planned.len(), &mut bounced[index]) {
+                Ok(run) => {
+                    planned.push(index);
+                    push_run(worker, run, if place == 1 && demand { 0 } else { limit });
+                }
+                Err(error) => done(base + index, Err(error)),
+            }
+        }
+        let ranges: Vec<(usize, usize)> = worker.runs.iter().map(|run| (run.first, run.count)).collect();
+        let mut finish = |run: usize, result: Result<(), i32>| {
+            let (first, count) = ranges[run];
+            for index in &planned[first..first + count] {
+                let item = &mut items[*index];
+                let answer = result.map_err(|errno| LoadError::Device { url: self.url.clone(), errno });
+                if let (Ok(()), Some(bounce)) = (result, bounced[*index]) {
+                    // SAFETY: the item's own bounce page, which the kernel has finished filling.
+                    item.into.copy_from_slice(unsafe { std::slice::from_raw_parts(bounce, PAGE_BYTES) });
+                }
+                done(base + index, answer.map(|()| &*item.into));
+            }
+        };
+        // SAFETY: every page is an item's buffer, borrowed exclusively by the caller and not touched here before its run
+        // is finished, or a bounce page of the worker.
+        unsafe { worker.run(demand, &|| self.depth(priority), &mut finish) };
+    }
+
+    /// Adds an item's buffer to the worker's pages, as number `place`, and says what to read into it.
+    fn plan_read(
+        &self,
+        worker: &mut Worker,
+        item: &mut LoadItem<'_>,
+        place: usize,
+        bounced: &mut Option<*const u8>,
+    ) -> Result<Run, LoadError> {
+        let (index, slot) = FileBackend::split(item.location);
+        let damaged = |what| LoadError::Damaged { url: self.url.clone(), location: item.location, what };
+        let file = self.files.get(index).and_then(OnceLock::get).ok_or_else(|| damaged("no such file was opened"))?;
+        let mut address = item.into.as_mut_ptr();
+        if file.direct && !io::is_aligned(address) {
+            let bounce = worker.bounce(place);
+            let no_memory = |_| LoadError::Device { url: self.url.clone(), errno: libc::ENOMEM };
+            address = bounce.map_err(no_memory)?;
+            *bounced = Some(address.cast_const());
+        }
+        let first = worker.add_page(address);
+        Ok(Run { fd: file.file.as_raw_fd(), write: false, offset: offset_of(slot), first, count: 1 })
+    }
+}
+
+fn capacity_slots(options: &FileOptions) -> u64 {
+    (options.capacity_bytes / PAGE_BYTES as u64).min(1 << SLOT_BITS)
+}
+
+fn offset_of(slot: u64) -> u64 {
+    slot * PAGE_BYTES as u64
+}
+
+/// Appends a run of one page, as a part of the last run if it continues it and that stays within `limit` pages.
+fn push_run(worker: &mut Worker, run: Run, limit: usize) {
+    if let Some(last) = worker.runs.last_mut() {
+        let end = last.offset + (last.count * PAGE_BYTES) as u64;
+        if last.fd == run.fd && end == run.offset && last.count < limit {
+            last.count += 1;
+            return;
+        }
+    }
+    worker.runs.push(run);
+}
+
+impl Backend for FileBackend {
+    fn store(&self, pages: &[&PageBytes], _priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        assert_eq!(pages.len(), out.len(), "one answer for each page");
+        for (pages, out) in pages.chunks(BOUNCE_PAGES).zip(out.chunks_mut(BOUNCE_PAGES)) {
+            self.store_batch(pages, out);
+            let stored = out.iter().filter(|answer| answer.is_ok()).count() as u64;
+            let stored_bytes = stored * PAGE_BYTES as u64;
+            self.counters.stored(&Tally { pages: stored, stored_bytes, plain_pages: stored, same_filled_pages: 0 });
+        }
+    }
+
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        self.counters.loaded(items.len() as u64);
+        self.worker_for(priority, |worker| {
+            for (number, items) in items.chunks_mut(BOUNCE_PAGES).enumerate() {
+                self.load_batch(worker, number * BOUNCE_PAGES, items, priority, done);
+            }
+        });
+    }
+
+    fn free(&self, locations: &[Location]) {
+        let own = self.own.load(Relaxed);
+        let mut slots = lock(&self.slots);
+        for (index, slot) in locations.iter().map(|location| FileBackend::split(*location)) {
+            // The slots of other files belong to other processes, too.
+            if index == own {
+                slots.give_back(slot);
+            }
+        }
+        let pages = locations.len() as u64;
+        let stored_bytes = pages * PAGE_BYTES as u64;
+        self.counters.freed(&Tally { pages, stored_bytes, plain_pages: pages, same_filled_pages: 0 });
+    }
+
+    fn copies_cost_ram(&self) -> bool {
+        false
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        let workers = (self.demand_workers.made() + self.background_workers.made()) as u64;
+        lock(&self.slots).table_bytes() as u64 + workers * Worker::RAM_BYTES
+    }
+
+    fn usage(&self, rows: &mut Vec<BackendUsage>) {
+        rows.push(self.counters.row(&self.url, self.ram_bytes(), self.options.capacity_bytes));
+    }
+
+    fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
+        if side == ForkSide::Parent {
+            lock(&self.slots).freeze();
+            return Ok(());
+        }
+        self.demand_workers.reset();
+        self.background_workers.reset();
+        let own = self.own.load(Relaxed);
+        if self.files[own].get().is_none() {
+            return Ok(());
+        }
+        if own + 1 == FILES_MAX {
+            return Err(StoreError::Device { url: self.url.clone(), errno: libc::EMFILE });
+        }
+        self.own.store(own + 1, Relaxed);
+        *lock(&self.slots) = Slots::new(capacity_slots(&self.options));
+        Ok(())
+    }
+}
