@@ -1,0 +1,30 @@
+//! End-to-end tests: real programs run natively and under Hinterland, and their results are compared.
+//!
+//! Reading order: [`Scenario`] (what a program is), [`programs`] (the list), [`process`] (running and measuring a process
+//! tree), [`native`] and [`managed`] (the two runs), [`Variant`] and [`pairs`] (under which settings), [`verdict`] (what
+//! must hold), [`results`] (where the rows go).
+//!
+//! Invariant: nothing here knows how Hinterland works inside. It is started through its command line, as a user would,
+//! and judged by the program's output, the kernel's figures and its own `--stats` file.
+
+pub mod managed;
+pub mod native;
+pub mod pairs;
+pub mod places;
+pub mod process;
+pub mod programs;
+pub mod results;
+mod scenario;
+pub mod skips;
+mod stats;
+pub mod suite;
+pub mod tree;
+mod variant;
+pub mod verdict;
+
+pub use scenario::{Line, Need, Place, Scenario};
+pub use stats::{BackendStats, FaultTimes, Stats};
+pub use variant::{EVICTS, FARS, FEATURES, HEAPS, Variant};
+
+/// 2^20 bytes.
+pub const MIB: u64 = 1 << 20;

@@ -1,0 +1,89 @@
+//! The native run of a scenario: the reference for its output and its memory.
+
+use crate::process::{Finished, run};
+use crate::scenario::{STDERR, STDOUT};
+use crate::{Place, Scenario, places};
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a native run gave.
+#[derive(Clone, Debug)]
+pub struct Native {
+    /// Digest of everything that counts as output.
+    pub digest: String,
+    /// Time and memory.
+    pub finished: Finished,
+}
+
+/// Makes the inputs of `scenario` at `size_bytes`, unless a run before has made them.
+///
+/// # Errors
+/// `prepare` failed; nothing half-made is left.
+pub fn prepare(scenario: &Scenario, size_bytes: u64) -> Result<Place> {
+    let name = format!("{}-{}m", scenario.name, size_bytes / crate::MIB);
+    let (inputs, run) = (places::tests().join("inputs").join(&name), places::tests().join("runs").join(&name));
+    let place = Place { size_bytes, inputs: inputs.clone(), run };
+    if !inputs.join(".complete").exists() {
+        places::emptied(inputs.clone())?;
+        (scenario.prepare)(&place).with_context(|| format!("cannot prepare {name}"))?;
+        File::create(inputs.join(".complete"))?;
+    }
+    Ok(place)
+}
+
+/// Runs `scenario` natively.
+///
+/// # Errors
+/// It did not end with 0 within `limit`, or its output cannot be read.
+pub fn run_native(scenario: &Scenario, place: &Place, limit: Duration) -> Result<Native> {
+    let directory = places::emptied(place.run.clone())?;
+    let command = (scenario.command)(place).command(&[], &directory)?;
+    let finished = run_with_client(scenario, place, command, limit)?;
+    if finished.timed_out || finished.code != 0 {
+        let what = if finished.timed_out { "was too slow" } else { "failed" };
+        bail!("the native run of {} {what} (code {}): {}", scenario.name, finished.code, tail(&directory.join(STDERR)));
+    }
+    Ok(Native { digest: digest(scenario, &directory)?, finished })
+}
+
+/// Runs `command` with the scenario's client, if it has one.
+pub fn run_with_client(
+    scenario: &Scenario,
+    place: &Place,
+    command: std::process::Command,
+    limit: Duration,
+) -> Result<Finished> {
+    match scenario.beside {
+        Some(client) => run(command, limit, Some(&|| client(place))),
+        None => run(command, limit, None),
+    }
+}
+
+/// SHA-256 over the standard output and the output files, each with its name and length.
+pub fn digest(scenario: &Scenario, directory: &Path) -> Result<String> {
+    let mut hash = Sha256::new();
+    for name in std::iter::once(&STDOUT).chain(scenario.outputs) {
+        let path = directory.join(name);
+        let mut file = File::open(&path).with_context(|| format!("no output {}", path.display()))?;
+        hash.update(format!("{name} {}\n", file.metadata()?.len()));
+        let mut block = vec![0; 1 << 16];
+        loop {
+            match file.read(&mut block)? {
+                0 => break,
+                bytes => hash.update(&block[..bytes]),
+            }
+        }
+    }
+    Ok(hex::encode(hash.finalize()))
+}
+
+/// The last lines of a text file, for messages.
+pub fn tail(path: &Path) -> String {
+    let text = std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}

@@ -1,0 +1,52 @@
+//! Where things are: the repository, the build directory, the program under test, the tests' own directories.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+/// The repository's root.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// The build directory that this executable came from.
+pub fn target() -> PathBuf {
+    let executable = std::env::current_exe().unwrap_or_default();
+    let profile = executable.ancestors().find(|dir| dir.ends_with("debug") || dir.ends_with("release"));
+    profile.and_then(Path::parent).map_or_else(|| repository().join("target"), Path::to_path_buf)
+}
+
+/// The tests' directory in the build directory: inputs, working directories, results.
+pub fn tests() -> PathBuf {
+    target().join("tests")
+}
+
+/// A source file of a test program.
+pub fn program(name: &str) -> PathBuf {
+    repository().join("tests/programs").join(name)
+}
+
+/// The launcher under test: `HINTERLAND_BIN`, else the release build.
+pub fn launcher() -> Result<PathBuf> {
+    let path = match std::env::var_os("HINTERLAND_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => target().join("release/hinterland"),
+    };
+    if !path.is_file() {
+        bail!("{} does not exist; build it with ./dev build, or name one with HINTERLAND_BIN", path.display());
+    }
+    Ok(path)
+}
+
+/// The interpreter of the repository's Python environment.
+pub fn python() -> PathBuf {
+    repository().join(".venv/bin/python")
+}
+
+/// An empty directory at `path`; what was there is deleted.
+pub fn emptied(path: PathBuf) -> Result<PathBuf> {
+    if path.exists() {
+        std::fs::remove_dir_all(&path).with_context(|| format!("cannot empty {}", path.display()))?;
+    }
+    std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    Ok(path)
+}

@@ -1,0 +1,152 @@
+//! Runs one command in a process group of its own, measures its tree, and ends the group when its time is up.
+
+use crate::tree;
+use anyhow::{Context, Result, anyhow};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the tree.
+const SAMPLE_EVERY: Duration = Duration::from_millis(4);
+
+/// How a run ended and what it took.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Exit code, or 128 + signal as a shell reports it.
+    pub code: i32,
+    /// Whether it was killed because its time was up.
+    pub timed_out: bool,
+    /// Wall time.
+    pub wall: Duration,
+    /// Peak of the tree's anonymous resident memory.
+    pub anonymous_peak_bytes: u64,
+    /// Peak of the tree's resident memory.
+    pub resident_peak_bytes: u64,
+}
+
+/// Runs `command` for `limit` at most. `beside` runs in a thread of its own meanwhile; its failure ends the run.
+///
+/// # Errors
+/// The command cannot be started, or `beside` failed.
+pub fn run(
+    mut command: Command,
+    limit: Duration,
+    beside: Option<&(dyn Fn() -> Result<()> + Sync)>,
+) -> Result<Finished> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let started = Instant::now();
+    let child = command.process_group(0).spawn().with_context(|| format!("cannot start {name}"))?;
+    let pid = Pid::from_raw(i32::try_from(child.id()).context("a process number fits an i32")?);
+    let mut group = Group { child, pid };
+    std::thread::scope(|scope| {
+        let mut beside = beside.map(|work| scope.spawn(work));
+        let mut finished = Finished {
+            code: 0,
+            timed_out: false,
+            wall: Duration::ZERO,
+            anonymous_peak_bytes: 0,
+            resident_peak_bytes: 0,
+        };
+        let mut trouble = None;
+        let status = loop {
+            if let Some(status) = group.child.try_wait()? {
+                break status;
+            }
+            finished.look(group.pid);
+            if started.elapsed() > limit {
+                finished.timed_out = true;
+                group.kill();
+            }
+            if beside.as_ref().is_some_and(|thread| thread.is_finished())
+                && let Some(Err(error)) = beside.take().map(join)
+            {
+                trouble = Some(error);
+                group.kill();
+            }
+            std::thread::sleep(SAMPLE_EVERY);
+        };
+        finished.wall = started.elapsed();
+        finished.code = code(status);
+        if let Some(error) = trouble.or_else(|| beside.and_then(|thread| join(thread).err())) {
+            return Err(error.context(format!("the client failed; {name} ended with {}", finished.code)));
+        }
+        Ok(finished)
+    })
+}
+
+impl Finished {
+    /// Takes one sample.
+    fn look(&mut self, pid: Pid) {
+        let sample = tree::sample(pid);
+        self.anonymous_peak_bytes = self.anonymous_peak_bytes.max(sample.anonymous_bytes);
+        self.resident_peak_bytes = self.resident_peak_bytes.max(sample.resident_bytes);
+    }
+}
+
+/// A started process group. Dropping it kills what is left of it.
+struct Group {
+    child: Child,
+    pid: Pid,
+}
+
+impl Group {
+    /// Kills every process of the group.
+    fn kill(&self) {
+        let _ = killpg(self.pid, Signal::SIGKILL);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The result of a thread; a panic is an error like others.
+fn join(thread: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    thread.join().unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(anyhow!("panicked: {}", text.unwrap_or_else(|| "without a message".into())))
+    })
+}
+
+/// The code that a shell would show.
+pub fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn reports_codes_and_signals() {
+        let limit = Duration::from_secs(10);
+        assert_eq!(run(shell("exit 3"), limit, None).unwrap().code, 3);
+        assert_eq!(run(shell("kill -TERM $$"), limit, None).unwrap().code, 143);
+    }
+
+    #[test]
+    fn ends_the_whole_group_when_time_is_up() {
+        let finished = run(shell("sleep 100 & sleep 100"), Duration::from_millis(200), None).unwrap();
+        assert!(finished.timed_out);
+        assert!(finished.wall < Duration::from_secs(5));
+        assert_eq!(finished.code, 137);
+    }
+
+    #[test]
+    fn a_failing_client_ends_the_run() {
+        let client = || Err(anyhow!("no answer"));
+        let error = run(shell("sleep 100"), Duration::from_secs(20), Some(&client)).unwrap_err();
+        assert!(format!("{error:#}").contains("no answer"));
+    }
+}

@@ -1,0 +1,60 @@
+//! The settings under which a program runs: kernel feature set, far memory, heap mode, eviction policy.
+
+use crate::{MIB, Place};
+use serde::Serialize;
+use std::fmt;
+
+/// Named kernel feature sets.
+pub const FEATURES: [&str; 5] = ["all", "6.12", "6.8", "6.1", "5.15"];
+/// Far memories: compressed RAM, a file, compressed RAM that spills to a file.
+pub const FARS: [&str; 3] = ["compressed", "file", "tiers"];
+/// Heap modes.
+pub const HEAPS: [&str; 2] = ["all", "large"];
+/// Eviction policies.
+pub const EVICTS: [&str; 4] = ["s3-fifo", "second-chance", "2q", "fifo"];
+
+/// One choice of each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+pub struct Variant {
+    /// Kernel feature set.
+    pub features: &'static str,
+    /// Far memory.
+    pub far: &'static str,
+    /// Heap mode.
+    pub heap: &'static str,
+    /// Eviction policy.
+    pub evict: &'static str,
+}
+
+impl Variant {
+    /// What a user gets without flags.
+    pub const DEFAULT: Variant = Variant { features: "all", far: "compressed", heap: "all", evict: "s3-fifo" };
+
+    /// The launcher's arguments for a program with `place` in `budget_bytes` of local memory.
+    pub fn arguments(&self, place: &Place, budget_bytes: u64) -> Vec<String> {
+        let mut arguments = vec!["--local".into(), budget_bytes.to_string()];
+        for url in self.far_urls(place) {
+            arguments.extend(["--far".into(), url]);
+        }
+        let choices = [("--heap", self.heap), ("--evict", self.evict), ("--features", self.features)];
+        arguments.extend(choices.iter().flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]));
+        arguments
+    }
+
+    /// The far memory's URLs: room for four times the program; as tiers, the first is too small on purpose.
+    fn far_urls(&self, place: &Place) -> Vec<String> {
+        let room = place.size_bytes * 4;
+        let file = format!("file:{}?size={room}", place.run.join("far").display());
+        match self.far {
+            "file" => vec![file],
+            "tiers" => vec![format!("compressed:{}", (place.size_bytes / 16).max(4 * MIB)), file],
+            _ => vec![format!("compressed:{room}")],
+        }
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "monitor::{}::{}::{}::{}", self.features, self.far, self.heap, self.evict)
+    }
+}

@@ -1,0 +1,61 @@
+//! What must hold for a managed run beside its native one. Every violated demand is named, not only the first.
+
+use crate::managed::Managed;
+use crate::native::Native;
+use crate::{MIB, Scenario, Stats, Variant};
+
+/// Managed share of anonymous memory that every program must reach.
+pub const MANAGED_SHARE_MIN: f64 = 0.90;
+/// Room for pages in flight between two looks at the budget.
+pub const BUDGET_SLACK: f64 = 1.05;
+
+/// The demands that `managed` violates; none when all is well.
+pub fn violations(scenario: &Scenario, variant: &Variant, native: &Native, managed: &Managed) -> Vec<String> {
+    let mut found = Vec::new();
+    if managed.finished.timed_out {
+        found.push(format!("was killed after {:.0} s", managed.finished.wall.as_secs_f64()));
+    } else if managed.finished.code != 0 {
+        found.push(format!("ended with {} instead of 0", managed.finished.code));
+    }
+    match &managed.digest {
+        Ok(digest) if *digest == native.digest => {}
+        Ok(_) => found.push("gave another output than the native run".into()),
+        Err(error) => found.push(format!("gave no output: {error:#}")),
+    }
+    match &managed.stats {
+        Ok(stats) => figures(scenario, variant, managed, stats, &mut found),
+        Err(error) => found.push(format!("{error:#}")),
+    }
+    found
+}
+
+/// The demands on the launcher's figures.
+fn figures(scenario: &Scenario, variant: &Variant, managed: &Managed, stats: &Stats, found: &mut Vec<String>) {
+    if stats.exit_code != managed.finished.code {
+        found.push(format!("the statistics say exit code {}, the shell {}", stats.exit_code, managed.finished.code));
+    }
+    if stats.fault_path != "monitor" {
+        found.push(format!("ran on the fault path '{}' instead of 'monitor'", stats.fault_path));
+    }
+    if exceeds(stats.resident_managed_peak_bytes, managed.budget_bytes, BUDGET_SLACK) {
+        let (peak, budget) = (stats.resident_managed_peak_bytes / MIB, managed.budget_bytes / MIB);
+        found.push(format!("held {peak} MiB local in a budget of {budget} MiB"));
+    }
+    // With `--heap large`, a program of small objects keeps most of them near: it need not page at all.
+    if variant.heap == "large" && scenario.small_objects {
+        return;
+    }
+    if stats.major_faults == 0 {
+        found.push("had no major fault: nothing was far".into());
+    }
+    if stats.managed_share_of_anonymous < MANAGED_SHARE_MIN {
+        let share = stats.managed_share_of_anonymous * 100.0;
+        found.push(format!("only {share:.1} % of its anonymous memory was managed"));
+    }
+}
+
+/// Whether `value > bound × slack`, for byte counts below 2^53.
+#[allow(clippy::cast_precision_loss, reason = "byte counts far below 2^53 are exact")]
+fn exceeds(value: u64, bound: u64, slack: f64) -> bool {
+    value as f64 > bound as f64 * slack
+}
