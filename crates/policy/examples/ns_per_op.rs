@@ -1,12 +1,13 @@
-//! Time of each eviction policy's operations, and memory for each page ever resident, at a budget of 1 GiB of 4 GiB touched.
+//! Time of each eviction policy's operations, and memory for each page ever resident, at a budget of 1 GiB of 4 GiB
+//! touched.
 //!
 //! `cargo run --release -p hinterland-policy --example ns_per_op`
 //!
-//! One round is what a major fault at the budget costs the policy: the page arrives, a victim is taken (in batches of 64), an
-//! older victim is written back. Every tenth victim comes back as a swap-cache hit instead. "In order" are pages of a scan, "scattered"
-//! are pages in random order, where each operation misses the processor's caches.
+//! One round is what a major fault at the budget costs the policy: the page arrives, a victim is taken (in batches of
+//! 64), an older victim is written back. Every tenth victim comes back as a swap-cache hit instead. "In order" are
+//! pages of a scan, "scattered" are pages in random order, where each operation misses the processor's caches.
 
-use hinterland_policy::{Arrival, EVICTION_POLICIES, EvictionPolicy, make};
+use hinterland_policy::{Arrival, EVICTION_POLICIES, EvictionPolicy, NextN, Prefetcher, Request, make};
 use hinterland_units::PageNo;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -37,6 +38,23 @@ fn main() {
             per(bytes_scattered, PAGES as usize),
         );
     }
+    let shuffled: Vec<u32> = (0..PAGES).map(|page| page.wrapping_mul(2_654_435_761) % PAGES).collect();
+    let streams: Vec<u32> = (0..PAGES).map(|step| step % 16 * (PAGES / 16) + step / 16).collect();
+    println!(
+        "next-n: {:.1} ns a random fault, {:.1} ns a fault of 16 streams",
+        next_n_ns(&shuffled),
+        next_n_ns(&streams)
+    );
+}
+
+/// Nanoseconds for a fault on each of the pages, none of which is mapped ahead.
+fn next_n_ns(pages: &[u32]) -> f64 {
+    let mut next_n = NextN::new(64);
+    let started = Instant::now();
+    let windows = pages.iter().filter(|&&page| next_n.requested(PageNo(page), Request::Major).is_some()).count();
+    let elapsed = started.elapsed().as_nanos();
+    assert!(windows < pages.len());
+    u32::try_from(elapsed).map_or(f64::NAN, f64::from) / f64::from(PAGES)
 }
 
 fn per(total: usize, count: usize) -> f64 {

@@ -12,6 +12,7 @@ mod page_map;
 mod s3_fifo;
 mod second_chance;
 mod two_q;
+mod unproven;
 
 pub use contract::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request};
 pub use fifo::Fifo;

@@ -2,12 +2,12 @@
 
 use crate::{EvictionPolicy, Fifo, S3Fifo, SecondChance, TwoQ};
 
-/// The eviction policy of that name (`fifo`, `second-chance`, `s3-fifo`, `2q`), shaped for a budget of `capacity_pages`;
-/// `None` if there is none.
+/// The eviction policy of that name (`fifo`, `second-chance`, `s3-fifo`, `2q`), shaped for a budget of
+/// `capacity_pages`; `None` if there is none.
 pub fn make(name: &str, capacity_pages: usize) -> Option<Box<dyn EvictionPolicy>> {
     Some(match name {
         "fifo" => Box::new(Fifo::new()),
-        "second-chance" => Box::new(SecondChance::new(capacity_pages)),
+        "second-chance" => Box::new(SecondChance::new()),
         "s3-fifo" => Box::new(S3Fifo::new(capacity_pages)),
         "2q" => Box::new(TwoQ::new(capacity_pages)),
         _ => return None,

@@ -7,19 +7,22 @@
 //!   first third  while the program walks through this, the next one comes in
 //! ```
 //!
-//! Source: Linux `mm/readahead.c` (`ondemand_readahead`: a marked page inside a window starts the next one; windows double while
-//! the stream goes on), with one difference: a mapped page gives no signal, so the mark is a page that stays unmapped.
+//! Source: Linux `mm/readahead.c` (`ondemand_readahead`: a marked page inside a window starts the next one; windows
+//! double while the stream goes on), with one difference: a mapped page gives no signal, so the mark is a page that
+//! stays unmapped.
 //!
-//! * Single faults are *candidates*. A fault beside a candidate's last fault lengthens its run; a run of `run_needed` faults (2 at
-//!   first) founds a stream. Faults at random never do, so they fetch nothing.
-//! * A fault at a stream's key page, or at the first page past its window (the key page was local already), asks for the
-//!   next window: twice as large, right behind the last one.
+//! * Single faults are *candidates*. A fault beside a candidate's last fault lengthens its run; a run of `run_needed`
+//!   faults (2 at first) founds a stream. Faults at random never do, so they fetch nothing.
+//! * A fault at a stream's key page, or at the first page past its window (the key page was local already), asks for
+//!   the next window: twice as large, right behind the last one.
+//! * A stream that the program left goes stale after `STALE_REQUESTS` requests for each page of its window; otherwise
+//!   random faults would hit the key pages that it left behind.
 //! * First touches and far memory are different kinds of streams, also on the same pages: what is mapped ahead differs.
-//! * Distrust: a stream that dies before its first key page is reached doubles `run_needed`, and so do wasted pages once the
-//!   window limit is down to the smallest; reached key pages and a long run of faults undo it.
+//! * Distrust: a stream that dies before its first key page is reached doubles `run_needed`, and so do wasted pages
+//!   once the window limit is down to the smallest; reached key pages and a long run of faults undo it.
 //!
-//! Invariants: `WINDOW_PAGES_MIN ≤ trusted_pages ≤ limit` (or both are `limit`, if that is smaller); 2 ≤ `run_needed` ≤ `RUN_NEEDED_MAX`;
-//! a window's key page lies inside it.
+//! Invariants: `WINDOW_PAGES_MIN ≤ trusted_pages ≤ limit` (or both are `limit`, if that is smaller); 2 ≤ `run_needed`
+//! ≤ `RUN_NEEDED_MAX`; a window's key page lies inside it.
 
 mod stream;
 #[cfg(test)]
@@ -33,13 +36,16 @@ use stream::{Candidate, Direction, Kind, Stream};
 const WINDOW_PAGES_MIN: u32 = 4;
 /// Streams that are followed at once.
 const STREAMS: usize = 16;
-/// Faults that are remembered as possible beginnings: twice the streams, so that random faults between the first two of a stream
-/// don't hide it.
+/// Faults that are remembered as possible beginnings: twice the streams, so that random faults between the first two
+/// of a stream don't hide it.
 const CANDIDATES: usize = 32;
 /// A run that founds a stream when nothing speaks against it.
 const RUN_NEEDED_MIN: u32 = 2;
 /// A run that founds a stream after much waste. Random programs have none of this length.
 const RUN_NEEDED_MAX: u32 = 16;
+/// Requests for each page of a window after which a stream is stale: a scan may be that much slower than the faults
+/// beside it.
+const STALE_REQUESTS: u64 = 64;
 /// Waste is judged after so many pages asked for.
 const JUDGED_PAGES_MIN: u32 = 32;
 /// Older windows count half after so many pages asked for.
@@ -56,6 +62,8 @@ pub struct NextN {
     run_needed: u32,
     asked_pages: u32,
     wasted_pages: u32,
+    /// Requests so far: the only clock there is.
+    requests: u64,
 }
 
 impl NextN {
@@ -69,6 +77,7 @@ impl NextN {
             run_needed: RUN_NEEDED_MIN,
             asked_pages: 0,
             wasted_pages: 0,
+            requests: 0,
         }
     }
 
@@ -93,7 +102,7 @@ impl NextN {
         if self.run_needed == RUN_NEEDED_MAX {
             self.run_needed = RUN_NEEDED_MAX / 2;
         }
-        let old = self.streams.iter().position(|stream| stream.is_near(page, kind, direction));
+        let old = self.streams.iter().position(|stream| stream.is_near(page, kind, direction, self.requests));
         let stream = match old {
             Some(at) => self.streams.remove(at).shrunk(),
             None => Stream::new(kind, direction),
@@ -106,7 +115,7 @@ impl NextN {
 
     /// Asks for a stream's next window from `from`; the stream ends with the range of page numbers.
     fn open(&mut self, mut stream: Stream, from: Option<u32>) -> Option<AheadWindow> {
-        let window = stream.open(from?, self.trusted_pages)?;
+        let window = stream.open(from?, self.trusted_pages, self.requests)?;
         self.streams.push(stream);
         self.asked_pages += window.pages;
         if self.asked_pages > JUDGED_PAGES_MAX {
@@ -144,12 +153,13 @@ impl Prefetcher for NextN {
         if self.limit == 0 {
             return None;
         }
+        self.requests += 1;
         let kind = match request {
             Request::FirstTouch => Some(Kind::Fresh),
             Request::Major | Request::Minor => Some(Kind::Remote),
             Request::PrefetchHit => None,
         };
-        if let Some(at) = self.streams.iter().rposition(|stream| stream.continues_at(page, kind)) {
+        if let Some(at) = self.streams.iter().rposition(|stream| stream.continues_at(page, kind, self.requests)) {
             return self.go_on(at, page);
         }
         let kind = kind.unwrap_or(Kind::Remote);

@@ -1,7 +1,7 @@
 //! The queues that every eviction policy is built from: intrusive doubly linked lists over a [`PageMap`].
 //!
-//! Linked lists, not rings with lazy deletion: a page can leave from the middle at once (`munmap`, a ghost that comes back), so
-//! lengths are exact, nothing has to be compacted, and no operation takes longer than a few cache misses.
+//! Linked lists, not rings with lazy deletion: a page can leave from the middle at once (`munmap`, a ghost that comes
+//! back), so lengths are exact, nothing has to be compacted, and no operation takes longer than a few cache misses.
 //!
 //! Invariant: a page stands in the list that its [`Place`] names, and in no other; the places `Taken…` are in no list.
 
@@ -15,6 +15,8 @@ pub(crate) enum Place {
     Unknown,
     /// Resident, not yet proven.
     Young,
+    /// Resident, mapped ahead of the program; its first use was not seen.
+    Ahead,
     /// Resident, in the main (proven, protected) queue.
     Main,
     /// Written back not long ago; only its number is kept.
@@ -29,6 +31,7 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Queue {
     Young,
+    Ahead,
     Main,
     Ghost,
 }
@@ -37,6 +40,7 @@ impl Queue {
     fn place(self) -> Place {
         match self {
             Queue::Young => Place::Young,
+            Queue::Ahead => Place::Ahead,
             Queue::Main => Place::Main,
             Queue::Ghost => Place::Ghost,
         }
@@ -49,13 +53,22 @@ struct List {
     len: usize,
 }
 
+/// How many pages one call may still send round again: bounds its work.
+pub(crate) struct Passes(usize);
+
+impl Passes {
+    pub(crate) fn for_victims(count: usize) -> Passes {
+        Passes(count.saturating_mul(8))
+    }
+}
+
 /// Bits of the tag that hold the place; the rest is [`PageLists::rounds`].
 const PLACE_BITS: u32 = 3;
 
 /// A set of pages in queues.
 pub(crate) struct PageLists {
     map: PageMap,
-    lists: [List; 3],
+    lists: [List; 4],
 }
 
 fn encode(place: Place, rounds: u8) -> u8 {
@@ -66,11 +79,11 @@ fn decode(tag: u8) -> Place {
     const PLACES: [Place; 8] = [
         Place::Unknown,
         Place::Young,
+        Place::Ahead,
         Place::Main,
         Place::Ghost,
         Place::TakenYoung,
         Place::TakenMain,
-        Place::Unknown,
         Place::Unknown,
     ];
     PLACES[usize::from(tag & ((1 << PLACE_BITS) - 1))]
@@ -79,7 +92,7 @@ fn decode(tag: u8) -> Place {
 impl PageLists {
     pub(crate) fn new() -> PageLists {
         let list = || List { head: NIL, tail: NIL, len: 0 };
-        PageLists { map: PageMap::default(), lists: [list(), list(), list()] }
+        PageLists { map: PageMap::default(), lists: [list(), list(), list(), list()] }
     }
 
     /// What is known of the page.
@@ -92,9 +105,9 @@ impl PageLists {
         self.lists[queue as usize].len
     }
 
-    /// Pages in the two resident queues.
+    /// Pages in the resident queues.
     pub(crate) fn resident(&self) -> usize {
-        self.len(Queue::Young) + self.len(Queue::Main)
+        self.len(Queue::Young) + self.len(Queue::Ahead) + self.len(Queue::Main)
     }
 
     /// Puts a page at the young end of a queue, from wherever it is. It has `rounds` to go before it may be taken (the
@@ -121,8 +134,21 @@ impl PageLists {
         Some(PageNo(head))
     }
 
+    /// Takes the oldest page without rounds left out of a queue; those before it go round again with one round less,
+    /// as long as there are passes.
+    pub(crate) fn pop_without_rounds(&mut self, queue: Queue, place: Place, passes: &mut Passes) -> Option<PageNo> {
+        while let Some((page, rounds @ 1..)) = self.oldest(queue) {
+            if passes.0 == 0 {
+                break;
+            }
+            passes.0 -= 1;
+            self.push(page, queue, rounds - 1);
+        }
+        self.pop(queue, place)
+    }
+
     /// The oldest page of a queue and its rounds.
-    pub(crate) fn oldest(&self, queue: Queue) -> Option<(PageNo, u8)> {
+    fn oldest(&self, queue: Queue) -> Option<(PageNo, u8)> {
         let page = PageNo(self.lists[queue as usize].head);
         if page.0 == NIL { None } else { Some((page, self.map.tag(page) >> PLACE_BITS)) }
     }
@@ -130,7 +156,7 @@ impl PageLists {
     /// Takes a page out of its queue, if it is in one, and remembers `place` for it, which must not be a queue.
     pub(crate) fn put(&mut self, page: PageNo, place: Place) {
         debug_assert!(
-            !matches!(place, Place::Young | Place::Main | Place::Ghost),
+            !matches!(place, Place::Young | Place::Ahead | Place::Main | Place::Ghost),
             "{place:?} is a queue: push instead"
         );
         self.unlink(page);
@@ -152,6 +178,7 @@ impl PageLists {
     fn unlink(&mut self, page: PageNo) {
         let list = match self.place(page) {
             Place::Young => &mut self.lists[Queue::Young as usize],
+            Place::Ahead => &mut self.lists[Queue::Ahead as usize],
             Place::Main => &mut self.lists[Queue::Main as usize],
             Place::Ghost => &mut self.lists[Queue::Ghost as usize],
             Place::Unknown | Place::TakenYoung | Place::TakenMain => return,
@@ -202,7 +229,9 @@ mod tests {
 
     #[test]
     fn every_place_survives_its_encoding() {
-        for place in [Place::Unknown, Place::Young, Place::Main, Place::Ghost, Place::TakenYoung, Place::TakenMain] {
+        for place in
+            [Place::Unknown, Place::Young, Place::Ahead, Place::Main, Place::Ghost, Place::TakenYoung, Place::TakenMain]
+        {
             assert_eq!(decode(encode(place, 0)), place);
             assert_eq!(decode(encode(place, 31)), place);
         }

@@ -4,8 +4,8 @@
 //! root: 1 GiB of address space each → block: 2 MiB each → chunk: 512 × (prev u32, next u32, tag u8) = 9 bytes a page
 //! ```
 //!
-//! Far ranges are huge and mostly empty, and the touched parts are clustered, so a radix table of three levels beats both
-//! a flat array (36 GiB of reserve) and a hash table (24 bytes a page and a rehash inside a fault).
+//! Far ranges are huge and mostly empty, and the touched parts are clustered, so a radix table of three levels beats
+//! both a flat array (36 GiB of reserve) and a hash table (24 bytes a page and a rehash inside a fault).
 //!
 //! Invariants: tag 0 means "unknown"; `chunk.known` = tags in it that are not 0; a chunk with `known = 0` is freed, but
 //! for one spare that keeps a lone page's coming and going from allocating each time; a block with no chunk is freed.

@@ -1,57 +1,47 @@
-//! Second chance: a FIFO whose victims, when touched in the swap cache, go to a protected queue.
+//! Second chance: a FIFO in which a victim that was touched in the swap cache gets rounds free of probing.
 //!
 //! ```text
-//! arrivals → probation ──────────────→ swap cache → far memory
-//!                ↑ over its share        │ hit
-//!            protected ←─────────────────┘
+//! arrivals → queue ──────────→ swap cache → far memory
+//!              ↑ ↓ rounds left     │ hit: rounds earned
+//!              └─┴─────────────────┘
 //! ```
 //!
-//! Source: the two lists of Babaoğlu & Joy, "Converting a swap-based system to do paging in an architecture lacking
-//! page-referenced bits" (SOSP'81), and segmented LRU (Karedla, Love & Wherry, IEEE Computer 1994). A page that outlives its
-//! protection passes through probation once more; it is not remembered after it is written back.
+//! Source: the clock of Corbató, "A paging experiment with the Multics system" (1968), whose reference bit counts up
+//! to a few (Smith, "Sequentiality and prefetching in database systems", ACM TODS 1978). The swap cache stands in for
+//! the reference bit.
 //!
-//! Invariant: protected pages ≤ `PROTECTED_SHARE` of the capacity after each arrival.
+//! A protected queue with a share of its own was tried and lost: pages that are proven once and then die hold it
+//! forever, and ageing them by victims taken made it a FIFO.
 
-use crate::page_lists::{PageLists, Place, Queue};
+use crate::page_lists::{PageLists, Passes, Place, Queue};
 use crate::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
 
-/// The protected queue's largest share of the capacity, in percent: 80, as segmented LRU is usually run.
-const PROTECTED_SHARE: usize = 80;
+/// Rounds without a probe that a hit earns.
+const HIT_ROUNDS: u8 = 2;
 
-/// Probation and protected queue.
+/// One queue in order of arrival, its pages with rounds left.
 pub struct SecondChance {
     lists: PageLists,
-    protected_pages_max: usize,
 }
 
 impl SecondChance {
-    /// Empty queues for a budget of `capacity_pages`.
-    pub fn new(capacity_pages: usize) -> SecondChance {
-        let mut policy = SecondChance { lists: PageLists::new(), protected_pages_max: 0 };
-        policy.resize(capacity_pages);
-        policy
+    /// An empty queue.
+    pub fn new() -> SecondChance {
+        SecondChance { lists: PageLists::new() }
     }
+}
 
-    fn protect(&mut self, page: PageNo) {
-        self.lists.push(page, Queue::Main, 0);
-        // Two at a time suffice after a shrink, and bound the work of one fault.
-        for _ in 0..2 {
-            if self.lists.len(Queue::Main) > self.protected_pages_max
-                && let Some((oldest, _)) = self.lists.oldest(Queue::Main)
-            {
-                self.lists.push(oldest, Queue::Young, 0);
-            }
-        }
+impl Default for SecondChance {
+    fn default() -> SecondChance {
+        SecondChance::new()
     }
 }
 
 impl EvictionPolicy for SecondChance {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
-        match how {
-            Arrival::SwapCacheHit => self.protect(page),
-            Arrival::FirstTouch | Arrival::Demand | Arrival::Ahead => self.lists.push(page, Queue::Young, 0),
-        }
+        let rounds = if how == Arrival::SwapCacheHit { HIT_ROUNDS } else { 0 };
+        self.lists.push(page, Queue::Main, rounds);
     }
 
     fn forgotten(&mut self, page: PageNo) {
@@ -59,21 +49,17 @@ impl EvictionPolicy for SecondChance {
     }
 
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
-        out.extend((0..count).map_while(|_| {
-            self.lists.pop(Queue::Young, Place::Unknown).or_else(|| self.lists.pop(Queue::Main, Place::Unknown))
-        }));
+        let mut passes = Passes::for_victims(count);
+        out.extend((0..count).map_while(|_| self.lists.pop_without_rounds(Queue::Main, Place::Unknown, &mut passes)));
     }
 
     fn kept(&mut self, page: PageNo) {
-        self.protect(page);
+        self.lists.push(page, Queue::Main, HIT_ROUNDS);
     }
 
     fn written_back(&mut self, _page: PageNo) {}
 
-    fn resize(&mut self, capacity_pages: usize) {
-        self.protected_pages_max =
-            capacity_pages / 100 * PROTECTED_SHARE + capacity_pages % 100 * PROTECTED_SHARE / 100;
-    }
+    fn resize(&mut self, _capacity_pages: usize) {}
 
     fn resident(&self) -> usize {
         self.lists.resident()

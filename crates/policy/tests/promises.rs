@@ -2,9 +2,9 @@
 
 mod harness;
 
-use harness::model::Pager;
-use harness::{Faults, optimum, patterns, replay};
-use hinterland_policy::make;
+use harness::model::{Pager, replay};
+use harness::{Faults, optimum, patterns};
+use hinterland_policy::{NextN, make};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -15,8 +15,9 @@ fn faults(name: &str, trace: &[u32]) -> Faults {
     replay(&mut *make(name, BUDGET).expect("a known name"), BUDGET, trace)
 }
 
-/// A hot set of half the budget stays in use beside two scans (which proves it), then a third scan of four budgets goes by while it is
-/// in use or (`rests`) not, and all of it is touched. Returns the hot pages that had to be fetched again since the third scan began.
+/// A hot set of half the budget stays in use beside two scans (which proves it), then a third scan of four budgets
+/// goes by while it is in use or (`rests`) not, and all of it is touched. Returns the hot pages that had to be fetched
+/// again since the third scan began.
 fn hot_pages_lost(name: &str, rests: bool) -> usize {
     let (hot, scan) = (PAGES / 2, PAGES * 4);
     let mut policy = make(name, BUDGET).expect("a known name");
@@ -50,6 +51,59 @@ fn a_scan_of_four_budgets_does_not_flush_a_hot_set_of_half() {
         }
     }
     assert_eq!(hot_pages_lost("fifo", true), hot, "the scan is too weak to test anything");
+}
+
+/// A hot set that was only ever touched while everything fitted (no probe could prove it) rests while a scan of four
+/// budgets goes by with read-ahead; random touches warm it again before each of four scans. Returns its pages fetched
+/// again after the last scan.
+fn resting_hot_pages_lost_to_read_ahead(name: &str) -> usize {
+    let (hot, scan) = (PAGES / 2, PAGES * 4);
+    let mut policy = make(name, BUDGET).expect("a known name");
+    let mut next_n = NextN::new(64);
+    let mut pager = Pager::new(&mut *policy, BUDGET, (hot + scan) as usize).reading_ahead(&mut next_n);
+    let mut random = SmallRng::seed_from_u64(2);
+    for _ in 0..4 {
+        (0..hot * 16).for_each(|_| pager.touch(random.random_range(0..hot)));
+        (hot..hot + scan).for_each(|page| pager.touch(page));
+    }
+    let before = pager.faults();
+    (0..hot * 16).for_each(|_| pager.touch(random.random_range(0..hot)));
+    pager.faults().major + pager.faults().ahead - before.major - before.ahead
+}
+
+#[test]
+fn a_scan_that_is_read_ahead_does_not_flush_a_hot_set_at_rest() {
+    let hot = PAGES as usize / 2;
+    for name in ["s3-fifo", "2q"] {
+        let lost = resting_hot_pages_lost_to_read_ahead(name);
+        assert!(lost <= hot / 20, "{name} lost {lost} of {hot} pages");
+    }
+    assert!(resting_hot_pages_lost_to_read_ahead("fifo") >= hot * 9 / 10, "the scan is too weak to test anything");
+}
+
+/// Random touches over two budgets, then, all those pages being dead, twelve loops over pages that fill 85 % of the
+/// budget. Returns the pages that the last four loops fetched.
+fn pages_fetched_after_take_over(name: &str, window_pages_max: u32) -> usize {
+    let mut policy = make(name, BUDGET).expect("a known name");
+    let mut next_n = NextN::new(window_pages_max);
+    let mut pager = Pager::new(&mut *policy, BUDGET, BUDGET * 4).reading_ahead(&mut next_n);
+    let mut random = SmallRng::seed_from_u64(3);
+    (0..PAGES * 20).for_each(|_| pager.touch(random.random_range(0..PAGES * 2)));
+    let (first, last) = (PAGES * 2, PAGES * 2 + PAGES * 17 / 20);
+    (0..8).for_each(|_| (first..last).for_each(|page| pager.touch(page)));
+    let before = pager.faults();
+    (0..4).for_each(|_| (first..last).for_each(|page| pager.touch(page)));
+    pager.faults().major + pager.faults().ahead - before.major - before.ahead
+}
+
+#[test]
+fn dead_pages_make_room_however_proven_they_were() {
+    for name in hinterland_policy::EVICTION_POLICIES {
+        for window_pages_max in [0, 64] {
+            let fetched = pages_fetched_after_take_over(name, window_pages_max);
+            assert!(fetched <= BUDGET / 20, "{name}: {fetched} pages (read-ahead {window_pages_max})");
+        }
+    }
 }
 
 #[test]
@@ -109,4 +163,21 @@ fn nothing_beats_the_optimum() {
             assert!(major * 1000 >= best.major * 999, "{name}, {pattern}: {major} < {}", best.major);
         }
     }
+}
+
+#[test]
+fn read_ahead_fetches_hardly_anything_for_a_random_load_and_everything_for_a_scan() {
+    let played = |trace: &[u32]| {
+        let mut policy = make("s3-fifo", BUDGET).expect("a known name");
+        let mut next_n = NextN::new(64);
+        let mut pager = Pager::new(&mut *policy, BUDGET, BUDGET * 16).reading_ahead(&mut next_n);
+        (0..PAGES * 16).chain(trace.iter().copied()).for_each(|page| pager.touch(page));
+        let before = pager.faults();
+        trace.iter().for_each(|&page| pager.touch(page));
+        (pager.faults().major - before.major, pager.faults().ahead - before.ahead)
+    };
+    let (major, ahead) = played(&patterns::uniform(PAGES * 16, BUDGET * 16));
+    assert!(ahead * 50 <= major, "random: {ahead} pages ahead beside {major} major faults");
+    let (major, ahead) = played(&patterns::sequential_loop(PAGES * 16, 1));
+    assert!(major * 1000 <= ahead, "scan: {major} major faults beside {ahead} pages ahead");
 }

@@ -1,6 +1,6 @@
 //! One stream: its last window and where the program is expected next. And the run of faults that may become one.
 
-use super::WINDOW_PAGES_MIN;
+use super::{STALE_REQUESTS, WINDOW_PAGES_MIN};
 use crate::AheadWindow;
 use hinterland_units::PageNo;
 
@@ -42,13 +42,15 @@ pub(super) struct Stream {
     key: u32,
     /// First page past the last window; `None` if the window ends where page numbers end.
     pub(super) end: Option<u32>,
+    /// The number of the request that asked for the last window.
+    opened_at: u64,
     /// Whether the program reached a key page: the stream was no accident.
     pub(super) proven: bool,
 }
 
 impl Stream {
     pub(super) fn new(kind: Kind, direction: Direction) -> Stream {
-        Stream { kind, direction, window_pages: 0, full_windows: 0, key: 0, end: None, proven: false }
+        Stream { kind, direction, window_pages: 0, full_windows: 0, key: 0, end: None, opened_at: 0, proven: false }
     }
 
     /// The same stream, to be opened again with a window of the last one's size.
@@ -58,7 +60,7 @@ impl Stream {
     }
 
     /// The next window from `from`: twice the last one, at most `window_pages_max`, cut where page numbers end.
-    pub(super) fn open(&mut self, from: u32, window_pages_max: u32) -> Option<AheadWindow> {
+    pub(super) fn open(&mut self, from: u32, window_pages_max: u32, now: u64) -> Option<AheadWindow> {
         let wanted = self.window_pages.saturating_mul(2).max(WINDOW_PAGES_MIN).min(window_pages_max);
         let pages = wanted.min(match self.direction {
             Direction::Up => u32::MAX - from,
@@ -74,11 +76,13 @@ impl Stream {
         };
         self.window_pages = pages;
         self.key = key;
+        self.opened_at = now;
         self.end = self.direction.after(PageNo(from), pages);
         Some(AheadWindow { first: PageNo(first), pages, key: PageNo(key) })
     }
 
-    /// Counts a reached key page; true at every second one of a window of (at least) `trusted_pages`: one may be chance.
+    /// Counts a reached key page; true at every second one of a window of (at least) `trusted_pages`: one may be
+    /// chance.
     pub(super) fn reached_full_windows(&mut self, trusted_pages: u32) -> bool {
         self.full_windows += u32::from(self.window_pages >= trusted_pages);
         if self.full_windows < 2 {
@@ -92,8 +96,15 @@ impl Stream {
         self.key == page.0
     }
 
+    fn is_stale(&self, now: u64) -> bool {
+        now - self.opened_at > STALE_REQUESTS * u64::from(self.window_pages)
+    }
+
     /// Whether a request for `page` of this kind (`None`: any) asks for the next window.
-    pub(super) fn continues_at(&self, page: PageNo, kind: Option<Kind>) -> bool {
+    pub(super) fn continues_at(&self, page: PageNo, kind: Option<Kind>, now: u64) -> bool {
+        if self.is_stale(now) {
+            return false;
+        }
         match kind {
             None => self.is_key(page),
             Some(kind) => self.kind == kind && (self.is_key(page) || self.end == Some(page.0)),
@@ -102,7 +113,7 @@ impl Stream {
 
     /// Whether a run that came to `page` is this stream, walking through its last window or a window's length past it:
     /// pages of the window came too late or were dropped, or pages past it were local.
-    pub(super) fn is_near(&self, page: PageNo, kind: Kind, direction: Direction) -> bool {
+    pub(super) fn is_near(&self, page: PageNo, kind: Kind, direction: Direction, now: u64) -> bool {
         let past_window = match direction {
             Direction::Up => self.key.saturating_add(self.window_pages.saturating_mul(2)),
             Direction::Down => self.key.saturating_sub(self.window_pages.saturating_mul(2)),
@@ -112,7 +123,7 @@ impl Stream {
             Direction::Down => self.key.saturating_add(self.window_pages),
         };
         let (low, high) = (past_window.min(before_window), past_window.max(before_window));
-        self.kind == kind && self.direction == direction && (low..=high).contains(&page.0)
+        !self.is_stale(now) && self.kind == kind && self.direction == direction && (low..=high).contains(&page.0)
     }
 }
 

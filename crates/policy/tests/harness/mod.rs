@@ -5,5 +5,5 @@ pub mod model;
 pub mod optimum;
 pub mod patterns;
 
-pub use model::{Faults, replay};
+pub use model::Faults;
 pub use optimum::optimum;

@@ -1,7 +1,7 @@
-//! The pager as an eviction policy sees it: at most `budget` pages mapped, victims taken in batches into a swap cache of a sixteenth
-//! of the budget, which displaces in order of arrival.
+//! The pager as an eviction policy sees it: at most `budget` pages mapped, victims taken in batches into a swap cache
+//! of a sixteenth of the budget, which displaces in order of arrival.
 
-use hinterland_policy::{Arrival, EvictionPolicy};
+use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request};
 use hinterland_units::PageNo;
 use std::collections::VecDeque;
 
@@ -17,6 +17,10 @@ pub struct Faults {
     pub major: usize,
     /// Touches served from the swap cache.
     pub minor: usize,
+    /// First touches of a prefetched key page.
+    pub key: usize,
+    /// Pages fetched or zero-filled ahead of the program.
+    pub ahead: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,12 +28,15 @@ enum State {
     Untouched,
     Mapped,
     SwapCached,
+    /// Prefetched and left unmapped.
+    Key,
     Remote,
 }
 
 /// The model; feed it with [`Pager::touch`].
 pub struct Pager<'a> {
     policy: &'a mut dyn EvictionPolicy,
+    prefetcher: Option<&'a mut dyn Prefetcher>,
     budget: usize,
     mapped: usize,
     state: Vec<State>,
@@ -46,6 +53,7 @@ impl<'a> Pager<'a> {
     pub fn new(policy: &'a mut dyn EvictionPolicy, budget: usize, pages: usize) -> Pager<'a> {
         Pager {
             policy,
+            prefetcher: None,
             budget,
             mapped: 0,
             state: vec![State::Untouched; pages],
@@ -57,29 +65,63 @@ impl<'a> Pager<'a> {
         }
     }
 
+    /// The same pager with read-ahead.
+    pub fn reading_ahead(self, prefetcher: &'a mut dyn Prefetcher) -> Pager<'a> {
+        Pager { prefetcher: Some(prefetcher), ..self }
+    }
+
     /// The program touches a page.
     pub fn touch(&mut self, page: u32) {
-        let how = match self.state[page as usize] {
+        let (request, how) = match self.state[page as usize] {
             State::Mapped => return,
             State::Untouched => {
                 self.faults.first += 1;
-                Arrival::FirstTouch
+                (Request::FirstTouch, Arrival::FirstTouch)
             }
             State::SwapCached => {
                 self.faults.minor += 1;
                 self.swap_cached -= 1;
-                Arrival::SwapCacheHit
+                (Request::Minor, Arrival::SwapCacheHit)
+            }
+            State::Key => {
+                self.faults.key += 1;
+                (Request::PrefetchHit, Arrival::Demand)
             }
             State::Remote => {
                 self.faults.major += 1;
-                Arrival::Demand
+                (Request::Major, Arrival::Demand)
             }
         };
+        self.map(page, how);
+        let window = self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.requested(PageNo(page), request));
+        if let Some(window) = window {
+            self.bring_in(window, request);
+        }
+    }
+
+    fn map(&mut self, page: u32, how: Arrival) {
         self.state[page as usize] = State::Mapped;
         self.mapped += 1;
         self.policy.arrived(PageNo(page), how);
         if self.mapped > self.budget {
             self.reclaim();
+        }
+    }
+
+    fn bring_in(&mut self, window: AheadWindow, request: Request) {
+        let wanted = if request == Request::FirstTouch { State::Untouched } else { State::Remote };
+        for page in (window.first.0..).take(window.pages as usize) {
+            if self.state.get(page as usize) != Some(&wanted) {
+                continue;
+            }
+            match (wanted, page == window.key.0) {
+                (State::Untouched, true) => {}
+                (_, true) => self.state[page as usize] = State::Key,
+                (_, false) => {
+                    self.faults.ahead += 1;
+                    self.map(page, Arrival::Ahead);
+                }
+            }
         }
     }
 

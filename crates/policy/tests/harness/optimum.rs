@@ -1,5 +1,5 @@
-//! The offline optimum: evict the page whose next touch is furthest away (Belady, "A study of replacement algorithms for a
-//! virtual-storage computer", IBM Systems Journal 1966).
+//! The offline optimum: evict the page whose next touch is furthest away (Belady, "A study of replacement algorithms
+//! for a virtual-storage computer", IBM Systems Journal 1966).
 
 use super::Faults;
 use std::collections::BinaryHeap;

@@ -37,7 +37,8 @@ pub fn uniform(pages: u32, touches: usize) -> Vec<u32> {
     (0..touches).map(|_| random.random_range(0..pages)).collect()
 }
 
-/// The program writes all its pages, then touches page of rank r with a likelihood of 1/r^0.99; ranks are scattered over the pages.
+/// The program writes all its pages, then touches page of rank r with a likelihood of 1/r^0.99; ranks are scattered
+/// over the pages.
 pub fn zipf(pages: u32, touches: usize) -> Vec<u32> {
     (0..pages).chain(zipf_from(pages, 2).take(touches)).collect()
 }
@@ -51,7 +52,8 @@ fn zipf_from(pages: u32, seed: u64) -> impl Iterator<Item = u32> {
     std::iter::repeat_with(move || page_of_rank[random.sample(law) as usize - 1])
 }
 
-/// A hot set, warmed by touching it at random, in use all the time while scans go by: `ratio` hot touches for each two scanned pages.
+/// A hot set, warmed by touching it at random, in use all the time while scans go by: `ratio` hot touches for each two
+/// scanned pages.
 pub fn hot_and_scan(hot: u32, scan: u32, scans: u32, ratio: u32) -> Vec<u32> {
     let mut random = random(3);
     let mut trace: Vec<u32> = (0..hot * 16).map(|_| random.random_range(0..hot)).collect();
