@@ -13,9 +13,11 @@ mod reference;
 mod same_filled;
 pub mod samples;
 mod sync;
+mod tiers;
 
 pub use codec::CodecName;
 pub use compressed::Compressed;
 pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 pub use file::{FileBackend, FileOptions, IoMethod};
 pub use reference::Reference;
+pub use tiers::Tiers;

@@ -1,0 +1,290 @@
+//! Where each page of the tiers is: 16 bytes for each page, and the order of age in each tier.
+//!
+//! A row holds the page's place (an atomic word) and its links in the list of its tier, oldest first. Rows change under
+//! the one lock, with one exception: a load pins and unpins a row without it.
+//!
+//! ```text
+//! place:  pins 8 bits | … | moving | dead | stored | tier 4 bits | inner location 44 bits
+//! free:   the next free row plus one, or 0
+//! ```
+//! A *moving* row is being demoted: it is in no list, and its page is still at its place. If its page is freed meanwhile it
+//! is *dead*, and the demotion ends it.
+
+use crate::Location;
+use crate::mapping::Mapping;
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// The number of a row.
+pub(super) type Handle = u32;
+
+/// Pages that all tiers together can hold: as many as the far range has.
+const ROWS_MAX: Handle = 1 << 30;
+const NONE: Handle = Handle::MAX;
+const TIER_BITS: u32 = 4;
+const STORED: u64 = 1 << (Location::BITS + TIER_BITS);
+const DEAD: u64 = STORED << 1;
+const MOVING: u64 = STORED << 2;
+const PIN: u64 = 1 << 56;
+
+/// Tiers that a row can name.
+pub(super) const TIERS_MAX: usize = 1 << TIER_BITS;
+
+struct Row {
+    place: AtomicU64,
+    /// Towards the older page in the high half, the younger in the low half.
+    links: AtomicU64,
+}
+
+/// A page's tier and its location there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) tier: usize,
+    pub(super) location: Location,
+}
+
+impl Place {
+    fn encode(self) -> u64 {
+        assert!(self.location.0 >> Location::BITS == 0, "a backend returned the location {:?}", self.location);
+        STORED | ((self.tier as u64) << Location::BITS) | self.location.0
+    }
+
+    fn decode(word: u64) -> Option<Place> {
+        let tier = usize::try_from((word >> Location::BITS) & ((1 << TIER_BITS) - 1)).ok()?;
+        let location = Location(word & ((1 << Location::BITS) - 1));
+        (word & STORED != 0 && word & DEAD == 0).then_some(Place { tier, location })
+    }
+}
+
+/// What became of a move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// The page is at the new place; the old one is to be freed.
+    Moved,
+    /// A load holds the page: it stays, and the new copy is to be freed.
+    Kept,
+    /// The page was freed: both copies are to be freed.
+    Dead,
+}
+
+/// The rows.
+pub(super) struct Table {
+    rows: Mapping,
+}
+
+/// Lists of rows; kept by the caller under its lock.
+pub(super) struct Lists {
+    free: u64,
+    high: Handle,
+    ends: Vec<Ends>,
+}
+
+struct Ends {
+    oldest: Handle,
+    youngest: Handle,
+}
+
+impl Lists {
+    pub(super) fn new(tiers: usize) -> Lists {
+        let ends = (0..tiers).map(|_| Ends { oldest: NONE, youngest: NONE }).collect();
+        Lists { free: 0, high: 0, ends }
+    }
+
+    /// RAM of the rows that were ever used.
+    pub(super) fn ram_bytes(&self) -> u64 {
+        u64::from(self.high) * size_of::<Row>() as u64
+    }
+}
+
+impl Table {
+    pub(super) fn new() -> io::Result<Table> {
+        Ok(Table { rows: Mapping::reserve(ROWS_MAX as usize * size_of::<Row>())? })
+    }
+
+    fn row(&self, handle: Handle) -> &Row {
+        assert!(handle < ROWS_MAX, "row {handle} outside the table");
+        // SAFETY: inside the mapping (asserted), aligned (rows are 16 bytes from a page boundary on), zeroed by the kernel,
+        // and only ever used as rows of atomics.
+        unsafe { &*self.rows.at(handle as usize * size_of::<Row>()).cast::<Row>() }
+    }
+
+    /// Enters a page as the youngest of its tier; `None` when all rows are in use.
+    pub(super) fn insert(&self, lists: &mut Lists, place: Place) -> Option<Handle> {
+        let handle = match lists.free.checked_sub(1) {
+            Some(handle) => {
+                let handle = Handle::try_from(handle).expect("the free list holds rows");
+                lists.free = self.row(handle).place.load(Relaxed);
+                handle
+            }
+            None if lists.high < ROWS_MAX => {
+                lists.high += 1;
+                lists.high - 1
+            }
+            None => return None,
+        };
+        self.row(handle).place.store(place.encode(), Release);
+        self.push_youngest(lists, place.tier, handle);
+        Some(handle)
+    }
+
+    /// Pins a page where it is until `unpin`; `None` if nothing is stored there.
+    pub(super) fn pin(&self, handle: Handle) -> Option<Place> {
+        Place::decode(self.row(handle).place.fetch_add(PIN, Acquire))
+    }
+
+    /// Ends `pin`.
+    pub(super) fn unpin(&self, handle: Handle) {
+        self.row(handle).place.fetch_sub(PIN, Release);
+    }
+
+    /// Takes a page out; returns its place, which is to be freed, or `None` if a demotion has it and will free it.
+    pub(super) fn remove(&self, lists: &mut Lists, handle: Handle) -> Option<Place> {
+        let word = self.row(handle).place.load(Acquire);
+        let place = Place::decode(word).unwrap_or_else(|| panic!("far page {handle} was freed twice"));
+        assert!(word < PIN, "far page {handle} was freed during a load");
+        if word & MOVING != 0 {
+            self.row(handle).place.store(word | DEAD, Release);
+            return None;
+        }
+        self.unlink(lists, place.tier, handle);
+        self.give_back(lists, handle);
+        Some(place)
+    }
+
+    /// Starts moving the oldest pages of `tier` that no load holds: at most `count`.
+    pub(super) fn start_moves(&self, lists: &mut Lists, tier: usize, count: usize) -> Vec<(Handle, Place)> {
+        let mut moves = Vec::with_capacity(count);
+        let mut handle = lists.ends[tier].oldest;
+        while handle != NONE && moves.len() < count {
+            let next = self.younger(handle);
+            let place = &self.row(handle).place;
+            let word = place.load(Acquire);
+            let free_to_move = word < PIN && place.compare_exchange(word, word | MOVING, AcqRel, Relaxed).is_ok();
+            if let (true, Some(place)) = (free_to_move, Place::decode(word)) {
+                self.unlink(lists, tier, handle);
+                moves.push((handle, place));
+            }
+            handle = next;
+        }
+        moves
+    }
+
+    /// Ends a move with the page at `to`.
+    pub(super) fn finish_move(&self, lists: &mut Lists, handle: Handle, from: Place, to: Place) -> Outcome {
+        let (before, after) = (from.encode() | MOVING, to.encode());
+        match self.row(handle).place.compare_exchange(before, after, AcqRel, Acquire) {
+            Ok(_) => {
+                self.push_youngest(lists, to.tier, handle);
+                Outcome::Moved
+            }
+            Err(word) if word & DEAD != 0 => {
+                self.give_back(lists, handle);
+                Outcome::Dead
+            }
+            Err(_) => {
+                self.row(handle).place.fetch_and(!MOVING, AcqRel);
+                self.push_youngest(lists, from.tier, handle);
+                Outcome::Kept
+            }
+        }
+    }
+
+    /// Ends a move that could not be made: the page stays the oldest of its tier, or with `retry_late` becomes the
+    /// youngest.
+    pub(super) fn abandon_move(&self, lists: &mut Lists, handle: Handle, from: Place, retry_late: bool) -> Outcome {
+        let word = self.row(handle).place.fetch_and(!MOVING, AcqRel);
+        if word & DEAD != 0 {
+            self.give_back(lists, handle);
+            return Outcome::Dead;
+        }
+        if retry_late {
+            self.push_youngest(lists, from.tier, handle);
+        } else {
+            self.push_oldest(lists, from.tier, handle);
+        }
+        Outcome::Kept
+    }
+
+    fn give_back(&self, lists: &mut Lists, handle: Handle) {
+        self.row(handle).place.store(lists.free, Release);
+        lists.free = u64::from(handle) + 1;
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "takes the low half")]
+    fn younger(&self, handle: Handle) -> Handle {
+        self.row(handle).links.load(Relaxed) as Handle
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "takes the high half")]
+    fn older(&self, handle: Handle) -> Handle {
+        (self.row(handle).links.load(Relaxed) >> 32) as Handle
+    }
+
+    fn set_links(&self, handle: Handle, older: Handle, younger: Handle) {
+        self.row(handle).links.store(u64::from(older) << 32 | u64::from(younger), Relaxed);
+    }
+
+    fn push_youngest(&self, lists: &mut Lists, tier: usize, handle: Handle) {
+        let last = std::mem::replace(&mut lists.ends[tier].youngest, handle);
+        self.set_links(handle, last, NONE);
+        match last {
+            NONE => lists.ends[tier].oldest = handle,
+            _ => self.set_links(last, self.older(last), handle),
+        }
+    }
+
+    fn push_oldest(&self, lists: &mut Lists, tier: usize, handle: Handle) {
+        let first = std::mem::replace(&mut lists.ends[tier].oldest, handle);
+        self.set_links(handle, NONE, first);
+        match first {
+            NONE => lists.ends[tier].youngest = handle,
+            _ => self.set_links(first, handle, self.younger(first)),
+        }
+    }
+
+    fn unlink(&self, lists: &mut Lists, tier: usize, handle: Handle) {
+        let (older, younger) = (self.older(handle), self.younger(handle));
+        match older {
+            NONE => lists.ends[tier].oldest = younger,
+            _ => self.set_links(older, self.older(older), younger),
+        }
+        match younger {
+            NONE => lists.ends[tier].youngest = older,
+            _ => self.set_links(younger, older, self.younger(younger)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(tier: usize, location: u64) -> Place {
+        Place { tier, location: Location(location) }
+    }
+
+    #[test]
+    fn the_oldest_unpinned_pages_move_first() {
+        let (table, mut lists) = (Table::new().expect("address space"), Lists::new(2));
+        let handles: Vec<Handle> = (0..5).map(|n| table.insert(&mut lists, place(0, 100 + n)).expect("room")).collect();
+        assert_eq!(table.remove(&mut lists, handles[1]), Some(place(0, 101)));
+        assert_eq!(table.pin(handles[0]), Some(place(0, 100)));
+        let moves = table.start_moves(&mut lists, 0, 2);
+        assert_eq!(moves, [(handles[2], place(0, 102)), (handles[3], place(0, 103))]);
+        // One arrives, one is freed on the way, and a moving page can still be loaded.
+        assert_eq!(table.remove(&mut lists, handles[3]), None);
+        assert_eq!(table.finish_move(&mut lists, handles[3], moves[1].1, place(1, 7)), Outcome::Dead);
+        assert_eq!(table.pin(handles[2]), Some(place(0, 102)));
+        assert_eq!(table.finish_move(&mut lists, handles[2], moves[0].1, place(1, 8)), Outcome::Kept);
+        table.unpin(handles[2]);
+        table.unpin(handles[0]);
+        let order: Vec<Handle> = table.start_moves(&mut lists, 0, 9).iter().map(|(handle, _)| *handle).collect();
+        assert_eq!(order, [handles[0], handles[4], handles[2]]);
+        assert_eq!(table.finish_move(&mut lists, handles[0], place(0, 100), place(1, 9)), Outcome::Moved);
+        assert_eq!(table.abandon_move(&mut lists, handles[2], place(0, 102), false), Outcome::Kept);
+        assert_eq!(table.abandon_move(&mut lists, handles[4], place(0, 104), false), Outcome::Kept);
+        assert_eq!(table.remove(&mut lists, handles[0]), Some(place(1, 9)));
+        assert_eq!(table.start_moves(&mut lists, 0, 1)[0].0, handles[4]);
+    }
+}
