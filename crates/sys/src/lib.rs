@@ -1,1 +1,36 @@
-//! Every system call that Hinterland makes.
+//! Every system call that Hinterland makes: userfaultfd, mappings, kernel features.
+//!
+//! Raw system calls live here and nowhere else. Nothing here knows of pages states or budgets.
+
+pub mod features;
+pub mod gate;
+pub mod mem;
+pub mod thread;
+pub mod uffd;
+
+pub use features::{FeatureSet, Features, Privilege};
+pub use mem::Mapping;
+pub use uffd::{Fault, Uffd};
+
+/// A system call that failed: what was tried, and the system's reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{call}: {}", std::io::Error::from_raw_os_error(*.errno))]
+pub struct SysError {
+    /// The call, as the manual names it.
+    pub call: &'static str,
+    /// The error number.
+    pub errno: i32,
+}
+
+impl SysError {
+    /// The error of the call that just failed in this thread.
+    pub fn last(call: &'static str) -> SysError {
+        SysError { call, errno: std::io::Error::last_os_error().raw_os_error().unwrap_or(0) }
+    }
+}
+
+impl From<SysError> for std::io::Error {
+    fn from(error: SysError) -> std::io::Error {
+        std::io::Error::from_raw_os_error(error.errno)
+    }
+}

@@ -1,0 +1,247 @@
+//! Read-ahead: brings windows of pages in before the program asks for them, in a thread of its own.
+//!
+//! All pages of a window are mapped at once except the key page, which waits in a key slot: its fault tells that the
+//! program has come that far (3PO §3.3 calls this page the key page), counts the window as used and asks for the next one.
+
+use crate::pager::{LANDING_PAGES, Pager, Scratch};
+use crate::state::{Entry, State};
+use hinterland_backend::{LoadError, LoadItem, Location, Priority};
+use hinterland_policy::{AheadWindow, Arrival};
+use hinterland_sys::gate::{futex_wait, futex_wake};
+use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Windows that wait; older ones are dropped, because the program has probably passed them.
+const WAITING_MAX: usize = 8;
+/// Pages brought in at once when loading costs processor time: small, so that the first ones are mapped early.
+const BATCH_PAGES: usize = 16;
+/// Key slots, as in `staging`, counted from the first one.
+const KEYS_MAX: usize = 64;
+
+/// Windows on their way to the read-ahead thread.
+pub(crate) struct AheadQueue {
+    windows: Mutex<VecDeque<AheadWindow>>,
+    signal: AtomicU32,
+    /// Pages mapped with each key page, by key slot: used when the key page is.
+    mapped: [AtomicU32; KEYS_MAX],
+}
+
+impl Default for AheadQueue {
+    fn default() -> AheadQueue {
+        AheadQueue {
+            windows: Mutex::new(VecDeque::new()),
+            signal: AtomicU32::new(0),
+            mapped: [const { AtomicU32::new(0) }; KEYS_MAX],
+        }
+    }
+}
+
+impl AheadQueue {
+    /// Asks for a window.
+    pub(crate) fn push(&self, window: AheadWindow) {
+        let mut windows = self.windows.lock().expect("no thread panics while it holds the queue");
+        if windows.len() == WAITING_MAX {
+            windows.pop_front();
+        }
+        windows.push_back(window);
+        drop(windows);
+        self.signal.fetch_add(1, SeqCst);
+        futex_wake(&self.signal);
+    }
+
+    fn pop(&self) -> Option<AheadWindow> {
+        self.windows.lock().expect("no thread panics while it holds the queue").pop_front()
+    }
+
+    /// Drops all windows that wait (in the child of a fork).
+    pub(crate) fn clear(&self) {
+        self.windows.lock().expect("no thread panics while it holds the queue").clear();
+    }
+
+    /// Pages mapped with the key page in `slot`, once.
+    pub(crate) fn take_mapped(&self, slot: u32) -> u32 {
+        self.mapped[slot as usize % KEYS_MAX].swap(0, Relaxed)
+    }
+}
+
+/// Pages of one batch: what they were, and where they landed.
+#[derive(Default)]
+struct Batch {
+    pages: Vec<(PageNo, Entry)>,
+    freed: Vec<Location>,
+}
+
+impl Pager {
+    /// Brings windows in for ever: the body of the read-ahead thread.
+    pub fn run_ahead(&self) -> ! {
+        self.register_thread();
+        let mut scratch = Scratch::new();
+        let mut batch = Batch::default();
+        loop {
+            let seen = self.ahead.signal.load(SeqCst);
+            match self.ahead.pop() {
+                Some(window) => self.bring(window, &mut scratch, &mut batch),
+                None => futex_wait(&self.ahead.signal, seen),
+            }
+        }
+    }
+
+    /// Brings one window in, batch by batch.
+    fn bring(&self, window: AheadWindow, scratch: &mut Scratch, batch: &mut Batch) {
+        let batch_pages = if self.backend.copies_cost_ram() { BATCH_PAGES } else { LANDING_PAGES };
+        let mut mapped = 0;
+        let mut offset = 0;
+        while offset < window.pages {
+            let inside = self.gate.enter();
+            let mut looked = 0;
+            batch.pages.clear();
+            while batch.pages.len() < batch_pages && offset + looked < window.pages {
+                if let Some(page) = window.first.checked_add(offset + looked).filter(|page| page.0 < self.pages) {
+                    self.claim_remote(page, &mut batch.pages);
+                }
+                looked += 1;
+            }
+            offset += looked;
+            if batch.pages.is_empty() {
+                continue;
+            }
+            if !self.frames_for(batch.pages.len() as u64, scratch) {
+                for (page, entry) in &batch.pages {
+                    self.settle(*page, *entry);
+                }
+                return;
+            }
+            self.load_ahead(batch, scratch);
+            mapped += self.map_ahead(batch, window.key, mapped, scratch);
+            drop(inside);
+            if self.account.above_high() {
+                self.wake_evictor();
+            }
+        }
+    }
+
+    fn claim_remote(&self, page: PageNo, pages: &mut Vec<(PageNo, Entry)>) {
+        let entry = self.table.load(page);
+        if entry.state() == State::Remote
+            && self.table.transition(page, entry, entry.with_state(State::Fetching)).is_ok()
+        {
+            pages.push((page, entry));
+        }
+    }
+
+    /// Counts frames for a batch, reclaiming a little for it. False: memory is too tight to read ahead.
+    fn frames_for(&self, pages: u64, scratch: &mut Scratch) -> bool {
+        const STEPS_MAX: u32 = 4;
+        for _ in 0..STEPS_MAX {
+            if self.account.try_take(pages) {
+                return true;
+            }
+            self.reclaim_step(scratch);
+        }
+        self.account.try_take(pages)
+    }
+
+    fn load_ahead(&self, batch: &Batch, scratch: &mut Scratch) {
+        let mut results: [Option<Result<(), LoadError>>; LANDING_PAGES] = [const { None }; LANDING_PAGES];
+        let landing = scratch.landing();
+        let mut items: Vec<LoadItem<'_>> = batch
+            .pages
+            .iter()
+            .zip(landing.iter_mut())
+            .map(|((_, entry), into)| LoadItem { location: entry.location(), into })
+            .collect();
+        self.backend.load(&mut items, Priority::Prefetch, &mut |index, result| {
+            results[index] = Some(result.map(drop));
+        });
+        drop(items);
+        for ((page, _), (bytes, result)) in batch.pages.iter().zip(landing.iter().zip(results)) {
+            let result = result.unwrap_or_else(|| panic!("the backend did not answer for {page}"));
+            self.verify(*page, bytes, result);
+        }
+    }
+
+    /// Maps a loaded batch run by run, the key page aside; returns how many pages were mapped.
+    fn map_ahead(&self, batch: &mut Batch, key: PageNo, mapped_before: u32, scratch: &mut Scratch) -> u32 {
+        let landing = scratch.landing();
+        let mut mapped = 0;
+        let mut next = 0;
+        batch.freed.clear();
+        while next < batch.pages.len() {
+            let (page, entry) = batch.pages[next];
+            if page == key && self.hold_key(page, entry, &landing[next], mapped_before + mapped) {
+                self.account.give(1);
+                self.row().prefetched_pages.fetch_add(1, Relaxed);
+                next += 1;
+                continue;
+            }
+            let run = batch.pages[next + 1..]
+                .iter()
+                .zip(page.0 + 1..)
+                .take_while(|((other, _), number)| other.0 == *number && *other != key)
+                .count()
+                + 1;
+            mapped += self.map_run(&batch.pages[next..next + run], landing[next].as_ptr(), &mut batch.freed);
+            next += run;
+        }
+        self.backend.free(&batch.freed);
+        self.account.publish(self.row());
+        mapped
+    }
+
+    fn map_run(&self, run: &[(PageNo, Entry)], from: *const u8, freed: &mut Vec<Location>) -> u32 {
+        // SAFETY: the landing pages hold the verified content of these pages, which are missing and ours.
+        let mapped = unsafe { self.kernel.map_copy(self.address(run[0].0), from, run.len()) };
+        let there = mapped.map_or_else(|partial| partial.done / PAGE_BYTES, |()| run.len());
+        let mut policy = self.policy();
+        for (page, _) in &run[..there] {
+            policy.arrived(*page, Arrival::Ahead);
+        }
+        drop(policy);
+        for (page, entry) in &run[..there] {
+            let settled = self.keep_or_free(entry.with_state(State::Resident), freed);
+            self.settle(*page, settled);
+        }
+        for (page, entry) in &run[there..] {
+            self.account.give(1);
+            self.settle(*page, *entry);
+        }
+        self.row().prefetched_pages.fetch_add(there as u64, Relaxed);
+        u32::try_from(there).unwrap_or(0)
+    }
+
+    /// Puts the key page into a key slot, unmapped. False: no slot is free, so the page is mapped like the others.
+    fn hold_key(&self, page: PageNo, entry: Entry, bytes: &PageBytes, mapped: u32) -> bool {
+        const TRIES: u32 = 4;
+        let Some(slot) = (0..TRIES).map(|_| self.staging.next_key_slot()).find(|slot| self.free_key(*slot)) else {
+            return false;
+        };
+        // SAFETY: the slot is one page of ours, and no page points at it any more; two read-ahead windows never get the same
+        // slot, because one thread reads ahead.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
+        self.ahead.mapped[slot as usize % KEYS_MAX].store(mapped, Relaxed);
+        self.table.set_slot(page, slot);
+        self.staging.set_page(slot, Some(page));
+        self.settle(page, entry.with_state(State::SwapCached).with_prefetched(true));
+        true
+    }
+
+    /// Frees a key slot from its page, which goes back to far memory unused. False: the page is just being used.
+    fn free_key(&self, slot: u32) -> bool {
+        let Some(page) = self.staging.page(slot) else { return true };
+        let entry = self.table.load(page);
+        if entry.state() != State::SwapCached || self.table.slot(page) != slot {
+            // Used, discarded or moved: nothing points here, unless somebody works on it at this moment (see `claim_slot`).
+            return !entry.state().is_busy() && self.staging.page(slot) == Some(page);
+        }
+        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+            return false;
+        }
+        self.staging.set_page(slot, None);
+        let wasted = self.ahead.take_mapped(slot) + 1;
+        self.settle(page, entry.with_state(State::Remote).with_prefetched(false));
+        self.prefetcher.lock().expect("no thread panics while it holds the prefetcher").wasted(wasted);
+        true
+    }
+}

@@ -1,0 +1,314 @@
+//! Serving faults: the monitor's work.
+//!
+//! A monitor never waits for another thread: a page that is busy gets a note (`WAITED`), and the busy thread's last step
+//! wakes the faulting thread, which then faults again.
+
+use crate::pager::{Pager, Scratch};
+use crate::state::{Entry, State};
+use hinterland_abi::bucket_of;
+use hinterland_backend::{LoadError, LoadItem, Priority};
+use hinterland_policy::{AheadWindow, Arrival, Request};
+use hinterland_sys::uffd::{Message, Partial};
+use hinterland_sys::{Fault, thread};
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// Messages read at once: more than threads usually fault at the same moment.
+const MESSAGES: usize = 16;
+/// Pages mapped ahead of a first touch at most: beyond this the cost of a COPY is all per page.
+const ZERO_PAGES: usize = 64;
+
+/// Zeros to map at first touches.
+#[repr(align(4096))]
+struct Zeros([u8; ZERO_PAGES * PAGE_BYTES]);
+static ZEROS: Zeros = Zeros([0; ZERO_PAGES * PAGE_BYTES]);
+
+/// What became of a fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// The page is mapped, or the thread will fault again.
+    Served,
+    /// The page changed under our hands: look again.
+    Again,
+}
+
+impl Pager {
+    /// Serves faults for ever: the body of a monitor thread.
+    pub fn run_monitor(&self) -> ! {
+        self.register_thread();
+        let mut scratch = Scratch::new();
+        let mut messages = [Message::EMPTY; MESSAGES];
+        loop {
+            let count = match self.kernel.uffd().read(&mut messages) {
+                Ok(count) => count,
+                Err(error) => self.fatal(&format!("faults cannot be read: {error}")),
+            };
+            let begin = Instant::now();
+            let inside = self.gate.enter();
+            for fault in messages[..count].iter().filter_map(Message::fault) {
+                self.serve(fault, &mut scratch);
+                self.count_fault(begin);
+            }
+            drop(inside);
+            if self.account.above_high() {
+                self.wake_evictor();
+            }
+        }
+    }
+
+    fn count_fault(&self, begin: Instant) {
+        let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let row = self.row();
+        row.stall_ns.fetch_add(ns, Relaxed);
+        row.fault_max_ns.fetch_max(ns, Relaxed);
+        row.fault_ns[bucket_of(ns)].fetch_add(1, Relaxed);
+    }
+
+    /// Serves one fault.
+    pub(crate) fn serve(&self, fault: Fault, scratch: &mut Scratch) {
+        let Some(page) = self.page_of(fault.address) else {
+            // Not in the far range: nothing of ours is missing there.
+            self.kernel.uffd().wake(fault.address & !(PAGE_BYTES - 1), PAGE_BYTES);
+            return;
+        };
+        loop {
+            let entry = self.table.load(page);
+            let outcome = match entry.state() {
+                State::Untouched => self.first_touch(page, entry, scratch),
+                State::Resident => self.spurious(page, fault),
+                State::SwapCached => self.swap_cache_hit(page, entry, scratch),
+                State::Remote => self.fetch(page, entry, scratch),
+                State::Leaving if self.is_own_thread(fault.thread) => self.dropped_behind_us(page),
+                State::Fetching | State::Leaving | State::WritingBack | State::Changing => {
+                    if self.table.wait_on(page, entry) { Outcome::Served } else { Outcome::Again }
+                }
+                State::Foreign | State::Sectioned => {
+                    self.kernel.uffd().wake(self.address(page), PAGE_BYTES);
+                    Outcome::Served
+                }
+            };
+            if outcome == Outcome::Served {
+                return;
+            }
+        }
+    }
+
+    /// A page without content: it gets zeros, and so do the next ones when the program walks upwards.
+    fn first_touch(&self, page: PageNo, entry: Entry, scratch: &mut Scratch) -> Outcome {
+        self.take_frames(1, scratch);
+        let busy = entry.with_state(State::Fetching);
+        if self.table.transition(page, entry, busy).is_err() {
+            self.account.give(1);
+            return Outcome::Again;
+        }
+        let window = self.requested(page, Request::FirstTouch);
+        self.row().first_touch_faults.fetch_add(1, Relaxed);
+        // SAFETY: the page has no content to lose and is ours; the zeros are readable.
+        let mapped = unsafe { self.kernel.map_copy(self.address(page), ZEROS.0.as_ptr(), 1) };
+        self.settle_zeros(&[page], mapped);
+        if let Some(window) = window {
+            self.zero_ahead(window);
+        }
+        Outcome::Served
+    }
+
+    /// Maps zeros ahead of the program, as far as frames are free.
+    fn zero_ahead(&self, window: AheadWindow) {
+        let mut run: Vec<PageNo> = Vec::with_capacity(ZERO_PAGES);
+        for offset in 0..=window.pages {
+            let page = window.first.checked_add(offset).filter(|page| page.0 < self.pages && offset < window.pages);
+            let entry = page.map(|page| (page, self.table.load(page)));
+            let claimed = entry.filter(|(page, entry)| {
+                *page != window.key
+                    && entry.state() == State::Untouched
+                    && run.len() < ZERO_PAGES
+                    && self.account.try_take(1)
+            });
+            let claimed = claimed.filter(|(page, entry)| {
+                let ours = self.table.transition(*page, *entry, entry.with_state(State::Fetching)).is_ok();
+                if !ours {
+                    self.account.give(1);
+                }
+                ours
+            });
+            if let Some((page, _)) = claimed {
+                run.push(page);
+            } else if let Some(first) = run.first() {
+                // SAFETY: these pages have no content to lose and are ours; there are zeros for a full run.
+                let mapped = unsafe { self.kernel.map_copy(self.address(*first), ZEROS.0.as_ptr(), run.len()) };
+                self.settle_zeros(&run, mapped);
+                run.clear();
+            }
+        }
+    }
+
+    /// Settles a run of pages after zeros were mapped there.
+    fn settle_zeros(&self, run: &[PageNo], mapped: Result<(), Partial>) {
+        let there = match mapped {
+            Ok(()) => run.len(),
+            // Somebody else's page is there already (raw system calls): it is resident, whatever it holds.
+            Err(Partial { done, errno: libc::EEXIST }) => done / PAGE_BYTES + 1,
+            // Unmapped or unmappable behind our back: the program faults again and gets the kernel's answer.
+            Err(partial) => partial.done / PAGE_BYTES,
+        };
+        let mut policy = self.policy();
+        for page in &run[..there.min(run.len())] {
+            policy.arrived(*page, Arrival::FirstTouch);
+        }
+        drop(policy);
+        for (index, page) in run.iter().enumerate() {
+            let state = if index < there { State::Resident } else { State::Untouched };
+            self.settle(*page, Entry::new(state));
+        }
+        self.count_touched(there as u64);
+        self.account.give((run.len() - there) as u64);
+        self.account.publish(self.row());
+        if there < run.len() || mapped.is_err() {
+            self.kernel.uffd().wake(self.address(run[0]), run.len() * PAGE_BYTES);
+        }
+    }
+
+    /// The page is mapped by now; or it is write-protected; or the program dropped it by a call that we did not see.
+    fn spurious(&self, page: PageNo, fault: Fault) -> Outcome {
+        let address = self.address(page);
+        self.row().spurious_faults.fetch_add(1, Relaxed);
+        if fault.write_protected {
+            // Lifting it again is right: only a page that is `Leaving` is meant to be protected.
+            let _ = self.kernel.uffd().write_protect(address, PAGE_BYTES, false);
+        }
+        // SAFETY: a missing page in state Resident was dropped by the program: zeros are its content. A page that is there
+        // stays as it is (EEXIST).
+        let _ = unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) };
+        self.kernel.uffd().wake(address, PAGE_BYTES);
+        Outcome::Served
+    }
+
+    /// One of our own threads faults on a page that it is taking out: the program dropped it by a call that we did not see,
+    /// so zeros are its content.
+    fn dropped_behind_us(&self, page: PageNo) -> Outcome {
+        let address = self.address(page);
+        // SAFETY: the page is missing, and it is ours to fill.
+        let _ = unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) };
+        self.kernel.uffd().wake(address, PAGE_BYTES);
+        Outcome::Served
+    }
+
+    /// The page's frame is still in a staging slot (or it was prefetched there).
+    fn swap_cache_hit(&self, page: PageNo, entry: Entry, scratch: &mut Scratch) -> Outcome {
+        self.take_frames(1, scratch);
+        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+            self.account.give(1);
+            return Outcome::Again;
+        }
+        let slot = self.table.slot(page);
+        // SAFETY: the slot holds this page's content until the page settles; the page is missing in the program.
+        let mapped = unsafe { self.kernel.map_copy(self.address(page), self.staging.address(slot) as *const u8, 1) };
+        if let Err(partial) = mapped {
+            self.refused(page, entry, partial);
+            return Outcome::Served;
+        }
+        let row = self.row();
+        let request = if entry.prefetched() {
+            row.prefetch_hits.fetch_add(1 + u64::from(self.ahead.take_mapped(slot)), Relaxed);
+            Request::PrefetchHit
+        } else {
+            row.minor_faults.fetch_add(1, Relaxed);
+            Request::Minor
+        };
+        self.staging.set_page(slot, None);
+        let mut freed = Vec::new();
+        let mut settled = entry.with_state(State::Resident).with_prefetched(false);
+        if entry.prefetched() {
+            settled = self.keep_or_free(settled, &mut freed);
+        }
+        self.arrive(page, if entry.prefetched() { Arrival::Demand } else { Arrival::SwapCacheHit });
+        self.settle(page, settled);
+        self.backend.free(&freed);
+        if let Some(window) = self.requested(page, request) {
+            self.ahead.push(window);
+        }
+        Outcome::Served
+    }
+
+    /// The page is in a backend: the program waits for it.
+    fn fetch(&self, page: PageNo, entry: Entry, scratch: &mut Scratch) -> Outcome {
+        self.take_frames(1, scratch);
+        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+            self.account.give(1);
+            return Outcome::Again;
+        }
+        if let Some(window) = self.requested(page, Request::Major) {
+            self.ahead.push(window);
+        }
+        let landing = &mut scratch.landing()[0];
+        let mut result = Ok(());
+        self.backend.load(
+            &mut [LoadItem { location: entry.location(), into: landing }],
+            Priority::Demand,
+            &mut |_, r| {
+                result = r.map(drop);
+            },
+        );
+        self.verify(page, landing, result);
+        // SAFETY: the landing page holds the verified content; the page is missing in the program and ours.
+        let mapped = unsafe { self.kernel.map_copy(self.address(page), landing.as_ptr(), 1) };
+        if let Err(partial) = mapped {
+            self.refused(page, entry, partial);
+            return Outcome::Served;
+        }
+        self.row().major_faults.fetch_add(1, Relaxed);
+        let mut freed = Vec::new();
+        let settled = self.keep_or_free(entry.with_state(State::Resident), &mut freed);
+        self.arrive(page, Arrival::Demand);
+        self.settle(page, settled);
+        self.backend.free(&freed);
+        self.account.publish(self.row());
+        Outcome::Served
+    }
+
+    /// A page that arrived must be the page that left; otherwise the program ends.
+    pub(crate) fn verify(&self, page: PageNo, bytes: &[u8; PAGE_BYTES], loaded: Result<(), LoadError>) {
+        if let Err(error) = loaded {
+            self.fatal(&format!("{page} is lost: {error}"));
+        }
+        if Pager::hash(bytes) != self.table.hash(page) {
+            self.fatal(&format!("{page} came back changed from far memory (checksum mismatch); the program is ended"));
+        }
+    }
+
+    /// The kernel would not map a page whose content we hold: the page goes back to where it was.
+    fn refused(&self, page: PageNo, before: Entry, partial: Partial) {
+        if partial.errno == libc::EEXIST {
+            self.fatal(&format!("{page} is mapped although its content is far; the program is ended"));
+        }
+        // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
+        self.account.give(1);
+        self.settle(page, before);
+        self.kernel.uffd().wake(self.address(page), PAGE_BYTES);
+    }
+
+    /// Tells the prefetcher of a request.
+    fn requested(&self, page: PageNo, request: Request) -> Option<AheadWindow> {
+        self.prefetcher.lock().expect("no thread panics while it holds the prefetcher").requested(page, request)
+    }
+
+    /// Counts `pages` frames as used; reclaims when they do not fit under the hard floor.
+    pub(crate) fn take_frames(&self, pages: u64, scratch: &mut Scratch) {
+        /// Rounds without progress before memory that cannot leave (locked, pinned) is accepted above the budget.
+        const FRUITLESS_MAX: u32 = 1000;
+        let mut fruitless = 0;
+        while !self.account.try_take(pages) {
+            self.row().direct_reclaims.fetch_add(1, Relaxed);
+            if self.reclaim_step(scratch) {
+                continue;
+            }
+            fruitless += 1;
+            if fruitless > FRUITLESS_MAX {
+                self.account.take(pages);
+                return;
+            }
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The pager's hold on the kernel: the userfaultfd, the process's memory as a file, and which ways of arrival and departure
+//! this kernel has.
+//!
+//! | way | when |
+//! |---|---|
+//! | arrival by COPY | always: needs no TLB flush, works while other threads run |
+//! | departure by MOVE | Linux 6.8 and later; page read-write, not locked, not shared |
+//! | departure by write-protect, COPY, drop | older kernels; pages of another protection |
+
+use hinterland_sys::mem::{self, OwnMemory};
+use hinterland_sys::uffd::Partial;
+use hinterland_sys::{Features, SysError, Uffd};
+use hinterland_units::PAGE_BYTES;
+use std::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
+
+/// See the module.
+pub struct Kernel {
+    features: Features,
+    uffd: AtomicPtr<Uffd>,
+    memory: AtomicPtr<OwnMemory>,
+}
+
+/// Why a page could not be taken out of the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stay {
+    /// Pinned or locked in memory: it stays.
+    Pinned,
+    /// It is not there: the program dropped it by a call that we did not see, so it reads as zero.
+    Missing,
+}
+
+impl Kernel {
+    /// Takes over an open userfaultfd and memory file for the life of the process.
+    pub fn new(features: Features, uffd: Uffd, memory: OwnMemory) -> Kernel {
+        Kernel {
+            features,
+            uffd: AtomicPtr::new(Box::into_raw(Box::new(uffd))),
+            memory: AtomicPtr::new(Box::into_raw(Box::new(memory))),
+        }
+    }
+
+    /// Replaces both, in the child of a fork: the inherited ones belong to the parent's memory. They are closed.
+    pub(crate) fn replace(&self, uffd: Uffd, memory: OwnMemory) {
+        let old = self.uffd.swap(Box::into_raw(Box::new(uffd)), Release);
+        // SAFETY: the pointer came from Box::into_raw, and in the child of a fork no other thread can hold it.
+        unsafe { Box::from_raw(old) }.close();
+        let old = self.memory.swap(Box::into_raw(Box::new(memory)), Release);
+        // SAFETY: as above.
+        unsafe { Box::from_raw(old) }.close();
+    }
+
+    /// What may be used on this machine.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    pub(crate) fn uffd(&self) -> &Uffd {
+        // SAFETY: never null; replaced only in a forked child, where nobody holds the old one.
+        unsafe { &*self.uffd.load(Acquire) }
+    }
+
+    fn memory(&self) -> &OwnMemory {
+        // SAFETY: as for `uffd`.
+        unsafe { &*self.memory.load(Acquire) }
+    }
+
+    /// Registers a range for faults.
+    pub(crate) fn register(&self, start: usize, len: usize) -> Result<(), SysError> {
+        self.uffd().register(start, len, self.features.write_protect)
+    }
+
+    /// Maps copies of the pages at `from` at the missing pages at `address`, and wakes who waits there.
+    ///
+    /// # Safety
+    /// As `Uffd::copy`.
+    pub(crate) unsafe fn map_copy(&self, address: usize, from: *const u8, pages: usize) -> Result<(), Partial> {
+        // SAFETY: the caller's.
+        unsafe { self.uffd().copy(address, from, pages * PAGE_BYTES) }
+    }
+
+    /// Moves a run of pages from the program to staging slots; returns how many left and why the next one did not.
+    ///
+    /// # Safety
+    /// The caller owns the pages (`Leaving`) and the slots, which are empty.
+    pub(crate) unsafe fn take_out(&self, page: usize, slot: usize, pages: usize) -> (usize, Option<Stay>) {
+        let mut done = 0;
+        while done < pages {
+            let (from, to) = (page + done * PAGE_BYTES, slot + done * PAGE_BYTES);
+            if self.features.move_pages {
+                // SAFETY: the caller's.
+                match unsafe { self.uffd().move_pages(to, from, (pages - done) * PAGE_BYTES) } {
+                    Ok(()) => return (pages, None),
+                    Err(partial) => done += partial.done / PAGE_BYTES,
+                }
+                if done == pages {
+                    return (done, None);
+                }
+            }
+            // SAFETY: the caller's; one page.
+            match unsafe { self.take_out_one(page + done * PAGE_BYTES, slot + done * PAGE_BYTES) } {
+                Ok(()) => done += 1,
+                Err(stay) => return (done, Some(stay)),
+            }
+        }
+        (done, None)
+    }
+
+    /// Takes one page out after MOVE of a run stopped at it (or without MOVE).
+    ///
+    /// # Safety
+    /// As `take_out`.
+    unsafe fn take_out_one(&self, page: usize, slot: usize) -> Result<(), Stay> {
+        if !self.features.move_pages {
+            // SAFETY: the caller's.
+            return unsafe { self.copy_out(page, slot) };
+        }
+        // SAFETY: the caller's.
+        match unsafe { self.uffd().move_pages(slot, page, PAGE_BYTES) }.map_err(|partial| partial.errno) {
+            Ok(()) => Ok(()),
+            Err(libc::ENOENT) => Err(Stay::Missing),
+            // Shared with a forked process, or pinned: writing makes a shared page exclusive again (INLINE.md, fork).
+            Err(libc::EBUSY) => {
+                mem::advise(page, PAGE_BYTES, libc::MADV_POPULATE_WRITE).map_err(|_| Stay::Pinned)?;
+                // SAFETY: the caller's.
+                unsafe { self.uffd().move_pages(slot, page, PAGE_BYTES) }.map_err(|_| Stay::Pinned)
+            }
+            // Another protection than read-write, or locked in memory.
+            // SAFETY: the caller's.
+            Err(_) => unsafe { self.copy_out(page, slot) },
+        }
+    }
+
+    /// Write-protects a page, copies it to a slot and drops it. A write in between waits for the monitor and faults again.
+    ///
+    /// # Safety
+    /// As `take_out`.
+    unsafe fn copy_out(&self, page: usize, slot: usize) -> Result<(), Stay> {
+        if !self.features.write_protect || self.uffd().write_protect(page, PAGE_BYTES, true).is_err() {
+            return Err(Stay::Pinned);
+        }
+        // SAFETY: the slot is empty and ours; the page is mapped and cannot change.
+        let copied = unsafe { self.copy_to_slot(page, slot) };
+        if copied {
+            // SAFETY: the page's content is in the slot now, and the page is ours.
+            if unsafe { mem::drop_pages(page, PAGE_BYTES) }.is_ok() {
+                return Ok(());
+            }
+            // SAFETY: the slot is ours and the page keeps its content.
+            let _ = unsafe { mem::drop_pages(slot, PAGE_BYTES) };
+        }
+        // Lifting the protection cannot fail on a page that was just protected; if it does, the next write asks again.
+        let _ = self.uffd().write_protect(page, PAGE_BYTES, false);
+        Err(Stay::Pinned)
+    }
+
+    /// Copies a page that may not be readable to an empty slot.
+    ///
+    /// # Safety
+    /// As `copy_out`.
+    unsafe fn copy_to_slot(&self, page: usize, slot: usize) -> bool {
+        // SAFETY: the slot is ours; an unreadable source is an error, not a crash.
+        if unsafe { self.uffd().copy(slot, page as *const u8, PAGE_BYTES) }.is_ok() {
+            return true;
+        }
+        let mut buffer = [0u8; PAGE_BYTES];
+        // SAFETY: the buffer is one page and ours.
+        let read = unsafe { self.memory().read_page(page, buffer.as_mut_ptr()) };
+        // SAFETY: the slot is ours and the buffer is readable.
+        read.is_ok() && unsafe { self.uffd().copy(slot, buffer.as_ptr(), PAGE_BYTES) }.is_ok()
+    }
+
+    /// Moves pages within the program, both runs read-write; page by page where a run stops.
+    ///
+    /// # Safety
+    /// The caller owns the pages on both sides; the destination is missing.
+    pub(crate) unsafe fn relocate(&self, from: usize, to: usize, pages: usize) -> Result<(), Stay> {
+        let mut done = 0;
+        while done < pages {
+            // SAFETY: the caller's.
+            let (moved, stay) =
+                unsafe { self.take_out(from + done * PAGE_BYTES, to + done * PAGE_BYTES, pages - done) };
+            done += moved;
+            match stay {
+                None => {}
+                // A page that the program dropped reads as zero at its new place, too.
+                Some(Stay::Missing) => done += 1,
+                Some(Stay::Pinned) => return Err(Stay::Pinned),
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the frames of a range that may be locked in memory.
+    ///
+    /// # Safety
+    /// The caller owns the content.
+    pub(crate) unsafe fn drop_pages(&self, start: usize, len: usize) {
+        // SAFETY: the caller's.
+        if unsafe { mem::drop_pages(start, len) }.is_err() {
+            let _ = mem::unlock(start, len);
+            // SAFETY: the caller's.
+            let dropped = unsafe { mem::drop_pages(start, len) };
+            assert!(dropped.is_ok(), "cannot drop {len} bytes at {start:#x}: {dropped:?}");
+        }
+    }
+}

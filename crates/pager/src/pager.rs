@@ -1,0 +1,324 @@
+//! The pager: its parts, and what they share.
+
+use crate::account::Account;
+use crate::ahead::AheadQueue;
+use crate::kernel::Kernel;
+use crate::staging::Staging;
+use crate::state::{Entry, State};
+use crate::table::{ContentHash, PageTable};
+use hinterland_abi::ProcessRow;
+use hinterland_backend::{Backend, BackendUsage, Location};
+use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
+use hinterland_sys::gate::Gate;
+use hinterland_sys::{Mapping, SysError, thread};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageBytes, PageNo};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use twox_hash::XxHash3_128;
+
+/// Exit code of a program that Hinterland had to end.
+const FATAL_EXIT_CODE: i32 = 125;
+
+/// What a pager is made of.
+pub struct Config {
+    /// First address of the far range.
+    pub base: usize,
+    /// Pages in the far range.
+    pub pages: u32,
+    /// Bound on local memory.
+    pub local: Option<Budget>,
+    /// Bound on local memory, store and metadata.
+    pub ram: Option<Budget>,
+    /// Where pages go.
+    pub backend: Arc<dyn Backend>,
+    /// Which pages go.
+    pub policy: Box<dyn EvictionPolicy>,
+    /// Which pages come early.
+    pub prefetcher: Box<dyn Prefetcher>,
+    /// Where the figures go.
+    pub row: &'static ProcessRow,
+}
+
+/// See the crate.
+pub struct Pager {
+    pub(crate) base: usize,
+    pub(crate) pages: u32,
+    pub(crate) kernel: Kernel,
+    pub(crate) table: PageTable,
+    pub(crate) staging: Staging,
+    pub(crate) account: Account,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) prefetcher: Mutex<Box<dyn Prefetcher>>,
+    pub(crate) ahead: AheadQueue,
+    pub(crate) gate: Gate,
+    /// Bumped and woken when the evictor should look.
+    pub(crate) evictor: AtomicU32,
+    /// The evictor sleeps.
+    pub(crate) evictor_idle: AtomicBool,
+    /// Pages given up to other mappings.
+    pub(crate) foreign_pages: AtomicU64,
+    /// Stored copies of resident pages, while they cost RAM.
+    pub(crate) copies_kept: AtomicU64,
+    policy: Mutex<Box<dyn EvictionPolicy>>,
+    policy_capacity: AtomicU64,
+    row: AtomicPtr<ProcessRow>,
+    /// Kernel ids of Hinterland's own threads.
+    own_threads: [AtomicU32; OWN_THREADS_MAX],
+}
+
+/// Monitors, evictor, read-ahead.
+const OWN_THREADS_MAX: usize = 16;
+
+/// Memory that a thread of the pager works with: never shared, never far.
+pub(crate) struct Scratch {
+    landing: Mapping,
+    pub(crate) victims: Vec<PageNo>,
+    pub(crate) usage: Vec<BackendUsage>,
+    /// Rounds since the figures of the backends were last published.
+    pub(crate) rounds: u32,
+}
+
+/// Pages in a landing area: the largest read-ahead batch.
+pub(crate) const LANDING_PAGES: usize = 64;
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        let landing = Mapping::anonymous(LANDING_PAGES * PAGE_BYTES)
+            .unwrap_or_else(|error| panic!("no memory for a pager thread: {error}"));
+        Scratch { landing, victims: Vec::with_capacity(256), usage: Vec::new(), rounds: 0 }
+    }
+
+    /// The landing area, where fetched pages arrive before they are mapped.
+    pub(crate) fn landing(&mut self) -> &mut [PageBytes; LANDING_PAGES] {
+        // SAFETY: the mapping has this size, is page-aligned, initialised to zero, and belongs to this scratch alone.
+        unsafe { &mut *self.landing.as_ptr().cast() }
+    }
+}
+
+impl Pager {
+    /// Registers the far range (which the caller reserved) and the staging memory.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(config: Config, kernel: Kernel) -> Result<Pager, SysError> {
+        let pager = Pager {
+            base: config.base,
+            pages: config.pages,
+            kernel,
+            table: PageTable::new(config.pages)?,
+            staging: Staging::new()?,
+            account: Account::new(config.local, config.ram),
+            backend: config.backend,
+            prefetcher: Mutex::new(config.prefetcher),
+            ahead: AheadQueue::default(),
+            gate: Gate::new(),
+            evictor: AtomicU32::new(0),
+            evictor_idle: AtomicBool::new(false),
+            foreign_pages: AtomicU64::new(0),
+            copies_kept: AtomicU64::new(0),
+            policy: Mutex::new(config.policy),
+            policy_capacity: AtomicU64::new(0),
+            row: AtomicPtr::new(std::ptr::from_ref(config.row).cast_mut()),
+            own_threads: [const { AtomicU32::new(0) }; OWN_THREADS_MAX],
+        };
+        pager.register_all(&[])?;
+        pager.update_budget();
+        Ok(pager)
+    }
+
+    /// Registers staging and far range, the latter without the `foreign` runs of pages.
+    pub(crate) fn register_all(&self, foreign: &[(PageNo, u32)]) -> Result<(), SysError> {
+        let staging = self.staging.memory();
+        self.kernel.register(staging.start, staging.len)?;
+        let mut next = 0;
+        for (first, count) in foreign.iter().copied().chain([(PageNo(self.pages), 0)]) {
+            if first.0 > next {
+                self.kernel.register(self.address(PageNo(next)), (first.0 - next) as usize * PAGE_BYTES)?;
+            }
+            next = first.0 + count;
+        }
+        Ok(())
+    }
+
+    /// The address of a page.
+    #[inline]
+    pub fn address(&self, page: PageNo) -> usize {
+        self.base + page.index() * PAGE_BYTES
+    }
+
+    /// The far page that holds `address`.
+    #[inline]
+    pub fn page_of(&self, address: usize) -> Option<PageNo> {
+        let index = address.wrapping_sub(self.base) / PAGE_BYTES;
+        u32::try_from(index).ok().filter(|index| *index < self.pages).map(PageNo)
+    }
+
+    /// The figures of this process.
+    pub fn row(&self) -> &'static ProcessRow {
+        // SAFETY: always a `&'static ProcessRow`.
+        unsafe { &*self.row.load(Relaxed) }
+    }
+
+    pub(crate) fn set_row(&self, row: &'static ProcessRow) {
+        self.row.store(std::ptr::from_ref(row).cast_mut(), Relaxed);
+    }
+
+    /// The eviction policy. Held for short operations only.
+    pub(crate) fn policy(&self) -> MutexGuard<'_, Box<dyn EvictionPolicy>> {
+        self.policy.lock().expect("no thread panics while it holds the policy: a panic ends the process")
+    }
+
+    /// Tells the policy of an arrival. The caller owns the page (`Fetching` or `Changing`).
+    pub(crate) fn arrive(&self, page: PageNo, how: Arrival) {
+        self.policy().arrived(page, how);
+    }
+
+    /// Ends the busy state of a page and wakes who waits for it.
+    pub(crate) fn settle(&self, page: PageNo, to: Entry) {
+        if self.table.settle(page, to) {
+            self.kernel.uffd().wake(self.address(page), PAGE_BYTES);
+        }
+    }
+
+    /// Counts pages that got content for the first time.
+    pub(crate) fn count_touched(&self, pages: u64) {
+        let row = self.row();
+        row.touched_pages.fetch_add(pages, Relaxed);
+        let bytes = pages * PAGE_BYTES as u64;
+        let managed = row.managed_bytes.fetch_add(bytes, Relaxed) + bytes;
+        let before = row.managed_peak_bytes.fetch_max(managed, Relaxed);
+        const STEP: u64 = 1 << 20;
+        if self.account.follows_touched() && managed > before && managed / STEP != before / STEP {
+            self.update_budget();
+        }
+    }
+
+    /// Counts pages that lost their content.
+    pub(crate) fn count_untouched(&self, pages: u64) {
+        self.row().managed_bytes.fetch_sub(pages * PAGE_BYTES as u64, Relaxed);
+    }
+
+    /// Adapts watermarks and policy to what store and program occupy now.
+    pub(crate) fn update_budget(&self) {
+        let row = self.row();
+        let touched = ByteCount(row.managed_peak_bytes.load(Relaxed));
+        let beside = self.beside(touched);
+        let budget = self.account.update(touched, beside);
+        row.local_budget_bytes.store(budget.0, Relaxed);
+        self.account.publish(row);
+        let total = self.account.local().bytes() + beside.0;
+        row.total_ram_peak_bytes.fetch_max(total, Relaxed);
+        let pages = self.account.budget().0;
+        let before = self.policy_capacity.load(Relaxed);
+        if before.abs_diff(pages) * 32 > before {
+            self.policy_capacity.store(pages, Relaxed);
+            self.policy().resize(usize::try_from(pages).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// RAM beside local memory: store and tables.
+    pub(crate) fn beside(&self, touched: ByteCount) -> ByteCount {
+        ByteCount(self.backend.ram_bytes() + self.metadata_bytes(touched))
+    }
+
+    /// Bytes of the pager's tables: those of the page table follow what was touched.
+    fn metadata_bytes(&self, touched: ByteCount) -> u64 {
+        const TABLE_BYTES_PER_PAGE: u64 = 28;
+        let pages = touched.0 / PAGE_BYTES as u64;
+        let row = self.row();
+        let bytes = pages * TABLE_BYTES_PER_PAGE + self.policy().metadata_bytes() as u64;
+        row.metadata_bytes.store(bytes, Relaxed);
+        row.metadata_peak_bytes.fetch_max(bytes, Relaxed);
+        bytes
+    }
+
+    /// Publishes what the backends hold.
+    pub(crate) fn publish_backends(&self, usage: &mut Vec<BackendUsage>) {
+        usage.clear();
+        self.backend.usage(usage);
+        let row = self.row();
+        let count = usage.len().min(row.backends.len());
+        row.backend_count.store(u32::try_from(count).unwrap_or(0), Relaxed);
+        for (backend, to) in usage.iter().zip(&row.backends) {
+            if to.url.get() != backend.url {
+                to.url.set(&backend.url);
+            }
+            to.bytes_in.store(backend.bytes_in, Relaxed);
+            to.bytes_out.store(backend.bytes_out, Relaxed);
+            to.stored_bytes.store(backend.stored_bytes, Relaxed);
+            to.stored_peak_bytes.fetch_max(backend.stored_bytes, Relaxed);
+            to.pages.store(backend.pages, Relaxed);
+            to.pages_peak.fetch_max(backend.pages, Relaxed);
+            to.ram_bytes.store(backend.ram_bytes, Relaxed);
+            to.ram_peak_bytes.fetch_max(backend.ram_bytes, Relaxed);
+            to.same_filled_pages.store(backend.same_filled_pages, Relaxed);
+            to.plain_pages.store(backend.plain_pages, Relaxed);
+        }
+    }
+
+    /// Whether the stored copy of a page that just came in stays, so that the page can be dropped without a write if it
+    /// does not change. Free on an SSD; in RAM only for a small share of the budget, because every copy is RAM too.
+    pub(crate) fn keeps_copy(&self) -> bool {
+        const SHARE: u64 = 32;
+        if !self.backend.copies_cost_ram() {
+            return true;
+        }
+        let kept = self.copies_kept.fetch_add(1, Relaxed);
+        if kept < self.account.budget().0 / SHARE {
+            return true;
+        }
+        self.copies_kept.fetch_sub(1, Relaxed);
+        false
+    }
+
+    /// A kept copy is given up, or its page left: it does not count any more.
+    pub(crate) fn forget_copies(&self, copies: u64) {
+        if self.backend.copies_cost_ram() {
+            self.copies_kept.fetch_sub(copies, Relaxed);
+        }
+    }
+
+    /// Decides over the stored copy of a page that is coming in: keeps it, or adds it to `freed`.
+    pub(crate) fn keep_or_free(&self, entry: Entry, freed: &mut Vec<Location>) -> Entry {
+        if self.keeps_copy() {
+            return entry;
+        }
+        freed.push(entry.location());
+        entry.without_location()
+    }
+
+    /// Hash of a page's content (XXH3, 128 bits).
+    pub(crate) fn hash(bytes: &PageBytes) -> ContentHash {
+        ContentHash(XxHash3_128::oneshot(bytes))
+    }
+
+    /// Notes the calling thread as one of Hinterland's own.
+    pub(crate) fn register_thread(&self) {
+        let id = thread::id();
+        let free = self.own_threads.iter().find(|cell| cell.compare_exchange(0, id, Relaxed, Relaxed).is_ok());
+        assert!(free.is_some(), "more than {OWN_THREADS_MAX} threads serve one pager");
+    }
+
+    /// Forgets all of them, in the child of a fork.
+    pub(crate) fn forget_threads(&self) {
+        for cell in &self.own_threads {
+            cell.store(0, Relaxed);
+        }
+    }
+
+    pub(crate) fn is_own_thread(&self, id: u32) -> bool {
+        id != 0 && self.own_threads.iter().any(|cell| cell.load(Relaxed) == id)
+    }
+
+    /// The state of a page, for tests and diagnosis.
+    pub fn state(&self, page: PageNo) -> State {
+        self.table.load(page).state()
+    }
+
+    /// Ends the program: a page cannot be proven right, or there is no place for one.
+    pub(crate) fn fatal(&self, message: &str) -> ! {
+        self.row().fatal.set(message);
+        thread::write_stderr(&format!("hinterland: {message}\n"));
+        thread::exit_now(FATAL_EXIT_CODE)
+    }
+}

@@ -1,0 +1,391 @@
+//! Reclaim: victims leave the program in batches, age in the swap cache, and are written back.
+//!
+//! Any number of threads may reclaim at once: a batch belongs to the thread that took its chunk, and the pages in it to
+//! the thread that made them busy.
+
+use crate::kernel::Stay;
+use crate::pager::{Pager, Scratch};
+use crate::staging::{CHUNK_SLOTS, ChunkNo};
+use crate::state::{Entry, State};
+use crate::table::ContentHash;
+use hinterland_backend::{Location, Priority, StoreError};
+use hinterland_sys::gate::{futex_wait_for, futex_wake};
+use hinterland_sys::mem;
+use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes, PageNo};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+/// Steps between two looks at the budget and two reports of the backends' figures.
+const REPORT_STEPS: u32 = 16;
+
+/// What is in a staging slot.
+enum Slot {
+    /// A page that is ours to write back now.
+    Claimed(PageNo),
+    /// A page that somebody else works on; its frame must stay.
+    Busy,
+    /// Nobody's content.
+    Stale,
+}
+
+impl Pager {
+    /// Keeps local memory within its budget for ever: the body of the evictor thread.
+    pub fn run_evictor(&self) -> ! {
+        self.register_thread();
+        let mut scratch = Scratch::new();
+        loop {
+            let seen = self.evictor.load(SeqCst);
+            let mut worked = false;
+            while self.account.above_low() && (worked || self.account.above_high()) {
+                let inside = self.gate.enter();
+                worked = self.reclaim_step(&mut scratch);
+                drop(inside);
+                if !worked {
+                    break;
+                }
+            }
+            self.report(&mut scratch);
+            // Above the watermark and nothing can leave: look again soon, without spinning.
+            let stuck = !worked && self.account.above_high();
+            let pause = Duration::from_millis(if stuck { 2 } else { 200 });
+            self.evictor_idle.store(true, SeqCst);
+            futex_wait_for(&self.evictor, seen, Some(pause));
+            self.evictor_idle.store(false, SeqCst);
+        }
+    }
+
+    /// Lets the evictor look at the watermarks.
+    pub(crate) fn wake_evictor(&self) {
+        if self.evictor_idle.load(SeqCst) {
+            self.evictor.fetch_add(1, SeqCst);
+            futex_wake(&self.evictor);
+        }
+    }
+
+    fn report(&self, scratch: &mut Scratch) {
+        let _inside = self.gate.enter();
+        self.update_budget();
+        self.publish_backends(&mut scratch.usage);
+    }
+
+    /// Writes the figures that are not kept current all the time, for a process that is about to end.
+    pub fn report_now(&self) {
+        self.report(&mut Scratch::new());
+    }
+
+    /// One step towards free frames: drains the oldest chunk when the swap cache is large enough, otherwise fills one.
+    /// False: nothing can be done.
+    pub(crate) fn reclaim_step(&self, scratch: &mut Scratch) -> bool {
+        scratch.rounds += 1;
+        if scratch.rounds.is_multiple_of(REPORT_STEPS) {
+            self.update_budget();
+            self.relieve_ram();
+            self.publish_backends(&mut scratch.usage);
+        }
+        let keep = usize::try_from(self.account.swap_cache().0 / u64::from(CHUNK_SLOTS)).unwrap_or(usize::MAX);
+        if let Some((chunk, used, frames)) = self.staging.take_oldest(keep) {
+            self.drain(chunk, used, frames, scratch);
+            return true;
+        }
+        if self.fill(scratch) {
+            return true;
+        }
+        match self.staging.take_oldest(0) {
+            Some((chunk, used, frames)) => {
+                self.drain(chunk, used, frames, scratch);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Under `--ram`, with local memory at its floor: the store itself must shrink.
+    fn relieve_ram(&self) {
+        let touched = ByteCount(self.row().managed_peak_bytes.load(Relaxed));
+        let excess = self.account.store_excess(touched, self.beside(touched));
+        if excess > 0 && self.backend.shrink_ram(excess) == 0 {
+            self.fatal(&format!(
+                "--ram is used up: {} beyond what it allows are needed for compressed pages; raise --ram, or add a file \
+                 with --far file:PATH",
+                ByteCount(excess)
+            ));
+        }
+    }
+
+    /// Takes a batch of victims out of the program into a chunk. False: there were none, or none could leave.
+    fn fill(&self, scratch: &mut Scratch) -> bool {
+        let Some(chunk) = self.staging.take_empty() else { return false };
+        self.claim_victims(&mut scratch.victims);
+        scratch.victims.sort_unstable();
+        let victims = &scratch.victims;
+        let mut left = 0;
+        let mut next = 0;
+        while next < victims.len() {
+            let run = run_length(&victims[next..]);
+            left += self.take_out_run(&victims[next..next + run], chunk, next);
+            next += run;
+        }
+        let used = u32::try_from(victims.len()).unwrap_or(CHUNK_SLOTS);
+        if left == 0 {
+            self.staging.give_empty(chunk);
+            return false;
+        }
+        self.staging.push_full(chunk, used, left);
+        true
+    }
+
+    /// Chooses victims and makes them `Leaving`.
+    fn claim_victims(&self, victims: &mut Vec<PageNo>) {
+        victims.clear();
+        // The policy is held until the victims are marked: nobody else sees a page that is neither queued nor busy.
+        let mut policy = self.policy();
+        policy.victims(CHUNK_SLOTS as usize, victims);
+        victims.retain(|page| {
+            let entry = self.table.load(*page);
+            let settled = entry.state() == State::Resident;
+            if settled && self.table.transition(*page, entry, entry.with_state(State::Leaving)).is_ok() {
+                return true;
+            }
+            // Still on its way in: its arrival was told a moment ago.
+            if self.table.load(*page).state() == State::Fetching {
+                policy.kept(*page);
+            }
+            false
+        });
+    }
+
+    /// Takes a run of neighbouring victims out; `offset` is the first one's place in the chunk. Returns how many left.
+    fn take_out_run(&self, run: &[PageNo], chunk: ChunkNo, offset: usize) -> u32 {
+        let slot_of = |index: usize| chunk.slot(u32::try_from(offset + index).unwrap_or(0));
+        let mut left = 0;
+        let mut next = 0;
+        while next < run.len() {
+            let (from, to) = (self.address(run[next]), self.staging.address(slot_of(next)));
+            // SAFETY: the pages are `Leaving` and ours, the chunk's slots are empty and ours.
+            let (out, stay) = unsafe { self.kernel.take_out(from, to, run.len() - next) };
+            for (index, page) in run.iter().enumerate().skip(next).take(out) {
+                let slot = slot_of(index);
+                self.table.set_slot(*page, slot);
+                self.staging.set_page(slot, Some(*page));
+                let entry = self.table.load(*page);
+                self.settle(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+                left += 1;
+            }
+            next += out;
+            if let (Some(stay), Some(page)) = (stay, run.get(next)) {
+                self.staging.set_page(slot_of(next), None);
+                self.did_not_leave(*page, stay);
+                next += 1;
+            }
+        }
+        let counter =
+            if self.kernel.features().move_pages { &self.row().moved_out_pages } else { &self.row().copied_out_pages };
+        counter.fetch_add(u64::from(left), Relaxed);
+        left
+    }
+
+    fn did_not_leave(&self, page: PageNo, stay: Stay) {
+        let entry = self.table.load(page);
+        match stay {
+            Stay::Pinned => {
+                self.row().kept_pages.fetch_add(1, Relaxed);
+                self.policy().kept(page);
+                self.settle(page, entry.with_state(State::Resident));
+            }
+            Stay::Missing => {
+                if entry.copy_kept() {
+                    self.forget_copies(1);
+                    self.backend.free(&[entry.location()]);
+                }
+                self.policy().forgotten(page);
+                self.settle(page, Entry::new(State::Untouched));
+                self.account.give(1);
+                self.count_untouched(1);
+            }
+        }
+    }
+
+    /// Writes back what is still in a chunk and frees its frames. A slot whose page is busy at this moment (a hit copies from
+    /// it, a call moves it) keeps its frame, and the chunk is queued again for it.
+    fn drain(&self, chunk: ChunkNo, used: u32, frames: u32, scratch: &mut Scratch) {
+        let pages = &mut scratch.victims;
+        pages.clear();
+        let mut busy = Vec::new();
+        for slot in (0..used).map(|index| chunk.slot(index)) {
+            match self.claim_slot(slot) {
+                Slot::Claimed(page) => pages.push(page),
+                Slot::Busy => busy.push(slot),
+                Slot::Stale => {}
+            }
+        }
+        self.write_back(pages);
+        let mut policy = self.policy();
+        for page in pages.iter() {
+            policy.written_back(*page);
+        }
+        drop(policy);
+        self.free_slots(chunk, used, &busy);
+        let kept = u32::try_from(busy.len()).unwrap_or(CHUNK_SLOTS);
+        self.account.give(u64::from(frames - kept));
+        if busy.is_empty() {
+            self.staging.give_empty(chunk);
+        } else {
+            self.staging.push_full(chunk, used, kept);
+        }
+        self.account.publish(self.row());
+    }
+
+    /// Makes the page in a slot `WritingBack`.
+    fn claim_slot(&self, slot: u32) -> Slot {
+        let Some(page) = self.staging.page(slot) else { return Slot::Stale };
+        let entry = self.table.load(page);
+        let here = self.table.slot(page) == slot;
+        if here && entry.state() == State::SwapCached {
+            let claimed = self.table.transition(page, entry, entry.with_state(State::WritingBack)).is_ok();
+            return if claimed { Slot::Claimed(page) } else { Slot::Busy };
+        }
+        // A move gives the slot to its new page before it settles the old one: look again after looking at the old one.
+        let moved = self.staging.page(slot) != Some(page);
+        if moved || here && entry.state().is_busy() { Slot::Busy } else { Slot::Stale }
+    }
+
+    /// Frees the frames of a chunk's first `used` slots, except the `busy` ones (in order).
+    fn free_slots(&self, chunk: ChunkNo, used: u32, busy: &[u32]) {
+        let mut next = chunk.slot(0);
+        let end = next + used;
+        for stop in busy.iter().copied().chain([end]) {
+            if stop > next {
+                let (start, len) = (self.staging.address(next), (stop - next) as usize * PAGE_BYTES);
+                // SAFETY: nothing in these slots is anybody's content any more: their pages are stored, or were touched and
+                // copied out.
+                let freed = unsafe { mem::drop_pages(start, len) };
+                assert!(freed.is_ok(), "staging memory cannot be freed: {freed:?}");
+            }
+            for slot in next..stop {
+                self.staging.set_page(slot, None);
+            }
+            next = stop + 1;
+        }
+    }
+
+    /// Stores the pages that changed, drops those that did not or are zero.
+    fn write_back(&self, pages: &[PageNo]) {
+        let row = self.row();
+        let mut freed: Vec<Location> = Vec::new();
+        let mut dirty: Vec<(PageNo, Entry, ContentHash)> = Vec::with_capacity(pages.len());
+        for page in pages {
+            let entry = self.table.load(*page);
+            let bytes = self.staged(*page);
+            if is_zero(bytes) {
+                if entry.copy_kept() {
+                    freed.push(entry.location());
+                    self.forget_copies(1);
+                }
+                row.evicted_zero_pages.fetch_add(1, Relaxed);
+                self.count_untouched(1);
+                self.settle(*page, Entry::new(State::Untouched));
+                continue;
+            }
+            let hash = Pager::hash(bytes);
+            if entry.copy_kept() && hash == self.table.hash(*page) {
+                self.forget_copies(1);
+                row.evicted_clean_pages.fetch_add(1, Relaxed);
+                self.settle(*page, entry.with_state(State::Remote));
+            } else {
+                dirty.push((*page, entry, hash));
+            }
+        }
+        self.store(&dirty, &mut freed);
+        self.backend.free(&freed);
+    }
+
+    /// The content of a page in the swap cache that the caller made `WritingBack`.
+    fn staged(&self, page: PageNo) -> &PageBytes {
+        // SAFETY: the slot is populated and page-aligned, and its content does not change while the page is busy and ours.
+        unsafe { &*(self.staging.address(self.table.slot(page)) as *const PageBytes) }
+    }
+
+    fn store(&self, dirty: &[(PageNo, Entry, ContentHash)], freed: &mut Vec<Location>) {
+        if dirty.is_empty() {
+            return;
+        }
+        let contents: Vec<&PageBytes> = dirty.iter().map(|(page, ..)| self.staged(*page)).collect();
+        let mut stored: Vec<Result<Location, StoreError>> = dirty.iter().map(|_| Ok(Location(0))).collect();
+        self.backend.store(&contents, Priority::WriteBack, &mut stored);
+        for ((page, entry, hash), result) in dirty.iter().zip(stored) {
+            let location = match result {
+                Ok(location) => location,
+                Err(error) => self.far_memory_full(&error),
+            };
+            if entry.copy_kept() {
+                freed.push(entry.location());
+                self.forget_copies(1);
+            }
+            self.table.set_hash(*page, *hash);
+            self.settle(*page, Entry::new(State::Remote).with_location(location));
+        }
+        self.row().evicted_dirty_pages.fetch_add(dirty.len() as u64, Relaxed);
+    }
+
+    /// Far memory takes no more: the run ends, and says how much was needed.
+    fn far_memory_full(&self, error: &StoreError) -> ! {
+        let row = self.row();
+        let mut usage = Vec::new();
+        self.publish_backends(&mut usage);
+        let held: u64 = usage.iter().map(|u| u.pages).sum::<u64>() * PAGE_BYTES as u64;
+        let stored: u64 = usage.iter().map(|u| u.stored_bytes).sum();
+        let capacity: u64 = usage.iter().map(|u| u.capacity_bytes).sum();
+        let managed = row.managed_bytes.load(Relaxed);
+        let local = self.account.budget().bytes();
+        let beyond = managed.saturating_sub(local);
+        let needed = if held == 0 {
+            beyond
+        } else {
+            u64::try_from(u128::from(beyond) * u128::from(stored) / u128::from(held)).unwrap_or(beyond)
+        };
+        self.fatal(&format!(
+            "far memory is used up: {error}. The program holds {} so far, {} fit in local memory, and the {} beyond need about \
+             {} of far memory at the compression seen, where {} are allowed. Give more with --far or --local.",
+            ByteCount(managed),
+            ByteCount(local),
+            ByteCount(beyond),
+            ByteCount(needed),
+            ByteCount(capacity),
+        ))
+    }
+}
+
+/// Pages at the start of `sorted` that are neighbours.
+fn run_length(sorted: &[PageNo]) -> usize {
+    let neighbours = sorted.windows(2).take_while(|pair| pair[1].0 == pair[0].0 + 1).count();
+    neighbours + 1
+}
+
+/// Whether a page holds zeros only: the first words decide for almost every other page.
+fn is_zero(bytes: &PageBytes) -> bool {
+    bytes[..64] == [0; 64] && bytes.chunks_exact(64).all(|line| line == [0; 64])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_end_at_gaps() {
+        let pages: Vec<PageNo> = [3, 4, 5, 9, 10].into_iter().map(PageNo).collect();
+        assert_eq!(run_length(&pages), 3);
+        assert_eq!(run_length(&pages[3..]), 2);
+        assert_eq!(run_length(&pages[4..]), 1);
+    }
+
+    #[test]
+    fn one_bit_is_not_zero() {
+        let mut page = [0; PAGE_BYTES];
+        assert!(is_zero(&page));
+        for at in [0, 63, 64, 4095] {
+            page[at] = 1;
+            assert!(!is_zero(&page), "{at}");
+            page[at] = 0;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Page states and the one function through which they change.
+//!
+//! ```text
+//!             first touch                    taken out               written back
+//!  Untouched ────────────► Resident ─► Leaving ─► SwapCached ─► WritingBack ─► Remote
+//!      ▲   ▲                  ▲                       │              │(zero)     │
+//!      │   └── (zero page) ───┼───────────────────────┼──────────────┘           │
+//!      │                      └──── Fetching ◄────────┴──────────────────────────┘
+//!      └── Changing (discard, move) ◄── any state that is not busy
+//! ```
+//!
+//! Invariant: a page is mapped in the program exactly when it is `Resident` (or busy on its way there or from there). A busy
+//! state (`Fetching`, `Leaving`, `WritingBack`, `Changing`) has one owner, the thread that set it; only the owner changes the
+//! page's mapping, content, location or the policy's view of it. Everybody else may only raise `WAITED`.
+
+use hinterland_backend::Location;
+
+/// Where a page is in its life. The words are those of DESIGN and the glossary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum State {
+    /// No content: reads as zero.
+    Untouched = 0,
+    /// Mapped in the program.
+    Resident = 1,
+    /// Taken out of the program, its frame (in a staging slot) not yet reused.
+    SwapCached = 2,
+    /// In a backend.
+    Remote = 3,
+    /// Busy: content is on its way into the program or the swap cache.
+    Fetching = 4,
+    /// Busy: being taken out of the program.
+    Leaving = 5,
+    /// Busy: being written to a backend.
+    WritingBack = 6,
+    /// Busy: being discarded or moved by a call of the program.
+    Changing = 7,
+    /// Given up: another kind of mapping lies here.
+    Foreign = 8,
+    /// Reserved: parts of the page are held by a cache section.
+    Sectioned = 9,
+}
+
+impl State {
+    /// Whether one thread owns the page for the time of a transition.
+    pub fn is_busy(self) -> bool {
+        matches!(self, State::Fetching | State::Leaving | State::WritingBack | State::Changing)
+    }
+
+    fn from_bits(bits: u64) -> State {
+        match bits {
+            0 => State::Untouched,
+            1 => State::Resident,
+            2 => State::SwapCached,
+            3 => State::Remote,
+            4 => State::Fetching,
+            5 => State::Leaving,
+            6 => State::WritingBack,
+            7 => State::Changing,
+            8 => State::Foreign,
+            9 => State::Sectioned,
+            _ => unreachable!("page state {bits} does not exist"),
+        }
+    }
+}
+
+/// Whether a page may go from one state to the other.
+pub fn allowed(from: State, to: State) -> bool {
+    use State::{
+        Changing, Fetching, Foreign, Leaving, Remote, Resident, Sectioned, SwapCached, Untouched, WritingBack,
+    };
+    match from {
+        Untouched => matches!(to, Fetching | Changing | Foreign),
+        Resident => matches!(to, Leaving | Changing),
+        SwapCached => matches!(to, Fetching | WritingBack | Changing),
+        Remote => matches!(to, Fetching | Changing),
+        // Back to where it came from when the fetch is given up.
+        Fetching => matches!(to, Resident | SwapCached | Remote | Untouched),
+        // Resident: it could not leave. Untouched: the program dropped it behind our back.
+        Leaving => matches!(to, SwapCached | Resident | Untouched),
+        WritingBack => matches!(to, Remote | Untouched),
+        Changing => matches!(to, Untouched | Resident | SwapCached | Remote | Foreign),
+        Foreign => matches!(to, Untouched),
+        Sectioned => false,
+    }
+}
+
+const STATE_MASK: u64 = 0xf;
+const WAITED: u64 = 1 << 4;
+const COPY_KEPT: u64 = 1 << 5;
+const PREFETCHED: u64 = 1 << 6;
+const LOCATION_SHIFT: u32 = 64 - Location::BITS;
+
+/// One page-table entry: state, flags and location in one word, so that they change together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Entry(pub u64);
+
+impl Entry {
+    /// An entry in `state` without flags or location.
+    pub fn new(state: State) -> Entry {
+        Entry(state as u64)
+    }
+
+    /// The state.
+    pub fn state(self) -> State {
+        State::from_bits(self.0 & STATE_MASK)
+    }
+
+    /// The same entry in another state; a wait that was noted is dropped (the caller has the old entry to look at).
+    pub fn with_state(self, state: State) -> Entry {
+        Entry(self.0 & !STATE_MASK & !WAITED | state as u64)
+    }
+
+    /// A thread waits for the page to leave its busy state.
+    pub fn waited(self) -> bool {
+        self.0 & WAITED != 0
+    }
+
+    /// The entry with a wait noted.
+    pub fn with_waited(self) -> Entry {
+        Entry(self.0 | WAITED)
+    }
+
+    /// `location` holds a copy of the page: always for `Remote`; otherwise a copy that was right when the page came in.
+    pub fn copy_kept(self) -> bool {
+        self.0 & COPY_KEPT != 0
+    }
+
+    /// Where the copy is.
+    pub fn location(self) -> Location {
+        debug_assert!(self.copy_kept(), "a page without a stored copy has no location");
+        Location(self.0 >> LOCATION_SHIFT)
+    }
+
+    /// The entry with a stored copy at `location`.
+    pub fn with_location(self, location: Location) -> Entry {
+        assert!(location.0 >> Location::BITS == 0, "a location has at most {} bits", Location::BITS);
+        Entry(self.0 & ((1 << LOCATION_SHIFT) - 1) | COPY_KEPT | location.0 << LOCATION_SHIFT)
+    }
+
+    /// The entry without a stored copy.
+    pub fn without_location(self) -> Entry {
+        Entry(self.0 & ((1 << LOCATION_SHIFT) - 1) & !COPY_KEPT)
+    }
+
+    /// Brought in ahead of the program and not yet used, as far as we know.
+    pub fn prefetched(self) -> bool {
+        self.0 & PREFETCHED != 0
+    }
+
+    /// The entry with the prefetch mark set or cleared.
+    pub fn with_prefetched(self, prefetched: bool) -> Entry {
+        Entry(if prefetched { self.0 | PREFETCHED } else { self.0 & !PREFETCHED })
+    }
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.state())?;
+        for (set, name) in [(self.waited(), "waited"), (self.prefetched(), "prefetched")] {
+            if set {
+                write!(f, "+{name}")?;
+            }
+        }
+        if self.copy_kept() { write!(f, "@{:#x}", self.location().0) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [State; 10] = [
+        State::Untouched,
+        State::Resident,
+        State::SwapCached,
+        State::Remote,
+        State::Fetching,
+        State::Leaving,
+        State::WritingBack,
+        State::Changing,
+        State::Foreign,
+        State::Sectioned,
+    ];
+
+    #[test]
+    fn content_is_never_lost_by_a_transition() {
+        // From a state with content, only a busy owner reaches Untouched, and never straight from a settled state.
+        for from in ALL.into_iter().filter(|s| !s.is_busy() && *s != State::Foreign) {
+            assert!(!allowed(from, State::Untouched), "{from:?}");
+        }
+        // Settled states are left only through a busy one (a foreign mapping replaces nothing but emptiness).
+        for from in ALL.into_iter().filter(|s| !s.is_busy()) {
+            for to in ALL.into_iter().filter(|s| !s.is_busy() && allowed(from, *s)) {
+                assert!(matches!((from, to), (State::Untouched, State::Foreign) | (State::Foreign, State::Untouched)));
+            }
+        }
+    }
+
+    #[test]
+    fn fields_do_not_disturb_each_other() {
+        let entry =
+            Entry::new(State::Fetching).with_location(Location((1 << Location::BITS) - 1)).with_prefetched(true);
+        let entry = entry.with_waited();
+        assert_eq!((entry.state(), entry.location().0), (State::Fetching, (1 << Location::BITS) - 1));
+        let settled = entry.with_state(State::Resident);
+        assert!(!settled.waited() && settled.prefetched() && settled.copy_kept());
+        assert!(!settled.without_location().copy_kept());
+    }
+}

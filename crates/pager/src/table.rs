@@ -1,0 +1,218 @@
+//! The page table: one entry, one checksum and one slot number for each page of the far range.
+//!
+//! Flat arrays over the whole range in lazily populated memory: 28 bytes for each page that was ever touched, one memory
+//! access to reach an entry. A counter for each chunk of 512 pages lets range operations skip what was never touched.
+
+use crate::state::{Entry, State, allowed};
+use hinterland_sys::{Mapping, SysError};
+use hinterland_units::PageNo;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+/// Pages in a chunk: what one page-table page of the kernel maps (2 MiB).
+pub const CHUNK_PAGES: u32 = 512;
+
+/// A 128-bit content hash: integrity check and proof that a page did not change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ContentHash(pub u128);
+
+/// See the module.
+pub struct PageTable {
+    pages: u32,
+    entries: Mapping,
+    hashes: Mapping,
+    slots: Mapping,
+    chunks: Mapping,
+}
+
+impl PageTable {
+    /// A table for `pages` pages, all `Untouched`.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the address space is limited.
+    pub fn new(pages: u32) -> Result<PageTable, SysError> {
+        let n = pages as usize;
+        let chunks = n.div_ceil(CHUNK_PAGES as usize);
+        Ok(PageTable {
+            pages,
+            entries: Mapping::anonymous(n * size_of::<AtomicU64>())?,
+            hashes: Mapping::anonymous(n * 2 * size_of::<AtomicU64>())?,
+            slots: Mapping::anonymous(n * size_of::<AtomicU32>())?,
+            chunks: Mapping::anonymous(chunks * size_of::<AtomicU32>())?,
+        })
+    }
+
+    fn entry(&self, page: PageNo) -> &AtomicU64 {
+        assert!(page.0 < self.pages, "{page} is outside the far range");
+        // SAFETY: the index is in bounds; the mapping is never unmapped, zero-filled and aligned; all access is atomic.
+        unsafe { &*(self.entries.start as *const AtomicU64).add(page.index()) }
+    }
+
+    /// The entry of `page`.
+    #[inline]
+    pub fn load(&self, page: PageNo) -> Entry {
+        Entry(self.entry(page).load(Acquire))
+    }
+
+    /// Changes a page's entry if it still is `from`; otherwise returns what it is now.
+    ///
+    /// The one place where states change: an illegal transition ends the program, because the next step would be a wrong
+    /// page.
+    ///
+    /// # Errors
+    /// The entry as it is now.
+    pub fn transition(&self, page: PageNo, from: Entry, to: Entry) -> Result<(), Entry> {
+        assert!(allowed(from.state(), to.state()), "{page}: {from:?} cannot become {to:?}");
+        self.entry(page).compare_exchange(from.0, to.0, AcqRel, Acquire).map_err(Entry)?;
+        self.count(page, from.state(), to.state());
+        Ok(())
+    }
+
+    /// Ends a busy state that the caller owns; returns whether somebody waits for it.
+    pub fn settle(&self, page: PageNo, to: Entry) -> bool {
+        let mut now = self.load(page);
+        assert!(now.state().is_busy(), "{page}: {now:?} is not busy");
+        loop {
+            match self.transition(page, now, to) {
+                Ok(()) => return now.waited(),
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// Notes that somebody waits for a busy page. False: the page is not in state `busy` any more.
+    pub fn wait_on(&self, page: PageNo, busy: Entry) -> bool {
+        debug_assert!(busy.state().is_busy());
+        self.entry(page).compare_exchange(busy.0, busy.with_waited().0, AcqRel, Acquire).is_ok()
+    }
+
+    /// Counts pages that are not `Untouched`, by chunk.
+    fn count(&self, page: PageNo, from: State, to: State) {
+        match (from == State::Untouched, to == State::Untouched) {
+            (true, false) => self.chunk(page).fetch_add(1, Relaxed),
+            (false, true) => self.chunk(page).fetch_sub(1, Relaxed),
+            _ => return,
+        };
+    }
+
+    fn chunk(&self, page: PageNo) -> &AtomicU32 {
+        let index = page.0 / CHUNK_PAGES;
+        // SAFETY: the page is in the range, so its chunk is; the mapping lives for ever and is accessed atomically.
+        unsafe { &*(self.chunks.start as *const AtomicU32).add(index as usize) }
+    }
+
+    /// Whether a page of the range may not be `Untouched`, at the granularity of chunks.
+    pub fn any_touched(&self, first: PageNo, count: u32) -> bool {
+        let last = first.0.saturating_add(count.saturating_sub(1)).min(self.pages - 1);
+        (first.0 / CHUNK_PAGES..=last / CHUNK_PAGES)
+            .any(|chunk| self.chunk(PageNo(chunk * CHUNK_PAGES)).load(Relaxed) > 0)
+    }
+
+    /// Calls `visit` for each page of the range that may not be `Untouched`, in order.
+    pub fn for_each_touched(&self, first: PageNo, count: u32, mut visit: impl FnMut(PageNo)) {
+        let end = first.0.saturating_add(count).min(self.pages);
+        let mut page = first.0;
+        while page < end {
+            let chunk_end = (page / CHUNK_PAGES + 1).saturating_mul(CHUNK_PAGES).min(end);
+            if self.chunk(PageNo(page)).load(Relaxed) == 0 {
+                page = chunk_end;
+                continue;
+            }
+            for index in page..chunk_end {
+                if self.load(PageNo(index)).state() != State::Untouched {
+                    visit(PageNo(index));
+                }
+            }
+            page = chunk_end;
+        }
+    }
+
+    /// The hash of the page's stored copy. Meaningful to the owner of a busy page with a stored copy.
+    pub fn hash(&self, page: PageNo) -> ContentHash {
+        let (low, high) = self.hash_words(page);
+        ContentHash(u128::from(low.load(Relaxed)) | u128::from(high.load(Relaxed)) << 64)
+    }
+
+    /// Notes the hash of the copy that is being stored. For the owner of a busy page.
+    pub fn set_hash(&self, page: PageNo, hash: ContentHash) {
+        let (low, high) = self.hash_words(page);
+        let [first, second] = split(hash.0);
+        low.store(first, Relaxed);
+        high.store(second, Relaxed);
+    }
+
+    fn hash_words(&self, page: PageNo) -> (&AtomicU64, &AtomicU64) {
+        assert!(page.0 < self.pages, "{page} is outside the far range");
+        let words = self.hashes.start as *const AtomicU64;
+        // SAFETY: two words for each page, in bounds; the mapping lives for ever and is accessed atomically.
+        unsafe { (&*words.add(page.index() * 2), &*words.add(page.index() * 2 + 1)) }
+    }
+
+    /// The staging slot of a page in the swap cache.
+    pub fn slot(&self, page: PageNo) -> u32 {
+        self.slot_cell(page).load(Relaxed)
+    }
+
+    /// Notes the staging slot of a page; for its owner, before it settles as `SwapCached`.
+    pub fn set_slot(&self, page: PageNo, slot: u32) {
+        self.slot_cell(page).store(slot, Relaxed);
+    }
+
+    fn slot_cell(&self, page: PageNo) -> &AtomicU32 {
+        assert!(page.0 < self.pages, "{page} is outside the far range");
+        // SAFETY: in bounds; the mapping lives for ever and is accessed atomically.
+        unsafe { &*(self.slots.start as *const AtomicU32).add(page.index()) }
+    }
+}
+
+/// The two 64-bit words of a 128-bit hash, low first.
+fn split(hash: u128) -> [u64; 2] {
+    let bytes = hash.to_le_bytes();
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+    [word(0), word(8)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_only_what_was_touched() {
+        let table = PageTable::new(1 << 20).unwrap();
+        let touched = [PageNo(0), PageNo(511), PageNo(512), PageNo(70_000)];
+        for page in touched {
+            table.transition(page, Entry::new(State::Untouched), Entry::new(State::Fetching)).unwrap();
+        }
+        let mut seen = Vec::new();
+        table.for_each_touched(PageNo(0), 1 << 20, |page| seen.push(page));
+        assert_eq!(seen, touched);
+        seen.clear();
+        table.for_each_touched(PageNo(1), 512, |page| seen.push(page));
+        assert_eq!(seen, [PageNo(511), PageNo(512)]);
+    }
+
+    #[test]
+    fn a_wait_is_seen_by_the_one_who_settles() {
+        let table = PageTable::new(16).unwrap();
+        let (page, busy) = (PageNo(3), Entry::new(State::Fetching));
+        table.transition(page, Entry::new(State::Untouched), busy).unwrap();
+        assert!(table.wait_on(page, busy));
+        assert!(table.settle(page, Entry::new(State::Resident)));
+        assert!(!table.wait_on(page, busy));
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot become")]
+    fn an_illegal_transition_stops() {
+        let table = PageTable::new(16).unwrap();
+        let _ = table.transition(PageNo(0), Entry::new(State::Untouched), Entry::new(State::Remote));
+    }
+
+    #[test]
+    fn hashes_keep_all_their_bits() {
+        let table = PageTable::new(16).unwrap();
+        let hash = ContentHash(0x0123_4567_89ab_cdef_fedc_ba98_7654_3210);
+        table.set_hash(PageNo(5), hash);
+        assert_eq!(table.hash(PageNo(5)), hash);
+        assert_eq!(table.hash(PageNo(4)), ContentHash::default());
+    }
+}

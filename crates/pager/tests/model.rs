@@ -1,0 +1,222 @@
+//! Random page operations by several threads against a plain-memory model, on a real userfaultfd.
+//!
+//! Every page's content follows from one number that the model keeps; each read checks the whole page. Groups of pages are
+//! locked by the thread that works on them, but eviction, write-back and read-ahead run beside, under a budget of an
+//! eighth of the memory, with tiny limits that force the rare paths.
+
+use hinterland_abi::ProcessRow;
+use hinterland_backend::{Backend, CodecName, Compressed, Reference};
+use hinterland_pager::{Config, Kernel, Pager};
+use hinterland_policy::NextN;
+use hinterland_sys::mem::OwnMemory;
+use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+const GROUP_PAGES: u32 = 64;
+const GROUPS: u32 = 512;
+const PAGES: u32 = GROUP_PAGES * GROUPS;
+const THREADS: u64 = 3;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u32) -> u32 {
+        u32::try_from(self.next() % u64::from(bound)).unwrap()
+    }
+}
+
+/// What a page should hold: nothing, or words derived from a seed; or, after `drop_remote`, either of both.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Model {
+    Zero,
+    Words(u64),
+    Either(u64),
+}
+
+fn word(seed: u64, index: usize) -> u64 {
+    // Half of the page compresses, half does not.
+    if index.is_multiple_of(2) { seed } else { Random(seed ^ index as u64).next() }
+}
+
+struct Arena {
+    pager: &'static Pager,
+}
+
+impl Arena {
+    fn words(&self, page: PageNo) -> *mut u64 {
+        self.pager.address(page) as *mut u64
+    }
+
+    fn write(&self, page: PageNo, seed: u64) {
+        for index in 0..PAGE_BYTES / 8 {
+            // SAFETY: the page is read-write far memory of the group that this thread holds.
+            unsafe { self.words(page).add(index).write_volatile(word(seed, index)) };
+        }
+    }
+
+    fn check(&self, page: PageNo, model: &mut Model) {
+        // SAFETY: as in `write`.
+        let read = |index: usize| unsafe { self.words(page).add(index).read_volatile() };
+        if let Model::Either(seed) = *model {
+            *model = if read(0) == 0 { Model::Zero } else { Model::Words(seed) };
+        }
+        for index in 0..PAGE_BYTES / 8 {
+            let expected = match *model {
+                Model::Zero => 0,
+                Model::Words(seed) | Model::Either(seed) => word(seed, index),
+            };
+            assert_eq!(read(index), expected, "{page}, word {index}, {model:?}, {:?}", self.pager.state(page));
+        }
+    }
+}
+
+fn group_page(group: u32, index: u32) -> PageNo {
+    PageNo(group * GROUP_PAGES + index)
+}
+
+/// A sub-range of a group.
+fn part(random: &mut Random) -> (u32, u32) {
+    let first = random.below(GROUP_PAGES);
+    (first, 1 + random.below(GROUP_PAGES - first))
+}
+
+fn operate(arena: &Arena, groups: &[Mutex<Vec<Model>>], random: &mut Random, operations: u32) {
+    let mut done = 0;
+    while done < operations {
+        let group = random.below(GROUPS);
+        let Ok(mut models) = groups[group as usize].try_lock() else { continue };
+        let (first, count) = part(random);
+        let range = first..first + count;
+        done += count;
+        match random.below(12) {
+            0..4 => range.for_each(|i| {
+                let seed = random.next() | 1;
+                arena.write(group_page(group, i), seed);
+                models[i as usize] = Model::Words(seed);
+            }),
+            4..8 => range.for_each(|i| arena.check(group_page(group, i), &mut models[i as usize])),
+            8 => {
+                arena.pager.discard(group_page(group, first), count);
+                models[first as usize..(first + count) as usize].fill(Model::Zero);
+            }
+            9 => {
+                arena.pager.drop_remote(group_page(group, first), count);
+                for model in &mut models[first as usize..(first + count) as usize] {
+                    if let Model::Words(seed) = *model {
+                        *model = Model::Either(seed);
+                    }
+                }
+            }
+            10 => protect_and_read(arena, group_page(group, first), count, &mut models[first as usize..]),
+            _ => {
+                let other = random.below(GROUPS);
+                if other == group {
+                    continue;
+                }
+                let Ok(mut target) = groups[other as usize].try_lock() else { continue };
+                arena.pager.relocate(group_page(group, first), group_page(other, first), count);
+                for i in range {
+                    target[i as usize] = std::mem::replace(&mut models[i as usize], Model::Zero);
+                }
+            }
+        }
+    }
+}
+
+/// Pages that are read-only for a while may be evicted meanwhile.
+fn protect_and_read(arena: &Arena, first: PageNo, count: u32, models: &mut [Model]) {
+    arena.pager.protect(first, count, libc::PROT_READ).unwrap();
+    std::thread::yield_now();
+    for (index, model) in (0..count).zip(models) {
+        arena.check(PageNo(first.0 + index), model);
+    }
+    arena.pager.protect(first, count, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+}
+
+/// A pager on a far range of its own at `base`.
+fn pager(base: usize, features: Features, backend: Arc<dyn Backend>, policy: &str, read_ahead: u32) -> &'static Pager {
+    let range = Mapping::reserve_at(base, PAGES as usize * PAGE_BYTES).unwrap();
+    let kernel = Kernel::new(features, Uffd::open(features.monitor_bits()).unwrap(), OwnMemory::open().unwrap());
+    // SAFETY: a row of atomics is valid when zero.
+    let row: &'static ProcessRow = Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() });
+    let config = Config {
+        base: range.start,
+        pages: PAGES,
+        local: Some(Budget::Bytes(ByteCount(16 << 20))),
+        ram: None,
+        backend,
+        policy: hinterland_policy::make(policy, 4096).unwrap(),
+        prefetcher: Box::new(NextN::new(read_ahead)),
+        row,
+    };
+    let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
+    pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+    hinterland_sys::thread::spawn("monitor", || pager.run_monitor()).unwrap();
+    hinterland_sys::thread::spawn("evictor", || pager.run_evictor()).unwrap();
+    hinterland_sys::thread::spawn("ahead", || pager.run_ahead()).unwrap();
+    pager
+}
+
+fn run(base: usize, set: FeatureSet, backend: Arc<dyn Backend>, policy: &str, seed: u64) {
+    let features = Features::probe(set);
+    if features.privilege != Privilege::Kernel {
+        eprintln!("skipped: no privilege to serve faults of system calls (userfaultfd)");
+        return;
+    }
+    let arena = Arena { pager: pager(base, features, backend, policy, 32) };
+    let groups: Vec<Mutex<Vec<Model>>> =
+        (0..GROUPS).map(|_| Mutex::new(vec![Model::Zero; GROUP_PAGES as usize])).collect();
+    let operations = std::env::var("HINTERLAND_MODEL_OPERATIONS").map_or(150_000, |n| n.parse().unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (arena, groups) = (&arena, &groups);
+            scope.spawn(move || operate(arena, groups, &mut Random(seed + thread), operations));
+        }
+    });
+    for (group, models) in (0..GROUPS).zip(&groups) {
+        for (index, model) in (0..GROUP_PAGES).zip(models.lock().unwrap().iter_mut()) {
+            arena.check(group_page(group, index), model);
+        }
+    }
+    let row = arena.pager.row();
+    let peak = row.resident_managed_peak_bytes.load(Relaxed);
+    assert!(row.major_faults.load(Relaxed) > 1000, "paging happened: {}", row.major_faults.load(Relaxed));
+    assert!(peak <= 17 << 20, "the budget held: {peak}");
+    arena.pager.discard(PageNo(0), PAGES);
+    assert_eq!(row.managed_bytes.load(Relaxed), 0, "all far space is given back");
+}
+
+fn compressed() -> Arc<dyn Backend> {
+    Arc::new(Compressed::new("compressed:1G".into(), CodecName::Lz4, 1 << 30).unwrap())
+}
+
+#[test]
+fn moves_with_compressed_memory() {
+    run(0x3000_0000_0000, FeatureSet::All, compressed(), "s3-fifo", 1);
+}
+
+#[test]
+fn moves_with_the_reference() {
+    run(0x3010_0000_0000, FeatureSet::V6_8, Arc::new(Reference::new("reference:1G".into(), 1 << 30)), "fifo", 100);
+}
+
+#[test]
+fn write_protect_and_copy_on_older_kernels() {
+    run(0x3020_0000_0000, FeatureSet::V6_1, compressed(), "second-chance", 200);
+}
+
+#[test]
+fn the_oldest_kernels() {
+    run(0x3030_0000_0000, FeatureSet::V5_15, compressed(), "2q", 300);
+}

@@ -1,0 +1,170 @@
+//! What this kernel can do, found by trying; and named feature sets, so that every path can be tested on one machine.
+
+use crate::uffd::{Uffd, feature};
+use crate::{SysError, mem};
+use std::fmt;
+use std::str::FromStr;
+
+/// Who may serve faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Privilege {
+    /// Faults of system calls are served too: the monitor path is transparent.
+    Kernel,
+    /// Only faults from user mode.
+    UserOnly,
+    /// userfaultfd is not there or forbidden; carries the error number.
+    None(i32),
+}
+
+/// A pretended kernel: features beyond it are not used although they are there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FeatureSet {
+    /// What the kernel has.
+    #[default]
+    All,
+    /// Linux 6.12: MOVE, POISON; no process_madvise(DONTNEED) on oneself.
+    V6_12,
+    /// Linux 6.8: the first with MOVE.
+    V6_8,
+    /// Linux 6.1: no MOVE, no POISON.
+    V6_1,
+    /// Linux 5.15: as 6.1 without EXACT_ADDRESS.
+    V5_15,
+    /// No userfaultfd.
+    NoUffd,
+}
+
+impl FeatureSet {
+    /// All names, as `--features` takes them.
+    pub const NAMES: &'static str = "all, 6.12, 6.8, 6.1, 5.15, no-uffd";
+}
+
+impl FromStr for FeatureSet {
+    type Err = String;
+    fn from_str(text: &str) -> Result<FeatureSet, String> {
+        Ok(match text {
+            "" | "all" => FeatureSet::All,
+            "6.12" => FeatureSet::V6_12,
+            "6.8" => FeatureSet::V6_8,
+            "6.1" => FeatureSet::V6_1,
+            "5.15" => FeatureSet::V5_15,
+            "no-uffd" => FeatureSet::NoUffd,
+            _ => return Err(format!("'{text}' is no feature set; choose from {}", FeatureSet::NAMES)),
+        })
+    }
+}
+
+impl fmt::Display for FeatureSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FeatureSet::All => "all",
+            FeatureSet::V6_12 => "6.12",
+            FeatureSet::V6_8 => "6.8",
+            FeatureSet::V6_1 => "6.1",
+            FeatureSet::V5_15 => "5.15",
+            FeatureSet::NoUffd => "no-uffd",
+        })
+    }
+}
+
+/// What may be used on this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// Who may serve faults.
+    pub privilege: Privilege,
+    /// `UFFDIO_MOVE` (Linux 6.8).
+    pub move_pages: bool,
+    /// Write-protect faults on anonymous memory (Linux 5.7).
+    pub write_protect: bool,
+    /// Write-protection that the kernel lifts by itself (Linux 6.7).
+    pub write_protect_async: bool,
+    /// `UFFDIO_POISON` (Linux 6.6).
+    pub poison: bool,
+    /// Fault messages carry the thread (Linux 4.14).
+    pub thread_id: bool,
+    /// Unrounded fault addresses (Linux 5.18).
+    pub exact_address: bool,
+    /// `process_madvise(DONTNEED)` on the process itself (Linux 6.13).
+    pub madvise_vector: bool,
+}
+
+impl Features {
+    /// Tries each feature, then masks what `set` does not have.
+    pub fn probe(set: FeatureSet) -> Features {
+        let none = Features {
+            privilege: Privilege::None(libc::ENOSYS),
+            move_pages: false,
+            write_protect: false,
+            write_protect_async: false,
+            poison: false,
+            thread_id: false,
+            exact_address: false,
+            madvise_vector: false,
+        };
+        if set == FeatureSet::NoUffd {
+            return none;
+        }
+        let offered = match Uffd::open(0) {
+            Ok(uffd) => {
+                let offered = uffd.offered();
+                uffd.close();
+                offered
+            }
+            Err(error) => return Features { privilege: unprivileged(error), ..none },
+        };
+        let has = |bit: u64| offered & bit != 0;
+        let newer_than_6_1 = !matches!(set, FeatureSet::V6_1 | FeatureSet::V5_15);
+        Features {
+            privilege: Privilege::Kernel,
+            move_pages: has(feature::MOVE) && newer_than_6_1,
+            write_protect: has(feature::PAGEFAULT_FLAG_WP),
+            write_protect_async: has(feature::WP_ASYNC) && newer_than_6_1,
+            poison: has(feature::POISON) && newer_than_6_1,
+            thread_id: has(feature::THREAD_ID),
+            exact_address: has(feature::EXACT_ADDRESS) && set != FeatureSet::V5_15,
+            madvise_vector: set == FeatureSet::All && mem::madvise_vector_works(),
+        }
+    }
+
+    /// The bits to enable when a userfaultfd is opened for the monitor path.
+    pub fn monitor_bits(&self) -> u64 {
+        let bit = |enabled: bool, bit: u64| if enabled { bit } else { 0 };
+        bit(self.write_protect, feature::PAGEFAULT_FLAG_WP)
+            | bit(self.move_pages, feature::MOVE)
+            | bit(self.thread_id, feature::THREAD_ID)
+    }
+}
+
+/// Whether a process without the privilege could serve its own user-mode faults.
+fn unprivileged(error: SysError) -> Privilege {
+    // SAFETY: userfaultfd(2) takes only flags.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | crate::uffd::USER_MODE_ONLY) };
+    if fd < 0 {
+        return Privilege::None(error.errno);
+    }
+    // SAFETY: closing the descriptor just opened.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+    Privilege::UserOnly
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_sets_never_have_more() {
+        let all = Features::probe(FeatureSet::All);
+        let old = Features::probe(FeatureSet::V6_1);
+        assert!(!old.move_pages && !old.poison && !old.madvise_vector);
+        assert_eq!(old.privilege, all.privilege);
+        assert_eq!(Features::probe(FeatureSet::NoUffd).privilege, Privilege::None(libc::ENOSYS));
+    }
+
+    #[test]
+    fn names_read_back() {
+        for name in FeatureSet::NAMES.split(", ") {
+            assert_eq!(name.parse::<FeatureSet>().map(|s| s.to_string()), Ok(name.to_owned()));
+        }
+        assert!("7.0x".parse::<FeatureSet>().is_err());
+    }
+}

@@ -1,0 +1,229 @@
+//! Mappings: reserving, protecting, dropping.
+//!
+//! All calls are raw system calls: the library interposes libc's wrappers for the program, and its own calls must never
+//! take that way.
+
+use crate::SysError;
+use hinterland_units::PAGE_BYTES;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Hinterland's own mappings, so that the account of a process can tell them from the program's.
+const OWN_MAX: usize = 256;
+static OWN: [(AtomicUsize, AtomicUsize); OWN_MAX] = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; OWN_MAX];
+
+/// An anonymous private mapping that lives as long as the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// First address.
+    pub start: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl Mapping {
+    /// Maps `len` bytes of zeros, read-write, without reserving swap for them; base pages only.
+    ///
+    /// # Errors
+    /// `ENOMEM` and what else mmap(2) says.
+    pub fn anonymous(len: usize) -> Result<Mapping, SysError> {
+        let mapping = map(0, len, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+        advise(mapping.start, len, libc::MADV_NOHUGEPAGE)?;
+        own(mapping);
+        Ok(mapping)
+    }
+
+    /// Reserves address space at exactly `start`, inaccessible.
+    ///
+    /// # Errors
+    /// `EEXIST` when something is there, `ENOMEM` when the address space is limited.
+    pub fn reserve_at(start: usize, len: usize) -> Result<Mapping, SysError> {
+        let mapping = map(start, len, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE)?;
+        if mapping.start != start {
+            // Kernels before 4.17 take the address as a hint.
+            unmap(mapping);
+            return Err(SysError { call: "mmap", errno: libc::EEXIST });
+        }
+        advise(start, len, libc::MADV_NOHUGEPAGE)?;
+        Ok(mapping)
+    }
+
+    /// The first byte.
+    pub fn as_ptr(self) -> *mut u8 {
+        self.start as *mut u8
+    }
+}
+
+/// Whether an address lies in one of Hinterland's own mappings.
+pub fn is_own(address: usize) -> bool {
+    OWN.iter().any(|(start, len)| address.wrapping_sub(start.load(Relaxed)) < len.load(Relaxed))
+}
+
+/// Records a mapping as Hinterland's own. A full table costs accuracy of the account only.
+pub fn own(mapping: Mapping) {
+    for (start, len) in &OWN {
+        if start.compare_exchange(0, mapping.start, Relaxed, Relaxed).is_ok() {
+            len.store(mapping.len, Relaxed);
+            return;
+        }
+    }
+}
+
+fn map(start: usize, len: usize, protection: i32, flags: i32) -> Result<Mapping, SysError> {
+    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping; MAP_FIXED_NOREPLACE replaces nothing.
+    let address = unsafe { libc::syscall(libc::SYS_mmap, start, len, protection, flags, -1, 0) };
+    match usize::try_from(address) {
+        Ok(start) => Ok(Mapping { start, len }),
+        Err(_) => Err(SysError::last("mmap")),
+    }
+}
+
+fn unmap(mapping: Mapping) {
+    // SAFETY: the caller just made the mapping and nobody else knows it.
+    unsafe { libc::syscall(libc::SYS_munmap, mapping.start, mapping.len) };
+}
+
+/// Maps inaccessible anonymous memory over `start .. start + len`, whatever was there.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// Nobody uses what is mapped there now.
+pub unsafe fn remap_inaccessible(start: usize, len: usize) -> Result<(), SysError> {
+    map(start, len, libc::PROT_NONE, libc::MAP_FIXED)?;
+    advise(start, len, libc::MADV_NOHUGEPAGE)
+}
+
+/// madvise(2) with advice that loses no data (`MADV_NOHUGEPAGE`, `MADV_POPULATE_WRITE`, …).
+///
+/// # Errors
+/// The kernel's.
+pub fn advise(start: usize, len: usize, advice: i32) -> Result<(), SysError> {
+    // SAFETY: the advice loses no data; `drop_pages` is the one that does.
+    let rc = unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) };
+    if rc < 0 { Err(SysError::last("madvise")) } else { Ok(()) }
+}
+
+/// Drops the frames of a range: its pages are missing afterwards.
+///
+/// # Errors
+/// `EINVAL` when the range is locked in memory.
+///
+/// # Safety
+/// The caller owns the content.
+pub unsafe fn drop_pages(start: usize, len: usize) -> Result<(), SysError> {
+    // SAFETY: the caller owns the content of the range.
+    let rc = unsafe { libc::syscall(libc::SYS_madvise, start, len, libc::MADV_DONTNEED) };
+    if rc < 0 { Err(SysError::last("madvise(MADV_DONTNEED)")) } else { Ok(()) }
+}
+
+/// Drops the frames of several ranges with one call and one TLB flush (Linux 6.13); returns the bytes that were dropped,
+/// from the first range on.
+///
+/// # Errors
+/// The kernel's, when not even the first range could be dropped.
+///
+/// # Safety
+/// The caller owns the content.
+pub unsafe fn drop_vector(ranges: &[libc::iovec]) -> Result<usize, SysError> {
+    const PIDFD_SELF: i32 = -10_000;
+    // SAFETY: the ranges are this process's and the caller owns their content.
+    let done = unsafe {
+        libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, ranges.as_ptr(), ranges.len(), libc::MADV_DONTNEED, 0)
+    };
+    usize::try_from(done).map_err(|_| SysError::last("process_madvise"))
+}
+
+/// Whether `drop_vector` works here: tried on a page of our own.
+pub fn madvise_vector_works() -> bool {
+    let Ok(page) = map(0, PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, 0) else { return false };
+    let range = libc::iovec { iov_base: page.as_ptr().cast(), iov_len: PAGE_BYTES };
+    // SAFETY: the page was just mapped for this test.
+    let works = unsafe { drop_vector(&[range]) } == Ok(PAGE_BYTES);
+    unmap(page);
+    works
+}
+
+/// mprotect(2).
+///
+/// # Errors
+/// The kernel's, for example `ENOMEM` when the process has too many mappings.
+pub fn protect(start: usize, len: usize, protection: i32) -> Result<(), SysError> {
+    // SAFETY: protection changes no content; the program asked for it.
+    let rc = unsafe { libc::syscall(libc::SYS_mprotect, start, len, protection) };
+    if rc < 0 { Err(SysError::last("mprotect")) } else { Ok(()) }
+}
+
+/// mlock2(2): `on_fault` locks pages as they come.
+///
+/// # Errors
+/// `ENOMEM`, `EPERM`: the limit on locked memory.
+pub fn lock(start: usize, len: usize, on_fault: bool) -> Result<(), SysError> {
+    const MLOCK_ONFAULT: i32 = 1;
+    // SAFETY: locking changes no content.
+    let rc = unsafe { libc::syscall(libc::SYS_mlock2, start, len, if on_fault { MLOCK_ONFAULT } else { 0 }) };
+    if rc < 0 { Err(SysError::last("mlock2")) } else { Ok(()) }
+}
+
+/// munlock(2).
+///
+/// # Errors
+/// The kernel's.
+pub fn unlock(start: usize, len: usize) -> Result<(), SysError> {
+    // SAFETY: unlocking changes no content.
+    let rc = unsafe { libc::syscall(libc::SYS_munlock, start, len) };
+    if rc < 0 { Err(SysError::last("munlock")) } else { Ok(()) }
+}
+
+/// The process's memory as a file: reads pages whatever their protection.
+#[derive(Debug)]
+pub struct OwnMemory {
+    fd: i32,
+}
+
+impl OwnMemory {
+    /// Opens `/proc/self/mem` for reading.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open() -> Result<OwnMemory, SysError> {
+        // SAFETY: the path is a C string.
+        let fd = unsafe { libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        if fd < 0 { Err(SysError::last("open of /proc/self/mem")) } else { Ok(OwnMemory { fd }) }
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> i32 {
+        self.fd
+    }
+
+    /// The same file under the descriptor `fd`, which the caller duplicated; the old one is closed.
+    pub fn moved_to(self, fd: i32) -> OwnMemory {
+        self.close();
+        OwnMemory { fd }
+    }
+
+    /// Closes the file.
+    pub fn close(self) {
+        // SAFETY: closing our own descriptor; the raw call, because `close` is interposed.
+        unsafe { libc::syscall(libc::SYS_close, self.fd) };
+    }
+
+    /// Reads one page at `address` into `into`.
+    ///
+    /// # Errors
+    /// The kernel's; `EIO` when less than a page could be read.
+    ///
+    /// # Safety
+    /// `into` is the start of one writable page that nobody else uses.
+    pub unsafe fn read_page(&self, address: usize, into: *mut u8) -> Result<(), SysError> {
+        // SAFETY: the caller answers for `into`; the kernel checks `address`.
+        let n = unsafe { libc::syscall(libc::SYS_pread64, self.fd, into, PAGE_BYTES, address) };
+        match usize::try_from(n) {
+            Ok(PAGE_BYTES) => Ok(()),
+            Ok(_) => Err(SysError { call: "pread of /proc/self/mem", errno: libc::EIO }),
+            Err(_) => Err(SysError::last("pread of /proc/self/mem")),
+        }
+    }
+}
