@@ -85,7 +85,6 @@ fn open(path: &Path, flags: libc::c_int) -> io::Result<File> {
 }
 
 /// Free and total bytes of the file system behind `directory`, as far as this user may use them.
-#[allow(dead_code, reason = "the default size needs it")]
 pub(crate) fn free_bytes(directory: &Path) -> io::Result<u64> {
     let path = CString::new(directory.as_os_str().as_bytes())?;
     // SAFETY: statvfs is plain data, for which all zeros is a valid value.

@@ -75,7 +75,8 @@ impl FileBackend {
         let directory = far_file::directory_of(&options.path)?;
         let first = far_file::create(&directory, options.capacity_bytes, options.direct)?;
         let files: Vec<OnceLock<FarFile>> = (0..FILES_MAX).map(|_| OnceLock::new()).collect();
-        let url = if options.direct && !first.direct { format!("{url}&direct=off") } else { url };
+        let separator = if url.contains('?') { '&' } else { '?' };
+        let url = if options.direct && !first.direct { format!("{url}{separator}direct=off") } else { url };
         assert!(files[0].set(first).is_ok(), "a new cell is empty");
         let method = options.io;
         Ok(FileBackend {

@@ -1,0 +1,68 @@
+//! Makes every call take longer, as a distant backend would: a fixed time and a random share more.
+
+use super::pass_on;
+use crate::samples::Rng;
+use crate::{Backend, LoadError, LoadItem, Location, Priority, StoreError};
+use hinterland_units::PageBytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Adds latency to each call of store and load, not to each page.
+pub struct Delay {
+    inner: Arc<dyn Backend>,
+    fixed_us: u64,
+    jitter_us: u64,
+    calls: AtomicU64,
+    seed: u64,
+}
+
+impl Delay {
+    /// Every call waits `fixed_us`, and up to `jitter_us` more, chosen by `seed` and the call's number.
+    pub fn new(inner: Arc<dyn Backend>, fixed_us: u64, jitter_us: u64, seed: u64) -> Delay {
+        Delay { inner, fixed_us, jitter_us, calls: AtomicU64::new(0), seed }
+    }
+
+    fn wait(&self) {
+        let call = self.calls.fetch_add(1, Relaxed);
+        let jitter_us = Rng(self.seed ^ call.wrapping_mul(0x9e37_79b9)).below(self.jitter_us + 1);
+        std::thread::sleep(Duration::from_micros(self.fixed_us + jitter_us));
+    }
+}
+
+impl Backend for Delay {
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        self.wait();
+        self.inner.store(pages, priority, out);
+    }
+
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        self.wait();
+        self.inner.load(items, priority, done);
+    }
+
+    pass_on!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reference;
+    use std::time::Instant;
+
+    #[test]
+    fn calls_take_their_time() {
+        let delay = Delay::new(Arc::new(Reference::new("reference".into(), 1 << 20)), 2000, 500, 1);
+        let start = Instant::now();
+        let mut out = [Ok(Location(0))];
+        delay.store(&[&[0; 4096]], Priority::WriteBack, &mut out);
+        delay.load(&mut [], Priority::Demand, &mut |_, _| {});
+        assert!(start.elapsed() >= Duration::from_millis(4));
+        assert!(out[0].is_ok());
+    }
+}

@@ -1,0 +1,37 @@
+//! Decorators: backends that behave as another does, with one property added. For tests and experiments.
+
+mod delay;
+mod faulty;
+mod throttle;
+
+pub use delay::Delay;
+pub use faulty::{FaultKind, FaultRule, FaultWhen, Faulty};
+pub use throttle::Throttle;
+
+/// Implements the methods that a decorator passes on unchanged to its field `inner`.
+macro_rules! pass_on {
+    () => {
+        fn free(&self, locations: &[$crate::Location]) {
+            self.inner.free(locations);
+        }
+        fn copies_cost_ram(&self) -> bool {
+            self.inner.copies_cost_ram()
+        }
+        fn ram_bytes(&self) -> u64 {
+            self.inner.ram_bytes()
+        }
+        fn usage(&self, rows: &mut Vec<$crate::BackendUsage>) {
+            self.inner.usage(rows);
+        }
+        fn shrink_ram(&self, bytes: u64) -> u64 {
+            self.inner.shrink_ram(bytes)
+        }
+        fn before_fork(&self) {
+            self.inner.before_fork();
+        }
+        fn after_fork(&self, side: $crate::ForkSide) -> Result<(), $crate::StoreError> {
+            self.inner.after_fork(side)
+        }
+    };
+}
+use pass_on;

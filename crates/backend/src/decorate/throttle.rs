@@ -1,0 +1,84 @@
+//! Bounds the bytes that pass each second, as a link would. A demand load overtakes: it waits for nobody, but what it
+//! takes is taken from the others.
+
+use super::pass_on;
+use crate::sync::lock;
+use crate::{Backend, LoadError, LoadItem, Location, Priority, StoreError};
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A backend behind a link of limited bandwidth, for both directions together.
+pub struct Throttle {
+    inner: Arc<dyn Backend>,
+    bytes_per_second: u64,
+    /// When the link has carried all that was promised so far.
+    free_at: Mutex<Instant>,
+}
+
+impl Throttle {
+    /// Lets `bytes_per_second` pass; at least 1.
+    pub fn new(inner: Arc<dyn Backend>, bytes_per_second: u64) -> Throttle {
+        Throttle { inner, bytes_per_second: bytes_per_second.max(1), free_at: Mutex::new(Instant::now()) }
+    }
+
+    fn pass(&self, pages: usize, priority: Priority) {
+        let bytes = (pages * PAGE_BYTES) as u128;
+        let nanoseconds = bytes * 1_000_000_000 / u128::from(self.bytes_per_second);
+        let duration = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+        let now = Instant::now();
+        let wait = {
+            let mut free_at = lock(&self.free_at);
+            let start = (*free_at).max(now);
+            *free_at = start + duration;
+            // A demand load takes only its own time: the queue shifts behind it.
+            if priority == Priority::Demand { duration } else { start + duration - now }
+        };
+        std::thread::sleep(wait);
+    }
+}
+
+impl Backend for Throttle {
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        self.pass(pages.len(), priority);
+        self.inner.store(pages, priority, out);
+    }
+
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        self.pass(items.len(), priority);
+        self.inner.load(items, priority, done);
+    }
+
+    pass_on!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reference;
+
+    #[test]
+    fn the_bandwidth_holds_and_demand_overtakes() {
+        // 4 MB/s: a page takes about a millisecond.
+        let throttle = Throttle::new(Arc::new(Reference::new("reference".into(), 1 << 20)), 4_096_000);
+        let page = [1; PAGE_BYTES];
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut out = vec![Ok(Location(0)); 40];
+                throttle.store(&[&page; 40], Priority::WriteBack, &mut out);
+                assert!(start.elapsed() >= Duration::from_millis(40));
+                out
+            });
+            std::thread::sleep(Duration::from_millis(5));
+            throttle.load(&mut [], Priority::Demand, &mut |_, _| {});
+            assert!(start.elapsed() < Duration::from_millis(35), "a demand load waited for the queue");
+            assert!(writer.join().expect("no panic").iter().all(Result::is_ok));
+        });
+    }
+}

@@ -1,0 +1,252 @@
+//! Opens what the URLs describe, with the defaults filled in.
+//!
+//! Defaults: no URL at all means compressed RAM, then a file in `$TMPDIR` (or `/var/tmp`). Compressed RAM without a cap may
+//! take half of the RAM that is free now; a file without a size, half of the free disk space.
+
+use crate::decorate::{Delay, Faulty, Throttle};
+use crate::file::far_file;
+use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
+use crate::{Backend, Compressed, FileBackend, FileOptions, Reference, Tiers};
+use hinterland_units::{ByteCount, PAGE_BYTES};
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Backends that can be composed.
+const TIERS_MAX: usize = 16;
+/// The smallest capacity that is chosen by default.
+const CAPACITY_MIN: u64 = 64 << 20;
+
+/// Why backends cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A URL cannot be read.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The path of a file cannot be used.
+    #[error("'{url}': {} cannot be used: {error}", path.display())]
+    Path {
+        /// The backend.
+        url: String,
+        /// Which path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file would not fit the disk.
+    #[error("'{url}': {} has only {free} free; choose a smaller size or another directory", path.display())]
+    Space {
+        /// The backend.
+        url: String,
+        /// Where.
+        path: PathBuf,
+        /// Free space there.
+        free: ByteCount,
+    },
+    /// Address space or memory is missing.
+    #[error("'{url}': memory for its tables is refused: {error}")]
+    Memory {
+        /// The backend.
+        url: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Too many URLs.
+    #[error("{0} backends are too many; 16 can be composed")]
+    TooMany(usize),
+}
+
+/// Opens the backends in the order given; an empty list opens the default.
+///
+/// # Errors
+/// What cannot be read or used, and why.
+pub fn open(urls: &[String]) -> Result<Arc<dyn Backend>, OpenError> {
+    if urls.len() > TIERS_MAX {
+        return Err(OpenError::TooMany(urls.len()));
+    }
+    let mut parsed = urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>, _>>()?;
+    if parsed.is_empty() {
+        parsed = default_urls();
+    }
+    let mut tiers = parsed.into_iter().map(|url| open_one(&fill_in(url)?)).collect::<Result<Vec<_>, _>>()?;
+    if tiers.len() == 1 {
+        return Ok(tiers.remove(0));
+    }
+    let memory = |error| OpenError::Memory { url: urls.join(" "), error };
+    Ok(Arc::new(Tiers::new(tiers).map_err(memory)?))
+}
+
+/// Checks that a backend could be opened: that a file's directory exists, can be written and has room. Changes nothing.
+///
+/// # Errors
+/// What is wrong.
+pub fn check_writable(url: &BackendUrl) -> Result<(), OpenError> {
+    let Scheme::File { path, .. } = &url.scheme else { return Ok(()) };
+    let unusable = |error| OpenError::Path { url: url.to_string(), path: path.clone(), error };
+    let directory = far_file::directory_of(path).map_err(unusable)?;
+    let name = CString::new(directory.as_os_str().as_bytes()).map_err(|error| unusable(error.into()))?;
+    // SAFETY: the path is a C string that outlives the call.
+    if unsafe { libc::access(name.as_ptr(), libc::W_OK | libc::X_OK) } != 0 {
+        return Err(unusable(io::Error::last_os_error()));
+    }
+    let free = far_file::free_bytes(&directory).map_err(unusable)?;
+    if free < url.capacity.map_or(PAGE_BYTES as u64, |size| size.0) {
+        return Err(OpenError::Space { url: url.to_string(), path: directory, free: ByteCount(free) });
+    }
+    Ok(())
+}
+
+/// What an empty list stands for: compressed RAM, then a file. The file is left out where none can be made.
+pub fn default_urls() -> Vec<BackendUrl> {
+    let directory =
+        std::env::var_os("TMPDIR").filter(|value| !value.is_empty()).map_or("/var/tmp".into(), PathBuf::from);
+    let file = BackendUrl {
+        scheme: Scheme::File { path: directory, io: crate::IoMethod::default(), direct: true },
+        capacity: None,
+        decoration: Decoration::default(),
+    };
+    let compressed = BackendUrl {
+        scheme: Scheme::Compressed { codec: crate::CodecName::default() },
+        capacity: None,
+        decoration: Decoration::default(),
+    };
+    let usable = check_writable(&file).is_ok();
+    std::iter::once(compressed).chain(usable.then_some(file)).collect()
+}
+
+/// Chooses what the URL left open.
+fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
+    if url.capacity.is_none() {
+        let bytes = match &url.scheme {
+            Scheme::File { path, .. } => {
+                let unusable = |error| OpenError::Path { url: url.to_string(), path: path.clone(), error };
+                let directory = far_file::directory_of(path).map_err(unusable)?;
+                far_file::free_bytes(&directory).map_err(unusable)? / 2
+            }
+            Scheme::Compressed { .. } | Scheme::Reference => (free_ram_bytes() / 2).max(CAPACITY_MIN),
+        };
+        // Whole mebibytes, so that the URL stays readable.
+        url.capacity = Some(ByteCount((bytes >> 20).max(1) << 20));
+    }
+    Ok(url)
+}
+
+fn open_one(url: &BackendUrl) -> Result<Arc<dyn Backend>, OpenError> {
+    let name = url.to_string();
+    let capacity_bytes = url.capacity.map_or(0, |bytes| bytes.0);
+    let backend: Arc<dyn Backend> = match &url.scheme {
+        Scheme::Reference => Arc::new(Reference::new(name.clone(), capacity_bytes)),
+        Scheme::Compressed { codec } => {
+            let memory = |error| OpenError::Memory { url: name.clone(), error };
+            Arc::new(Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?)
+        }
+        Scheme::File { path, io, direct } => {
+            check_writable(url)?;
+            let options = FileOptions { path: path.clone(), capacity_bytes, io: *io, direct: *direct };
+            let unusable = |error| OpenError::Path { url: name.clone(), path: path.clone(), error };
+            Arc::new(FileBackend::new(name.clone(), options).map_err(unusable)?)
+        }
+    };
+    Ok(decorate(backend, name, &url.decoration))
+}
+
+/// Wraps the decorators around a backend: faults nearest to it, then the link.
+fn decorate(mut backend: Arc<dyn Backend>, url: String, decoration: &Decoration) -> Arc<dyn Backend> {
+    let Decoration { delay_us, jitter_us, throttle, faults, seed } = decoration;
+    if !faults.is_empty() {
+        backend = Arc::new(Faulty::new(backend, url, faults.clone(), *seed));
+    }
+    if let Some(rate) = throttle {
+        backend = Arc::new(Throttle::new(backend, rate.0));
+    }
+    if *delay_us > 0 || *jitter_us > 0 {
+        backend = Arc::new(Delay::new(backend, *delay_us, *jitter_us, *seed));
+    }
+    backend
+}
+
+/// RAM that can be had now: what the kernel calls available, within the control group's limit.
+fn free_ram_bytes() -> u64 {
+    let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
+    });
+    available.unwrap_or(CAPACITY_MIN * 2).min(cgroup_free_bytes().unwrap_or(u64::MAX))
+}
+
+/// What this process's control group may still use, if it has a limit.
+fn cgroup_free_bytes() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, group) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+            let (root, limit, used) = match controllers {
+                "" => ("/sys/fs/cgroup", "memory.max", "memory.current"),
+                "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+                _ => return None,
+            };
+            let read = |name| -> Option<u64> {
+                // Inside a container the group's path is that of the host: its files are at the root.
+                let path = [Path::new(root).join(group), PathBuf::from(root)].map(|directory| directory.join(name));
+                path.iter().find_map(|path| std::fs::read_to_string(path).ok())?.trim().parse().ok()
+            };
+            Some(read(limit)?.saturating_sub(read(used)?))
+        })
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BackendUsage, Location, Priority};
+
+    fn rows(urls: &[&str]) -> Vec<BackendUsage> {
+        let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+        let backend = open(&urls).unwrap_or_else(|error| panic!("{error}"));
+        let mut out = [Ok(Location(0))];
+        backend.store(&[&[7; PAGE_BYTES]], Priority::WriteBack, &mut out);
+        assert!(out[0].is_ok());
+        let mut rows = Vec::new();
+        backend.usage(&mut rows);
+        rows
+    }
+
+    #[test]
+    fn opens_what_is_described_in_order() {
+        let rows = rows(&["compressed:64M?seed=3", "reference:1M?jitter_us=1", "file:/tmp?size=1M"]);
+        let urls: Vec<&str> = rows.iter().map(|row| row.url.as_str()).collect();
+        assert_eq!(urls, ["compressed:64M?codec=lz4&seed=3", "reference:1M?jitter_us=1", "file:/tmp?size=1M"]);
+        assert_eq!(rows[0].capacity_bytes, 64 << 20);
+        assert_eq!(rows[0].pages, 1);
+    }
+
+    #[test]
+    fn nothing_means_compressed_ram_and_a_file() {
+        let rows = rows(&[]);
+        assert!(rows[0].url.starts_with("compressed:"), "{}", rows[0].url);
+        assert!(rows[0].capacity_bytes >= CAPACITY_MIN);
+        assert!(rows[1].url.starts_with("file:"), "{}", rows[1].url);
+        assert!(rows[1].capacity_bytes > 0);
+    }
+
+    #[test]
+    fn paths_that_cannot_be_used_are_named() {
+        for (url, words) in [
+            ("file:/no/such/dir/far", "/no/such/dir/far cannot be used: its directory /no/such/dir"),
+            ("file:/proc/self/status", "never overwritten"),
+            ("file:/tmp/x?size=9000T", "/tmp has only"),
+        ] {
+            let parsed = parse(url).expect("well-formed");
+            let message = check_writable(&parsed).expect_err(url).to_string();
+            assert!(message.contains(words), "{message}");
+            let message = open(&[url.to_owned()]).err().map(|error| error.to_string()).expect(url);
+            assert!(message.contains(words), "{message}");
+        }
+        let many = vec!["reference:1M".to_owned(); 17];
+        assert!(matches!(open(&many), Err(OpenError::TooMany(17))));
+    }
+}

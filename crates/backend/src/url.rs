@@ -1,0 +1,386 @@
+//! Backend URLs, as the user writes them with `--far`.
+//!
+//! ```text
+//! compressed[:CAP][?codec=lz4|zstd]
+//! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
+//! reference[:CAP]
+//! every one:  &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
+//! ```
+//! In a PATH, `%3F` stands for `?`, `%20` for a blank, and so on. Reading a URL opens nothing.
+
+use crate::decorate::{FaultKind, FaultRule, FaultWhen};
+use crate::{CodecName, IoMethod};
+use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A backend as described by its URL.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BackendUrl {
+    /// Which backend.
+    pub scheme: Scheme,
+    /// Bytes that it may hold; `None`: to be chosen when it is opened.
+    pub capacity: Option<ByteCount>,
+    /// What is wrapped around it.
+    pub decoration: Decoration,
+}
+
+/// The backends and their own parameters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// Compressed RAM.
+    Compressed {
+        /// How pages are compressed.
+        codec: CodecName,
+    },
+    /// A file.
+    File {
+        /// A directory, or the name of a file to be.
+        path: PathBuf,
+        /// How pages travel.
+        io: IoMethod,
+        /// Whether the page cache is bypassed where possible.
+        direct: bool,
+    },
+    /// Plain pages in memory.
+    Reference,
+}
+
+/// Decorators of a backend.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Decoration {
+    /// Microseconds that each call takes longer.
+    pub delay_us: u64,
+    /// Microseconds that each call takes longer at random, at most.
+    pub jitter_us: u64,
+    /// Bytes that may pass each second.
+    pub throttle: Option<ByteCount>,
+    /// Faults.
+    pub faults: Vec<FaultRule>,
+    /// Seed of jitter and faults.
+    pub seed: u64,
+}
+
+/// Why a URL cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UrlError {
+    /// No such backend.
+    #[error("'{url}': there is no backend '{scheme}'; known are compressed, file, reference")]
+    Scheme {
+        /// The whole URL.
+        url: String,
+        /// What stands before the colon.
+        scheme: String,
+    },
+    /// No such parameter for this backend.
+    #[error("'{url}': there is no parameter '{name}'; known are {known}")]
+    Parameter {
+        /// The whole URL.
+        url: String,
+        /// What was written.
+        name: String,
+        /// What may be written.
+        known: &'static str,
+    },
+    /// A parameter's value cannot be read.
+    #[error("'{url}': '{value}' is no value for {name}; {wanted}")]
+    Value {
+        /// The whole URL.
+        url: String,
+        /// The parameter.
+        name: String,
+        /// What was written.
+        value: String,
+        /// What may be written.
+        wanted: &'static str,
+    },
+    /// A size cannot be read.
+    #[error("'{url}': {error}")]
+    Size {
+        /// The whole URL.
+        url: String,
+        /// Why.
+        error: SizeError,
+    },
+    /// A capacity below one page.
+    #[error("'{url}': the capacity is smaller than one page; write at least 4K")]
+    TooSmall {
+        /// The whole URL.
+        url: String,
+    },
+    /// A file without a path.
+    #[error("'{url}': the path is missing; write for example file:/mnt/ssd/far?size=64G")]
+    NoPath {
+        /// The whole URL.
+        url: String,
+    },
+}
+
+const COMMON: &str = "delay_us, jitter_us, throttle, fault, seed";
+const FAULTS: &str = "write for example flip:0.001 or load@100, kinds are load, store, flip; join several with commas";
+
+/// Reads a backend's URL; opens nothing.
+///
+/// # Errors
+/// What cannot be read, and what may be written instead.
+pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
+    let (head, query) = url.split_once('?').unwrap_or((url, ""));
+    let (scheme, rest) = head.split_once(':').map_or((head, None), |(scheme, rest)| (scheme, Some(rest)));
+    let mut capacity = None;
+    let mut read_capacity = |text: &str| -> Result<(), UrlError> {
+        capacity = Some(size(url, text)?);
+        Ok(())
+    };
+    let mut scheme = match scheme {
+        "compressed" | "reference" => {
+            rest.map(&mut read_capacity).transpose()?;
+            match scheme {
+                "compressed" => Scheme::Compressed { codec: CodecName::default() },
+                _ => Scheme::Reference,
+            }
+        }
+        "file" => {
+            let path = rest.filter(|path| !path.is_empty()).ok_or_else(|| UrlError::NoPath { url: url.into() })?;
+            Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
+        }
+        _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
+    };
+    let mut decoration = Decoration::default();
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        if name == "size" && matches!(scheme, Scheme::File { .. }) {
+            capacity = Some(size(url, value)?);
+        } else if !read_own(url, &mut scheme, name, value)? && !decoration.read(url, name, value)? {
+            return Err(UrlError::Parameter { url: url.into(), name: name.into(), known: scheme.known() });
+        }
+    }
+    if capacity.is_some_and(|bytes| bytes.0 < PAGE_BYTES as u64) {
+        return Err(UrlError::TooSmall { url: url.into() });
+    }
+    Ok(BackendUrl { scheme, capacity, decoration })
+}
+
+/// Reads a parameter that belongs to one backend; `false` if it is not one.
+fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<bool, UrlError> {
+    match (scheme, name) {
+        (Scheme::Compressed { codec }, "codec") => {
+            *codec = value.parse().map_err(|()| bad_value(url, name, value, "write lz4 or zstd"))?;
+        }
+        (Scheme::File { io, .. }, "io") => {
+            *io = match value {
+                "auto" => IoMethod::Auto,
+                "plain" => IoMethod::Plain,
+                _ => return Err(bad_value(url, name, value, "write auto or plain")),
+            };
+        }
+        (Scheme::File { direct, .. }, "direct") => {
+            *direct = match value {
+                "on" => true,
+                "off" => false,
+                _ => return Err(bad_value(url, name, value, "write on or off")),
+            };
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+impl Scheme {
+    fn known(&self) -> &'static str {
+        match self {
+            Scheme::Compressed { .. } => "codec, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::File { .. } => "size, io, direct, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Reference => COMMON,
+        }
+    }
+}
+
+impl Decoration {
+    /// Reads a parameter that every backend has; `false` if it is not one.
+    fn read(&mut self, url: &str, name: &str, value: &str) -> Result<bool, UrlError> {
+        let number = || value.parse().map_err(|_| bad_value(url, name, value, "write a whole number"));
+        match name {
+            "delay_us" => self.delay_us = number()?,
+            "jitter_us" => self.jitter_us = number()?,
+            "seed" => self.seed = number()?,
+            "throttle" => {
+                let rate = size(url, value)?;
+                if rate.0 == 0 {
+                    return Err(bad_value(url, name, value, "write bytes per second, for example 100M"));
+                }
+                self.throttle = Some(rate);
+            }
+            "fault" => {
+                for text in value.split(',') {
+                    self.faults.push(text.parse().map_err(|()| bad_value(url, name, text, FAULTS))?);
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl FromStr for FaultRule {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<FaultRule, ()> {
+        let at = text.find([':', '@']).ok_or(())?;
+        let (kind, when) = (&text[..at], &text[at + 1..]);
+        let kind = match kind {
+            "load" => FaultKind::Load,
+            "store" => FaultKind::Store,
+            "flip" => FaultKind::Flip,
+            _ => return Err(()),
+        };
+        let when = if text.as_bytes()[at] == b'@' {
+            FaultWhen::At(when.parse().map_err(|_| ())?)
+        } else {
+            let probability: f64 = when.parse().map_err(|_| ())?;
+            FaultWhen::Probability(Some(probability).filter(|p| (0.0..=1.0).contains(p)).ok_or(())?)
+        };
+        Ok(FaultRule { kind, when })
+    }
+}
+
+impl fmt::Display for FaultRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            FaultKind::Load => "load",
+            FaultKind::Store => "store",
+            FaultKind::Flip => "flip",
+        };
+        match self.when {
+            FaultWhen::At(at) => write!(f, "{kind}@{at}"),
+            FaultWhen::Probability(probability) => write!(f, "{kind}:{probability}"),
+        }
+    }
+}
+
+impl fmt::Display for BackendUrl {
+    /// Writes the URL so that it can be read back exactly; parameters at their defaults are left out, except the codec.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parameters: Vec<String> = Vec::new();
+        match &self.scheme {
+            Scheme::Compressed { codec } => {
+                f.write_str("compressed")?;
+                parameters.push(format!("codec={codec}"));
+            }
+            Scheme::Reference => f.write_str("reference")?,
+            Scheme::File { path, io, direct } => {
+                write!(f, "file:{}", escape(&path.to_string_lossy()))?;
+                parameters.extend(self.capacity.map(|bytes| format!("size={}", exact(bytes))));
+                parameters.extend((*io == IoMethod::Plain).then(|| "io=plain".to_owned()));
+                parameters.extend((!direct).then(|| "direct=off".to_owned()));
+            }
+        }
+        if let (Some(bytes), false) = (self.capacity, matches!(self.scheme, Scheme::File { .. })) {
+            write!(f, ":{}", exact(bytes))?;
+        }
+        let Decoration { delay_us, jitter_us, throttle, faults, seed } = &self.decoration;
+        for (name, number) in [("delay_us", delay_us), ("jitter_us", jitter_us), ("seed", seed)] {
+            parameters.extend((*number != 0).then(|| format!("{name}={number}")));
+        }
+        parameters.extend(throttle.map(|rate| format!("throttle={}", exact(rate))));
+        if !faults.is_empty() {
+            let rules: Vec<String> = faults.iter().map(FaultRule::to_string).collect();
+            parameters.push(format!("fault={}", rules.join(",")));
+        }
+        if parameters.is_empty() { Ok(()) } else { write!(f, "?{}", parameters.join("&")) }
+    }
+}
+
+fn bad_value(url: &str, name: &str, value: &str, wanted: &'static str) -> UrlError {
+    UrlError::Value { url: url.into(), name: name.into(), value: value.into(), wanted }
+}
+
+fn size(url: &str, text: &str) -> Result<ByteCount, UrlError> {
+    text.parse().map_err(|error| UrlError::Size { url: url.into(), error })
+}
+
+/// A size in the largest unit that divides it.
+fn exact(bytes: ByteCount) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    match units.into_iter().find(|(shift, _)| bytes.0 != 0 && bytes.0.trailing_zeros() >= *shift) {
+        Some((shift, unit)) => format!("{}{unit}", bytes.0 >> shift),
+        None => bytes.0.to_string(),
+    }
+}
+
+fn escape(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for character in path.chars() {
+        match character {
+            '%' | '?' | ' ' | '\t' | '\n' => text.push_str(&format!("%{:02X}", u32::from(character))),
+            _ => text.push(character),
+        }
+    }
+    text
+}
+
+fn unescape(url: &str, text: &str) -> Result<PathBuf, UrlError> {
+    use std::os::unix::ffi::OsStringExt;
+    let bad = || bad_value(url, "the path", text, "after % two hexadecimal digits follow");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = [rest.next().ok_or_else(bad)?, rest.next().ok_or_else(bad)?];
+        let digits = std::str::from_utf8(&digits).map_err(|_| bad())?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| bad())?);
+    }
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_back_what_it_writes() {
+        for url in [
+            "compressed?codec=lz4",
+            "compressed:4G?codec=zstd",
+            "compressed:1G?codec=lz4&delay_us=50&jitter_us=7&seed=7&throttle=100M&fault=flip:0.001,load@3",
+            "file:/mnt/ssd/far?size=64G",
+            "file:/a%20b?size=5000&io=plain&direct=off",
+            "reference",
+            "reference:1M?fault=store:0.5",
+        ] {
+            assert_eq!(parse(url).map(|read| read.to_string()), Ok(url.to_owned()));
+        }
+        let Ok(BackendUrl { scheme: Scheme::File { path, .. }, .. }) = parse("file:/a%20b%3f") else {
+            panic!("a file")
+        };
+        assert_eq!(path, PathBuf::from("/a b?"));
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (url, words) in [
+            ("tape:/dev/st0", "no backend 'tape'; known are compressed, file, reference"),
+            ("", "no backend ''"),
+            ("compressed:lots", "'lots' is not a size"),
+            ("compressed:12", "smaller than one page"),
+            ("compressed?code=lz4", "no parameter 'code'; known are codec, delay_us"),
+            ("compressed?codec=gzip", "'gzip' is no value for codec; write lz4 or zstd"),
+            ("compressed?size=1G", "no parameter 'size'"),
+            ("file:", "the path is missing"),
+            ("file", "the path is missing"),
+            ("file:/x?io=fast", "write auto or plain"),
+            ("file:/x%2", "two hexadecimal digits"),
+            ("reference?fault=flip", "kinds are load, store, flip"),
+            ("reference?fault=flip:2", "kinds are load, store, flip"),
+            ("reference?throttle=0", "bytes per second"),
+            ("reference?delay_us=-1", "write a whole number"),
+        ] {
+            let message = parse(url).expect_err(url).to_string();
+            assert!(message.contains(words), "{url}: {message}");
+            assert!(message.contains(&format!("'{url}'")), "{message} does not name the URL");
+        }
+    }
+}
