@@ -1,0 +1,37 @@
+//! What a bench hands to people and scripts: JSON, a table, plots.
+
+pub mod model;
+pub mod plot;
+mod ratios;
+mod statistics;
+pub mod table;
+
+use super::error::BenchError;
+use clap::ValueEnum;
+use model::Report;
+use std::io::Write;
+use std::path::Path;
+
+/// How a report is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Format {
+    /// For scripts.
+    Json,
+    /// For people.
+    Table,
+}
+
+/// Writes `report` to `output`, or to standard output.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(report: &Report, format: Format, output: Option<&Path>) -> Result<(), BenchError> {
+    let text = match format {
+        Format::Json => serde_json::to_string_pretty(report).expect("a report holds only what JSON can hold") + "\n",
+        Format::Table => table::render(report),
+    };
+    match output {
+        Some(path) => std::fs::write(path, text).map_err(BenchError::io("write", path)),
+        None => std::io::stdout().write_all(text.as_bytes()).map_err(BenchError::io("write to", Path::new("stdout"))),
+    }
+}

@@ -1,0 +1,105 @@
+//! Hinterland beside its rivals, and several threads beside one.
+//!
+//! A ratio is taken within each round and then the median over the rounds, so that a machine that slows down for a while
+//! slows both sides. Rounds that either side did not finish are left out.
+
+use super::model::Row;
+use super::statistics::Spread;
+use crate::bench::paging::System;
+use crate::bench::worker::Pattern;
+use serde::{Deserialize, Serialize};
+
+/// Total RAM may be so much more than the rival's.
+const RAM_TARGET: f64 = 1.05;
+
+/// Hinterland divided by a rival, with one pattern and one number of threads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The pattern.
+    pub pattern: Pattern,
+    /// Threads.
+    pub threads: u32,
+    /// The rival.
+    pub against: System,
+    /// Of times per access, over the rounds.
+    pub time: Spread,
+    /// The most that `time` should be, where the project has set itself a target.
+    pub time_target: Option<f64>,
+    /// Of processor time of the whole machine per access.
+    pub machine_cpu: f64,
+    /// Of total RAM.
+    pub total_ram: f64,
+    /// The most that `total_ram` should be.
+    pub total_ram_target: Option<f64>,
+}
+
+/// Major faults per second with several threads, divided by those with one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Scaling {
+    /// The system.
+    pub system: System,
+    /// The pattern.
+    pub pattern: Pattern,
+    /// Threads.
+    pub threads: u32,
+    /// The quotient; above 1, threads help.
+    pub faults_per_second: f64,
+}
+
+/// All ratios that the rows allow.
+pub fn ratios(rows: &[Row], far: &[String]) -> Vec<Ratio> {
+    let ours = rows.iter().filter(|row| row.system == System::Hinterland && row.is_scored());
+    let pairs = ours.flat_map(|our| {
+        let same = move |row: &&Row| row.pattern == our.pattern && row.threads == our.threads;
+        rows.iter()
+            .filter(same)
+            .filter(|row| row.system != System::Hinterland && row.is_scored())
+            .map(move |row| (our, row))
+    });
+    pairs.filter_map(|(our, rival)| ratio(our, rival, far)).collect()
+}
+
+fn ratio(our: &Row, rival: &Row, far: &[String]) -> Option<Ratio> {
+    #[allow(clippy::cast_precision_loss, reason = "counts and bytes far below 2^52")]
+    let quotient = |a: Option<u64>, b: Option<u64>| Some(a? as f64 / b? as f64);
+    let accesses = quotient(our.accesses, rival.accesses)?;
+    let rounds = our.round_seconds.iter().zip(&rival.round_seconds);
+    let kernel = rival.system.is_kernel_swap();
+    Some(Ratio {
+        pattern: our.pattern,
+        threads: our.threads,
+        against: rival.system,
+        time: Spread::of(rounds.filter_map(|(a, b)| Some((*a)? / (*b)? / accesses)))?,
+        time_target: time_target(our.pattern, rival.system, far),
+        machine_cpu: our.machine_cpu_seconds? / rival.machine_cpu_seconds? / accesses,
+        total_ram: quotient(our.total_ram_bytes, rival.total_ram_bytes)?,
+        total_ram_target: kernel.then_some(RAM_TARGET),
+    })
+}
+
+/// The project's targets for the monitor path, where the far memory is of the rival's kind.
+fn time_target(pattern: Pattern, rival: System, far: &[String]) -> Option<f64> {
+    let first = far.first().map_or("", |url| url.split(':').next().unwrap_or_default());
+    match (first, rival, pattern) {
+        ("compressed", System::Zram, Pattern::Sequential) => Some(0.4),
+        ("compressed", System::Zram, Pattern::Random | Pattern::Write) => Some(1.0),
+        ("file", System::SsdSwap, Pattern::Sequential) => Some(0.3),
+        ("file", System::SsdSwap, Pattern::Random) => Some(1.0),
+        _ => None,
+    }
+}
+
+/// Several threads beside one, for every system that pages.
+pub fn scalings(rows: &[Row]) -> Vec<Scaling> {
+    let one = |row: &Row| {
+        let same = |other: &&Row| (other.system, other.pattern, other.threads) == (row.system, row.pattern, 1);
+        rows.iter().find(same).filter(|other| other.is_scored())?.major_faults_per_second.filter(|rate| *rate > 0.0)
+    };
+    let several = rows.iter().filter(|row| row.threads > 1 && row.is_scored());
+    several
+        .filter_map(|row| {
+            let faults_per_second = row.major_faults_per_second? / one(row)?;
+            Some(Scaling { system: row.system, pattern: row.pattern, threads: row.threads, faults_per_second })
+        })
+        .collect()
+}
