@@ -1,0 +1,117 @@
+//! The command line: what may be written. Values stay text here, so that a wrong flag, variable or file entry is refused in
+//! the same words (`config`).
+
+use crate::bench::BenchArgs;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+
+/// Run a program in less memory than it needs: its cold pages live in far memory.
+#[derive(Parser)]
+#[command(name = "hinterland", version, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a program with a bound on its local memory.
+    Run(Box<RunArgs>),
+    /// Say what this machine can do, what is missing, and the remedy for each.
+    Doctor(DoctorArgs),
+    /// Measure Hinterland against the kernel's own swap.
+    Bench(BenchArgs),
+}
+
+/// `hinterland run`.
+#[derive(Args, Default)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    /// Bound on the program's local pages: a size (512M, 2G), or a share of what it has touched so far (25%); at least 16M.
+    /// Default: 80 % of the cgroup limit or of free memory
+    #[arg(long, value_name = "SIZE|PCT%")]
+    pub local: Option<String>,
+    /// Bound on local pages, compressed store and metadata together
+    #[arg(long, value_name = "SIZE|PCT%")]
+    pub ram: Option<String>,
+    /// Where cold pages go; repeat for tiers, fastest first. Default: compressed RAM, then a file
+    #[arg(long, value_name = "URL")]
+    pub far: Vec<String>,
+    /// Which allocations are far: all (default), or large (of at least 64 KiB)
+    #[arg(long, value_name = "all|large")]
+    pub heap: Option<String>,
+    /// Eviction policy: fifo, second-chance, s3-fifo (default), 2q
+    #[arg(long, value_name = "POLICY")]
+    pub evict: Option<String>,
+    /// Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off. Default: 64
+    #[arg(long, value_name = "PAGES")]
+    pub read_ahead: Option<String>,
+    /// How faults are served: auto (default), monitor
+    #[arg(long, value_name = "auto|monitor")]
+    pub fault_path: Option<String>,
+    /// Pretend an older kernel: 5.15, 6.1, 6.8, 6.12, all (default), no-uffd
+    #[arg(long, value_name = "SET")]
+    pub features: Option<String>,
+    /// Write the run's figures as JSON to FILE, or to stdout (-)
+    #[arg(long, value_name = "FILE|-")]
+    pub stats: Option<String>,
+    /// No summary at the end
+    #[arg(long)]
+    pub quiet: bool,
+    /// Run a program that cannot be managed all the same, with a warning
+    #[arg(long)]
+    pub allow_unmanaged: bool,
+    /// Settings file. Default: $XDG_CONFIG_HOME/hinterland/config.toml (~/.config/hinterland/config.toml), if it is there
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<String>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM [ARGS]")]
+    pub program: Vec<OsString>,
+}
+
+/// `hinterland doctor`.
+#[derive(Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub struct DoctorArgs {
+    /// How to write the result
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+}
+
+/// Output formats.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For scripts.
+    Json,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland run --local 512M -- python3 job.py
+  hinterland doctor
+  hinterland bench --help";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  hinterland run -- python3 job.py
+  hinterland run --local 512M -- python3 job.py
+  hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
+  hinterland run --local 1G --heap large --stats out.json -- ./service
+
+Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _HEAP, _EVICT, _READ_AHEAD,
+_FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same names in lower case:
+local = \"512M\", far = [\"compressed:4G\"], quiet = true), then the defaults.
+
+Exit code: the program's own; 128 + n when it died of signal n and the launcher cannot end the same way; 127 when the
+program does not exist, 126 when it cannot be executed, 125 when Hinterland refuses (the message says why).";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  hinterland doctor
+  hinterland doctor --format json
+
+Exit code: 0 when `hinterland run` would work here, 1 when it would not.";

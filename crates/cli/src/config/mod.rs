@@ -1,0 +1,269 @@
+//! What a run is to be: flags, then `HINTERLAND_*` variables, then the settings file, then defaults.
+//!
+//! Each source gives text for some of the same names ([`KEYS`]); the first source that has a name wins, and one reader turns
+//! the text into settings, so a wrong value is refused in the same words wherever it stands.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use crate::args::RunArgs;
+use crate::error::Error;
+use crate::host::Host;
+use hinterland_abi::{Settings, variables};
+use hinterland_sys::FeatureSet;
+use hinterland_units::{Budget, ByteCount};
+use std::path::PathBuf;
+
+/// Variables that only the launcher reads.
+pub mod launcher_variables {
+    /// Where the JSON goes.
+    pub const STATS: &str = "HINTERLAND_STATS";
+    /// No summary.
+    pub const QUIET: &str = "HINTERLAND_QUIET";
+    /// Run what cannot be managed.
+    pub const ALLOW_UNMANAGED: &str = "HINTERLAND_ALLOW_UNMANAGED";
+    /// How faults are served.
+    pub const FAULT_PATH: &str = "HINTERLAND_FAULT_PATH";
+    /// The settings file.
+    pub const CONFIG: &str = "HINTERLAND_CONFIG";
+    /// The preloaded library.
+    pub const LIBRARY: &str = "HINTERLAND_LIBRARY";
+}
+use launcher_variables::{ALLOW_UNMANAGED, FAULT_PATH, QUIET, STATS};
+
+/// One setting's names in the three sources.
+struct Key {
+    variable: &'static str,
+    flag: &'static str,
+    file: &'static str,
+}
+
+const KEYS: [Key; 11] = [
+    Key { variable: variables::LOCAL, flag: "--local", file: "local" },
+    Key { variable: variables::RAM, flag: "--ram", file: "ram" },
+    Key { variable: variables::FAR, flag: "--far", file: "far" },
+    Key { variable: variables::HEAP, flag: "--heap", file: "heap" },
+    Key { variable: variables::EVICT, flag: "--evict", file: "evict" },
+    Key { variable: variables::READ_AHEAD, flag: "--read-ahead", file: "read_ahead" },
+    Key { variable: variables::FEATURES, flag: "--features", file: "features" },
+    Key { variable: FAULT_PATH, flag: "--fault-path", file: "fault_path" },
+    Key { variable: STATS, flag: "--stats", file: "stats" },
+    Key { variable: QUIET, flag: "--quiet", file: "quiet" },
+    Key { variable: ALLOW_UNMANAGED, flag: "--allow-unmanaged", file: "allow_unmanaged" },
+];
+
+/// Where the JSON goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StatsTarget {
+    /// Standard output, after the program's own.
+    Stdout,
+    /// A file, replaced.
+    File(PathBuf),
+}
+
+/// A run's settings, resolved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunConfig {
+    /// What the program is handed.
+    pub settings: Settings,
+    /// The kernel that is pretended.
+    pub features: FeatureSet,
+    /// Where the JSON goes, if anywhere.
+    pub stats: Option<StatsTarget>,
+    /// No summary.
+    pub quiet: bool,
+    /// Run what cannot be managed.
+    pub allow_unmanaged: bool,
+    /// Where the budget came from, when nobody set one.
+    pub budget_source: Option<String>,
+}
+
+/// A value and where it was written.
+struct Found {
+    text: String,
+    origin: String,
+}
+
+/// The sources, merged: at most one value for each key.
+struct Merged(Vec<(&'static str, Found)>);
+
+impl Merged {
+    fn get(&self, variable: &str) -> Option<&Found> {
+        self.0.iter().find(|(name, _)| *name == variable).map(|(_, found)| found)
+    }
+
+    fn text(&self, variable: &str) -> Option<&str> {
+        self.get(variable).map(|found| found.text.as_str())
+    }
+
+    fn origin(&self, variable: &str) -> String {
+        self.get(variable).map_or_else(|| variable.to_owned(), |found| found.origin.clone())
+    }
+
+    fn refuse(&self, variable: &str, why: impl ToString) -> Error {
+        Error::Setting { origin: self.origin(variable), why: why.to_string() }
+    }
+
+    fn switch(&self, variable: &'static str) -> Result<bool, Error> {
+        match self.text(variable).unwrap_or("").to_ascii_lowercase().as_str() {
+            "" | "0" | "false" | "no" | "off" => Ok(false),
+            "1" | "true" | "yes" | "on" => Ok(true),
+            other => Err(self.refuse(variable, format!("'{other}' is neither yes nor no; write 1 or 0"))),
+        }
+    }
+}
+
+/// Resolves a run's settings. `env` reads a variable; `host` is the machine, for the default budget.
+///
+/// # Errors
+/// The flag, variable or file entry that cannot be used, and what may be written.
+pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host) -> Result<RunConfig, Error> {
+    let env = |name: &str| env(name).filter(|value| !value.is_empty());
+    let merged = merge(args, &env)?;
+    let mut settings = Settings::from_env(|name| merged.text(name).map(str::to_owned))
+        .map_err(|(variable, why)| merged.refuse(variable, why))?;
+    let features: FeatureSet =
+        settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
+    match merged.text(FAULT_PATH) {
+        None | Some("auto" | "monitor") => {}
+        Some("inline") => {
+            return Err(merged.refuse(FAULT_PATH, "the inline fault path is not built yet; use auto or monitor"));
+        }
+        Some(other) => {
+            return Err(merged.refuse(FAULT_PATH, format!("'{other}' is no fault path; choose from auto, monitor")));
+        }
+    }
+    check_urls(&settings.far).map_err(|why| merged.refuse(variables::FAR, why))?;
+    let budget_source = fill_budgets(&mut settings, &merged, host)?;
+    Ok(RunConfig {
+        settings,
+        features,
+        stats: merged.text(STATS).map(|text| match text {
+            "-" => StatsTarget::Stdout,
+            path => StatsTarget::File(path.into()),
+        }),
+        quiet: merged.switch(QUIET)?,
+        allow_unmanaged: merged.switch(ALLOW_UNMANAGED)?,
+        budget_source,
+    })
+}
+
+/// Merges flags, environment and file.
+fn merge(args: &RunArgs, env: &impl Fn(&str) -> Option<String>) -> Result<Merged, Error> {
+    let file = file::read(args.config.as_deref(), env, &KEYS.map(|key| key.file))?;
+    let mut merged = Vec::new();
+    for key in &KEYS {
+        let found = match flag(args, key.variable)? {
+            Some(text) => Some(Found { text, origin: key.flag.into() }),
+            None => env(key.variable).map(|text| Found { text, origin: key.variable.into() }).or_else(|| {
+                let text = file.as_ref()?.get(key.file)?;
+                Some(Found { text, origin: format!("{}: {}", file.as_ref()?.path.display(), key.file) })
+            }),
+        };
+        merged.extend(found.map(|found| (key.variable, found)));
+    }
+    Ok(Merged(merged))
+}
+
+/// A flag's text. An empty value is a mistake here, whereas an empty variable counts as unset.
+fn flag(args: &RunArgs, variable: &str) -> Result<Option<String>, Error> {
+    let text = match variable {
+        variables::LOCAL => args.local.clone(),
+        variables::RAM => args.ram.clone(),
+        variables::FAR => {
+            if let Some(url) = args.far.iter().find(|url| url.contains(char::is_whitespace)) {
+                return Err(Error::Setting {
+                    origin: "--far".into(),
+                    why: format!("'{url}' contains a space; give each tier its own --far, and a path without spaces"),
+                });
+            }
+            if args.far.iter().any(String::is_empty) { Some(String::new()) } else { joined(&args.far) }
+        }
+        variables::HEAP => args.heap.clone(),
+        variables::EVICT => args.evict.clone(),
+        variables::READ_AHEAD => args.read_ahead.clone(),
+        variables::FEATURES => args.features.clone(),
+        FAULT_PATH => args.fault_path.clone(),
+        STATS => args.stats.clone(),
+        QUIET => args.quiet.then(|| "1".into()),
+        ALLOW_UNMANAGED => args.allow_unmanaged.then(|| "1".into()),
+        _ => None,
+    };
+    if text.as_deref() == Some("") {
+        let origin = KEYS.iter().find(|key| key.variable == variable).map_or(variable, |key| key.flag);
+        return Err(Error::Setting {
+            origin: origin.into(),
+            why: "is empty; leave the flag out or give it a value".into(),
+        });
+    }
+    Ok(text)
+}
+
+fn joined(urls: &[String]) -> Option<String> {
+    (!urls.is_empty()).then(|| urls.join(" "))
+}
+
+/// Refuses URLs that no backend takes.
+fn check_urls(urls: &[String]) -> Result<(), String> {
+    for url in urls {
+        let scheme = url.split(':').next().unwrap_or_default();
+        if !["compressed", "file", "memory"].contains(&scheme) {
+            return Err(format!("'{url}' names no backend; write for example compressed:4G or file:/path?size=64G"));
+        }
+    }
+    Ok(())
+}
+
+/// Gives the budgets that nobody set their defaults, and refuses contradictory ones.
+///
+/// With nothing set, both are 80 % of what the process may use: `--ram` counts the compressed store too, so a run without
+/// flags cannot outgrow its cgroup. With only `--ram`, local memory may fill it.
+fn fill_budgets(settings: &mut Settings, merged: &Merged, host: &Host) -> Result<Option<String>, Error> {
+    match (settings.local, settings.ram) {
+        (Some(local), Some(ram)) => {
+            let contradict = match (local, ram) {
+                (Budget::Bytes(local), Budget::Bytes(ram)) => ram < local,
+                (Budget::PercentOfTouched(local), Budget::PercentOfTouched(ram)) => ram < local,
+                // A share and a size can only be compared while the program runs; the pager keeps both.
+                _ => false,
+            };
+            if contradict {
+                return Err(Error::RamBelowLocal {
+                    ram_origin: merged.origin(variables::RAM),
+                    ram: readable(ram),
+                    local_origin: merged.origin(variables::LOCAL),
+                    local: readable(local),
+                });
+            }
+            Ok(None)
+        }
+        (Some(_), None) => Ok(None),
+        (None, Some(ram)) => {
+            settings.local = Some(ram);
+            Ok(None)
+        }
+        (None, None) => {
+            let available = host.available()?;
+            let budget = ByteCount(available.bytes / 5 * 4);
+            if budget < Budget::FLOOR {
+                return Err(Error::MachineTooSmall {
+                    available: ByteCount(available.bytes),
+                    source_name: available.source,
+                    floor: Budget::FLOOR,
+                });
+            }
+            settings.local = Some(Budget::Bytes(budget));
+            settings.ram = Some(Budget::Bytes(budget));
+            Ok(Some(format!("80 % of {} ({})", ByteCount(available.bytes), available.source)))
+        }
+    }
+}
+
+/// A budget for people.
+pub fn readable(budget: Budget) -> String {
+    match budget {
+        Budget::Bytes(bytes) => bytes.to_string(),
+        share @ Budget::PercentOfTouched(_) => format!("{share} of the touched memory"),
+    }
+}

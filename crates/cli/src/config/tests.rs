@@ -1,0 +1,142 @@
+//! Precedence, defaults and refusals of settings.
+
+use super::launcher_variables::{ALLOW_UNMANAGED, CONFIG, FAULT_PATH, QUIET, STATS};
+use super::*;
+use hinterland_abi::{EvictName, HeapMode};
+
+const GIB: u64 = 1 << 30;
+
+/// A machine with 8 GiB available and a settings file.
+struct Machine {
+    dir: tempfile::TempDir,
+    variables: Vec<(String, String)>,
+}
+
+impl Machine {
+    fn new(file: &str) -> Machine {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("proc")).unwrap();
+        let meminfo = "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n";
+        std::fs::write(dir.path().join("proc/meminfo"), meminfo).unwrap();
+        std::fs::create_dir_all(dir.path().join("hinterland")).unwrap();
+        std::fs::write(dir.path().join("hinterland/config.toml"), file).unwrap();
+        let home = dir.path().display().to_string();
+        Machine { dir, variables: vec![("XDG_CONFIG_HOME".into(), home)] }
+    }
+
+    fn with(mut self, variable: &str, value: &str) -> Machine {
+        self.variables.push((variable.into(), value.into()));
+        self
+    }
+
+    fn resolve(&self, args: &RunArgs) -> Result<RunConfig, String> {
+        let env = |name: &str| self.variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+        resolve(args, env, &Host::at(self.dir.path())).map_err(|error| error.to_string())
+    }
+}
+
+fn bytes(budget: Option<Budget>) -> u64 {
+    match budget {
+        Some(Budget::Bytes(bytes)) => bytes.0,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn local(text: &str) -> RunArgs {
+    RunArgs { local: Some(text.into()), ..RunArgs::default() }
+}
+
+#[test]
+fn flags_beat_variables_beat_the_file_beat_the_defaults() {
+    let machine = Machine::new("local = \"1G\"\nheap = \"large\"\nread_ahead = 7").with(variables::LOCAL, "2G");
+    assert_eq!(bytes(machine.resolve(&local("3G")).unwrap().settings.local), 3 * GIB);
+    let config = machine.resolve(&RunArgs::default()).unwrap();
+    assert_eq!(bytes(config.settings.local), 2 * GIB);
+    assert_eq!((config.settings.heap, config.settings.read_ahead_pages), (HeapMode::Large, 7));
+    assert_eq!(config.settings.evict, EvictName::default());
+    let machine = machine.with(variables::LOCAL, "");
+    assert_eq!(bytes(machine.resolve(&RunArgs::default()).unwrap().settings.local), GIB);
+}
+
+#[test]
+fn without_any_budget_both_bounds_are_80_percent_of_what_is_available() {
+    let config = Machine::new("").resolve(&RunArgs::default()).unwrap();
+    assert_eq!(bytes(config.settings.local), 8 * GIB / 5 * 4);
+    assert_eq!(config.settings.ram, config.settings.local);
+    assert!(config.budget_source.unwrap().contains("8 GiB"));
+}
+
+#[test]
+fn one_bound_alone_is_kept_as_it_is() {
+    let config = Machine::new("").resolve(&local("1G")).unwrap();
+    assert_eq!((config.settings.ram, config.budget_source), (None, None));
+    let args = RunArgs { ram: Some("25%".into()), ..RunArgs::default() };
+    let config = Machine::new("").resolve(&args).unwrap();
+    assert_eq!(config.settings.local, Some(Budget::PercentOfTouched(25)));
+}
+
+#[test]
+fn the_launchers_own_settings_come_from_all_sources_too() {
+    let machine = Machine::new("quiet = true\nstats = \"a.json\"\nfar = [\"compressed:1G\", \"file:/tmp\"]");
+    let config = machine.resolve(&RunArgs::default()).unwrap();
+    assert!(config.quiet && !config.allow_unmanaged);
+    assert_eq!(config.stats, Some(StatsTarget::File("a.json".into())));
+    assert_eq!(config.settings.far, ["compressed:1G", "file:/tmp"]);
+    let machine = machine.with(QUIET, "no").with(STATS, "-").with(ALLOW_UNMANAGED, "1");
+    let config = machine.resolve(&RunArgs::default()).unwrap();
+    assert!(!config.quiet && config.allow_unmanaged);
+    assert_eq!(config.stats, Some(StatsTarget::Stdout));
+}
+
+#[test]
+fn refusals_name_the_place_and_what_may_stand_there() {
+    let refusal = |machine: Machine, args: RunArgs| machine.resolve(&args).unwrap_err();
+    let plain = || Machine::new("");
+    let unit = "'12Q' has an unknown unit; use K, M, G or T (powers of 1024), or a percentage such as 25%";
+    assert_eq!(refusal(plain(), local("12Q")), format!("--local: {unit}"));
+    assert_eq!(refusal(plain().with(variables::LOCAL, "12Q"), RunArgs::default()), format!("HINTERLAND_LOCAL: {unit}"));
+    let text = refusal(Machine::new("local = \"12Q\""), RunArgs::default());
+    assert!(text.ends_with(&format!("config.toml: local: {unit}")), "{text}");
+    assert!(refusal(plain(), local("1M")).contains("below the smallest budget, 16 MiB"));
+    assert!(refusal(plain(), local("")).starts_with("--local: is empty"));
+    assert!(refusal(plain(), local("101%")).contains("1% to 100%"));
+    let far = |url: &str| RunArgs { far: vec![url.into()], ..RunArgs::default() };
+    assert!(refusal(plain(), far("nonsense")).starts_with("--far: 'nonsense'"));
+    assert!(refusal(plain(), far("file:/a b")).contains("contains a space"));
+    assert!(refusal(plain().with(FAULT_PATH, "inline"), RunArgs::default()).contains("not built yet"));
+    assert!(refusal(plain().with(variables::FEATURES, "7.0"), RunArgs::default()).contains("no-uffd"));
+    assert!(refusal(plain().with(QUIET, "maybe"), RunArgs::default()).starts_with("HINTERLAND_QUIET: 'maybe'"));
+}
+
+#[test]
+fn total_ram_below_the_local_budget_is_a_contradiction() {
+    let args =
+        |ram: &str, local: &str| RunArgs { ram: Some(ram.into()), local: Some(local.into()), ..RunArgs::default() };
+    let machine = Machine::new("");
+    assert!(
+        machine.resolve(&args("1G", "2G")).unwrap_err().starts_with("--ram (1 GiB) is smaller than --local (2 GiB)")
+    );
+    assert!(machine.resolve(&args("10%", "20%")).is_err());
+    assert!(machine.resolve(&args("1G", "20%")).is_ok());
+    assert!(machine.resolve(&args("2G", "2G")).is_ok());
+}
+
+#[test]
+fn the_settings_file_must_make_sense() {
+    let refusal = |file: &str| Machine::new(file).resolve(&RunArgs::default()).unwrap_err();
+    assert!(refusal("locl = \"1G\"").contains("unknown setting 'locl'; choose from local, ram"));
+    assert!(refusal("local = ").contains("is not TOML"));
+    assert!(refusal("[local]\nx = 1").contains("'local' is a table"));
+    let machine = Machine::new("").with(CONFIG, "/nonexistent/file.toml");
+    assert!(machine.resolve(&RunArgs::default()).unwrap_err().starts_with("/nonexistent/file.toml: "));
+    let elsewhere = Machine::new("").with("XDG_CONFIG_HOME", "/nonexistent");
+    assert!(elsewhere.resolve(&RunArgs::default()).is_ok());
+}
+
+#[test]
+fn a_machine_that_is_too_small_says_so() {
+    let machine = Machine::new("");
+    std::fs::write(machine.dir.path().join("proc/meminfo"), "MemTotal: 1 kB\nMemAvailable: 10240 kB\n").unwrap();
+    assert!(machine.resolve(&RunArgs::default()).unwrap_err().contains("below the smallest budget"));
+    assert!(machine.resolve(&local("16M")).is_ok());
+}

@@ -1,0 +1,66 @@
+//! Resource limits that the program inherits (ulimit).
+
+use super::Check;
+use crate::launch::ADDRESS_SPACE_BYTES;
+use hinterland_units::ByteCount;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+
+/// Descriptors that a managed program's library may take besides the program's own: userfaultfd, ledger, memory, files.
+const DESCRIPTORS_MIN: u64 = 256;
+
+/// All checks of this file.
+pub fn checks() -> Vec<Check> {
+    vec![
+        address_space(soft(Resource::RLIMIT_AS)),
+        locked(soft(Resource::RLIMIT_MEMLOCK)),
+        descriptors(soft(Resource::RLIMIT_NOFILE)),
+    ]
+}
+
+/// The soft limit; `None`: unlimited.
+fn soft(resource: Resource) -> Option<u64> {
+    getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY)
+}
+
+fn address_space(limit: Option<u64>) -> Check {
+    match limit {
+        Some(bytes) if bytes < ADDRESS_SPACE_BYTES => Check::missing(
+            "ulimit -v",
+            format!("{} of address space; far memory reserves {}", ByteCount(bytes), ByteCount(ADDRESS_SPACE_BYTES)),
+            "ulimit -v unlimited (no memory is taken by the reservation; --local bounds what is used)",
+        ),
+        Some(bytes) => Check::ok("ulimit -v", format!("{} of address space", ByteCount(bytes))),
+        None => Check::ok("ulimit -v", "unlimited address space"),
+    }
+}
+
+/// Locked pages stay local; the limit bounds only what the program itself locks.
+fn locked(limit: Option<u64>) -> Check {
+    let found = limit.map_or_else(|| "unlimited".to_owned(), |bytes| ByteCount(bytes).to_string());
+    Check::ok("ulimit -l", format!("{found} of locked memory; pages that the program locks stay local"))
+}
+
+fn descriptors(limit: Option<u64>) -> Check {
+    match limit {
+        Some(count) if count < DESCRIPTORS_MIN => Check::limited(
+            "ulimit -n",
+            format!("{count} open files; far memory needs a few besides the program's own"),
+            format!("ulimit -n {DESCRIPTORS_MIN} or more"),
+        ),
+        Some(count) => Check::ok("ulimit -n", format!("{count} open files")),
+        None => Check::ok("ulimit -n", "unlimited open files"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Status;
+
+    #[test]
+    fn a_small_address_space_is_a_refusal() {
+        assert_eq!(address_space(Some(64 << 30)).status, Status::Missing);
+        assert_eq!(address_space(None).status, Status::Ok);
+        assert_eq!(descriptors(Some(20)).status, Status::Limited);
+    }
+}

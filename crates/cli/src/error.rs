@@ -1,0 +1,145 @@
+//! Why Hinterland itself could not do what was asked, and the exit code that says so.
+//!
+//! As `env` and `docker run` do: 127 when the program does not exist, 126 when it cannot be executed, 125 when Hinterland
+//! refuses or fails. Everything else is the program's own code.
+
+use crate::program::Unmanageable;
+use hinterland_units::ByteCount;
+use std::io;
+use std::path::PathBuf;
+
+/// Exit code of Hinterland's own refusals and failures.
+pub const EXIT_REFUSED: u8 = 125;
+
+/// What went wrong before or around the program's run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A setting cannot be used.
+    #[error("{origin}: {why}")]
+    Setting {
+        /// The flag, variable, or file and name.
+        origin: String,
+        /// What is wrong and what may be written.
+        why: String,
+    },
+    /// The settings file cannot be read.
+    #[error("{}: {why}", path.display())]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Total RAM below the local budget.
+    #[error(
+        "{ram_origin} ({ram}) is smaller than {local_origin} ({local}); --ram bounds local memory, the compressed store and metadata together, so raise it or lower --local"
+    )]
+    RamBelowLocal {
+        /// Where the RAM bound was set.
+        ram_origin: String,
+        /// The RAM bound.
+        ram: String,
+        /// Where the local budget was set.
+        local_origin: String,
+        /// The local budget.
+        local: String,
+    },
+    /// The memory that this process may use is too small for any budget.
+    #[error(
+        "80 % of the available memory ({available}, from {source_name}) is below the smallest budget, {floor}; free some memory or raise the limit"
+    )]
+    MachineTooSmall {
+        /// What may be used.
+        available: ByteCount,
+        /// Where that is written.
+        source_name: String,
+        /// The smallest budget.
+        floor: ByteCount,
+    },
+    /// No such program.
+    #[error("{name}: {why}", why = if name.contains('/') { "no such file" } else { "no such program in PATH" })]
+    ProgramNotFound {
+        /// As given.
+        name: String,
+    },
+    /// The program exists but cannot be executed.
+    #[error("{name}: cannot be executed: {why}")]
+    ProgramNotExecutable {
+        /// As given.
+        name: String,
+        /// The system's reason.
+        why: String,
+    },
+    /// The program cannot be managed.
+    #[error("{why}; {remedy}, or run it unmanaged with --allow-unmanaged", remedy = .why.remedy())]
+    Unmanageable {
+        /// Why.
+        why: Unmanageable,
+    },
+    /// The kernel lends no userfaultfd.
+    #[error(
+        "userfaultfd {what}; {remedy}. `hinterland doctor` shows all checks; --allow-unmanaged runs the program without Hinterland"
+    )]
+    NoUserfaultfd {
+        /// How it is refused.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// `ulimit -v` leaves too little address space.
+    #[error(
+        "the address space is limited to {limit} (ulimit -v), and far memory reserves {needed} of it; `ulimit -v unlimited` (the reservation takes no memory), or run it unmanaged with --allow-unmanaged"
+    )]
+    AddressSpace {
+        /// The limit.
+        limit: ByteCount,
+        /// What far memory needs.
+        needed: ByteCount,
+    },
+    /// The preloaded library is not there or cannot be used.
+    #[error(
+        "{what}; install libhinterland.so beside the hinterland command, in ../lib or ../lib/hinterland, or set HINTERLAND_LIBRARY to its path"
+    )]
+    Library {
+        /// What is wrong.
+        what: String,
+    },
+    /// The statistics file cannot be written.
+    #[error("--stats: {}: {source}", path.display())]
+    Stats {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A system call failed that does not fail on a healthy machine.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// A system call's failure, with what was tried.
+    pub fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
+        move |source| Error::System { what, source: source.into() }
+    }
+
+    /// The exit code that the launcher ends with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::ProgramNotFound { .. } => 127,
+            Error::ProgramNotExecutable { .. } => 126,
+            _ => EXIT_REFUSED,
+        }
+    }
+}
+
+/// Writes one line to stderr; a closed stderr is no reason to stop.
+pub fn complain(what: impl std::fmt::Display) {
+    use io::Write;
+    let _ = writeln!(io::stderr(), "hinterland: {what}");
+}

@@ -1,0 +1,124 @@
+//! The sum of all processes of a run.
+
+use super::backends::{BackendTotal, BackendTotals};
+use super::row::{Counters, Gauges, RowFigures};
+use crate::sample::Process;
+
+/// Processes that are reported one by one; later ones only count in the sums.
+const PROCESSES_REPORTED_MAX: usize = 256;
+
+/// A run's figures so far.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Counters of processes that have ended.
+    pub counters: Counters,
+    /// Peaks over the whole run.
+    pub peak: Gauges,
+    /// Largest local budget of any process.
+    pub local_budget_bytes: u64,
+    /// Longest fault.
+    pub fault_max_ns: u64,
+    /// Fault times, by bucket.
+    pub fault_ns: Vec<u64>,
+    /// Processes that have ended (or were still running when the program ended), at most 256.
+    pub processes: Vec<RowFigures>,
+    /// How many there were.
+    pub process_count: u64,
+    /// Of those, still running when the program ended.
+    pub left_running: u64,
+    /// Processes that found no row.
+    pub uncounted: u64,
+    /// Whether anybody looked at unmanaged memory, and who.
+    pub unmanaged_source: UnmanagedSource,
+    backends: BackendTotals,
+}
+
+/// Who looked at the unmanaged memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum UnmanagedSource {
+    /// Nobody: the program was too short.
+    #[default]
+    Nobody,
+    /// The launcher, from `/proc`.
+    Sampled,
+    /// The process itself.
+    Library,
+}
+
+/// One look at all live processes.
+pub struct Look<'a> {
+    totals: &'a mut Totals,
+    now: Gauges,
+}
+
+impl Totals {
+    /// Begins a look.
+    pub fn look(&mut self) -> Look<'_> {
+        self.backends.begin();
+        Look { totals: self, now: Gauges::default() }
+    }
+
+    /// The backends.
+    pub fn backends(&self) -> &[BackendTotal] {
+        &self.backends.0
+    }
+
+    /// The managed process that held the most; the one to speak of when speaking of one.
+    pub fn principal(&self) -> Option<&RowFigures> {
+        self.processes.iter().filter(|row| row.is_managed()).max_by_key(|row| row.peak.managed_bytes)
+    }
+
+    /// Adds a process that will not change any more.
+    pub fn add(&mut self, row: RowFigures) {
+        self.counters.combine(&row.counters, u64::saturating_add);
+        self.backends.add_traffic(&row.backends);
+        self.fault_max_ns = self.fault_max_ns.max(row.fault_max_ns);
+        self.fault_ns.resize(self.fault_ns.len().max(row.fault_ns.len()), 0);
+        for (sum, count) in self.fault_ns.iter_mut().zip(&row.fault_ns) {
+            *sum += count;
+        }
+        self.peak.combine(&row.peak, u64::max);
+        self.local_budget_bytes = self.local_budget_bytes.max(row.local_budget_bytes);
+        self.process_count += 1;
+        // Among very many processes, keep the managed ones that held most.
+        if self.processes.len() < PROCESSES_REPORTED_MAX {
+            self.processes.push(row);
+        } else if let Some(least) = self.processes.iter_mut().min_by_key(|row| row.peak.managed_bytes)
+            && least.peak.managed_bytes < row.peak.managed_bytes
+        {
+            *least = row;
+        }
+    }
+}
+
+impl Look<'_> {
+    /// Counts a process that lives now, or that lived until the program ended; `seen` is what `/proc` says of it.
+    pub fn at(&mut self, row: &mut RowFigures, seen: Option<&Process>) {
+        if row.knows_unmanaged() {
+            self.source(UnmanagedSource::Library);
+        } else if let Some(seen) = seen {
+            row.estimate_unmanaged(seen);
+            self.source(UnmanagedSource::Sampled);
+        }
+        self.now.combine(&row.now, u64::saturating_add);
+        self.totals.peak.combine(&row.peak, u64::max);
+        self.totals.local_budget_bytes = self.totals.local_budget_bytes.max(row.local_budget_bytes);
+        self.totals.backends.see(&row.backends);
+    }
+
+    /// Counts a process that has no row.
+    pub fn at_rowless(&mut self, seen: &Process) {
+        let mut row = RowFigures::default();
+        self.at(&mut row, Some(seen));
+    }
+
+    /// Ends the look.
+    pub fn finish(self) {
+        self.totals.peak.combine(&self.now, u64::max);
+        self.totals.backends.finish();
+    }
+
+    fn source(&mut self, source: UnmanagedSource) {
+        self.totals.unmanaged_source = self.totals.unmanaged_source.max(source);
+    }
+}

@@ -1,0 +1,190 @@
+//! The memory limit of the cgroups that a process is in, versions 1 and 2, hybrid set-ups included.
+//!
+//! A limit anywhere between the process's group and the root of the visible hierarchy holds, so the tightest one counts.
+//! In a container the mount shows only a subtree; its root (field 4 of mountinfo) is taken off the group's path.
+//! Source: cgroups(7), proc_pid_mountinfo(5), `Documentation/admin-guide/cgroup-v2.rst`.
+
+use super::Host;
+use std::path::{Path, PathBuf};
+
+/// Which cgroup interface a limit was found in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CgroupVersion {
+    /// `memory.limit_in_bytes`.
+    V1,
+    /// `memory.max`, `memory.high`.
+    V2,
+}
+
+/// A memory limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CgroupLimit {
+    /// Bytes.
+    pub bytes: u64,
+    /// The file that says so.
+    pub file: PathBuf,
+    /// Its interface.
+    pub version: CgroupVersion,
+}
+
+/// No real limit is this large: version 1 writes "none" as the largest page-aligned number, 2^63 - 4096.
+const NO_LIMIT_BYTES: u64 = 1 << 62;
+
+/// A mounted hierarchy: the part of it that is mounted, and where.
+struct Mount {
+    subtree: PathBuf,
+    point: PathBuf,
+}
+
+/// The tightest limit; `None` when there is none.
+pub fn tightest(host: &Host) -> Option<CgroupLimit> {
+    let groups = host.read("/proc/self/cgroup")?;
+    let mounts = host.read("/proc/self/mountinfo")?;
+    let mut limits = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(id), Some(controllers), Some(group)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let (version, files): (_, &[&str]) = if id == "0" && controllers.is_empty() {
+            (CgroupVersion::V2, &["memory.max", "memory.high"])
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            (CgroupVersion::V1, &["memory.limit_in_bytes"])
+        } else {
+            continue;
+        };
+        let Some(mount) = mounts.lines().find_map(|line| memory_mount(line, version)) else { continue };
+        collect(host, &mount, Path::new(group), files, version, &mut limits);
+    }
+    limits.into_iter().min_by_key(|limit| limit.bytes)
+}
+
+/// The mount in a line of mountinfo, if it shows the memory hierarchy of `version`.
+fn memory_mount(line: &str, version: CgroupVersion) -> Option<Mount> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut right = right.split(' ');
+    let (kind, _source, options) = (right.next()?, right.next()?, right.next()?);
+    let wanted = match version {
+        CgroupVersion::V2 => kind == "cgroup2",
+        CgroupVersion::V1 => kind == "cgroup" && options.split(',').any(|option| option == "memory"),
+    };
+    let mut left = left.split(' ').skip(3);
+    let (subtree, point) = (left.next()?, left.next()?);
+    wanted.then(|| Mount { subtree: subtree.into(), point: point.into() })
+}
+
+/// Reads the limits from `group` up to the mount point.
+fn collect(
+    host: &Host,
+    mount: &Mount,
+    group: &Path,
+    files: &[&str],
+    version: CgroupVersion,
+    limits: &mut Vec<CgroupLimit>,
+) {
+    // A group outside the mounted subtree (a container that sees its host's path) is the mount point itself.
+    let below = group.strip_prefix(&mount.subtree).unwrap_or(Path::new(""));
+    let mut directory = mount.point.join(below.strip_prefix("/").unwrap_or(below));
+    loop {
+        for name in files {
+            let file = directory.join(name);
+            if let Some(bytes) = host.read(&file).and_then(|text| text.parse::<u64>().ok())
+                && bytes < NO_LIMIT_BYTES
+            {
+                limits.push(CgroupLimit { bytes, file, version });
+            }
+        }
+        if directory == mount.point || !directory.pop() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A machine with the given files.
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{content}\n")).unwrap();
+        }
+        let host = Host::at(dir.path());
+        (dir, host)
+    }
+
+    const V1_MOUNT: &str = "33 25 0:29 / /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory";
+    const V2_MOUNT: &str = "30 25 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate";
+
+    #[test]
+    fn version_1_takes_the_tightest_of_the_hierarchy() {
+        let (_dir, host) = machine(&[
+            ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/a/b\n0::/"),
+            ("proc/self/mountinfo", V1_MOUNT),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"),
+            ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1073741824"),
+            ("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "4294967296"),
+        ]);
+        let limit = host.cgroup_limit().unwrap();
+        assert_eq!((limit.bytes, limit.version), (1 << 30, CgroupVersion::V1));
+        assert_eq!(limit.file, Path::new("/sys/fs/cgroup/memory/a/memory.limit_in_bytes"));
+    }
+
+    #[test]
+    fn version_2_counts_max_and_high_and_knows_no_limit() {
+        let files = [
+            ("proc/self/cgroup", "0::/user.slice/job"),
+            ("proc/self/mountinfo", V2_MOUNT),
+            ("sys/fs/cgroup/user.slice/memory.max", "max"),
+            ("sys/fs/cgroup/user.slice/job/memory.max", "2147483648"),
+            ("sys/fs/cgroup/user.slice/job/memory.high", "1073741824"),
+        ];
+        let (_dir, host) = machine(&files);
+        assert_eq!(host.cgroup_limit().unwrap().bytes, 1 << 30);
+        let (_dir, host) = machine(&files[..3]);
+        assert_eq!(host.cgroup_limit(), None);
+    }
+
+    #[test]
+    fn a_container_sees_only_its_subtree() {
+        let mount = "40 25 0:29 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory";
+        for group in ["/docker/abc", "/somewhere/else"] {
+            let (_dir, host) = machine(&[
+                ("proc/self/cgroup", &format!("4:memory:{group}")),
+                ("proc/self/mountinfo", mount),
+                ("sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912"),
+            ]);
+            assert_eq!(host.cgroup_limit().unwrap().bytes, 512 << 20, "{group}");
+        }
+    }
+
+    #[test]
+    fn a_hybrid_takes_the_tighter_version() {
+        let (_dir, host) = machine(&[
+            ("proc/self/cgroup", "4:memory:/\n0::/"),
+            (
+                "proc/self/mountinfo",
+                &format!("{V1_MOUNT}\n{}", V2_MOUNT.replace("/sys/fs/cgroup rw", "/sys/fs/cgroup/unified rw")),
+            ),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "1000000000"),
+            ("sys/fs/cgroup/unified/memory.max", "900000000"),
+        ]);
+        assert_eq!(host.cgroup_limit().unwrap().version, CgroupVersion::V2);
+    }
+
+    #[test]
+    fn the_limit_or_the_free_memory_whichever_is_less() {
+        let meminfo = "MemTotal:  8388608 kB\nMemFree: 1 kB\nMemAvailable:   4194304 kB\nSwapTotal: 0 kB";
+        let group = [("proc/self/cgroup", "0::/"), ("proc/self/mountinfo", V2_MOUNT), ("proc/meminfo", meminfo)];
+        let (_dir, host) = machine(&[&group[..], &[("sys/fs/cgroup/memory.max", "1073741824")]].concat());
+        assert_eq!(host.available().unwrap().bytes, 1 << 30);
+        let (_dir, host) = machine(&[&group[..], &[("sys/fs/cgroup/memory.max", "8589934592")]].concat());
+        assert_eq!(host.available().unwrap().bytes, 4 << 30);
+        let (_dir, host) = machine(&[]);
+        assert!(host.available().is_err());
+    }
+}

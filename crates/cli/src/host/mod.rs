@@ -1,0 +1,78 @@
+//! What the machine gives: cgroup limits, memory, kernel parameters. Reads files below a root, so that tests can set up any
+//! machine as a directory tree.
+
+mod cgroup;
+mod memory;
+
+pub use cgroup::{CgroupLimit, CgroupVersion};
+pub use memory::Memory;
+
+use crate::error::Error;
+use std::path::{Path, PathBuf};
+
+/// A machine, seen through its file system.
+pub struct Host {
+    root: PathBuf,
+}
+
+/// How much memory this process may use, and which file says so.
+pub struct Available {
+    /// Bytes.
+    pub bytes: u64,
+    /// For people: where the number comes from.
+    pub source: String,
+}
+
+impl Host {
+    /// The machine that this process runs on.
+    pub fn here() -> Host {
+        Host { root: "/".into() }
+    }
+
+    /// A machine made of files below `root`.
+    #[cfg(test)]
+    pub fn at(root: &Path) -> Host {
+        Host { root: root.into() }
+    }
+
+    /// An absolute path on this machine.
+    fn path(&self, absolute: &Path) -> PathBuf {
+        self.root.join(absolute.strip_prefix("/").unwrap_or(absolute))
+    }
+
+    /// A file's text without the space around it; `None` when it cannot be read.
+    pub fn read(&self, absolute: impl AsRef<Path>) -> Option<String> {
+        let text = std::fs::read_to_string(self.path(absolute.as_ref())).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// The tightest memory limit of the cgroups that this process is in.
+    pub fn cgroup_limit(&self) -> Option<CgroupLimit> {
+        cgroup::tightest(self)
+    }
+
+    /// RAM and swap.
+    pub fn memory(&self) -> Option<Memory> {
+        memory::read(self)
+    }
+
+    /// The cgroup limit or the free memory, whichever is less.
+    ///
+    /// # Errors
+    /// When neither can be read.
+    pub fn available(&self) -> Result<Available, Error> {
+        let free = self.memory().map(|memory| memory.available_bytes);
+        match (self.cgroup_limit(), free) {
+            (Some(limit), free) if free.is_none_or(|free| limit.bytes <= free) => {
+                Ok(Available { bytes: limit.bytes, source: limit.file.display().to_string() })
+            }
+            (_, Some(free)) => Ok(Available { bytes: free, source: "free memory, /proc/meminfo".into() }),
+            (_, None) => Err(Error::Setting {
+                origin: "--local".into(),
+                why:
+                    "neither a cgroup limit nor /proc/meminfo can be read here; give a budget, for example --local 512M"
+                        .into(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Takes figures out of the ledger: looks at live processes, folds dead ones into the totals and frees their rows.
+//!
+//! A process is over when its row says so (it ended or called exec) or when no process has its number.
+
+use super::ledger::{LauncherLedger, claim, release};
+use crate::figures::{RowFigures, Totals};
+use crate::sample::Process;
+use hinterland_abi::{ProcessRow, RowState};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Looks at all processes of the run. Returns the largest resident set that any of them has had.
+///
+/// `child` is the program; it counts although it may have no row.
+pub fn look(ledger: &LauncherLedger, totals: &mut Totals, child: Pid) -> u64 {
+    let mut rss_peak_bytes = 0;
+    let mut over = Vec::new();
+    let mut look = totals.look();
+    let mut child_seen = false;
+    for row in live_or_over(ledger, &mut over) {
+        let mut figures = RowFigures::read(row);
+        let seen = Process::read(figures.pid);
+        child_seen |= figures.pid == child.as_raw();
+        rss_peak_bytes = rss_peak_bytes.max(seen.map_or(0, |seen| seen.rss_peak_bytes));
+        look.at(&mut figures, seen.as_ref());
+    }
+    if !child_seen && let Some(seen) = Process::read(child.as_raw()) {
+        rss_peak_bytes = rss_peak_bytes.max(seen.rss_peak_bytes);
+        look.at_rowless(&seen);
+    }
+    look.finish();
+    for (row, state) in over {
+        fold(row, state, totals);
+    }
+    rss_peak_bytes
+}
+
+/// The last look, after the program has ended: what its rows say now is how it ended. Processes that run on are counted as
+/// they are.
+pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals) {
+    let mut over = Vec::new();
+    let live = live_or_over(ledger, &mut over);
+    let mut look = totals.look();
+    for row in over.iter().map(|(row, _)| *row).chain(live.iter().copied()) {
+        let mut figures = RowFigures::read(row);
+        let seen = Process::read(figures.pid);
+        look.at(&mut figures, seen.as_ref());
+    }
+    look.finish();
+    totals.left_running = u64::try_from(live.len()).unwrap_or(u64::MAX);
+    for (row, state) in over {
+        fold(row, state, totals);
+    }
+    for row in live {
+        totals.add(RowFigures::read(row));
+    }
+    totals.uncounted = ledger.get().uncounted.load(Relaxed).into();
+}
+
+/// Sorts the used rows: those of live processes are returned, the others, with the state they were seen in, go to `over`.
+fn live_or_over<'a>(ledger: &'a LauncherLedger, over: &mut Vec<(&'a ProcessRow, u32)>) -> Vec<&'a ProcessRow> {
+    let mut live: Vec<&ProcessRow> = Vec::new();
+    for row in ledger.used_rows() {
+        let state = row.state.load(Acquire);
+        let pid = row.pid.load(Relaxed);
+        if state == RowState::Ended as u32 {
+            over.push((row, state));
+        } else if pid == 0 {
+            // Being claimed; it has not said by whom.
+        } else if !is_alive(pid) {
+            over.push((row, state));
+        } else if state == RowState::Live as u32 {
+            live.push(row);
+        }
+    }
+    live
+}
+
+fn is_alive(pid: i32) -> bool {
+    kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH)
+}
+
+fn fold(row: &ProcessRow, state: u32, totals: &mut Totals) {
+    if claim(row, state) {
+        totals.add(RowFigures::read(row));
+        release(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::UnmanagedSource;
+    use crate::report::{Ending, Run, Summary};
+    use hinterland_abi::bucket_of;
+    use std::sync::atomic::Ordering::Release;
+    use std::time::Duration;
+
+    /// A process that is gone.
+    fn dead() -> i32 {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        i32::try_from(child.id()).unwrap()
+    }
+
+    fn own() -> Pid {
+        nix::unistd::getpid()
+    }
+
+    /// Fills a row as a managed process with `pages` pages would, half of them local.
+    fn fill(row: &ProcessRow, pid: i32, pages: u64) {
+        row.pid.store(pid, Relaxed);
+        row.fault_path.set("monitor");
+        row.program.set("/bin/job");
+        row.local_budget_bytes.store(pages * 2048, Relaxed);
+        for gauge in [&row.managed_bytes, &row.managed_peak_bytes] {
+            gauge.store(pages * 4096, Relaxed);
+        }
+        for gauge in [&row.resident_managed_bytes, &row.resident_managed_peak_bytes] {
+            gauge.store(pages * 2048, Relaxed);
+        }
+        row.unmanaged_anonymous_bytes.store(4096, Relaxed);
+        row.touched_pages.store(pages, Relaxed);
+        row.major_faults.store(10, Relaxed);
+        row.stall_ns.store(1_000_000, Relaxed);
+        row.fault_ns[bucket_of(8_000)].store(10, Relaxed);
+        row.fault_max_ns.store(9_000, Relaxed);
+        row.backend_count.store(1, Relaxed);
+        let backend = &row.backends[0];
+        backend.url.set("compressed:1G");
+        for (cell, value) in [
+            (&backend.bytes_in, pages * 2048),
+            (&backend.stored_bytes, pages * 512),
+            (&backend.stored_peak_bytes, pages * 512),
+            (&backend.pages, pages / 2),
+            (&backend.pages_peak, pages / 2),
+        ] {
+            cell.store(value, Relaxed);
+        }
+        row.state.store(RowState::Live as u32, Release);
+    }
+
+    fn summary(totals: &Totals) -> serde_json::Value {
+        let run = Run {
+            program: "job".into(),
+            ending: Ending::Killed { signal: 9, core: false },
+            wall: Duration::from_millis(10),
+            kernel_rss_peak_bytes: 5 << 20,
+            tree_pss_peak_bytes: 0,
+            budget: None,
+            budget_source: None,
+            unmanaged_because: None,
+        };
+        serde_json::from_str(&Summary::new(&run, totals).json()).unwrap()
+    }
+
+    #[test]
+    fn counters_add_up_and_peaks_are_of_the_moment() {
+        let ledger = LauncherLedger::create().unwrap();
+        let mut totals = Totals::default();
+        let rows = &ledger.get().processes;
+        // Two at once, then one of them gone and a third in its row: never more than two at a time.
+        fill(&rows[0], own().as_raw(), 1000);
+        fill(&rows[1], own().as_raw(), 1000);
+        look(&ledger, &mut totals, own());
+        rows[1].state.store(RowState::Ended as u32, Release);
+        look(&ledger, &mut totals, own());
+        assert_eq!(rows[1].state.load(Relaxed), RowState::Free as u32);
+        fill(&rows[1], dead(), 1000);
+        look_last(&ledger, &mut totals);
+        let json = summary(&totals);
+        assert_eq!(json["managed_peak_bytes"], 2000 * 4096);
+        assert_eq!(json["resident_managed_peak_bytes"], 2000 * 2048);
+        assert_eq!(json["touched_pages"], 3000);
+        assert_eq!(json["major_faults"], 30);
+        assert_eq!(json["stall_seconds"], 0.003);
+        assert!((json["stall_share"].as_f64().unwrap() - 0.3).abs() < 1e-9);
+        assert_eq!(json["fault_ns"]["max"], 9000);
+        assert_eq!(json["local_budget_bytes"], 1000 * 2048);
+        assert_eq!(json["process_count"], 3);
+        assert_eq!(json["processes_left_running"], 1);
+        let backend = &json["backends"][0];
+        assert_eq!((&backend["bytes_in"], &backend["pages_peak"]), (&(3000 * 2048).into(), &1000.into()));
+        assert_eq!((&backend["stored_bytes"], &backend["pages"]), (&(2000 * 512).into(), &1000.into()));
+        assert_eq!(json["compression_ratio"], 4.0);
+        assert_eq!(json["unmanaged"]["source"], "library");
+    }
+
+    #[test]
+    fn a_process_that_was_too_short_to_be_seen_alive_counts_fully() {
+        let ledger = LauncherLedger::create().unwrap();
+        let mut totals = Totals::default();
+        fill(&ledger.get().processes[0], dead(), 500);
+        look_last(&ledger, &mut totals);
+        let json = summary(&totals);
+        assert_eq!(
+            (&json["fault_path"], &json["exit_code"], &json["signal"]),
+            (&"monitor".into(), &137.into(), &9.into())
+        );
+        assert_eq!(json["managed_peak_bytes"], 500 * 4096);
+        assert_eq!(json["backends"][0]["pages"], 250);
+        assert_eq!(json["processes"][0]["program"], "/bin/job");
+        let share = json["managed_share_of_anonymous"].as_f64().unwrap();
+        assert!((share - 500.0 / 501.0).abs() < 1e-9, "{share}");
+    }
+
+    #[test]
+    fn every_promised_name_is_there_even_when_nothing_happened() {
+        let json = summary(&Totals::default());
+        for name in [
+            "exit_code",
+            "fault_path",
+            "wall_seconds",
+            "local_budget_bytes",
+            "managed_peak_bytes",
+            "resident_managed_peak_bytes",
+            "process_rss_peak_bytes",
+            "touched_pages",
+            "major_faults",
+            "minor_faults",
+            "prefetched_pages",
+            "prefetch_hits",
+            "evicted_clean_pages",
+            "evicted_dirty_pages",
+            "stall_seconds",
+        ] {
+            assert!(json[name].is_number() || json[name].is_string(), "{name}: {}", json[name]);
+        }
+        for name in ["p50", "p99", "max"] {
+            assert_eq!(json["fault_ns"][name], 0);
+        }
+        assert!(json["backends"].is_array());
+        assert_eq!(json["fault_path"], "none");
+    }
+
+    #[test]
+    fn a_program_without_a_row_is_seen_from_outside() {
+        let ledger = LauncherLedger::create().unwrap();
+        let mut totals = Totals::default();
+        let rss = look(&ledger, &mut totals, own());
+        assert!(rss > 0);
+        assert_eq!(totals.unmanaged_source, UnmanagedSource::Sampled);
+        assert!(totals.peak.unmanaged_anonymous_bytes > 0);
+        assert_eq!(summary(&totals)["managed_share_of_anonymous"], 0.0);
+    }
+}

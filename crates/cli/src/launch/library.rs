@@ -1,0 +1,66 @@
+//! Finds the preloaded library and words LD_PRELOAD.
+
+use crate::config::launcher_variables::LIBRARY;
+use crate::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The library's file name.
+const NAME: &str = "libhinterland.so";
+/// Where it may be, seen from the directory of the executable.
+const PLACES: [&str; 3] = ["", "../lib", "../lib/hinterland"];
+
+/// The library: `HINTERLAND_LIBRARY`, or beside the executable.
+///
+/// # Errors
+/// It is nowhere, or its path cannot stand in LD_PRELOAD.
+pub fn find() -> Result<PathBuf, Error> {
+    if let Some(path) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(path);
+        return match path.canonicalize() {
+            Ok(path) if path.is_file() => Ok(path),
+            _ => Err(Error::Library { what: format!("{LIBRARY}: {} is not a file", path.display()) }),
+        };
+    }
+    let executable = std::env::current_exe().map_err(Error::system("cannot find the hinterland command's own path"))?;
+    let home = executable.parent().unwrap_or(Path::new("/"));
+    PLACES
+        .iter()
+        .map(|place| home.join(place).join(NAME))
+        .find_map(|path| path.canonicalize().ok().filter(|path| path.is_file()))
+        .ok_or_else(|| Error::Library { what: format!("{NAME} is not installed with {}", executable.display()) })
+}
+
+/// The value of LD_PRELOAD: the library before whatever stands there.
+///
+/// # Errors
+/// The loader splits LD_PRELOAD at spaces and colons, so a path with either cannot be preloaded.
+pub fn preload(library: &Path, existing: Option<&OsStr>) -> Result<OsString, Error> {
+    if library.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\t' | b'\n')) {
+        let what = format!("{}: the loader cannot preload from a path with a space or a colon", library.display());
+        return Err(Error::Library { what });
+    }
+    let mut value = library.as_os_str().to_owned();
+    let others = existing.unwrap_or_default().as_bytes().split(|byte| matches!(byte, b' ' | b':'));
+    for other in others.filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes()) {
+        value.push(":");
+        value.push(OsStr::from_bytes(other));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stands_before_what_is_preloaded_already() {
+        let value = |existing: Option<&str>| preload(Path::new("/l/h.so"), existing.map(OsStr::new)).unwrap();
+        assert_eq!(value(None), "/l/h.so");
+        assert_eq!(value(Some("")), "/l/h.so");
+        assert_eq!(value(Some("/a.so b.so")), "/l/h.so:/a.so:b.so");
+        assert_eq!(value(Some("/a.so:/l/h.so")), "/l/h.so:/a.so");
+        assert!(preload(Path::new("/my libs/h.so"), None).is_err());
+    }
+}

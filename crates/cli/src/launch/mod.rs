@@ -1,0 +1,172 @@
+//! `hinterland run`: everything between the command line and the program's last word.
+//!
+//! ```text
+//! settings ─▶ program, library, userfaultfd: refuse now or never ─▶ ledger ─▶ spawn ─▶ watch ─▶ summary ─▶ the program's end
+//! ```
+//! The launcher stands beside the program, not before it: same process group, same terminal, same standard streams. It
+//! passes signals on, reads the ledger, and ends the way the program ended.
+
+mod collect;
+mod ending;
+mod ledger;
+mod library;
+mod readiness;
+mod signals;
+mod spawn;
+mod watch;
+
+pub use library::find as find_library;
+pub use readiness::{ADDRESS_SPACE_BYTES, remedy as userfaultfd_remedy};
+
+use crate::args::RunArgs;
+use crate::config::{self, RunConfig, StatsTarget};
+use crate::error::{Error, complain};
+use crate::figures::Totals;
+use crate::host::Host;
+use crate::program;
+use crate::report::{Ending, Run, Summary};
+use hinterland_abi::variables;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Whether the program is managed, decided before it starts.
+enum Plan {
+    /// With the library to preload.
+    Managed(std::path::PathBuf),
+    /// Without; carries why.
+    Unmanaged(String),
+}
+
+/// Runs a program; returns the exit code that the launcher is to end with.
+pub fn run(args: &RunArgs) -> ExitCode {
+    match launch(args) {
+        Ok(ending) => ending::end_like(ending),
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn launch(args: &RunArgs) -> Result<Ending, Error> {
+    let env = |name: &str| std::env::var(name).ok();
+    let config = config::resolve(args, env, &Host::here())?;
+    let name = args.program.first().cloned().unwrap_or_default();
+    let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let file = program::find(&name, &search)?;
+    let plan = plan(&config, &name, &file, &search)?;
+    let mut stats = config.stats.as_ref().map(open_stats).transpose()?;
+
+    let ledger = ledger::LauncherLedger::create()?;
+    let mut settings = config.settings.clone();
+    settings.ledger = ledger.path();
+    let signals = signals::Signals::take()?;
+    let mut command = spawn::command(&file, args, &signals);
+    // A launcher inside this program must not write over this run's figures.
+    command.env_remove(config::launcher_variables::STATS).env_remove(variables::LEDGER);
+    if let Plan::Managed(library) = &plan {
+        command.env("LD_PRELOAD", library::preload(library, std::env::var_os("LD_PRELOAD").as_deref())?);
+        for (name, value) in settings.to_env() {
+            if value.is_empty() {
+                command.env_remove(name)
+            } else {
+                command.env(name, value)
+            };
+        }
+    }
+
+    let started = Instant::now();
+    let child = spawn::start(&mut command, &name.to_string_lossy())?;
+    let mut totals = Totals::default();
+    let ended = watch::until_end(child, &ledger, &signals, &mut totals)?;
+    let run = Run {
+        program: name.to_string_lossy().into_owned(),
+        ending: ended.ending,
+        wall: started.elapsed(),
+        kernel_rss_peak_bytes: ended.rss_peak_bytes,
+        tree_pss_peak_bytes: ended.pss_peak_bytes,
+        budget: config.settings.local,
+        budget_source: config.budget_source.clone(),
+        unmanaged_because: match plan {
+            Plan::Managed(_) => None,
+            Plan::Unmanaged(why) => Some(why),
+        },
+    };
+    let summary = Summary::new(&run, &totals);
+    say(&config, &summary, stats.as_mut());
+    Ok(run.ending)
+}
+
+/// Decides whether the program can be managed here; if not, refuses or, when told so, warns and goes on without.
+fn plan(config: &RunConfig, name: &OsStr, file: &std::path::Path, search: &OsStr) -> Result<Plan, Error> {
+    match manageable(config, name, file, search) {
+        Ok(library) => Ok(Plan::Managed(library)),
+        Err(refusal) if config.allow_unmanaged => {
+            let why = match &refusal {
+                Error::Unmanageable { why } => why.to_string(),
+                Error::NoUserfaultfd { what, .. } => format!("userfaultfd {what}"),
+                Error::AddressSpace { limit, .. } => format!("the address space is limited to {limit}"),
+                Error::Library { what } => what.clone(),
+                _ => return Err(refusal),
+            };
+            complain(format_args!("warning: {} runs unmanaged, without any memory bound: {why}", name.display()));
+            Ok(Plan::Unmanaged(why))
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+fn manageable(
+    config: &RunConfig,
+    name: &OsStr,
+    file: &std::path::Path,
+    search: &OsStr,
+) -> Result<std::path::PathBuf, Error> {
+    let shown = name.to_string_lossy();
+    if let program::Verdict::Unmanageable(why) = program::classify(&shown, file, search)? {
+        return Err(Error::Unmanageable { why });
+    }
+    readiness::check(config.features)?;
+    readiness::check_far(&config.settings.far)?;
+    library::find()
+}
+
+/// Opens the statistics file before the program runs, so that a wrong path is refused now and not after hours.
+fn open_stats(target: &StatsTarget) -> Result<Option<File>, Error> {
+    match target {
+        StatsTarget::Stdout => Ok(None),
+        StatsTarget::File(path) => File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map(Some)
+            .map_err(|source| Error::Stats { path: path.clone(), source }),
+    }
+}
+
+/// Tells what happened: the fatal message always, the summary unless told to be quiet, the JSON where asked for.
+fn say(config: &RunConfig, summary: &Summary, stats: Option<&mut Option<File>>) {
+    for message in &summary.fatal {
+        complain(message);
+    }
+    if !config.quiet {
+        let _ = std::io::stderr().write_all(summary.text().as_bytes());
+    }
+    let written = match stats {
+        None => Ok(()),
+        Some(None) => std::io::stdout().write_all(summary.json().as_bytes()),
+        Some(Some(file)) => file.set_len(0).and_then(|()| file.write_all(summary.json().as_bytes())),
+    };
+    if let Err(error) = written {
+        complain(format_args!("--stats: the figures could not be written: {error}"));
+    }
+}
+
+/// The program's arguments without its name.
+fn arguments(args: &RunArgs) -> &[OsString] {
+    args.program.get(1..).unwrap_or_default()
+}

@@ -1,0 +1,74 @@
+//! Whether the kernel and the file system give what a managed run needs; if not, what to do.
+
+use crate::error::Error;
+use hinterland_sys::{FeatureSet, Features, Privilege};
+use hinterland_units::ByteCount;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{AccessFlags, access};
+use std::path::Path;
+
+/// Address space that far memory reserves: 4 TiB for the far range, and room for its tables.
+pub const ADDRESS_SPACE_BYTES: u64 = (4 << 40) + (32 << 30);
+
+/// Refuses a machine without userfaultfd, without the privilege to serve the kernel's own faults, or without address space.
+pub fn check(set: FeatureSet) -> Result<(), Error> {
+    if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_AS)
+        && soft < ADDRESS_SPACE_BYTES
+    {
+        return Err(Error::AddressSpace { limit: ByteCount(soft), needed: ByteCount(ADDRESS_SPACE_BYTES) });
+    }
+    let privilege = Features::probe(set).privilege;
+    match remedy(privilege, set) {
+        None => Ok(()),
+        Some((what, remedy)) => Err(Error::NoUserfaultfd { what, remedy }),
+    }
+}
+
+/// What is wrong with userfaultfd and the remedy; `None` when all is well.
+pub fn remedy(privilege: Privilege, set: FeatureSet) -> Option<(String, String)> {
+    let (what, remedy) = match privilege {
+        Privilege::Kernel => return None,
+        Privilege::None(_) if set == FeatureSet::NoUffd => {
+            ("is switched off by --features no-uffd".to_owned(), "leave that out".to_owned())
+        }
+        Privilege::UserOnly => (
+            "may not serve the faults of system calls for this user".to_owned(),
+            "as root: `sysctl -w vm.unprivileged_userfaultfd=1`, or `chmod 666 /dev/userfaultfd` (udev rule: \
+             KERNEL==\"userfaultfd\", MODE=\"0666\"); in a container: `docker run --cap-add SYS_PTRACE`, or \
+             `--device /dev/userfaultfd`"
+                .to_owned(),
+        ),
+        Privilege::None(libc::ENOSYS) => (
+            "is not there".to_owned(),
+            "use a kernel with CONFIG_USERFAULTFD=y; in a container whose seccomp profile hides it: `docker run \
+             --security-opt seccomp=unconfined --cap-add SYS_PTRACE`"
+                .to_owned(),
+        ),
+        Privilege::None(errno) => (
+            format!("is forbidden ({})", std::io::Error::from_raw_os_error(errno)),
+            "a seccomp profile or security module refuses it: allow userfaultfd there (`docker run --security-opt \
+             seccomp=unconfined --cap-add SYS_PTRACE`, or `--device /dev/userfaultfd`), or as root `sysctl -w \
+             vm.unprivileged_userfaultfd=1`"
+                .to_owned(),
+        ),
+    };
+    Some((what, remedy))
+}
+
+/// Refuses file tiers whose place cannot be written.
+pub fn check_far(urls: &[String]) -> Result<(), Error> {
+    for url in urls {
+        let Some(rest) = url.strip_prefix("file:") else { continue };
+        let path = Path::new(rest.split('?').next().unwrap_or_default());
+        let refuse = |why: String| Error::Setting { origin: "--far".into(), why: format!("'{url}': {why}") };
+        if path.as_os_str().is_empty() {
+            return Err(refuse("names no path; write for example file:/mnt/ssd/far?size=64G".into()));
+        }
+        let place = if path.exists() { path } else { path.parent().unwrap_or(Path::new("/")) };
+        let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };
+        access(place, AccessFlags::W_OK).map_err(|errno| {
+            refuse(format!("{} cannot be written: {}", place.display(), std::io::Error::from(errno)))
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Signals on their way to the program.
+//!
+//! The launcher blocks everything and reads signals from a descriptor. A signal that a process sent to the launcher is meant
+//! for the program and is passed on. A signal from the kernel (Ctrl-C and Ctrl-Z at the terminal, a hang-up, a new window
+//! size) goes to the whole process group, so the program has it already and the launcher lets it pass.
+//! Not distinguishable: `kill -TERM -GROUP` reaches the program directly and through the launcher.
+//! Source: signalfd(2), sigaction(2) on `si_code`.
+
+use crate::error::Error;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, pthread_sigmask, sigaction};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether SIGPIPE was ignored when this process began; the language's own start-up ignores it always.
+static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Looks at SIGPIPE before the language's start-up changes it.
+extern "C" fn note_sigpipe() {
+    // SAFETY: an all-zero sigaction is a valid value; the kernel fills it in.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: asks for the current disposition only; `now` outlives the call.
+    let rc = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut now) };
+    PIPE_WAS_IGNORED.store(rc == 0 && now.sa_sigaction == libc::SIG_IGN, Relaxed);
+}
+
+// SAFETY: the loader calls each entry of this section once, before main, with the C convention; the function needs nothing of
+// the language's start-up.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_SIGPIPE: extern "C" fn() = note_sigpipe;
+
+/// What the program is to inherit, although the launcher has changed it for itself.
+#[derive(Clone, Copy)]
+pub struct Inherited {
+    mask: SigSet,
+    child_was_ignored: bool,
+    pipe_was_ignored: bool,
+}
+
+impl Inherited {
+    /// Restores mask and dispositions; called in the child between fork and exec, so it only makes system calls.
+    pub fn restore(&self) -> nix::Result<()> {
+        let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+        if self.child_was_ignored {
+            // SAFETY: ignoring a signal installs no handler.
+            unsafe { sigaction(Signal::SIGCHLD, &ignore) }?;
+        }
+        if self.pipe_was_ignored {
+            // SAFETY: as above.
+            unsafe { sigaction(Signal::SIGPIPE, &ignore) }?;
+        }
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None)
+    }
+}
+
+/// The launcher's signals, taken.
+pub struct Signals {
+    fd: SignalFd,
+    inherited: Inherited,
+}
+
+impl Signals {
+    /// Blocks all signals that can wait and opens the descriptor that they are read from.
+    pub fn take() -> Result<Signals, Error> {
+        let what = "cannot take the launcher's signals";
+        let mut all = SigSet::all();
+        // Signals of the launcher's own mistakes must end it.
+        for own in [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGABRT, Signal::SIGSYS] {
+            all.remove(own);
+        }
+        let mut mask = SigSet::empty();
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&all), Some(&mut mask)).map_err(Error::system(what))?;
+        // An ignored SIGCHLD would reap the program unseen.
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: the default disposition installs no handler.
+        let before = unsafe { sigaction(Signal::SIGCHLD, &default) }.map_err(Error::system(what))?;
+        let fd =
+            SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(Error::system(what))?;
+        let inherited = Inherited {
+            mask,
+            child_was_ignored: matches!(before.handler(), SigHandler::SigIgn),
+            pipe_was_ignored: PIPE_WAS_IGNORED.load(Relaxed),
+        };
+        Ok(Signals { fd, inherited })
+    }
+
+    /// What the program is to inherit.
+    pub fn inherited(&self) -> Inherited {
+        self.inherited
+    }
+
+    /// The descriptor, to wait on.
+    pub fn fd(&self) -> &SignalFd {
+        &self.fd
+    }
+
+    /// The signals that arrived and are meant for the program.
+    pub fn for_program(&self) -> Vec<i32> {
+        let mut signals = Vec::new();
+        while let Ok(Some(info)) = self.fd.read_signal() {
+            let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
+            if signal != libc::SIGCHLD && from_a_process(info.ssi_code) {
+                signals.push(signal);
+            }
+        }
+        signals
+    }
+}
+
+/// Whether `si_code` says that a process sent the signal (kill, sigqueue, tgkill), not the kernel.
+fn from_a_process(code: i32) -> bool {
+    matches!(code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
+}

@@ -1,0 +1,221 @@
+//! The figures as JSON. The names are a promise to scripts; a figure that is zero is there and zero.
+
+use super::summary::{Summary, compression_ratio};
+use crate::figures::{BackendTotal, RowFigures, UnmanagedSource};
+use serde::Serialize;
+
+/// The document. Bytes, pages, seconds and nanoseconds as the names say; peaks over the whole run.
+#[derive(Serialize)]
+struct Document<'a> {
+    /// The program's exit code; 128 + n when signal n ended it.
+    exit_code: u8,
+    /// The signal that ended it, or null.
+    signal: Option<i32>,
+    program: &'a str,
+    /// `monitor`, or `none`: nothing was managed, and `reason` says why.
+    fault_path: &'a str,
+    reason: &'a str,
+    /// What Hinterland ended processes for; empty when it did not.
+    fatal: &'a [String],
+    wall_seconds: f64,
+    local_budget_bytes: u64,
+    budget_source: Option<&'a str>,
+    managed_peak_bytes: u64,
+    /// Managed / (managed + unmanaged anonymous without Hinterland's own); null when the run was too short to look.
+    managed_share_of_anonymous: Option<f64>,
+    resident_managed_peak_bytes: u64,
+    process_rss_peak_bytes: u64,
+    /// Sampled; 0 when the run was too short.
+    tree_pss_peak_bytes: u64,
+    total_ram_peak_bytes: u64,
+    metadata_peak_bytes: u64,
+    unmanaged: Unmanaged,
+    touched_pages: u64,
+    major_faults: u64,
+    minor_faults: u64,
+    first_touch_faults: u64,
+    spurious_faults: u64,
+    fault_ns: FaultNs,
+    prefetched_pages: u64,
+    prefetch_hits: u64,
+    evicted_clean_pages: u64,
+    evicted_dirty_pages: u64,
+    evicted_zero_pages: u64,
+    kept_pages: u64,
+    moved_out_pages: u64,
+    copied_out_pages: u64,
+    direct_reclaims: u64,
+    /// Summed over threads.
+    stall_seconds: f64,
+    /// Of wall time; above 1 when several threads stood still at once.
+    stall_share: f64,
+    forks: u64,
+    /// Null when no compressed backend stored anything.
+    compression_ratio: Option<f64>,
+    backends: Vec<Backend<'a>>,
+    process_count: u64,
+    /// Still running when the program ended.
+    processes_left_running: u64,
+    processes_uncounted: u64,
+    /// At most 256, those with the most managed memory.
+    processes: Vec<Process<'a>>,
+}
+
+/// Unmanaged memory by kind, each at its peak. Stacks and own are parts of anonymous.
+#[derive(Serialize)]
+struct Unmanaged {
+    anonymous_bytes: u64,
+    stack_bytes: u64,
+    own_bytes: u64,
+    file_bytes: u64,
+    shared_bytes: u64,
+    /// `library`: the process looked itself; `sampled`: the launcher estimated from outside; `none`: nobody could look.
+    source: &'static str,
+}
+
+#[derive(Serialize)]
+struct FaultNs {
+    p50: u64,
+    p99: u64,
+    max: u64,
+}
+
+/// `stored_bytes`, `pages`, `ram_bytes`: when the program ended.
+#[derive(Serialize)]
+struct Backend<'a> {
+    url: &'a str,
+    bytes_in: u64,
+    bytes_out: u64,
+    stored_bytes: u64,
+    stored_peak_bytes: u64,
+    pages: u64,
+    pages_peak: u64,
+    ram_bytes: u64,
+    ram_peak_bytes: u64,
+    same_filled_pages: u64,
+    plain_pages: u64,
+    compression_ratio: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Process<'a> {
+    pid: i32,
+    parent_pid: i32,
+    program: &'a str,
+    fault_path: &'a str,
+    reason: &'a str,
+    fatal: &'a str,
+    managed_peak_bytes: u64,
+    resident_managed_peak_bytes: u64,
+    touched_pages: u64,
+    major_faults: u64,
+    minor_faults: u64,
+    evicted_clean_pages: u64,
+    evicted_dirty_pages: u64,
+    stall_seconds: f64,
+}
+
+impl Summary<'_> {
+    /// The figures as a JSON document, ended by a newline.
+    pub fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(&self.document()).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    fn document(&self) -> Document<'_> {
+        let Summary { run, totals, .. } = self;
+        let (counters, peak, times) = (&totals.counters, self.peak(), self.fault_times());
+        Document {
+            exit_code: run.ending.exit_code(),
+            signal: run.ending.signal(),
+            program: &run.program,
+            fault_path: &self.fault_path,
+            reason: &self.reason,
+            fatal: &self.fatal,
+            wall_seconds: run.wall.as_secs_f64(),
+            local_budget_bytes: self.local_budget_bytes,
+            budget_source: run.budget_source.as_deref(),
+            managed_peak_bytes: peak.managed_bytes,
+            managed_share_of_anonymous: self.managed_share_of_anonymous(),
+            resident_managed_peak_bytes: peak.resident_managed_bytes,
+            process_rss_peak_bytes: run.kernel_rss_peak_bytes,
+            tree_pss_peak_bytes: run.tree_pss_peak_bytes,
+            total_ram_peak_bytes: peak.total_ram_bytes,
+            metadata_peak_bytes: peak.metadata_bytes,
+            unmanaged: Unmanaged {
+                anonymous_bytes: peak.unmanaged_anonymous_bytes,
+                stack_bytes: peak.unmanaged_stack_bytes,
+                own_bytes: peak.own_bytes,
+                file_bytes: peak.file_bytes,
+                shared_bytes: peak.shared_bytes,
+                source: match totals.unmanaged_source {
+                    UnmanagedSource::Nobody => "none",
+                    UnmanagedSource::Sampled => "sampled",
+                    UnmanagedSource::Library => "library",
+                },
+            },
+            touched_pages: counters.touched_pages,
+            major_faults: counters.major_faults,
+            minor_faults: counters.minor_faults,
+            first_touch_faults: counters.first_touch_faults,
+            spurious_faults: counters.spurious_faults,
+            fault_ns: FaultNs { p50: times.p50, p99: times.p99, max: times.max },
+            prefetched_pages: counters.prefetched_pages,
+            prefetch_hits: counters.prefetch_hits,
+            evicted_clean_pages: counters.evicted_clean_pages,
+            evicted_dirty_pages: counters.evicted_dirty_pages,
+            evicted_zero_pages: counters.evicted_zero_pages,
+            kept_pages: counters.kept_pages,
+            moved_out_pages: counters.moved_out_pages,
+            copied_out_pages: counters.copied_out_pages,
+            direct_reclaims: counters.direct_reclaims,
+            stall_seconds: self.stall().as_secs_f64(),
+            stall_share: self.stall_share(),
+            forks: counters.forks,
+            compression_ratio: compression_ratio(totals.backends()),
+            backends: totals.backends().iter().map(backend).collect(),
+            process_count: totals.process_count,
+            processes_left_running: totals.left_running,
+            processes_uncounted: totals.uncounted,
+            processes: totals.processes.iter().map(process).collect(),
+        }
+    }
+}
+
+fn backend(total: &BackendTotal) -> Backend<'_> {
+    let figures = &total.figures;
+    Backend {
+        url: &figures.url,
+        bytes_in: figures.bytes_in,
+        bytes_out: figures.bytes_out,
+        stored_bytes: figures.stored_bytes,
+        stored_peak_bytes: figures.stored_peak_bytes,
+        pages: figures.pages,
+        pages_peak: figures.pages_peak,
+        ram_bytes: figures.ram_bytes,
+        ram_peak_bytes: figures.ram_peak_bytes,
+        same_filled_pages: figures.same_filled_pages,
+        plain_pages: figures.plain_pages,
+        compression_ratio: compression_ratio([total]),
+    }
+}
+
+fn process(row: &RowFigures) -> Process<'_> {
+    Process {
+        pid: row.pid,
+        parent_pid: row.parent_pid,
+        program: &row.program,
+        fault_path: &row.fault_path,
+        reason: &row.reason,
+        fatal: &row.fatal,
+        managed_peak_bytes: row.peak.managed_bytes,
+        resident_managed_peak_bytes: row.peak.resident_managed_bytes,
+        touched_pages: row.counters.touched_pages,
+        major_faults: row.counters.major_faults,
+        minor_faults: row.counters.minor_faults,
+        evicted_clean_pages: row.counters.evicted_clean_pages,
+        evicted_dirty_pages: row.counters.evicted_dirty_pages,
+        stall_seconds: std::time::Duration::from_nanos(row.counters.stall_ns).as_secs_f64(),
+    }
+}

@@ -1,0 +1,7 @@
+//! The truth about a run, for people (`text`) and for scripts (`json`).
+
+mod json;
+mod summary;
+mod text;
+
+pub use summary::{Ending, Run, Summary};

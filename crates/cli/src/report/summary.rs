@@ -1,0 +1,272 @@
+//! What a run's figures say: everything that is derived rather than counted.
+
+use crate::figures::{BackendTotal, Gauges, RowFigures, Totals, UnmanagedSource};
+use hinterland_abi::bucket_upper_ns;
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use std::time::Duration;
+
+/// How the program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// With an exit code.
+    Exited(u8),
+    /// By a signal.
+    Killed {
+        /// Its number.
+        signal: i32,
+        /// Whether a core was written.
+        core: bool,
+    },
+}
+
+impl Ending {
+    /// The code as a shell gives it: 128 + n for signal n.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Ending::Exited(code) => code,
+            Ending::Killed { signal, .. } => u8::try_from(signal).unwrap_or(127).saturating_add(128),
+        }
+    }
+
+    /// The signal, if one ended the program.
+    pub fn signal(self) -> Option<i32> {
+        match self {
+            Ending::Exited(_) => None,
+            Ending::Killed { signal, .. } => Some(signal),
+        }
+    }
+}
+
+/// What the launcher knows of a run besides the ledger.
+pub struct Run {
+    /// The program, as the user wrote it.
+    pub program: String,
+    /// How it ended.
+    pub ending: Ending,
+    /// From before its start until after its end.
+    pub wall: Duration,
+    /// Largest resident set of any of its processes, as the kernel accounts it.
+    pub kernel_rss_peak_bytes: u64,
+    /// Largest sampled proportional set of its process tree, launcher included; 0: never sampled.
+    pub tree_pss_peak_bytes: u64,
+    /// The local budget that was asked for.
+    pub budget: Option<Budget>,
+    /// Where the budget came from, when nobody asked for one.
+    pub budget_source: Option<String>,
+    /// Why the program was started without Hinterland, if so.
+    pub unmanaged_because: Option<String>,
+}
+
+/// A run, summed up.
+pub struct Summary<'a> {
+    /// The launcher's part.
+    pub run: &'a Run,
+    /// The ledger's part.
+    pub totals: &'a Totals,
+    /// What Hinterland ended processes for, worded for the user.
+    pub fatal: Vec<String>,
+    /// `monitor`, or `none` when nothing was managed.
+    pub fault_path: String,
+    /// Why that fault path, or why nothing was managed.
+    pub reason: String,
+    /// The local budget in bytes; 0 when nothing was managed and a share was asked for.
+    pub local_budget_bytes: u64,
+}
+
+/// Fault times in nanoseconds; 0 when there were no faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FaultTimes {
+    /// Half of the faults took no longer.
+    pub p50: u64,
+    /// 99 of 100 faults took no longer.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl<'a> Summary<'a> {
+    /// Sums up a run.
+    pub fn new(run: &'a Run, totals: &'a Totals) -> Summary<'a> {
+        let principal = totals.principal();
+        let fatal = totals.processes.iter().filter(|row| !row.fatal.is_empty());
+        Summary {
+            run,
+            totals,
+            fatal: fatal.map(|row| format!("{} (process {}): {}", short_name(row, run), row.pid, row.fatal)).collect(),
+            fault_path: principal.map_or_else(|| "none".to_owned(), |row| row.fault_path.clone()),
+            reason: match principal {
+                Some(row) => row.reason.clone(),
+                None => why_unmanaged(run, totals),
+            },
+            local_budget_bytes: match (totals.local_budget_bytes, run.budget) {
+                (0, Some(Budget::Bytes(ByteCount(bytes)))) => bytes,
+                (bytes, _) => bytes,
+            },
+        }
+    }
+
+    /// Whether any process was managed.
+    pub fn is_managed(&self) -> bool {
+        self.totals.principal().is_some()
+    }
+
+    /// Peaks.
+    pub fn peak(&self) -> &Gauges {
+        &self.totals.peak
+    }
+
+    /// Managed memory as a share of the program's anonymous memory, Hinterland's own not counted; `None` when nobody could
+    /// look at the unmanaged part.
+    pub fn managed_share_of_anonymous(&self) -> Option<f64> {
+        let peak = self.peak();
+        if self.totals.unmanaged_source == UnmanagedSource::Nobody {
+            return None;
+        }
+        let unmanaged = peak.unmanaged_anonymous_bytes.saturating_sub(peak.own_bytes);
+        ratio(peak.managed_bytes, peak.managed_bytes + unmanaged)
+    }
+
+    /// Time that threads stood still for faults, summed over threads.
+    pub fn stall(&self) -> Duration {
+        Duration::from_nanos(self.totals.counters.stall_ns)
+    }
+
+    /// That time as a share of the run; above 1 when several threads stood still at once.
+    pub fn stall_share(&self) -> f64 {
+        let wall = self.run.wall.as_secs_f64();
+        if wall > 0.0 { self.stall().as_secs_f64() / wall } else { 0.0 }
+    }
+
+    /// Fault times. Percentiles are the upper bounds of the histogram's buckets, so at most 1/8 too long.
+    pub fn fault_times(&self) -> FaultTimes {
+        let max = self.totals.fault_max_ns;
+        FaultTimes { p50: self.percentile(50).min(max), p99: self.percentile(99).min(max), max }
+    }
+
+    fn percentile(&self, percent: u64) -> u64 {
+        let total: u64 = self.totals.fault_ns.iter().sum();
+        let rank = (u128::from(total) * u128::from(percent)).div_ceil(100);
+        let mut seen = 0;
+        for (bucket, count) in self.totals.fault_ns.iter().enumerate() {
+            seen += u128::from(*count);
+            if *count > 0 && seen >= rank {
+                return bucket_upper_ns(bucket);
+            }
+        }
+        0
+    }
+}
+
+/// Bytes of pages stored per byte that they occupied, at their peaks; `None` when nothing was stored.
+pub fn compression_ratio<'a>(backends: impl IntoIterator<Item = &'a BackendTotal>) -> Option<f64> {
+    let (mut plain, mut stored) = (0, 0);
+    for backend in backends.into_iter().filter(|backend| backend.figures.url.starts_with("compressed")) {
+        plain += backend.figures.pages_peak * PAGE_BYTES as u64;
+        stored += backend.figures.stored_peak_bytes;
+    }
+    if plain == 0 { None } else { ratio(plain, stored) }
+}
+
+/// `part / whole`; `None` when there is no whole.
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    // Bytes of real memory are far below 2^53, where a double still counts exactly.
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// The last part of a process's path.
+fn short_name<'a>(row: &'a RowFigures, run: &'a Run) -> &'a str {
+    let path = if row.program.is_empty() { &run.program } else { &row.program };
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn why_unmanaged(run: &Run, totals: &Totals) -> String {
+    if let Some(why) = &run.unmanaged_because {
+        return why.clone();
+    }
+    match totals.processes.iter().find(|row| !row.reason.is_empty()) {
+        Some(row) => row.reason.clone(),
+        None if totals.process_count > 0 => "the library was loaded but took hold of nothing".into(),
+        None => {
+            "the library did not report: it was not loaded (the program cleared its environment, or became a program \
+                 that cannot be preloaded), or the program ended before it could"
+                .into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_abi::{FAULT_BUCKETS, bucket_of};
+
+    fn run() -> Run {
+        Run {
+            program: "/usr/bin/job".into(),
+            ending: Ending::Exited(0),
+            wall: Duration::from_secs(2),
+            kernel_rss_peak_bytes: 0,
+            tree_pss_peak_bytes: 0,
+            budget: None,
+            budget_source: None,
+            unmanaged_because: None,
+        }
+    }
+
+    #[test]
+    fn percentiles_come_from_the_histogram_and_never_pass_the_maximum() {
+        let mut totals = Totals::default();
+        totals.fault_ns = vec![0; FAULT_BUCKETS];
+        totals.fault_max_ns = 100_000;
+        totals.fault_ns[bucket_of(5_000)] = 98;
+        totals.fault_ns[bucket_of(100_000)] = 2;
+        let run = run();
+        let times = Summary::new(&run, &totals).fault_times();
+        assert!((5_000..5_700).contains(&times.p50), "{times:?}");
+        assert_eq!((times.p99, times.max), (100_000, 100_000));
+        assert_eq!(Summary::new(&run, &Totals::default()).fault_times(), FaultTimes::default());
+    }
+
+    #[test]
+    fn the_managed_share_leaves_hinterlands_own_memory_out() {
+        let mut totals = Totals::default();
+        totals.unmanaged_source = UnmanagedSource::Library;
+        totals.peak =
+            Gauges { managed_bytes: 900, unmanaged_anonymous_bytes: 300, own_bytes: 200, ..Gauges::default() };
+        let run = run();
+        assert_eq!(Summary::new(&run, &totals).managed_share_of_anonymous(), Some(0.9));
+        totals.unmanaged_source = UnmanagedSource::Nobody;
+        assert_eq!(Summary::new(&run, &totals).managed_share_of_anonymous(), None);
+    }
+
+    #[test]
+    fn stalls_are_a_share_of_the_run() {
+        let mut totals = Totals::default();
+        totals.counters.stall_ns = 500_000_000;
+        assert_eq!(Summary::new(&run(), &totals).stall_share(), 0.25);
+    }
+
+    #[test]
+    fn says_why_nothing_was_managed() {
+        let reason = |run: &Run, totals: &Totals| Summary::new(run, totals).reason;
+        assert!(reason(&run(), &Totals::default()).contains("did not report"));
+        let refused = Run { unmanaged_because: Some("static".into()), ..run() };
+        assert_eq!(reason(&refused, &Totals::default()), "static");
+        let mut totals = Totals::default();
+        totals.add(RowFigures { reason: "no userfaultfd".into(), ..RowFigures::default() });
+        assert_eq!(reason(&run(), &totals), "no userfaultfd");
+    }
+
+    #[test]
+    fn names_the_program_that_hinterland_ended() {
+        let mut totals = Totals::default();
+        totals.add(RowFigures { pid: 7, fatal: "far memory is full".into(), ..RowFigures::default() });
+        assert_eq!(Summary::new(&run(), &totals).fatal, ["job (process 7): far memory is full"]);
+    }
+
+    #[test]
+    fn exit_codes_follow_the_shell() {
+        assert_eq!(Ending::Exited(3).exit_code(), 3);
+        assert_eq!(Ending::Killed { signal: 9, core: false }.exit_code(), 137);
+        assert_eq!(Ending::Killed { signal: 64, core: false }.exit_code(), 192);
+    }
+}

@@ -1,0 +1,201 @@
+//! The figures for people: one line for each question, aligned, nothing about what did not happen.
+
+use super::summary::{Ending, Summary, compression_ratio};
+use crate::figures::{BackendTotal, UnmanagedSource};
+use hinterland_units::ByteCount;
+use std::fmt::Write;
+use std::time::Duration;
+
+impl Summary<'_> {
+    /// The summary, several lines.
+    pub fn text(&self) -> String {
+        let mut out = format!("hinterland: {} {}\n", self.run.program, self.how_it_ended());
+        let mut line = |name: &str, text: String| {
+            let _ = writeln!(out, "  {name:<14} {text}");
+        };
+        if self.is_managed() {
+            line("fault path", format!("{}{}", self.fault_path, in_brackets(&self.reason)));
+            self.memory(&mut line);
+            self.faults(&mut line);
+            self.far(&mut line);
+        } else {
+            line("not managed", self.reason.clone());
+            line("process RSS", format!("peak {}, as the kernel saw it", bytes(self.run.kernel_rss_peak_bytes)));
+        }
+        self.processes(&mut line);
+        out
+    }
+
+    fn how_it_ended(&self) -> String {
+        let after = duration(self.run.wall);
+        match self.run.ending {
+            Ending::Exited(code) => format!("ended with exit code {code} after {after}"),
+            Ending::Killed { signal, core } => {
+                let name =
+                    nix::sys::signal::Signal::try_from(signal).map_or("a real-time signal", |known| known.as_str());
+                let core = if core { ", core dumped" } else { "" };
+                format!("was ended by signal {signal} ({name}{core}) after {after}")
+            }
+        }
+    }
+
+    fn memory(&self, line: &mut impl FnMut(&str, String)) {
+        let peak = self.peak();
+        let source = self.run.budget_source.as_ref().map(|source| format!(", {source}")).unwrap_or_default();
+        line(
+            "local",
+            format!(
+                "peak {} of a budget of {}{source}",
+                bytes(peak.resident_managed_bytes),
+                bytes(self.local_budget_bytes)
+            ),
+        );
+        let share = match self.managed_share_of_anonymous() {
+            Some(share) => format!("{} of the program's anonymous memory", percent(share)),
+            None => "the run was too short to look at the rest of the memory".into(),
+        };
+        line("managed", format!("peak {}, {share}", bytes(peak.managed_bytes)));
+        if self.totals.unmanaged_source != UnmanagedSource::Nobody {
+            let other = peak.unmanaged_anonymous_bytes.saturating_sub(peak.unmanaged_stack_bytes + peak.own_bytes);
+            let estimated = if self.totals.unmanaged_source == UnmanagedSource::Sampled { " (estimated)" } else { "" };
+            line(
+                "unmanaged",
+                format!(
+                    "stacks {}, other anonymous {}, files {}, shared {}; Hinterland's own {}{estimated}",
+                    bytes(peak.unmanaged_stack_bytes),
+                    bytes(other),
+                    bytes(peak.file_bytes),
+                    bytes(peak.shared_bytes),
+                    bytes(peak.own_bytes)
+                ),
+            );
+        }
+        let tree = match self.run.tree_pss_peak_bytes {
+            0 => String::new(),
+            pss => format!("; whole process tree, shared pages counted once: {}", bytes(pss)),
+        };
+        line("process RSS", format!("peak {}, as the kernel saw it{tree}", bytes(self.run.kernel_rss_peak_bytes)));
+        line(
+            "total RAM",
+            format!("peak {}: local, store and tables ({})", bytes(peak.total_ram_bytes), bytes(peak.metadata_bytes)),
+        );
+    }
+
+    fn faults(&self, line: &mut impl FnMut(&str, String)) {
+        let counters = &self.totals.counters;
+        line(
+            "faults",
+            format!(
+                "{} major, {} minor; {} pages touched",
+                count(counters.major_faults),
+                count(counters.minor_faults),
+                count(counters.touched_pages)
+            ),
+        );
+        let times = self.fault_times();
+        if times.max > 0 {
+            let [p50, p99, max] = [times.p50, times.p99, times.max].map(|ns| duration(Duration::from_nanos(ns)));
+            line("fault time", format!("p50 {p50}, p99 {p99}, longest {max}"));
+            line("stalled", format!("{}, {} of the run", duration(self.stall()), percent(self.stall_share())));
+        }
+        if counters.prefetched_pages > 0 {
+            let hits =
+                format!("{} pages, {} of them used", count(counters.prefetched_pages), count(counters.prefetch_hits));
+            line("read ahead", hits);
+        }
+        line(
+            "evicted",
+            format!(
+                "{} clean, {} dirty, {} zero pages",
+                count(counters.evicted_clean_pages),
+                count(counters.evicted_dirty_pages),
+                count(counters.evicted_zero_pages)
+            ),
+        );
+    }
+
+    fn far(&self, line: &mut impl FnMut(&str, String)) {
+        for total in self.totals.backends() {
+            line("far", far(total));
+        }
+    }
+
+    fn processes(&self, line: &mut impl FnMut(&str, String)) {
+        let totals = self.totals;
+        if totals.process_count > 1 {
+            line("processes", format!("{}; counts are sums over all of them", count(totals.process_count)));
+        }
+        if totals.left_running > 0 {
+            line("still running", format!("{}, counted up to now", count(totals.left_running)));
+        }
+        if totals.uncounted > 0 {
+            line("not counted", format!("{} processes: the table was full", count(totals.uncounted)));
+        }
+    }
+}
+
+fn far(total: &BackendTotal) -> String {
+    let figures = &total.figures;
+    let mut text = format!(
+        "{}: in {}, out {}; stored at most {} for {} pages",
+        figures.url,
+        bytes(figures.bytes_in),
+        bytes(figures.bytes_out),
+        bytes(figures.stored_peak_bytes),
+        count(figures.pages_peak)
+    );
+    if let Some(ratio) = compression_ratio([total]) {
+        let _ = write!(text, ", compressed {ratio:.1}:1");
+    }
+    text
+}
+
+fn bytes(bytes: u64) -> String {
+    ByteCount(bytes).to_string()
+}
+
+fn in_brackets(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" ({text})") }
+}
+
+/// A number with its thousands apart.
+fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// A duration in the unit that fits it.
+fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match duration.as_nanos() {
+        0 => "0 s".into(),
+        1..1_000_000 => format!("{:.1} µs", seconds * 1e6),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.2} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(duration(Duration::from_nanos(8_250)), "8.2 µs");
+        assert_eq!(duration(Duration::from_millis(12)), "12.0 ms");
+        assert_eq!(duration(Duration::from_secs(61)), "61.00 s");
+        assert_eq!(percent(0.9312), "93.1 %");
+    }
+}

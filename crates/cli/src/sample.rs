@@ -1,0 +1,94 @@
+//! What the kernel says of a process from outside: `/proc/PID/status`, `smaps_rollup`, `children`.
+
+use std::fs;
+
+/// The memory of one process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Process {
+    /// Largest resident set so far (`VmHWM`).
+    pub rss_peak_bytes: u64,
+    /// Resident private anonymous memory (`RssAnon`).
+    pub anonymous_bytes: u64,
+    /// Resident file mappings (`RssFile`).
+    pub file_bytes: u64,
+    /// Resident shared memory (`RssShmem`).
+    pub shared_bytes: u64,
+    /// Size of the main stack (`VmStk`).
+    pub stack_bytes: u64,
+}
+
+impl Process {
+    /// Reads a process; `None` when it is gone or has no memory any more.
+    pub fn read(pid: i32) -> Option<Process> {
+        parse_status(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+    }
+}
+
+fn parse_status(text: &str) -> Option<Process> {
+    let field = |name: &str| kib_field(text, name);
+    Some(Process {
+        rss_peak_bytes: field("VmHWM")?,
+        anonymous_bytes: field("RssAnon")?,
+        file_bytes: field("RssFile")?,
+        shared_bytes: field("RssShmem")?,
+        stack_bytes: field("VmStk").unwrap_or(0),
+    })
+}
+
+/// The value of `Name:   123 kB`, in bytes.
+fn kib_field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+/// The proportional set of this process, of `root` and of everything that descends from it.
+///
+/// Proportional: a page that several of them share counts once in all.
+pub fn tree_pss_bytes(root: i32) -> u64 {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let mut sum = pss_bytes(own);
+    let mut waiting = vec![root];
+    while let Some(pid) = waiting.pop() {
+        sum += pss_bytes(pid);
+        waiting.extend(children(pid));
+    }
+    sum
+}
+
+fn pss_bytes(pid: i32) -> u64 {
+    fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|text| kib_field(&text, "Pss")).unwrap_or(0)
+}
+
+/// The children of all threads of a process.
+fn children(pid: i32) -> Vec<i32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut children = Vec::new();
+    for thread in threads.flatten() {
+        let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        children.extend(text.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    children
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_status() {
+        let text =
+            "Name:\tx\nVmHWM:\t   200 kB\nVmStk:\t 132 kB\nRssAnon:\t   100 kB\nRssFile:\t 64 kB\nRssShmem:\t 4 kB\n";
+        let process = parse_status(text).unwrap();
+        assert_eq!((process.rss_peak_bytes, process.anonymous_bytes), (200 << 10, 100 << 10));
+        assert_eq!((process.file_bytes, process.shared_bytes, process.stack_bytes), (64 << 10, 4 << 10, 132 << 10));
+        assert_eq!(parse_status("Name:\tzombie\n"), None);
+    }
+
+    #[test]
+    fn sees_itself() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(Process::read(own).unwrap().rss_peak_bytes > 0);
+        assert!(tree_pss_bytes(own) > 0);
+        assert_eq!(Process::read(i32::MAX), None);
+    }
+}
