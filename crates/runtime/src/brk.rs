@@ -1,0 +1,84 @@
+//! The break of programs that move it themselves.
+//!
+//! glibc's own heap uses an internal alias and keeps the kernel's break. A program that calls brk(2) or sbrk(3) gets a break
+//! inside the far range, reserved at its first call; if it moved the kernel's break before the library was ready, it
+//! stays with that one.
+
+use crate::mapping::Outcome;
+use crate::regions::{self, Attributes, Kind};
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Pages that a break may grow to: 64 GiB of address space.
+const PAGES_MAX: u32 = 1 << 24;
+
+/// The program moved the kernel's break before the library was ready.
+static NATIVE: AtomicBool = AtomicBool::new(false);
+
+/// Start and end of the break, 0 before the first call. Used under the lock of `regions`.
+struct Break {
+    start: Cell<usize>,
+    end: Cell<usize>,
+}
+
+// SAFETY: used only under the lock of `regions`.
+unsafe impl Sync for Break {}
+
+static BREAK: Break = Break { start: Cell::new(0), end: Cell::new(0) };
+
+/// Whether the kernel's break must be used.
+fn is_native() -> bool {
+    if crate::pager().is_none() {
+        NATIVE.store(true, Relaxed);
+    }
+    NATIVE.load(Relaxed)
+}
+
+/// Moves the break to the address that `to` computes from the current one; returns the old break. `None`: use the kernel's.
+fn move_break(to: impl FnOnce(usize) -> Option<usize>) -> Option<Outcome> {
+    if is_native() {
+        return None;
+    }
+    let mut space = regions::lock();
+    if BREAK.start.get() == 0 {
+        let first = space.place(PAGES_MAX, 1, Attributes::plain(Kind::Break, libc::PROT_NONE))?;
+        BREAK.start.set(regions::address_of(first));
+        BREAK.end.set(regions::address_of(first));
+    }
+    let (start, old) = (BREAK.start.get(), BREAK.end.get());
+    let new = match to(old) {
+        Some(new) if new >= start && new <= start + PAGES_MAX as usize * PAGE_BYTES => new,
+        _ => return Some(Err(libc::ENOMEM)),
+    };
+    let page = |address: usize| regions::page_of(address.next_multiple_of(PAGE_BYTES));
+    let (old_page, new_page) = (page(old), page(new));
+    let pager = crate::pager()?;
+    let read_write = libc::PROT_READ | libc::PROT_WRITE;
+    let (first, count, protection) = if new_page >= old_page {
+        (old_page, new_page - old_page, read_write)
+    } else {
+        (new_page, old_page - new_page, libc::PROT_NONE)
+    };
+    if count > 0 {
+        if let Err(error) = pager.protect(PageNo(first), count, protection) {
+            return Some(Err(error.raw_os_error().unwrap_or(libc::ENOMEM)));
+        }
+        if protection == libc::PROT_NONE {
+            pager.discard(PageNo(first), count);
+        }
+        space.update(first, count, |attributes| attributes.protection = protection);
+    }
+    BREAK.end.set(new);
+    Some(Ok(old))
+}
+
+/// brk(2) as libc wraps it: 0.
+pub fn brk(address: usize) -> Option<Outcome> {
+    Some(move_break(|_| Some(address))?.map(|_| 0))
+}
+
+/// sbrk(3): the old break.
+pub fn sbrk(increment: isize) -> Option<Outcome> {
+    move_break(|old| old.checked_add_signed(increment))
+}

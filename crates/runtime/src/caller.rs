@@ -1,0 +1,124 @@
+//! Who calls: what libc and ld.so allocate for themselves stays near.
+//!
+//! An interposed function knows its caller by the return address. The executable segments of libc, ld.so, the libraries
+//! that older glibc split off, and this library itself are found once, before any memory is far. glibc and ld.so are
+//! never unloaded, so the table never changes.
+
+use libc::{c_int, c_void, dl_phdr_info, size_t};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// A range of addresses; empty until it is set.
+struct Range {
+    start: AtomicUsize,
+    len: AtomicUsize,
+}
+
+impl Range {
+    const fn empty() -> Range {
+        Range { start: AtomicUsize::new(0), len: AtomicUsize::new(0) }
+    }
+
+    fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.start.load(Relaxed)) < self.len.load(Relaxed)
+    }
+
+    fn set(&self, start: usize, end: usize) {
+        self.start.store(start, Relaxed);
+        self.len.store(end - start, Relaxed);
+    }
+
+    /// Widens the range so that it holds `start .. end` too.
+    fn widen(&self, start: usize, end: usize) {
+        match (self.start.load(Relaxed), self.len.load(Relaxed)) {
+            (_, 0) => self.set(start, end),
+            (old, len) => self.set(old.min(start), (old + len).max(end)),
+        }
+    }
+}
+
+/// Text of libc, ld.so, this library; then of what older glibc split off.
+static INTERNAL: [Range; 8] = [const { Range::empty() }; 8];
+/// The program's own image, and everything between the lowest and the highest library.
+static IMAGES: [Range; 2] = [const { Range::empty() }; 2];
+
+/// Libraries whose allocations are libc's own. libm allocates nothing; name-service modules call through libc.
+const OWN_NAMES: [&[u8]; 6] = [
+    b"libc.so.6",
+    b"ld-linux-x86-64.so.2",
+    b"libpthread.so.0",
+    b"libdl.so.2",
+    b"librt.so.1",
+    b"libc_malloc_debug.so.0",
+];
+
+/// How far a near jump reaches: memory that a program wants "near its code" lies within this distance.
+const NEAR_JUMP_BYTES: usize = 1 << 31;
+
+/// Whether the code at `return_address` belongs to libc, ld.so or this library.
+#[inline]
+pub fn is_internal(return_address: usize) -> bool {
+    INTERNAL.iter().any(|range| range.contains(return_address))
+}
+
+/// Whether an address is within reach of a near jump from the program or a library.
+pub fn is_near_code(address: usize) -> bool {
+    IMAGES.iter().any(|image| {
+        let (start, len) = (image.start.load(Relaxed), image.len.load(Relaxed));
+        len != 0 && address >= start.saturating_sub(NEAR_JUMP_BYTES) && address < start + len + NEAR_JUMP_BYTES
+    })
+}
+
+/// Finds the text of libc, ld.so and this library. Called once, before any memory is far.
+pub fn init() {
+    let mut used = 0usize;
+    // SAFETY: `note_object` has the type that libc wants, and `used` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(note_object), (&raw mut used).cast()) };
+    assert!(used >= 2, "neither libc nor ld.so was found among the loaded objects");
+}
+
+unsafe extern "C" fn note_object(info: *mut dl_phdr_info, _: size_t, used: *mut c_void) -> c_int {
+    // SAFETY: libc passes a valid object and our counter.
+    let (info, used) = unsafe { (&*info, &mut *used.cast::<usize>()) };
+    // SAFETY: the object's name is null or a C string, its program headers an array of that length.
+    let (name, headers) = unsafe {
+        let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
+        (name.to_bytes(), std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()))
+    };
+    let base = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
+    let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD).map(|h| {
+        let start = usize::try_from(info.dlpi_addr.wrapping_add(h.p_vaddr)).unwrap_or(usize::MAX);
+        (start, start.saturating_add(usize::try_from(h.p_memsz).unwrap_or(usize::MAX)), h.p_flags & libc::PF_X != 0)
+    });
+    let own =
+        OWN_NAMES.contains(&base) || segments.clone().any(|(s, e, _)| (s..e).contains(&(init as *const () as usize)));
+    for (start, end, executable) in segments {
+        if name.is_empty() {
+            IMAGES[0].widen(start, end);
+        } else if !name.starts_with(b"linux-vdso") {
+            IMAGES[1].widen(start, end);
+        }
+        if own && executable && *used < INTERNAL.len() {
+            INTERNAL[*used].set(start, end);
+            *used += 1;
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libc_is_internal_and_its_neighbourhood_near_code() {
+        init();
+        // SAFETY: the name is a C string.
+        let in_libc = unsafe { libc::dlsym(libc::RTLD_NEXT, c"qsort".as_ptr()) } as usize;
+        assert!(is_internal(in_libc) && is_near_code(in_libc));
+        let on_the_stack = 0;
+        assert!(!is_internal(&raw const on_the_stack as usize), "a stack address is nobody's text");
+        assert!(is_near_code(init as *const () as usize));
+        assert!(!is_near_code(hinterland_pager::FAR_BASE));
+    }
+}

@@ -1,0 +1,127 @@
+//! Hinterland's own file descriptors survive programs that close everything.
+//!
+//! A protected descriptor is moved to a high number and registered; to the program that number looks as if it lay beyond its
+//! limit: closing it or duplicating onto it answers `EBADF`, and ranges are closed around it. Nothing is recorded by
+//! a refused call, so a vfork child, which shares memory but not the table of descriptors, disturbs nobody. Calls that libc
+//! makes inside itself (posix_spawn's in the child) are not seen; they happen in processes about to call exec.
+
+use libc::{c_int, c_uint};
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+
+/// Descriptors that Hinterland may own at a time.
+const SLOTS: usize = 64;
+/// Below this number a program may expect what it opens.
+const LOWEST: RawFd = 900;
+/// Numbers that are left free below the limit for those who take the very last ones.
+const TOP_MARGIN: RawFd = 24;
+
+static OWN: [AtomicI32; SLOTS] = [const { AtomicI32::new(-1) }; SLOTS];
+
+/// Moves `fd` to a high number with close-on-exec and protects it; returns the number. `fd` is closed.
+///
+/// # Errors
+/// The kernel's, when no number is left; `EMFILE` when Hinterland owns too many.
+pub fn protect(fd: RawFd) -> io::Result<RawFd> {
+    let slot = OWN.iter().find(|slot| slot.compare_exchange(-1, fd, SeqCst, SeqCst).is_ok());
+    let slot = slot.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+    match duplicate_high(fd) {
+        Ok(high) => {
+            slot.store(high, SeqCst);
+            // SAFETY: the caller hands `fd` over; its duplicate lives on.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
+            Ok(high)
+        }
+        Err(error) => {
+            slot.store(-1, SeqCst);
+            Err(error)
+        }
+    }
+}
+
+/// Ends the protection of `fd` and closes it.
+pub fn release(fd: RawFd) {
+    for slot in &OWN {
+        if slot.compare_exchange(fd, -1, SeqCst, SeqCst).is_ok() {
+            // SAFETY: the descriptor is ours, and the caller gives it up.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
+        }
+    }
+}
+
+/// Duplicates to the highest numbers that the limit allows, or to the lowest free one if all of those are taken.
+fn duplicate_high(fd: RawFd) -> io::Result<RawFd> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let limit = RawFd::try_from(limit.rlim_cur.min(1 << 20)).unwrap_or(1 << 20);
+    let slots = RawFd::try_from(SLOTS).unwrap_or(0);
+    for lowest in [(limit - slots - TOP_MARGIN).max(LOWEST), (limit / 2).max(3), 3] {
+        // SAFETY: duplicates a descriptor; no memory is touched.
+        let high = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) };
+        if high >= 0 {
+            return Ok(high);
+        }
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Whether `fd` is Hinterland's.
+pub fn is_own(fd: RawFd) -> bool {
+    fd >= 0 && OWN.iter().any(|slot| slot.load(SeqCst) == fd)
+}
+
+/// close_range(2) around our own descriptors.
+///
+/// # Errors
+/// An error number: the kernel's.
+pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Result<(), i32> {
+    if first > last {
+        return Err(libc::EINVAL);
+    }
+    let mut own = [0 as c_uint; SLOTS];
+    let mut count = 0;
+    for fd in OWN.iter().filter_map(|slot| c_uint::try_from(slot.load(SeqCst)).ok()) {
+        if (first..=last).contains(&fd) {
+            own[count] = fd;
+            count += 1;
+        }
+    }
+    own[..count].sort_unstable();
+    let mut next = Some(first);
+    for fd in &own[..count] {
+        if let Some(from) = next.filter(|from| from < fd) {
+            close_range_raw(from, fd - 1, flags)?;
+        }
+        next = fd.checked_add(1);
+    }
+    match next {
+        Some(from) if from <= last => close_range_raw(from, last, flags),
+        _ => Ok(()),
+    }
+}
+
+fn close_range_raw(first: c_uint, last: c_uint, flags: c_int) -> Result<(), i32> {
+    // SAFETY: closes descriptors of the program, as it asked.
+    let rc = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    if rc < 0 { Err(crate::errno::get()) } else { Ok(()) }
+}
+
+/// closefrom(3).
+pub fn close_from(first: c_int) {
+    let first = c_uint::try_from(first).unwrap_or(0);
+    if close_range(first, c_uint::MAX, 0) == Ok(()) {
+        return;
+    }
+    // Kernels before 5.9 have no close_range.
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    for fd in first..c_uint::try_from(limit.rlim_cur).unwrap_or(1 << 20) {
+        if c_int::try_from(fd).is_ok_and(|fd| !is_own(fd)) {
+            // SAFETY: closes a descriptor of the program, as it asked.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The heap: what `malloc` and its family do, as safe Rust.
+//!
+//! An allocation is far when it is large enough for the heap mode and its caller is neither libc nor ld.so nor this library.
+//! Pointers are told apart by address: in the far range they are jemalloc's, else glibc's; so whatever was allocated
+//! before the library was ready is freed and resized correctly later.
+
+use crate::{caller, errno, jemalloc, large, near, regions};
+use hinterland_abi::HeapMode;
+use libc::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The smallest allocation that is far; `usize::MAX` until the library is ready.
+static FAR_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// The smallest far allocation of the heap mode `large`.
+const LARGE_MODE_BYTES: usize = 64 << 10;
+
+/// No object is larger: C cannot subtract its ends.
+const OBJECT_BYTES_MAX: usize = isize::MAX as usize;
+
+/// From now on the program's allocations are far, as `mode` says. `crate::pager()` must be ready, `regions` open and the
+/// atfork handlers that must run outside jemalloc's registered.
+///
+/// # Errors
+/// When jemalloc cannot make its arenas.
+pub fn init(mode: HeapMode) -> Result<(), jemalloc::ArenaError> {
+    near::init();
+    jemalloc::init()?;
+    let from = match mode {
+        HeapMode::All => 0,
+        HeapMode::Large => LARGE_MODE_BYTES,
+    };
+    FAR_FROM.store(from, Relaxed);
+    Ok(())
+}
+
+/// Whether `init` has run.
+pub fn is_managed() -> bool {
+    FAR_FROM.load(Relaxed) != usize::MAX
+}
+
+#[inline]
+fn is_far(pointer: *mut c_void) -> bool {
+    regions::contains(pointer as usize)
+}
+
+/// Whether an allocation of `bytes` for `caller` is far.
+#[inline]
+fn goes_far(bytes: usize, caller: usize) -> bool {
+    bytes >= FAR_FROM.load(Relaxed) && !caller::is_internal(caller)
+}
+
+/// Sets `errno` when an allocation failed.
+#[inline]
+fn checked(pointer: *mut c_void) -> *mut c_void {
+    if pointer.is_null() {
+        errno::set(libc::ENOMEM);
+    }
+    pointer
+}
+
+/// malloc(3).
+#[inline]
+pub fn allocate(bytes: usize, caller: usize) -> *mut c_void {
+    if goes_far(bytes, caller) { checked(jemalloc::allocate(bytes)) } else { near::malloc(bytes) }
+}
+
+/// calloc(3).
+#[inline]
+pub fn allocate_zeroed(count: usize, bytes: usize, caller: usize) -> *mut c_void {
+    let Some(total) = count.checked_mul(bytes) else { return checked(std::ptr::null_mut()) };
+    if !goes_far(total, caller) {
+        return near::calloc(1, total);
+    }
+    checked(if total >= large::ZERO_BYTES { large::allocate_zeroed(total) } else { jemalloc::allocate_zeroed(total) })
+}
+
+/// free(3).
+///
+/// # Safety
+/// `pointer` is null or an object of this family, not used afterwards.
+#[inline]
+pub unsafe fn release(pointer: *mut c_void) {
+    if !is_far(pointer) {
+        // SAFETY: the caller's promise; what is not far is glibc's.
+        return unsafe { near::free(pointer) };
+    }
+    // SAFETY: the caller's promise; what is far is jemalloc's.
+    unsafe {
+        if large::may_be_large(pointer) {
+            large::forget_content(pointer);
+        }
+        jemalloc::free(pointer);
+    }
+}
+
+/// realloc(3).
+///
+/// # Safety
+/// As for `release`, if the result is not null.
+pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize, caller: usize) -> *mut c_void {
+    if pointer.is_null() {
+        return allocate(bytes, caller);
+    }
+    if !is_far(pointer) {
+        // SAFETY: the caller's promise.
+        return unsafe { reallocate_near(pointer, bytes, caller) };
+    }
+    if bytes == 0 {
+        // SAFETY: the caller's promise. glibc frees, too.
+        unsafe { release(pointer) };
+        return std::ptr::null_mut();
+    }
+    if bytes > OBJECT_BYTES_MAX {
+        return checked(std::ptr::null_mut());
+    }
+    // SAFETY: the caller's promise.
+    checked(unsafe { large::reallocate(pointer, bytes) })
+}
+
+/// Resizes an object of glibc's; one that has become far by its size or owner moves.
+unsafe fn reallocate_near(pointer: *mut c_void, bytes: usize, caller: usize) -> *mut c_void {
+    if bytes == 0 || bytes > OBJECT_BYTES_MAX || !goes_far(bytes, caller) {
+        // SAFETY: the caller's promise.
+        return unsafe { near::realloc(pointer, bytes) };
+    }
+    let far = checked(jemalloc::allocate(bytes));
+    if !far.is_null() {
+        // SAFETY: the near object holds `usable_size` bytes, the far one `bytes`; they are distinct.
+        unsafe {
+            let held = near::usable_size(pointer);
+            far.cast::<u8>().copy_from_nonoverlapping(pointer.cast(), held.min(bytes));
+            near::free(pointer);
+        }
+    }
+    far
+}
+
+/// memalign(3) and aligned_alloc(3) of glibc: an alignment that is no power of two is rounded up to one.
+pub fn allocate_aligned(alignment: usize, bytes: usize, caller: usize) -> *mut c_void {
+    if !goes_far(bytes, caller) || alignment > OBJECT_BYTES_MAX / 2 + 1 {
+        return near::memalign(alignment, bytes);
+    }
+    let alignment = alignment.max(16).next_power_of_two();
+    if bytes > OBJECT_BYTES_MAX - alignment {
+        return checked(std::ptr::null_mut());
+    }
+    checked(jemalloc::allocate_aligned(alignment, bytes))
+}
+
+/// malloc_usable_size(3).
+///
+/// # Safety
+/// `pointer` is null or an object of this family.
+pub unsafe fn usable_size(pointer: *mut c_void) -> usize {
+    if pointer.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise; the address tells the owner.
+    unsafe { if is_far(pointer) { jemalloc::usable_size(pointer) } else { near::usable_size(pointer) } }
+}
+
+/// malloc_trim(3): gives back what is free, far and near. 1 if memory was given back, as far as is known.
+pub fn trim(pad: usize) -> i32 {
+    if is_managed() {
+        jemalloc::purge();
+    }
+    near::trim(pad) | i32::from(is_managed())
+}
+
+/// Gives back freed pages whose time has come, also when the program allocates nothing for a while. For the library's own
+/// housekeeping thread, about once a second; never for the monitor thread (it takes the heap's locks).
+pub fn give_back_freed() {
+    if is_managed() {
+        jemalloc::decay();
+    }
+}

@@ -1,0 +1,27 @@
+//! The names that the program calls instead of libc's: the C edge, nothing else.
+//!
+//! Each function here translates C's conventions (null, -1, `errno`) and calls safe code. Functions that must know their
+//! caller are naked: they pass the return address on as one more argument.
+#![allow(clippy::missing_safety_doc, reason = "the contracts are those of the C functions of the same names")]
+#![allow(missing_docs, reason = "documented in section 2 and 3 of the manual under the same names")]
+
+mod files;
+mod heap;
+mod mappings;
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the naked entry points are written for x86-64");
+
+/// Defines an exported function that passes its return address in `$register`, the argument after its last, and goes on
+/// in `$inner`, whose result it returns. The stack is left as it was, so `$inner` finds it aligned as at any call.
+macro_rules! with_caller {
+    ($($name:ident => $inner:ident, $register:literal;)*) => {$(
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(concat!("mov ", $register, ", [rsp]"), "jmp {inner}", inner = sym $inner)
+        }
+    )*};
+}
+pub use heap::reaches_the_program;
+use with_caller;

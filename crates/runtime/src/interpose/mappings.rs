@@ -1,0 +1,138 @@
+//! mmap(2) and its kin, brk(2).
+
+use crate::errno::to_c;
+use crate::{brk as program_break, mapping};
+use libc::{c_int, c_void, off_t};
+
+/// The address that a mapping call returns; `MAP_FAILED` is -1.
+fn address(outcome: mapping::Outcome) -> *mut c_void {
+    to_c(outcome).cast_unsigned() as *mut c_void
+}
+
+/// What a call returns that answers 0 or -1.
+fn status(outcome: mapping::Outcome) -> c_int {
+    if to_c(outcome) < 0 { -1 } else { 0 }
+}
+
+/// mmap has six arguments, so the return address goes on the stack as the seventh; pushing it also aligns the stack.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn mmap() {
+    core::arch::naked_asm!("push qword ptr [rsp]", "call {inner}", "add rsp, 8", "ret", inner = sym mmap_for)
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn mmap64() {
+    core::arch::naked_asm!("jmp {mmap}", mmap = sym mmap)
+}
+
+extern "C" fn mmap_for(
+    wish: usize,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+    caller: usize,
+) -> *mut c_void {
+    address(mapping::map(mapping::MapRequest { address: wish, bytes, protection, flags, fd, offset }, caller))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn munmap(start: usize, bytes: usize) -> c_int {
+    status(mapping::unmap(start, bytes))
+}
+
+/// Variadic in C; the fifth argument is in its register whether or not it was given.
+#[unsafe(no_mangle)]
+pub extern "C" fn mremap(start: usize, old: usize, new: usize, flags: c_int, new_address: usize) -> *mut c_void {
+    address(mapping::remap(start, old, new, flags, new_address))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn mprotect(start: usize, bytes: usize, protection: c_int) -> c_int {
+    status(mapping::protect(start, bytes, protection, -1))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pkey_mprotect(start: usize, bytes: usize, protection: c_int, key: c_int) -> c_int {
+    status(mapping::protect(start, bytes, protection, key))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn madvise(start: usize, bytes: usize, advice: c_int) -> c_int {
+    status(mapping::madvise(start, bytes, advice))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn posix_madvise(start: usize, bytes: usize, advice: c_int) -> c_int {
+    mapping::posix_madvise(start, bytes, advice)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn mlock(start: usize, bytes: usize) -> c_int {
+    status(mapping::lock(start, bytes, 0))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn mlock2(start: usize, bytes: usize, flags: c_int) -> c_int {
+    status(mapping::lock(start, bytes, flags))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn munlock(start: usize, bytes: usize) -> c_int {
+    status(mapping::unlock(start, bytes))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn mlockall(flags: c_int) -> c_int {
+    status(mapping::lock_all(flags))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn munlockall() -> c_int {
+    status(mapping::unlock_all())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mincore(start: usize, bytes: usize, vector: *mut u8) -> c_int {
+    // SAFETY: mincore's contract.
+    status(unsafe { mapping::in_core(start, bytes, vector) })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn msync(start: usize, bytes: usize, flags: c_int) -> c_int {
+    status(mapping::sync(start, bytes, flags))
+}
+
+unsafe extern "C" {
+    fn __sbrk(increment: isize) -> *mut c_void;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
+    match program_break::sbrk(increment) {
+        Some(outcome) => address(outcome),
+        // SAFETY: the program's own call.
+        None => unsafe { __sbrk(increment) },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brk(to: usize) -> c_int {
+    match program_break::brk(to) {
+        Some(outcome) => status(outcome),
+        None => native_brk(to),
+    }
+}
+
+/// brk(2) through sbrk(3): libc keeps the current break, which a raw call would change behind its back.
+fn native_brk(to: usize) -> c_int {
+    // SAFETY: asks for the current break, then moves it as the program said.
+    let moved = unsafe {
+        let now = __sbrk(0) as usize;
+        __sbrk(to.wrapping_sub(now).cast_signed())
+    };
+    if moved as isize == -1 { -1 } else { 0 }
+}

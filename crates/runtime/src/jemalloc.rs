@@ -1,0 +1,328 @@
+//! The allocator under the far heap: jemalloc, with its objects far and everything it knows about them near.
+//!
+//! ```text
+//! arena 0 (automatic, default hooks)   near: thread caches, jemalloc's own data
+//! arenas 1 … n (made here, our hooks)  objects far; metadata near (metadata_use_hooks = false)
+//! ```
+//! A thread is bound to a far arena at its first allocation, so its automatic thread cache serves far objects. Whether it is
+//! bound is not asked beforehand: an unbound thread gets an object from arena 0, which the address tells; only then is the
+//! thread bound and the object exchanged.
+//!
+//! jemalloc never reads or writes memory that is free (arena bitmaps and extent headers lie outside), so a freed page that
+//! was evicted is not fetched until it is used again.
+//!
+//! Sources: jemalloc 5.3.1 `src/arena.c`, `src/base.c` (`metadata_use_hooks`), `src/tcache.c` (caches come from arena 0).
+
+use crate::errno::Preserved;
+use crate::regions::{self, Attributes, Kind};
+use libc::{c_char, c_int, c_uint, c_void};
+use std::ffi::CStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use tikv_jemalloc_sys as je;
+
+use hinterland_units::{PAGE_BYTES, PageNo};
+
+/// Read by jemalloc after every other source of options, so that no variable of the environment changes what follows.
+///
+/// - `narenas:1`: only arena 0 is automatic. `oversize_threshold:0`: no further arena for large objects.
+/// - `dirty_decay_ms:3000`: freed pages keep their frames for reuse (a first touch costs a fault) and are dropped smoothly
+///   over three seconds: garbage is neither evicted nor kept for long. `muzzy_decay_ms:0`: they are dropped at once then.
+/// - `cache_oblivious:false`: large objects start on a page, so whole pages can be moved and dropped.
+/// - `dss:disabled`: never the break, which is the program's.
+const OPTIONS: &CStr = c"narenas:1,percpu_arena:disabled,oversize_threshold:0,background_thread:false,cache_oblivious:false,dss:disabled,dirty_decay_ms:3000,muzzy_decay_ms:0,tcache:true,lg_tcache_max:15,thp:never,metadata_thp:disabled,abort:false,abort_conf:false,confirm_conf:false,stats_print:false,junk:false,zero:false";
+
+/// A pointer that jemalloc reads as `const char *`.
+#[repr(transparent)]
+pub struct Text(*const c_char);
+
+// SAFETY: points to a constant.
+unsafe impl Sync for Text {}
+
+#[unsafe(export_name = "_rjem_malloc_conf_2_conf_harder")]
+#[doc(hidden)]
+pub static MALLOC_CONF: Text = Text(OPTIONS.as_ptr());
+
+/// The far arenas: the first one's index and how many.
+struct Arenas {
+    indices: Vec<c_uint>,
+    next: AtomicU32,
+}
+
+static ARENAS: OnceLock<Arenas> = OnceLock::new();
+
+/// Far arenas for each processor; jemalloc's own default. Their number is bounded because each keeps freed pages of its own.
+const ARENAS_PER_CPU: usize = 4;
+const ARENAS_MAX: usize = 16;
+
+/// `arena_config_t` of jemalloc.
+#[repr(C)]
+struct ArenaConfig {
+    extent_hooks: *const je::extent_hooks_t,
+    metadata_use_hooks: bool,
+}
+
+struct Hooks(je::extent_hooks_t);
+// SAFETY: a table of functions that is never written.
+unsafe impl Sync for Hooks {}
+
+static HOOKS: Hooks = Hooks(je::extent_hooks_t {
+    alloc: Some(extent_alloc),
+    dalloc: Some(extent_keep),
+    destroy: None,
+    commit: None,
+    decommit: None,
+    purge_lazy: None,
+    purge_forced: Some(extent_purge),
+    split: Some(extent_split),
+    merge: Some(extent_merge),
+});
+
+/// Why the far heap cannot be set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("jemalloc refused to make a far arena: error {0}")]
+pub struct ArenaError(c_int);
+
+/// Initialises jemalloc (which registers its fork handlers now) and makes the far arenas.
+///
+/// # Errors
+/// The number that jemalloc's control interface returned.
+pub fn init() -> Result<(), ArenaError> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut indices = Vec::new();
+    for _ in 0..(cpus * ARENAS_PER_CPU).min(ARENAS_MAX) {
+        let config = ArenaConfig { extent_hooks: &raw const HOOKS.0, metadata_use_hooks: false };
+        let mut index: c_uint = 0;
+        let mut bytes = size_of::<c_uint>();
+        // SAFETY: old and new value have the sizes that this control names; the hooks live for ever.
+        let rc = unsafe {
+            let config = (&raw const config).cast_mut().cast();
+            let name = c"experimental.arenas_create_ext".as_ptr();
+            je::mallctl(name, (&raw mut index).cast(), &raw mut bytes, config, size_of::<ArenaConfig>())
+        };
+        if rc != 0 {
+            return Err(ArenaError(rc));
+        }
+        indices.push(index);
+    }
+    assert!(ARENAS.set(Arenas { indices, next: AtomicU32::new(0) }).is_ok(), "the far heap is set up twice");
+    Ok(())
+}
+
+/// Allocates far memory; null when there is none. (Near memory of glibc's for a thread that is ending: see `exchange`.)
+#[inline]
+pub fn allocate(bytes: usize) -> *mut c_void {
+    let bytes = at_least_one_unit(bytes);
+    // SAFETY: any size may be asked for.
+    let pointer = unsafe { je::malloc(bytes) };
+    if is_far(pointer) { pointer } else { exchange(pointer, bytes, 16, false) }
+}
+
+/// As `allocate`, all zeros; overwrites what it reuses.
+#[inline]
+pub fn allocate_zeroed(bytes: usize) -> *mut c_void {
+    let bytes = at_least_one_unit(bytes);
+    // SAFETY: any size may be asked for.
+    let pointer = unsafe { je::calloc(1, bytes) };
+    if is_far(pointer) { pointer } else { exchange(pointer, bytes, 16, true) }
+}
+
+/// As `allocate`, the address a multiple of `alignment`, a power of two.
+pub fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_void {
+    let bytes = at_least_one_unit(bytes);
+    // SAFETY: the alignment is a power of two and the size is not 0.
+    let pointer = unsafe { je::mallocx(bytes, je::MALLOCX_ALIGN(alignment)) };
+    if is_far(pointer) { pointer } else { exchange(pointer, bytes, alignment, false) }
+}
+
+/// Changes an object's size without moving it, as far as that goes; returns its usable size afterwards.
+///
+/// # Safety
+/// `pointer` is a far object; `bytes` is not 0.
+pub unsafe fn resize_in_place(pointer: *mut c_void, bytes: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { je::xallocx(pointer, bytes, 0, 0) }
+}
+
+/// Frees a far object.
+///
+/// # Safety
+/// `pointer` is a far object and is not used afterwards.
+#[inline]
+pub unsafe fn free(pointer: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { je::free(pointer) };
+}
+
+/// The bytes that an object may use.
+///
+/// # Safety
+/// `pointer` is a far object.
+#[inline]
+pub unsafe fn usable_size(pointer: *mut c_void) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { je::sallocx(pointer, 0) }
+}
+
+/// Drops all free pages of the far heap now.
+pub fn purge() {
+    control_all_arenas("purge");
+}
+
+/// Drops those free pages whose time has come, also of arenas that nobody uses now.
+pub fn decay() {
+    control_all_arenas("decay");
+}
+
+fn control_all_arenas(what: &str) {
+    for index in ARENAS.get().into_iter().flat_map(|arenas| &arenas.indices) {
+        let name = format!("arena.{index}.{what}\0");
+        // SAFETY: the name is a C string; this control takes no values.
+        unsafe {
+            je::mallctl(name.as_ptr().cast(), std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), 0)
+        };
+    }
+}
+
+#[inline]
+fn is_far(pointer: *mut c_void) -> bool {
+    regions::contains(pointer as usize)
+}
+
+/// glibc aligns every object to 16 bytes, also the smallest; jemalloc would align one of 8 bytes to 8.
+#[inline]
+fn at_least_one_unit(bytes: usize) -> usize {
+    bytes.max(16)
+}
+
+/// Exchanges an object that arena 0 gave for a far one, and binds the thread, so that this stays the exception.
+///
+/// A thread whose thread-specific data is gone (it runs late destructors) cannot be bound: jemalloc serves it from arena 0
+/// whatever it asks for. What it allocates is glibc's then, which is near but as good for the little time left.
+#[cold]
+fn exchange(near: *mut c_void, bytes: usize, alignment: usize, zeroed: bool) -> *mut c_void {
+    if near.is_null() {
+        return near;
+    }
+    // SAFETY: the object was just allocated by jemalloc.
+    unsafe { je::dallocx(near, je::MALLOCX_TCACHE_NONE) };
+    bind();
+    let flags = if zeroed { je::MALLOCX_ZERO } else { 0 } | je::MALLOCX_ALIGN(alignment);
+    // SAFETY: the size is not 0 and the alignment is a power of two.
+    let again = unsafe { je::mallocx(bytes, flags) };
+    if again.is_null() || is_far(again) {
+        return again;
+    }
+    // SAFETY: as above.
+    unsafe { je::dallocx(again, je::MALLOCX_TCACHE_NONE) };
+    let late = crate::near::memalign(alignment, bytes);
+    if zeroed && !late.is_null() {
+        // SAFETY: just allocated with this size.
+        unsafe { late.cast::<u8>().write_bytes(0, bytes) };
+    }
+    late
+}
+
+/// Binds the calling thread to a far arena; near objects leave its cache first. Failure shows in the next object's address.
+fn bind() {
+    let Some(arenas) = ARENAS.get() else { return };
+    let turn = arenas.next.fetch_add(1, Relaxed) as usize % arenas.indices.len();
+    let mut arena = arenas.indices[turn];
+    let nothing = std::ptr::null_mut;
+    // SAFETY: the names are C strings, the value has the size that `thread.arena` names.
+    unsafe {
+        je::mallctl(c"thread.tcache.flush".as_ptr(), nothing(), std::ptr::null_mut(), nothing(), 0);
+        let new = (&raw mut arena).cast();
+        je::mallctl(c"thread.arena".as_ptr(), nothing(), std::ptr::null_mut(), new, size_of::<c_uint>());
+    }
+}
+
+/// The pages of an extent: jemalloc's sizes and addresses are multiples of the page.
+fn pages(address: *mut c_void, bytes: usize) -> (u32, u32) {
+    let count = u32::try_from(bytes / PAGE_BYTES).expect("an extent is no larger than the far range");
+    (regions::page_of(address as usize), count)
+}
+
+/// Gives jemalloc a run of pages: at `wanted` or nowhere, if that is not null.
+unsafe extern "C" fn extent_alloc(
+    _: *mut je::extent_hooks_t,
+    wanted: *mut c_void,
+    bytes: usize,
+    alignment: usize,
+    zero: *mut bool,
+    commit: *mut bool,
+    _: c_uint,
+) -> *mut c_void {
+    const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+    let _errno = Preserved::new();
+    let (Some(pager), Ok(count)) = (crate::pager(), u32::try_from(bytes / PAGE_BYTES)) else {
+        return std::ptr::null_mut();
+    };
+    let Ok(alignment) = u32::try_from(alignment.max(PAGE_BYTES) / PAGE_BYTES) else { return std::ptr::null_mut() };
+    let attributes = Attributes::plain(Kind::Heap, READ_WRITE);
+    let mut space = regions::lock();
+    let first = if wanted.is_null() {
+        space.place(count, alignment, attributes)
+    } else {
+        let first = regions::contains(wanted as usize).then(|| regions::page_of(wanted as usize));
+        first.filter(|first| space.place_at(*first, count, attributes))
+    };
+    let Some(first) = first else { return std::ptr::null_mut() };
+    if pager.protect(PageNo(first), count, READ_WRITE).is_err() {
+        space.remove(first, count);
+        return std::ptr::null_mut();
+    }
+    // SAFETY: jemalloc passes valid flags. Pages that are free in the book have no content: they read as zero.
+    unsafe {
+        *zero = true;
+        *commit = true;
+    }
+    regions::address_of(first) as *mut c_void
+}
+
+/// Refuses to take an extent back: jemalloc keeps the address space, whose pages it has dropped, for reuse.
+unsafe extern "C" fn extent_keep(_: *mut je::extent_hooks_t, _: *mut c_void, _: usize, _: bool, _: c_uint) -> bool {
+    true
+}
+
+/// Drops the content of free pages; they read as zero afterwards.
+unsafe extern "C" fn extent_purge(
+    _: *mut je::extent_hooks_t,
+    address: *mut c_void,
+    _: usize,
+    offset: usize,
+    bytes: usize,
+    _: c_uint,
+) -> bool {
+    let _errno = Preserved::new();
+    let Some(pager) = crate::pager() else { return true };
+    let (first, count) = pages(address.wrapping_byte_add(offset), bytes);
+    pager.discard(PageNo(first), count);
+    false
+}
+
+/// Extents may be split anywhere.
+unsafe extern "C" fn extent_split(
+    _: *mut je::extent_hooks_t,
+    _: *mut c_void,
+    _: usize,
+    _: usize,
+    _: usize,
+    _: bool,
+    _: c_uint,
+) -> bool {
+    false
+}
+
+/// Extents that touch may be joined.
+unsafe extern "C" fn extent_merge(
+    _: *mut je::extent_hooks_t,
+    _: *mut c_void,
+    _: usize,
+    _: *mut c_void,
+    _: usize,
+    _: bool,
+    _: c_uint,
+) -> bool {
+    false
+}

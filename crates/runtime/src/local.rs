@@ -1,0 +1,105 @@
+//! A pager that never pages: everything in the far range stays local. It has the real pager's face, so that the
+//! interposition can be tested without userfaultfd, and a difference be blamed on the right half.
+
+use hinterland_pager::{FAR_BASE, FAR_PAGES};
+use hinterland_sys::mem;
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::io;
+use std::sync::OnceLock;
+
+/// See `hinterland_pager::Pager`; each method does at once what its namesake promises.
+pub struct Pager {
+    _private: (),
+}
+
+static PAGER: OnceLock<Pager> = OnceLock::new();
+
+/// The pager, once the library is ready.
+pub fn pager() -> Option<&'static Pager> {
+    PAGER.get()
+}
+
+#[used]
+#[unsafe(link_section = ".init_array.00099")]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    if std::env::var_os("HINTERLAND_LOCAL").is_none() {
+        return;
+    }
+    mem::Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).expect("the far range is free");
+    crate::caller::init();
+    crate::mapping::init();
+    PAGER.get_or_init(|| Pager { _private: () });
+    let heap = std::env::var("HINTERLAND_HEAP").unwrap_or_default();
+    let mode = heap.parse().unwrap_or_default();
+    if crate::interpose::reaches_the_program() {
+        crate::heap::init(mode).expect("the far heap can be set up");
+    }
+}
+
+fn span(first: PageNo, count: u32) -> (usize, usize) {
+    (FAR_BASE + first.index() * PAGE_BYTES, count as usize * PAGE_BYTES)
+}
+
+impl Pager {
+    pub fn discard(&self, first: PageNo, count: u32) {
+        let (start, len) = span(first, count);
+        // SAFETY: the interposition discards what the program gave up.
+        unsafe { mem::drop_pages(start, len) }.expect("far pages can be dropped");
+    }
+
+    pub fn drop_remote(&self, _: PageNo, _: u32) {}
+
+    pub fn zero(&self, first: PageNo, count: u32) {
+        for page in 0..count {
+            let (start, len) = span(PageNo(first.0 + page), 1);
+            // Untouched pages read as zero already.
+            let mut local = 0u8;
+            // SAFETY: one page, one byte of answer.
+            unsafe { libc::syscall(libc::SYS_mincore, start, len, &raw mut local) };
+            if local & 1 != 0 {
+                // SAFETY: the caller is the only user of these pages, and they are writable.
+                unsafe { (start as *mut u8).write_bytes(0, len) };
+            }
+        }
+    }
+
+    pub fn relocate(&self, from: PageNo, to: PageNo, count: u32) {
+        let ((from, len), (to, _)) = (span(from, count), span(to, count));
+        // SAFETY: both are mapped, read-write and do not overlap.
+        unsafe { (to as *mut u8).copy_from_nonoverlapping(from as *const u8, len) };
+        // SAFETY: the content has moved.
+        unsafe { mem::drop_pages(from, len) }.expect("far pages can be dropped");
+    }
+
+    pub fn protect(&self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
+        let (start, len) = span(first, count);
+        Ok(mem::protect(start, len, protection)?)
+    }
+
+    pub fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
+        let (start, len) = span(first, count);
+        Ok(mem::lock(start, len, on_fault)?)
+    }
+
+    pub fn unlock(&self, first: PageNo, count: u32) -> io::Result<()> {
+        let (start, len) = span(first, count);
+        Ok(mem::unlock(start, len)?)
+    }
+
+    pub fn is_local(&self, page: PageNo) -> bool {
+        let ((start, len), mut local) = (span(page, 1), 0u8);
+        // SAFETY: one page, one byte of answer.
+        unsafe { libc::syscall(libc::SYS_mincore, start, len, &raw mut local) };
+        local & 1 != 0
+    }
+
+    pub fn give_up(&self, _: PageNo, _: u32) {}
+
+    pub fn take_back(&self, first: PageNo, count: u32) -> io::Result<()> {
+        let (start, len) = span(first, count);
+        // SAFETY: the program unmapped the mapping that was there.
+        Ok(unsafe { mem::remap_inaccessible(start, len) }?)
+    }
+}

@@ -1,0 +1,112 @@
+//! Private anonymous mappings of the program, placed in the far range.
+//!
+//! The range is reserved and registered once; here a "mapping" is a run of pages in the book (`regions`), made accessible by
+//! a change of protection. Pages that are free in the book are inaccessible and have no content. Calls on addresses outside
+//! the range go to the kernel unchanged, so their errors are the kernel's own.
+
+mod advice;
+mod apply;
+mod place;
+mod remap;
+mod residency;
+
+pub use advice::{madvise, posix_madvise};
+pub use place::{MapRequest, map};
+pub use remap::remap;
+pub use residency::{in_core, lock, lock_all, sync, unlock, unlock_all};
+
+use crate::regions::{self, Kind, Locked, Place};
+use hinterland_units::{PAGE_BYTES, PageNo};
+
+/// What a call returns: a value, or an error number.
+pub type Outcome = Result<usize, i32>;
+
+/// Bits of a protection that mean access to pages.
+const PROTECTION_BITS: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+
+/// Opens the book: mappings are far from now on. Before `heap::init`.
+pub fn init() {
+    regions::init();
+}
+
+/// A system call of the program's, passed on as it is.
+pub(crate) fn kernel(number: libc::c_long, arguments: [usize; 6]) -> Outcome {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the program's own call with its own arguments, or one of ours on pages that the book says are ours.
+    let value = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    usize::try_from(value).map_err(|_| crate::errno::get())
+}
+
+/// Bits of a C `int` as the kernel takes them.
+pub(crate) fn bits(value: i32) -> usize {
+    value.cast_unsigned() as usize
+}
+
+/// The far pages that a call names: the rules of mprotect(2), madvise(2), munmap(2) and mlock(2) for addresses.
+enum Target {
+    /// Not ours: ask the kernel.
+    Kernel,
+    /// First page and number of pages.
+    Far(u32, u32),
+}
+
+/// Finds what a call is about. `Err` for a range across an end of the far range, which the kernel must not see.
+fn target(address: usize, bytes: usize) -> Result<Target, i32> {
+    if crate::pager().is_none() || !address.is_multiple_of(PAGE_BYTES) {
+        return Ok(Target::Kernel);
+    }
+    match regions::place_of(address, bytes) {
+        Place::Outside => Ok(Target::Kernel),
+        Place::Inside(first, count) => Ok(Target::Far(first, count)),
+        Place::Across => Err(libc::ENOMEM),
+    }
+}
+
+/// munmap(2).
+pub fn unmap(address: usize, bytes: usize) -> Outcome {
+    let Target::Far(first, count) = target(address, bytes).map_err(|_| libc::EINVAL)? else {
+        return kernel(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]);
+    };
+    apply::clear(&mut regions::lock(), first, count)?;
+    Ok(0)
+}
+
+/// mprotect(2); with a key other than -1, pkey_mprotect(2).
+pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outcome {
+    let Target::Far(first, count) = target(address, bytes)? else {
+        return if key == -1 {
+            kernel(libc::SYS_mprotect, [address, bytes, bits(protection), 0, 0, 0])
+        } else {
+            kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(protection), bits(key), 0, 0])
+        };
+    };
+    const PROT_SEM: i32 = 8; // <asm-generic/mman-common.h>: accepted, without a meaning here
+    if protection & !(PROTECTION_BITS | PROT_SEM) != 0 {
+        return Err(libc::EINVAL);
+    }
+    let protection = protection & PROTECTION_BITS;
+    let mut space = regions::lock();
+    let mut next = first;
+    for run in space.runs_in(first, count) {
+        if run.first != next {
+            return Err(libc::ENOMEM); // As the kernel does it: what lies before the hole is changed.
+        }
+        apply::protect(&mut space, run, protection, key)?;
+        next = run.end();
+    }
+    if next == first + count { Ok(0) } else { Err(libc::ENOMEM) }
+}
+
+/// Whether a page is somebody's memory, for the explanation of a crash.
+pub fn is_mapped(page: PageNo) -> bool {
+    regions::lock().run_at(page.0).is_some_and(|run| run.attributes.kind != Kind::Foreign)
+}
+
+/// A lock's form as the pager takes it: `Some(on_fault)` if there is one.
+fn lock_form(locked: Locked) -> Option<bool> {
+    match locked {
+        Locked::No => None,
+        Locked::Now => Some(false),
+        Locked::OnFault => Some(true),
+    }
+}

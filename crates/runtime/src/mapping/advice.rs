@@ -1,0 +1,125 @@
+//! madvise(2) on far memory.
+
+use super::{Outcome, Target, apply, bits, kernel, target};
+use crate::Pager;
+use crate::regions::{self, Attributes, ForkRule, Kind, Locked, Run};
+use hinterland_units::PageNo;
+
+/// What a piece of advice means for memory of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Meaning {
+    /// Nothing that we do: paging and huge pages are the pager's business.
+    Accepted,
+    /// The content is dropped now.
+    Drop {
+        /// Also if it is locked in memory.
+        locked_too: bool,
+    },
+    /// The content may be dropped.
+    Free,
+    /// What a forked child gets.
+    Fork(ForkRule),
+    /// Whether it goes into core dumps.
+    Undumped(bool),
+    /// The kernel does it on any memory (populating: the faults are served as any other).
+    Kernel,
+    /// Refused, as the kernel does for private anonymous memory or before it knew the advice.
+    Refused,
+}
+
+/// Advice that libc's headers may not know: <asm-generic/mman-common.h>.
+const MADV_PAGEOUT: i32 = 21;
+const MADV_POPULATE_WRITE: i32 = 23;
+const MADV_DONTNEED_LOCKED: i32 = 24;
+
+fn meaning(advice: i32) -> Meaning {
+    match advice {
+        libc::MADV_DONTNEED => Meaning::Drop { locked_too: false },
+        MADV_DONTNEED_LOCKED => Meaning::Drop { locked_too: true },
+        libc::MADV_FREE => Meaning::Free,
+        libc::MADV_DONTFORK => Meaning::Fork(ForkRule::Leave),
+        libc::MADV_WIPEONFORK => Meaning::Fork(ForkRule::Wipe),
+        libc::MADV_DOFORK | libc::MADV_KEEPONFORK => Meaning::Fork(ForkRule::Copy),
+        libc::MADV_DONTDUMP => Meaning::Undumped(true),
+        libc::MADV_DODUMP => Meaning::Undumped(false),
+        libc::MADV_NORMAL | libc::MADV_RANDOM | libc::MADV_SEQUENTIAL | libc::MADV_WILLNEED => Meaning::Accepted,
+        libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE | libc::MADV_MERGEABLE | libc::MADV_UNMERGEABLE => {
+            Meaning::Accepted
+        }
+        libc::MADV_COLD..=MADV_PAGEOUT => Meaning::Accepted,
+        libc::MADV_POPULATE_READ..=MADV_POPULATE_WRITE => Meaning::Kernel,
+        _ => Meaning::Refused,
+    }
+}
+
+/// madvise(2).
+pub fn madvise(address: usize, bytes: usize, advice: i32) -> Outcome {
+    let Target::Far(first, count) = target(address, bytes)? else {
+        return kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0]);
+    };
+    let meaning = meaning(advice);
+    if meaning == Meaning::Refused {
+        return Err(libc::EINVAL);
+    }
+    let pager = crate::pager().ok_or(libc::ENOMEM)?;
+    // The book is left before the pages are touched: populating waits for the pager, dropping may take long.
+    let runs = regions::lock().runs_in(first, count);
+    let covered = runs.iter().map(|run| run.count).sum::<u32>() == count;
+    for run in runs {
+        advise_run(pager, run, advice, meaning)?;
+    }
+    if covered { Ok(0) } else { Err(libc::ENOMEM) } // The kernel, too, goes on after a hole and tells afterwards.
+}
+
+fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<(), i32> {
+    let (address, bytes) = apply::span(run);
+    let to_kernel = || kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0]);
+    if run.attributes.kind == Kind::Foreign {
+        return to_kernel().map(|_| ());
+    }
+    let locked = run.attributes.locked != Locked::No;
+    match meaning {
+        Meaning::Accepted => {}
+        Meaning::Drop { locked_too: false } | Meaning::Free if locked => return Err(libc::EINVAL),
+        Meaning::Drop { .. } => drop_content(pager, run),
+        Meaning::Free => pager.drop_remote(PageNo(run.first), run.count),
+        Meaning::Fork(rule) => note(run, to_kernel, |attributes| attributes.fork = rule)?,
+        Meaning::Undumped(undumped) => note(run, to_kernel, |attributes| attributes.undumped = undumped)?,
+        Meaning::Kernel => {
+            to_kernel()?;
+        }
+        Meaning::Refused => return Err(libc::EINVAL),
+    }
+    Ok(())
+}
+
+/// Drops content; the kernel refuses to while pages are locked, so the lock is lifted meanwhile.
+fn drop_content(pager: &Pager, run: Run) {
+    let page = PageNo(run.first);
+    let relock = super::lock_form(run.attributes.locked).filter(|_| pager.unlock(page, run.count).is_ok());
+    pager.discard(page, run.count);
+    if let Some(on_fault) = relock {
+        // Already locked once within the limits; the kernel's own call promises nothing either.
+        let _ = pager.lock(page, run.count, on_fault);
+    }
+}
+
+/// Tells the kernel first and the book then.
+fn note(run: Run, to_kernel: impl Fn() -> Outcome, change: impl Fn(&mut Attributes)) -> Result<(), i32> {
+    let mut space = regions::lock();
+    to_kernel()?;
+    space.update(run.first, run.count, change);
+    Ok(())
+}
+
+/// posix_madvise(3): returns the error number. `POSIX_MADV_DONTNEED` does nothing in glibc, because it must not lose data.
+pub fn posix_madvise(address: usize, bytes: usize, advice: i32) -> i32 {
+    if advice == libc::POSIX_MADV_DONTNEED {
+        return 0;
+    }
+    if !(libc::POSIX_MADV_NORMAL..=libc::POSIX_MADV_WILLNEED).contains(&advice) {
+        return libc::EINVAL;
+    }
+    let _errno = crate::errno::Preserved::new();
+    madvise(address, bytes, advice).err().unwrap_or(0)
+}

@@ -1,0 +1,185 @@
+//! mmap(2): which requests become far memory, and where.
+//!
+//! | request | becomes |
+//! |---|---|
+//! | private anonymous, no address or one that is only a wish | far |
+//! | the same, wished within 2 GiB of code (a JIT's), or accessible below 4 GiB (32-bit pointers) | the kernel's, if it grants the wish |
+//! | the same with `MAP_FIXED` inside the far range | far, replacing what was there |
+//! | anything else with `MAP_FIXED` inside the far range | foreign: the pager gives the pages up |
+//! | `MAP_STACK`, `MAP_GROWSDOWN`, `MAP_32BIT`, `MAP_HUGETLB`; shared; files; fixed outside | the kernel's |
+//! | larger than the largest free run | the kernel's |
+//!
+//! Other wishes are wishes, which the kernel may ignore, too: the JVM (compressed oops) and V8 (randomised pages) adapt.
+
+use super::{Outcome, PROTECTION_BITS, apply, bits, kernel};
+use crate::caller;
+use crate::regions::{self, Attributes, Kind, Locked, Place, Run, Space};
+use hinterland_units::{PAGE_BYTES, PageNo};
+
+/// The arguments of mmap(2).
+#[derive(Clone, Copy, Debug)]
+pub struct MapRequest {
+    /// Where: a wish, or with `MAP_FIXED` a command.
+    pub address: usize,
+    /// Length.
+    pub bytes: usize,
+    /// `PROT_*`.
+    pub protection: i32,
+    /// `MAP_*`.
+    pub flags: i32,
+    /// File.
+    pub fd: i32,
+    /// Offset in the file.
+    pub offset: libc::off_t,
+}
+
+/// Flags that keep a mapping out of the far range.
+const NATIVE_FLAGS: i32 = libc::MAP_32BIT | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_HUGETLB;
+/// Mappings of at least this size start on a multiple of it, as the kernel's do.
+const LARGE_BYTES: usize = 2 << 20;
+/// Below this, addresses fit 32 bits.
+const LOW_END: usize = 1 << 32;
+
+impl MapRequest {
+    fn has(&self, flag: i32) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.has(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE)
+    }
+
+    fn is_private_anonymous(&self) -> bool {
+        self.flags & libc::MAP_TYPE == libc::MAP_PRIVATE && self.has(libc::MAP_ANONYMOUS)
+    }
+
+    fn pass_on(&self) -> Outcome {
+        let MapRequest { address, bytes, protection, flags, fd, offset } = *self;
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        kernel(libc::SYS_mmap, [address, bytes, bits(protection), bits(flags), bits(fd), offset])
+    }
+
+    fn attributes(&self) -> Attributes {
+        let locked = if self.has(libc::MAP_LOCKED) { Locked::Now } else { Locked::No };
+        Attributes { locked, ..Attributes::plain(Kind::Mapping, self.protection & PROTECTION_BITS) }
+    }
+}
+
+/// mmap(2).
+pub fn map(request: MapRequest, caller: usize) -> Outcome {
+    let regular = request.bytes != 0 && request.address.is_multiple_of(PAGE_BYTES);
+    if crate::pager().is_none() || (!regular && request.is_fixed()) {
+        return request.pass_on();
+    }
+    if request.is_fixed() {
+        return match regions::place_of(request.address, request.bytes) {
+            Place::Outside => request.pass_on(),
+            Place::Inside(first, count) => map_fixed(&request, first, count),
+            Place::Across => Err(libc::ENOMEM),
+        };
+    }
+    let offset_ok = request.offset.cast_unsigned().is_multiple_of(PAGE_BYTES as u64);
+    let ours = request.is_private_anonymous() && !request.has(NATIVE_FLAGS) && request.bytes != 0 && offset_ok;
+    if !ours || caller::is_internal(caller) {
+        return request.pass_on();
+    }
+    if wish_counts(&request)
+        && let Some(address) = map_where_wished(&request)
+    {
+        return Ok(address);
+    }
+    map_anywhere(&request)
+}
+
+/// Whether the program can be expected to need the address that it wishes.
+fn wish_counts(request: &MapRequest) -> bool {
+    let address = request.address;
+    let accessible = request.protection & PROTECTION_BITS != libc::PROT_NONE;
+    address != 0 && !regions::contains(address) && (caller::is_near_code(address) || (address < LOW_END && accessible))
+}
+
+/// The kernel's mapping, if it lies where it was wished.
+fn map_where_wished(request: &MapRequest) -> Option<usize> {
+    let address = request.pass_on().ok()?;
+    if address == request.address & !(PAGE_BYTES - 1) {
+        return Some(address);
+    }
+    // Just mapped and shown to nobody; if this fails, address space is lost and nothing else.
+    let _ = kernel(libc::SYS_munmap, [address, request.bytes, 0, 0, 0, 0]);
+    None
+}
+
+fn map_anywhere(request: &MapRequest) -> Outcome {
+    let Ok(count) = u32::try_from(request.bytes.div_ceil(PAGE_BYTES)) else { return request.pass_on() };
+    let alignment = if request.bytes >= LARGE_BYTES { LARGE_BYTES / PAGE_BYTES } else { 1 };
+    let alignment = u32::try_from(alignment).unwrap_or(1);
+    let attributes = request.attributes();
+    let mut space = regions::lock();
+    let wished = match regions::place_of(request.address & !(PAGE_BYTES - 1), request.bytes) {
+        Place::Inside(first, count) if space.place_at(first, count, attributes) => Some(first),
+        _ => None,
+    };
+    let Some(first) = wished.or_else(|| space.place(count, alignment, attributes)) else {
+        drop(space);
+        return request.pass_on();
+    };
+    finish(&mut space, Run { first, count, attributes })
+}
+
+/// Makes a new run in the book accessible; locks it if that was asked for.
+fn finish(space: &mut Space, run: Run) -> Outcome {
+    apply::open(space, run)?;
+    if let Err(errno) = apply::lock(run) {
+        apply::clear(space, run.first, run.count)?;
+        return Err(errno);
+    }
+    Ok(regions::address_of(run.first))
+}
+
+/// A mapping at a commanded place inside the far range.
+fn map_fixed(request: &MapRequest, first: u32, count: u32) -> Outcome {
+    let mut space = regions::lock();
+    let replaces = !request.has(libc::MAP_FIXED_NOREPLACE);
+    if !replaces && !space.is_free(first, count) {
+        return Err(libc::EEXIST);
+    }
+    if !request.is_private_anonymous() || request.has(libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) {
+        return map_foreign(&mut space, request, first, count);
+    }
+    apply::clear(&mut space, first, count)?;
+    let attributes = request.attributes();
+    if !space.place_at(first, count, attributes) {
+        return Err(libc::ENOMEM); // The first or the last page of the far range, which stay empty.
+    }
+    finish(&mut space, Run { first, count, attributes })
+}
+
+/// A mapping that is not ours inside the far range. It is made elsewhere first: if the kernel refuses it, nothing is lost.
+fn map_foreign(space: &mut Space, request: &MapRequest, first: u32, count: u32) -> Outcome {
+    let flags = request.flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
+    let made = MapRequest { address: 0, flags, ..*request }.pass_on()?;
+    let moved = move_in(space, made, request.bytes, first, count, request.protection);
+    if moved.is_err() {
+        // Just mapped and shown to nobody.
+        let _ = kernel(libc::SYS_munmap, [made, request.bytes, 0, 0, 0, 0]);
+    }
+    moved
+}
+
+/// Moves the kernel's mapping at `address` to far pages, replacing what was there.
+pub fn move_in(space: &mut Space, address: usize, bytes: usize, first: u32, count: u32, protection: i32) -> Outcome {
+    apply::clear(space, first, count)?;
+    let attributes = Attributes::plain(Kind::Foreign, protection & PROTECTION_BITS);
+    if !space.place_at(first, count, attributes) {
+        return Err(libc::ENOMEM);
+    }
+    let pager = crate::pager().ok_or(libc::ENOMEM)?;
+    pager.give_up(PageNo(first), count);
+    let moves = bits(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    let moved = kernel(libc::SYS_mremap, [address, bytes, bytes, moves, regions::address_of(first), 0]);
+    if moved.is_err() {
+        pager.take_back(PageNo(first), count).map_err(|e| apply::errno_of(&e))?;
+        space.remove(first, count);
+    }
+    moved
+}

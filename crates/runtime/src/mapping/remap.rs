@@ -1,0 +1,222 @@
+//! mremap(2) on far memory: content moves as pages, without being fetched.
+
+use super::place::move_in;
+use super::{Outcome, Target, apply, bits, kernel, target};
+use crate::regions::{self, Attributes, Kind, Locked, Place, Run, Space};
+use hinterland_units::{PAGE_BYTES, PageNo};
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// A request whose arguments have been checked.
+#[derive(Clone, Copy)]
+struct Move {
+    old: u32,
+    old_count: u32,
+    new_count: u32,
+    may_move: bool,
+    /// The old range stays mapped, empty.
+    keeps_old: bool,
+}
+
+/// mremap(2).
+pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new_address: usize) -> Outcome {
+    let fixed = flags & libc::MREMAP_FIXED != 0;
+    let pass_on = || kernel(libc::SYS_mremap, [address, old_bytes, new_bytes, bits(flags), new_address, 0]);
+    let new_place = if fixed && new_address.is_multiple_of(PAGE_BYTES) {
+        target(new_address, new_bytes).map_err(|_| libc::EINVAL)?
+    } else {
+        Target::Kernel
+    };
+    // A length of 0 duplicates a shared mapping; on ours the kernel refuses it by itself.
+    let old_place = target(address, old_bytes.max(1)).map_err(|_| libc::EFAULT)?;
+    let Target::Far(old, old_count) = old_place else {
+        return match new_place {
+            Target::Kernel => pass_on(),
+            Target::Far(first, count) => bring_in(address, old_bytes, new_bytes, flags, (first, count)),
+        };
+    };
+    check_flags(flags, old_bytes, new_bytes)?;
+    let new_count = u32::try_from(new_bytes.div_ceil(PAGE_BYTES)).map_err(|_| libc::ENOMEM)?;
+    let wanted = Move {
+        old,
+        old_count,
+        new_count,
+        may_move: flags & libc::MREMAP_MAYMOVE != 0,
+        keeps_old: flags & libc::MREMAP_DONTUNMAP != 0,
+    };
+    let mut space = regions::lock();
+    let run = space.run_at(old).filter(|run| run.end() - old >= old_count).ok_or(libc::EFAULT)?;
+    if run.attributes.kind == Kind::Foreign {
+        return remap_foreign(&mut space, wanted, run, new_place, flags, new_address);
+    }
+    match new_place {
+        _ if !fixed => resize(&mut space, wanted, run),
+        Target::Far(new, _) => move_to(&mut space, wanted, run, new),
+        Target::Kernel if new_address.is_multiple_of(PAGE_BYTES) => move_out(&mut space, wanted, run, new_address),
+        Target::Kernel => Err(libc::EINVAL),
+    }
+}
+
+fn check_flags(flags: i32, old_bytes: usize, new_bytes: usize) -> Result<(), i32> {
+    const TASK_BYTES: usize = 1 << 47; // What a process can address.
+    let known = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    let moves = flags & libc::MREMAP_MAYMOVE != 0;
+    let keeps_old = flags & libc::MREMAP_DONTUNMAP != 0;
+    let same_size = old_bytes.div_ceil(PAGE_BYTES) == new_bytes.div_ceil(PAGE_BYTES);
+    let bad = flags & !known != 0
+        || (flags & !libc::MREMAP_MAYMOVE != 0 && !moves)
+        || (keeps_old && !same_size)
+        || old_bytes == 0
+        || new_bytes == 0
+        || new_bytes > TASK_BYTES;
+    if bad { Err(libc::EINVAL) } else { Ok(()) }
+}
+
+/// Without a commanded place: in place if that is possible.
+fn resize(space: &mut Space, wanted: Move, run: Run) -> Outcome {
+    let Move { old, old_count, new_count, .. } = wanted;
+    let here = Ok(regions::address_of(old));
+    if !wanted.keeps_old && new_count <= old_count {
+        if new_count < old_count {
+            apply::clear(space, old + new_count, old_count - new_count)?;
+        }
+        return here;
+    }
+    let (tail, more) = (old + old_count, new_count - old_count.min(new_count));
+    if !wanted.keeps_old && run.end() == tail && space.place_at(tail, more, run.attributes) {
+        let grown = Run { first: tail, count: more, attributes: run.attributes };
+        apply::open(space, grown)?;
+        apply::lock(grown)?;
+        return here;
+    }
+    if !wanted.may_move {
+        return Err(libc::ENOMEM);
+    }
+    let unlocked = Attributes { locked: Locked::No, ..run.attributes };
+    let new = space.place(new_count, 1, unlocked).ok_or(libc::ENOMEM)?;
+    carry(space, wanted, run.attributes, new)
+}
+
+/// To a commanded place inside the far range, replacing what was there.
+fn move_to(space: &mut Space, wanted: Move, run: Run, new: u32) -> Outcome {
+    let Move { old, old_count, new_count, .. } = wanted;
+    if new < old + old_count && old < new + new_count {
+        return Err(libc::EINVAL); // The ranges overlap.
+    }
+    apply::clear(space, new, new_count)?;
+    let unlocked = Attributes { locked: Locked::No, ..run.attributes };
+    if !space.place_at(new, new_count, unlocked) {
+        return Err(libc::ENOMEM);
+    }
+    carry(space, wanted, run.attributes, new)
+}
+
+/// Moves content to `new`, where a run without pages was just placed, and frees the old run.
+fn carry(space: &mut Space, wanted: Move, attributes: Attributes, new: u32) -> Outcome {
+    let Move { old, old_count, new_count, keeps_old, .. } = wanted;
+    let pager = crate::pager().ok_or(libc::ENOMEM)?;
+    let kept = old_count.min(new_count);
+    let protect =
+        |first, count, protection| pager.protect(PageNo(first), count, protection).map_err(|e| apply::errno_of(&e));
+    let plain = attributes.protection == READ_WRITE;
+    if attributes.locked != Locked::No {
+        pager.unlock(PageNo(old), old_count).map_err(|e| apply::errno_of(&e))?;
+    }
+    protect(new, new_count, READ_WRITE).inspect_err(|_| drop(space.remove(new, new_count)))?;
+    if !plain {
+        protect(old, kept, READ_WRITE)?;
+    }
+    pager.relocate(PageNo(old), PageNo(new), kept);
+    if !plain {
+        protect(new, new_count, attributes.protection)?;
+        protect(old, kept, attributes.protection)?;
+    }
+    space.update(old, old_count, |a| a.locked = Locked::No);
+    if !keeps_old {
+        apply::clear(space, old, old_count)?;
+    }
+    let moved = Run { first: new, count: new_count, attributes };
+    restore_fork_rule(moved)?;
+    apply::lock(moved)?;
+    space.update(new, new_count, |a| a.locked = attributes.locked);
+    Ok(regions::address_of(new))
+}
+
+/// Tells the kernel at the new place what it knew at the old one.
+fn restore_fork_rule(run: Run) -> Result<(), i32> {
+    let (address, bytes) = apply::span(run);
+    let advice = match run.attributes.fork {
+        regions::ForkRule::Copy => None,
+        regions::ForkRule::Leave => Some(libc::MADV_DONTFORK),
+        regions::ForkRule::Wipe => Some(libc::MADV_WIPEONFORK),
+    };
+    for advice in advice.into_iter().chain(run.attributes.undumped.then_some(libc::MADV_DONTDUMP)) {
+        kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0])?;
+    }
+    Ok(())
+}
+
+/// To a commanded place outside the far range: the content is copied into a mapping of the kernel's.
+fn move_out(space: &mut Space, wanted: Move, run: Run, new_address: usize) -> Outcome {
+    let Move { old, old_count, new_count, keeps_old, .. } = wanted;
+    let pager = crate::pager().ok_or(libc::ENOMEM)?;
+    let bytes = new_count as usize * PAGE_BYTES;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let protect = |protection| pager.protect(PageNo(old), old_count, protection).map_err(|e| apply::errno_of(&e));
+    kernel(libc::SYS_mmap, [new_address, bytes, bits(READ_WRITE), bits(flags), usize::MAX, 0])?;
+    protect(READ_WRITE)?;
+    let kept = old_count.min(new_count) as usize * PAGE_BYTES;
+    // SAFETY: both ranges are mapped read-write, `kept` bytes long, and one lies outside the far range.
+    unsafe { (new_address as *mut u8).copy_from_nonoverlapping(regions::address_of(old) as *const u8, kept) };
+    protect(run.attributes.protection)?;
+    if keeps_old {
+        pager.discard(PageNo(old), old_count);
+    } else {
+        apply::clear(space, old, old_count)?;
+    }
+    kernel(libc::SYS_mprotect, [new_address, bytes, bits(run.attributes.protection), 0, 0, 0])?;
+    Ok(new_address)
+}
+
+/// A mapping of the kernel's to a commanded place inside the far range: resized where it is, then moved.
+fn bring_in(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, (first, count): (u32, u32)) -> Outcome {
+    if flags & libc::MREMAP_MAYMOVE == 0 || flags & libc::MREMAP_DONTUNMAP != 0 {
+        return Err(libc::EINVAL);
+    }
+    let moved = kernel(libc::SYS_mremap, [address, old_bytes, new_bytes, bits(libc::MREMAP_MAYMOVE), 0, 0])?;
+    move_in(&mut regions::lock(), moved, new_bytes, first, count, READ_WRITE)
+}
+
+/// A foreign mapping: the kernel moves it; what it leaves inside the far range becomes ours again.
+fn remap_foreign(
+    space: &mut Space,
+    wanted: Move,
+    run: Run,
+    new_place: Target,
+    flags: i32,
+    new_address: usize,
+) -> Outcome {
+    let Move { old, old_count, new_count, .. } = wanted;
+    let bytes = |count: u32| count as usize * PAGE_BYTES;
+    let address = regions::address_of(old);
+    if flags & libc::MREMAP_FIXED == 0 && new_count <= old_count {
+        if new_count < old_count {
+            apply::clear(space, old + new_count, old_count - new_count)?;
+        }
+        return Ok(address);
+    }
+    let pager = crate::pager().ok_or(libc::ENOMEM)?;
+    // Out of the range first: the kernel finds a place or takes the commanded one.
+    let outside = matches!(new_place, Target::Kernel);
+    let (first_flags, first_place) = if outside { (flags, new_address) } else { (libc::MREMAP_MAYMOVE, 0) };
+    let moved =
+        kernel(libc::SYS_mremap, [address, bytes(old_count), bytes(new_count), bits(first_flags), first_place, 0])?;
+    if regions::place_of(moved, bytes(new_count)) == Place::Outside {
+        pager.take_back(PageNo(old), old_count).map_err(|e| apply::errno_of(&e))?;
+        space.remove(old, old_count);
+    }
+    match new_place {
+        Target::Far(first, count) => move_in(space, moved, bytes(new_count), first, count, run.attributes.protection),
+        Target::Kernel => Ok(moved),
+    }
+}

@@ -1,0 +1,135 @@
+//! mlock(2), mincore(2), msync(2) and their kin on far memory.
+
+use super::{Outcome, Target, apply, bits, kernel, target};
+use crate::regions::{self, Kind, Locked, Run};
+use hinterland_units::{PAGE_BYTES, PageNo};
+
+/// From <asm-generic/mman.h>.
+const MLOCK_ONFAULT: i32 = 1;
+const MCL_ALL: i32 = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
+
+/// Widens a range to whole pages, as mlock(2) does.
+fn widened(address: usize, bytes: usize) -> (usize, usize) {
+    let start = address & !(PAGE_BYTES - 1);
+    (start, bytes.saturating_add(address - start))
+}
+
+/// mlock2(2); mlock(2) without flags.
+pub fn lock(address: usize, bytes: usize, flags: i32) -> Outcome {
+    let (start, len) = widened(address, bytes);
+    let Target::Far(first, count) = target(start, len)? else {
+        let number = if flags == 0 { libc::SYS_mlock } else { libc::SYS_mlock2 };
+        return kernel(number, [address, bytes, bits(flags), 0, 0, 0]);
+    };
+    if flags & !MLOCK_ONFAULT != 0 {
+        return Err(libc::EINVAL);
+    }
+    set_lock(first, count, if flags & MLOCK_ONFAULT == 0 { Locked::Now } else { Locked::OnFault })
+}
+
+/// munlock(2).
+pub fn unlock(address: usize, bytes: usize) -> Outcome {
+    let (start, len) = widened(address, bytes);
+    match target(start, len)? {
+        Target::Kernel => kernel(libc::SYS_munlock, [address, bytes, 0, 0, 0, 0]),
+        Target::Far(first, count) => set_lock(first, count, Locked::No),
+    }
+}
+
+fn set_lock(first: u32, count: u32, locked: Locked) -> Outcome {
+    let runs = regions::lock().runs_in(first, count);
+    let covered = runs.iter().map(|run| run.count).sum::<u32>() == count;
+    for mut run in runs {
+        run.attributes.locked = locked;
+        set_run_lock(run)?;
+        regions::lock().update(run.first, run.count, |attributes| attributes.locked = locked);
+    }
+    if covered { Ok(0) } else { Err(libc::ENOMEM) }
+}
+
+/// Brings one run into the state that its attributes say.
+fn set_run_lock(run: Run) -> Result<(), i32> {
+    let (address, bytes) = apply::span(run);
+    match (run.attributes.kind, super::lock_form(run.attributes.locked)) {
+        (Kind::Foreign, Some(on_fault)) => {
+            kernel(libc::SYS_mlock2, [address, bytes, usize::from(on_fault), 0, 0, 0]).map(|_| ())
+        }
+        (Kind::Foreign, None) => kernel(libc::SYS_munlock, [address, bytes, 0, 0, 0, 0]).map(|_| ()),
+        (_, Some(_)) => apply::lock(run),
+        (_, None) => {
+            let pager = crate::pager().ok_or(libc::ENOMEM)?;
+            pager.unlock(PageNo(run.first), run.count).map_err(|e| apply::errno_of(&e))
+        }
+    }
+}
+
+/// mlockall(2): refused with `ENOMEM`, as by a limit on locked memory. Everything locked would be everything local, which
+/// is what the program was started not to need.
+pub fn lock_all(flags: i32) -> Outcome {
+    if crate::pager().is_none() {
+        return kernel(libc::SYS_mlockall, [bits(flags), 0, 0, 0, 0, 0]);
+    }
+    let nonsense = flags == 0 || flags & !MCL_ALL != 0 || flags == libc::MCL_ONFAULT;
+    Err(if nonsense { libc::EINVAL } else { libc::ENOMEM })
+}
+
+/// munlockall(2).
+pub fn unlock_all() -> Outcome {
+    if let Some(pager) = crate::pager() {
+        let mut space = regions::lock();
+        let locked: Vec<Run> = space.runs().filter(|run| run.attributes.locked != Locked::No).collect();
+        for run in locked {
+            if run.attributes.kind != Kind::Foreign {
+                pager.unlock(PageNo(run.first), run.count).map_err(|e| apply::errno_of(&e))?;
+            }
+            space.update(run.first, run.count, |attributes| attributes.locked = Locked::No);
+        }
+    }
+    kernel(libc::SYS_munlockall, [0; 6])
+}
+
+/// mincore(2): bit 0 of each byte of `vector` says whether the page is local.
+///
+/// # Safety
+/// `vector` holds one byte for each page.
+pub unsafe fn in_core(address: usize, bytes: usize, vector: *mut u8) -> Outcome {
+    let Target::Far(first, count) = target(address, bytes)? else {
+        return kernel(libc::SYS_mincore, [address, bytes, vector as usize, 0, 0, 0]);
+    };
+    let pager = crate::pager().ok_or(libc::ENOMEM)?;
+    let runs = regions::lock().runs_in(first, count);
+    if runs.iter().map(|run| run.count).sum::<u32>() != count {
+        return Err(libc::ENOMEM);
+    }
+    for run in runs {
+        // SAFETY: the run lies inside the range that `vector` answers for.
+        let part = unsafe { vector.add((run.first - first) as usize) };
+        if run.attributes.kind == Kind::Foreign {
+            let (address, bytes) = apply::span(run);
+            kernel(libc::SYS_mincore, [address, bytes, part as usize, 0, 0, 0])?;
+            continue;
+        }
+        for page in 0..run.count {
+            // SAFETY: as above.
+            unsafe { part.add(page as usize).write(pager.is_local(PageNo(run.first + page)).into()) };
+        }
+    }
+    Ok(0)
+}
+
+/// msync(2): nothing to write for anonymous memory.
+pub fn sync(address: usize, bytes: usize, flags: i32) -> Outcome {
+    let Target::Far(first, count) = target(address, bytes)? else {
+        return kernel(libc::SYS_msync, [address, bytes, bits(flags), 0, 0, 0]);
+    };
+    let both = libc::MS_ASYNC | libc::MS_SYNC;
+    if flags & !(both | libc::MS_INVALIDATE) != 0 || flags & both == both {
+        return Err(libc::EINVAL);
+    }
+    let runs = regions::lock().runs_in(first, count);
+    for run in runs.iter().filter(|run| run.attributes.kind == Kind::Foreign) {
+        let (address, bytes) = apply::span(*run);
+        kernel(libc::SYS_msync, [address, bytes, bits(flags), 0, 0, 0])?;
+    }
+    if runs.iter().map(|run| run.count).sum::<u32>() == count { Ok(0) } else { Err(libc::ENOMEM) }
+}

@@ -1,0 +1,180 @@
+//! Near memory: what Hinterland itself, libc and ld.so allocate. It is never far, so the fault path may use it.
+//!
+//! Rust's global allocator of this library goes straight to glibc's implementation, past the interposed names.
+
+use libc::{c_char, c_void, size_t};
+use std::alloc::{GlobalAlloc, Layout};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+
+unsafe extern "C" {
+    fn __libc_malloc(bytes: size_t) -> *mut c_void;
+    fn __libc_calloc(count: size_t, bytes: size_t) -> *mut c_void;
+    fn __libc_realloc(pointer: *mut c_void, bytes: size_t) -> *mut c_void;
+    fn __libc_free(pointer: *mut c_void);
+    fn __libc_memalign(alignment: size_t, bytes: size_t) -> *mut c_void;
+    fn __strdup(text: *const c_char) -> *mut c_char;
+    fn __strndup(text: *const c_char, bytes: size_t) -> *mut c_char;
+}
+
+/// Whether the next call of `malloc` is awaited, and whether it came.
+static AWAITED: AtomicBool = AtomicBool::new(false);
+static CAME: AtomicBool = AtomicBool::new(false);
+
+/// Whether `action` calls `malloc` of this module. For the start, when there is one thread.
+pub fn reached_by(action: impl FnOnce()) -> bool {
+    AWAITED.store(true, Relaxed);
+    action();
+    AWAITED.store(false, Relaxed);
+    CAME.load(Relaxed)
+}
+
+/// malloc(3) of glibc.
+pub fn malloc(bytes: usize) -> *mut c_void {
+    if AWAITED.load(Relaxed) {
+        CAME.store(true, Relaxed);
+    }
+    // SAFETY: any size may be asked for.
+    unsafe { __libc_malloc(bytes) }
+}
+
+/// calloc(3) of glibc.
+pub fn calloc(count: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: any size may be asked for.
+    unsafe { __libc_calloc(count, bytes) }
+}
+
+/// memalign(3) of glibc.
+pub fn memalign(alignment: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: glibc checks both arguments.
+    unsafe { __libc_memalign(alignment, bytes) }
+}
+
+/// realloc(3) of glibc.
+///
+/// # Safety
+/// `pointer` is null or came from glibc's allocator and is not used afterwards.
+pub unsafe fn realloc(pointer: *mut c_void, bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { __libc_realloc(pointer, bytes) }
+}
+
+/// free(3) of glibc.
+///
+/// # Safety
+/// As for `realloc`.
+pub unsafe fn free(pointer: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { __libc_free(pointer) };
+}
+
+/// strdup(3) of glibc, whose memory comes from whatever `malloc` the program uses.
+///
+/// # Safety
+/// `text` is a C string.
+pub unsafe fn strdup(text: *const c_char) -> *mut c_char {
+    // SAFETY: the caller's promise.
+    unsafe { __strdup(text) }
+}
+
+/// strndup(3) of glibc, as `strdup`.
+///
+/// # Safety
+/// `text` is readable up to its end or `bytes` bytes.
+pub unsafe fn strndup(text: *const c_char, bytes: usize) -> *mut c_char {
+    // SAFETY: the caller's promise.
+    unsafe { __strndup(text, bytes) }
+}
+
+static NEXT_USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static NEXT_TRIM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The next definition of `name` after this library's; looked up once.
+fn next(cache: &AtomicPtr<c_void>, name: &std::ffi::CStr) -> *mut c_void {
+    let mut found = cache.load(Relaxed);
+    if found.is_null() {
+        // SAFETY: the name is a C string.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        cache.store(found, Relaxed);
+    }
+    found
+}
+
+/// malloc_usable_size(3) of glibc.
+///
+/// # Safety
+/// `pointer` came from glibc's allocator.
+pub unsafe fn usable_size(pointer: *mut c_void) -> usize {
+    let function = next(&NEXT_USABLE_SIZE, c"malloc_usable_size");
+    assert!(!function.is_null(), "libc has no malloc_usable_size");
+    // SAFETY: glibc's function of that name has this type.
+    let function: unsafe extern "C" fn(*mut c_void) -> size_t = unsafe { std::mem::transmute(function) };
+    // SAFETY: the caller's promise.
+    unsafe { function(pointer) }
+}
+
+/// malloc_trim(3) of glibc.
+pub fn trim(pad: usize) -> i32 {
+    let function = next(&NEXT_TRIM, c"malloc_trim");
+    if function.is_null() {
+        return 0;
+    }
+    // SAFETY: glibc's function of that name has this type.
+    let function: unsafe extern "C" fn(size_t) -> i32 = unsafe { std::mem::transmute(function) };
+    // SAFETY: any pad may be asked for.
+    unsafe { function(pad) }
+}
+
+/// Looks up now what a call from a signal handler or under a lock could not.
+pub fn init() {
+    next(&NEXT_USABLE_SIZE, c"malloc_usable_size");
+    next(&NEXT_TRIM, c"malloc_trim");
+}
+
+/// Alignment that glibc gives without being asked.
+const ALIGNMENT: usize = 16;
+
+/// This library's Rust allocations.
+struct Near;
+
+// SAFETY: glibc's allocator keeps the contract of GlobalAlloc; alignments above its own go to memalign.
+unsafe impl GlobalAlloc for Near {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= ALIGNMENT { malloc(layout.size()) } else { memalign(layout.align(), layout.size()) }.cast()
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, _: Layout) {
+        // SAFETY: the pointer came from `alloc`, so from glibc.
+        unsafe { free(pointer.cast()) };
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= ALIGNMENT {
+            return calloc(1, layout.size()).cast();
+        }
+        let pointer = memalign(layout.align(), layout.size()).cast::<u8>();
+        if !pointer.is_null() {
+            // SAFETY: just allocated with this size.
+            unsafe { pointer.write_bytes(0, layout.size()) };
+        }
+        pointer
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        if layout.align() <= ALIGNMENT {
+            // SAFETY: the pointer came from `alloc`, so from glibc.
+            return unsafe { realloc(pointer.cast(), bytes) }.cast();
+        }
+        let new = memalign(layout.align(), bytes).cast::<u8>();
+        if !new.is_null() {
+            // SAFETY: both are valid for the smaller size and distinct; the old one came from glibc.
+            unsafe {
+                new.copy_from_nonoverlapping(pointer, layout.size().min(bytes));
+                free(pointer.cast());
+            }
+        }
+        new
+    }
+}
+
+#[global_allocator]
+static NEAR: Near = Near;

@@ -1,0 +1,165 @@
+//! The far range's address space, and the lock that guards its book.
+//!
+//! The whole range is reserved and registered once and never unmapped: "mapping" is choosing a run of pages and changing
+//! their protection, so the registration never gets lost. The lock is a word, not a pthread mutex, so that the child of a
+//! fork can simply open it; signals are blocked while it is held, because programs map memory in signal handlers.
+//! Order of locks: the far heap's, then this, then the pager's. The monitor thread never takes it.
+
+mod free;
+#[cfg(test)]
+mod model_test;
+mod space;
+
+pub use space::{Attributes, ForkRule, Kind, Locked, Run, Space};
+
+use crate::errno::Preserved;
+use hinterland_pager::{FAR_BASE, FAR_PAGES};
+use hinterland_sys::gate::{futex_wait, futex_wake};
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bits of an address inside the far range.
+const FAR_BITS: u32 = (FAR_PAGES as usize * PAGE_BYTES).trailing_zeros();
+const _: () = assert!(FAR_PAGES as usize * PAGE_BYTES == 1 << FAR_BITS && FAR_BASE.is_multiple_of(1 << FAR_BITS));
+
+/// Whether an address lies in the far range.
+#[inline]
+pub fn contains(address: usize) -> bool {
+    address >> FAR_BITS == FAR_BASE >> FAR_BITS
+}
+
+/// The page of a far address.
+#[inline]
+pub fn page_of(address: usize) -> u32 {
+    debug_assert!(contains(address));
+    #[allow(clippy::cast_possible_truncation, reason = "the mask leaves at most 30 bits")]
+    let page = ((address & ((1 << FAR_BITS) - 1)) / PAGE_BYTES) as u32;
+    page
+}
+
+/// The first address of a page.
+#[inline]
+pub fn address_of(page: u32) -> usize {
+    FAR_BASE + page as usize * PAGE_BYTES
+}
+
+/// How a range of addresses lies to the far range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Apart from it.
+    Outside,
+    /// Inside: first page and number of pages.
+    Inside(u32, u32),
+    /// Across one of its ends: no such mapping exists.
+    Across,
+}
+
+/// Where `address .. address + bytes` lies, widened to whole pages; `address` must be the start of a page.
+pub fn place_of(address: usize, bytes: usize) -> Place {
+    let far_end = FAR_BASE + (FAR_PAGES as usize * PAGE_BYTES);
+    let end = address.saturating_add(bytes);
+    if bytes == 0 || address >= far_end || end <= FAR_BASE {
+        return Place::Outside;
+    }
+    if address < FAR_BASE || end > far_end {
+        return Place::Across;
+    }
+    u32::try_from((end - address).div_ceil(PAGE_BYTES))
+        .map_or(Place::Across, |count| Place::Inside(page_of(address), count))
+}
+
+/// The book and its lock: 0 open, 1 held, 2 held and somebody waits.
+struct Guarded {
+    word: AtomicU32,
+    space: UnsafeCell<Space>,
+    /// The holder's signal mask from before, while a fork holds the lock.
+    fork_mask: UnsafeCell<u64>,
+}
+
+// SAFETY: `space` and `fork_mask` are used only by the holder of the lock in `word`.
+unsafe impl Sync for Guarded {}
+
+static SPACE: Guarded =
+    Guarded { word: AtomicU32::new(0), space: UnsafeCell::new(Space::closed()), fork_mask: UnsafeCell::new(0) };
+
+/// Holds the lock, with signals blocked, until it is dropped.
+pub struct Held {
+    mask: u64,
+}
+
+/// Takes the lock.
+pub fn lock() -> Held {
+    let _errno = Preserved::new();
+    let mask = set_signal_mask(u64::MAX);
+    let word = &SPACE.word;
+    if word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while word.swap(2, Ordering::Acquire) != 0 {
+            futex_wait(word, 2);
+        }
+    }
+    Held { mask }
+}
+
+impl Deref for Held {
+    type Target = Space;
+    fn deref(&self) -> &Space {
+        // SAFETY: the lock is held.
+        unsafe { &*SPACE.space.get() }
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Space {
+        // SAFETY: the lock is held, and `self` is borrowed exclusively.
+        unsafe { &mut *SPACE.space.get() }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _errno = Preserved::new();
+        if SPACE.word.swap(0, Ordering::Release) == 2 {
+            futex_wake(&SPACE.word);
+        }
+        set_signal_mask(self.mask);
+    }
+}
+
+/// Sets the calling thread's signal mask, the two that libc keeps for itself included; returns the old one.
+fn set_signal_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    let (new, old_ptr) = (&raw const mask, &raw mut old);
+    // SAFETY: both masks are 8 bytes, as the kernel's sigset_t is. The raw call, because libc's refuses its own signals.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old_ptr, size_of::<u64>()) };
+    old
+}
+
+/// Makes the whole range free. Called once, when it is reserved and registered.
+pub fn init() {
+    lock().open(FAR_PAGES);
+}
+
+/// Takes the lock for a fork: no other thread is changing the book while the process is copied.
+pub fn lock_for_fork() {
+    let held = std::mem::ManuallyDrop::new(lock());
+    // SAFETY: the lock is held, until `unlock_after_fork`.
+    unsafe { *SPACE.fork_mask.get() = held.mask };
+}
+
+/// Opens the lock that `lock_for_fork` took, in the parent or in the child.
+pub fn unlock_after_fork() {
+    // SAFETY: the lock is held since `lock_for_fork`, in the child as a copy of which this thread is the only user.
+    drop(Held { mask: unsafe { *SPACE.fork_mask.get() } });
+}
+
+/// Calls `each` for every run of pages that a forked child does not get as a copy. The caller holds the lock for a fork,
+/// or is the only thread.
+pub fn for_each_fork_flag(mut each: impl FnMut(PageNo, u32, ForkRule)) {
+    // SAFETY: the caller's promise: nobody changes the book.
+    let space = unsafe { &*SPACE.space.get() };
+    for run in space.runs().filter(|run| run.attributes.fork != ForkRule::Copy) {
+        each(PageNo(run.first), run.count, run.attributes.fork);
+    }
+}

@@ -1,0 +1,115 @@
+//! `Space` against a model with one entry for each page: every answer equal, every invariant held.
+
+use super::space::{Attributes, ForkRule, Kind, Run, Space};
+
+const PAGES: u32 = 96;
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        u32::try_from((z ^ (z >> 31)) % u64::from(bound)).unwrap()
+    }
+}
+
+/// One entry for each page; `None` is free.
+struct Model(Vec<Option<Attributes>>);
+
+impl Model {
+    fn fits(&self, first: u32, count: u32) -> bool {
+        first >= 1 && first + count < PAGES && self.0[first as usize..][..count as usize].iter().all(Option::is_none)
+    }
+
+    fn runs_in(&self, first: u32, count: u32) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for page in first..first + count {
+            let Some(attributes) = self.0[page as usize] else { continue };
+            match runs.last_mut() {
+                Some(last) if last.end() == page && last.attributes == attributes => last.count += 1,
+                _ => runs.push(Run { first: page, count: 1, attributes }),
+            }
+        }
+        runs
+    }
+
+    fn fill(&mut self, first: u32, count: u32, value: Option<Attributes>) {
+        self.0[first as usize..][..count as usize].fill(value);
+    }
+}
+
+fn any_attributes(random: &mut Random) -> Attributes {
+    let kinds = [Kind::Mapping, Kind::Heap, Kind::Foreign];
+    Attributes::plain(kinds[random.below(3) as usize], i32::try_from(random.below(2)).unwrap())
+}
+
+fn any_range(random: &mut Random) -> (u32, u32) {
+    let first = 1 + random.below(PAGES - 2);
+    (first, 1 + random.below((PAGES - 1 - first).clamp(1, 24)))
+}
+
+fn step(random: &mut Random, space: &mut Space, model: &mut Model) {
+    let (first, count) = any_range(random);
+    let attributes = any_attributes(random);
+    match random.below(5) {
+        0 => {
+            let alignment = 1 << random.below(5);
+            match space.place(count, alignment, attributes) {
+                Some(place) => {
+                    assert!(place % alignment == 0 && model.fits(place, count), "{count} pages placed at {place}");
+                    model.fill(place, count, Some(attributes));
+                }
+                None => assert!((0..PAGES).step_by(alignment as usize).all(|p| !model.fits(p, count))),
+            }
+        }
+        1 => {
+            let fits = model.fits(first, count);
+            assert_eq!(space.place_at(first, count, attributes), fits);
+            if fits {
+                model.fill(first, count, Some(attributes));
+            }
+        }
+        2 => {
+            assert_eq!(space.remove(first, count), model.runs_in(first, count));
+            model.fill(first, count, None);
+        }
+        3 => {
+            let wipe = random.below(2) == 0;
+            let change = |a: &mut Attributes| a.fork = if wipe { ForkRule::Wipe } else { ForkRule::Copy };
+            space.update(first, count, change);
+            model.0[first as usize..][..count as usize].iter_mut().flatten().for_each(change);
+        }
+        _ => assert_eq!(space.is_free(first, count), model.fits(first, count)),
+    }
+}
+
+#[test]
+fn agrees_with_a_page_by_page_model() {
+    for seed in 0..64 {
+        let mut random = Random(seed);
+        let (mut space, mut model) = (Space::closed(), Model(vec![None; PAGES as usize]));
+        space.open(PAGES);
+        for _ in 0..4_000 {
+            step(&mut random, &mut space, &mut model);
+            assert_eq!(space.runs().collect::<Vec<_>>(), model.runs_in(0, PAGES), "seed {seed}");
+            let (first, count) = any_range(&mut random);
+            assert_eq!(space.runs_in(first, count), model.runs_in(first, count), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn takes_the_smallest_run_with_room() {
+    let mut space = Space::closed();
+    space.open(1000);
+    let plain = Attributes::plain(Kind::Mapping, 0);
+    for first in [1, 20, 60, 120] {
+        assert!(space.place_at(first, 10, plain));
+    }
+    assert_eq!(space.place(8, 1, plain), Some(11), "between the first and the second run there are 9 pages");
+    assert_eq!(space.place(16, 16, plain), Some(32), "the next has 30 pages from 30 on, aligned from 32");
+    assert_eq!(space.place(2000, 1, plain), None);
+}

@@ -1,0 +1,201 @@
+//! What lies where in the far range: runs of pages with attributes, and the free space between them.
+//!
+//! Pure bookkeeping, no memory is touched. Invariants: every page below `pages` is either in exactly one run or free (the
+//! first and the last page are neither: they stay inaccessible for ever, so that no mapping touches the range's ends); runs
+//! that touch differ in their attributes.
+
+use super::free::FreeRuns;
+use std::collections::BTreeMap;
+
+/// Whose memory a run is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A private anonymous mapping of the program.
+    Mapping,
+    /// An extent of the far heap.
+    Heap,
+    /// The program's break.
+    Break,
+    /// A mapping that the kernel made over our range: a file, shared memory. The pager does not touch it.
+    Foreign,
+}
+
+/// What a forked child gets (madvise(2): `MADV_DONTFORK`, `MADV_WIPEONFORK`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForkRule {
+    /// A copy.
+    Copy,
+    /// Nothing: the range is not mapped in the child.
+    Leave,
+    /// Zeros.
+    Wipe,
+}
+
+/// Whether pages are locked in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Locked {
+    /// They are not.
+    No,
+    /// All of them (`mlock`).
+    Now,
+    /// Those that have come (`MLOCK_ONFAULT`).
+    OnFault,
+}
+
+/// What the pages of a run have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attributes {
+    /// Whose it is.
+    pub kind: Kind,
+    /// `PROT_*` bits.
+    pub protection: i32,
+    /// What a forked child gets.
+    pub fork: ForkRule,
+    /// Whether it is locked in memory.
+    pub locked: Locked,
+    /// A protection key other than 0 was set.
+    pub keyed: bool,
+    /// Left out of core dumps (`MADV_DONTDUMP`).
+    pub undumped: bool,
+}
+
+impl Attributes {
+    /// Plain memory of `kind` with `protection`.
+    pub fn plain(kind: Kind, protection: i32) -> Attributes {
+        Attributes { kind, protection, fork: ForkRule::Copy, locked: Locked::No, keyed: false, undumped: false }
+    }
+}
+
+/// Pages that lie together and have the same attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// First page.
+    pub first: u32,
+    /// Pages; at least 1.
+    pub count: u32,
+    /// What they have in common.
+    pub attributes: Attributes,
+}
+
+impl Run {
+    /// The page after the last.
+    pub fn end(&self) -> u32 {
+        self.first + self.count
+    }
+}
+
+/// The far range.
+#[derive(Debug)]
+pub struct Space {
+    runs: BTreeMap<u32, (u32, Attributes)>,
+    free: FreeRuns,
+}
+
+impl Space {
+    /// A range without any page; `open` gives it some.
+    pub const fn closed() -> Space {
+        Space { runs: BTreeMap::new(), free: FreeRuns::new() }
+    }
+
+    /// Makes pages `1 .. pages - 1` free. Called once.
+    pub fn open(&mut self, pages: u32) {
+        self.free.give(1, pages - 2);
+    }
+
+    /// Puts a run of `count` pages where there is room, its first page a multiple of `alignment`; returns its first page.
+    pub fn place(&mut self, count: u32, alignment: u32, attributes: Attributes) -> Option<u32> {
+        let first = self.free.take(count, alignment)?;
+        self.put(Run { first, count, attributes });
+        Some(first)
+    }
+
+    /// Puts a run at `first`, if all of that is free.
+    pub fn place_at(&mut self, first: u32, count: u32, attributes: Attributes) -> bool {
+        let taken = self.free.take_at(first, count);
+        if taken {
+            self.put(Run { first, count, attributes });
+        }
+        taken
+    }
+
+    /// Frees every page of `first .. first + count`; returns the runs that were there.
+    pub fn remove(&mut self, first: u32, count: u32) -> Vec<Run> {
+        let removed = self.cut(first, count);
+        for run in &removed {
+            self.free.give(run.first, run.count);
+        }
+        removed
+    }
+
+    /// Changes the attributes of the pages of `first .. first + count` that are not free.
+    pub fn update(&mut self, first: u32, count: u32, change: impl Fn(&mut Attributes)) {
+        for mut run in self.cut(first, count) {
+            change(&mut run.attributes);
+            self.put(run);
+        }
+    }
+
+    /// The parts of runs inside `first .. first + count`, in order.
+    pub fn runs_in(&self, first: u32, count: u32) -> Vec<Run> {
+        let end = first + count;
+        let before = self.runs.range(..first).next_back();
+        before
+            .into_iter()
+            .chain(self.runs.range(first..end))
+            .filter_map(|(&start, &(pages, attributes))| {
+                let (from, to) = (start.max(first), (start + pages).min(end));
+                (from < to).then(|| Run { first: from, count: to - from, attributes })
+            })
+            .collect()
+    }
+
+    /// The whole run that holds `page`.
+    pub fn run_at(&self, page: u32) -> Option<Run> {
+        let (&first, &(count, attributes)) = self.runs.range(..=page).next_back()?;
+        (page - first < count).then_some(Run { first, count, attributes })
+    }
+
+    /// Whether all of `first .. first + count` is free.
+    pub fn is_free(&self, first: u32, count: u32) -> bool {
+        self.free.is_free(first, count)
+    }
+
+    /// All runs, in order.
+    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        self.runs.iter().map(|(&first, &(count, attributes))| Run { first, count, attributes })
+    }
+
+    /// Takes the parts of runs inside `first .. first + count` out, without making their pages free.
+    fn cut(&mut self, first: u32, count: u32) -> Vec<Run> {
+        let (end, parts) = (first + count, self.runs_in(first, count));
+        for part in &parts {
+            let Some(whole) = self.run_at(part.first) else { continue };
+            self.runs.remove(&whole.first);
+            if whole.first < part.first {
+                self.runs.insert(whole.first, (part.first - whole.first, whole.attributes));
+            }
+            if whole.end() > end {
+                self.runs.insert(end, (whole.end() - end, whole.attributes));
+            }
+        }
+        parts
+    }
+
+    /// Puts a run where no run is, and joins it with equal neighbours.
+    fn put(&mut self, mut run: Run) {
+        if let Some((&before, &(pages, attributes))) = self.runs.range(..run.first).next_back()
+            && before + pages == run.first
+            && attributes == run.attributes
+        {
+            self.runs.remove(&before);
+            run = Run { first: before, count: pages + run.count, attributes };
+        }
+        if let Some(&(pages, attributes)) = self.runs.get(&run.end())
+            && attributes == run.attributes
+        {
+            self.runs.remove(&run.end());
+            run.count += pages;
+        }
+        self.runs.insert(run.first, (run.count, run.attributes));
+    }
+}

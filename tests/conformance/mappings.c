@@ -1,0 +1,221 @@
+// Private anonymous mappings: placing, protecting, dropping, splitting, and the errors of each call.
+#include "check.h"
+
+#define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
+#define RW (PROT_READ | PROT_WRITE)
+
+static char *map(size_t bytes, int protection, int flags) {
+    char *p = mmap(NULL, bytes, protection, ANON | flags, -1, 0);
+    MUST(p != MAP_FAILED);
+    return p;
+}
+
+static void placing(void) {
+    char *p = map(10 * MIB, RW, MAP_NORESERVE);
+    SHOW((uintptr_t)p % PAGE), SHOW(nonzero(p, 10 * MIB));
+    fill(p, 10 * MIB, 1);
+    SHOW(wrong(p, 10 * MIB, 1));
+    CALL(munmap(p, 10 * MIB));
+    SHOW(probe(p, 'r')), SHOW(probe(p + 5 * MIB, 'w'));
+    p = map(1, RW, MAP_POPULATE);
+    p[4095] = 1;
+    CALL(munmap(p, 1));
+    CALL(mmap(NULL, 0, RW, ANON, -1, 0));
+    CALL(mmap(NULL, PAGE, RW, ANON, -1, 5));
+    CALL(mmap((void *)5, PAGE, RW, ANON | MAP_FIXED, -1, 0));
+    CALL(mmap(NULL, PAGE, RW, MAP_ANONYMOUS, -1, 0));
+    CALL(mmap(NULL, (size_t)1 << 60, RW, ANON, -1, 0));
+    CALL(mmap(NULL, PAGE, RW, MAP_PRIVATE, -1, 0));
+    CALL(munmap((void *)PAGE, 0));
+    CALL(munmap((void *)(PAGE + 1), PAGE));
+    char *many[200];
+    for (int i = 0; i < 200; i++) fill(many[i] = map((1 + i % 7) * PAGE, RW, 0), (1 + i % 7) * PAGE, i);
+    size_t bad = 0;
+    for (int i = 0; i < 200; i++) bad += wrong(many[i], (1 + i % 7) * PAGE, i) + munmap(many[i], (1 + i % 7) * PAGE);
+    SHOW(bad);
+}
+
+static void splitting(void) {
+    char *p = map(16 * PAGE, RW, 0);
+    fill(p, 16 * PAGE, 2);
+    CALL(munmap(p + 4 * PAGE, 4 * PAGE));
+    SHOW(probe(p + 4 * PAGE, 'r')), SHOW(probe(p + 7 * PAGE, 'r'));
+    SHOW(wrong(p, 4 * PAGE, 2)), SHOW(wrong(p + 8 * PAGE, 8 * PAGE, 2 + 8 * PAGE / 8));
+    CALL(munmap(p + 2 * PAGE, 8 * PAGE)); // Across the hole.
+    SHOW(wrong(p, 2 * PAGE, 2)), SHOW(probe(p + 9 * PAGE, 'r')), SHOW(probe(p + 10 * PAGE, 'r'));
+    CALL(munmap(p + 2 * PAGE, 8 * PAGE)); // Nothing is there: fine.
+    CALL(munmap(p, 16 * PAGE));
+    p = map(64 * PAGE, RW, 0);
+    for (int i = 0; i < 64; i += 2) MUST(!munmap(p + i * PAGE, PAGE));
+    size_t faults = 0;
+    for (int i = 0; i < 64; i++) faults += probe(p + i * PAGE, 'w') != 0;
+    SHOW(faults);
+    CALL(munmap(p, 64 * PAGE - 100));
+    SHOW(probe(p + 63 * PAGE, 'r'));
+}
+
+// Reserve inaccessibly, then commit with MAP_FIXED or mprotect, as the JVM and V8 do it.
+static void reserving(void) {
+    size_t reserved = (size_t)1 << 36;
+    char *p = map(reserved, PROT_NONE, MAP_NORESERVE);
+    SHOW(probe(p, 'r')), SHOW(probe(p + reserved - 1, 'r'));
+    char *commit = p + ((size_t)5 << 30);
+    SHOW(mmap(commit, 4 * MIB, RW, ANON | MAP_FIXED | MAP_NORESERVE, -1, 0) == commit);
+    SHOW(nonzero(commit, 4 * MIB)), fill(commit, 4 * MIB, 3);
+    CALL(mprotect(p + reserved - MIB, MIB, RW));
+    fill(p + reserved - MIB, MIB, 4);
+    SHOW(wrong(commit, 4 * MIB, 3)), SHOW(wrong(p + reserved - MIB, MIB, 4));
+    SHOW(mmap(commit + MIB, MIB, PROT_NONE, ANON | MAP_FIXED | MAP_NORESERVE, -1, 0) == commit + MIB); // Uncommit.
+    SHOW(probe(commit + MIB, 'r'));
+    SHOW(mmap(commit + MIB, MIB, RW, ANON | MAP_FIXED | MAP_NORESERVE, -1, 0) == commit + MIB);
+    SHOW(nonzero(commit + MIB, MIB)), SHOW(wrong(commit, MIB, 3)), SHOW(wrong(commit + 2 * MIB, 2 * MIB, 3 + 2 * MIB / 8));
+    SHOW(mmap(commit, PAGE, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED), SHOW(errno == EEXIST);
+    CALL(munmap(p, reserved));
+    SHOW(probe(commit, 'r'));
+    SHOW(mmap(commit, PAGE, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0) == commit), SHOW(nonzero(commit, PAGE));
+    SHOW(mmap(commit + PAGE, PAGE, RW, ANON, -1, 0) == commit + PAGE); // A wish for a free place is granted.
+    CALL(munmap(commit, 2 * PAGE));
+}
+
+static void protecting(void) {
+    char *p = map(32 * PAGE, RW, 0);
+    fill(p, 32 * PAGE, 5);
+    CALL(mprotect(p, 32 * PAGE, PROT_READ));
+    SHOW(probe(p + 3 * PAGE, 'r')), SHOW(probe(p + 3 * PAGE, 'w')), SHOW(wrong(p, 32 * PAGE, 5));
+    CALL(mprotect(p + 8 * PAGE, 8 * PAGE, PROT_NONE));
+    SHOW(probe(p + 8 * PAGE, 'r')), SHOW(probe(p + 7 * PAGE, 'r')), SHOW(probe(p + 16 * PAGE, 'r'));
+    CALL(mprotect(p, 32 * PAGE, RW));
+    SHOW(wrong(p, 32 * PAGE, 5));
+    CALL(mprotect(p + 1, PAGE, RW)), CALL(mprotect(p, PAGE, 0x40)), CALL(mprotect(p, 0, RW));
+    MUST(!munmap(p + 16 * PAGE, PAGE));
+    CALL(mprotect(p + 14 * PAGE, 6 * PAGE, PROT_READ)); // A hole: what lies before it is changed.
+    SHOW(probe(p + 14 * PAGE, 'w')), SHOW(probe(p + 18 * PAGE, 'w'));
+    CALL(mprotect(p + 16 * PAGE, PAGE, RW));
+    CALL(munmap(p, 32 * PAGE));
+    unsigned char code[] = {0xb8, 42, 0, 0, 0, 0xc3}; // mov eax, 42; ret
+    for (int round = 0; round < 2; round++) {
+        char *jit = map(8 * PAGE, round ? RW | PROT_EXEC : RW, 0);
+        for (int i = 0; i < 8; i++) memcpy(jit + i * PAGE, code, sizeof code), jit[i * PAGE + 1] = 40 + i;
+        if (!round) SHOW(probe(jit, 'x')), CALL(mprotect(jit, 8 * PAGE, PROT_READ | PROT_EXEC));
+        int sum = 0;
+        for (int i = 0; i < 8; i++) sum += ((int (*)(void))(jit + i * PAGE))();
+        SHOW(sum), SHOW(probe(jit, 'w'));
+        CALL(munmap(jit, 8 * PAGE));
+    }
+    // Guard pages in a large mapping.
+    char *guarded = map(24 * MIB, RW, 0);
+    fill(guarded, 24 * MIB, 6);
+    for (int i = 0; i < 24; i++) MUST(!mprotect(guarded + i * MIB, PAGE, PROT_NONE));
+    size_t bad = 0;
+    for (int i = 0; i < 24; i++) bad += probe(guarded + i * MIB, 'r') != SIGSEGV;
+    for (int i = 0; i < 24; i++) MUST(!mprotect(guarded + i * MIB, PAGE, RW));
+    SHOW(bad), SHOW(wrong(guarded, 24 * MIB, 6));
+    CALL(munmap(guarded, 24 * MIB));
+}
+
+static void advising(void) {
+    char *p = map(16 * MIB, RW, 0);
+    fill(p, 16 * MIB, 7);
+    CALL(madvise(p + 4 * MIB, 4 * MIB, MADV_DONTNEED));
+    SHOW(nonzero(p + 4 * MIB, 4 * MIB)), SHOW(wrong(p, 4 * MIB, 7)), SHOW(wrong(p + 8 * MIB, 8 * MIB, 7 + 8 * MIB / 8));
+    CALL(madvise(p, 16 * MIB, MADV_HUGEPAGE)), CALL(madvise(p, 16 * MIB, MADV_NOHUGEPAGE));
+    CALL(madvise(p, 16 * MIB, MADV_WILLNEED)), CALL(madvise(p, 16 * MIB, MADV_SEQUENTIAL));
+    CALL(madvise(p, 16 * MIB, MADV_RANDOM)), CALL(madvise(p, 16 * MIB, MADV_NORMAL));
+    CALL(madvise(p, 16 * MIB, MADV_COLD)), CALL(madvise(p, MIB, MADV_PAGEOUT));
+    CALL(madvise(p, MIB, MADV_DONTDUMP)), CALL(madvise(p, MIB, MADV_DODUMP));
+    CALL(madvise(p, MIB, 22 /* MADV_POPULATE_READ */)), CALL(madvise(p + 4 * MIB, MIB, 23 /* MADV_POPULATE_WRITE */));
+    CALL(madvise(p, MIB, MADV_REMOVE)), CALL(madvise(p, MIB, 9999)), CALL(madvise(p + 1, MIB, MADV_DONTNEED));
+    CALL(madvise(p, 0, MADV_DONTNEED));
+    SHOW(wrong(p, 4 * MIB, 7)), SHOW(wrong(p + 8 * MIB, 8 * MIB, 7 + 8 * MIB / 8));
+    CALL(madvise(p + 8 * MIB, 100, MADV_DONTNEED)); // Rounds up to a page.
+    SHOW(nonzero(p + 8 * MIB, PAGE)), SHOW(wrong(p + 8 * MIB + PAGE, PAGE, 7 + (8 * MIB + PAGE) / 8));
+    // After MADV_FREE a page holds the old content or zeros, and takes new content.
+    CALL(madvise(p, 2 * MIB, MADV_FREE));
+    size_t neither = 0;
+    for (size_t i = 0; i < 2 * MIB / 8; i++) {
+        uint64_t word = ((uint64_t *)p)[i];
+        neither += word != 0 && word != mix(7 + i);
+    }
+    SHOW(neither);
+    fill(p, 2 * MIB, 8);
+    SHOW(wrong(p, 2 * MIB, 8));
+    MUST(!munmap(p + 10 * MIB, MIB));
+    CALL(madvise(p + 9 * MIB, 4 * MIB, MADV_DONTNEED)); // A hole: told, but the rest is done.
+    SHOW(nonzero(p + 12 * MIB, MIB));
+    SHOW(posix_madvise(p, MIB, POSIX_MADV_DONTNEED)), SHOW(wrong(p, MIB, 8)), SHOW(posix_madvise(p, MIB, 77));
+    SHOW(posix_madvise(p, MIB, POSIX_MADV_WILLNEED));
+    CALL(mprotect(p, MIB, PROT_READ)), CALL(madvise(p, MIB, MADV_DONTNEED));
+    SHOW(nonzero(p, MIB)), SHOW(probe(p, 'w'));
+    CALL(munmap(p, 16 * MIB));
+    CALL(madvise(p, MIB, MADV_DONTNEED));
+}
+
+static void residency(void) {
+    char *p = map(64 * PAGE, RW, 0);
+    unsigned char vector[64];
+    CALL(mlock(p + 10, 8 * PAGE));
+    fill(p, 64 * PAGE, 9);
+    CALL(mincore(p, 8 * PAGE, vector));
+    size_t here = 0;
+    for (int i = 0; i < 8; i++) here += vector[i] & 1;
+    SHOW(here), SHOW(wrong(p, 64 * PAGE, 9));
+    CALL(madvise(p, PAGE, MADV_DONTNEED)), CALL(madvise(p, PAGE, MADV_FREE)), SHOW(wrong(p, PAGE, 9));
+    CALL(munlock(p, 64 * PAGE));
+    CALL(mlock2(p, PAGE, MLOCK_ONFAULT)), CALL(mlock2(p, PAGE, 8)), CALL(munlock(p, PAGE));
+    CALL(madvise(p, PAGE, MADV_DONTNEED)), SHOW(nonzero(p, PAGE));
+    CALL(mincore(p + 1, PAGE, vector));
+    CALL(msync(p, 64 * PAGE, MS_SYNC)), CALL(msync(p, PAGE, MS_ASYNC | MS_SYNC)), CALL(msync(p + 1, PAGE, MS_SYNC));
+    MUST(!munmap(p + 8 * PAGE, PAGE));
+    CALL(mincore(p + 7 * PAGE, 3 * PAGE, vector)), CALL(msync(p, 64 * PAGE, MS_SYNC));
+    CALL(mlock(p + 7 * PAGE, 3 * PAGE)), CALL(munlock(p + 7 * PAGE, 3 * PAGE));
+    CALL(munmap(p, 64 * PAGE));
+    CALL(mlockall(0)), CALL(mlockall(0x100)), CALL(munlockall());
+    char *locked = map(16 * PAGE, RW, MAP_LOCKED);
+    fill(locked, 16 * PAGE, 10);
+    SHOW(wrong(locked, 16 * PAGE, 10)), CALL(madvise(locked, PAGE, MADV_DONTNEED));
+    CALL(munmap(locked, 16 * PAGE));
+}
+
+// Files and shared memory mapped over a part of our own mapping, and back.
+static void foreign(void) {
+    char path[] = "/tmp/conformance-XXXXXX";
+    int fd = mkstemp(path);
+    MUST(fd >= 0), unlink(path);
+    static char content[8 * 4096];
+    fill(content, sizeof content, 11);
+    MUST(write(fd, content, sizeof content) == (ssize_t)sizeof content);
+    char *p = map(32 * PAGE, RW, 0);
+    fill(p, 32 * PAGE, 12);
+    SHOW(mmap(p + 8 * PAGE, 8 * PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 0) == p + 8 * PAGE);
+    SHOW(wrong(p + 8 * PAGE, 8 * PAGE, 11)), SHOW(wrong(p, 8 * PAGE, 12));
+    SHOW(wrong(p + 16 * PAGE, 16 * PAGE, 12 + 16 * PAGE / 8));
+    p[8 * PAGE] = 'Z';
+    char byte = 0;
+    MUST(pread(fd, &byte, 1, 0) == 1), SHOW(byte);
+    CALL(mprotect(p + 4 * PAGE, 8 * PAGE, PROT_READ)); // Across both.
+    SHOW(probe(p + 4 * PAGE, 'w')), SHOW(probe(p + 11 * PAGE, 'w')), SHOW(probe(p + 12 * PAGE, 'w'));
+    CALL(mprotect(p, 32 * PAGE, RW));
+    CALL(msync(p, 32 * PAGE, MS_SYNC)), CALL(madvise(p + 8 * PAGE, PAGE, MADV_DONTNEED)), SHOW(p[8 * PAGE]);
+    SHOW(mmap(p + 10 * PAGE, 2 * PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 4 * PAGE) == p + 10 * PAGE);
+    SHOW(wrong(p + 10 * PAGE, 2 * PAGE, 11 + 4 * PAGE / 8));
+    CALL(mmap(p, PAGE, RW, MAP_SHARED | MAP_FIXED, 12345, 0)); // Refused: what is there stays.
+    SHOW(wrong(p, PAGE, 12));
+    CALL(munmap(p + 9 * PAGE, 2 * PAGE));
+    SHOW(probe(p + 9 * PAGE, 'r')), SHOW(probe(p + 10 * PAGE, 'r')), SHOW(probe(p + 11 * PAGE, 'r'));
+    SHOW(mmap(p + 8 * PAGE, 8 * PAGE, RW, ANON | MAP_FIXED, -1, 0) == p + 8 * PAGE);
+    SHOW(nonzero(p + 8 * PAGE, 8 * PAGE)), fill(p + 8 * PAGE, 8 * PAGE, 13), SHOW(wrong(p + 8 * PAGE, 8 * PAGE, 13));
+    SHOW(wrong(p, 8 * PAGE, 12)), SHOW(wrong(p + 16 * PAGE, 16 * PAGE, 12 + 16 * PAGE / 8));
+    SHOW(mmap(p, 4 * PAGE, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p), SHOW(nonzero(p, 4 * PAGE));
+    CALL(munmap(p, 32 * PAGE)), SHOW(probe(p, 'r')), SHOW(probe(p + 31 * PAGE, 'r'));
+    close(fd);
+}
+
+int main(void) {
+    placing();
+    splitting();
+    reserving();
+    protecting();
+    advising();
+    residency();
+    foreign();
+}

@@ -1,0 +1,123 @@
+// mremap in all its forms, contents checked.
+#include "check.h"
+
+#define RW (PROT_READ | PROT_WRITE)
+
+static char *map(size_t bytes, int protection) {
+    char *p = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(p != MAP_FAILED);
+    return p;
+}
+
+// A mapping with room after it, so that it can grow in place.
+static char *with_room(size_t bytes, size_t room) {
+    char *p = map(bytes + room, RW);
+    MUST(!munmap(p + bytes, room));
+    return p;
+}
+
+static void in_place(void) {
+    char *p = with_room(4 * MIB, 4 * MIB);
+    fill(p, 4 * MIB, 1);
+    SHOW(mremap(p, 4 * MIB, 4 * MIB, 0) == p);
+    SHOW(mremap(p, 4 * MIB, 8 * MIB, 0) == p);
+    SHOW(wrong(p, 4 * MIB, 1)), SHOW(nonzero(p + 4 * MIB, 4 * MIB));
+    fill(p, 8 * MIB, 2);
+    SHOW(mremap(p, 8 * MIB, MIB, 0) == p);
+    SHOW(wrong(p, MIB, 2)), SHOW(probe(p + MIB, 'r')), SHOW(probe(p + 8 * MIB - 1, 'r'));
+    SHOW(mremap(p, MIB, 2 * MIB, 0) == p), SHOW(nonzero(p + MIB, MIB));
+    char *blocker = mmap(p + 2 * MIB, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    CALL(mprotect(blocker, PAGE, PROT_READ));
+    CALL(mremap(p, 2 * MIB, 4 * MIB, 0));
+    SHOW(wrong(p, MIB, 2));
+    CALL(munmap(p, 4 * MIB));
+}
+
+static void moving(void) {
+    char *p = map(16 * MIB, RW);
+    fill(p, 16 * MIB, 3);
+    MUST(mprotect(p + 8 * MIB, PAGE, PROT_READ) == 0); // The first half cannot grow in place.
+    char *q = mremap(p, 8 * MIB, 24 * MIB, MREMAP_MAYMOVE);
+    SHOW(q != MAP_FAILED && q != p);
+    SHOW(wrong(q, 8 * MIB, 3)), SHOW(nonzero(q + 8 * MIB, 16 * MIB));
+    SHOW(probe(p, 'r')), SHOW(probe(p + 8 * MIB, 'r'));
+    fill(q, 24 * MIB, 4);
+    SHOW(wrong(p + 8 * MIB, 8 * MIB, 3 + 8 * MIB / 8)), SHOW(wrong(q, 24 * MIB, 4));
+    CALL(munmap(p, 16 * MIB)), CALL(munmap(q, 24 * MIB));
+    // Read-only and inaccessible memory keeps its content and its protection.
+    for (int i = 0; i < 2; i++) {
+        p = map(3 * MIB, RW);
+        fill(p, 3 * MIB, 5);
+        MUST(!mprotect(p, 3 * MIB, i ? PROT_NONE : PROT_READ));
+        char *blocker = mmap(p + 3 * MIB, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        q = mremap(p, 3 * MIB, 5 * MIB, MREMAP_MAYMOVE);
+        SHOW(q != MAP_FAILED), SHOW(probe(q, 'r')), SHOW(probe(q, 'w')), SHOW(probe(q + 4 * MIB, 'r'));
+        MUST(!mprotect(q, 5 * MIB, RW));
+        SHOW(wrong(q, 3 * MIB, 5)), SHOW(nonzero(q + 3 * MIB, 2 * MIB));
+        CALL(munmap(q, 5 * MIB));
+        if (blocker != MAP_FAILED) munmap(blocker, PAGE);
+    }
+}
+
+static void to_a_place(void) {
+    char *p = map(8 * MIB, RW), *there = map(8 * MIB, RW);
+    fill(p, 8 * MIB, 6), fill(there, 8 * MIB, 7);
+    SHOW(mremap(p, 2 * MIB, 4 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, there + 2 * MIB) == there + 2 * MIB);
+    SHOW(wrong(there, 2 * MIB, 7)), SHOW(wrong(there + 2 * MIB, 2 * MIB, 6)), SHOW(nonzero(there + 4 * MIB, 2 * MIB));
+    SHOW(wrong(there + 6 * MIB, 2 * MIB, 7 + 6 * MIB / 8)), SHOW(probe(p, 'r'));
+    SHOW(wrong(p + 2 * MIB, 6 * MIB, 6 + 2 * MIB / 8));
+    char *kept = mremap(p + 4 * MIB, 2 * MIB, 2 * MIB, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+    SHOW(kept != MAP_FAILED), SHOW(wrong(kept, 2 * MIB, 6 + 4 * MIB / 8)), SHOW(nonzero(p + 4 * MIB, 2 * MIB));
+    // Out of our range and back: a file's mapping goes where anonymous memory was, and the other way round.
+    FILE *file = tmpfile();
+    char *mapped = mmap(NULL, 4 * PAGE, RW, MAP_SHARED, fileno(file), 0);
+    MUST(!ftruncate(fileno(file), 4 * PAGE));
+    fill(mapped, 4 * PAGE, 8);
+    SHOW(mremap(mapped, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, there) == there);
+    SHOW(wrong(there, 4 * PAGE, 8)), SHOW(wrong(there + 4 * PAGE, PAGE, 7 + 4 * PAGE / 8)), SHOW(probe(mapped, 'r'));
+    char *shared = mmap(NULL, 8 * PAGE, RW, MAP_SHARED, fileno(file), 0);
+    char *target = there + 6 * MIB;
+    SHOW(mremap(target, PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, shared) == shared);
+    SHOW(wrong(shared, PAGE, 7 + 6 * MIB / 8)), SHOW(nonzero(shared + PAGE, PAGE)), SHOW(probe(target, 'r'));
+    char *again = mremap(there, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p + 2 * MIB);
+    SHOW(again == p + 2 * MIB), SHOW(wrong(again, 4 * PAGE, 8)), SHOW(probe(there, 'r'));
+    SHOW(mremap(again, 4 * PAGE, 2 * PAGE, 0) == again), SHOW(wrong(again, 2 * PAGE, 8)), SHOW(probe(again + 2 * PAGE, 'r'));
+    munmap(p, 8 * MIB), munmap(there, 8 * MIB), munmap(kept, 2 * MIB), munmap(shared, 8 * PAGE), fclose(file);
+}
+
+static void refusals(void) {
+    char *p = map(8 * PAGE, RW), *q = map(8 * PAGE, RW);
+    CALL(mremap(p + 1, PAGE, 2 * PAGE, MREMAP_MAYMOVE)), CALL(mremap(p, PAGE, 0, MREMAP_MAYMOVE));
+    CALL(mremap(p, 0, PAGE, MREMAP_MAYMOVE)), CALL(mremap(p, PAGE, PAGE, 64));
+    CALL(mremap(p, PAGE, PAGE, MREMAP_FIXED, q)), CALL(mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q + 1));
+    CALL(mremap(p, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p + PAGE));
+    CALL(mremap(p, PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP)), CALL(mremap(p, PAGE, PAGE, MREMAP_DONTUNMAP));
+    CALL(mremap(p, PAGE, (size_t)1 << 46, MREMAP_MAYMOVE));
+    MUST(!munmap(p + 4 * PAGE, PAGE));
+    CALL(mremap(p + 4 * PAGE, PAGE, 2 * PAGE, MREMAP_MAYMOVE)), CALL(mremap(p + 2 * PAGE, 4 * PAGE, 5 * PAGE, MREMAP_MAYMOVE));
+    munmap(p, 8 * PAGE), munmap(q, 8 * PAGE);
+}
+
+// An array that grows by mremap, as large arrays do.
+static void growing(void) {
+    size_t bytes = 64 * 1024;
+    uint64_t *p = (uint64_t *)map(bytes, RW);
+    fill(p, bytes, 9);
+    while (bytes < 48 * MIB) {
+        size_t next = bytes + bytes / 2 / PAGE * PAGE;
+        p = mremap(p, bytes, next, MREMAP_MAYMOVE);
+        MUST(p != MAP_FAILED);
+        for (size_t i = bytes / 8; i < next / 8; i++) p[i] = mix(9 + i);
+        bytes = next;
+    }
+    SHOW(wrong(p, bytes, 9));
+    CALL(munmap(p, bytes));
+}
+
+int main(void) {
+    in_place();
+    moving();
+    to_a_place();
+    refusals();
+    growing();
+}

@@ -1,0 +1,115 @@
+// Threads that come and go, allocate for each other, and end with thread-specific data still allocated.
+#include "check.h"
+#include <pthread.h>
+
+static pthread_key_t key;
+static size_t bad;
+
+// Runs after the allocator's own thread-specific data is gone, in one of its rounds.
+static void late(void *value) {
+    uint64_t *words = value;
+    __atomic_fetch_add(&bad, wrong(words, 4000, 9), __ATOMIC_RELAXED);
+    free(words);
+    static __thread int rounds;
+    void *more = malloc(50000);
+    fill(more, 50000, 9);
+    if (rounds++ < 3) pthread_setspecific(key, more);
+    else free(more);
+}
+
+static void *short_life(void *argument) {
+    uint64_t seed = (uintptr_t)argument;
+    void *mine = malloc(4000 + seed % 1000);
+    fill(mine, 4000, 9);
+    pthread_setspecific(key, mine);
+    void *kept = NULL;
+    for (int i = 0; i < 60; i++) {
+        size_t bytes = mix(seed * 64 + i) % 30000 & ~(size_t)7;
+        void *p = malloc(bytes);
+        fill(p, bytes, i);
+        __atomic_fetch_add(&bad, wrong(p, bytes, i), __ATOMIC_RELAXED);
+        if (i == 30) kept = realloc(p, 8192), fill(kept, 8192, seed);
+        else free(p);
+    }
+    return kept;
+}
+
+static void come_and_go(void) {
+    for (uintptr_t round = 0; round < 250; round++) {
+        pthread_t threads[4];
+        for (int i = 0; i < 4; i++) MUST(!pthread_create(&threads[i], NULL, short_life, (void *)(round * 4 + i)));
+        for (int i = 0; i < 4; i++) {
+            void *kept;
+            MUST(!pthread_join(threads[i], &kept));
+            bad += wrong(kept, 8192, round * 4 + i);
+            free(kept);
+        }
+    }
+    SHOW(bad);
+}
+
+enum { BOXES = 512 };
+static struct { pthread_mutex_t lock; void *at; size_t bytes; uint64_t seed; } boxes[BOXES];
+
+static void *trade(void *argument) {
+    uint64_t me = (uintptr_t)argument;
+    for (uint64_t i = 0; i < 40000; i++) {
+        uint64_t r = mix(me << 32 | i);
+        int b = r % BOXES;
+        pthread_mutex_lock(&boxes[b].lock);
+        __atomic_fetch_add(&bad, wrong(boxes[b].at, boxes[b].bytes, boxes[b].seed), __ATOMIC_RELAXED);
+        free(boxes[b].at);
+        boxes[b].bytes = (r >> 16) % 40 == 0 ? (r >> 24) % 300000 & ~(size_t)7 : (r >> 24) % 2000 & ~(size_t)7;
+        boxes[b].at = r & 1 ? malloc(boxes[b].bytes) : calloc(1, boxes[b].bytes);
+        boxes[b].seed = r;
+        fill(boxes[b].at, boxes[b].bytes, r);
+        pthread_mutex_unlock(&boxes[b].lock);
+    }
+    return NULL;
+}
+
+static void trading(void) {
+    for (int i = 0; i < BOXES; i++) pthread_mutex_init(&boxes[i].lock, NULL);
+    pthread_t threads[4];
+    for (uintptr_t i = 0; i < 4; i++) MUST(!pthread_create(&threads[i], NULL, trade, (void *)(i + 1)));
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < BOXES; i++) bad += wrong(boxes[i].at, boxes[i].bytes, boxes[i].seed), free(boxes[i].at);
+    SHOW(bad);
+}
+
+static int dive(int depth) {
+    volatile char frame[2000];
+    memset((void *)frame, depth, sizeof frame);
+    int below = depth ? dive(depth - 1) : 0;
+    return below + (frame[1000] == (char)depth);
+}
+
+static void *deep(void *argument) { return (void *)(intptr_t)dive((intptr_t)argument); }
+
+// Stacks: the kernel's default, a small one, and one that the program maps or allocates itself.
+static void stacks(void) {
+    size_t bytes = 4 * MIB;
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    void *plain = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *allocated = NULL;
+    MUST(!posix_memalign(&allocated, PAGE, bytes));
+    void *own[] = {NULL, mapped, plain, allocated};
+    for (int i = 0; i < 4; i++) {
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        if (own[i]) MUST(!pthread_attr_setstack(&attributes, own[i], bytes));
+        pthread_t thread;
+        void *result;
+        MUST(!pthread_create(&thread, &attributes, deep, (void *)1500));
+        pthread_join(thread, &result);
+        SHOW((intptr_t)result);
+    }
+    munmap(mapped, bytes), munmap(plain, bytes), free(allocated);
+}
+
+int main(void) {
+    pthread_key_create(&key, late);
+    come_and_go();
+    trading();
+    stacks();
+}
