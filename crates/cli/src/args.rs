@@ -67,7 +67,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<String>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM [ARGS]")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     pub program: Vec<OsString>,
 }
 

@@ -1,3 +1,40 @@
 //! The `hinterland` command.
+//!
+//! ```text
+//! args ─▶ config ─▶ launch ─▶ report        what `run` does, from the command line to the summary
+//!           host     program   figures       what it needs to know of the machine, the program, the ledger
+//! doctor                                     the same questions asked of the machine alone
+//! bench                                      measurements against the kernel's swap
+//! ```
 
-fn main() {}
+mod args;
+mod bench;
+mod config;
+mod doctor;
+mod error;
+mod figures;
+mod host;
+mod launch;
+mod program;
+mod report;
+mod sample;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            // Help and version are answers; everything else is a refusal, told apart from the program's own codes.
+            return if error.use_stderr() { ExitCode::from(error::EXIT_REFUSED) } else { ExitCode::SUCCESS };
+        }
+    };
+    match cli.command {
+        Command::Run(args) => launch::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Bench(args) => bench::run(args),
+    }
+}

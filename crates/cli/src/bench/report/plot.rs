@@ -72,7 +72,7 @@ fn panel(area: &DrawingArea<SVGBackend, Shift>, threads: u32, rows: &[&Row]) -> 
         .y_label_area_size(48)
         .build_cartesian_2d(left..right, 0.0..(top * 1.1).max(0.001))?;
     let names: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-    chart.configure_mesh().disable_x_mesh().disable_x_axis().y_desc("µs per access").light_line_style(WHITE).draw()?;
+    chart.configure_mesh().disable_x_mesh().disable_x_axis().y_desc("µs per access").max_light_lines(0).draw()?;
     for (place, name) in names.iter().enumerate() {
         let (x, y) = chart.backend_coord(&(f64::from(u32::try_from(place)?), 0.0));
         let centre = x - i32::try_from(name.len())? * 3;
@@ -102,7 +102,12 @@ fn panel(area: &DrawingArea<SVGBackend, Shift>, threads: u32, rows: &[&Row]) -> 
             .map(|(x, (_, min, max))| PathElement::new([(x + width * 0.46, *min), (x + width * 0.46, *max)], BLACK));
         chart.draw_series(whiskers)?;
     }
-    chart.configure_series_labels().position(SeriesLabelPosition::UpperRight).border_style(BLACK.mix(0.2)).draw()?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE)
+        .border_style(BLACK.mix(0.2))
+        .draw()?;
     Ok(())
 }
 

@@ -7,9 +7,16 @@ use hinterland_abi::{
 use memmap2::{Mmap, MmapOptions};
 use nix::sys::resource::{UsageWho, getrusage};
 use procfs::{CurrentSI, KernelStats};
+use procfs::process::Process;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// How the names of Hinterland's threads begin (crates/pager).
+const THREAD_PREFIX: &str = "far-";
+/// The thread that evicts.
+const EVICTOR: &str = "far-evictor";
 
 /// Processor time of the timed phase, in seconds.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
@@ -52,6 +59,10 @@ pub struct Hinterland {
     pub fault_ns_p50: u64,
     /// … that 99 of 100 did not exceed.
     pub fault_ns_p99: u64,
+    /// Processor time of Hinterland's threads, by name.
+    pub thread_cpu_seconds: BTreeMap<String, f64>,
+    /// Processor time of the evictor for each page that left: taking out, hashing, storing, freeing. None when none left.
+    pub evictor_us_per_page: Option<f64>,
     /// The most local memory that was in use since the start.
     pub resident_managed_peak_bytes: u64,
     /// The most managed memory since the start.
@@ -69,6 +80,7 @@ pub struct Snapshot {
 
 struct RowSnapshot {
     counts: [u64; 8],
+    thread_ns: BTreeMap<String, u64>,
     stall_ns: u64,
     fault_ns: Box<[u64; FAULT_BUCKETS]>,
 }
@@ -150,6 +162,10 @@ impl Counters {
             let (p50, p99) = before.percentiles_until(after);
             #[allow(clippy::cast_precision_loss, reason = "nanoseconds of one run")]
             let stall_seconds = after.stall_ns.saturating_sub(before.stall_ns) as f64 * 1e-9;
+            let thread_cpu_seconds = before.thread_seconds_until(after);
+            let evictor = thread_cpu_seconds.get(EVICTOR).copied();
+            #[allow(clippy::cast_precision_loss, reason = "pages of one run")]
+            let evicted = (clean + zero + dirty) as f64;
             paging.hinterland = Some(Hinterland {
                 fault_path: row.fault_path.get(),
                 prefetched_pages: prefetched,
@@ -160,6 +176,8 @@ impl Counters {
                 stall_seconds,
                 fault_ns_p50: p50,
                 fault_ns_p99: p99,
+                thread_cpu_seconds,
+                evictor_us_per_page: evictor.filter(|_| evicted > 0.0).map(|seconds| seconds * 1e6 / evicted),
                 resident_managed_peak_bytes: row.resident_managed_peak_bytes.load(Relaxed),
                 managed_peak_bytes: row.managed_peak_bytes.load(Relaxed),
             });
@@ -184,7 +202,19 @@ impl RowSnapshot {
         for (copy, bucket) in fault_ns.iter_mut().zip(&row.fault_ns) {
             *copy = bucket.load(Relaxed);
         }
-        RowSnapshot { counts: counters.map(|c| c.load(Relaxed)), stall_ns: row.stall_ns.load(Relaxed), fault_ns }
+        let stall_ns = row.stall_ns.load(Relaxed);
+        RowSnapshot { counts: counters.map(|c| c.load(Relaxed)), thread_ns: thread_ns(), stall_ns, fault_ns }
+    }
+
+    /// Processor time of Hinterland's threads between the two moments.
+    fn thread_seconds_until(&self, after: &RowSnapshot) -> BTreeMap<String, f64> {
+        let since = |(name, ns): (&String, &u64)| {
+            let ns = ns.saturating_sub(self.thread_ns.get(name).copied().unwrap_or(0));
+            #[allow(clippy::cast_precision_loss, reason = "nanoseconds of one run")]
+            let seconds = ns as f64 * 1e-9;
+            (name.clone(), seconds)
+        };
+        after.thread_ns.iter().map(since).collect()
     }
 
     /// The 50th and 99th percentile of the faults between the two moments.
@@ -203,6 +233,20 @@ impl RowSnapshot {
     }
 }
 
+/// Processor time of Hinterland's threads in this process until now, by name; empty when it cannot be read.
+fn thread_ns() -> BTreeMap<String, u64> {
+    let tasks = Process::myself().and_then(|me| me.tasks()).into_iter().flatten().flatten();
+    let mut times = BTreeMap::new();
+    for task in tasks {
+        if let (Ok(stat), Ok(schedstat)) = (task.stat(), task.schedstat())
+            && stat.comm.starts_with(THREAD_PREFIX)
+        {
+            *times.entry(stat.comm).or_insert(0) += schedstat.sum_exec_runtime;
+        }
+    }
+    times
+}
+
 /// Processor time that the machine has spent on anything but idling, in seconds; 0 when it cannot be read.
 fn machine_seconds() -> f64 {
     let Ok(stats) = KernelStats::current() else { return 0.0 };
@@ -219,7 +263,8 @@ mod tests {
 
     #[test]
     fn percentiles_count_only_the_faults_in_between() {
-        let empty = || RowSnapshot { counts: [0; 8], stall_ns: 0, fault_ns: Box::new([0; FAULT_BUCKETS]) };
+        let fault_ns = || Box::new([0; FAULT_BUCKETS]);
+        let empty = || RowSnapshot { counts: [0; 8], thread_ns: BTreeMap::new(), stall_ns: 0, fault_ns: fault_ns() };
         let (mut before, mut after) = (empty(), empty());
         assert_eq!(before.percentiles_until(&after), (0, 0));
         before.fault_ns[10] = 1000;
@@ -227,6 +272,18 @@ mod tests {
         after.fault_ns[50] = 98;
         after.fault_ns[90] = 2;
         assert_eq!(before.percentiles_until(&after), (bucket_upper_ns(50), bucket_upper_ns(90)));
+    }
+
+    #[test]
+    fn hinterlands_threads_are_told_from_the_programs() {
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("far-evictor".into()).spawn(move || wait.recv().is_err()).unwrap();
+        while !thread_ns().contains_key(EVICTOR) {
+            std::thread::yield_now();
+        }
+        assert_eq!(thread_ns().len(), 1);
+        drop(done);
+        assert!(thread.join().unwrap());
     }
 
     #[test]

@@ -1,0 +1,140 @@
+//! The bench as a user runs it: its JSON's names, its refusals, and that it leaves the machine as it was, however it ends.
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn bench() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+    command.args(["bench", "paging"]);
+    command
+}
+
+#[test]
+fn the_json_has_the_promised_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.json");
+    let status = bench()
+        .args(["--rivals-only", "--against", "all-local", "--size", "32M", "--threads", "1,2", "--repeat", "3"])
+        .args(["--pattern", "sequential,random,stride-10,zipf,write,hot-scan", "--format", "json", "--output"])
+        .arg(&file)
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let report: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(report["size_bytes"], 32 << 20);
+    assert_eq!(report["local_bytes"], 16 << 20);
+    for name in ["command", "date", "machine", "ratios"] {
+        assert!(!report[name].is_null(), "{name}");
+    }
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 12);
+    for row in rows {
+        assert_eq!((row["system"].as_str(), row["ended"].as_str()), (Some("all-local"), Some("ok")), "{row}");
+        let seconds = ["min", "median", "max"].map(|name| row["seconds"][name].as_f64().unwrap());
+        assert!(seconds[0] > 0.0 && seconds.is_sorted(), "{row}");
+        for name in
+            ["pattern", "threads", "accesses", "major_faults", "us_per_access", "cpu_seconds", "total_ram_bytes"]
+        {
+            assert!(!row[name].is_null(), "{name}: {row}");
+        }
+        assert!(row.as_object().unwrap().contains_key("us_per_major_fault"));
+        assert!(
+            row["total_ram_bytes"].as_u64().unwrap() >= 32 << 20,
+            "the data is resident when RAM is measured: {row}"
+        );
+    }
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_is_set_up() {
+    for (arguments, says) in [
+        (&["--size", "64M", "--local", "64M"][..], "nothing would be paged"),
+        (&["--pattern", "backwards"], "backwards"),
+        (&["--threads", "0"], "at least 1"),
+    ] {
+        let output = bench().args(arguments).output().unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+}
+
+/// What the bench may change on a machine.
+#[derive(PartialEq, Debug)]
+struct Machine {
+    swaps: String,
+    page_cluster: String,
+    zram: String,
+    groups: Vec<String>,
+    files: usize,
+}
+
+impl Machine {
+    fn look(disk: &Path) -> Machine {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
+        let groups = roots.iter().filter_map(|root| fs::read_dir(root).ok()).flatten().flatten();
+        let names = groups.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        Machine {
+            swaps: text("/proc/swaps").lines().skip(1).collect(),
+            page_cluster: text("/proc/sys/vm/page-cluster"),
+            zram: text("/sys/block/zram0/initstate"),
+            groups: names.filter(|name| name.starts_with("hinterland-bench")).collect(),
+            files: fs::read_dir(disk).map_or(0, Iterator::count),
+        }
+    }
+
+    /// Whether the kernel's rivals can be tried here.
+    fn can_swap(&self) -> bool {
+        nix::unistd::geteuid().is_root() && self.swaps.is_empty() && self.zram.trim() == "0" && self.groups.is_empty()
+    }
+}
+
+fn start_rivals(disk: &Path) -> Child {
+    bench()
+        .args(["--rivals-only", "--against", "zram,ssd-swap", "--size", "64M", "--local", "32M", "--pattern", "random"])
+        .args(["--repeat", "1000", "--disk"])
+        .arg(disk)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn the_machine_is_as_before_however_the_bench_ends() {
+    // A directory on a disk: /tmp may be no place to swap to.
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let before = Machine::look(disk.path());
+    if !before.can_swap() {
+        eprintln!("skipped: needs root, a free zram0, and no swap in use");
+        return;
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
+        let mut child = start_rivals(disk.path());
+        wait_until("swap in use", || {
+            let now = Machine::look(disk.path());
+            !now.swaps.is_empty() && !now.groups.is_empty()
+        });
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::try_from(signal).unwrap()).unwrap();
+        let status = child.wait().unwrap();
+        assert!(!status.success());
+        if signal == libc::SIGKILL {
+            wait_until("the machine as before", || Machine::look(disk.path()) == before);
+        }
+        assert_eq!(Machine::look(disk.path()), before, "after signal {signal}");
+    }
+}

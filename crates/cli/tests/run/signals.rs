@@ -1,0 +1,122 @@
+//! Signals reach the program once, and stops are mirrored.
+
+use crate::launcher::{child_of, hinterland, output, send, shell, start_until_ready, state, wait_until};
+use nix::sys::signal::Signal;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_signal_to_the_launcher_reaches_the_program() {
+    for (signal, name) in [
+        (Signal::SIGTERM, "TERM"),
+        (Signal::SIGINT, "INT"),
+        (Signal::SIGHUP, "HUP"),
+        (Signal::SIGUSR1, "USR1"),
+        (Signal::SIGWINCH, "WINCH"),
+    ] {
+        let script = format!("trap 'exit 42' {name}; printf ready; while :; do sleep 0.02; done");
+        let mut launcher = start_until_ready(&mut shell(&[], &script));
+        send(launcher.id(), signal);
+        assert_eq!(launcher.wait().unwrap().code(), Some(42), "{name}");
+    }
+}
+
+#[test]
+fn a_signal_that_the_program_does_not_catch_ends_both() {
+    let mut launcher = start_until_ready(&mut shell(&[], "printf ready; exec sleep 1000"));
+    send(launcher.id(), Signal::SIGTERM);
+    assert_eq!(launcher.wait().unwrap().signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn a_stopped_program_stops_its_launcher_and_both_go_on() {
+    let mut launcher = start_until_ready(&mut shell(&[], "printf ready; sleep 0.2; exit 3"));
+    let program = child_of(launcher.id());
+    send(launcher.id(), Signal::SIGTSTP);
+    wait_until("the program stops", || state(program) == Some('T'));
+    wait_until("the launcher stops", || state(launcher.id()) == Some('T'));
+    send(launcher.id(), Signal::SIGCONT);
+    assert_eq!(launcher.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn ctrl_c_reaches_the_program_once() {
+    // A terminal of their own; `script` types the interrupt character, so the kernel signals the whole group.
+    if Command::new("python3").arg("-c").arg("import pty").status().map_or(true, |status| !status.success()) {
+        eprintln!("skipped: no python3 to drive a terminal with");
+        return;
+    }
+    let driver = r#"
+import os, pty, sys, time
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+seen = b""
+while b"ready" not in seen:
+    seen += os.read(fd, 100)
+os.write(fd, b"\x03")
+time.sleep(0.5)
+os.write(fd, b"end\n")
+try:
+    while True:
+        part = os.read(fd, 1000)
+        if not part: break
+        seen += part
+except OSError:
+    pass
+status = os.waitpid(pid, 0)[1]
+print(os.waitstatus_to_exitcode(status), seen.count(b"interrupted"))
+"#;
+    let program = r#"
+import signal, sys
+signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+print("ready", flush=True)
+sys.stdin.readline()
+sys.exit(5)
+"#;
+    let launcher = hinterland();
+    let mut command = Command::new("python3");
+    command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args(["-c", driver]).arg(launcher.get_program());
+    let (_, stdout, stderr) = output(command.args(["run", "--quiet", "--", "python3", "-c", program]));
+    assert_eq!(stdout.trim(), "5 1", "{stderr}");
+}
+
+#[test]
+fn the_program_inherits_mask_and_ignored_signals_as_they_were() {
+    let fields = |text: &str| -> Vec<String> {
+        let wanted = |line: &&str| line.starts_with("SigBlk") || line.starts_with("SigIgn");
+        text.lines().filter(wanted).map(str::to_owned).collect()
+    };
+    for ignored in [&[][..], &[libc::SIGPIPE, libc::SIGHUP, libc::SIGCHLD]] {
+        let ignored: &'static [i32] = ignored;
+        let prepare = move || {
+            for signal in [libc::SIGPIPE, libc::SIGHUP, libc::SIGCHLD] {
+                let action = if ignored.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
+                // SAFETY: sets a disposition without a handler, between fork and exec.
+                unsafe { libc::signal(signal, action) };
+            }
+            let mut mask = nix::sys::signal::SigSet::empty();
+            mask.add(Signal::SIGUSR2);
+            mask.thread_set_mask()?;
+            Ok(())
+        };
+        let read = |mut command: Command| {
+            // SAFETY: `prepare` only makes system calls.
+            unsafe { command.pre_exec(prepare) };
+            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            let mut text = String::new();
+            child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+            child.wait().ok();
+            fields(&text)
+        };
+        let mut native = Command::new("cat");
+        native.arg("/proc/self/status");
+        let mut run = hinterland();
+        run.args(["run", "--quiet", "--", "cat", "/proc/self/status"]);
+        let native = read(native);
+        assert_eq!(native.len(), 2);
+        assert_eq!(read(run), native, "ignored: {ignored:?}");
+    }
+}

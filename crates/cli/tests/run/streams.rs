@@ -1,0 +1,67 @@
+//! Standard streams stay the program's; the figures come after.
+
+use crate::launcher::{hinterland, output, shell};
+use std::io::Write;
+use std::process::Stdio;
+
+#[test]
+fn stdin_and_stdout_pass_through() {
+    let mut command = hinterland();
+    command.args(["run", "--quiet", "--", "sort", "-n"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"10\n9\n8\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"8\n9\n10\n");
+}
+
+#[test]
+fn the_programs_own_flags_are_its_own() {
+    for separator in [&["--"][..], &[]] {
+        let mut command = hinterland();
+        command.args(["run", "--quiet"]).args(separator).args(["echo", "--stats", "-n", "--", "--help"]);
+        assert_eq!(output(&mut command).1, "--stats -n -- --help\n");
+    }
+}
+
+#[test]
+fn the_summary_goes_to_stderr_and_quiet_silences_it() {
+    let (_, stdout, stderr) = output(hinterland().args(["run", "--", "echo", "words"]));
+    assert_eq!(stdout, "words\n");
+    assert!(stderr.contains("hinterland: echo ended with exit code 0 after "), "{stderr}");
+    let (_, _, stderr) = output(hinterland().args(["run", "--quiet", "--", "echo", "words"]));
+    assert!(!stderr.contains("hinterland: "), "{stderr}");
+}
+
+#[test]
+fn the_figures_follow_the_programs_output() {
+    let (ended, stdout, _) = output(&mut shell(&["--stats", "-", "--local", "64M"], "echo first; exit 7"));
+    let json = stdout.strip_prefix("first\n").expect("the program's output comes first");
+    let json: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!((ended.status.code(), &json["exit_code"]), (Some(7), &7.into()));
+    assert_eq!(json["local_budget_bytes"], 64 << 20);
+    assert!(json["wall_seconds"].as_f64().unwrap() > 0.0);
+    assert!(json["process_rss_peak_bytes"].as_u64().unwrap() > 100_000);
+}
+
+#[test]
+fn figures_replace_an_older_file_and_survive_a_closed_stderr() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("stats.json");
+    std::fs::write(&path, "x".repeat(100_000)).unwrap();
+    let (ended, ..) = output(&mut shell(&["--stats", path.to_str().unwrap()], "exec 2>&-; kill -9 $$"));
+    assert!(ended.status.code().is_none());
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!((&json["exit_code"], &json["signal"]), (&137.into(), &9.into()));
+}
+
+#[test]
+fn peaks_of_a_program_that_lives_a_while_are_sampled() {
+    let script = "x=$(head -c 20000000 /dev/zero | tr '\\0' x); sleep 0.4";
+    let (_, stdout, _) = output(&mut shell(&["--stats", "-", "--allow-unmanaged", "--features", "no-uffd"], script));
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(json["process_rss_peak_bytes"].as_u64().unwrap() > 20_000_000, "{stdout}");
+    assert!(json["tree_pss_peak_bytes"].as_u64().unwrap() > 20_000_000, "{stdout}");
+    assert!(json["unmanaged"]["anonymous_bytes"].as_u64().unwrap() > 20_000_000, "{stdout}");
+    assert_eq!(json["unmanaged"]["source"], "sampled");
+    assert_eq!(json["managed_share_of_anonymous"], 0.0);
+}
