@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{fork_round, fuzz, fuzz_threads, load, page_of, store};
+use common::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store};
 use hinterland_backend::samples::{Kind, page};
 use hinterland_backend::{
-    Backend, BackendUsage, CodecName, Compressed, FileBackend, FileOptions, IoMethod, Location, Priority, Reference,
-    StoreError, Tiers,
+    Backend, CodecName, Compressed, FileBackend, FileOptions, IoMethod, Location, Priority, Reference, StoreError,
+    Tiers,
 };
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::Arc;
@@ -28,12 +28,6 @@ fn file(pages: u64) -> Arc<dyn Backend> {
         direct: true,
     };
     Arc::new(FileBackend::new("file".into(), options).expect("the file can be made"))
-}
-
-fn rows(backend: &dyn Backend) -> Vec<BackendUsage> {
-    let mut rows = Vec::new();
-    backend.usage(&mut rows);
-    rows
 }
 
 fn assert_empty(backend: &dyn Backend) {

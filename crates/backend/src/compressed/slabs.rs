@@ -14,6 +14,11 @@ use std::sync::Arc;
 /// Empty slabs that keep their memory for the next class that needs one: 256 KiB.
 const WARM_SLABS: usize = 4;
 
+/// Pages of memory that a growing class gets with one call. Measured with the example `throughput`, processor time for each
+/// standard page stored into a growing store: 1.9 us without, 1.5 us with this (1.1 us into a steady one). Holds the lock
+/// for about 1 us.
+const AHEAD_PAGES: usize = 4;
+
 /// One class's slabs.
 struct Class {
     bins: [u32; BINS + 1],
@@ -207,22 +212,29 @@ impl Slabs {
     /// Counts the pages under `slot` as touched; `false` if the capacity does not allow them.
     fn touch(&mut self, slab: u32, slot: usize) -> bool {
         let record = &self.slabs[slab as usize];
-        let end = ((slot + 1) * self.classes.slot_bytes(usize::from(record.class))).div_ceil(PAGE_BYTES);
-        let more = end.saturating_sub(usize::from(record.touched_pages));
-        if more == 0 {
+        let class = usize::from(record.class);
+        let touched = usize::from(record.touched_pages);
+        let needed = ((slot + 1) * self.classes.slot_bytes(class)).div_ceil(PAGE_BYTES);
+        if needed <= touched {
             return true;
         }
-        let more_bytes = (more * PAGE_BYTES) as u64;
-        if self.touched_bytes + more_bytes > self.capacity_bytes {
+        let room = |slabs: &Slabs| slabs.capacity_bytes.saturating_sub(slabs.touched_bytes) / PAGE_BYTES as u64;
+        if ((needed - touched) as u64) > room(self) {
             self.release_idle();
-            if self.touched_bytes + more_bytes > self.capacity_bytes {
+            if ((needed - touched) as u64) > room(self) {
                 return false;
             }
         }
-        self.touched_bytes += more_bytes;
-        let record = &mut self.slabs[slab as usize];
-        record.touched_pages = u8::try_from(end).expect("a slab has 16 pages");
-        self.of_class[usize::from(record.class)].touched_pages += more;
+        // A class that fills slab after slab gets memory a few pages ahead, with one call instead of a fault for each.
+        let ahead = needed.next_multiple_of(AHEAD_PAGES).min(SLAB_BYTES / PAGE_BYTES);
+        let popular = self.of_class[class].objects > self.classes.slots(class);
+        let end = if popular && ((ahead - touched) as u64) <= room(self) { ahead } else { needed };
+        if end > needed {
+            self.memory.populate(slab as usize * SLAB_BYTES + touched * PAGE_BYTES, (end - touched) * PAGE_BYTES);
+        }
+        self.touched_bytes += ((end - touched) * PAGE_BYTES) as u64;
+        self.slabs[slab as usize].touched_pages = u8::try_from(end).expect("a slab has 16 pages");
+        self.of_class[class].touched_pages += end - touched;
         true
     }
 

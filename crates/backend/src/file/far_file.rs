@@ -4,16 +4,35 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A file and how it was opened.
 pub(super) struct FarFile {
-    pub(super) file: File,
+    file: File,
+    /// Device and inode, by which the file is known again.
+    identity: (u64, u64),
     /// Whether the page cache is bypassed.
     pub(super) direct: bool,
+}
+
+impl FarFile {
+    pub(super) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Whether the descriptor still stands for our file. A program that closes descriptors it did not open could make it
+    /// stand for one of its own, which we must never write to.
+    pub(super) fn is_ours(&self) -> bool {
+        identity(&self.file).is_ok_and(|identity| identity == self.identity)
+    }
+}
+
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// The directory that the file for `path` is made in: `path` itself, or its parent if `path` does not exist.
@@ -48,12 +67,27 @@ pub(super) fn create(directory: &Path, bytes: u64, want_direct: bool) -> io::Res
         Err(error) if want_direct && error.raw_os_error() != Some(libc::EINVAL) => return Err(error),
         Err(_) => (open_nameless(directory, 0)?, false),
     };
+    let file = out_of_the_way(file);
     // The full length at once: a write that lengthens the file would hold up all others.
     // SAFETY: a plain system call on our own descriptor.
     if unsafe { libc::ftruncate(file.as_raw_fd(), length) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(FarFile { file, direct })
+    Ok(FarFile { identity: identity(&file)?, file, direct })
+}
+
+/// Moves a descriptor to a high number, so that the program finds the numbers that it is used to. Keeps it where it is if
+/// that cannot be done.
+fn out_of_the_way(file: File) -> File {
+    /// Below the usual limit of 1024 open files.
+    const LOWEST: libc::c_int = 900;
+    // SAFETY: a plain system call on our own descriptor.
+    let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST) };
+    if fd < 0 {
+        return file;
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    unsafe { File::from_raw_fd(fd) }
 }
 
 /// Opens a file without a name; where the file system cannot, one with a name that is removed at once.
@@ -108,6 +142,16 @@ mod tests {
         assert_eq!(std::fs::read_dir(&directory).expect("readable").count(), 0);
         assert_eq!(file.file.metadata().expect("its size").len(), 1 << 30);
         std::fs::remove_dir(&directory).expect("empty");
+    }
+
+    #[test]
+    fn a_descriptor_that_became_another_file_is_noticed() {
+        let far = create(&std::env::temp_dir(), 1 << 20, true).expect("a sparse file");
+        assert!(far.is_ours());
+        let other = create(&std::env::temp_dir(), 1 << 20, true).expect("a sparse file");
+        // SAFETY: replaces a descriptor that this test owns.
+        assert_eq!(unsafe { libc::dup2(other.fd(), far.fd()) }, far.fd());
+        assert!(!far.is_ours());
     }
 
     #[test]

@@ -22,7 +22,6 @@ use hinterland_units::{PAGE_BYTES, PageBytes};
 pub use io::IoMethod;
 use io::{BOUNCE_PAGES, RING_ENTRIES, RUN_PAGES_MAX, Run, Worker};
 use slots::Slots;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
@@ -97,7 +96,7 @@ impl FileBackend {
     fn own_file(&self) -> std::io::Result<&FarFile> {
         let cell = &self.files[self.own.load(Relaxed)];
         if let Some(file) = cell.get() {
-            return Ok(file);
+            return if file.is_ours() { Ok(file) } else { Err(std::io::Error::from_raw_os_error(libc::EBADF)) };
         }
         let file = far_file::create(&self.directory, self.options.capacity_bytes, self.options.direct)?;
         Ok(cell.get_or_init(|| file))
@@ -172,11 +171,7 @@ impl FileBackend {
             }
             let first = worker.add_page(address);
             let limit = BACKGROUND_RUN_PAGES;
-            push_run(
-                worker,
-                Run { fd: file.file.as_raw_fd(), write: true, offset: offset_of(*slot), first, count: 1 },
-                limit,
-            );
+            push_run(worker, Run { fd: file.fd(), write: true, offset: offset_of(*slot), first, count: 1 }, limit);
         }
         let ranges: Vec<(usize, usize)> = worker.runs.iter().map(|run| (run.first, run.count)).collect();
         let mut results = vec![Ok(()); slots.len()];
@@ -253,7 +248,7 @@ impl FileBackend {
             *bounced = Some(address.cast_const());
         }
         let first = worker.add_page(address);
-        Ok(Run { fd: file.file.as_raw_fd(), write: false, offset: offset_of(slot), first, count: 1 })
+        Ok(Run { fd: file.fd(), write: false, offset: offset_of(slot), first, count: 1 })
     }
 }
 

@@ -49,10 +49,16 @@ pub fn load(backend: &dyn Backend, locations: &[Location], priority: Priority) -
     answers.into_iter().map(|answer| answer.expect("every item is answered")).collect()
 }
 
-/// The only row of a backend.
-pub fn usage(backend: &dyn Backend) -> BackendUsage {
+/// The rows of a backend.
+pub fn rows(backend: &dyn Backend) -> Vec<BackendUsage> {
     let mut rows = Vec::new();
     backend.usage(&mut rows);
+    rows
+}
+
+/// The only row of a backend.
+pub fn usage(backend: &dyn Backend) -> BackendUsage {
+    let mut rows = rows(backend);
     assert_eq!(rows.len(), 1, "one leaf");
     rows.remove(0)
 }
@@ -63,9 +69,20 @@ pub fn page_of(seed: u64) -> PageBytes {
     page(kind, seed)
 }
 
-/// Random operations by one thread on its own pages; frees everything at the end. A full backend is part of the game.
+/// Random operations by one thread on its own pages; frees everything at the end. A full backend is part of the game, and
+/// so are errors of a backend that is made to fail: such a load is tried again.
 /// Returns how many stores were refused.
 pub fn fuzz(backend: &dyn Backend, seed: u64, operations: usize, pages_max: usize) -> usize {
+    let faulty = rows(backend).iter().any(|row| row.url.contains("fault="));
+    let get = |locations: &[Location], priority| {
+        let mut answers = load(backend, locations, priority);
+        for (location, answer) in locations.iter().zip(&mut answers).filter(|_| faulty) {
+            while answer.is_err() {
+                *answer = load(backend, &[*location], Priority::Demand).remove(0);
+            }
+        }
+        answers
+    };
     let mut rng = Rng(seed);
     let mut held: Vec<(Location, u64)> = Vec::new();
     let mut refused = 0;
@@ -82,6 +99,7 @@ pub fn fuzz(backend: &dyn Backend, seed: u64, operations: usize, pages_max: usiz
                             held.push((location, *seed));
                         }
                         Err(StoreError::Full { .. }) => refused += 1,
+                        Err(StoreError::Device { errno: libc::EIO, .. }) if faulty => refused += 1,
                         Err(error) => panic!("seed {seed}: {error}"),
                     }
                 }
@@ -92,7 +110,7 @@ pub fn fuzz(backend: &dyn Backend, seed: u64, operations: usize, pages_max: usiz
                 let chosen = &chosen[..count.min(held.len())];
                 let locations: Vec<Location> = chosen.iter().map(|(location, _)| *location).collect();
                 let priority = if rng.below(2) == 0 { Priority::Demand } else { Priority::Prefetch };
-                for ((location, seed), loaded) in chosen.iter().zip(load(backend, &locations, priority)) {
+                for ((location, seed), loaded) in chosen.iter().zip(get(&locations, priority)) {
                     let loaded = loaded.unwrap_or_else(|error| panic!("{error}"));
                     assert!(loaded == page_of(*seed), "wrong bytes at {location:?}");
                 }
@@ -106,7 +124,7 @@ pub fn fuzz(backend: &dyn Backend, seed: u64, operations: usize, pages_max: usiz
     }
     for chunk in held.chunks(50) {
         let locations: Vec<Location> = chunk.iter().map(|(location, _)| *location).collect();
-        for ((_, seed), loaded) in chunk.iter().zip(load(backend, &locations, Priority::Demand)) {
+        for ((_, seed), loaded) in chunk.iter().zip(get(&locations, Priority::Demand)) {
             assert!(loaded.expect("a stored page loads") == page_of(*seed));
         }
         backend.free(&locations);
