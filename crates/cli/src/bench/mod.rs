@@ -5,6 +5,7 @@
 
 mod error;
 mod paging;
+mod programs;
 mod report;
 mod rivals;
 mod worker;
@@ -22,6 +23,7 @@ pub struct BenchArgs {
 #[derive(Subcommand, Debug)]
 enum Command {
     Paging(Box<paging::PagingArgs>),
+    Programs(programs::ProgramsArgs),
     Plot(report::plot::PlotArgs),
     /// One run of one pattern; started by the bench itself
     #[command(hide = true)]
@@ -37,6 +39,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Command::Worker(args) => return worker::run(&args),
         Command::Janitor => return rivals::undo::janitor(),
         Command::Paging(args) => paging::run(*args),
+        Command::Programs(args) => programs::run(&args),
         Command::Plot(args) => report::plot::run(&args),
     };
     match outcome {

@@ -3,12 +3,13 @@
 pub mod model;
 pub mod plot;
 mod ratios;
-mod statistics;
+pub mod statistics;
 pub mod table;
 
 use super::error::BenchError;
 use clap::ValueEnum;
 use model::Report;
+use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
@@ -27,9 +28,22 @@ pub enum Format {
 /// It cannot be written.
 pub fn write(report: &Report, format: Format, output: Option<&Path>) -> Result<(), BenchError> {
     let text = match format {
-        Format::Json => serde_json::to_string_pretty(report).expect("a report holds only what JSON can hold") + "\n",
+        Format::Json => to_json(report),
         Format::Table => table::render(report),
     };
+    write_text(&text, output)
+}
+
+/// A report as JSON, with a line break at its end.
+pub fn to_json(report: &impl Serialize) -> String {
+    serde_json::to_string_pretty(report).expect("a report holds only what JSON can hold") + "\n"
+}
+
+/// Writes `text` to `output`, or to standard output.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_text(text: &str, output: Option<&Path>) -> Result<(), BenchError> {
     match output {
         Some(path) => std::fs::write(path, text).map_err(BenchError::io("write", path)),
         None => std::io::stdout().write_all(text.as_bytes()).map_err(BenchError::io("write to", Path::new("stdout"))),

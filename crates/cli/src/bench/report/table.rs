@@ -119,7 +119,7 @@ fn figure(figure: Option<f64>, digits: usize) -> String {
 }
 
 /// An empty table whose columns from `figures` on are aligned to the right.
-fn table(names: &[&str], figures: usize) -> Table {
+pub fn table(names: &[&str], figures: usize) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(names.iter().copied());
     for column in table.column_iter_mut().skip(figures) {

@@ -6,8 +6,8 @@ use hinterland_abi::{
 };
 use memmap2::{Mmap, MmapOptions};
 use nix::sys::resource::{UsageWho, getrusage};
-use procfs::{CurrentSI, KernelStats};
 use procfs::process::Process;
+use procfs::{CurrentSI, KernelStats};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -277,7 +277,8 @@ mod tests {
     #[test]
     fn hinterlands_threads_are_told_from_the_programs() {
         let (done, wait) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::Builder::new().name("far-evictor".into()).spawn(move || wait.recv().is_err()).unwrap();
+        let thread =
+            std::thread::Builder::new().name("far-evictor".into()).spawn(move || wait.recv().is_err()).unwrap();
         while !thread_ns().contains_key(EVICTOR) {
             std::thread::yield_now();
         }
