@@ -11,11 +11,11 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 /// Descriptors that Hinterland may own at a time.
-const SLOTS: usize = 64;
-/// Below this number a program may expect what it opens.
-const LOWEST: RawFd = 900;
-/// Numbers that are left free below the limit for those who take the very last ones.
-const TOP_MARGIN: RawFd = 24;
+const SLOTS: usize = OWN_MAX.unsigned_abs() as usize;
+const OWN_MAX: RawFd = 64;
+/// Where ours begin, if the limit allows: high enough that few programs get there, and below 1024, because the kernel's
+/// table, which every fork copies, is as large as the highest number in use.
+const LOWEST: RawFd = 1024 - OWN_MAX;
 
 static OWN: [AtomicI32; SLOTS] = [const { AtomicI32::new(-1) }; SLOTS];
 
@@ -42,6 +42,9 @@ pub fn protect(fd: RawFd) -> io::Result<RawFd> {
 
 /// Ends the protection of `fd` and closes it.
 pub fn release(fd: RawFd) {
+    if fd < 0 {
+        return;
+    }
     for slot in &OWN {
         if slot.compare_exchange(fd, -1, SeqCst, SeqCst).is_ok() {
             // SAFETY: the descriptor is ours, and the caller gives it up.
@@ -50,14 +53,10 @@ pub fn release(fd: RawFd) {
     }
 }
 
-/// Duplicates to the highest numbers that the limit allows, or to the lowest free one if all of those are taken.
+/// Duplicates to a high number, or to the lowest free one if the limit leaves no other.
 fn duplicate_high(fd: RawFd) -> io::Result<RawFd> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    let limit = RawFd::try_from(limit.rlim_cur.min(1 << 20)).unwrap_or(1 << 20);
-    let slots = RawFd::try_from(SLOTS).unwrap_or(0);
-    for lowest in [(limit - slots - TOP_MARGIN).max(LOWEST), (limit / 2).max(3), 3] {
+    let limit = RawFd::try_from(limit()).unwrap_or(RawFd::MAX);
+    for lowest in [LOWEST.min(limit - OWN_MAX).max(3), 3] {
         // SAFETY: duplicates a descriptor; no memory is touched.
         let high = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) };
         if high >= 0 {
@@ -65,6 +64,14 @@ fn duplicate_high(fd: RawFd) -> io::Result<RawFd> {
         }
     }
     Err(io::Error::last_os_error())
+}
+
+/// The limit on descriptor numbers.
+fn limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur
 }
 
 /// Whether `fd` is Hinterland's.
@@ -115,10 +122,7 @@ pub fn close_from(first: c_int) {
         return;
     }
     // Kernels before 5.9 have no close_range.
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    for fd in first..c_uint::try_from(limit.rlim_cur).unwrap_or(1 << 20) {
+    for fd in first..c_uint::try_from(limit()).unwrap_or(1 << 20) {
         if c_int::try_from(fd).is_ok_and(|fd| !is_own(fd)) {
             // SAFETY: closes a descriptor of the program, as it asked.
             unsafe { libc::syscall(libc::SYS_close, fd) };

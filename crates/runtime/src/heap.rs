@@ -4,7 +4,7 @@
 //! Pointers are told apart by address: in the far range they are jemalloc's, else glibc's; so whatever was allocated
 //! before the library was ready is freed and resized correctly later.
 
-use crate::{caller, errno, jemalloc, large, near, regions};
+use crate::{caller, errno, interpose, jemalloc, large, near, regions};
 use hinterland_abi::HeapMode;
 use libc::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -18,13 +18,18 @@ const LARGE_MODE_BYTES: usize = 64 << 10;
 /// No object is larger: C cannot subtract its ends.
 const OBJECT_BYTES_MAX: usize = isize::MAX as usize;
 
-/// From now on the program's allocations are far, as `mode` says. `crate::pager()` must be ready, `regions` open and the
-/// atfork handlers that must run outside jemalloc's registered.
+/// From now on the program's allocations are far, as `mode` says, unless the program brings an allocator of its own.
+///
+/// After `caller::init` and `regions::init`, when `crate::pager()` is ready, and after the registration of those atfork
+/// handlers that must run inside jemalloc's.
 ///
 /// # Errors
 /// When jemalloc cannot make its arenas.
 pub fn init(mode: HeapMode) -> Result<(), jemalloc::ArenaError> {
     near::init();
+    if !interpose::reaches_the_program() {
+        return Ok(());
+    }
     jemalloc::init()?;
     let from = match mode {
         HeapMode::All => 0,

@@ -15,8 +15,7 @@
 
 use crate::errno::Preserved;
 use crate::regions::{self, Attributes, Kind};
-use libc::{c_char, c_int, c_uint, c_void};
-use std::ffi::CStr;
+use libc::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tikv_jemalloc_sys as je;
@@ -30,20 +29,24 @@ use hinterland_units::{PAGE_BYTES, PageNo};
 ///   over three seconds: garbage is neither evicted nor kept for long. `muzzy_decay_ms:0`: they are dropped at once then.
 /// - `cache_oblivious:false`: large objects start on a page, so whole pages can be moved and dropped.
 /// - `dss:disabled`: never the break, which is the program's.
-const OPTIONS: &CStr = c"narenas:1,percpu_arena:disabled,oversize_threshold:0,background_thread:false,cache_oblivious:false,dss:disabled,dirty_decay_ms:3000,muzzy_decay_ms:0,tcache:true,lg_tcache_max:15,thp:never,metadata_thp:disabled,abort:false,abort_conf:false,confirm_conf:false,stats_print:false,junk:false,zero:false";
+static OPTIONS: [u8; 320] = *b"narenas:1,percpu_arena:disabled,oversize_threshold:0,background_thread:false,\
+hpa:false,retain:true,cache_oblivious:false,dss:disabled,dirty_decay_ms:3000,muzzy_decay_ms:0,tcache:true,\
+lg_tcache_max:15,thp:never,metadata_thp:disabled,abort:false,abort_conf:false,confirm_conf:false,stats_print:false,\
+junk:false,zero:false\0";
 
-/// A pointer that jemalloc reads as `const char *`.
-#[repr(transparent)]
-pub struct Text(*const c_char);
+// The pointer that jemalloc reads. Hidden: no symbol of the program's may take its place.
+core::arch::global_asm!(
+    ".pushsection .data.rel.ro,\"aw\"",
+    ".balign 8",
+    ".globl _rjem_malloc_conf_2_conf_harder",
+    ".hidden _rjem_malloc_conf_2_conf_harder",
+    "_rjem_malloc_conf_2_conf_harder:",
+    ".quad {text}",
+    ".popsection",
+    text = sym OPTIONS,
+);
 
-// SAFETY: points to a constant.
-unsafe impl Sync for Text {}
-
-#[unsafe(export_name = "_rjem_malloc_conf_2_conf_harder")]
-#[doc(hidden)]
-pub static MALLOC_CONF: Text = Text(OPTIONS.as_ptr());
-
-/// The far arenas: the first one's index and how many.
+/// The far arenas' indices, handed to threads in turn.
 struct Arenas {
     indices: Vec<c_uint>,
     next: AtomicU32,

@@ -29,13 +29,11 @@ extern "C" fn start() {
     }
     mem::Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).expect("the far range is free");
     crate::caller::init();
-    crate::mapping::init();
+    crate::regions::init();
     PAGER.get_or_init(|| Pager { _private: () });
     let heap = std::env::var("HINTERLAND_HEAP").unwrap_or_default();
     let mode = heap.parse().unwrap_or_default();
-    if crate::interpose::reaches_the_program() {
-        crate::heap::init(mode).expect("the far heap can be set up");
-    }
+    crate::heap::init(mode).expect("the far heap can be set up");
 }
 
 fn span(first: PageNo, count: u32) -> (usize, usize) {

@@ -15,19 +15,14 @@ pub use place::{MapRequest, map};
 pub use remap::remap;
 pub use residency::{in_core, lock, lock_all, sync, unlock, unlock_all};
 
-use crate::regions::{self, Kind, Locked, Place};
-use hinterland_units::{PAGE_BYTES, PageNo};
+use crate::regions::{self, Locked, Place};
+use hinterland_units::PAGE_BYTES;
 
 /// What a call returns: a value, or an error number.
 pub type Outcome = Result<usize, i32>;
 
 /// Bits of a protection that mean access to pages.
 const PROTECTION_BITS: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-
-/// Opens the book: mappings are far from now on. Before `heap::init`.
-pub fn init() {
-    regions::init();
-}
 
 /// A system call of the program's, passed on as it is.
 pub(crate) fn kernel(number: libc::c_long, arguments: [usize; 6]) -> Outcome {
@@ -95,11 +90,6 @@ pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outco
         next = run.end();
     }
     if next == first + count { Ok(0) } else { Err(libc::ENOMEM) }
-}
-
-/// Whether a page is somebody's memory, for the explanation of a crash.
-pub fn is_mapped(page: PageNo) -> bool {
-    regions::lock().run_at(page.0).is_some_and(|run| run.attributes.kind != Kind::Foreign)
 }
 
 /// A lock's form as the pager takes it: `Some(on_fault)` if there is one.

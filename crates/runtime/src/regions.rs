@@ -17,6 +17,7 @@ use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -143,23 +144,36 @@ pub fn init() {
 
 /// Takes the lock for a fork: no other thread is changing the book while the process is copied.
 pub fn lock_for_fork() {
-    let held = std::mem::ManuallyDrop::new(lock());
+    let held = ManuallyDrop::new(lock());
     // SAFETY: the lock is held, until `unlock_after_fork`.
     unsafe { *SPACE.fork_mask.get() = held.mask };
 }
 
 /// Opens the lock that `lock_for_fork` took, in the parent or in the child.
 pub fn unlock_after_fork() {
-    // SAFETY: the lock is held since `lock_for_fork`, in the child as a copy of which this thread is the only user.
-    drop(Held { mask: unsafe { *SPACE.fork_mask.get() } });
+    drop(ManuallyDrop::into_inner(held_for_fork()));
 }
 
-/// Calls `each` for every run of pages that a forked child does not get as a copy. The caller holds the lock for a fork,
-/// or is the only thread.
+/// The book, for the child of a fork or its parent before `unlock_after_fork`.
+fn held_for_fork() -> ManuallyDrop<Held> {
+    assert_ne!(SPACE.word.load(Ordering::Relaxed), 0, "the book is read around a fork without its lock");
+    // SAFETY: the lock is held since `lock_for_fork`, by this thread (in a child: by the thread that this one copies).
+    ManuallyDrop::new(Held { mask: unsafe { *SPACE.fork_mask.get() } })
+}
+
+/// Calls `each` for every run of pages that a forked child does not get as a copy. Between `lock_for_fork` and
+/// `unlock_after_fork`.
 pub fn for_each_fork_flag(mut each: impl FnMut(PageNo, u32, ForkRule)) {
-    // SAFETY: the caller's promise: nobody changes the book.
-    let space = unsafe { &*SPACE.space.get() };
-    for run in space.runs().filter(|run| run.attributes.fork != ForkRule::Copy) {
+    for run in held_for_fork().runs().filter(|run| run.attributes.fork != ForkRule::Copy) {
         each(PageNo(run.first), run.count, run.attributes.fork);
+    }
+}
+
+/// Frees the runs that a forked child did not get, once they are mapped again, inaccessible and without content. In the
+/// child, before `unlock_after_fork`.
+pub fn forget_after_fork(left: &[(PageNo, u32)]) {
+    let mut space = held_for_fork();
+    for &(first, count) in left {
+        space.remove(first.0, count);
     }
 }

@@ -118,7 +118,7 @@ fn foreign_realloc() -> Option<unsafe extern "C" fn(*mut c_void, usize) -> *mut 
 }
 
 /// Whether calls to `malloc` arrive here: not if the program (or a library before this one) defines its own. Its memory
-/// then comes through `mmap`, which is managed all the same, and `heap::init` must not be called.
+/// then comes through `mmap`, which is managed all the same.
 ///
 /// Tried, not compared: a program that takes `malloc`'s address may give it another one.
 pub fn reaches_the_program() -> bool {
