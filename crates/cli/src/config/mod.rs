@@ -11,6 +11,7 @@ use crate::args::RunArgs;
 use crate::error::Error;
 use crate::host::Host;
 use hinterland_abi::{Settings, variables};
+use hinterland_backend::UrlError;
 use hinterland_sys::FeatureSet;
 use hinterland_units::{Budget, ByteCount};
 use std::path::PathBuf;
@@ -175,7 +176,9 @@ fn flag(args: &RunArgs, variable: &str) -> Result<Option<String>, Error> {
             if let Some(url) = args.far.iter().find(|url| url.contains(char::is_whitespace)) {
                 return Err(Error::Setting {
                     origin: "--far".into(),
-                    why: format!("'{url}' contains a space; give each tier its own --far, and a path without spaces"),
+                    why: format!(
+                        "'{url}' contains a space; give each tier its own --far, and write %20 for a blank in a path"
+                    ),
                 });
             }
             if args.far.iter().any(String::is_empty) { Some(String::new()) } else { joined(&args.far) }
@@ -205,14 +208,8 @@ fn joined(urls: &[String]) -> Option<String> {
 }
 
 /// Refuses URLs that no backend takes.
-fn check_urls(urls: &[String]) -> Result<(), String> {
-    for url in urls {
-        let scheme = url.split(':').next().unwrap_or_default();
-        if !["compressed", "file", "memory"].contains(&scheme) {
-            return Err(format!("'{url}' names no backend; write for example compressed:4G or file:/path?size=64G"));
-        }
-    }
-    Ok(())
+fn check_urls(urls: &[String]) -> Result<(), UrlError> {
+    urls.iter().try_for_each(|url| hinterland_backend::parse(url).map(drop))
 }
 
 /// Gives the budgets that nobody set their defaults, and refuses contradictory ones.

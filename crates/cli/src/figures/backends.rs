@@ -1,4 +1,4 @@
-//! Figures of backends: of one process, and of a run, by URL.
+//! Figures of backends: of one process, and of a run, by tier.
 
 use hinterland_abi::BackendRow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -56,6 +56,12 @@ pub struct BackendTotal {
     pub figures: BackendFigures,
     /// Sums over live processes, while a look is under way.
     now: BackendFigures,
+    tier: usize,
+}
+
+/// The part of a URL that names the kind of backend.
+fn kind(url: &str) -> &str {
+    url.split([':', '?']).next().unwrap_or(url)
 }
 
 /// The backends of a run, in the order in which they were first seen.
@@ -63,11 +69,13 @@ pub struct BackendTotal {
 pub struct BackendTotals(pub Vec<BackendTotal>);
 
 impl BackendTotals {
-    fn of(&mut self, url: &str) -> &mut BackendTotal {
-        let index = self.0.iter().position(|total| total.figures.url == url).unwrap_or_else(|| {
-            let mut total = BackendTotal::default();
-            url.clone_into(&mut total.figures.url);
-            self.0.push(total);
+    /// The total of a process's tier. Each process fills in sizes that the user left open by what is free at that moment, so
+    /// tier and kind tell which backends are the same, not the URL.
+    fn of(&mut self, tier: usize, url: &str) -> &mut BackendTotal {
+        let same = |total: &BackendTotal| total.tier == tier && kind(&total.figures.url) == kind(url);
+        let index = self.0.iter().position(same).unwrap_or_else(|| {
+            let figures = BackendFigures { url: url.to_owned(), ..BackendFigures::default() };
+            self.0.push(BackendTotal { tier, figures, ..BackendTotal::default() });
             self.0.len() - 1
         });
         &mut self.0[index]
@@ -82,8 +90,8 @@ impl BackendTotals {
 
     /// Counts a process that holds its pages now (or held them when the program ended).
     pub fn see(&mut self, process: &[BackendFigures]) {
-        for seen in process {
-            let BackendTotal { figures, now } = self.of(&seen.url);
+        for (tier, seen) in process.iter().enumerate() {
+            let BackendTotal { figures, now, .. } = self.of(tier, &seen.url);
             now.stored_bytes += seen.stored_bytes;
             now.pages += seen.pages;
             now.ram_bytes += seen.ram_bytes;
@@ -97,8 +105,8 @@ impl BackendTotals {
 
     /// Adds the traffic of a process that has ended.
     pub fn add_traffic(&mut self, process: &[BackendFigures]) {
-        for seen in process {
-            let figures = &mut self.of(&seen.url).figures;
+        for (tier, seen) in process.iter().enumerate() {
+            let figures = &mut self.of(tier, &seen.url).figures;
             figures.bytes_in += seen.bytes_in;
             figures.bytes_out += seen.bytes_out;
         }
@@ -106,7 +114,7 @@ impl BackendTotals {
 
     /// Ends a look: what was seen is the present, and perhaps a peak.
     pub fn finish(&mut self) {
-        for BackendTotal { figures, now } in &mut self.0 {
+        for BackendTotal { figures, now, .. } in &mut self.0 {
             figures.stored_bytes = now.stored_bytes;
             figures.pages = now.pages;
             figures.ram_bytes = now.ram_bytes;

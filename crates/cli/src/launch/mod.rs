@@ -150,7 +150,7 @@ fn open_stats(target: &StatsTarget) -> Result<Option<File>, Error> {
 
 /// Tells what happened: the fatal message always, the summary unless told to be quiet, the JSON where asked for.
 fn say(config: &RunConfig, summary: &Summary, stats: Option<&mut Option<File>>) {
-    for message in &summary.fatal {
+    for message in summary.fatal.iter().chain(&summary.warning()) {
         complain(message);
     }
     if !config.quiet {

@@ -4,8 +4,6 @@ use crate::error::Error;
 use hinterland_sys::{FeatureSet, Features, Privilege};
 use hinterland_units::ByteCount;
 use nix::sys::resource::{Resource, getrlimit};
-use nix::unistd::{AccessFlags, access};
-use std::path::Path;
 
 /// Address space that far memory reserves: 4 TiB for the far range, and room for its tables.
 pub const ADDRESS_SPACE_BYTES: u64 = (4 << 40) + (32 << 30);
@@ -55,20 +53,12 @@ pub fn remedy(privilege: Privilege, set: FeatureSet) -> Option<(String, String)>
     Some((what, remedy))
 }
 
-/// Refuses file tiers whose place cannot be written.
+/// Refuses tiers whose place cannot be written or has no room.
 pub fn check_far(urls: &[String]) -> Result<(), Error> {
+    let refuse = |why: String| Error::Setting { origin: "--far".into(), why };
     for url in urls {
-        let Some(rest) = url.strip_prefix("file:") else { continue };
-        let path = Path::new(rest.split('?').next().unwrap_or_default());
-        let refuse = |why: String| Error::Setting { origin: "--far".into(), why: format!("'{url}': {why}") };
-        if path.as_os_str().is_empty() {
-            return Err(refuse("names no path; write for example file:/mnt/ssd/far?size=64G".into()));
-        }
-        let place = if path.exists() { path } else { path.parent().unwrap_or(Path::new("/")) };
-        let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };
-        access(place, AccessFlags::W_OK).map_err(|errno| {
-            refuse(format!("{} cannot be written: {}", place.display(), std::io::Error::from(errno)))
-        })?;
+        let parsed = hinterland_backend::parse(url).map_err(|error| refuse(error.to_string()))?;
+        hinterland_backend::check_writable(&parsed).map_err(|error| refuse(error.to_string()))?;
     }
     Ok(())
 }

@@ -110,6 +110,13 @@ impl<'a> Summary<'a> {
         self.totals.principal().is_some()
     }
 
+    /// What must be said even when no summary is wanted: the library was there but could not take hold of anything.
+    pub fn warning(&self) -> Option<String> {
+        let refused = self.run.unmanaged_because.is_none() && !self.is_managed();
+        let row = self.totals.processes.iter().find(|row| refused && !row.reason.is_empty())?;
+        Some(format!("warning: {} ran unmanaged, without any memory bound: {}", short_name(row, self.run), row.reason))
+    }
+
     /// Peaks.
     pub fn peak(&self) -> &Gauges {
         &self.totals.peak
