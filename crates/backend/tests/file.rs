@@ -1,11 +1,9 @@
-//! The file backend against the model: every way of I/O, limits, a full disk, forks.
+//! The file backend against the model: every way of I/O, limits, a full disk.
 
 mod common;
 
-use common::{fork_round, fuzz, fuzz_threads, load, page_of, store, usage};
-use hinterland_backend::{
-    Backend, CodecName, Compressed, FileBackend, FileOptions, IoMethod, Location, Priority, StoreError,
-};
+use common::{fuzz, fuzz_threads, load, page_of, store, usage};
+use hinterland_backend::{Backend, FileBackend, FileOptions, IoMethod, Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::path::Path;
 use std::process::Command;
@@ -115,25 +113,11 @@ fn a_full_disk_is_a_clear_error() {
                 }
             }
         }
+        // By now no process uses the disk: tests that fork live in a program of their own.
         let unmounted = Command::new("umount").arg(&directory).status();
         assert!(unmounted.is_ok_and(|status| status.success()), "umount {}", directory.display());
     } else {
         println!("skipped: mounting a small tmpfs needs root");
     }
     std::fs::remove_dir(&directory).expect("empty");
-}
-
-#[test]
-fn forked_processes_do_not_disturb_each_other() {
-    for (io, direct) in WAYS {
-        fork_round(&file(&std::env::temp_dir(), io, direct, 2000), 1, 2);
-    }
-    let compressed = Compressed::new("compressed".into(), CodecName::Lz4, 64 << 20).expect("address space");
-    fork_round(&compressed, 2, 2);
-}
-
-#[test]
-fn a_fork_before_the_first_store_is_harmless() {
-    let backend = file(&std::env::temp_dir(), IoMethod::Auto, true, 2000);
-    common::with_fork(&backend, || fork_round(&backend, 5, 1), || fork_round(&backend, 6, 1));
 }

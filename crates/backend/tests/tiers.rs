@@ -1,8 +1,8 @@
-//! Tiers against the model: demotion under concurrency, shrinking, forks.
+//! Tiers against the model: demotion under concurrency, shrinking.
 
 mod common;
 
-use common::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store};
+use common::{fuzz, fuzz_threads, load, page_of, rows, store};
 use hinterland_backend::samples::{Kind, page};
 use hinterland_backend::{
     Backend, CodecName, Compressed, FileBackend, FileOptions, IoMethod, Location, Priority, Reference, StoreError,
@@ -110,9 +110,4 @@ fn ram_can_be_asked_back() {
         assert!(loaded.expect("stored") == *page);
     }
     assert_eq!(reference(10).shrink_ram(1 << 20), 0);
-}
-
-#[test]
-fn tiers_survive_forks() {
-    fork_round(&Tiers::new(vec![compressed(200 << 10), file(4000)]).expect("address space"), 3, 2);
 }

@@ -330,3 +330,40 @@ impl Backend for Compressed {
         rows.push(self.counters.row(&self.url, self.ram_bytes(), self.capacity_bytes));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{Kind, page};
+
+    #[test]
+    fn compaction_leaves_a_page_alone_while_it_is_loaded() {
+        let store = Compressed::new("compressed".into(), CodecName::Lz4, 64 << 20).expect("address space");
+        let pages: Vec<PageBytes> = (0..310).map(|seed| page(Kind::HalfRandom, seed)).collect();
+        let references: Vec<&PageBytes> = pages.iter().collect();
+        let mut out = vec![Ok(Location(0)); pages.len()];
+        store.store(&references, Priority::WriteBack, &mut out);
+        let locations: Vec<Location> = out.into_iter().map(|answer| answer.expect("room")).collect();
+        let handle = |index: usize| Handle::try_from(locations[index].0 >> 1).expect("a handle");
+        let (kept, gone): (Vec<usize>, Vec<usize>) = (0..310).partition(|index| index % 31 == 30);
+        let before: Vec<Option<Object>> = kept.iter().map(|index| store.handles.unpinned(handle(*index))).collect();
+        // Loads of the last pages of all slabs but one have begun when the rest is freed and the store is compacted.
+        let loaded = &kept[1..];
+        let pinned: Vec<Option<Object>> = loaded.iter().map(|index| store.handles.pin(handle(*index))).collect();
+        store.free(&gone.iter().map(|index| locations[*index]).collect::<Vec<_>>());
+        store.compact(1000);
+        for (index, object) in loaded.iter().zip(&pinned) {
+            let object = object.expect("stored");
+            assert_eq!(store.handles.pin(handle(*index)), Some(object), "page {index} moved under a load");
+            store.handles.unpin(handle(*index));
+            // SAFETY: the object is pinned.
+            let bytes = unsafe { std::slice::from_raw_parts(store.address(object), usize::from(object.length)) };
+            let mut into = [0; PAGE_BYTES];
+            assert!(store.restore(bytes, &mut into).is_some() && into == pages[*index], "page {index}");
+            store.handles.unpin(handle(*index));
+        }
+        store.compact(1000);
+        let moved = kept.iter().zip(before).filter(|(index, place)| store.handles.unpinned(handle(**index)) != *place);
+        assert!(moved.count() >= 9, "ten pages in ten slabs should share one now");
+    }
+}
