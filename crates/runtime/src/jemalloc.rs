@@ -16,8 +16,7 @@
 use crate::errno::Preserved;
 use crate::regions::{self, Attributes, Kind};
 use libc::{c_int, c_uint, c_void};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use tikv_jemalloc_sys as je;
 
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -46,14 +45,20 @@ core::arch::global_asm!(
     text = sym OPTIONS,
 );
 
-/// The far arenas' indices, handed to threads in turn.
+/// The far arenas' indices, handed to threads in turn; each is made when its first thread comes.
 struct Arenas {
-    indices: Vec<c_uint>,
-    next: AtomicU32,
+    indices: [AtomicU32; ARENAS_MAX],
+    in_use: AtomicUsize,
+    turn: AtomicUsize,
 }
 
-static ARENAS: OnceLock<Arenas> = OnceLock::new();
+static ARENAS: Arenas = Arenas {
+    indices: [const { AtomicU32::new(UNMADE) }; ARENAS_MAX],
+    in_use: AtomicUsize::new(0),
+    turn: AtomicUsize::new(0),
+};
 
+const UNMADE: c_uint = c_uint::MAX;
 /// Far arenas for each processor; jemalloc's own default. Their number is bounded because each keeps freed pages of its own.
 const ARENAS_PER_CPU: usize = 4;
 const ARENAS_MAX: usize = 16;
@@ -86,30 +91,48 @@ static HOOKS: Hooks = Hooks(je::extent_hooks_t {
 #[error("jemalloc refused to make a far arena: error {0}")]
 pub struct ArenaError(c_int);
 
-/// Initialises jemalloc (which registers its fork handlers now) and makes the far arenas.
+/// Initialises jemalloc (which registers its fork handlers now) and makes the first far arena.
 ///
 /// # Errors
 /// The number that jemalloc's control interface returned.
 pub fn init() -> Result<(), ArenaError> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut indices = Vec::new();
-    for _ in 0..(cpus * ARENAS_PER_CPU).min(ARENAS_MAX) {
-        let config = ArenaConfig { extent_hooks: &raw const HOOKS.0, metadata_use_hooks: false };
-        let mut index: c_uint = 0;
-        let mut bytes = size_of::<c_uint>();
-        // SAFETY: old and new value have the sizes that this control names; the hooks live for ever.
-        let rc = unsafe {
-            let config = (&raw const config).cast_mut().cast();
-            let name = c"experimental.arenas_create_ext".as_ptr();
-            je::mallctl(name, (&raw mut index).cast(), &raw mut bytes, config, size_of::<ArenaConfig>())
-        };
-        if rc != 0 {
-            return Err(ArenaError(rc));
-        }
-        indices.push(index);
-    }
-    assert!(ARENAS.set(Arenas { indices, next: AtomicU32::new(0) }).is_ok(), "the far heap is set up twice");
+    // SAFETY: a set of processors is a plain bit field, and valid for the calls.
+    let cpus = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+        usize::try_from(libc::CPU_COUNT(&set)).unwrap_or(1).max(1)
+    };
+    ARENAS.indices[0].store(make_arena()?, Relaxed);
+    ARENAS.in_use.store((cpus * ARENAS_PER_CPU).min(ARENAS_MAX), Relaxed);
     Ok(())
+}
+
+/// Makes a far arena; returns its index.
+fn make_arena() -> Result<c_uint, ArenaError> {
+    let config = ArenaConfig { extent_hooks: &raw const HOOKS.0, metadata_use_hooks: false };
+    let mut index: c_uint = 0;
+    let mut bytes = size_of::<c_uint>();
+    // SAFETY: old and new value have the sizes that this control names; the hooks live for ever.
+    let rc = unsafe {
+        let config = (&raw const config).cast_mut().cast();
+        let name = c"experimental.arenas_create_ext".as_ptr();
+        je::mallctl(name, (&raw mut index).cast(), &raw mut bytes, config, size_of::<ArenaConfig>())
+    };
+    if rc == 0 { Ok(index) } else { Err(ArenaError(rc)) }
+}
+
+/// The far arena for the next thread; `None` before `init`, or when jemalloc can make no more.
+fn next_arena() -> Option<c_uint> {
+    let turn = ARENAS.turn.fetch_add(1, Relaxed).checked_rem(ARENAS.in_use.load(Relaxed))?;
+    let slot = &ARENAS.indices[turn];
+    match slot.load(Relaxed) {
+        UNMADE => {
+            let made = make_arena().ok()?;
+            // Two threads at once make one arena too many, which stays empty.
+            Some(slot.compare_exchange(UNMADE, made, Relaxed, Relaxed).map_or_else(|other| other, |_| made))
+        }
+        index => Some(index),
+    }
 }
 
 /// Allocates far memory; null when there is none. (Near memory of glibc's for a thread that is ending: see `exchange`.)
@@ -178,7 +201,7 @@ pub fn decay() {
 }
 
 fn control_all_arenas(what: &str) {
-    for index in ARENAS.get().into_iter().flat_map(|arenas| &arenas.indices) {
+    for index in ARENAS.indices.iter().map(|slot| slot.load(Relaxed)).filter(|index| *index != UNMADE) {
         let name = format!("arena.{index}.{what}\0");
         // SAFETY: the name is a C string; this control takes no values.
         unsafe {
@@ -228,9 +251,7 @@ fn exchange(near: *mut c_void, bytes: usize, alignment: usize, zeroed: bool) -> 
 
 /// Binds the calling thread to a far arena; near objects leave its cache first. Failure shows in the next object's address.
 fn bind() {
-    let Some(arenas) = ARENAS.get() else { return };
-    let turn = arenas.next.fetch_add(1, Relaxed) as usize % arenas.indices.len();
-    let mut arena = arenas.indices[turn];
+    let Some(mut arena) = next_arena() else { return };
     let nothing = std::ptr::null_mut;
     // SAFETY: the names are C strings, the value has the size that `thread.arena` names.
     unsafe {

@@ -31,9 +31,19 @@ extern "C" fn start() {
     crate::caller::init();
     crate::regions::init();
     PAGER.get_or_init(|| Pager { _private: () });
+    // SAFETY: functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
     let heap = std::env::var("HINTERLAND_HEAP").unwrap_or_default();
     let mode = heap.parse().unwrap_or_default();
     crate::heap::init(mode).expect("the far heap can be set up");
+}
+
+extern "C" fn before_fork() {
+    crate::regions::lock_for_fork();
+}
+
+extern "C" fn after_fork() {
+    crate::regions::unlock_after_fork();
 }
 
 fn span(first: PageNo, count: u32) -> (usize, usize) {
