@@ -16,7 +16,8 @@ quantities! {
 }
 
 quantities! {
-    /// What rises and falls, in bytes.
+    /// What rises and falls, in bytes. Unmanaged anonymous memory is the program's alone, stacks included; Hinterland's own
+    /// stands beside it.
     Gauges {
         managed_bytes, resident_managed_bytes, metadata_bytes, total_ram_bytes, unmanaged_anonymous_bytes,
         unmanaged_stack_bytes, own_bytes, file_bytes, shared_bytes,
@@ -114,10 +115,10 @@ impl RowFigures {
     /// program's unmanaged memory; all of these are private anonymous memory, so the kernel counts them in `RssAnon`.
     pub fn estimate_unmanaged(&mut self, seen: &Process) {
         let now = &mut self.now;
-        now.own_bytes = now.total_ram_bytes - now.resident_managed_bytes;
-        now.unmanaged_anonymous_bytes = seen.anonymous_bytes.saturating_sub(now.resident_managed_bytes);
-        now.own_bytes = now.own_bytes.min(now.unmanaged_anonymous_bytes);
-        now.unmanaged_stack_bytes = seen.stack_bytes.min(now.unmanaged_anonymous_bytes - now.own_bytes);
+        let beside_managed = seen.anonymous_bytes.saturating_sub(now.resident_managed_bytes);
+        now.own_bytes = (now.total_ram_bytes - now.resident_managed_bytes).min(beside_managed);
+        now.unmanaged_anonymous_bytes = beside_managed - now.own_bytes;
+        now.unmanaged_stack_bytes = seen.stack_bytes.min(now.unmanaged_anonymous_bytes);
         now.file_bytes = seen.file_bytes;
         now.shared_bytes = seen.shared_bytes;
     }

@@ -21,7 +21,7 @@ struct Document<'a> {
     local_budget_bytes: u64,
     budget_source: Option<&'a str>,
     managed_peak_bytes: u64,
-    /// Managed / (managed + unmanaged anonymous without Hinterland's own); null when the run was too short to look.
+    /// Managed / (managed + unmanaged anonymous); Hinterland's own counts in neither; null when the run was too short to look.
     managed_share_of_anonymous: Option<f64>,
     resident_managed_peak_bytes: u64,
     process_rss_peak_bytes: u64,
@@ -61,7 +61,7 @@ struct Document<'a> {
     processes: Vec<Process<'a>>,
 }
 
-/// Unmanaged memory by kind, each at its peak. Stacks and own are parts of anonymous.
+/// Memory that is not managed, by kind, each at its peak. Stacks are part of anonymous; Hinterland's own is not.
 #[derive(Serialize)]
 struct Unmanaged {
     anonymous_bytes: u64,

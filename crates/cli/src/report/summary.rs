@@ -129,8 +129,7 @@ impl<'a> Summary<'a> {
         if self.totals.unmanaged_source == UnmanagedSource::Nobody {
             return None;
         }
-        let unmanaged = peak.unmanaged_anonymous_bytes.saturating_sub(peak.own_bytes);
-        ratio(peak.managed_bytes, peak.managed_bytes + unmanaged)
+        ratio(peak.managed_bytes, peak.managed_bytes + peak.unmanaged_anonymous_bytes)
     }
 
     /// Time that threads stood still for faults, summed over threads.
@@ -238,7 +237,7 @@ mod tests {
         let mut totals = Totals::default();
         totals.unmanaged_source = UnmanagedSource::Library;
         totals.peak =
-            Gauges { managed_bytes: 900, unmanaged_anonymous_bytes: 300, own_bytes: 200, ..Gauges::default() };
+            Gauges { managed_bytes: 900, unmanaged_anonymous_bytes: 100, own_bytes: 200, ..Gauges::default() };
         let run = run();
         assert_eq!(Summary::new(&run, &totals).managed_share_of_anonymous(), Some(0.9));
         totals.unmanaged_source = UnmanagedSource::Nobody;

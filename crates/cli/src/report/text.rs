@@ -56,7 +56,7 @@ impl Summary<'_> {
         };
         line("managed", format!("peak {}, {share}", bytes(peak.managed_bytes)));
         if self.totals.unmanaged_source != UnmanagedSource::Nobody {
-            let other = peak.unmanaged_anonymous_bytes.saturating_sub(peak.unmanaged_stack_bytes + peak.own_bytes);
+            let other = peak.unmanaged_anonymous_bytes.saturating_sub(peak.unmanaged_stack_bytes);
             let estimated = if self.totals.unmanaged_source == UnmanagedSource::Sampled { " (estimated)" } else { "" };
             line(
                 "unmanaged",
@@ -115,8 +115,14 @@ impl Summary<'_> {
     }
 
     fn far(&self, line: &mut impl FnMut(&str, String)) {
-        for total in self.totals.backends() {
+        let (used, unused): (Vec<_>, Vec<_>) =
+            self.totals.backends().iter().partition(|total| total.figures.bytes_in > 0);
+        for total in used {
             line("far", far(total));
+        }
+        if !unused.is_empty() {
+            let urls: Vec<&str> = unused.iter().map(|total| total.figures.url.as_str()).collect();
+            line("not needed", urls.join(", "));
         }
     }
 
