@@ -129,3 +129,40 @@ pub fn close_from(first: c_int) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_open(fd: RawFd) -> bool {
+        // SAFETY: asks for a flag; no memory is touched.
+        unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+    }
+
+    fn null_at(number: RawFd) -> RawFd {
+        // SAFETY: the path is a C string; the duplicate's number is free in this test.
+        unsafe {
+            let fd = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+            if number < 0 { fd } else { libc::dup2(fd, number) }
+        }
+    }
+
+    #[test]
+    fn a_protected_descriptor_survives_what_closes_its_neighbours() {
+        let fd = null_at(-1);
+        let own = protect(fd).unwrap();
+        assert!((256..1024).contains(&own) && is_open(own) && !is_open(fd), "moved to {own}");
+        let (before, after) = (null_at(own - 1), null_at(own + 1));
+        assert_eq!(close_range(c_uint::try_from(before).unwrap(), c_uint::try_from(after).unwrap(), 0), Ok(()));
+        assert!(!is_open(before) && is_open(own) && !is_open(after));
+        // SAFETY: these are the interposed functions: they refuse.
+        unsafe {
+            assert_eq!((libc::close(own), crate::errno::get()), (-1, libc::EBADF));
+            assert_eq!((libc::dup2(0, own), crate::errno::get()), (-1, libc::EBADF));
+            assert_eq!((libc::dup3(0, own, 0), crate::errno::get()), (-1, libc::EBADF));
+        }
+        assert!(is_open(own));
+        release(own);
+        assert!(!is_open(own) && !is_own(own));
+    }
+}
