@@ -23,6 +23,8 @@ const KEYS_MAX: usize = 64;
 /// Windows on their way to the read-ahead thread.
 pub(crate) struct AheadQueue {
     windows: Mutex<VecDeque<AheadWindow>>,
+    /// Windows in the queue, to be read without the lock.
+    pending: AtomicU32,
     signal: AtomicU32,
     /// Pages mapped with each key page, by key slot: used when the key page is.
     mapped: [AtomicU32; KEYS_MAX],
@@ -32,6 +34,7 @@ impl Default for AheadQueue {
     fn default() -> AheadQueue {
         AheadQueue {
             windows: Mutex::new(VecDeque::new()),
+            pending: AtomicU32::new(0),
             signal: AtomicU32::new(0),
             mapped: [const { AtomicU32::new(0) }; KEYS_MAX],
         }
@@ -46,18 +49,28 @@ impl AheadQueue {
             windows.pop_front();
         }
         windows.push_back(window);
+        self.pending.store(u32::try_from(windows.len()).unwrap_or(u32::MAX), Relaxed);
         drop(windows);
         self.signal.fetch_add(1, SeqCst);
         futex_wake(&self.signal);
     }
 
+    /// Whether windows wait.
+    pub(crate) fn has_work(&self) -> bool {
+        self.pending.load(Relaxed) > 0
+    }
+
     fn pop(&self) -> Option<AheadWindow> {
-        self.windows.lock().expect("no thread panics while it holds the queue").pop_front()
+        let mut windows = self.windows.lock().expect("no thread panics while it holds the queue");
+        let window = windows.pop_front();
+        self.pending.store(u32::try_from(windows.len()).unwrap_or(u32::MAX), Relaxed);
+        window
     }
 
     /// Drops all windows that wait (in the child of a fork).
     pub(crate) fn clear(&self) {
         self.windows.lock().expect("no thread panics while it holds the queue").clear();
+        self.pending.store(0, Relaxed);
     }
 
     /// Pages mapped with the key page in `slot`, once.

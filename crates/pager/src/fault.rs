@@ -35,7 +35,7 @@ enum Outcome {
 
 impl Pager {
     /// Serves faults for ever: the body of a monitor thread.
-    pub fn run_monitor(&self) -> ! {
+    pub fn run_monitor(&'static self) -> ! {
         self.register_thread();
         let mut scratch = Scratch::new();
         let mut messages = [Message::EMPTY; MESSAGES];
@@ -52,7 +52,10 @@ impl Pager {
             }
             drop(inside);
             if self.account.above_high() {
+                self.start_helpers();
                 self.wake_evictor();
+            } else if self.ahead.has_work() {
+                self.start_helpers();
             }
         }
     }

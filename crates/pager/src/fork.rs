@@ -15,7 +15,8 @@ use crate::pager::Pager;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::ForkSide;
 use hinterland_sys::mem::OwnMemory;
-use hinterland_sys::{SysError, Uffd};
+use hinterland_sys::{SysError, Uffd, mem};
+use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Pager {
@@ -34,12 +35,20 @@ impl Pager {
         self.gate.open();
     }
 
-    /// Goes on in the child: `uffd` and `memory` are the child's own, `row` its own row, with counters at zero.
+    /// Goes on in the child: `uffd` and `memory` are the child's own, `row` its own row, with counters at zero. The runs in
+    /// `left` are not part of the child (`MADV_DONTFORK`), those in `wiped` read as zero in it (`MADV_WIPEONFORK`).
     /// The caller starts the threads afterwards.
     ///
     /// # Errors
     /// The kernel's: the range cannot be registered. The child must end then, without touching far memory.
-    pub fn begin_child(&self, uffd: Uffd, memory: OwnMemory, row: &'static ProcessRow) -> Result<(), SysError> {
+    pub fn begin_child(
+        &self,
+        uffd: Uffd,
+        memory: OwnMemory,
+        row: &'static ProcessRow,
+        left: &[(PageNo, u32)],
+        wiped: &[(PageNo, u32)],
+    ) -> Result<(), SysError> {
         let parent = self.row();
         for (from, to) in [
             (&parent.managed_bytes, &row.managed_bytes),
@@ -52,13 +61,21 @@ impl Pager {
         }
         self.set_row(row);
         self.forget_threads();
+        self.helpers_started.store(false, Relaxed);
         self.ahead.clear();
         self.kernel.replace(uffd, memory);
+        for (first, count) in left {
+            // SAFETY: the kernel left a hole here; nothing is mapped.
+            unsafe { mem::remap_inaccessible(self.address(*first), *count as usize * PAGE_BYTES) }?;
+        }
         self.register_all(&self.foreign_runs())?;
         if let Err(error) = self.backend.after_fork(ForkSide::Child) {
             self.fatal(&format!("far memory cannot go on after a fork: {error}"));
         }
         self.gate.open();
+        for (first, count) in left.iter().chain(wiped) {
+            self.discard(*first, *count);
+        }
         Ok(())
     }
 

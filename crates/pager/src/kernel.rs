@@ -11,6 +11,7 @@ use hinterland_sys::mem::{self, OwnMemory};
 use hinterland_sys::uffd::Partial;
 use hinterland_sys::{Features, SysError, Uffd};
 use hinterland_units::PAGE_BYTES;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
 
 /// See the module.
@@ -39,14 +40,20 @@ impl Kernel {
         }
     }
 
-    /// Replaces both, in the child of a fork: the inherited ones belong to the parent's memory. They are closed.
+    /// Replaces both, in the child of a fork: the inherited ones belong to the parent's memory. Whoever opened them closes
+    /// them.
     pub(crate) fn replace(&self, uffd: Uffd, memory: OwnMemory) {
         let old = self.uffd.swap(Box::into_raw(Box::new(uffd)), Release);
         // SAFETY: the pointer came from Box::into_raw, and in the child of a fork no other thread can hold it.
-        unsafe { Box::from_raw(old) }.close();
+        drop(unsafe { Box::from_raw(old) });
         let old = self.memory.swap(Box::into_raw(Box::new(memory)), Release);
         // SAFETY: as above.
-        unsafe { Box::from_raw(old) }.close();
+        drop(unsafe { Box::from_raw(old) });
+    }
+
+    /// The descriptors of userfaultfd and memory file.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.uffd().fd(), self.memory().fd()]
     }
 
     /// What may be used on this machine.

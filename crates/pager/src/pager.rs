@@ -37,6 +37,10 @@ pub struct Config {
     pub prefetcher: Box<dyn Prefetcher>,
     /// Where the figures go.
     pub row: &'static ProcessRow,
+    /// Monitor threads: one, or several when a backend waits for a device.
+    pub monitors: usize,
+    /// Takes stock of the process's whole memory now and then; told the bytes of the pager's tables.
+    pub census: fn(&ProcessRow, u64),
 }
 
 /// See the crate.
@@ -53,6 +57,12 @@ pub struct Pager {
     pub(crate) gate: Gate,
     /// Bumped and woken when the evictor should look.
     pub(crate) evictor: AtomicU32,
+    monitors: usize,
+    pub(crate) census: fn(&ProcessRow, u64),
+    /// Managed bytes at the last census.
+    pub(crate) census_at: AtomicU64,
+    /// Evictor and read-ahead thread run (or are about to).
+    pub(crate) helpers_started: AtomicBool,
     /// The evictor sleeps.
     pub(crate) evictor_idle: AtomicBool,
     /// Pages given up to other mappings.
@@ -113,6 +123,10 @@ impl Pager {
             ahead: AheadQueue::default(),
             gate: Gate::new(),
             evictor: AtomicU32::new(0),
+            monitors: config.monitors,
+            census: config.census,
+            census_at: AtomicU64::new(0),
+            helpers_started: AtomicBool::new(false),
             evictor_idle: AtomicBool::new(false),
             foreign_pages: AtomicU64::new(0),
             copies_kept: AtomicU64::new(0),
@@ -124,6 +138,29 @@ impl Pager {
         pager.register_all(&[])?;
         pager.update_budget();
         Ok(pager)
+    }
+
+    /// Starts the monitors. The other threads start when they are first needed: most processes never need them.
+    ///
+    /// # Errors
+    /// What pthread_create says.
+    pub fn start(&'static self) -> Result<(), SysError> {
+        for _ in 0..self.monitors {
+            thread::spawn("far-monitor", || self.run_monitor())?;
+        }
+        Ok(())
+    }
+
+    /// Starts evictor and read-ahead once.
+    pub(crate) fn start_helpers(&'static self) {
+        if self.helpers_started.swap(true, Relaxed) {
+            return;
+        }
+        let started = thread::spawn("far-evictor", || self.run_evictor())
+            .and_then(|()| thread::spawn("far-ahead", || self.run_ahead()));
+        if let Err(error) = started {
+            self.fatal(&format!("the pager's threads cannot be started: {error}"));
+        }
     }
 
     /// Registers staging and far range, the latter without the `foreign` runs of pages.

@@ -10,7 +10,7 @@ use crate::state::{Entry, State};
 use crate::table::ContentHash;
 use hinterland_backend::{Location, Priority, StoreError};
 use hinterland_sys::gate::{futex_wait_for, futex_wake};
-use hinterland_sys::mem;
+use hinterland_sys::{mem, thread};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
@@ -66,11 +66,27 @@ impl Pager {
         let _inside = self.gate.enter();
         self.update_budget();
         self.publish_backends(&mut scratch.usage);
+        self.take_census_if_grown();
+    }
+
+    /// Takes stock of the process's memory when it has grown by a quarter: the figures of the peak are wanted.
+    fn take_census_if_grown(&self) {
+        let managed = self.row().managed_bytes.load(Relaxed);
+        let last = self.census_at.load(Relaxed);
+        if managed > last + last / 4 {
+            self.census_at.store(managed, Relaxed);
+            (self.census)(self.row(), self.policy().metadata_bytes() as u64);
+        }
     }
 
     /// Writes the figures that are not kept current all the time, for a process that is about to end.
     pub fn report_now(&self) {
-        self.report(&mut Scratch::new());
+        let _signals = thread::SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        self.update_budget();
+        self.publish_backends(&mut Vec::new());
+        let tables = self.policy().metadata_bytes() as u64;
+        (self.census)(self.row(), tables);
     }
 
     /// One step towards free frames: drains the oldest chunk when the swap cache is large enough, otherwise fills one.

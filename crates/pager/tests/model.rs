@@ -159,12 +159,12 @@ fn pager(base: usize, features: Features, backend: Arc<dyn Backend>, policy: &st
         policy: hinterland_policy::make(policy, 4096).unwrap(),
         prefetcher: Box::new(NextN::new(read_ahead)),
         row,
+        monitors: 1,
+        census: |_, _| {},
     };
     let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
     pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();
-    hinterland_sys::thread::spawn("monitor", || pager.run_monitor()).unwrap();
-    hinterland_sys::thread::spawn("evictor", || pager.run_evictor()).unwrap();
-    hinterland_sys::thread::spawn("ahead", || pager.run_ahead()).unwrap();
+    pager.start().unwrap();
     pager
 }
 

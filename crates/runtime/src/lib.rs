@@ -1,27 +1,42 @@
-//! The preloaded library.
-#![allow(dead_code, unused_imports, reason = "the start, which calls all of this, is not in place yet")]
+//! The preloaded library: how an unmodified program's memory comes to live in the far range.
+//!
+//! | file | room |
+//! |---|---|
+//! | `start` | the constructor: settings, features, pager, threads |
+//! | `ledger` | this process's row of the shared statistics |
+//! | `fork`, `exit` | what happens when the process forks or ends |
+//! | `census` | whose memory is what, as the kernel sees it |
+//! | `interpose` | the names that the program calls instead of libc's |
+//! | `heap`, `large`, `jemalloc`, `near`, `caller` | malloc and its family, far and near |
+//! | `mapping`, `regions`, `brk` | private anonymous mappings |
+//! | `descriptors` | our descriptors survive programs that close everything |
+//!
+//! The laws (DESIGN.md): the library's own memory is never far; its threads never call an interposed name, never touch far
+//! memory outside the pager, and block the program's signals.
 
 mod brk;
 mod caller;
+mod census;
 mod descriptors;
 mod errno;
+mod exit;
+mod fork;
 mod heap;
 mod interpose;
 mod jemalloc;
 mod large;
+mod ledger;
 #[cfg(feature = "local-only")]
 mod local;
 mod mapping;
 mod near;
 mod regions;
+#[cfg(not(feature = "local-only"))]
+mod start;
 
 #[cfg(not(feature = "local-only"))]
 pub(crate) use hinterland_pager::Pager;
 #[cfg(feature = "local-only")]
 pub(crate) use local::{Pager, pager};
-
-/// The pager, once the library is ready; `None` before and when the process is not managed.
 #[cfg(not(feature = "local-only"))]
-pub(crate) fn pager() -> Option<&'static Pager> {
-    None
-}
+pub(crate) use start::pager;

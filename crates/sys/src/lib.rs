@@ -2,6 +2,7 @@
 //!
 //! Raw system calls live here and nowhere else. Nothing here knows of pages states or budgets.
 
+pub mod descriptor;
 pub mod features;
 pub mod gate;
 pub mod mem;

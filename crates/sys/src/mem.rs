@@ -198,16 +198,9 @@ impl OwnMemory {
         self.fd
     }
 
-    /// The same file under the descriptor `fd`, which the caller duplicated; the old one is closed.
-    pub fn moved_to(self, fd: i32) -> OwnMemory {
-        self.close();
+    /// The same file under the descriptor `fd`, to which the caller moved it.
+    pub fn taken_as(self, fd: i32) -> OwnMemory {
         OwnMemory { fd }
-    }
-
-    /// Closes the file.
-    pub fn close(self) {
-        // SAFETY: closing our own descriptor; the raw call, because `close` is interposed.
-        unsafe { libc::syscall(libc::SYS_close, self.fd) };
     }
 
     /// Reads one page at `address` into `into`.

@@ -168,9 +168,8 @@ impl Uffd {
         self.fd
     }
 
-    /// The same userfaultfd under the descriptor `fd`, which the caller duplicated; the old one is closed.
-    pub fn moved_to(self, fd: RawFd) -> Uffd {
-        close(self.fd);
+    /// The same userfaultfd under the descriptor `fd`, to which the caller moved it.
+    pub fn taken_as(self, fd: RawFd) -> Uffd {
         Uffd { fd, features: self.features }
     }
 

@@ -1,0 +1,112 @@
+//! The census: whose memory is what, as the kernel sees it.
+//!
+//! Reads `/proc/self/smaps` and adds up what is not managed, by kind. The peak of each kind is kept.
+
+use hinterland_abi::ProcessRow;
+use hinterland_pager::{FAR_BASE, FAR_PAGES};
+use hinterland_sys::mem;
+use hinterland_units::PAGE_BYTES;
+use std::io::{BufRead, BufReader};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What smaps says of one mapping.
+#[derive(Default)]
+struct Area {
+    start: usize,
+    name: String,
+    shared: bool,
+    rss_bytes: u64,
+    anonymous_bytes: u64,
+}
+
+/// Sums over all mappings.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Sums {
+    unmanaged_anonymous: u64,
+    stacks: u64,
+    own: u64,
+    file: u64,
+    shared: u64,
+}
+
+/// Takes a census of this process; `tables_bytes` of the pager's tables live in the ordinary heap.
+pub fn take(row: &ProcessRow, tables_bytes: u64) {
+    let Ok(smaps) = std::fs::File::open("/proc/self/smaps") else { return };
+    let sums = add_up(BufReader::with_capacity(64 << 10, smaps), mem::is_own);
+    let own = sums.own + tables_bytes;
+    row.own_bytes.fetch_max(own, Relaxed);
+    row.unmanaged_anonymous_bytes.fetch_max(sums.unmanaged_anonymous.saturating_sub(tables_bytes), Relaxed);
+    row.unmanaged_stack_bytes.fetch_max(sums.stacks, Relaxed);
+    row.file_bytes.fetch_max(sums.file, Relaxed);
+    row.shared_bytes.fetch_max(sums.shared, Relaxed);
+}
+
+fn add_up(smaps: impl BufRead, is_own: impl Fn(usize) -> bool) -> Sums {
+    let mut sums = Sums::default();
+    let mut area = Area::default();
+    for line in smaps.lines().map_while(Result::ok) {
+        if let Some(next) = heading(&line) {
+            count(&mut sums, &area, &is_own);
+            area = next;
+        } else if let Some(bytes) = field(&line, "Rss:") {
+            area.rss_bytes = bytes;
+        } else if let Some(bytes) = field(&line, "Anonymous:") {
+            area.anonymous_bytes = bytes;
+        }
+    }
+    count(&mut sums, &area, &is_own);
+    sums
+}
+
+/// The first line of a mapping: `start-end perms offset device inode name`.
+fn heading(line: &str) -> Option<Area> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, _) = words.next()?.split_once('-')?;
+    let start = usize::from_str_radix(start, 16).ok()?;
+    let shared = words.next()?.ends_with('s');
+    Some(Area { start, shared, name: words.nth(3).unwrap_or("").to_owned(), ..Area::default() })
+}
+
+/// The bytes of a line such as `Rss:  12 kB`.
+fn field(line: &str, name: &str) -> Option<u64> {
+    let kib: u64 = line.strip_prefix(name)?.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn count(sums: &mut Sums, area: &Area, is_own: impl Fn(usize) -> bool) {
+    if area.start.wrapping_sub(FAR_BASE) < FAR_PAGES as usize * PAGE_BYTES {
+        return;
+    }
+    if area.shared {
+        sums.shared += area.rss_bytes;
+    } else if is_own(area.start) {
+        sums.own += area.anonymous_bytes;
+    } else {
+        sums.unmanaged_anonymous += area.anonymous_bytes;
+        sums.file += area.rss_bytes - area.anonymous_bytes.min(area.rss_bytes);
+        if area.name == "[stack]" {
+            sums.stacks += area.anonymous_bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+200000000000-200000100000 rw-p 00000000 00:00 0 \nRss: 1024 kB\nAnonymous: 1024 kB\n\
+7f0000000000-7f0000100000 rw-p 00000000 00:00 0 \nRss: 40 kB\nAnonymous: 40 kB\n\
+7f0000200000-7f0000300000 r-xp 00000000 08:01 99 /lib/libc.so\nRss: 500 kB\nAnonymous: 8 kB\n\
+7f0000400000-7f0000500000 rw-s 00000000 00:01 7 /memfd:x\nRss: 16 kB\nAnonymous: 0 kB\n\
+7ffc00000000-7ffc00100000 rw-p 00000000 00:00 0 [stack]\nRss: 20 kB\nAnonymous: 20 kB\n";
+
+    #[test]
+    fn every_kind_is_counted_once() {
+        let sums = add_up(SMAPS.as_bytes(), |address| address == 0x7f00_0000_0000);
+        let kib = |n: u64| n * 1024;
+        let expected =
+            Sums { unmanaged_anonymous: kib(28), stacks: kib(20), own: kib(40), file: kib(492), shared: kib(16) };
+        assert_eq!(sums, expected);
+    }
+}

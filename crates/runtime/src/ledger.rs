@@ -1,0 +1,78 @@
+//! This process's row of the ledger.
+
+use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, ProcessRow, RowState};
+use std::ffi::CString;
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+static LEDGER: OnceLock<Option<&'static Ledger>> = OnceLock::new();
+
+/// Maps the ledger at `path` (empty: there is none) and takes a row; a private one when that cannot be.
+pub fn open(path: &str) -> &'static ProcessRow {
+    let ledger = LEDGER.get_or_init(|| if path.is_empty() { None } else { map(path) });
+    ledger.and_then(claim).unwrap_or_else(private_row)
+}
+
+/// A row for the child of a fork.
+pub fn row_for_child() -> &'static ProcessRow {
+    LEDGER.get().copied().flatten().and_then(claim).unwrap_or_else(private_row)
+}
+
+/// Maps the launcher's segment; `None` when it is gone or of another version.
+fn map(path: &str) -> Option<&'static Ledger> {
+    let path = CString::new(path).ok()?;
+    // SAFETY: the path is a C string.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return None;
+    }
+    let flags = libc::MAP_SHARED;
+    // SAFETY: a new mapping; the segment is at least this long, or the checks below fail with SIGBUS on a foreign file.
+    let address = unsafe {
+        let address = libc::syscall(
+            libc::SYS_mmap,
+            0,
+            size_of::<Ledger>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            fd,
+            0,
+        );
+        libc::syscall(libc::SYS_close, fd);
+        address
+    };
+    let address = usize::try_from(address).ok()?;
+    // SAFETY: the mapping is as long as a Ledger, page-aligned, never unmapped, and any bits are valid in its atomics.
+    let ledger: &'static Ledger = unsafe { &*(address as *const Ledger) };
+    let known = ledger.magic.load(Acquire) == LEDGER_MAGIC && ledger.version.load(Acquire) == LEDGER_VERSION;
+    known.then_some(ledger)
+}
+
+/// Takes a free row. A row that this process already has (before an exec) is ended first.
+fn claim(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
+    let pid = i32::try_from(std::process::id()).unwrap_or(0);
+    for row in &ledger.processes {
+        if row.pid.load(Relaxed) == pid && row.state.load(Relaxed) == RowState::Live as u32 {
+            row.state.store(RowState::Ended as u32, Release);
+        }
+    }
+    let free = (RowState::Free as u32, RowState::Claimed as u32);
+    let taken = ledger.processes.iter().find(|row| row.state.compare_exchange(free.0, free.1, AcqRel, Relaxed).is_ok());
+    let Some(row) = taken else {
+        ledger.uncounted.fetch_add(1, Relaxed);
+        return None;
+    };
+    row.pid.store(pid, Relaxed);
+    // SAFETY: getppid(2) takes nothing and cannot fail.
+    row.parent_pid.store(unsafe { libc::getppid() }, Relaxed);
+    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    row.program.set(&program.to_string_lossy());
+    row.state.store(RowState::Live as u32, Release);
+    Some(row)
+}
+
+/// A row that nobody reads.
+fn private_row() -> &'static ProcessRow {
+    // SAFETY: a row consists of atomics, which are valid when zero.
+    Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() })
+}

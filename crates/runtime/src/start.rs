@@ -1,0 +1,136 @@
+//! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
+
+use crate::{caller, census, descriptors, fork, heap, ledger, regions};
+use hinterland_abi::{HeapMode, ProcessRow, Settings};
+use hinterland_backend::OpenError;
+use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, Kernel, Pager};
+use hinterland_policy::NextN;
+use hinterland_sys::mem::OwnMemory;
+use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, SysError, Uffd, thread};
+use hinterland_units::PAGE_BYTES;
+use std::sync::OnceLock;
+
+static PAGER: OnceLock<Pager> = OnceLock::new();
+
+/// The pager, once the library is ready; `None` before and when the process is not managed.
+pub(crate) fn pager() -> Option<&'static Pager> {
+    PAGER.get()
+}
+
+/// Why a process is not managed.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{0}: {1}")]
+    Setting(&'static str, String),
+    #[error("userfaultfd cannot be used here; `hinterland doctor` names the remedy")]
+    Privilege,
+    #[error("no address space for far memory ({0}); raise or lift the limit on it (ulimit -v)")]
+    AddressSpace(SysError),
+    #[error(transparent)]
+    Backend(#[from] OpenError),
+    #[error(transparent)]
+    System(#[from] SysError),
+    #[error("a descriptor cannot be kept: {0}")]
+    Descriptor(#[from] std::io::Error),
+    #[error(transparent)]
+    Heap(#[from] crate::jemalloc::ArenaError),
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = construct;
+
+extern "C" fn construct() {
+    // Nothing to do unless somebody asked: a library that is preloaded by accident changes nothing.
+    let settings = match Settings::from_env(|name| std::env::var(name).ok()) {
+        Ok(settings) if settings.local.is_none() && settings.ram.is_none() => return,
+        other => other,
+    };
+    let path = settings.as_ref().map(|s| s.ledger.clone()).unwrap_or_default();
+    let row = ledger::open(&path);
+    let begun = settings
+        .map_err(|(name, error)| Refusal::Setting(name, error.to_string()))
+        .and_then(|settings| begin(&settings, row));
+    match begun {
+        Ok(()) => row.fault_path.set("monitor"),
+        Err(refusal) => {
+            row.reason.set(&refusal.to_string());
+            if path.is_empty() {
+                thread::write_stderr(&format!("hinterland: not managed: {refusal}\n"));
+            }
+        }
+    }
+}
+
+/// Takes hold of the program's memory.
+fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<(), Refusal> {
+    let set: FeatureSet =
+        settings.features.parse().map_err(|e| Refusal::Setting(hinterland_abi::variables::FEATURES, e))?;
+    let features = Features::probe(set);
+    if features.privilege != Privilege::Kernel {
+        return Err(Refusal::Privilege);
+    }
+    hinterland_sys::descriptor::hide_with(descriptors::protect);
+    let backend = hinterland_backend::open(&settings.far)?;
+    let slow = !backend.copies_cost_ram() || settings.far.iter().any(|url| url.starts_with("file:"));
+    let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
+        .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::EVICT, "unknown policy".into()))?;
+    Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).map_err(Refusal::AddressSpace)?;
+    let (uffd, memory) = open_kernel(&features)?;
+    let config = Config {
+        base: FAR_BASE,
+        pages: FAR_PAGES,
+        local: settings.local,
+        ram: settings.ram,
+        backend,
+        policy,
+        prefetcher: Box::new(NextN::new(settings.read_ahead_pages)),
+        row,
+        monitors: if slow { MONITORS_SLOW } else { 1 },
+        census: census::take,
+    };
+    let pager = Pager::new(config, Kernel::new(features, uffd, memory))?;
+    row.reason.set(if features.move_pages { "faults of system calls are served; MOVE" } else { "no MOVE" });
+    let pager = PAGER.get_or_init(|| pager);
+    // Before jemalloc registers its own handlers: ours must be the innermost around the fork.
+    fork::init();
+    caller::init();
+    regions::init();
+    pager.start()?;
+    heap_init(settings.heap)
+}
+
+/// Monitors when a backend waits for a device: others are served meanwhile.
+const MONITORS_SLOW: usize = 4;
+
+fn heap_init(mode: HeapMode) -> Result<(), Refusal> {
+    Ok(heap::init(mode)?)
+}
+
+/// Opens what the pager needs of the kernel, under numbers that survive programs which close everything.
+pub(crate) fn open_kernel(features: &Features) -> Result<(Uffd, OwnMemory), KernelError> {
+    let uffd = Uffd::open(features.monitor_bits())?;
+    let fd = descriptors::protect(uffd.fd())?;
+    let uffd = uffd.taken_as(fd);
+    let memory = OwnMemory::open()?;
+    let fd = descriptors::protect(memory.fd())?;
+    Ok((uffd, memory.taken_as(fd)))
+}
+
+/// Why the kernel's files cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KernelError {
+    #[error(transparent)]
+    System(#[from] SysError),
+    #[error("a descriptor cannot be kept: {0}")]
+    Descriptor(#[from] std::io::Error),
+}
+
+impl From<KernelError> for Refusal {
+    fn from(error: KernelError) -> Refusal {
+        match error {
+            KernelError::System(e) => Refusal::System(e),
+            KernelError::Descriptor(e) => Refusal::Descriptor(e),
+        }
+    }
+}
