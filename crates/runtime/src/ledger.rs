@@ -29,14 +29,15 @@ fn map(path: &str) -> Option<&'static Ledger> {
     let flags = libc::MAP_SHARED;
     // SAFETY: a new mapping; the segment is at least this long, or the checks below fail with SIGBUS on a foreign file.
     let address = unsafe {
+        // The offset travels on the stack: it must be a whole word.
         let address = libc::syscall(
             libc::SYS_mmap,
-            0,
+            0usize,
             size_of::<Ledger>(),
             libc::PROT_READ | libc::PROT_WRITE,
             flags,
             fd,
-            0,
+            0usize,
         );
         libc::syscall(libc::SYS_close, fd);
         address

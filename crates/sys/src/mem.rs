@@ -71,7 +71,7 @@ pub fn own(mapping: Mapping) {
 fn map(start: usize, len: usize, protection: i32, flags: i32) -> Result<Mapping, SysError> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping; MAP_FIXED_NOREPLACE replaces nothing.
-    let address = unsafe { libc::syscall(libc::SYS_mmap, start, len, protection, flags, -1, 0) };
+    let address = unsafe { libc::syscall(libc::SYS_mmap, start, len, protection, flags, -1isize, 0usize) };
     match usize::try_from(address) {
         Ok(start) => Ok(Mapping { start, len }),
         Err(_) => Err(SysError::last("mmap")),
