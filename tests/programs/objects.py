@@ -30,10 +30,15 @@ def main(records: int) -> None:
     print("changed", len(table))
 
     digest = 0
-    for key in sorted(table):
+    for key, row in table.items():
         digest = zlib.crc32(key.encode(), digest)
-        digest = zlib.crc32(repr(table[key]).encode(), digest)
+        digest = zlib.crc32(repr(row).encode(), digest)
     print("digest", digest)
+
+    # The order of the keys scatters the records over the whole heap.
+    for key in sorted(key for key in table if key.endswith("3"))[::4]:
+        digest = zlib.crc32(repr(table[key]).encode(), digest)
+    print("sorted digest", digest)
 
 
 main(int(sys.argv[1]))

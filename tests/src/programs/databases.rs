@@ -35,7 +35,8 @@ SELECT count(*), sum(length(note)) FROM events;
 SELECT a.kind, count(*) FROM events a JOIN events b ON b.id = a.id + 1 WHERE b.kind % 100 = 7 GROUP BY a.kind ORDER BY a.kind LIMIT 20;
 SELECT id, note FROM events ORDER BY note LIMIT 50;
 SELECT id, note FROM events ORDER BY at DESC LIMIT 20;
-PRAGMA integrity_check;
+SELECT count(*), sum(length(note)) FROM events INDEXED BY by_note WHERE note > 'note 6';
+PRAGMA quick_check;
 "
     );
     Ok(std::fs::write(place.inputs.join("script.sql"), script)?)

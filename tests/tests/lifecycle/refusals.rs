@@ -100,7 +100,7 @@ fn no_privilege() -> Result<()> {
     }
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755))?;
     let mut command = Command::new(shared.join("hinterland"));
-    command.args(["run", "--local", "16M", "--", "sleep", "0"]);
+    command.args(["run", "--local", "16M", "--", "sleep", "0"]).env("HOME", &shared);
     let nobody = 65534;
     command.uid(Uid::from_raw(nobody).as_raw()).gid(Gid::from_raw(nobody).as_raw());
     let mut launch = Launch::of("no-privilege", command)?;
