@@ -137,7 +137,7 @@ pub struct ProcessRow {
     pub unmanaged_anonymous_bytes: Counter,
     /// Of that, stacks.
     pub unmanaged_stack_bytes: Counter,
-    /// Of that, Hinterland's own (store, tables, thread stacks).
+    /// Beside that, Hinterland's own: store, tables, staging.
     pub own_bytes: Counter,
     /// File mappings resident when last looked at.
     pub file_bytes: Counter,

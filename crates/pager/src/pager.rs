@@ -41,6 +41,8 @@ pub struct Config {
     pub monitors: usize,
     /// Takes stock of the process's whole memory now and then; told the bytes of the pager's tables.
     pub census: fn(&ProcessRow, u64),
+    /// Called a few times a second from a thread that owns nothing of the pager's: gives memory back that the program freed.
+    pub housekeeping: fn(),
 }
 
 /// See the crate.
@@ -59,6 +61,7 @@ pub struct Pager {
     pub(crate) evictor: AtomicU32,
     monitors: usize,
     pub(crate) census: fn(&ProcessRow, u64),
+    pub(crate) housekeeping: fn(),
     /// Managed bytes at the last census.
     pub(crate) census_at: AtomicU64,
     /// Evictor and read-ahead thread run (or are about to).
@@ -125,6 +128,7 @@ impl Pager {
             evictor: AtomicU32::new(0),
             monitors: config.monitors,
             census: config.census,
+            housekeeping: config.housekeeping,
             census_at: AtomicU64::new(0),
             helpers_started: AtomicBool::new(false),
             evictor_idle: AtomicBool::new(false),

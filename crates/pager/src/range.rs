@@ -149,7 +149,9 @@ impl Pager {
             claimed.clear();
             self.table.for_each_touched(step, pages, |page| claimed.extend(self.claim(page, |_| true)));
             let target = |page: PageNo| PageNo(page.0 - from.0 + to.0);
-            claimed.retain(|(page, entry)| self.claim_target(target(*page), *page, *entry));
+            for (page, _) in &claimed {
+                self.claim_target(target(*page));
+            }
             self.move_frames(&claimed, target);
             for (page, entry) in &claimed {
                 self.move_entry(*page, target(*page), *entry);
@@ -157,22 +159,22 @@ impl Pager {
         }
     }
 
-    /// Makes the destination of a move `Changing`. A destination that somebody touches at this moment is a race of the
-    /// program's own making; the content stays where it is then.
-    fn claim_target(&self, target: PageNo, page: PageNo, entry: Entry) -> bool {
+    /// Makes the destination of a move `Changing` and empty. It may have content although the caller discarded it: read-ahead
+    /// maps zeros beyond the end of a run, too.
+    fn claim_target(&self, target: PageNo) {
         loop {
             let now = self.table.load(target);
-            match now.state() {
-                State::Untouched => {
-                    if self.table.transition(target, now, now.with_state(State::Changing)).is_ok() {
-                        return true;
-                    }
+            if now.state() == State::Untouched {
+                if self.table.transition(target, now, now.with_state(State::Changing)).is_ok() {
+                    return;
                 }
-                state if state.is_busy() => thread::yield_now(),
-                _ => {
-                    self.settle(page, entry);
-                    return false;
-                }
+            } else if let Some(claimed) = self.claim(target, |_| true) {
+                self.drop_claimed(&[claimed], &mut Vec::new());
+            } else {
+                assert!(
+                    now.state() != State::Foreign,
+                    "{target}: content cannot be moved onto a mapping that is not ours"
+                );
             }
         }
     }
@@ -254,12 +256,11 @@ impl Pager {
     /// Hands a run of pages over to a mapping that is not ours (a file mapped with `MAP_FIXED` inside the far range): content
     /// dropped; the pager will not touch these pages until `take_back`.
     pub fn give_up(&self, first: PageNo, count: u32) {
-        self.discard(first, count);
+        let _signals = SignalsBlocked::new();
         for page in range(first, count) {
-            let entry = Entry::new(State::Untouched);
-            if self.table.transition(page, entry, Entry::new(State::Foreign)).is_err() {
-                self.fatal(&format!("{page} is in use while another mapping is placed over it"));
-            }
+            let _inside = self.gate.enter();
+            self.claim_target(page);
+            self.settle(page, Entry::new(State::Foreign));
         }
         self.foreign_pages.fetch_add(u64::from(count), Relaxed);
     }

@@ -13,10 +13,12 @@ use hinterland_sys::gate::{futex_wait_for, futex_wake};
 use hinterland_sys::{mem, thread};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Steps between two looks at the budget and two reports of the backends' figures.
 const REPORT_STEPS: u32 = 16;
+/// Time between two calls of the housekeeping.
+const TIDY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What is in a staging slot.
 enum Slot {
@@ -33,6 +35,7 @@ impl Pager {
     pub fn run_evictor(&self) -> ! {
         self.register_thread();
         let mut scratch = Scratch::new();
+        let mut tidied = Instant::now();
         loop {
             let seen = self.evictor.load(SeqCst);
             let mut worked = false;
@@ -45,6 +48,10 @@ impl Pager {
                 }
             }
             self.report(&mut scratch);
+            if tidied.elapsed() > TIDY_INTERVAL {
+                (self.housekeeping)();
+                tidied = Instant::now();
+            }
             // Above the watermark and nothing can leave: look again soon, without spinning.
             let stuck = !worked && self.account.above_high();
             let pause = Duration::from_millis(if stuck { 2 } else { 200 });

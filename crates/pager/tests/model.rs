@@ -161,6 +161,7 @@ fn pager(base: usize, features: Features, backend: Arc<dyn Backend>, policy: &st
         row,
         monitors: 1,
         census: |_, _| {},
+        housekeeping: || {},
     };
     let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
     pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();

@@ -36,8 +36,9 @@ enum Refusal {
     Heap(#[from] crate::jemalloc::ArenaError),
 }
 
+/// Early among the library's own constructors: jemalloc's registers its fork handlers, and ours must come before.
 #[used]
-#[unsafe(link_section = ".init_array")]
+#[unsafe(link_section = ".init_array.00099")]
 static CONSTRUCTOR: extern "C" fn() = construct;
 
 extern "C" fn construct() {
@@ -88,6 +89,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<(), Refusal> {
         row,
         monitors: if slow { MONITORS_SLOW } else { 1 },
         census: census::take,
+        housekeeping: heap::give_back_freed,
     };
     let pager = Pager::new(config, Kernel::new(features, uffd, memory))?;
     row.reason.set(if features.move_pages { "faults of system calls are served; MOVE" } else { "no MOVE" });
