@@ -3,6 +3,7 @@
 //! A monitor never waits for another thread: a page that is busy gets a note (`WAITED`), and the busy thread's last step
 //! wakes the faulting thread, which then faults again.
 
+use crate::follow::Follow;
 use crate::pager::{Pager, Scratch};
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
@@ -39,6 +40,7 @@ impl Pager {
         self.register_thread();
         let mut scratch = Scratch::new();
         let mut messages = [Message::EMPTY; MESSAGES];
+        let mut follow = Follow::default();
         loop {
             let count = match self.kernel.uffd().read(&mut messages) {
                 Ok(count) => count,
@@ -51,6 +53,9 @@ impl Pager {
                 self.count_fault(begin);
             }
             drop(inside);
+            if self.monitors == 1 {
+                messages[..count].iter().filter_map(Message::fault).for_each(|fault| follow.served(fault.thread));
+            }
             if self.account.above_high() {
                 self.start_helpers();
                 self.wake_evictor();

@@ -7,6 +7,7 @@
 mod account;
 mod ahead;
 mod fault;
+mod follow;
 mod fork;
 mod kernel;
 mod pager;

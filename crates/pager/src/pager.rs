@@ -59,7 +59,7 @@ pub struct Pager {
     pub(crate) gate: Gate,
     /// Bumped and woken when the evictor should look.
     pub(crate) evictor: AtomicU32,
-    monitors: usize,
+    pub(crate) monitors: usize,
     pub(crate) census: fn(&ProcessRow, u64),
     pub(crate) housekeeping: fn(),
     /// Managed bytes at the last census.

@@ -83,3 +83,25 @@ pub fn write_stderr(message: &str) {
     // SAFETY: the buffer is valid; a failed write has no remedy here.
     unsafe { libc::syscall(libc::SYS_write, 2, message.as_ptr(), message.len()) };
 }
+
+/// The processor on which a thread of this process last ran.
+pub fn processor_of(thread: u32) -> Option<usize> {
+    // Field 39 of /proc/PID/task/TID/stat (proc(5)), counted behind the name, which may hold anything but ends at the last
+    // parenthesis.
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
+/// Keeps the calling thread on one processor, or lets it run on all that the process may use. False: the kernel refused.
+pub fn run_on(processor: Option<usize>) -> bool {
+    const WORDS: usize = 16;
+    let mut mask = [0u64; WORDS];
+    match processor {
+        Some(number) if number < WORDS * 64 => mask[number / 64] = 1 << (number % 64),
+        Some(_) => return false,
+        // The kernel takes the part of a full mask that the process's cpuset allows.
+        None => mask = [u64::MAX; WORDS],
+    }
+    // SAFETY: the mask is valid for the call; 0 means the calling thread.
+    unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), mask.as_ptr()) == 0 }
+}
