@@ -16,12 +16,21 @@ pub struct Account {
     low: AtomicU64,
     high: AtomicU64,
     swap_cache: AtomicU64,
+    /// Pages that became resident since the beginning.
+    arrivals: AtomicU64,
 }
 
-/// Distance of the high watermark from the budget, as a share of it (1/64) and in pages: one batch at least, 4 MiB at most.
-/// Measured on a random read of 1 GiB in 512 MiB: larger margins waste frames, smaller ones make faults reclaim.
+/// The swap cache's share of the budget: large enough that a victim in use is touched there, small enough that faults on
+/// such victims stay few.
+const SWAP_CACHE_SHARE: u64 = 32;
+
+/// Epochs in one turnover of the local memory.
+const EPOCHS: u64 = 16;
+
+/// Distance of the high watermark from the budget: one batch at least, 2 MiB at most. Larger margins waste frames, smaller
+/// ones make faults reclaim.
 fn margin(budget_pages: u64) -> u64 {
-    (budget_pages / 64).clamp(64, 1024)
+    (budget_pages / 128).clamp(64, 512)
 }
 
 impl Account {
@@ -35,6 +44,7 @@ impl Account {
             low: AtomicU64::new(0),
             high: AtomicU64::new(0),
             swap_cache: AtomicU64::new(0),
+            arrivals: AtomicU64::new(0),
         };
         account.update(ByteCount(0), ByteCount(0));
         account
@@ -54,7 +64,7 @@ impl Account {
         self.hard.store(pages, Relaxed);
         self.high.store(pages - margin, Relaxed);
         self.low.store(pages - 2 * margin, Relaxed);
-        self.swap_cache.store(pages / 16, Relaxed);
+        self.swap_cache.store(pages / SWAP_CACHE_SHARE, Relaxed);
         ByteCount(bytes)
     }
 
@@ -103,6 +113,21 @@ impl Account {
     /// The evictor should go on.
     pub fn above_low(&self) -> bool {
         self.local_pages.load(Relaxed) > self.low.load(Relaxed)
+    }
+
+    /// Counts `pages` arrivals; returns their epoch: a sixteenth of the time in which all local memory is replaced once.
+    pub fn arrive(&self, pages: u64) -> u8 {
+        let arrivals = self.arrivals.fetch_add(pages, Relaxed);
+        Account::epoch_of(arrivals, self.hard.load(Relaxed))
+    }
+
+    /// The epoch now.
+    pub fn epoch(&self) -> u8 {
+        Account::epoch_of(self.arrivals.load(Relaxed), self.hard.load(Relaxed))
+    }
+
+    fn epoch_of(arrivals: u64, budget_pages: u64) -> u8 {
+        (arrivals / (budget_pages / EPOCHS).max(1)).to_le_bytes()[0]
     }
 
     /// Pages that the swap cache should hold.

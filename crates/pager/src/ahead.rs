@@ -212,8 +212,9 @@ impl Pager {
             policy.arrived(*page, Arrival::Ahead);
         }
         drop(policy);
+        let epoch = self.account.arrive(there as u64);
         for (page, entry) in &run[..there] {
-            let settled = self.keep_or_free(entry.with_state(State::Resident), freed);
+            let settled = self.keep_or_free(entry.with_state(State::Resident).arrived(epoch, false), freed);
             self.settle(*page, settled);
         }
         for (page, entry) in &run[there..] {

@@ -165,9 +165,10 @@ impl Pager {
             policy.arrived(*page, Arrival::FirstTouch);
         }
         drop(policy);
+        let epoch = self.account.arrive(there as u64);
         for (index, page) in run.iter().enumerate() {
-            let state = if index < there { State::Resident } else { State::Untouched };
-            self.settle(*page, Entry::new(state));
+            let resident = Entry::new(State::Resident).arrived(epoch, false);
+            self.settle(*page, if index < there { resident } else { Entry::new(State::Untouched) });
         }
         self.count_touched(there as u64);
         self.account.give((run.len() - there) as u64);
@@ -226,7 +227,8 @@ impl Pager {
         };
         self.staging.set_page(slot, None);
         let mut freed = Vec::new();
-        let mut settled = entry.with_state(State::Resident).with_prefetched(false);
+        let epoch = self.account.arrive(1);
+        let mut settled = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
         if entry.prefetched() {
             settled = self.keep_or_free(settled, &mut freed);
         }
@@ -267,7 +269,8 @@ impl Pager {
         }
         self.row().major_faults.fetch_add(1, Relaxed);
         let mut freed = Vec::new();
-        let settled = self.keep_or_free(entry.with_state(State::Resident), &mut freed);
+        let settled = entry.with_state(State::Resident).arrived(self.account.arrive(1), false);
+        let settled = self.keep_or_free(settled, &mut freed);
         self.arrive(page, Arrival::Demand);
         self.settle(page, settled);
         self.backend.free(&freed);

@@ -78,7 +78,10 @@ mod tests {
         assert!((14..=16).contains(&looks), "{looks}");
         follow.pinned = Some(0);
         let advice: Vec<Advice> = (0..200).map(|i| follow.advise(7 + i % 2)).collect();
-        assert_eq!(advice.iter().filter(|a| **a == Advice::Roam).count(), advice.iter().filter(|a| **a != Advice::Stay).count());
+        assert_eq!(
+            advice.iter().filter(|a| **a == Advice::Roam).count(),
+            advice.iter().filter(|a| **a != Advice::Stay).count()
+        );
         assert!(advice.contains(&Advice::Roam));
     }
 }

@@ -89,6 +89,9 @@ const STATE_MASK: u64 = 0xf;
 const WAITED: u64 = 1 << 4;
 const COPY_KEPT: u64 = 1 << 5;
 const PREFETCHED: u64 = 1 << 6;
+const PROVEN: u64 = 1 << 7;
+const ARRIVED_SHIFT: u32 = 8;
+const ARRIVED_MASK: u64 = 0xff << ARRIVED_SHIFT;
 const LOCATION_SHIFT: u32 = 64 - Location::BITS;
 
 /// One page-table entry: state, flags and location in one word, so that they change together.
@@ -141,6 +144,23 @@ impl Entry {
     /// The entry without a stored copy.
     pub fn without_location(self) -> Entry {
         Entry(self.0 & ((1 << LOCATION_SHIFT) - 1) & !COPY_KEPT)
+    }
+
+    /// The entry of a page that becomes resident in `epoch` (a coarse clock of arrivals); `proven`: it was touched after it had
+    /// been taken out as a victim.
+    pub fn arrived(self, epoch: u8, proven: bool) -> Entry {
+        let bits = self.0 & !ARRIVED_MASK & !PROVEN | u64::from(epoch) << ARRIVED_SHIFT;
+        Entry(if proven { bits | PROVEN } else { bits })
+    }
+
+    /// The epoch in which a resident page arrived.
+    pub fn arrival_epoch(self) -> u8 {
+        self.0.to_le_bytes()[1]
+    }
+
+    /// The page was touched after it had been taken out as a victim: proof that it is in use.
+    pub fn proven(self) -> bool {
+        self.0 & PROVEN != 0
     }
 
     /// Brought in ahead of the program and not yet used, as far as we know.
@@ -201,7 +221,8 @@ mod tests {
     fn fields_do_not_disturb_each_other() {
         let entry =
             Entry::new(State::Fetching).with_location(Location((1 << Location::BITS) - 1)).with_prefetched(true);
-        let entry = entry.with_waited();
+        let entry = entry.with_waited().arrived(0xa5, true);
+        assert!(entry.arrival_epoch() == 0xa5 && entry.proven() && !entry.arrived(0, false).proven());
         assert_eq!((entry.state(), entry.location().0), (State::Fetching, (1 << Location::BITS) - 1));
         let settled = entry.with_state(State::Resident);
         assert!(!settled.waited() && settled.prefetched() && settled.copy_kept());
