@@ -84,7 +84,7 @@ impl Pager {
             let entry = self.table.load(page);
             let outcome = match entry.state() {
                 State::Untouched => self.first_touch(page, entry, scratch),
-                State::Resident => self.spurious(page, fault),
+                State::Resident => self.spurious(page, entry, fault),
                 State::SwapCached => self.swap_cache_hit(page, entry, scratch),
                 State::Remote => self.fetch(page, entry, scratch),
                 State::Leaving if self.is_own_thread(fault.thread) => self.dropped_behind_us(page),
@@ -165,12 +165,13 @@ impl Pager {
             policy.arrived(*page, Arrival::FirstTouch);
         }
         drop(policy);
+        // Before the pages are settled: once they are, they may be dropped, and counted out.
+        self.count_touched(there as u64);
         let epoch = self.account.arrive(there as u64);
         for (index, page) in run.iter().enumerate() {
             let resident = Entry::new(State::Resident).arrived(epoch, false);
             self.settle(*page, if index < there { resident } else { Entry::new(State::Untouched) });
         }
-        self.count_touched(there as u64);
         self.account.give((run.len() - there) as u64);
         self.account.publish(self.row());
         if there < run.len() || mapped.is_err() {
@@ -179,16 +180,23 @@ impl Pager {
     }
 
     /// The page is mapped by now; or it is write-protected; or the program dropped it by a call that we did not see.
-    fn spurious(&self, page: PageNo, fault: Fault) -> Outcome {
+    ///
+    /// The page is made busy for it: unowned, it could be taken out between the look at its state and the call, and zeros
+    /// would be mapped over content that is in the swap cache, or a page be written to while it is copied out.
+    fn spurious(&self, page: PageNo, entry: Entry, fault: Fault) -> Outcome {
+        if self.table.transition(page, entry, entry.with_state(State::Changing)).is_err() {
+            return Outcome::Again;
+        }
         let address = self.address(page);
         self.row().spurious_faults.fetch_add(1, Relaxed);
         if fault.write_protected {
-            // Lifting it again is right: only a page that is `Leaving` is meant to be protected.
+            // Lifting it is right: only a page that is `Leaving` is meant to be protected.
             let _ = self.kernel.uffd().write_protect(address, PAGE_BYTES, false);
         }
         // SAFETY: a missing page in state Resident was dropped by the program: zeros are its content. A page that is there
         // stays as it is (EEXIST).
         let _ = unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) };
+        self.settle(page, entry);
         self.kernel.uffd().wake(address, PAGE_BYTES);
         Outcome::Served
     }
