@@ -170,23 +170,39 @@ impl Pager {
         // The policy is held until the victims are marked: nobody else sees a page that is neither queued nor busy.
         let mut policy = self.policy();
         let mut named = Vec::with_capacity(SEEDS);
+        let mut busy = Vec::new();
         while victims.len() < CHUNK_SLOTS as usize {
             named.clear();
             policy.victims(SEEDS.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
             if named.is_empty() {
-                return;
+                break;
             }
             for page in &named {
-                let entry = self.table.load(*page);
-                if self.claim_victim(*page, entry) {
+                let state = self.claim_named(*page);
+                if state == State::Resident {
                     victims.push(*page);
-                } else if self.table.load(*page).state() == State::Fetching {
-                    // Still on its way in: its arrival was told a moment ago.
-                    policy.kept(*page);
+                } else if state.is_busy() {
+                    busy.push(*page);
                 }
             }
             for page in &named {
                 self.claim_neighbours(*page, &mut **policy, victims);
+            }
+        }
+        // Their owners told the policy a moment ago that they are, or stay, resident, and will settle them so: a page that is
+        // resident but in no queue would never be chosen again. An owner that drops its page says so after this. Not before
+        // the loop has ended, because the policy would name them again, and their owners may need the policy to get on.
+        for page in busy {
+            policy.kept(page);
+        }
+    }
+
+    /// Makes a page that the policy named `Leaving`, if it is `Resident`; returns the state in which it was found.
+    fn claim_named(&self, page: PageNo) -> State {
+        loop {
+            let entry = self.table.load(page);
+            if entry.state() != State::Resident || self.claim_victim(page, entry) {
+                return entry.state();
             }
         }
     }

@@ -15,7 +15,7 @@ use hinterland_sys::{Mapping, SysError};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Slots in a chunk: one bit each in a u64, and enough for one MOVE of a long run to cost 0.1 µs a page.
 pub const CHUNK_SLOTS: u32 = 64;
@@ -86,12 +86,13 @@ impl Staging {
 
     /// The page that a slot was last given to.
     pub fn page(&self, slot: u32) -> Option<PageNo> {
-        self.owner(slot).load(Relaxed).checked_sub(1).map(PageNo)
+        self.owner(slot).load(Acquire).checked_sub(1).map(PageNo)
     }
 
-    /// Gives a slot to a page, or to none.
+    /// Gives a slot to a page, or to none. Whoever sees the page here also sees that the page points at the slot, if that was
+    /// noted before: the order that `claim_slot` relies on.
     pub fn set_page(&self, slot: u32, page: Option<PageNo>) {
-        self.owner(slot).store(page.map_or(0, |p| p.0 + 1), Relaxed);
+        self.owner(slot).store(page.map_or(0, |p| p.0 + 1), Release);
     }
 
     fn owner(&self, slot: u32) -> &AtomicU32 {
