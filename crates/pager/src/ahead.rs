@@ -94,7 +94,11 @@ impl Pager {
         let mut batch = Batch::default();
         loop {
             let seen = self.ahead.signal.load(SeqCst);
-            match self.ahead.pop() {
+            // Inside the gate: the child of a fork must find the queue's lock open.
+            let inside = self.gate.enter();
+            let window = self.ahead.pop();
+            drop(inside);
+            match window {
                 Some(window) => self.bring(window, &mut scratch, &mut batch),
                 None => futex_wait(&self.ahead.signal, seen),
             }
