@@ -1,0 +1,128 @@
+//! A pager on a far range of its own, and pages whose content can be checked.
+
+use hinterland_abi::ProcessRow;
+use hinterland_backend::Backend;
+use hinterland_pager::{Config, Kernel, Pager, State};
+use hinterland_policy::NextN;
+use hinterland_sys::mem::OwnMemory;
+use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Words in a page.
+const WORDS: usize = PAGE_BYTES / 8;
+/// No test of this file takes longer, on the slowest machine.
+const TIME_MAX: Duration = Duration::from_secs(120);
+
+/// SplitMix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u32) -> u32 {
+        u32::try_from(self.next() % u64::from(bound)).unwrap()
+    }
+}
+
+/// Word `index` of the page with this seed; 0 is the page of zeros. Half of a page compresses, half does not.
+fn word(seed: u64, index: usize) -> u64 {
+    if seed == 0 || index.is_multiple_of(2) { seed } else { Random(seed ^ index as u64).next() }
+}
+
+/// A row that only this test reads.
+pub fn row() -> &'static ProcessRow {
+    // SAFETY: a row of atomics is valid when zero.
+    Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() })
+}
+
+/// A pager and its range.
+#[derive(Clone, Copy)]
+pub struct Arena {
+    pub pager: &'static Pager,
+    pub pages: u32,
+}
+
+impl Arena {
+    /// Starts one at `base` with the smallest budget; `None` where userfaultfd cannot be used.
+    pub fn start(
+        base: usize,
+        pages: u32,
+        set: FeatureSet,
+        backend: Arc<dyn Backend>,
+        monitors: usize,
+    ) -> Option<Arena> {
+        let features = Features::probe(set);
+        if features.privilege != Privilege::Kernel {
+            eprintln!("skipped: no privilege to serve faults of system calls (userfaultfd)");
+            return None;
+        }
+        let range = Mapping::reserve_at(base, pages as usize * PAGE_BYTES).unwrap();
+        let kernel = Kernel::new(features, Uffd::open(features.monitor_bits()).unwrap(), OwnMemory::open().unwrap());
+        let config = Config {
+            base: range.start,
+            pages,
+            local: Some(Budget::Bytes(ByteCount(16 << 20))),
+            ram: None,
+            backend,
+            policy: hinterland_policy::make("s3-fifo", 4096).unwrap(),
+            prefetcher: Box::new(NextN::new(32)),
+            row: row(),
+            monitors,
+            census: |_, _| {},
+            housekeeping: || {},
+        };
+        let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
+        pager.protect(PageNo(0), pages, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+        pager.start().unwrap();
+        Some(Arena { pager, pages })
+    }
+
+    fn words(&self, page: PageNo) -> *mut u64 {
+        assert!(page.0 < self.pages);
+        self.pager.address(page) as *mut u64
+    }
+
+    /// Writes a whole page. The caller is the only one who uses it.
+    pub fn write(&self, page: PageNo, seed: u64) {
+        for index in 0..WORDS {
+            // SAFETY: a read-write page of the range that nobody else uses.
+            unsafe { self.words(page).add(index).write_volatile(word(seed, index)) };
+        }
+    }
+
+    /// The first word that differs from what `seed` says, with what was read.
+    pub fn difference(&self, page: PageNo, seed: u64) -> Option<(usize, u64)> {
+        // SAFETY: a readable page of the range that nobody writes now.
+        let read = |index: usize| unsafe { self.words(page).add(index).read_volatile() };
+        (0..WORDS).map(|index| (index, read(index))).find(|(index, value)| *value != word(seed, *index))
+    }
+
+    /// Ends the test if a page does not hold what it should.
+    pub fn check(&self, page: PageNo, seed: u64) {
+        if let Some((index, value)) = self.difference(page, seed) {
+            panic!("{page}, word {index} is {value:#x}, seed {seed:#x}, {:?}", self.pager.state(page));
+        }
+    }
+
+    /// Whether a page is mapped, as the pager sees it.
+    pub fn is_resident(&self, page: PageNo) -> bool {
+        self.pager.state(page) == State::Resident
+    }
+}
+
+/// Ends the process if the test takes too long: a thread that waits for a fault cannot be interrupted.
+pub fn watch(name: &'static str) {
+    std::thread::spawn(move || {
+        std::thread::sleep(TIME_MAX);
+        thread::write_stderr(&format!("{name} hangs\n"));
+        thread::exit_now(101);
+    });
+}
