@@ -189,7 +189,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        let below = self.below();
         let _ = killpg(self.pid, Signal::SIGKILL);
+        for pid in below {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
         let _ = self.child.wait();
     }
 }

@@ -58,7 +58,7 @@ pub fn run_with_client(
     limit: Duration,
 ) -> Result<Finished> {
     match scenario.beside {
-        Some(client) => run(command, limit, Some(&|| client(place))),
+        Some(client) => run(command, limit, Some(&|ended| client(place, ended))),
         None => run(command, limit, None),
     }
 }

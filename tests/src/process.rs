@@ -2,10 +2,11 @@
 
 use crate::tree;
 use anyhow::{Context, Result, anyhow};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time between two looks at the tree.
@@ -26,22 +27,33 @@ pub struct Finished {
     pub resident_peak_bytes: u64,
 }
 
+/// What runs beside a command.
+pub type Client<'a> = dyn Fn(&Ended) -> Result<()> + Sync + 'a;
+
+/// Tells the client that the program has ended.
+#[derive(Default)]
+pub struct Ended(AtomicBool);
+
+impl Ended {
+    /// Whether it has.
+    pub fn yes(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// Runs `command` for `limit` at most. `beside` runs in a thread of its own meanwhile; its failure ends the run.
 ///
 /// # Errors
 /// The command cannot be started, or `beside` failed.
-pub fn run(
-    mut command: Command,
-    limit: Duration,
-    beside: Option<&(dyn Fn() -> Result<()> + Sync)>,
-) -> Result<Finished> {
+pub fn run(mut command: Command, limit: Duration, beside: Option<&Client<'_>>) -> Result<Finished> {
     let name = command.get_program().to_string_lossy().into_owned();
     let started = Instant::now();
     let child = command.process_group(0).spawn().with_context(|| format!("cannot start {name}"))?;
     let pid = Pid::from_raw(i32::try_from(child.id()).context("a process number fits an i32")?);
     let mut group = Group { child, pid };
+    let ended = Ended::default();
     std::thread::scope(|scope| {
-        let mut beside = beside.map(|work| scope.spawn(work));
+        let mut beside = beside.map(|work| scope.spawn(|| work(&ended)));
         let mut finished = Finished {
             code: 0,
             timed_out: false,
@@ -67,6 +79,7 @@ pub fn run(
             }
             std::thread::sleep(SAMPLE_EVERY);
         };
+        ended.0.store(true, Ordering::Release);
         finished.wall = started.elapsed();
         finished.code = code(status);
         if let Some(error) = trouble.or_else(|| beside.and_then(|thread| join(thread).err())) {
@@ -92,9 +105,13 @@ struct Group {
 }
 
 impl Group {
-    /// Kills every process of the group.
+    /// Kills every process of the group, and those below that have made groups of their own, as timeout(1) does.
     fn kill(&self) {
+        let below = tree::descendants(self.pid.as_raw());
         let _ = killpg(self.pid, Signal::SIGKILL);
+        for pid in below {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
     }
 }
 
@@ -144,8 +161,17 @@ mod tests {
     }
 
     #[test]
+    fn ends_groups_below_too() {
+        let finished = run(shell("setsid sleep 98765 & wait"), Duration::from_millis(300), None).unwrap();
+        assert!(finished.timed_out);
+        std::thread::sleep(Duration::from_millis(100));
+        let left = Command::new("pgrep").args(["-fx", "sleep 98765"]).output().unwrap();
+        assert!(left.stdout.is_empty(), "still there: {}", String::from_utf8_lossy(&left.stdout));
+    }
+
+    #[test]
     fn a_failing_client_ends_the_run() {
-        let client = || Err(anyhow!("no answer"));
+        let client = |_: &Ended| Err(anyhow!("no answer"));
         let error = run(shell("sleep 100"), Duration::from_secs(20), Some(&client)).unwrap_err();
         assert!(format!("{error:#}").contains("no answer"));
     }

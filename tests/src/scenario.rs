@@ -1,5 +1,6 @@
 //! A scenario: one real program with its input, its command line and the places where its output appears.
 
+use crate::process::Ended;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -91,8 +92,9 @@ pub struct Scenario {
     pub prepare: fn(&Place) -> Result<()>,
     /// The command line.
     pub command: fn(&Place) -> Line,
-    /// What the harness does while the program runs (the client of a server); it must make the program end.
-    pub beside: Option<fn(&Place) -> Result<()>>,
+    /// What the harness does while the program runs (the client of a server); it must make the program end, and give up when
+    /// the program has ended by itself.
+    pub beside: Option<fn(&Place, &Ended) -> Result<()>>,
     /// Files in the working directory that count as output, besides the standard output.
     pub outputs: &'static [&'static str],
 }

@@ -1,6 +1,7 @@
 //! redis-server and memcached under load. The client is the harness itself; it checks what it reads, writes what it saw
 //! to a file that counts as output, and shuts the server down.
 
+use crate::process::Ended;
 use crate::scenario::no_input;
 use crate::{Line, MIB, Need, Place, Scenario};
 use anyhow::{Context, Result, bail, ensure};
@@ -63,9 +64,9 @@ fn value(i: u64, round: u64) -> Vec<u8> {
 /// Mean of `value`'s length with what the server adds to it.
 const VALUE_BYTES: u64 = 1270;
 
-fn redis_load(place: &Place) -> Result<()> {
+fn redis_load(place: &Place, ended: &Ended) -> Result<()> {
     let socket = place.run.join("server.sock");
-    wait_for(&socket)?;
+    wait_for(&socket, ended)?;
     let client = redis::Client::open(format!("unix://{}", socket.display()))?;
     let mut connection = client.get_connection()?;
     let keys = place.size_bytes.saturating_sub(4 * MIB) / VALUE_BYTES;
@@ -113,9 +114,9 @@ fn memcached(place: &Place) -> Line {
     Line::new(words)
 }
 
-fn memcached_load(place: &Place) -> Result<()> {
+fn memcached_load(place: &Place, ended: &Ended) -> Result<()> {
     let socket = place.run.join("server.sock");
-    wait_for(&socket)?;
+    wait_for(&socket, ended)?;
     let mut server = Memcached { stream: BufReader::new(UnixStream::connect(&socket)?) };
     let keys = place.size_bytes.saturating_sub(4 * MIB) / VALUE_BYTES;
 
@@ -191,9 +192,10 @@ impl Memcached {
 }
 
 /// Waits until somebody listens at `socket`.
-fn wait_for(socket: &Path) -> Result<()> {
+fn wait_for(socket: &Path, ended: &Ended) -> Result<()> {
     let started = Instant::now();
     while UnixStream::connect(socket).is_err() {
+        ensure!(!ended.yes(), "the server ended before it listened");
         if started.elapsed() > START_LIMIT {
             bail!("the server does not listen at {} after {} s", socket.display(), START_LIMIT.as_secs());
         }
