@@ -108,6 +108,10 @@ pub struct ProcessRow {
     pub parent_pid: AtomicI32,
     /// Backends in use.
     pub backend_count: AtomicU32,
+    /// 1: the process was forked from a managed one and shares pages with it copy-on-write.
+    pub forked: AtomicU32,
+    /// Keeps the words after it aligned.
+    pub reserved: AtomicU32,
     /// The program's path.
     pub program: Text,
     /// `monitor`, or empty when the process is not managed.

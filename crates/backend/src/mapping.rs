@@ -32,6 +32,7 @@ impl Mapping {
         // SAFETY: the range is our own fresh mapping; the advice changes no content. Kernels without huge pages refuse it,
         // which is as good.
         unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
+        hinterland_sys::mem::own(hinterland_sys::Mapping { start: base.addr(), len: bytes });
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         Ok(Mapping { base, bytes })
     }

@@ -46,19 +46,20 @@ impl Account {
             swap_cache: AtomicU64::new(0),
             arrivals: AtomicU64::new(0),
         };
-        account.update(ByteCount(0), ByteCount(0));
+        account.update(ByteCount(0), ByteCount(0), ByteCount(0));
         account
     }
 
     /// Recomputes the watermarks; returns the local budget in bytes. `touched` is the most that the program has had,
-    /// `beside` what compressed store and metadata occupy now.
-    pub fn update(&self, touched: ByteCount, beside: ByteCount) -> ByteCount {
+    /// `beside` what compressed store and metadata occupy now, `others` what other processes under the same budget hold.
+    pub fn update(&self, touched: ByteCount, beside: ByteCount, others: ByteCount) -> ByteCount {
         let local = self.local.map_or(u64::MAX, |budget| budget.bytes(touched).0);
         let ram = self.ram.map_or(u64::MAX, |budget| {
             // Below the floor no batch would fit: the store must give way then, not the local memory.
             budget.bytes(touched).0.saturating_sub(beside.0).max(Budget::FLOOR.0)
         });
-        let bytes = local.min(ram).min(1 << 52);
+        // Whatever the others hold, each process may work within the floor.
+        let bytes = local.min(ram).saturating_sub(others.0).clamp(Budget::FLOOR.0, 1 << 52);
         let pages = bytes / PAGE_BYTES as u64;
         let margin = margin(pages);
         self.hard.store(pages, Relaxed);
@@ -165,15 +166,22 @@ mod tests {
     #[test]
     fn a_ram_budget_leaves_what_the_store_does_not_take() {
         let account = Account::new(None, bytes("64M"));
-        assert_eq!(account.update(ByteCount(0), ByteCount(24 << 20)).0, 40 << 20);
-        assert_eq!(account.update(ByteCount(0), ByteCount(60 << 20)), Budget::FLOOR);
+        assert_eq!(account.update(ByteCount(0), ByteCount(24 << 20), ByteCount(0)).0, 40 << 20);
+        assert_eq!(account.update(ByteCount(0), ByteCount(60 << 20), ByteCount(0)), Budget::FLOOR);
         assert_eq!(account.store_excess(ByteCount(0), ByteCount(60 << 20)), 12 << 20);
+    }
+
+    #[test]
+    fn other_processes_share_the_budget_down_to_the_floor() {
+        let account = Account::new(bytes("64M"), None);
+        assert_eq!(account.update(ByteCount(0), ByteCount(0), ByteCount(24 << 20)).0, 40 << 20);
+        assert_eq!(account.update(ByteCount(0), ByteCount(0), ByteCount(90 << 20)), Budget::FLOOR);
     }
 
     #[test]
     fn a_percentage_grows_with_the_program() {
         let account = Account::new(bytes("25%"), None);
         assert!(account.follows_touched());
-        assert_eq!(account.update(ByteCount(400 << 20), ByteCount(0)).0, 100 << 20);
+        assert_eq!(account.update(ByteCount(400 << 20), ByteCount(0), ByteCount(0)).0, 100 << 20);
     }
 }

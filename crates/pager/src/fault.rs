@@ -129,6 +129,7 @@ impl Pager {
             let entry = page.map(|page| (page, self.table.load(page)));
             let claimed = entry.filter(|(page, entry)| {
                 *page != window.key
+                    && self.table.is_open(*page)
                     && entry.state() == State::Untouched
                     && run.len() < ZERO_PAGES
                     && self.account.try_take(1)

@@ -41,6 +41,8 @@ pub struct Config {
     pub monitors: usize,
     /// Takes stock of the process's whole memory now and then; told the bytes of the pager's tables.
     pub census: fn(&ProcessRow, u64),
+    /// Local bytes of other processes under the same budget.
+    pub others: fn() -> u64,
     /// Called a few times a second from a thread that owns nothing of the pager's: gives memory back that the program freed.
     pub housekeeping: fn(),
 }
@@ -62,6 +64,7 @@ pub struct Pager {
     pub(crate) monitors: usize,
     pub(crate) census: fn(&ProcessRow, u64),
     pub(crate) housekeeping: fn(),
+    others: fn() -> u64,
     /// Managed bytes at the last census.
     pub(crate) census_at: AtomicU64,
     /// Evictor and read-ahead thread run (or are about to).
@@ -129,6 +132,7 @@ impl Pager {
             monitors: config.monitors,
             census: config.census,
             housekeeping: config.housekeeping,
+            others: config.others,
             census_at: AtomicU64::new(0),
             helpers_started: AtomicBool::new(false),
             evictor_idle: AtomicBool::new(false),
@@ -150,7 +154,7 @@ impl Pager {
     /// What pthread_create says.
     pub fn start(&'static self) -> Result<(), SysError> {
         for _ in 0..self.monitors {
-            thread::spawn("far-monitor", || self.run_monitor())?;
+            thread::spawn(c"far-monitor", || self.run_monitor())?;
         }
         Ok(())
     }
@@ -160,8 +164,8 @@ impl Pager {
         if self.helpers_started.swap(true, Relaxed) {
             return;
         }
-        let started = thread::spawn("far-evictor", || self.run_evictor())
-            .and_then(|()| thread::spawn("far-ahead", || self.run_ahead()));
+        let started = thread::spawn(c"far-evictor", || self.run_evictor())
+            .and_then(|()| thread::spawn(c"far-ahead", || self.run_ahead()));
         if let Err(error) = started {
             self.fatal(&format!("the pager's threads cannot be started: {error}"));
         }
@@ -244,7 +248,7 @@ impl Pager {
         let row = self.row();
         let touched = ByteCount(row.managed_peak_bytes.load(Relaxed));
         let beside = self.beside(touched);
-        let budget = self.account.update(touched, beside);
+        let budget = self.account.update(touched, beside, ByteCount((self.others)()));
         row.local_budget_bytes.store(budget.0, Relaxed);
         self.account.publish(row);
         let total = self.account.local().bytes() + beside.0;
@@ -358,8 +362,12 @@ impl Pager {
 
     /// Ends the program: a page cannot be proven right, or there is no place for one.
     pub(crate) fn fatal(&self, message: &str) -> ! {
-        self.row().fatal.set(message);
-        thread::write_stderr(&format!("hinterland: {message}\n"));
+        let row = self.row();
+        row.fatal.set(message);
+        // A launcher that reads the row says it; without one nobody else would.
+        if row.pid.load(Relaxed) == 0 {
+            thread::write_stderr(&format!("hinterland: {message}\n"));
+        }
         thread::exit_now(FATAL_EXIT_CODE)
     }
 }

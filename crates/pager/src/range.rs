@@ -225,7 +225,14 @@ impl Pager {
     /// # Errors
     /// The kernel's.
     pub fn protect(&self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
-        Ok(mem::protect(self.address(first), bytes(count), protection)?)
+        mem::protect(self.address(first), bytes(count), protection)?;
+        let open = protection != libc::PROT_NONE;
+        self.table.set_open(first, count, open);
+        if open {
+            // The reservation as a whole stays out of core dumps. An old kernel's refusal costs a larger dump only.
+            let _ = mem::advise(self.address(first), bytes(count), libc::MADV_DODUMP);
+        }
+        Ok(())
     }
 
     /// Brings `count` pages in and keeps them (`mlock`), until `unlock`. With `on_fault`, keeps only those that come by

@@ -404,27 +404,24 @@ impl Pager {
 
     /// Far memory takes no more: the run ends, and says how much was needed.
     fn far_memory_full(&self, error: &StoreError) -> ! {
-        let row = self.row();
         let mut usage = Vec::new();
         self.publish_backends(&mut usage);
         let held: u64 = usage.iter().map(|u| u.pages).sum::<u64>() * PAGE_BYTES as u64;
-        let stored: u64 = usage.iter().map(|u| u.stored_bytes).sum();
         let capacity: u64 = usage.iter().map(|u| u.capacity_bytes).sum();
-        let managed = row.managed_bytes.load(Relaxed);
-        let local = self.account.budget().bytes();
-        let beyond = managed.saturating_sub(local);
-        let needed = if held == 0 {
-            beyond
-        } else {
-            u64::try_from(u128::from(beyond) * u128::from(stored) / u128::from(held)).unwrap_or(beyond)
+        let used = match error {
+            StoreError::Full { used_bytes, .. } => *used_bytes,
+            StoreError::Device { .. } => usage.iter().map(|u| u.stored_bytes).sum(),
         };
+        let managed = self.row().managed_bytes.load(Relaxed);
+        let local = self.account.budget().bytes();
+        let beyond = managed.saturating_sub(local).max(held);
+        let needed = u128::from(beyond) * u128::from(used) / u128::from(held.max(1));
         self.fatal(&format!(
-            "far memory is used up: {error}. The program holds {} so far, {} fit in local memory, and the {} beyond need about \
-             {} of far memory at the compression seen, where {} are allowed. Give more with --far or --local.",
+            "far memory is used up: {error}; {} of data so far, {} fit locally, the rest needs at least {} of the {} allowed: \
+             give more with --far or --local",
             ByteCount(managed),
             ByteCount(local),
-            ByteCount(beyond),
-            ByteCount(needed),
+            ByteCount(u64::try_from(needed).unwrap_or(beyond)),
             ByteCount(capacity),
         ))
     }

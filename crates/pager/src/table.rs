@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquir
 /// Pages in a chunk: what one page-table page of the kernel maps (2 MiB).
 pub const CHUNK_PAGES: u32 = 512;
 
+/// Pages in a word of the bitmap of open pages.
+const OPEN_BITS: usize = 64;
+
 /// A 128-bit content hash: integrity check and proof that a page did not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContentHash(pub u128);
@@ -22,6 +25,7 @@ pub struct PageTable {
     hashes: Mapping,
     slots: Mapping,
     chunks: Mapping,
+    open: Mapping,
 }
 
 impl PageTable {
@@ -38,6 +42,7 @@ impl PageTable {
             hashes: Mapping::anonymous(n * 2 * size_of::<AtomicU64>())?,
             slots: Mapping::anonymous(n * size_of::<AtomicU32>())?,
             chunks: Mapping::anonymous(chunks * size_of::<AtomicU32>())?,
+            open: Mapping::anonymous(n.div_ceil(OPEN_BITS) * size_of::<AtomicU64>())?,
         })
     }
 
@@ -126,6 +131,34 @@ impl PageTable {
         }
     }
 
+    /// Notes that the program may touch the pages of a range, or not.
+    pub fn set_open(&self, first: PageNo, count: u32, open: bool) {
+        let end = (first.index() + count as usize).min(self.pages as usize);
+        let mut page = first.index();
+        while page < end {
+            let bits = (OPEN_BITS - page % OPEN_BITS).min(end - page);
+            let mask = if bits == OPEN_BITS { u64::MAX } else { ((1 << bits) - 1) << (page % OPEN_BITS) };
+            let word = self.open_word(page);
+            if open {
+                word.fetch_or(mask, Relaxed);
+            } else if word.load(Relaxed) & mask != 0 {
+                word.fetch_and(!mask, Relaxed);
+            }
+            page += bits;
+        }
+    }
+
+    /// Whether the program may touch a page.
+    pub fn is_open(&self, page: PageNo) -> bool {
+        self.open_word(page.index()).load(Relaxed) >> (page.index() % OPEN_BITS) & 1 != 0
+    }
+
+    fn open_word(&self, page: usize) -> &AtomicU64 {
+        assert!(page < self.pages as usize, "page {page:#x} is outside the far range");
+        // SAFETY: one bit for each page, in bounds; the mapping lives for ever and is accessed atomically.
+        unsafe { &*(self.open.start as *const AtomicU64).add(page / OPEN_BITS) }
+    }
+
     /// The hash of the page's stored copy. Meaningful to the owner of a busy page with a stored copy.
     pub fn hash(&self, page: PageNo) -> ContentHash {
         let (low, high) = self.hash_words(page);
@@ -188,6 +221,18 @@ mod tests {
         seen.clear();
         table.for_each_touched(PageNo(1), 512, |page| seen.push(page));
         assert_eq!(seen, [PageNo(511), PageNo(512)]);
+    }
+
+    #[test]
+    fn pages_open_and_close_one_by_one() {
+        let table = PageTable::new(1000).unwrap();
+        let open = |range: std::ops::Range<u32>| range.filter(|p| table.is_open(PageNo(*p))).count();
+        table.set_open(PageNo(60), 200, true);
+        assert_eq!((open(0..60), open(60..260), open(260..1000)), (0, 200, 0));
+        table.set_open(PageNo(63), 2, false);
+        assert_eq!((open(60..260), table.is_open(PageNo(62)), table.is_open(PageNo(63))), (198, true, false));
+        table.set_open(PageNo(0), 1000, false);
+        assert_eq!(open(0..1000), 0);
     }
 
     #[test]

@@ -162,6 +162,7 @@ fn pager(base: usize, features: Features, backend: Arc<dyn Backend>, policy: &st
         monitors: 1,
         census: |_, _| {},
         housekeeping: || {},
+        others: || 0,
     };
     let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
     pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();

@@ -10,6 +10,7 @@ mod handlers {
     use crate::{Pager, ledger, start};
     use hinterland_sys::thread;
     use hinterland_units::PageNo;
+    use std::sync::atomic::Ordering::Relaxed;
 
     /// Registers the handlers.
     pub fn init() {
@@ -61,6 +62,7 @@ mod handlers {
         let row = ledger::row_for_child();
         row.fault_path.set("monitor");
         row.reason.set("forked");
+        row.forked.store(1, Relaxed);
         pager.begin_child(uffd, memory, row, &left, &wiped)?;
         regions::forget_after_fork(&left);
         pager.start()?;

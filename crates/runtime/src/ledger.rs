@@ -18,6 +18,22 @@ pub fn row_for_child() -> &'static ProcessRow {
     LEDGER.get().copied().flatten().and_then(claim).unwrap_or_else(private_row)
 }
 
+/// Local bytes that other processes of this run hold. A forked process shares its pages with its parent, so neither counts
+/// the other's: what they hold together is not known here.
+pub fn local_of_others() -> u64 {
+    let Some(ledger) = LEDGER.get().copied().flatten() else { return 0 };
+    let own = crate::pager().map(crate::Pager::row);
+    if own.is_none_or(|row| row.forked.load(Relaxed) != 0) {
+        return 0;
+    }
+    let counts = |row: &&ProcessRow| {
+        row.state.load(Relaxed) == RowState::Live as u32
+            && row.forked.load(Relaxed) == 0
+            && own.is_some_and(|own| !std::ptr::eq(own, *row))
+    };
+    ledger.processes.iter().filter(counts).map(|row| row.resident_managed_bytes.load(Relaxed)).sum()
+}
+
 /// Maps the launcher's segment; `None` when it is gone or of another version.
 fn map(path: &str) -> Option<&'static Ledger> {
     let path = CString::new(path).ok()?;
@@ -64,6 +80,7 @@ fn claim(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
         return None;
     };
     row.pid.store(pid, Relaxed);
+    row.forked.store(0, Relaxed);
     // SAFETY: getppid(2) takes nothing and cannot fail.
     row.parent_pid.store(unsafe { libc::getppid() }, Relaxed);
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();

@@ -85,15 +85,18 @@ pub unsafe fn strndup(text: *const c_char, bytes: usize) -> *mut c_char {
     unsafe { __strndup(text, bytes) }
 }
 
-static NEXT_USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static NEXT_TRIM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static LIBC_USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static LIBC_TRIM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The next definition of `name` after this library's; looked up once.
-fn next(cache: &AtomicPtr<c_void>, name: &std::ffi::CStr) -> *mut c_void {
+/// libc's own definition of `name`, whatever other library defines it too (a program's jemalloc, say); looked up once.
+fn of_libc(cache: &AtomicPtr<c_void>, name: &std::ffi::CStr) -> *mut c_void {
     let mut found = cache.load(Relaxed);
     if found.is_null() {
-        // SAFETY: the name is a C string.
-        found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        // SAFETY: both names are C strings. libc is always loaded; the reference that this takes is never given back.
+        found = unsafe {
+            let libc = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if libc.is_null() { std::ptr::null_mut() } else { libc::dlsym(libc, name.as_ptr()) }
+        };
         cache.store(found, Relaxed);
     }
     found
@@ -104,7 +107,7 @@ fn next(cache: &AtomicPtr<c_void>, name: &std::ffi::CStr) -> *mut c_void {
 /// # Safety
 /// `pointer` came from glibc's allocator.
 pub unsafe fn usable_size(pointer: *mut c_void) -> usize {
-    let function = next(&NEXT_USABLE_SIZE, c"malloc_usable_size");
+    let function = of_libc(&LIBC_USABLE_SIZE, c"malloc_usable_size");
     assert!(!function.is_null(), "libc has no malloc_usable_size");
     // SAFETY: glibc's function of that name has this type.
     let function: unsafe extern "C" fn(*mut c_void) -> size_t = unsafe { std::mem::transmute(function) };
@@ -114,7 +117,7 @@ pub unsafe fn usable_size(pointer: *mut c_void) -> usize {
 
 /// malloc_trim(3) of glibc.
 pub fn trim(pad: usize) -> i32 {
-    let function = next(&NEXT_TRIM, c"malloc_trim");
+    let function = of_libc(&LIBC_TRIM, c"malloc_trim");
     if function.is_null() {
         return 0;
     }
@@ -126,8 +129,8 @@ pub fn trim(pad: usize) -> i32 {
 
 /// Looks up now what a call from a signal handler or under a lock could not.
 pub fn init() {
-    next(&NEXT_USABLE_SIZE, c"malloc_usable_size");
-    next(&NEXT_TRIM, c"malloc_trim");
+    of_libc(&LIBC_USABLE_SIZE, c"malloc_usable_size");
+    of_libc(&LIBC_TRIM, c"malloc_trim");
 }
 
 /// Alignment that glibc gives without being asked.

@@ -90,6 +90,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<(), Refusal> {
         monitors: if slow { MONITORS_SLOW } else { 1 },
         census: census::take,
         housekeeping: heap::give_back_freed,
+        others: ledger::local_of_others,
     };
     let pager = Pager::new(config, Kernel::new(features, uffd, memory))?;
     row.reason.set(if features.move_pages { "faults of system calls are served; MOVE" } else { "no MOVE" });

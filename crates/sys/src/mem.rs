@@ -43,6 +43,7 @@ impl Mapping {
             unmap(mapping);
             return Err(SysError { call: "mmap", errno: libc::EEXIST });
         }
+        let _ = advise(start, len, libc::MADV_DONTDUMP);
         advise(start, len, libc::MADV_NOHUGEPAGE)?;
         Ok(mapping)
     }
@@ -58,8 +59,10 @@ pub fn is_own(address: usize) -> bool {
     OWN.iter().any(|(start, len)| address.wrapping_sub(start.load(Relaxed)) < len.load(Relaxed))
 }
 
-/// Records a mapping as Hinterland's own. A full table costs accuracy of the account only.
+/// Records a mapping as Hinterland's own, and keeps it out of core dumps, which also keeps the kernel from merging it with
+/// the program's. A full table costs accuracy of the account only.
 pub fn own(mapping: Mapping) {
+    let _ = advise(mapping.start, mapping.len, libc::MADV_DONTDUMP);
     for (start, len) in &OWN {
         if start.compare_exchange(0, mapping.start, Relaxed, Relaxed).is_ok() {
             len.store(mapping.len, Relaxed);

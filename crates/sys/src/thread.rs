@@ -1,6 +1,7 @@
 //! Threads and signals.
 
 use crate::SysError;
+use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 
 /// All signals of the calling thread are blocked until this is dropped.
@@ -54,20 +55,50 @@ pub fn yield_now() {
 
 /// Starts a thread of Hinterland: all signals blocked, named, with a small stack.
 ///
+/// Not a `std::thread`: the start of one registers a thread-local destructor, for which libc takes the loader's lock, and a
+/// thread of the program may hold that lock (in dlopen) while it waits for this very thread to serve a fault.
+///
 /// # Errors
 /// What pthread_create says, for example `EAGAIN` at the limit on processes.
-pub fn spawn(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<(), SysError> {
+pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Result<(), SysError> {
     const STACK_BYTES: usize = 256 << 10;
     // glibc's own signals (32, 33) stay open: setuid(2) and friends reach every thread through them.
     const LIBC_SIGNALS: u64 = 0b11 << 31;
-    let before = SignalsBlocked { before: set_mask(!LIBC_SIGNALS) };
-    let _restored_on_return = before;
-    std::thread::Builder::new()
-        .name(name.into())
-        .stack_size(STACK_BYTES)
-        .spawn(body)
-        .map(drop)
-        .map_err(|error| SysError { call: "pthread_create", errno: error.raw_os_error().unwrap_or(libc::EAGAIN) })
+    let _restored_on_return = SignalsBlocked { before: set_mask(!LIBC_SIGNALS) };
+    let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    // SAFETY: the attributes are initialised before use and destroyed after it; `start` is handed over to the new thread,
+    // or taken back below when there is none.
+    let errno = unsafe {
+        libc::pthread_attr_init(attributes.as_mut_ptr());
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
+        libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+        let errno = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, start.cast());
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        errno
+    };
+    if errno == 0 {
+        return Ok(());
+    }
+    // SAFETY: no thread took it over.
+    drop(unsafe { Box::from_raw(start) });
+    Err(SysError { call: "pthread_create", errno })
+}
+
+/// What a new thread needs.
+struct Start {
+    name: &'static CStr,
+    body: Box<dyn FnOnce() + Send>,
+}
+
+extern "C" fn run(start: *mut c_void) -> *mut c_void {
+    // SAFETY: `spawn` handed the box over to this thread.
+    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    // SAFETY: the name is a C string; PR_SET_NAME changes nothing but the thread's name.
+    unsafe { libc::prctl(libc::PR_SET_NAME, start.name.as_ptr()) };
+    (start.body)();
+    std::ptr::null_mut()
 }
 
 /// Ends the process at once with `code`: no handlers, no destructors, no flush.

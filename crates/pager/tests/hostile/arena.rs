@@ -78,6 +78,7 @@ impl Arena {
             monitors,
             census: |_, _| {},
             housekeeping: || {},
+            others: || 0,
         };
         let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
         pager.protect(PageNo(0), pages, libc::PROT_READ | libc::PROT_WRITE).unwrap();
