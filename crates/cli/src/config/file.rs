@@ -54,7 +54,10 @@ pub fn read(
     let refuse = |why: String| Error::ConfigFile { path: path.clone(), why };
     let content = match std::fs::read_to_string(&path) {
         Ok(content) => content,
-        Err(error) if error.kind() == ErrorKind::NotFound && !required => return Ok(None),
+        // The default place may belong to somebody else: under sudo -E, or a HOME that was inherited.
+        Err(error) if !required && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            return Ok(None);
+        }
         Err(error) => return Err(refuse(format!("the settings file cannot be read: {error}"))),
     };
     let table: toml::Table =
