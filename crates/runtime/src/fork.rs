@@ -1,8 +1,13 @@
 //! Forks: the child goes on with every page as it was, served by its own userfaultfd.
 //!
 //! glibc runs atfork handlers around every fork that a library call makes (fork, forkpty, daemon, …). The library registers
-//! its own before any other, so they are the innermost: the last to prepare and the first in parent and child. vfork and
-//! posix_spawn share the parent's memory and need nothing; `_Fork` runs no handlers and is interposed.
+//! its own before any other, so they are the innermost: the last to prepare and the first in parent and child. The
+//! constructors of the program's libraries run before ours, so the first registration of anybody brings ours.
+//! vfork and posix_spawn share the parent's memory and need nothing. `_Fork`, `clone` and forks by `syscall` run no handlers
+//! and are interposed (`raw`).
+
+#[cfg(not(feature = "local-only"))]
+mod raw;
 
 #[cfg(not(feature = "local-only"))]
 mod handlers {
@@ -10,13 +15,35 @@ mod handlers {
     use crate::{Pager, ledger, start};
     use hinterland_sys::thread;
     use hinterland_units::PageNo;
-    use std::sync::atomic::Ordering::Relaxed;
+    use libc::{c_int, c_void};
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
-    /// Registers the handlers.
+    /// An atfork handler.
+    pub type Handler = Option<extern "C" fn()>;
+
+    /// Registers the handlers, once.
     pub fn init() {
-        // SAFETY: the handlers are functions of this library, which is never unloaded.
-        let rc = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
-        assert_eq!(rc, 0, "atfork handlers cannot be registered");
+        static DONE: AtomicBool = AtomicBool::new(false);
+        if !DONE.swap(true, SeqCst) {
+            // SAFETY: the handlers are functions of this library, which is never unloaded.
+            let rc = unsafe { register(Some(prepare), Some(parent), Some(child), std::ptr::null_mut()) };
+            assert_eq!(rc, 0, "atfork handlers cannot be registered");
+        }
+    }
+
+    /// libc's own registration; `owner` is the object whose unloading ends it.
+    ///
+    /// # Safety
+    /// The handlers stay callable until then.
+    pub unsafe fn register(prepare: Handler, parent: Handler, child: Handler, owner: *mut c_void) -> c_int {
+        // SAFETY: the name is a C string.
+        let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__register_atfork".as_ptr()) };
+        assert!(!next.is_null(), "libc has no __register_atfork");
+        // SAFETY: libc's function of that name has this type.
+        let next: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
+            unsafe { std::mem::transmute(next) };
+        // SAFETY: the caller's promise.
+        unsafe { next(prepare, parent, child, owner) }
     }
 
     /// Before the fork.
@@ -75,17 +102,16 @@ mod handlers {
 #[cfg(not(feature = "local-only"))]
 pub use handlers::{child, init, parent, prepare};
 
-/// `_Fork`: a fork without atfork handlers.
+/// What `pthread_atfork` calls. Our handlers come first, whoever registers first.
 #[cfg(not(feature = "local-only"))]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn _Fork() -> libc::pid_t {
-    let _signals = hinterland_sys::thread::SignalsBlocked::new();
-    prepare();
-    // SAFETY: clone(2) with only a termination signal is fork(2): the child gets a copy of this stack.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
-    match pid {
-        0 => child(),
-        _ => parent(),
-    }
-    libc::pid_t::try_from(pid).unwrap_or(-1)
+pub unsafe extern "C" fn __register_atfork(
+    prepare: handlers::Handler,
+    parent: handlers::Handler,
+    child: handlers::Handler,
+    owner: *mut libc::c_void,
+) -> libc::c_int {
+    init();
+    // SAFETY: the caller's own registration.
+    unsafe { handlers::register(prepare, parent, child, owner) }
 }

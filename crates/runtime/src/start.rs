@@ -9,12 +9,15 @@ use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, SysError, Uffd, thread};
 use hinterland_units::PAGE_BYTES;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 static PAGER: OnceLock<Pager> = OnceLock::new();
+/// Faults are served: memory may be far.
+static READY: AtomicBool = AtomicBool::new(false);
 
 /// The pager, once the library is ready; `None` before and when the process is not managed.
 pub(crate) fn pager() -> Option<&'static Pager> {
-    PAGER.get()
+    if READY.load(Acquire) { PAGER.get() } else { None }
 }
 
 /// Why a process is not managed.
@@ -100,6 +103,8 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<(), Refusal> {
     caller::init();
     regions::init();
     pager.start()?;
+    // Not before: without a monitor, the first touch of far memory would wait for ever.
+    READY.store(true, Release);
     heap_init(settings.heap)
 }
 

@@ -7,6 +7,7 @@ mod far_memory;
 mod kills;
 mod refusals;
 mod start_up;
+mod strange_forks;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         kills::trials(),
         refusals::trials(),
         start_up::trials(),
+        strange_forks::trials(),
     ];
     hinterland_tests::suite::run(suites.into_iter().flatten().collect()).exit_code()
 }

@@ -1,0 +1,223 @@
+//! Forks past libc's fork(3): `_Fork`, `clone` without shared memory, and the same by `syscall`.
+//!
+//! None of them runs atfork handlers, and all of them give the child a copy of the memory without its evicted pages, which
+//! would read as zeros. So they are made here, with our handlers around them. Calls that share the memory are passed on
+//! untouched: their child may run on this very stack. System calls made without libc are out of reach.
+
+use super::{child, parent, prepare};
+use hinterland_sys::thread::SignalsBlocked;
+use libc::{c_int, c_long, c_void};
+
+/// `struct clone_args` of clone3(2), as far as it is looked at here.
+#[repr(C)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+}
+
+/// Flags of a clone that makes a copy of this process on this stack. Others need nothing of us, or more than we can do: a
+/// child with a thread's storage of its own.
+fn copies_memory(flags: u64) -> bool {
+    let other = (libc::CLONE_VM | libc::CLONE_SETTLS).cast_unsigned();
+    flags & u64::from(other) == 0
+}
+
+/// A system call by number, past `syscall`, which is interposed here. Sets no errno.
+///
+/// # Safety
+/// That of the call.
+unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize) -> c_long {
+    let result: c_long;
+    // SAFETY: the caller's; the kernel changes no other register than those named.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c,
+            in("r10") d, in("r8") e, lateout("rcx") _, lateout("r11") _);
+    }
+    result
+}
+
+/// Forks by `make`, with everything around it that a fork needs; returns what the kernel returned.
+fn fork_with(make: impl FnOnce() -> c_long) -> c_long {
+    let _signals = SignalsBlocked::new();
+    prepare();
+    let pid = make();
+    if pid == 0 {
+        // A child that shares its parent's descriptors must not close ours in there.
+        // SAFETY: gives the child a table of its own; no memory is touched.
+        unsafe { call(libc::SYS_unshare, libc::CLONE_FILES.cast_unsigned() as usize, 0, 0, 0, 0) };
+        child();
+    } else {
+        parent();
+    }
+    pid
+}
+
+/// A kernel's answer as libc gives it: -1 and errno, or the value.
+extern "C" fn answer(result: c_long) -> c_long {
+    if (-4095..0).contains(&result) {
+        crate::errno::set(c_int::try_from(-result).unwrap_or(libc::EIO));
+        return -1;
+    }
+    result
+}
+
+/// `_Fork`: a fork without atfork handlers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> libc::pid_t {
+    let flags = usize::try_from(libc::SIGCHLD).unwrap_or(0);
+    // SAFETY: clone(2) with only a termination signal is fork(2): the child gets a copy of this stack.
+    let pid = fork_with(|| unsafe { call(libc::SYS_clone, flags, 0, 0, 0, 0) });
+    libc::pid_t::try_from(answer(pid)).unwrap_or(-1)
+}
+
+/// Whether a system call forks this process, and we can make it right.
+extern "C" fn forks(number: c_long, first: usize, second: usize) -> bool {
+    match number {
+        libc::SYS_fork => true,
+        libc::SYS_clone => second == 0 && copies_memory(first as u64),
+        libc::SYS_clone3 if second >= size_of::<CloneArgs>() && first != 0 => {
+            // SAFETY: the program passes a clone_args of at least this size.
+            let args = unsafe { &*(first as *const CloneArgs) };
+            args.stack == 0 && copies_memory(args.flags)
+        }
+        _ => false,
+    }
+}
+
+extern "C" fn forking_call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize) -> c_long {
+    // SAFETY: the program's own call, which gives the child a copy of this stack.
+    answer(fork_with(|| unsafe { call(number, a, b, c, d, e) }))
+}
+
+/// `syscall`: forks are made here, everything else goes to the kernel with no frame of ours on the stack, because the call
+/// may be one after which a child runs on it.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "cmp rdi, {clone}",
+        "je 3f",
+        "cmp rdi, {fork}",
+        "je 3f",
+        "cmp rdi, {clone3}",
+        "je 3f",
+        "2:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 4f",
+        "ret",
+        "4:",
+        "mov rdi, rax",
+        "jmp {answer}",
+        // The arguments are kept over the question; five pushes and a word align the stack.
+        "3:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "call {forks}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test al, al",
+        "jz 2b",
+        "jmp {forking}",
+        clone = const libc::SYS_clone,
+        fork = const libc::SYS_fork,
+        clone3 = const libc::SYS_clone3,
+        answer = sym answer,
+        forks = sym forks,
+        forking = sym forking_call,
+    )
+}
+
+type Body = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+unsafe extern "C" {
+    fn __clone(
+        body: Option<Body>,
+        stack: *mut c_void,
+        flags: c_int,
+        argument: *mut c_void,
+        parent_tid: *mut c_void,
+        storage: *mut c_void,
+        child_tid: *mut c_void,
+    ) -> c_int;
+}
+
+/// clone(2) of libc. Variadic in C: the last three arguments count only with the flags that name them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clone(
+    body: Option<Body>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_tid: *mut c_void,
+    storage: *mut c_void,
+    child_tid: *mut c_void,
+) -> c_int {
+    let (Some(function), false) = (body, stack.is_null()) else {
+        return c_int::try_from(answer(-22)).unwrap_or(-1); // EINVAL, as libc says
+    };
+    let bits = flags.cast_unsigned();
+    if crate::pager().is_none() || !copies_memory(bits.into()) {
+        // SAFETY: the program's own call.
+        return unsafe { __clone(body, stack, flags, argument, parent_tid, storage, child_tid) };
+    }
+    // The child's stack may lie in far memory, evicted; so the child starts on a copy of this one.
+    // SAFETY: the program's own call, which gives the child a copy of this stack.
+    let pid =
+        fork_with(|| unsafe { call(libc::SYS_clone, bits as usize, 0, parent_tid as usize, child_tid as usize, 0) });
+    if pid == 0 {
+        // SAFETY: the child has the stack that the program made for it.
+        unsafe { run_on(stack, function, argument) }
+    }
+    c_int::try_from(answer(pid)).unwrap_or(-1)
+}
+
+/// Runs a cloned child's function on its stack, and ends the child with what it returns.
+///
+/// # Safety
+/// `stack` is the end of a stack that nobody uses.
+unsafe fn run_on(stack: *mut c_void, function: Body, argument: *mut c_void) -> ! {
+    // SAFETY: the caller's; nothing of the old stack is used afterwards.
+    unsafe {
+        core::arch::asm!(
+            "mov rsp, {stack}",
+            "and rsp, -16",
+            "xor ebp, ebp",
+            "call {function}",
+            "mov edi, eax",
+            "call {end}",
+            "ud2",
+            stack = in(reg) stack,
+            function = in(reg) function,
+            in("rdi") argument,
+            end = sym end,
+            options(noreturn),
+        )
+    }
+}
+
+/// The end of a cloned child: of all its threads, because ours would live on.
+extern "C" fn end(code: c_int) -> ! {
+    crate::exit::_exit(code)
+}
