@@ -97,6 +97,11 @@ pub struct BackendRow {
     pub plain_pages: Counter,
 }
 
+/// Begins a cache line: counters of different threads that share a line cost each of them a cache miss for each count.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct CacheLine;
+
 /// The figures of one process.
 #[repr(C)]
 pub struct ProcessRow {
@@ -148,6 +153,8 @@ pub struct ProcessRow {
     /// Shared mappings resident when last looked at.
     pub shared_bytes: Counter,
 
+    /// From here on: counters of the threads that serve faults.
+    pub faults_begin: CacheLine,
     /// Pages touched for the first time (a page discarded and touched again counts again).
     pub touched_pages: Counter,
     /// Faults that waited for far memory.
@@ -158,10 +165,20 @@ pub struct ProcessRow {
     pub first_touch_faults: Counter,
     /// Faults that found their page already mapped by somebody else.
     pub spurious_faults: Counter,
-    /// Pages brought in ahead of the program.
-    pub prefetched_pages: Counter,
     /// Of those, used.
     pub prefetch_hits: Counter,
+    /// Faults that had to reclaim memory themselves.
+    pub direct_reclaims: Counter,
+    /// Time that threads of the program waited for faults, in nanoseconds, summed over threads.
+    pub stall_ns: Counter,
+    /// Longest fault.
+    pub fault_max_ns: Counter,
+    /// Forks seen.
+    pub forks: Counter,
+    /// From here on: counters of the threads that evict and read ahead.
+    pub evictions_begin: CacheLine,
+    /// Pages brought in ahead of the program.
+    pub prefetched_pages: Counter,
     /// Pages dropped because the stored copy was still right.
     pub evicted_clean_pages: Counter,
     /// Pages written to a backend.
@@ -170,18 +187,12 @@ pub struct ProcessRow {
     pub evicted_zero_pages: Counter,
     /// Victims that could not leave.
     pub kept_pages: Counter,
-    /// Faults that had to reclaim memory themselves.
-    pub direct_reclaims: Counter,
-    /// Time that threads of the program waited for faults, in nanoseconds, summed over threads.
-    pub stall_ns: Counter,
-    /// Longest fault.
-    pub fault_max_ns: Counter,
     /// Pages moved out by MOVE, by write-protect and copy.
     pub moved_out_pages: Counter,
     /// Pages that left through the write-protect, copy and drop way.
     pub copied_out_pages: Counter,
-    /// Forks seen.
-    pub forks: Counter,
+    /// From here on: the histogram, of the threads that serve faults again.
+    pub histogram_begin: CacheLine,
     /// Histogram of fault service times (monitor: from reading the fault to waking the thread), by [`bucket_of`].
     pub fault_ns: [Counter; FAULT_BUCKETS],
     /// One row for each backend.

@@ -5,7 +5,7 @@ mod ledger;
 mod settings;
 
 pub use ledger::{
-    BACKENDS_MAX, BackendRow, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX, ProcessRow,
-    RowState, TEXT_BYTES, Text, bucket_of, bucket_upper_ns,
+    BACKENDS_MAX, BackendRow, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX,
+    ProcessRow, RowState, TEXT_BYTES, Text, bucket_of, bucket_upper_ns,
 };
 pub use settings::{EnvError, EvictName, HeapMode, Settings, variables};

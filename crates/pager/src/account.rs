@@ -12,6 +12,8 @@ pub struct Account {
     local: Option<Budget>,
     ram: Option<Budget>,
     local_pages: AtomicU64,
+    /// The most that `local_pages` has been.
+    peak_pages: AtomicU64,
     hard: AtomicU64,
     low: AtomicU64,
     high: AtomicU64,
@@ -40,6 +42,7 @@ impl Account {
             local,
             ram,
             local_pages: AtomicU64::new(0),
+            peak_pages: AtomicU64::new(0),
             hard: AtomicU64::new(0),
             low: AtomicU64::new(0),
             high: AtomicU64::new(0),
@@ -82,12 +85,27 @@ impl Account {
     /// Counts `pages` frames as used if they fit under the hard floor.
     pub fn try_take(&self, pages: u64) -> bool {
         let hard = self.hard.load(Relaxed);
-        self.local_pages.fetch_update(Relaxed, Relaxed, |now| (now + pages <= hard).then_some(now + pages)).is_ok()
+        let taken = self.local_pages.fetch_update(Relaxed, Relaxed, |now| (now + pages <= hard).then_some(now + pages));
+        if let Ok(before) = taken {
+            self.note_peak(before + pages);
+        }
+        taken.is_ok()
     }
 
     /// Counts `pages` frames as used whatever the budget says.
     pub fn take(&self, pages: u64) {
-        self.local_pages.fetch_add(pages, Relaxed);
+        self.note_peak(self.local_pages.fetch_add(pages, Relaxed) + pages);
+    }
+
+    /// Forgets the peak: in the child of a fork, where it was the parent's.
+    pub fn restart_peak(&self) {
+        self.peak_pages.store(self.local_pages.load(Relaxed), Relaxed);
+    }
+
+    fn note_peak(&self, pages: u64) {
+        if pages > self.peak_pages.load(Relaxed) {
+            self.peak_pages.fetch_max(pages, Relaxed);
+        }
     }
 
     /// Counts `pages` frames as free.
@@ -140,7 +158,8 @@ impl Account {
     pub fn publish(&self, row: &ProcessRow) {
         let local = self.local().bytes();
         row.resident_managed_bytes.store(local, Relaxed);
-        row.resident_managed_peak_bytes.fetch_max(local, Relaxed);
+        let peak = PageCount(self.peak_pages.load(Relaxed)).bytes();
+        row.resident_managed_peak_bytes.fetch_max(peak, Relaxed);
     }
 }
 

@@ -283,7 +283,6 @@ impl Pager {
         self.arrive(page, Arrival::Demand);
         self.settle(page, settled);
         self.backend.free(&freed);
-        self.account.publish(self.row());
         Outcome::Served
     }
 

@@ -61,6 +61,7 @@ impl Pager {
         }
         self.set_row(row);
         self.forget_threads();
+        self.account.restart_peak();
         self.helpers_started.store(false, Relaxed);
         self.ahead.clear();
         self.kernel.replace(uffd, memory);

@@ -21,15 +21,6 @@ pub struct Kernel {
     memory: AtomicPtr<OwnMemory>,
 }
 
-/// Whether a page is there. To copy one that is not would be a fault, and the thread that copies may be the one that serves
-/// faults.
-fn is_present(page: usize) -> bool {
-    let mut answer = 0u8;
-    // SAFETY: the answer for one page is one byte.
-    let rc = unsafe { libc::syscall(libc::SYS_mincore, page, PAGE_BYTES, &raw mut answer) };
-    rc == 0 && answer & 1 != 0
-}
-
 /// Why a page could not be taken out of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stay {
@@ -154,7 +145,8 @@ impl Kernel {
         if !self.features.write_protect || self.uffd().write_protect(page, PAGE_BYTES, true).is_err() {
             return Err(Stay::Pinned);
         }
-        if !is_present(page) {
+        // To copy a page that is not there would be a fault, and the thread that copies may be the one that serves faults.
+        if !mem::is_present(page) {
             return Err(Stay::Missing);
         }
         // SAFETY: the slot is empty and ours; the page is mapped and cannot change.

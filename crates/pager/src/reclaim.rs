@@ -408,20 +408,14 @@ impl Pager {
         self.publish_backends(&mut usage);
         let held: u64 = usage.iter().map(|u| u.pages).sum::<u64>() * PAGE_BYTES as u64;
         let capacity: u64 = usage.iter().map(|u| u.capacity_bytes).sum();
-        let used = match error {
-            StoreError::Full { used_bytes, .. } => *used_bytes,
-            StoreError::Device { .. } => usage.iter().map(|u| u.stored_bytes).sum(),
-        };
         let managed = self.row().managed_bytes.load(Relaxed);
         let local = self.account.budget().bytes();
-        let beyond = managed.saturating_sub(local).max(held);
-        let needed = u128::from(beyond) * u128::from(used) / u128::from(held.max(1));
         self.fatal(&format!(
-            "far memory is used up: {error}; {} of data so far, {} fit locally, the rest needs at least {} of the {} allowed: \
-             give more with --far or --local",
+            "far memory is used up: {error}; the program holds {} so far, {} fit locally, the other {} need more than the {} \
+             allowed: give more with --far or --local",
             ByteCount(managed),
             ByteCount(local),
-            ByteCount(u64::try_from(needed).unwrap_or(beyond)),
+            ByteCount(managed.saturating_sub(local).max(held)),
             ByteCount(capacity),
         ))
     }

@@ -148,6 +148,14 @@ pub fn madvise_vector_works() -> bool {
     works
 }
 
+/// Whether a page is there, in memory or in the kernel's swap (mincore(2)).
+pub fn is_present(page: usize) -> bool {
+    let mut answer = 0u8;
+    // SAFETY: the answer for one page is one byte.
+    let rc = unsafe { libc::syscall(libc::SYS_mincore, page, PAGE_BYTES, &raw mut answer) };
+    rc == 0 && answer & 1 != 0
+}
+
 /// mprotect(2).
 ///
 /// # Errors
