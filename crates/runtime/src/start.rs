@@ -75,6 +75,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<(), Refusal> {
         return Err(Refusal::Privilege);
     }
     hinterland_sys::descriptor::hide_with(descriptors::protect);
+    hinterland_sys::uffd::keep_device();
     let backend = hinterland_backend::open(&settings.far)?;
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(|url| url.starts_with("file:"));
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
@@ -120,7 +121,8 @@ pub(crate) fn open_kernel(features: &Features) -> Result<(Uffd, OwnMemory), Kern
     let uffd = Uffd::open(features.monitor_bits())?;
     let fd = descriptors::protect(uffd.fd())?;
     let uffd = uffd.taken_as(fd);
-    let memory = OwnMemory::open()?;
+    // Without it, pages that the program made inaccessible stay local.
+    let Ok(memory) = OwnMemory::open() else { return Ok((uffd, OwnMemory::none())) };
     let fd = descriptors::protect(memory.fd())?;
     Ok((uffd, memory.taken_as(fd)))
 }

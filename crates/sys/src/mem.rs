@@ -204,6 +204,11 @@ impl OwnMemory {
         if fd < 0 { Err(SysError::last("open of /proc/self/mem")) } else { Ok(OwnMemory { fd }) }
     }
 
+    /// Nothing: every read fails. For a process that may not open its own (it gave its privileges up).
+    pub fn none() -> OwnMemory {
+        OwnMemory { fd: -1 }
+    }
+
     /// The descriptor.
     pub fn fd(&self) -> i32 {
         self.fd

@@ -3,6 +3,8 @@
 use crate::SysError;
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// All signals of the calling thread are blocked until this is dropped.
 ///
@@ -56,7 +58,8 @@ pub fn yield_now() {
 /// Starts a thread of Hinterland: all signals blocked, named, with a small stack.
 ///
 /// Not a `std::thread`: the start of one registers a thread-local destructor, for which libc takes the loader's lock, and a
-/// thread of the program may hold that lock (in dlopen) while it waits for this very thread to serve a fault.
+/// thread of the program may hold that lock (in dlopen) while it waits for this very thread to serve a fault. The first call
+/// looks a name up, and so must come from a thread that may wait.
 ///
 /// # Errors
 /// What pthread_create says, for example `EAGAIN` at the limit on processes.
@@ -65,6 +68,7 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     // glibc's own signals (32, 33) stay open: setuid(2) and friends reach every thread through them.
     const LIBC_SIGNALS: u64 = 0b11 << 31;
     let _restored_on_return = SignalsBlocked { before: set_mask(!LIBC_SIGNALS) };
+    COUNT.get_or_init(find_count);
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
@@ -97,8 +101,28 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
     // SAFETY: the name is a C string; PR_SET_NAME changes nothing but the thread's name.
     unsafe { libc::prctl(libc::PR_SET_NAME, start.name.as_ptr()) };
+    count_threads(u32::MAX);
     (start.body)();
+    count_threads(1);
     std::ptr::null_mut()
+}
+
+/// libc's count of threads: when the last one ends, so does the process. A program may end its first thread with
+/// pthread_exit and rely on that; our threads never end, so they must not count.
+static COUNT: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
+
+fn find_count() -> Option<&'static AtomicU32> {
+    // SAFETY: the names are C strings.
+    let count = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, c"__nptl_nthreads".as_ptr(), c"GLIBC_PRIVATE".as_ptr()) };
+    // SAFETY: an unsigned int that libc itself changes atomically, and that lives as long as libc.
+    unsafe { count.cast::<AtomicU32>().as_ref() }
+}
+
+/// Adds to libc's count of threads (modulo 2^32), where it is known.
+fn count_threads(change: u32) {
+    if let Some(Some(count)) = COUNT.get() {
+        count.fetch_add(change, Relaxed);
+    }
 }
 
 /// Ends the process at once with `code`: no handlers, no destructors, no flush.

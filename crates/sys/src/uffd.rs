@@ -5,6 +5,7 @@
 
 use crate::SysError;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 const API: u64 = 0xaa;
 
@@ -294,6 +295,28 @@ impl Uffd {
     }
 }
 
+/// The device through which a userfaultfd can be made without privilege by whoever has it open; -1: not kept.
+static DEVICE: AtomicI32 = AtomicI32::new(-1);
+
+/// Keeps the device open, where there is one (Linux 6.1) that may be opened: a process that gives its privileges up can make
+/// a userfaultfd for its children then.
+pub fn keep_device() {
+    // SAFETY: the path is a C string.
+    let device = unsafe { libc::open(c"/dev/userfaultfd".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    if device >= 0 {
+        DEVICE.store(crate::descriptor::hide(device).unwrap_or(-1), Relaxed);
+    }
+}
+
+/// Makes a userfaultfd through an open device.
+fn open_through(device: RawFd) -> Result<RawFd, SysError> {
+    /// `_IO(0xAA, 0x00)`: opens a userfaultfd through the device.
+    const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
+    // SAFETY: the argument is the flags by value.
+    let fd = unsafe { libc::ioctl(device, USERFAULTFD_IOC_NEW, libc::O_CLOEXEC) };
+    if fd < 0 { Err(SysError::last("USERFAULTFD_IOC_NEW")) } else { Ok(fd) }
+}
+
 /// Opens a userfaultfd with the privilege for faults in the kernel.
 fn open_privileged() -> Result<RawFd, SysError> {
     // SAFETY: userfaultfd(2) takes only flags.
@@ -302,16 +325,15 @@ fn open_privileged() -> Result<RawFd, SysError> {
         return Ok(fd);
     }
     let refused = SysError::last("userfaultfd");
+    if let Ok(fd) = open_through(DEVICE.load(Relaxed)) {
+        return Ok(fd);
+    }
     // SAFETY: the path is a C string.
     let device = unsafe { libc::open(c"/dev/userfaultfd".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     if device < 0 {
         return Err(refused);
     }
-    /// `_IO(0xAA, 0x00)`: opens a userfaultfd through the device.
-    const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
-    // SAFETY: the argument is the flags by value.
-    let fd = unsafe { libc::ioctl(device, USERFAULTFD_IOC_NEW, libc::O_CLOEXEC) };
-    let result = if fd < 0 { Err(SysError::last("USERFAULTFD_IOC_NEW")) } else { Ok(fd) };
+    let result = open_through(device);
     close(device);
     result
 }

@@ -1,4 +1,5 @@
-//! Forks past libc's fork(3), and handlers of libraries that are older than ours: the child finds every byte.
+//! Forks past libc's fork(3), forks without privileges, handlers of libraries that are older than ours: the child finds every
+//! byte. And a process whose first thread leaves before the others.
 
 use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::{skips, suite};
@@ -6,10 +7,31 @@ use libtest_mimic::Trial;
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
-    ["clone", "syscall-fork", "syscall-clone", "clone3", "library"].into_iter().map(trial).collect()
+    let ways = ["clone", "syscall-fork", "syscall-clone", "clone3", "library"].into_iter().map(way);
+    ways.chain([
+        other("last_thread_ends", "last_thread", "last thread ok", skips::no_userfaultfd),
+        other("fork_without_root", "dropped_root", "child 0", no_device),
+    ])
+    .collect()
 }
 
-fn trial(way: &'static str) -> Trial {
+/// Without the device (Linux 6.1), a process that gave its privileges up cannot serve a child.
+fn no_device() -> Option<String> {
+    let missing = !std::path::Path::new("/dev/userfaultfd").exists();
+    skips::no_userfaultfd().or(missing.then(|| "there is no /dev/userfaultfd".into()))
+}
+
+/// A program that prints a line and ends.
+fn other(name: &'static str, program: &'static str, line: &'static str, skip: fn() -> Option<String>) -> Trial {
+    let name = format!("lifecycle::strange_forks::{name}");
+    suite::trial(name.clone(), skip, move || {
+        let program = c_program(program, &[])?.display().to_string();
+        Launch::new(&name, &["--local", "16M"], &[&program])?.run()?.expect(0, line)?.expect_paging()?;
+        Ok(())
+    })
+}
+
+fn way(way: &'static str) -> Trial {
     let name = format!("lifecycle::strange_forks::{way}");
     suite::trial(name.clone(), skips::no_userfaultfd, move || {
         let library = c_program("early", &["-shared", "-fPIC"])?.display().to_string();
