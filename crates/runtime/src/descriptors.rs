@@ -53,6 +53,13 @@ pub fn release(fd: RawFd) {
     }
 }
 
+/// Ends the protection of `fd` without closing it.
+pub fn expose(fd: RawFd) {
+    for slot in OWN.iter().filter(|_| fd >= 0) {
+        let _ = slot.compare_exchange(fd, -1, SeqCst, SeqCst);
+    }
+}
+
 /// Duplicates to a high number, or to the lowest free one if the limit leaves no other.
 fn duplicate_high(fd: RawFd) -> io::Result<RawFd> {
     let limit = RawFd::try_from(limit()).unwrap_or(RawFd::MAX);

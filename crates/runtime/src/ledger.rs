@@ -42,8 +42,16 @@ fn map(path: &str) -> Option<&'static Ledger> {
     if fd < 0 {
         return None;
     }
+    // A launcher of another version makes a segment of another length: to read beyond its end would be a SIGBUS.
+    // SAFETY: asks for the length of a file that was just opened.
+    let length = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
+    if usize::try_from(length).is_ok_and(|length| length < size_of::<Ledger>()) {
+        // SAFETY: the descriptor was just opened.
+        unsafe { libc::syscall(libc::SYS_close, fd) };
+        return None;
+    }
     let flags = libc::MAP_SHARED;
-    // SAFETY: a new mapping; the segment is at least this long, or the checks below fail with SIGBUS on a foreign file.
+    // SAFETY: a new mapping; the segment is at least this long.
     let address = unsafe {
         // The offset travels on the stack: it must be a whole word.
         let address = libc::syscall(

@@ -74,7 +74,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<(), Refusal> {
     if features.privilege != Privilege::Kernel {
         return Err(Refusal::Privilege);
     }
-    hinterland_sys::descriptor::hide_with(descriptors::protect);
+    hinterland_sys::descriptor::hide_with(descriptors::protect, descriptors::expose);
     hinterland_sys::uffd::keep_device();
     let backend = hinterland_backend::open(&settings.far)?;
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(|url| url.starts_with("file:"));

@@ -6,19 +6,28 @@
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 
-static HIDE: OnceLock<fn(RawFd) -> std::io::Result<RawFd>> = OnceLock::new();
+type Hide = fn(RawFd) -> std::io::Result<RawFd>;
 
-/// Sets how descriptors are hidden: `hide` moves one to another number, which it returns.
-pub fn hide_with(hide: fn(RawFd) -> std::io::Result<RawFd>) {
+static WAY: OnceLock<(Hide, fn(RawFd))> = OnceLock::new();
+
+/// Sets how descriptors are hidden: `hide` moves one to another number, which it returns; `show` ends that without closing.
+pub fn hide_with(hide: Hide, show: fn(RawFd)) {
     // The first setting stays: there is one library in a process.
-    let _ = HIDE.set(hide);
+    let _ = WAY.set((hide, show));
 }
 
-/// Hides a descriptor that the caller owns and keeps for the life of the process; returns its number from now on. Where
-/// nobody knows how to hide it, it keeps its number.
+/// Hides a descriptor that the caller owns and keeps until `show`, or for the life of the process; returns its number from
+/// now on. Where nobody knows how to hide it, it keeps its number.
 ///
 /// # Errors
 /// When no number is left.
 pub fn hide(fd: RawFd) -> std::io::Result<RawFd> {
-    HIDE.get().map_or(Ok(fd), |hide| hide(fd))
+    WAY.get().map_or(Ok(fd), |(hide, _)| hide(fd))
+}
+
+/// Ends the hiding of a descriptor, so that its owner can close it.
+pub fn show(fd: RawFd) {
+    if let Some((_, show)) = WAY.get() {
+        show(fd);
+    }
 }

@@ -1,5 +1,5 @@
 //! Forks past libc's fork(3), forks without privileges, handlers of libraries that are older than ours: the child finds every
-//! byte. And a process whose first thread leaves before the others.
+//! byte. And a process whose first thread leaves before the others, and one that closes what it does not know.
 
 use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::{skips, suite};
@@ -11,6 +11,13 @@ pub fn trials() -> Vec<Trial> {
     ways.chain([
         other("last_thread_ends", "last_thread", "last thread ok", skips::no_userfaultfd),
         other("fork_without_root", "dropped_root", "child 0", no_device),
+        suite::trial("lifecycle::strange_forks::closes_the_far_file", skips::no_userfaultfd, || {
+            let program = c_program("close_all", &[])?.display().to_string();
+            let far = format!("file:{}?size=1G", std::env::temp_dir().display());
+            let launch = Launch::new("close-all", &["--local", "16M", "--far", &far], &[&program])?;
+            launch.run()?.expect(0, "all closed")?.expect_paging()?;
+            Ok(())
+        }),
     ])
     .collect()
 }

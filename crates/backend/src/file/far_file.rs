@@ -86,8 +86,10 @@ fn out_of_the_way(file: File) -> File {
     if fd < 0 {
         return file;
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
-    unsafe { File::from_raw_fd(fd) }
+    // Out of reach, too, where the library that lives in the program knows how: programs close what they do not know.
+    let hidden = hinterland_sys::descriptor::hide(fd).unwrap_or(fd);
+    // SAFETY: a fresh descriptor that nobody else owns; the file is kept for the life of the process.
+    unsafe { File::from_raw_fd(hidden) }
 }
 
 /// Opens a file without a name; where the file system cannot, one with a name that is removed at once.

@@ -4,9 +4,10 @@
 //! outside a call; the number of operations in flight is bounded by the ring and by the `depth` that the caller gives.
 
 use crate::mapping::Mapping;
+use hinterland_sys::descriptor;
 use hinterland_units::PAGE_BYTES;
 use io_uring::{IoUring, opcode, types};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::{io, ptr};
 
 /// Entries of a ring: operations that one call can have in flight.
@@ -49,6 +50,27 @@ pub(super) struct Worker {
 // SAFETY: the pointers in `pages` are only used during a call that holds the worker exclusively, and are cleared after it.
 unsafe impl Send for Worker {}
 
+/// The same ring under a descriptor that the program cannot close: it closes what it does not know, and a ring that is gone
+/// while pages are in the kernel's hands leaves no safe way on.
+fn hidden(ring: IoUring) -> io::Result<IoUring> {
+    // SAFETY: duplicates our own descriptor; no memory is touched.
+    let fd = unsafe { libc::fcntl(ring.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let fd = descriptor::hide(fd)?;
+    // SAFETY: the descriptor is a ring's, nobody else owns it, and the parameters are those that the kernel gave for this ring.
+    unsafe { IoUring::from_fd(fd, ring.params().clone()) }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(ring) = &self.ring {
+            descriptor::show(ring.as_raw_fd());
+        }
+    }
+}
+
 impl Worker {
     /// Memory of one worker: the ring's two queues and the tables. Bounce pages come on top when they are needed.
     pub(super) const RAM_BYTES: u64 = 16 << 10;
@@ -58,7 +80,8 @@ impl Worker {
             IoMethod::Plain => None,
             // The flag spares interrupts; kernels before 5.19 refuse it.
             IoMethod::Auto => {
-                IoUring::builder().setup_coop_taskrun().build(RING_ENTRIES).or_else(|_| IoUring::new(RING_ENTRIES)).ok()
+                let ring = IoUring::builder().setup_coop_taskrun().build(RING_ENTRIES);
+                ring.or_else(|_| IoUring::new(RING_ENTRIES)).and_then(hidden).ok()
             }
         };
         Worker { ring, runs: Vec::new(), pages: Vec::new(), bounce: None }
