@@ -12,23 +12,31 @@ static DESTRUCTOR: extern "C" fn() = finish;
 
 extern "C" fn finish() {
     #[cfg(not(feature = "local-only"))]
-    if let Some(pager) = crate::pager() {
-        let row = pager.row();
-        // A vfork child that could not exec shares this memory, but the row is its parent's.
-        if row.pid.load(Relaxed) == i32::try_from(std::process::id()).unwrap_or(0) {
-            pager.report_now();
-            end(row);
-        }
+    if let Some(pager) = crate::pager().filter(|_| is_own()) {
+        pager.report_now();
+        end(pager.row());
     }
+}
+
+/// Whether this process is managed and its row its own: a vfork child that could not exec shares this memory, but the row is
+/// its parent's.
+#[cfg(not(feature = "local-only"))]
+fn is_own() -> bool {
+    let row = crate::pager().map(crate::Pager::row);
+    row.is_some_and(|row| row.pid.load(Relaxed) == i32::try_from(std::process::id()).unwrap_or(0))
 }
 
 fn end(row: &ProcessRow) {
     row.state.store(RowState::Ended as u32, Release);
 }
 
-/// `_exit`: no handlers, no destructors; the figures are written all the same.
+/// `_exit`: no handlers, no destructors; the figures are written all the same, also from a signal handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(code: c_int) -> ! {
+    #[cfg(not(feature = "local-only"))]
+    if is_own() {
+        crate::near::end_apart();
+    }
     finish();
     hinterland_sys::thread::exit_now(code)
 }

@@ -9,6 +9,7 @@ use libtest_mimic::Trial;
 pub fn trials() -> Vec<Trial> {
     let ways = ["clone", "syscall-fork", "syscall-clone", "clone3", "library"].into_iter().map(way);
     ways.chain([
+        other("exit_in_handler", "exit_in_handler", "all left", skips::no_userfaultfd),
         other("last_thread_ends", "last_thread", "last thread ok", skips::no_userfaultfd),
         other("fork_without_root", "dropped_root", "child 0", no_device),
         suite::trial("lifecycle::strange_forks::closes_the_far_file", skips::no_userfaultfd, || {
