@@ -1,6 +1,7 @@
 //! Starting the launcher.
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -56,7 +57,19 @@ pub fn output(command: &mut Command) -> (Output, String, String) {
 
 /// Starts with stdout piped and waits until the program has written `ready`.
 pub fn start_until_ready(command: &mut Command) -> Child {
-    let mut child = command.stdout(Stdio::piped()).spawn().expect("the launcher starts");
+    // A group of its own is never orphaned here, so stops are obeyed; and a shell can only catch what is not ignored when it
+    // starts, whoever started the tests (nohup ignores SIGHUP).
+    command.stdout(Stdio::piped()).process_group(0);
+    // SAFETY: signal(2) may be called between fork and exec, and the default action needs no handler.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().expect("the launcher starts");
     let mut word = [0; 5];
     child.stdout.as_mut().expect("piped").read_exact(&mut word).expect("the program says ready");
     assert_eq!(&word, b"ready");
