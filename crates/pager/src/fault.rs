@@ -13,7 +13,7 @@ use hinterland_sys::uffd::{Message, Partial};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Messages read at once: more than threads usually fault at the same moment.
 const MESSAGES: usize = 16;
@@ -314,20 +314,32 @@ impl Pager {
 
     /// Counts `pages` frames as used; reclaims when they do not fit under the hard floor.
     pub(crate) fn take_frames(&self, pages: u64, scratch: &mut Scratch) {
-        /// Rounds without progress before memory that cannot leave (locked, pinned) is accepted above the budget.
-        const FRUITLESS_MAX: u32 = 1000;
+        /// Without progress for so long, memory that cannot leave (locked, pinned) is accepted above the budget. A slow
+        /// write-back in another thread is progress, and shows within this time.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        /// The same while nothing has been able to leave since that happened.
+        const PATIENCE_OVERFULL: Duration = Duration::from_millis(1);
+        const YIELDS: u32 = 100;
         let mut fruitless = 0;
+        let mut since = Instant::now();
         while !self.account.try_take(pages) {
             self.row().direct_reclaims.fetch_add(1, Relaxed);
             if self.reclaim_step(scratch) {
+                (fruitless, since) = (0, Instant::now());
+                self.overfull.store(false, Relaxed);
                 continue;
             }
             fruitless += 1;
-            if fruitless > FRUITLESS_MAX {
+            let patience = if self.overfull.load(Relaxed) { PATIENCE_OVERFULL } else { PATIENCE };
+            if fruitless < YIELDS {
+                thread::yield_now();
+            } else if since.elapsed() < patience {
+                std::thread::sleep(Duration::from_micros(50));
+            } else {
+                self.overfull.store(true, Relaxed);
                 self.account.take(pages);
                 return;
             }
-            thread::yield_now();
         }
     }
 }

@@ -71,6 +71,10 @@ pub struct Pager {
     pub(crate) helpers_started: AtomicBool,
     /// The evictor sleeps.
     pub(crate) evictor_idle: AtomicBool,
+    /// The budget is exceeded, because nothing can leave.
+    pub(crate) overfull: AtomicBool,
+    /// Times in a row that `--ram` was exceeded and the store could not shrink.
+    pub(crate) ram_refusals: AtomicU32,
     /// Pages given up to other mappings.
     pub(crate) foreign_pages: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
@@ -136,6 +140,8 @@ impl Pager {
             census_at: AtomicU64::new(0),
             helpers_started: AtomicBool::new(false),
             evictor_idle: AtomicBool::new(false),
+            overfull: AtomicBool::new(false),
+            ram_refusals: AtomicU32::new(0),
             foreign_pages: AtomicU64::new(0),
             copies_kept: AtomicU64::new(0),
             policy: Mutex::new(config.policy),

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Steps between two looks at the budget and two reports of the backends' figures.
 const REPORT_STEPS: u32 = 16;
+/// Times in a row that the store may be unable to shrink: another thread may be moving its pages out at that moment.
+const RAM_REFUSALS_MAX: u32 = 4;
 /// Victims asked of the policy at a time.
 const SEEDS: usize = 16;
 /// Neighbours that may leave together: 64 KiB, aligned.
@@ -133,7 +135,9 @@ impl Pager {
     fn relieve_ram(&self) {
         let touched = ByteCount(self.row().managed_peak_bytes.load(Relaxed));
         let excess = self.account.store_excess(touched, self.beside(touched));
-        if excess > 0 && self.backend.shrink_ram(excess) == 0 {
+        if excess == 0 || self.backend.shrink_ram(excess) > 0 {
+            self.ram_refusals.store(0, Relaxed);
+        } else if self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX {
             self.fatal(&format!(
                 "--ram is used up: {} beyond what it allows are needed for compressed pages; raise --ram, or add a file \
                  with --far file:PATH",

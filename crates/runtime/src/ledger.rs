@@ -20,6 +20,7 @@ pub fn row_for_child() -> &'static ProcessRow {
 
 /// Local bytes that other processes of this run hold. A forked process shares its pages with its parent, so neither counts
 /// the other's: what they hold together is not known here.
+#[cfg(not(feature = "local-only"))]
 pub fn local_of_others() -> u64 {
     let Some(ledger) = LEDGER.get().copied().flatten() else { return 0 };
     let own = crate::pager().map(crate::Pager::row);

@@ -74,6 +74,10 @@ pub fn protect(space: &mut Space, run: Run, protection: i32, key: i32) -> Outcom
     let foreign = run.attributes.kind == Kind::Foreign;
     if !foreign {
         pager()?.protect(PageNo(run.first), run.count, protection).map_err(|e| errno_of(&e))?;
+        if run.attributes.undumped {
+            // The pager lets what it opens into core dumps; the program said that this run stays out.
+            kernel(libc::SYS_madvise, [address, bytes, bits(libc::MADV_DONTDUMP), 0, 0, 0])?;
+        }
     }
     if key != -1 {
         kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(protection), bits(key), 0, 0])?;
