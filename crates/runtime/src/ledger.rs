@@ -23,15 +23,13 @@ pub fn row_for_child() -> &'static ProcessRow {
 #[cfg(not(feature = "local-only"))]
 pub fn local_of_others() -> u64 {
     let Some(ledger) = LEDGER.get().copied().flatten() else { return 0 };
-    let own = crate::pager().map(crate::Pager::row);
+    let pid = i32::try_from(std::process::id()).unwrap_or(0);
+    let live = |row: &&ProcessRow| row.state.load(Relaxed) == RowState::Live as u32;
+    let own = ledger.processes.iter().filter(live).find(|row| row.pid.load(Relaxed) == pid);
     if own.is_none_or(|row| row.forked.load(Relaxed) != 0) {
         return 0;
     }
-    let counts = |row: &&ProcessRow| {
-        row.state.load(Relaxed) == RowState::Live as u32
-            && row.forked.load(Relaxed) == 0
-            && own.is_some_and(|own| !std::ptr::eq(own, *row))
-    };
+    let counts = |row: &&ProcessRow| live(row) && row.forked.load(Relaxed) == 0 && row.pid.load(Relaxed) != pid;
     ledger.processes.iter().filter(counts).map(|row| row.resident_managed_bytes.load(Relaxed)).sum()
 }
 
