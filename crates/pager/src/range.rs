@@ -113,11 +113,7 @@ impl Pager {
         let mut next = 0;
         while next < claimed.len() {
             let (page, entry) = claimed[next];
-            let run = claimed[next..]
-                .iter()
-                .zip(page.0..)
-                .take_while(|((p, e), number)| p.0 == *number && e.state() == entry.state())
-                .count();
+            let run = run_length(&claimed[next..]);
             if entry.state() == State::Resident {
                 // SAFETY: as above.
                 unsafe { self.kernel.drop_pages(self.address(page), run * PAGE_BYTES) };
@@ -184,11 +180,7 @@ impl Pager {
         let mut next = 0;
         while next < claimed.len() {
             let (page, entry) = claimed[next];
-            let run = claimed[next..]
-                .iter()
-                .zip(page.0..)
-                .take_while(|((p, e), number)| p.0 == *number && e.state() == entry.state())
-                .count();
+            let run = run_length(&claimed[next..]);
             if entry.state() == State::Resident {
                 // SAFETY: the caller owns the pages on both sides, and the destination pages are missing.
                 let moved = unsafe { self.kernel.relocate(self.address(page), self.address(target(page)), run) };
@@ -306,6 +298,13 @@ impl Pager {
         });
         runs
     }
+}
+
+/// Neighbours at the start of `claimed` (which is not empty) that were in the same state.
+fn run_length(claimed: &[Claimed]) -> usize {
+    let (first, entry) = claimed[0];
+    let alike = |((page, other), number): &(&Claimed, u32)| page.0 == *number && other.state() == entry.state();
+    claimed.iter().zip(first.0..).take_while(alike).count()
 }
 
 fn bytes(pages: u32) -> usize {
