@@ -92,7 +92,15 @@ impl Totals {
 }
 
 impl Look<'_> {
-    /// Counts a process that lives now, or that lived until the program ended; `seen` is what `/proc` says of it.
+    /// Counts a process that ended since the last look: with its own peak, but not beside others, because they may not have
+    /// lived at the same time.
+    pub fn at_ended(&mut self, row: &mut RowFigures, seen: Option<&Process>) {
+        let beside = self.now;
+        self.at(row, seen);
+        self.now = beside;
+    }
+
+    /// Counts a process that lives now; `seen` is what `/proc` says of it.
     pub fn at(&mut self, row: &mut RowFigures, seen: Option<&Process>) {
         if row.knows_unmanaged() {
             self.source(UnmanagedSource::Library);

@@ -43,7 +43,12 @@ pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals) {
     let mut over = Vec::new();
     let live = live_or_over(ledger, &mut over);
     let mut look = totals.look();
-    for row in over.iter().map(|(row, _)| *row).chain(live.iter().copied()) {
+    for (row, _) in &over {
+        let mut figures = RowFigures::read(row);
+        let seen = Process::read(figures.pid);
+        look.at_ended(&mut figures, seen.as_ref());
+    }
+    for row in &live {
         let mut figures = RowFigures::read(row);
         let seen = Process::read(figures.pid);
         look.at(&mut figures, seen.as_ref());
