@@ -23,17 +23,8 @@ impl Mapping {
     /// Reserves `bytes`, rounded up to whole pages.
     pub(crate) fn reserve(bytes: usize) -> io::Result<Mapping> {
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the range is our own fresh mapping; the advice changes no content. Kernels without huge pages refuse it,
-        // which is as good.
-        unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
-        hinterland_sys::mem::own(hinterland_sys::Mapping { start: base.addr(), len: bytes });
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let memory = hinterland_sys::Mapping::anonymous(bytes)?;
+        let base = NonNull::new(memory.as_ptr()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         Ok(Mapping { base, bytes })
     }
 

@@ -27,7 +27,7 @@ impl Mapping {
     /// `ENOMEM` and what else mmap(2) says.
     pub fn anonymous(len: usize) -> Result<Mapping, SysError> {
         let mapping = map(0, len, libc::PROT_READ | libc::PROT_WRITE, 0)?;
-        advise(mapping.start, len, libc::MADV_NOHUGEPAGE)?;
+        base_pages_only(mapping.start, len);
         own(mapping);
         Ok(mapping)
     }
@@ -44,7 +44,7 @@ impl Mapping {
             return Err(SysError { call: "mmap", errno: libc::EEXIST });
         }
         let _ = advise(start, len, libc::MADV_DONTDUMP);
-        advise(start, len, libc::MADV_NOHUGEPAGE)?;
+        base_pages_only(start, len);
         Ok(mapping)
     }
 
@@ -86,6 +86,11 @@ fn unmap(mapping: Mapping) {
     unsafe { libc::syscall(libc::SYS_munmap, mapping.start, mapping.len) };
 }
 
+/// Keeps huge pages out of a range. A kernel without them refuses, which is as good.
+fn base_pages_only(start: usize, len: usize) {
+    let _ = advise(start, len, libc::MADV_NOHUGEPAGE);
+}
+
 /// Maps inaccessible anonymous memory over `start .. start + len`, whatever was there.
 ///
 /// # Errors
@@ -95,7 +100,8 @@ fn unmap(mapping: Mapping) {
 /// Nobody uses what is mapped there now.
 pub unsafe fn remap_inaccessible(start: usize, len: usize) -> Result<(), SysError> {
     map(start, len, libc::PROT_NONE, libc::MAP_FIXED)?;
-    advise(start, len, libc::MADV_NOHUGEPAGE)
+    base_pages_only(start, len);
+    Ok(())
 }
 
 /// madvise(2) with advice that loses no data (`MADV_NOHUGEPAGE`, `MADV_POPULATE_WRITE`, …).
