@@ -85,9 +85,9 @@ mod handlers {
         for fd in pager.kernel().descriptors() {
             crate::descriptors::release(fd);
         }
-        let (uffd, memory) = start::open_kernel(pager.kernel().features())?;
+        let (uffd, memory) = start::open_kernel(pager.kernel().features(), pager.path())?;
         let row = ledger::row_for_child();
-        row.fault_path.set("monitor");
+        row.fault_path.set(start::name_of(pager.path()));
         row.reason.set("forked");
         row.forked.store(1, Relaxed);
         pager.begin_child(uffd, memory, row, &left, &wiped)?;

@@ -6,6 +6,7 @@
 //! | `ledger` | this process's row of the shared statistics |
 //! | `fork`, `exit` | what happens when the process forks or ends |
 //! | `census` | whose memory is what, as the kernel sees it |
+//! | `inline` | faults served by the thread that takes them, and what that takes: signals, system calls |
 //! | `interpose` | the names that the program calls instead of libc's |
 //! | `heap`, `large`, `jemalloc`, `near`, `caller` | malloc and its family, far and near |
 //! | `mapping`, `regions`, `brk` | private anonymous mappings |
@@ -22,6 +23,8 @@ mod errno;
 mod exit;
 mod fork;
 mod heap;
+#[cfg(not(feature = "local-only"))]
+mod inline;
 mod interpose;
 mod jemalloc;
 mod large;
