@@ -242,15 +242,12 @@ impl Pager {
             Request::Minor
         };
         self.staging.set_page(slot, None);
-        let mut freed = Vec::new();
         let epoch = self.account.arrive(1);
-        let mut settled = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
-        if entry.prefetched() {
-            settled = self.keep_or_free(settled, &mut freed);
-        }
+        let settled = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
+        let (settled, freed) = if entry.prefetched() { self.keep_or_free(settled) } else { (settled, None) };
         self.arrive(page, if entry.prefetched() { Arrival::Demand } else { Arrival::SwapCacheHit });
         self.settle(page, settled);
-        self.backend.free(&freed);
+        self.backend.free(freed.as_slice());
         if let Some(window) = self.requested(page, request) {
             self.ahead.push(window);
         }
@@ -284,12 +281,11 @@ impl Pager {
             return Outcome::Served;
         }
         self.row().major_faults.fetch_add(1, Relaxed);
-        let mut freed = Vec::new();
         let settled = entry.with_state(State::Resident).arrived(self.account.arrive(1), false);
-        let settled = self.keep_or_free(settled, &mut freed);
+        let (settled, freed) = self.keep_or_free(settled);
         self.arrive(page, Arrival::Demand);
         self.settle(page, settled);
-        self.backend.free(&freed);
+        self.backend.free(freed.as_slice());
         Outcome::Served
     }
 

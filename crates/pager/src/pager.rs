@@ -373,13 +373,10 @@ impl Pager {
         }
     }
 
-    /// Decides over the stored copy of a page that is coming in: keeps it, or adds it to `freed`.
-    pub(crate) fn keep_or_free(&self, entry: Entry, freed: &mut Vec<Location>) -> Entry {
-        if self.keeps_copy() {
-            return entry;
-        }
-        freed.push(entry.location());
-        entry.without_location()
+    /// Decides over the stored copy of a page that is coming in: keeps it, or gives its location to be freed once the page is
+    /// settled.
+    pub(crate) fn keep_or_free(&self, entry: Entry) -> (Entry, Option<Location>) {
+        if self.keeps_copy() { (entry, None) } else { (entry.without_location(), Some(entry.location())) }
     }
 
     /// Hash of a page's content (XXH3, 128 bits).
