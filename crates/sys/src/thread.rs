@@ -1,6 +1,7 @@
 //! Threads and signals.
 
 use crate::SysError;
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -11,13 +12,27 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// A thread of the program that works inside the pager must not run a signal handler there: the handler could touch an
 /// evicted page while the thread holds what serving it needs.
 pub struct SignalsBlocked {
-    before: u64,
+    /// The mask to go back to; `None` when somebody further up the stack does that.
+    before: Option<u64>,
+}
+
+thread_local! {
+    /// How many `SignalsBlocked` the thread has: only the first one asks the kernel.
+    static BLOCKED: Cell<u32> = const { Cell::new(0) };
 }
 
 impl SignalsBlocked {
     /// Blocks them. Through the raw call, so that the program's wrappers are not involved.
     pub fn new() -> SignalsBlocked {
-        SignalsBlocked { before: set_mask(u64::MAX) }
+        let before = (BLOCKED.get() == 0).then(|| set_mask(u64::MAX));
+        BLOCKED.set(BLOCKED.get() + 1);
+        SignalsBlocked { before }
+    }
+
+    /// Notes that they are blocked already: in a signal handler that blocks all.
+    pub fn already() -> SignalsBlocked {
+        BLOCKED.set(BLOCKED.get() + 1);
+        SignalsBlocked { before: None }
     }
 }
 
@@ -29,7 +44,10 @@ impl Default for SignalsBlocked {
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        set_mask(self.before);
+        BLOCKED.set(BLOCKED.get() - 1);
+        if let Some(mask) = self.before {
+            set_mask(mask);
+        }
     }
 }
 
@@ -77,7 +95,7 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     const LIBC_SIGNALS: u64 = 0b11 << 31;
     // A fault that the thread takes itself: blocked, it would be the end of the process.
     const SIGBUS: u64 = 1 << (libc::SIGBUS - 1);
-    let _restored_on_return = SignalsBlocked { before: set_mask(!(LIBC_SIGNALS | SIGBUS)) };
+    let before = set_mask(!(LIBC_SIGNALS | SIGBUS));
     COUNT.get_or_init(find_count);
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -92,6 +110,7 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         errno
     };
+    set_mask(before);
     if errno == 0 {
         return Ok(());
     }
@@ -112,6 +131,7 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     // SAFETY: the name is a C string; PR_SET_NAME changes nothing but the thread's name.
     unsafe { libc::prctl(libc::PR_SET_NAME, start.name.as_ptr()) };
     count_threads(u32::MAX);
+    let _blocked = SignalsBlocked::already();
     (start.body)();
     count_threads(1);
     std::ptr::null_mut()
