@@ -301,8 +301,8 @@ impl Pager {
         self.row().managed_bytes.fetch_sub(pages * PAGE_BYTES as u64, Relaxed);
     }
 
-    /// Adapts watermarks and policy to what store and program occupy now.
-    pub(crate) fn update_budget(&self) {
+    /// Adapts watermarks and policy to what store and program occupy now; returns the RAM beside local memory.
+    pub(crate) fn update_budget(&self) -> ByteCount {
         let row = self.row();
         let touched = ByteCount(row.managed_peak_bytes.load(Relaxed));
         let beside = self.beside(touched);
@@ -317,10 +317,11 @@ impl Pager {
             self.policy_capacity.store(pages, Relaxed);
             self.policy().resize(usize::try_from(pages).unwrap_or(usize::MAX));
         }
+        beside
     }
 
     /// RAM beside local memory: store and tables.
-    pub(crate) fn beside(&self, touched: ByteCount) -> ByteCount {
+    fn beside(&self, touched: ByteCount) -> ByteCount {
         ByteCount(self.backend.ram_bytes() + self.metadata_bytes(touched))
     }
 

@@ -105,7 +105,6 @@ fn uffd_features(features: &Features) -> Vec<Check> {
     feature("uffd SIGBUS", offered & feature::SIGBUS != 0, "the inline fault path cannot be used", "4.14");
     feature("uffd THREAD_ID", features.thread_id, "faults do not say which thread waits", "4.14");
     feature("uffd EXACT_ADDRESS", features.exact_address, "fault addresses are rounded to pages", "5.18");
-    feature("process_madvise", features.madvise_vector, "scattered pages are dropped one call each", "6.13");
     checks.push(match (features.write_protect, features.move_pages) {
         (true, _) => Check::ok("uffd write-protect", "available"),
         (false, true) => Check::limited(
