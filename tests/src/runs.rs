@@ -8,7 +8,7 @@
 //!
 //! `./dev test` runs the first list, `./dev test --full` the other two.
 
-use crate::{EVICTS, FARS, FEATURES, HEAPS, MIB, Scenario, Variant, pairs, programs};
+use crate::{EVICTS, FARS, FEATURES, HEAPS, MIB, PATHS, Scenario, Variant, pairs, programs};
 
 /// Native peak to aim at in CI: a quarter of it is well above the smallest budget.
 pub const CI_SIZE_BYTES: u64 = 112 * MIB;
@@ -28,13 +28,13 @@ pub struct Run {
 
 /// A cover of all pairs, those of one program together.
 pub fn pairwise() -> Vec<Run> {
-    let sizes = [programs::ALL.len(), FEATURES.len(), FARS.len(), HEAPS.len(), EVICTS.len()];
+    let sizes = [programs::ALL.len(), PATHS.len(), FEATURES.len(), FARS.len(), HEAPS.len(), EVICTS.len()];
     at_ci_size(pairs::cover(&sizes))
 }
 
-/// Every combination of program, feature set, far memory and heap mode.
+/// Every combination of program, fault path, feature set, far memory and heap mode.
 pub fn product() -> Vec<Run> {
-    let rows = pairs::product(&[programs::ALL.len(), FEATURES.len(), FARS.len(), HEAPS.len()]);
+    let rows = pairs::product(&[programs::ALL.len(), PATHS.len(), FEATURES.len(), FARS.len(), HEAPS.len()]);
     let rows = rows.into_iter().enumerate();
     at_ci_size(rows.map(|(turn, row)| [row, vec![turn % EVICTS.len()]].concat()).collect())
 }
@@ -46,12 +46,14 @@ pub fn full_size() -> Vec<Run> {
     let oldest = FEATURES.len() - 1;
     let rows = programs::ALL.iter().enumerate().flat_map(|(turn, scenario)| {
         let old = Variant {
+            path: PATHS[turn % PATHS.len()],
             features: FEATURES[oldest],
             far: FARS[1 + turn % 2],
             heap: "large",
             evict: EVICTS[1 + turn % (EVICTS.len() - 1)],
         };
         let between = Variant {
+            path: PATHS[1 + turn % (PATHS.len() - 1)],
             features: FEATURES[1 + turn % (oldest - 1)],
             far: FARS[2 - turn % 2],
             heap: "all",
@@ -66,7 +68,13 @@ fn at_ci_size(mut rows: Vec<Vec<usize>>) -> Vec<Run> {
     rows.sort();
     let run = |row: Vec<usize>| Run {
         scenario: &programs::ALL[row[0]],
-        variant: Variant { features: FEATURES[row[1]], far: FARS[row[2]], heap: HEAPS[row[3]], evict: EVICTS[row[4]] },
+        variant: Variant {
+            path: PATHS[row[1]],
+            features: FEATURES[row[2]],
+            far: FARS[row[3]],
+            heap: HEAPS[row[4]],
+            evict: EVICTS[row[5]],
+        },
         size_bytes: CI_SIZE_BYTES,
     };
     rows.into_iter().map(run).collect()
@@ -81,6 +89,7 @@ mod tests {
     fn every_value_appears_at_full_size() {
         let runs = full_size();
         let seen = |of: fn(&Variant) -> &'static str| runs.iter().map(|run| of(&run.variant)).collect::<HashSet<_>>();
+        assert_eq!(seen(|variant| variant.path), HashSet::from(PATHS));
         assert_eq!(seen(|variant| variant.features), HashSet::from(FEATURES));
         assert_eq!(seen(|variant| variant.far), HashSet::from(FARS));
         assert_eq!(seen(|variant| variant.heap), HashSet::from(HEAPS));
@@ -96,9 +105,11 @@ mod tests {
         let runs = product();
         let rows: HashSet<_> = runs
             .iter()
-            .map(|Run { scenario, variant, .. }| (scenario.name, variant.features, variant.far, variant.heap))
+            .map(|Run { scenario, variant, .. }| {
+                (scenario.name, variant.path, variant.features, variant.far, variant.heap)
+            })
             .collect();
-        assert_eq!(rows.len(), programs::ALL.len() * FEATURES.len() * FARS.len() * HEAPS.len());
+        assert_eq!(rows.len(), programs::ALL.len() * PATHS.len() * FEATURES.len() * FARS.len() * HEAPS.len());
         assert_eq!(runs.len(), rows.len());
         assert_eq!(runs.iter().map(|run| run.variant.evict).collect::<HashSet<_>>(), HashSet::from(EVICTS));
     }

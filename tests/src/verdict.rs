@@ -34,8 +34,8 @@ fn figures(scenario: &Scenario, variant: &Variant, managed: &Managed, stats: &St
     if stats.exit_code != managed.finished.code {
         found.push(format!("the statistics say exit code {}, the shell {}", stats.exit_code, managed.finished.code));
     }
-    if stats.fault_path != "monitor" {
-        found.push(format!("ran on the fault path '{}' instead of 'monitor'", stats.fault_path));
+    if stats.fault_path != variant.fault_path() {
+        found.push(format!("ran on the fault path '{}' instead of '{}'", stats.fault_path, variant.fault_path()));
     }
     if exceeds(stats.resident_managed_peak_bytes, managed.budget_bytes, BUDGET_SLACK) {
         let (peak, budget) = (stats.resident_managed_peak_bytes / MIB, managed.budget_bytes / MIB);
