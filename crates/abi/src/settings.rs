@@ -21,6 +21,8 @@ pub mod variables {
     pub const EVICT: &str = "HINTERLAND_EVICT";
     /// Largest read-ahead window in pages; 0 turns it off.
     pub const READ_AHEAD: &str = "HINTERLAND_READ_AHEAD";
+    /// Who serves faults: `auto`, `monitor` or `inline`.
+    pub const FAULT_PATH: &str = "HINTERLAND_FAULT_PATH";
     /// Named kernel feature set to pretend (`all`, `5.15`, `6.1`, `6.8`, `6.12`).
     pub const FEATURES: &str = "HINTERLAND_FEATURES";
     /// Path of the ledger; set by the launcher.
@@ -53,6 +55,40 @@ impl fmt::Display for HeapMode {
         f.write_str(match self {
             HeapMode::All => "all",
             HeapMode::Large => "large",
+        })
+    }
+}
+
+/// Who serves faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FaultPathName {
+    /// The fastest path that is safe for the program on this machine.
+    #[default]
+    Auto,
+    /// A thread of Hinterland's in the program's process.
+    Monitor,
+    /// The thread that faults.
+    Inline,
+}
+
+impl FromStr for FaultPathName {
+    type Err = EnvError;
+    fn from_str(text: &str) -> Result<FaultPathName, EnvError> {
+        match text {
+            "auto" => Ok(FaultPathName::Auto),
+            "monitor" => Ok(FaultPathName::Monitor),
+            "inline" => Ok(FaultPathName::Inline),
+            _ => Err(EnvError::Choice { what: "fault path", written: text.into(), choices: "auto, monitor, inline" }),
+        }
+    }
+}
+
+impl fmt::Display for FaultPathName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FaultPathName::Auto => "auto",
+            FaultPathName::Monitor => "monitor",
+            FaultPathName::Inline => "inline",
         })
     }
 }
@@ -113,6 +149,8 @@ pub struct Settings {
     pub evict: EvictName,
     /// Largest read-ahead window in pages.
     pub read_ahead_pages: u32,
+    /// Who serves faults.
+    pub fault_path: FaultPathName,
     /// Kernel feature set to pretend; empty: what the kernel has.
     pub features: String,
     /// Path of the ledger; empty: no launcher listens.
@@ -131,6 +169,7 @@ impl Default for Settings {
             heap: HeapMode::default(),
             evict: EvictName::default(),
             read_ahead_pages: READ_AHEAD_PAGES,
+            fault_path: FaultPathName::default(),
             features: String::new(),
             ledger: String::new(),
         }
@@ -196,6 +235,9 @@ impl Settings {
         if let Some(text) = get(variables::READ_AHEAD) {
             settings.read_ahead_pages = parse_pages(&text).map_err(|e| (variables::READ_AHEAD, e))?;
         }
+        if let Some(text) = get(variables::FAULT_PATH) {
+            settings.fault_path = text.parse().map_err(|e| (variables::FAULT_PATH, e))?;
+        }
         settings.features = get(variables::FEATURES).unwrap_or_default();
         settings.ledger = get(variables::LEDGER).unwrap_or_default();
         Ok(settings)
@@ -211,6 +253,7 @@ impl Settings {
             (variables::HEAP, self.heap.to_string()),
             (variables::EVICT, self.evict.to_string()),
             (variables::READ_AHEAD, self.read_ahead_pages.to_string()),
+            (variables::FAULT_PATH, self.fault_path.to_string()),
             (variables::FEATURES, self.features.clone()),
             (variables::LEDGER, self.ledger.clone()),
         ]
@@ -247,6 +290,7 @@ mod tests {
             heap: HeapMode::Large,
             evict: EvictName::TwoQ,
             read_ahead_pages: 16,
+            fault_path: FaultPathName::Inline,
             features: "6.1".into(),
             ledger: "/proc/1/fd/3".into(),
         };

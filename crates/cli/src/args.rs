@@ -48,8 +48,8 @@ pub struct RunArgs {
     /// Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off. Default: 64
     #[arg(long, value_name = "PAGES")]
     pub read_ahead: Option<String>,
-    /// How faults are served: auto (default), monitor
-    #[arg(long, value_name = "auto|monitor")]
+    /// Who serves faults: auto (default), monitor (a thread beside the program's), inline (the thread that faults)
+    #[arg(long, value_name = "auto|monitor|inline")]
     pub fault_path: Option<String>,
     /// Pretend an older kernel: 5.15, 6.1, 6.8, 6.12, all (default), no-uffd
     #[arg(long, value_name = "SET")]

@@ -218,7 +218,8 @@ impl Pager {
         drop(policy);
         let epoch = self.account.arrive(there as u64);
         for (page, entry) in &run[..there] {
-            let settled = self.keep_or_free(entry.with_state(State::Resident).arrived(epoch, false), freed);
+            let (settled, location) = self.keep_or_free(entry.with_state(State::Resident).arrived(epoch, false));
+            freed.extend(location);
             self.settle(*page, settled);
         }
         for (page, entry) in &run[there..] {

@@ -27,11 +27,13 @@ static ZEROS: Zeros = Zeros([0; ZERO_PAGES * PAGE_BYTES]);
 
 /// What became of a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// The page is mapped, or the thread will fault again.
     Served,
     /// The page changed under our hands: look again.
     Again,
+    /// Another thread works on the page, which is as in this entry.
+    Busy(Entry),
 }
 
 impl Pager {
@@ -65,7 +67,7 @@ impl Pager {
         }
     }
 
-    fn count_fault(&self, begin: Instant) {
+    pub(crate) fn count_fault(&self, begin: Instant) {
         let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let row = self.row();
         row.stall_ns.fetch_add(ns, Relaxed);
@@ -73,31 +75,36 @@ impl Pager {
         row.fault_ns[bucket_of(ns)].fetch_add(1, Relaxed);
     }
 
-    /// Serves one fault.
-    pub(crate) fn serve(&self, fault: Fault, scratch: &mut Scratch) {
+    /// Serves one fault that was read; the thread waits for it in the kernel.
+    fn serve(&self, fault: Fault, scratch: &mut Scratch) {
         let Some(page) = self.page_of(fault.address) else {
             // Not in the far range: nothing of ours is missing there.
-            self.kernel.uffd().wake(fault.address & !(PAGE_BYTES - 1), PAGE_BYTES);
+            self.wake(fault.address & !(PAGE_BYTES - 1), PAGE_BYTES);
             return;
         };
         loop {
-            let entry = self.table.load(page);
-            let outcome = match entry.state() {
-                State::Untouched => self.first_touch(page, entry, scratch),
-                State::Resident => self.spurious(page, entry, fault),
-                State::SwapCached => self.swap_cache_hit(page, entry, scratch),
-                State::Remote => self.fetch(page, entry, scratch),
-                State::Leaving if self.is_own_thread(fault.thread) => self.dropped_behind_us(page),
-                State::Fetching | State::Leaving | State::WritingBack | State::Changing => {
-                    if self.table.wait_on(page, entry) { Outcome::Served } else { Outcome::Again }
-                }
-                State::Foreign | State::Sectioned => {
-                    self.kernel.uffd().wake(self.address(page), PAGE_BYTES);
-                    Outcome::Served
-                }
-            };
-            if outcome == Outcome::Served {
-                return;
+            match self.serve_page(page, fault, scratch) {
+                Outcome::Served => return,
+                // Noted: the last step of the page's owner wakes the thread, and it faults again.
+                Outcome::Busy(entry) if self.table.wait_on(page, entry) => return,
+                Outcome::Busy(_) | Outcome::Again => {}
+            }
+        }
+    }
+
+    /// One attempt to serve a fault.
+    pub(crate) fn serve_page(&self, page: PageNo, fault: Fault, scratch: &mut Scratch) -> Outcome {
+        let entry = self.table.load(page);
+        match entry.state() {
+            State::Untouched => self.first_touch(page, entry, scratch),
+            State::Resident => self.spurious(page, entry, fault),
+            State::SwapCached => self.swap_cache_hit(page, entry, scratch),
+            State::Remote => self.fetch(page, entry, scratch),
+            State::Leaving if self.is_own_thread(fault.thread) => self.dropped_behind_us(page),
+            State::Fetching | State::Leaving | State::WritingBack | State::Changing => Outcome::Busy(entry),
+            State::Foreign | State::Sectioned => {
+                self.wake(self.address(page), PAGE_BYTES);
+                Outcome::Served
             }
         }
     }
@@ -176,7 +183,7 @@ impl Pager {
         self.account.give((run.len() - there) as u64);
         self.account.publish(self.row());
         if there < run.len() || mapped.is_err() {
-            self.kernel.uffd().wake(self.address(run[0]), run.len() * PAGE_BYTES);
+            self.wake(self.address(run[0]), run.len() * PAGE_BYTES);
         }
     }
 
@@ -198,7 +205,7 @@ impl Pager {
         // stays as it is (EEXIST).
         let _ = unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) };
         self.settle(page, entry);
-        self.kernel.uffd().wake(address, PAGE_BYTES);
+        self.wake(address, PAGE_BYTES);
         Outcome::Served
     }
 
@@ -208,7 +215,7 @@ impl Pager {
         let address = self.address(page);
         // SAFETY: the page is missing, and it is ours to fill.
         let _ = unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) };
-        self.kernel.uffd().wake(address, PAGE_BYTES);
+        self.wake(address, PAGE_BYTES);
         Outcome::Served
     }
 
@@ -235,15 +242,12 @@ impl Pager {
             Request::Minor
         };
         self.staging.set_page(slot, None);
-        let mut freed = Vec::new();
         let epoch = self.account.arrive(1);
-        let mut settled = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
-        if entry.prefetched() {
-            settled = self.keep_or_free(settled, &mut freed);
-        }
+        let settled = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
+        let (settled, freed) = if entry.prefetched() { self.keep_or_free(settled) } else { (settled, None) };
         self.arrive(page, if entry.prefetched() { Arrival::Demand } else { Arrival::SwapCacheHit });
         self.settle(page, settled);
-        self.backend.free(&freed);
+        self.backend.free(freed.as_slice());
         if let Some(window) = self.requested(page, request) {
             self.ahead.push(window);
         }
@@ -277,12 +281,11 @@ impl Pager {
             return Outcome::Served;
         }
         self.row().major_faults.fetch_add(1, Relaxed);
-        let mut freed = Vec::new();
         let settled = entry.with_state(State::Resident).arrived(self.account.arrive(1), false);
-        let settled = self.keep_or_free(settled, &mut freed);
+        let (settled, freed) = self.keep_or_free(settled);
         self.arrive(page, Arrival::Demand);
         self.settle(page, settled);
-        self.backend.free(&freed);
+        self.backend.free(freed.as_slice());
         Outcome::Served
     }
 
@@ -304,7 +307,7 @@ impl Pager {
         // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
         self.account.give(1);
         self.settle(page, before);
-        self.kernel.uffd().wake(self.address(page), PAGE_BYTES);
+        self.wake(self.address(page), PAGE_BYTES);
     }
 
     /// Tells the prefetcher of a request.

@@ -64,6 +64,7 @@ impl Pager {
         self.account.restart_peak();
         self.helpers_started.store(false, Relaxed);
         self.ahead.clear();
+        self.begin_here();
         self.kernel.replace(uffd, memory);
         for (first, count) in left {
             // SAFETY: the kernel left a hole here; nothing is mapped.

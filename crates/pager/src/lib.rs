@@ -2,15 +2,18 @@
 //!
 //! Three kinds of threads drive a [`Pager`]: *monitors* read faults and serve them (`fault`), the *evictor* keeps local
 //! memory within its budget (`reclaim`), and the *read-ahead* thread brings pages in before they are asked for (`ahead`).
-//! Threads of the program call it when they map, unmap or protect (`range`) and when they fork (`fork`).
+//! Threads of the program call it when they map, unmap or protect (`range`) and when they fork (`fork`); on the inline path
+//! also when they fault (`here`) and before system calls (`pin`).
 
 mod account;
 mod ahead;
 mod fault;
 mod follow;
 mod fork;
+mod here;
 mod kernel;
 mod pager;
+mod pin;
 mod range;
 mod reclaim;
 mod staging;
@@ -18,7 +21,8 @@ mod state;
 mod table;
 
 pub use kernel::Kernel;
-pub use pager::{Config, Pager};
+pub use pager::{Config, FaultPath, Pager};
+pub use pin::{Pin, PinAccess};
 pub use state::State;
 
 /// First address of the far range: fixed, so that a filter, a tape or a debugger recognises a far pointer.

@@ -2,7 +2,9 @@
 
 use crate::account::Account;
 use crate::ahead::AheadQueue;
+use crate::here::{ScratchPool, Waiters};
 use crate::kernel::Kernel;
+use crate::pin::Pins;
 use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::table::{ContentHash, PageTable};
@@ -19,8 +21,19 @@ use twox_hash::XxHash3_128;
 /// Exit code of a program that Hinterland had to end.
 const FATAL_EXIT_CODE: i32 = 125;
 
+/// Who serves faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultPath {
+    /// Monitor threads, which read them from the userfaultfd.
+    Monitor,
+    /// The faulting thread itself, in a signal handler (`UFFD_FEATURE_SIGBUS`).
+    Inline,
+}
+
 /// What a pager is made of.
 pub struct Config {
+    /// Who serves faults. Must be the path that the userfaultfd was opened for.
+    pub path: FaultPath,
     /// First address of the far range.
     pub base: usize,
     /// Pages in the far range.
@@ -49,6 +62,10 @@ pub struct Config {
 
 /// See the crate.
 pub struct Pager {
+    pub(crate) path: FaultPath,
+    pub(crate) pins: Pins,
+    pub(crate) waiters: Waiters,
+    pub(crate) scratches: ScratchPool,
     pub(crate) base: usize,
     pub(crate) pages: u32,
     pub(crate) kernel: Kernel,
@@ -103,9 +120,12 @@ pub(crate) const LANDING_PAGES: usize = 64;
 
 impl Scratch {
     pub(crate) fn new() -> Scratch {
-        let landing = Mapping::anonymous(LANDING_PAGES * PAGE_BYTES)
-            .unwrap_or_else(|error| panic!("no memory for a pager thread: {error}"));
-        Scratch { landing, victims: Vec::with_capacity(256), usage: Vec::new(), rounds: 0 }
+        Scratch::try_new().unwrap_or_else(|error| panic!("no memory for a pager thread: {error}"))
+    }
+
+    pub(crate) fn try_new() -> Result<Scratch, SysError> {
+        let landing = Mapping::anonymous(LANDING_PAGES * PAGE_BYTES)?;
+        Ok(Scratch { landing, victims: Vec::with_capacity(256), usage: Vec::new(), rounds: 0 })
     }
 
     /// The landing area, where fetched pages arrive before they are mapped.
@@ -122,6 +142,10 @@ impl Pager {
     /// The kernel's.
     pub fn new(config: Config, kernel: Kernel) -> Result<Pager, SysError> {
         let pager = Pager {
+            path: config.path,
+            pins: Pins::new(config.path),
+            waiters: Waiters::default(),
+            scratches: ScratchPool::new(config.path)?,
             base: config.base,
             pages: config.pages,
             kernel,
@@ -154,11 +178,15 @@ impl Pager {
         Ok(pager)
     }
 
-    /// Starts the monitors. The other threads start when they are first needed: most processes never need them.
+    /// Starts the monitors; the other threads start when they are first needed: most processes never need them. On the
+    /// inline path the evictor starts here: a signal handler cannot start threads.
     ///
     /// # Errors
     /// What pthread_create says.
     pub fn start(&'static self) -> Result<(), SysError> {
+        if self.path == FaultPath::Inline {
+            return thread::spawn(c"far-evictor", || self.run_evictor());
+        }
         for _ in 0..self.monitors {
             thread::spawn(c"far-monitor", || self.run_monitor())?;
         }
@@ -170,8 +198,11 @@ impl Pager {
         if self.helpers_started.swap(true, Relaxed) {
             return;
         }
-        let started = thread::spawn(c"far-evictor", || self.run_evictor())
-            .and_then(|()| thread::spawn(c"far-ahead", || self.run_ahead()));
+        let evictor = match self.path {
+            FaultPath::Monitor => thread::spawn(c"far-evictor", || self.run_evictor()),
+            FaultPath::Inline => Ok(()),
+        };
+        let started = evictor.and_then(|()| thread::spawn(c"far-ahead", || self.run_ahead()));
         if let Err(error) = started {
             self.fatal(&format!("the pager's threads cannot be started: {error}"));
         }
@@ -189,6 +220,11 @@ impl Pager {
             next = first.0 + count;
         }
         Ok(())
+    }
+
+    /// Who serves faults.
+    pub fn path(&self) -> FaultPath {
+        self.path
     }
 
     /// The address of a page.
@@ -227,7 +263,15 @@ impl Pager {
     /// Ends the busy state of a page and wakes who waits for it.
     pub(crate) fn settle(&self, page: PageNo, to: Entry) {
         if self.table.settle(page, to) {
-            self.kernel.uffd().wake(self.address(page), PAGE_BYTES);
+            self.wake(self.address(page), PAGE_BYTES);
+        }
+    }
+
+    /// Lets the threads that wait for pages in `start .. start + len` look again.
+    pub(crate) fn wake(&self, start: usize, len: usize) {
+        match self.path {
+            FaultPath::Monitor => self.kernel.uffd().wake(start, len),
+            FaultPath::Inline => self.waiters.wake(),
         }
     }
 
@@ -329,13 +373,10 @@ impl Pager {
         }
     }
 
-    /// Decides over the stored copy of a page that is coming in: keeps it, or adds it to `freed`.
-    pub(crate) fn keep_or_free(&self, entry: Entry, freed: &mut Vec<Location>) -> Entry {
-        if self.keeps_copy() {
-            return entry;
-        }
-        freed.push(entry.location());
-        entry.without_location()
+    /// Decides over the stored copy of a page that is coming in: keeps it, or gives its location to be freed once the page is
+    /// settled.
+    pub(crate) fn keep_or_free(&self, entry: Entry) -> (Entry, Option<Location>) {
+        if self.keeps_copy() { (entry, None) } else { (entry.without_location(), Some(entry.location())) }
     }
 
     /// Hash of a page's content (XXH3, 128 bits).

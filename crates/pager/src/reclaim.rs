@@ -4,7 +4,7 @@
 //! the thread that made them busy.
 
 use crate::kernel::Stay;
-use crate::pager::{Pager, Scratch};
+use crate::pager::{FaultPath, Pager, Scratch};
 use crate::staging::{CHUNK_SLOTS, ChunkNo};
 use crate::state::{Entry, State};
 use crate::table::ContentHash;
@@ -39,14 +39,30 @@ enum Slot {
     Stale,
 }
 
+/// What became of an attempt to make a page a victim.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// It is `Leaving`, and ours.
+    Ours,
+    /// The kernel works on it: it stays `Resident`.
+    Pinned,
+    /// It was not `Resident` but in this state.
+    Not(State),
+    /// It changed at that moment.
+    Changed,
+}
+
 impl Pager {
     /// Keeps local memory within its budget for ever: the body of the evictor thread.
-    pub fn run_evictor(&self) -> ! {
+    pub fn run_evictor(&'static self) -> ! {
         self.register_thread();
         let mut scratch = Scratch::new();
         let mut tidied = Instant::now();
         loop {
             let seen = self.evictor.load(SeqCst);
+            if self.path == FaultPath::Inline && (self.account.above_high() || self.ahead.has_work()) {
+                self.start_helpers();
+            }
             let mut worked = false;
             while self.account.above_low() && (worked || self.account.above_high()) {
                 let inside = self.gate.enter();
@@ -182,11 +198,11 @@ impl Pager {
                 break;
             }
             for page in &named {
-                let state = self.claim_named(*page);
-                if state == State::Resident {
-                    victims.push(*page);
-                } else if state.is_busy() {
-                    busy.push(*page);
+                match self.claim_named(*page) {
+                    Claim::Ours => victims.push(*page),
+                    Claim::Pinned => busy.push(*page),
+                    Claim::Not(state) if state.is_busy() => busy.push(*page),
+                    Claim::Not(_) | Claim::Changed => {}
                 }
             }
             for page in &named {
@@ -201,18 +217,29 @@ impl Pager {
         }
     }
 
-    /// Makes a page that the policy named `Leaving`, if it is `Resident`; returns the state in which it was found.
-    fn claim_named(&self, page: PageNo) -> State {
+    /// Makes a page that the policy named `Leaving`, if it is `Resident` and not pinned.
+    fn claim_named(&self, page: PageNo) -> Claim {
         loop {
-            let entry = self.table.load(page);
-            if entry.state() != State::Resident || self.claim_victim(page, entry) {
-                return entry.state();
+            match self.claim_victim(page, self.table.load(page)) {
+                Claim::Changed => {}
+                claim => return claim,
             }
         }
     }
 
-    fn claim_victim(&self, page: PageNo, entry: Entry) -> bool {
-        entry.state() == State::Resident && self.table.transition(page, entry, entry.with_state(State::Leaving)).is_ok()
+    /// Makes a `Resident` page `Leaving`, unless it is pinned.
+    fn claim_victim(&self, page: PageNo, entry: Entry) -> Claim {
+        if entry.state() != State::Resident {
+            return Claim::Not(entry.state());
+        }
+        if self.table.transition(page, entry, entry.with_state(State::Leaving)).is_err() {
+            return Claim::Changed;
+        }
+        if self.pins.cover(page) {
+            self.settle(page, entry);
+            return Claim::Pinned;
+        }
+        Claim::Ours
     }
 
     /// Adds the neighbours of a victim that have been resident for a while without a proof of use. Scattered victims cost one
@@ -226,7 +253,7 @@ impl Pager {
             }
             let entry = self.table.load(page);
             let cold = !entry.proven() && now.wrapping_sub(entry.arrival_epoch()) >= COLD_EPOCHS;
-            if cold && self.claim_victim(page, entry) {
+            if cold && self.claim_victim(page, entry) == Claim::Ours {
                 policy.forgotten(page);
                 victims.push(page);
             }

@@ -6,13 +6,14 @@
 
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
-use hinterland_pager::{Config, Kernel, Pager};
+use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess};
 use hinterland_policy::NextN;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Once};
 
 const GROUP_PAGES: u32 = 64;
 const GROUPS: u32 = 512;
@@ -51,6 +52,8 @@ fn word(seed: u64, index: usize) -> u64 {
 
 struct Arena {
     pager: &'static Pager,
+    /// Where system calls read from and write to.
+    file: OwnedFd,
 }
 
 impl Arena {
@@ -63,6 +66,44 @@ impl Arena {
             // SAFETY: the page is read-write far memory of the group that this thread holds.
             unsafe { self.words(page).add(index).write_volatile(word(seed, index)) };
         }
+    }
+
+    /// As `write`, by a system call that reads a file into the page.
+    fn write_by_kernel(&self, page: PageNo, seed: u64) {
+        let mut bytes = [0; PAGE_BYTES];
+        for (index, chunk) in bytes.chunks_exact_mut(8).enumerate() {
+            chunk.copy_from_slice(&word(seed, index).to_ne_bytes());
+        }
+        let offset = i64::from(page.0) * 4096;
+        let _pin = self.pager.pin(self.pager.address(page), PAGE_BYTES, PinAccess::Write);
+        // SAFETY: the buffer is readable, the page is read-write far memory of the group that this thread holds.
+        let done = unsafe {
+            let written = libc::pwrite(self.file.as_raw_fd(), bytes.as_ptr().cast(), PAGE_BYTES, offset);
+            assert_eq!(written, 4096);
+            libc::pread(self.file.as_raw_fd(), self.words(page).cast(), PAGE_BYTES, offset)
+        };
+        assert_eq!(done, 4096, "{page}: {}", std::io::Error::last_os_error());
+    }
+
+    /// As `check`, by a system call that writes the page to a file first.
+    fn check_by_kernel(&self, page: PageNo, model: &mut Model) {
+        let offset = i64::from(page.0) * 4096;
+        let pin = self.pager.pin(self.pager.address(page), PAGE_BYTES, PinAccess::Read);
+        let mut bytes = [0u64; PAGE_BYTES / 8];
+        // SAFETY: the page is readable, the buffer writable.
+        let done = unsafe {
+            let written = libc::pwrite(self.file.as_raw_fd(), self.words(page).cast(), PAGE_BYTES, offset);
+            assert_eq!(written, 4096, "{page}: {}", std::io::Error::last_os_error());
+            libc::pread(self.file.as_raw_fd(), bytes.as_mut_ptr().cast(), PAGE_BYTES, offset)
+        };
+        drop(pin);
+        assert_eq!(done, 4096);
+        self.check(page, model);
+        let (Model::Words(seed) | Model::Either(seed)) = *model else { return };
+        assert!(
+            bytes.iter().enumerate().all(|(index, seen)| *seen == word(seed, index)),
+            "{page} as the kernel saw it"
+        );
     }
 
     fn check(&self, page: PageNo, model: &mut Model) {
@@ -102,10 +143,16 @@ fn operate(arena: &Arena, groups: &[Mutex<Vec<Model>>], random: &mut Random, ope
         match random.below(12) {
             0..4 => range.for_each(|i| {
                 let seed = random.next() | 1;
-                arena.write(group_page(group, i), seed);
+                match random.below(4) {
+                    0 => arena.write_by_kernel(group_page(group, i), seed),
+                    _ => arena.write(group_page(group, i), seed),
+                }
                 models[i as usize] = Model::Words(seed);
             }),
-            4..8 => range.for_each(|i| arena.check(group_page(group, i), &mut models[i as usize])),
+            4..8 => range.for_each(|i| match random.below(4) {
+                0 => arena.check_by_kernel(group_page(group, i), &mut models[i as usize]),
+                _ => arena.check(group_page(group, i), &mut models[i as usize]),
+            }),
             8 => {
                 arena.pager.discard(group_page(group, first), count);
                 models[first as usize..(first + count) as usize].fill(Model::Zero);
@@ -144,20 +191,66 @@ fn protect_and_read(arena: &Arena, first: PageNo, count: u32, models: &mut [Mode
     arena.pager.protect(first, count, libc::PROT_READ | libc::PROT_WRITE).unwrap();
 }
 
-/// A pager on a far range of its own at `base`.
-fn pager(base: usize, features: Features, backend: Arc<dyn Backend>, policy: &str, read_ahead: u32) -> &'static Pager {
-    let range = Mapping::reserve_at(base, PAGES as usize * PAGE_BYTES).unwrap();
-    let kernel = Kernel::new(features, Uffd::open(features.monitor_bits()).unwrap(), OwnMemory::open().unwrap());
+/// Pagers of this process whose faults are signals.
+static INLINE: [AtomicPtr<Pager>; 8] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 8];
+
+/// Lets the threads of this process serve the faults that they take in `pager`'s range.
+fn serve_inline(pager: &'static Pager) {
+    static HANDLER: Once = Once::new();
+    let cell = INLINE.iter().find(|cell| {
+        cell.compare_exchange(std::ptr::null_mut(), std::ptr::from_ref(pager).cast_mut(), Relaxed, Relaxed).is_ok()
+    });
+    assert!(cell.is_some(), "room for all pagers");
+    // SAFETY: the handler is a function of this type, and the action is otherwise plain data.
+    HANDLER.call_once(|| unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_sigbus as extern "C" fn(_, _, _) as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigfillset(&mut action.sa_mask);
+        assert_eq!(libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()), 0);
+    });
+}
+
+extern "C" fn on_sigbus(_: libc::c_int, info: *const libc::siginfo_t, context: *const libc::ucontext_t) {
+    // SAFETY: the kernel passes both; bit 1 of a page fault's error code says that it was a write.
+    let (address, write) =
+        unsafe { ((*info).si_addr() as usize, (*context).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0) };
+    // SAFETY: pagers live for ever.
+    let mut pagers = INLINE.iter().filter_map(|cell| unsafe { cell.load(Relaxed).as_ref() });
+    if !pagers.any(|pager| pager.serve_here(address, write)) {
+        hinterland_sys::thread::write_stderr("a bus error outside far memory\n");
+        hinterland_sys::thread::exit_now(101);
+    }
+}
+
+/// What a test runs with.
+struct Case {
+    base: usize,
+    path: FaultPath,
+    backend: Arc<dyn Backend>,
+    policy: &'static str,
+    seed: u64,
+}
+
+/// A pager on a far range of its own.
+fn pager(case: &Case, features: Features) -> &'static Pager {
+    let range = Mapping::reserve_at(case.base, PAGES as usize * PAGE_BYTES).unwrap();
+    let uffd = match case.path {
+        FaultPath::Monitor => Uffd::open(features.monitor_bits()),
+        FaultPath::Inline => Uffd::open_user_only(features.inline_bits()),
+    };
+    let kernel = Kernel::new(features, uffd.unwrap(), OwnMemory::open().unwrap());
     // SAFETY: a row of atomics is valid when zero.
     let row: &'static ProcessRow = Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() });
     let config = Config {
+        path: case.path,
         base: range.start,
         pages: PAGES,
         local: Some(Budget::Bytes(ByteCount(16 << 20))),
         ram: None,
-        backend,
-        policy: hinterland_policy::make(policy, 4096).unwrap(),
-        prefetcher: Box::new(NextN::new(read_ahead)),
+        backend: Arc::clone(&case.backend),
+        policy: hinterland_policy::make(case.policy, 4096).unwrap(),
+        prefetcher: Box::new(NextN::new(32)),
         row,
         monitors: 1,
         census: |_, _| {},
@@ -166,24 +259,34 @@ fn pager(base: usize, features: Features, backend: Arc<dyn Backend>, policy: &st
     };
     let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
     pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+    if case.path == FaultPath::Inline {
+        serve_inline(pager);
+    }
     pager.start().unwrap();
     pager
 }
 
-fn run(base: usize, set: FeatureSet, backend: Arc<dyn Backend>, policy: &str, seed: u64) {
+fn run(base: usize, path: FaultPath, set: FeatureSet, backend: Arc<dyn Backend>, policy: &'static str, seed: u64) {
     let features = Features::probe(set);
-    if features.privilege != Privilege::Kernel {
-        eprintln!("skipped: no privilege to serve faults of system calls (userfaultfd)");
+    let able = match path {
+        FaultPath::Monitor => features.privilege == Privilege::Kernel,
+        FaultPath::Inline => !matches!(features.privilege, Privilege::None(_)),
+    };
+    if !able {
+        eprintln!("skipped: no privilege to serve faults ({path:?}, userfaultfd)");
         return;
     }
-    let arena = Arena { pager: pager(base, features, backend, policy, 32) };
+    let case = Case { base, path, backend, policy, seed };
+    // SAFETY: the name is a C string; the descriptor is new.
+    let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC)) };
+    let arena = Arena { pager: pager(&case, features), file };
     let groups: Vec<Mutex<Vec<Model>>> =
         (0..GROUPS).map(|_| Mutex::new(vec![Model::Zero; GROUP_PAGES as usize])).collect();
     let operations = std::env::var("HINTERLAND_MODEL_OPERATIONS").map_or(150_000, |n| n.parse().unwrap());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (arena, groups) = (&arena, &groups);
-            scope.spawn(move || operate(arena, groups, &mut Random(seed + thread), operations));
+            scope.spawn(move || operate(arena, groups, &mut Random(case.seed + thread), operations));
         }
     });
     for (group, models) in (0..GROUPS).zip(&groups) {
@@ -199,26 +302,47 @@ fn run(base: usize, set: FeatureSet, backend: Arc<dyn Backend>, policy: &str, se
     assert_eq!(row.managed_bytes.load(Relaxed), 0, "all far space is given back");
 }
 
+fn reference() -> Arc<dyn Backend> {
+    Arc::new(Reference::new("reference:1G".into(), 1 << 30))
+}
+
 fn compressed() -> Arc<dyn Backend> {
     Arc::new(Compressed::new("compressed:1G".into(), CodecName::Lz4, 1 << 30).unwrap())
 }
 
+use FaultPath::{Inline, Monitor};
+
 #[test]
 fn moves_with_compressed_memory() {
-    run(0x3000_0000_0000, FeatureSet::All, compressed(), "s3-fifo", 1);
+    run(0x3000_0000_0000, Monitor, FeatureSet::All, compressed(), "s3-fifo", 1);
 }
 
 #[test]
 fn moves_with_the_reference() {
-    run(0x3010_0000_0000, FeatureSet::V6_8, Arc::new(Reference::new("reference:1G".into(), 1 << 30)), "fifo", 100);
+    run(0x3010_0000_0000, Monitor, FeatureSet::V6_8, reference(), "fifo", 100);
 }
 
 #[test]
 fn write_protect_and_copy_on_older_kernels() {
-    run(0x3020_0000_0000, FeatureSet::V6_1, compressed(), "second-chance", 200);
+    run(0x3020_0000_0000, Monitor, FeatureSet::V6_1, compressed(), "second-chance", 200);
 }
 
 #[test]
 fn the_oldest_kernels() {
-    run(0x3030_0000_0000, FeatureSet::V5_15, compressed(), "2q", 300);
+    run(0x3030_0000_0000, Monitor, FeatureSet::V5_15, compressed(), "2q", 300);
+}
+
+#[test]
+fn inline_moves_with_compressed_memory() {
+    run(0x3040_0000_0000, Inline, FeatureSet::All, compressed(), "s3-fifo", 400);
+}
+
+#[test]
+fn inline_moves_with_the_reference() {
+    run(0x3050_0000_0000, Inline, FeatureSet::V6_8, reference(), "fifo", 500);
+}
+
+#[test]
+fn inline_write_protect_and_copy_on_older_kernels() {
+    run(0x3060_0000_0000, Inline, FeatureSet::V6_1, compressed(), "2q", 600);
 }

@@ -33,10 +33,6 @@ fn end(row: &ProcessRow) {
 /// `_exit`: no handlers, no destructors; the figures are written all the same, also from a signal handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(code: c_int) -> ! {
-    #[cfg(not(feature = "local-only"))]
-    if is_own() {
-        crate::near::end_apart();
-    }
     finish();
     hinterland_sys::thread::exit_now(code)
 }

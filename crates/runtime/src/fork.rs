@@ -12,7 +12,7 @@ mod raw;
 #[cfg(not(feature = "local-only"))]
 mod handlers {
     use crate::regions::{self, ForkRule};
-    use crate::{Pager, ledger, start};
+    use crate::{Pager, arena, ledger, start};
     use hinterland_sys::thread;
     use hinterland_units::PageNo;
     use libc::{c_int, c_void};
@@ -51,12 +51,14 @@ mod handlers {
         if let Some(pager) = crate::pager() {
             regions::lock_for_fork();
             pager.freeze();
+            arena::lock_for_fork();
         }
     }
 
     /// After the fork, in the parent.
     pub extern "C" fn parent() {
         if let Some(pager) = crate::pager() {
+            arena::unlock_after_fork();
             pager.thaw();
             regions::unlock_after_fork();
         }
@@ -65,6 +67,7 @@ mod handlers {
     /// After the fork, in the child.
     pub extern "C" fn child() {
         let Some(pager) = crate::pager() else { return };
+        arena::unlock_after_fork();
         if let Err(error) = begin(pager) {
             // Its far memory would read as zeros: it must not run.
             thread::write_stderr(&format!(
@@ -85,9 +88,9 @@ mod handlers {
         for fd in pager.kernel().descriptors() {
             crate::descriptors::release(fd);
         }
-        let (uffd, memory) = start::open_kernel(pager.kernel().features())?;
+        let (uffd, memory) = start::open_kernel(pager.kernel().features(), pager.path())?;
         let row = ledger::row_for_child();
-        row.fault_path.set("monitor");
+        row.fault_path.set(start::name_of(pager.path()));
         row.reason.set("forked");
         row.forked.store(1, Relaxed);
         pager.begin_child(uffd, memory, row, &left, &wiped)?;

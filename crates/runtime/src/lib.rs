@@ -6,7 +6,9 @@
 //! | `ledger` | this process's row of the shared statistics |
 //! | `fork`, `exit` | what happens when the process forks or ends |
 //! | `census` | whose memory is what, as the kernel sees it |
+//! | `inline` | faults served by the thread that takes them, and what that takes: signals, system calls |
 //! | `interpose` | the names that the program calls instead of libc's |
+//! | `arena` | what this library itself allocates |
 //! | `heap`, `large`, `jemalloc`, `near`, `caller` | malloc and its family, far and near |
 //! | `mapping`, `regions`, `brk` | private anonymous mappings |
 //! | `descriptors` | our descriptors survive programs that close everything |
@@ -14,6 +16,7 @@
 //! The laws (DESIGN.md): the library's own memory is never far; its threads never call an interposed name, never touch far
 //! memory outside the pager, and block the program's signals.
 
+mod arena;
 mod brk;
 mod caller;
 mod census;
@@ -22,6 +25,8 @@ mod errno;
 mod exit;
 mod fork;
 mod heap;
+#[cfg(not(feature = "local-only"))]
+mod inline;
 mod interpose;
 mod jemalloc;
 mod large;

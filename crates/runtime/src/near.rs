@@ -1,11 +1,8 @@
-//! Near memory: what Hinterland itself, libc and ld.so allocate. It is never far, so the fault path may use it.
-//!
-//! Rust's global allocator of this library goes straight to glibc's implementation, past the interposed names.
+//! Near memory: what libc and ld.so allocate, and the program where it must not be far: glibc's own allocator, past the
+//! interposed names.
 
-use hinterland_sys::{Mapping, thread};
 use libc::{c_char, c_void, size_t};
-use std::alloc::{GlobalAlloc, Layout};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
 unsafe extern "C" {
     fn __libc_malloc(bytes: size_t) -> *mut c_void;
@@ -133,106 +130,3 @@ pub fn init() {
     of_libc(&LIBC_USABLE_SIZE, c"malloc_usable_size");
     of_libc(&LIBC_TRIM, c"malloc_trim");
 }
-
-/// Alignment that glibc gives without being asked.
-const ALIGNMENT: usize = 16;
-
-/// Memory for the last allocations of a thread that ends the process by `_exit`. That call may come from a signal handler
-/// which interrupted glibc's allocator, in this very thread: its locks must not be asked for again.
-struct Last {
-    thread: AtomicU32,
-    start: AtomicUsize,
-    used: AtomicUsize,
-}
-
-static LAST: Last = Last { thread: AtomicU32::new(0), start: AtomicUsize::new(0), used: AtomicUsize::new(0) };
-/// Address space for them; only what is used becomes memory.
-const LAST_BYTES: usize = 64 << 20;
-
-/// The calling thread is about to end the process: what it allocates from now on comes from a mapping of its own, and it
-/// frees nothing.
-pub fn end_apart() {
-    let Ok(mapping) = Mapping::anonymous(LAST_BYTES) else { return };
-    if LAST.start.compare_exchange(0, mapping.start, SeqCst, SeqCst).is_ok() {
-        LAST.thread.store(thread::id(), SeqCst);
-    }
-}
-
-impl Last {
-    fn serves_this_thread(&self) -> bool {
-        let ending = self.thread.load(Relaxed);
-        ending != 0 && ending == thread::id()
-    }
-
-    fn holds(&self, pointer: *mut u8) -> bool {
-        let start = self.start.load(Relaxed);
-        start != 0 && (pointer as usize).wrapping_sub(start) < LAST_BYTES
-    }
-
-    /// Zeroed, because it is never used twice; null when all is used.
-    fn allocate(&self, layout: Layout) -> *mut u8 {
-        let room = layout.size() + layout.align();
-        let used = self.used.fetch_add(room, Relaxed);
-        if used + room > LAST_BYTES {
-            return std::ptr::null_mut();
-        }
-        (self.start.load(Relaxed) + used).next_multiple_of(layout.align()) as *mut u8
-    }
-}
-
-/// This library's Rust allocations.
-struct Near;
-
-// SAFETY: glibc's allocator keeps the contract of GlobalAlloc; alignments above its own go to memalign.
-unsafe impl GlobalAlloc for Near {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if LAST.serves_this_thread() {
-            return LAST.allocate(layout);
-        }
-        if layout.align() <= ALIGNMENT { malloc(layout.size()) } else { memalign(layout.align(), layout.size()) }.cast()
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, _: Layout) {
-        if LAST.holds(pointer) || LAST.serves_this_thread() {
-            return;
-        }
-        // SAFETY: the pointer came from `alloc`, so from glibc.
-        unsafe { free(pointer.cast()) };
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if LAST.serves_this_thread() {
-            return LAST.allocate(layout);
-        }
-        if layout.align() <= ALIGNMENT {
-            return calloc(1, layout.size()).cast();
-        }
-        let pointer = memalign(layout.align(), layout.size()).cast::<u8>();
-        if !pointer.is_null() {
-            // SAFETY: just allocated with this size.
-            unsafe { pointer.write_bytes(0, layout.size()) };
-        }
-        pointer
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        let apart = LAST.holds(pointer) || LAST.serves_this_thread();
-        if layout.align() <= ALIGNMENT && !apart {
-            // SAFETY: the pointer came from `alloc`, so from glibc.
-            return unsafe { realloc(pointer.cast(), bytes) }.cast();
-        }
-        // SAFETY: the caller promises that the new size makes a layout; the old object is valid for the smaller size, distinct
-        // from the new one, and given up.
-        unsafe {
-            let new = self.alloc(Layout::from_size_align_unchecked(bytes, layout.align()));
-            if !new.is_null() {
-                new.copy_from_nonoverlapping(pointer, layout.size().min(bytes));
-                self.dealloc(pointer, layout);
-            }
-            new
-        }
-    }
-}
-
-#[global_allocator]
-static NEAR: Near = Near;

@@ -1,9 +1,9 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
-use crate::{caller, census, descriptors, fork, heap, ledger, regions};
-use hinterland_abi::{HeapMode, ProcessRow, Settings};
+use crate::{caller, census, descriptors, fork, heap, inline, ledger, regions};
+use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
 use hinterland_backend::OpenError;
-use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, Kernel, Pager};
+use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_policy::NextN;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, SysError, Uffd, thread};
@@ -18,6 +18,11 @@ static READY: AtomicBool = AtomicBool::new(false);
 /// The pager, once the library is ready; `None` before and when the process is not managed.
 pub(crate) fn pager() -> Option<&'static Pager> {
     if READY.load(Acquire) { PAGER.get() } else { None }
+}
+
+/// The pager, for a fault: that may be the very first touch, before the library is ready.
+pub(crate) fn pager_of_faults() -> Option<&'static Pager> {
+    PAGER.get()
 }
 
 /// Why a process is not managed.
@@ -56,7 +61,7 @@ extern "C" fn construct() {
         .map_err(|(name, error)| Refusal::Setting(name, error.to_string()))
         .and_then(|settings| begin(&settings, row));
     match begun {
-        Ok(()) => row.fault_path.set("monitor"),
+        Ok(path) => row.fault_path.set(name_of(path)),
         Err(refusal) => {
             row.reason.set(&refusal.to_string());
             if path.is_empty() {
@@ -67,13 +72,11 @@ extern "C" fn construct() {
 }
 
 /// Takes hold of the program's memory.
-fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<(), Refusal> {
+fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Refusal> {
     let set: FeatureSet =
         settings.features.parse().map_err(|e| Refusal::Setting(hinterland_abi::variables::FEATURES, e))?;
     let features = Features::probe(set);
-    if features.privilege != Privilege::Kernel {
-        return Err(Refusal::Privilege);
-    }
+    let path = choose_path(settings.fault_path, &features)?;
     hinterland_sys::descriptor::hide_with(descriptors::protect, descriptors::expose);
     hinterland_sys::uffd::keep_device();
     let backend = hinterland_backend::open(&settings.far)?;
@@ -81,8 +84,9 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<(), Refusal> {
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::EVICT, "unknown policy".into()))?;
     Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).map_err(Refusal::AddressSpace)?;
-    let (uffd, memory) = open_kernel(&features)?;
+    let (uffd, memory) = open_kernel(&features, path)?;
     let config = Config {
+        path,
         base: FAR_BASE,
         pages: FAR_PAGES,
         local: settings.local,
@@ -97,16 +101,38 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<(), Refusal> {
         others: ledger::local_of_others,
     };
     let pager = Pager::new(config, Kernel::new(features, uffd, memory))?;
-    row.reason.set(if features.move_pages { "faults of system calls are served; MOVE" } else { "no MOVE" });
+    row.reason.set(if features.move_pages { "pages move" } else { "pages are copied: the kernel has no UFFDIO_MOVE" });
     let pager = PAGER.get_or_init(|| pager);
     // Before jemalloc registers its own handlers: ours must be the innermost around the fork.
     fork::init();
     caller::init();
     regions::init();
+    if path == FaultPath::Inline {
+        inline::activate();
+    }
     pager.start()?;
     // Not before: without a monitor, the first touch of far memory would wait for ever.
     READY.store(true, Release);
-    heap_init(settings.heap)
+    heap_init(settings.heap)?;
+    Ok(path)
+}
+
+/// The fault path for this process.
+fn choose_path(name: FaultPathName, features: &Features) -> Result<FaultPath, Refusal> {
+    match (name, features.privilege) {
+        (_, Privilege::None(_)) | (FaultPathName::Monitor, Privilege::UserOnly) => Err(Refusal::Privilege),
+        (FaultPathName::Auto | FaultPathName::Monitor, Privilege::Kernel) => Ok(FaultPath::Monitor),
+        (FaultPathName::Inline, Privilege::Kernel)
+        | (FaultPathName::Auto | FaultPathName::Inline, Privilege::UserOnly) => Ok(FaultPath::Inline),
+    }
+}
+
+/// The name that figures and users know a path by.
+pub(crate) fn name_of(path: FaultPath) -> &'static str {
+    match path {
+        FaultPath::Monitor => "monitor",
+        FaultPath::Inline => "inline",
+    }
 }
 
 /// Monitors when a backend waits for a device: others are served meanwhile.
@@ -117,8 +143,11 @@ fn heap_init(mode: HeapMode) -> Result<(), Refusal> {
 }
 
 /// Opens what the pager needs of the kernel, under numbers that survive programs which close everything.
-pub(crate) fn open_kernel(features: &Features) -> Result<(Uffd, OwnMemory), KernelError> {
-    let uffd = Uffd::open(features.monitor_bits())?;
+pub(crate) fn open_kernel(features: &Features, path: FaultPath) -> Result<(Uffd, OwnMemory), KernelError> {
+    let uffd = match path {
+        FaultPath::Monitor => Uffd::open(features.monitor_bits()),
+        FaultPath::Inline => Uffd::open_user_only(features.inline_bits()),
+    }?;
     let fd = descriptors::protect(uffd.fd())?;
     let uffd = uffd.taken_as(fd);
     // Without it, pages that the program made inaccessible stay local.

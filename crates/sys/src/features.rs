@@ -1,7 +1,7 @@
 //! What this kernel can do, found by trying; and named feature sets, so that every path can be tested on one machine.
 
+use crate::mem;
 use crate::uffd::{Uffd, feature};
-use crate::{SysError, mem};
 use std::fmt;
 use std::str::FromStr;
 
@@ -72,6 +72,8 @@ impl fmt::Display for FeatureSet {
 pub struct Features {
     /// Who may serve faults.
     pub privilege: Privilege,
+    /// Faults can be signals to the faulting thread (Linux 4.14).
+    pub signals: bool,
     /// `UFFDIO_MOVE` (Linux 6.8).
     pub move_pages: bool,
     /// Write-protect faults on anonymous memory (Linux 5.7).
@@ -93,6 +95,7 @@ impl Features {
     pub fn probe(set: FeatureSet) -> Features {
         let none = Features {
             privilege: Privilege::None(libc::ENOSYS),
+            signals: false,
             move_pages: false,
             write_protect: false,
             write_protect_async: false,
@@ -104,18 +107,18 @@ impl Features {
         if set == FeatureSet::NoUffd {
             return none;
         }
-        let offered = match Uffd::open(0) {
-            Ok(uffd) => {
-                let offered = uffd.offered();
-                uffd.close();
-                offered
-            }
-            Err(error) => return Features { privilege: unprivileged(error), ..none },
+        let (uffd, privilege) = match Uffd::open(0).or_else(|refused| Uffd::open_user_only(0).map_err(|_| refused)) {
+            Ok(uffd) if uffd.takes_kernel_faults() => (uffd, Privilege::Kernel),
+            Ok(uffd) => (uffd, Privilege::UserOnly),
+            Err(error) => return Features { privilege: Privilege::None(error.errno), ..none },
         };
+        let offered = uffd.offered();
+        uffd.close();
         let has = |bit: u64| offered & bit != 0;
         let newer_than_6_1 = !matches!(set, FeatureSet::V6_1 | FeatureSet::V5_15);
         Features {
-            privilege: Privilege::Kernel,
+            privilege,
+            signals: has(feature::SIGBUS),
             move_pages: has(feature::MOVE) && newer_than_6_1,
             write_protect: has(feature::PAGEFAULT_FLAG_WP),
             write_protect_async: has(feature::WP_ASYNC) && newer_than_6_1,
@@ -129,22 +132,18 @@ impl Features {
     /// The bits to enable when a userfaultfd is opened for the monitor path.
     pub fn monitor_bits(&self) -> u64 {
         let bit = |enabled: bool, bit: u64| if enabled { bit } else { 0 };
-        bit(self.write_protect, feature::PAGEFAULT_FLAG_WP)
-            | bit(self.move_pages, feature::MOVE)
-            | bit(self.thread_id, feature::THREAD_ID)
+        self.common_bits() | bit(self.thread_id, feature::THREAD_ID)
     }
-}
 
-/// Whether a process without the privilege could serve its own user-mode faults.
-fn unprivileged(error: SysError) -> Privilege {
-    // SAFETY: userfaultfd(2) takes only flags.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | crate::uffd::USER_MODE_ONLY) };
-    if fd < 0 {
-        return Privilege::None(error.errno);
+    /// The bits to enable when a userfaultfd is opened for the inline path.
+    pub fn inline_bits(&self) -> u64 {
+        self.common_bits() | feature::SIGBUS
     }
-    // SAFETY: closing the descriptor just opened.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
-    Privilege::UserOnly
+
+    fn common_bits(&self) -> u64 {
+        let bit = |enabled: bool, bit: u64| if enabled { bit } else { 0 };
+        bit(self.write_protect, feature::PAGEFAULT_FLAG_WP) | bit(self.move_pages, feature::MOVE)
+    }
 }
 
 #[cfg(test)]

@@ -86,6 +86,35 @@ fn unmap(mapping: Mapping) {
     unsafe { libc::syscall(libc::SYS_munmap, mapping.start, mapping.len) };
 }
 
+/// Memory for an allocator: mappings that come, change their size and go. Not recorded as Hinterland's own.
+pub mod chunk {
+    use super::{Mapping, map, unmap};
+
+    /// Maps `len` bytes of zeros; `None` when there is no memory.
+    pub fn map_new(len: usize) -> Option<Mapping> {
+        map(0, len, libc::PROT_READ | libc::PROT_WRITE, 0).ok()
+    }
+
+    /// Changes the size of a mapping, elsewhere if `may_move`; `None` when that cannot be done.
+    ///
+    /// # Safety
+    /// The mapping came from this module, and nobody uses what a smaller one loses or, if it moves, its old place.
+    pub unsafe fn resize(mapping: Mapping, len: usize, may_move: bool) -> Option<Mapping> {
+        let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
+        // SAFETY: the caller's.
+        let address = unsafe { libc::syscall(libc::SYS_mremap, mapping.start, mapping.len, len, flags) };
+        usize::try_from(address).ok().map(|start| Mapping { start, len })
+    }
+
+    /// Gives a mapping back.
+    ///
+    /// # Safety
+    /// It came from this module (or is the end of one that did), and nobody uses it.
+    pub unsafe fn give_back(mapping: Mapping) {
+        unmap(mapping);
+    }
+}
+
 /// Keeps huge pages out of a range. A kernel without them refuses, which is as good.
 fn base_pages_only(start: usize, len: usize) {
     let _ = advise(start, len, libc::MADV_NOHUGEPAGE);

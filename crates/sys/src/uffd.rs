@@ -137,6 +137,7 @@ pub struct Partial {
 pub struct Uffd {
     fd: RawFd,
     features: u64,
+    kernel_faults: bool,
 }
 
 impl Uffd {
@@ -147,7 +148,22 @@ impl Uffd {
     /// # Errors
     /// `EPERM` without the privilege, `EINVAL` when the kernel lacks a feature, `ENOSYS` without userfaultfd.
     pub fn open(features: u64) -> Result<Uffd, SysError> {
-        let fd = open_privileged()?;
+        Uffd::enable(open_privileged()?, features, true)
+    }
+
+    /// Opens a userfaultfd for faults from user mode only, for which nobody needs a privilege (Linux 5.11): system calls on
+    /// missing pages fail with `EFAULT`.
+    ///
+    /// # Errors
+    /// `EPERM` when a sandbox forbids it, `EINVAL` when the kernel lacks a feature, `ENOSYS` without userfaultfd.
+    pub fn open_user_only(features: u64) -> Result<Uffd, SysError> {
+        // SAFETY: userfaultfd(2) takes only flags.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
+        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| SysError::last("userfaultfd"))?;
+        Uffd::enable(fd, features, false)
+    }
+
+    fn enable(fd: RawFd, features: u64, kernel_faults: bool) -> Result<Uffd, SysError> {
         let mut arg = ApiArg { api: API, features, ioctls: 0 };
         // SAFETY: `arg` is a valid uffdio_api for the duration of the call.
         let rc = unsafe { libc::ioctl(fd, UFFDIO_API, &mut arg) };
@@ -156,12 +172,17 @@ impl Uffd {
             close(fd);
             return Err(error);
         }
-        Ok(Uffd { fd, features: arg.features })
+        Ok(Uffd { fd, features: arg.features, kernel_faults })
     }
 
     /// The features that the kernel offers (all of them, whether enabled or not).
     pub fn offered(&self) -> u64 {
         self.features
+    }
+
+    /// Whether it takes faults of system calls.
+    pub fn takes_kernel_faults(&self) -> bool {
+        self.kernel_faults
     }
 
     /// The descriptor.
@@ -171,7 +192,7 @@ impl Uffd {
 
     /// The same userfaultfd under the descriptor `fd`, to which the caller moved it.
     pub fn taken_as(self, fd: RawFd) -> Uffd {
-        Uffd { fd, features: self.features }
+        Uffd { fd, ..self }
     }
 
     /// Closes the descriptor. With the last one gone, missing pages read as zero.

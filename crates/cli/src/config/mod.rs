@@ -24,14 +24,12 @@ pub mod launcher_variables {
     pub const QUIET: &str = "HINTERLAND_QUIET";
     /// Run what cannot be managed.
     pub const ALLOW_UNMANAGED: &str = "HINTERLAND_ALLOW_UNMANAGED";
-    /// How faults are served.
-    pub const FAULT_PATH: &str = "HINTERLAND_FAULT_PATH";
     /// The settings file.
     pub const CONFIG: &str = "HINTERLAND_CONFIG";
     /// The preloaded library.
     pub const LIBRARY: &str = "HINTERLAND_LIBRARY";
 }
-use launcher_variables::{ALLOW_UNMANAGED, FAULT_PATH, QUIET, STATS};
+use launcher_variables::{ALLOW_UNMANAGED, QUIET, STATS};
 
 /// One setting's names in the three sources.
 struct Key {
@@ -48,7 +46,7 @@ const KEYS: [Key; 11] = [
     Key { variable: variables::EVICT, flag: "--evict", file: "evict" },
     Key { variable: variables::READ_AHEAD, flag: "--read-ahead", file: "read_ahead" },
     Key { variable: variables::FEATURES, flag: "--features", file: "features" },
-    Key { variable: FAULT_PATH, flag: "--fault-path", file: "fault_path" },
+    Key { variable: variables::FAULT_PATH, flag: "--fault-path", file: "fault_path" },
     Key { variable: STATS, flag: "--stats", file: "stats" },
     Key { variable: QUIET, flag: "--quiet", file: "quiet" },
     Key { variable: ALLOW_UNMANAGED, flag: "--allow-unmanaged", file: "allow_unmanaged" },
@@ -126,15 +124,6 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         .map_err(|(variable, why)| merged.refuse(variable, why))?;
     let features: FeatureSet =
         settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
-    match merged.text(FAULT_PATH) {
-        None | Some("auto" | "monitor") => {}
-        Some("inline") => {
-            return Err(merged.refuse(FAULT_PATH, "the inline fault path is not built yet; use auto or monitor"));
-        }
-        Some(other) => {
-            return Err(merged.refuse(FAULT_PATH, format!("'{other}' is no fault path; choose from auto, monitor")));
-        }
-    }
     check_urls(&settings.far).map_err(|why| merged.refuse(variables::FAR, why))?;
     let budget_source = fill_budgets(&mut settings, &merged, host)?;
     Ok(RunConfig {
@@ -187,7 +176,7 @@ fn flag(args: &RunArgs, variable: &str) -> Result<Option<String>, Error> {
         variables::EVICT => args.evict.clone(),
         variables::READ_AHEAD => args.read_ahead.clone(),
         variables::FEATURES => args.features.clone(),
-        FAULT_PATH => args.fault_path.clone(),
+        variables::FAULT_PATH => args.fault_path.clone(),
         STATS => args.stats.clone(),
         QUIET => args.quiet.then(|| "1".into()),
         ALLOW_UNMANAGED => args.allow_unmanaged.then(|| "1".into()),

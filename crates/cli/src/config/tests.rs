@@ -1,6 +1,6 @@
 //! Precedence, defaults and refusals of settings.
 
-use super::launcher_variables::{ALLOW_UNMANAGED, CONFIG, FAULT_PATH, QUIET, STATS};
+use super::launcher_variables::{ALLOW_UNMANAGED, CONFIG, QUIET, STATS};
 use super::*;
 use hinterland_abi::{EvictName, HeapMode};
 
@@ -103,7 +103,9 @@ fn refusals_name_the_place_and_what_may_stand_there() {
     let far = |url: &str| RunArgs { far: vec![url.into()], ..RunArgs::default() };
     assert!(refusal(plain(), far("nonsense")).starts_with("--far: 'nonsense'"));
     assert!(refusal(plain(), far("file:/a b")).contains("contains a space"));
-    assert!(refusal(plain().with(FAULT_PATH, "inline"), RunArgs::default()).contains("not built yet"));
+    assert!(
+        refusal(plain().with(variables::FAULT_PATH, "direct"), RunArgs::default()).contains("auto, monitor, inline")
+    );
     assert!(refusal(plain().with(variables::FEATURES, "7.0"), RunArgs::default()).contains("no-uffd"));
     assert!(refusal(plain().with(QUIET, "maybe"), RunArgs::default()).starts_with("HINTERLAND_QUIET: 'maybe'"));
 }

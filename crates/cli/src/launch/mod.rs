@@ -129,7 +129,7 @@ fn manageable(
     if let program::Verdict::Unmanageable(why) = program::classify(&shown, file, search)? {
         return Err(Error::Unmanageable { why });
     }
-    readiness::check(config.features)?;
+    readiness::check(config.features, config.settings.fault_path)?;
     readiness::check_far(&config.settings.far)?;
     library::find()
 }

@@ -1,6 +1,7 @@
 //! Whether the kernel and the file system give what a managed run needs; if not, what to do.
 
 use crate::error::Error;
+use hinterland_abi::FaultPathName;
 use hinterland_sys::{FeatureSet, Features, Privilege};
 use hinterland_units::ByteCount;
 use nix::sys::resource::{Resource, getrlimit};
@@ -9,13 +10,16 @@ use nix::sys::resource::{Resource, getrlimit};
 pub const ADDRESS_SPACE_BYTES: u64 = (4 << 40) + (32 << 30);
 
 /// Refuses a machine without userfaultfd, without the privilege to serve the kernel's own faults, or without address space.
-pub fn check(set: FeatureSet) -> Result<(), Error> {
+pub fn check(set: FeatureSet, path: FaultPathName) -> Result<(), Error> {
     if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_AS)
         && soft < ADDRESS_SPACE_BYTES
     {
         return Err(Error::AddressSpace { limit: ByteCount(soft), needed: ByteCount(ADDRESS_SPACE_BYTES) });
     }
     let privilege = Features::probe(set).privilege;
+    if privilege == Privilege::UserOnly && path != FaultPathName::Monitor {
+        return Ok(());
+    }
     match remedy(privilege, set) {
         None => Ok(()),
         Some((what, remedy)) => Err(Error::NoUserfaultfd { what, remedy }),

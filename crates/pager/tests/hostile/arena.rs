@@ -2,7 +2,7 @@
 
 use hinterland_abi::ProcessRow;
 use hinterland_backend::Backend;
-use hinterland_pager::{Config, Kernel, Pager, State};
+use hinterland_pager::{Config, FaultPath, Kernel, Pager, State};
 use hinterland_policy::NextN;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
@@ -67,6 +67,7 @@ impl Arena {
         let range = Mapping::reserve_at(base, pages as usize * PAGE_BYTES).unwrap();
         let kernel = Kernel::new(features, Uffd::open(features.monitor_bits()).unwrap(), OwnMemory::open().unwrap());
         let config = Config {
+            path: FaultPath::Monitor,
             base: range.start,
             pages,
             local: Some(Budget::Bytes(ByteCount(16 << 20))),

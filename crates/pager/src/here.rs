@@ -1,0 +1,137 @@
+//! The inline path: the thread that faults serves itself, in a signal handler.
+//!
+//! The same steps as in the monitor (`fault`), with two differences: a page that another thread works on is waited for here,
+//! and what the steps need to work with comes from a pool that was filled at the start, because a signal handler can make
+//! nothing. The caller has all signals blocked, so no other handler of this thread runs meanwhile; and no thread touches far
+//! memory while it owns pages or locks of the pager, so whoever is waited for gets on without us.
+
+use crate::fault::Outcome;
+use crate::pager::{FaultPath, Pager, Scratch};
+use crate::state::{Entry, State};
+use hinterland_sys::gate::{futex_wait, futex_wake};
+use hinterland_sys::{Fault, SysError, thread};
+use hinterland_units::PageNo;
+use std::sync::atomic::{
+    AtomicPtr, AtomicU32, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
+use std::time::Instant;
+
+/// Looks at a busy page before the thread sleeps: a fetch from compressed memory takes about as long.
+const SPINS: u32 = 200;
+/// Threads that can be served at the same moment.
+const SCRATCHES: usize = 32;
+
+/// Threads that wait for pages of other threads.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// Counts wake-ups.
+    word: AtomicU32,
+}
+
+impl Waiters {
+    pub(crate) fn wake(&self) {
+        self.word.fetch_add(1, SeqCst);
+        futex_wake(&self.word);
+    }
+}
+
+/// What serving needs, for threads of the program. Empty on the monitor path.
+pub(crate) struct ScratchPool {
+    free: Box<[AtomicPtr<Scratch>]>,
+}
+
+impl ScratchPool {
+    pub(crate) fn new(path: FaultPath) -> Result<ScratchPool, SysError> {
+        let count = if path == FaultPath::Inline { SCRATCHES } else { 0 };
+        let free = (0..count)
+            .map(|_| Ok(AtomicPtr::new(Box::into_raw(Box::new(Scratch::try_new()?)))))
+            .collect::<Result<_, _>>()?;
+        Ok(ScratchPool { free })
+    }
+
+    /// Runs `work` with one; waits for one when more threads are served than there are.
+    fn with<R>(&self, work: impl FnOnce(&mut Scratch) -> R) -> R {
+        // Threads start at different places, so that they seldom meet.
+        let start = thread::pointer() >> 12;
+        let (cell, scratch) = loop {
+            let taken = (0..self.free.len()).find_map(|offset| {
+                let cell = &self.free[(start + offset) % self.free.len()];
+                let scratch = cell.load(Relaxed);
+                (!scratch.is_null() && cell.compare_exchange(scratch, std::ptr::null_mut(), AcqRel, Relaxed).is_ok())
+                    .then_some((cell, scratch))
+            });
+            match taken {
+                Some(taken) => break taken,
+                None => thread::yield_now(),
+            }
+        };
+        // SAFETY: the pointer came from a box and was taken out of its cell, so nobody else has it.
+        let result = work(unsafe { &mut *scratch });
+        cell.store(scratch, Release);
+        result
+    }
+}
+
+impl Pager {
+    /// Serves a fault of the calling thread at `address`, which was a write or not. False: the address is not far.
+    ///
+    /// For a signal handler in which all signals are blocked.
+    pub fn serve_here(&self, address: usize, write: bool) -> bool {
+        let Some(page) = self.page_of(address) else { return false };
+        let begin = Instant::now();
+        let inside = self.gate.enter();
+        self.scratches.with(|scratch| {
+            // The kernel does not say whether the page is missing or protected: lifting a protection that is not there does no harm.
+            let fault = Fault { address, write, write_protected: write, thread: 0 };
+            self.serve_and_wait(page, fault, scratch);
+        });
+        drop(inside);
+        self.count_fault(begin);
+        if self.account.above_high() || self.ahead.has_work() && !self.helpers_started.load(Relaxed) {
+            self.wake_evictor();
+        }
+        true
+    }
+
+    fn serve_and_wait(&self, page: PageNo, mut fault: Fault, scratch: &mut Scratch) {
+        loop {
+            match self.serve_page(page, fault, scratch) {
+                Outcome::Served => return,
+                Outcome::Again => {}
+                // One of our own threads waits for nobody: it needs to know who it is only here.
+                Outcome::Busy(_) if fault.thread == 0 => fault.thread = thread::id(),
+                Outcome::Busy(entry) => {
+                    if self.wait_for(page, entry) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until a page is not as in `busy` any more. True: the thread may as well fault again.
+    fn wait_for(&self, page: PageNo, busy: Entry) -> bool {
+        for _ in 0..SPINS {
+            let now = self.table.load(page);
+            if now.state() != busy.state() {
+                return now.state() == State::Resident;
+            }
+            std::hint::spin_loop();
+        }
+        let seen = self.waiters.word.load(SeqCst);
+        let now = self.table.load(page);
+        if now.state().is_busy() && (now.waited() || self.table.wait_on(page, now)) {
+            futex_wait(&self.waiters.word, seen);
+        }
+        false
+    }
+
+    /// Forgets who was served, in the child of a fork. The gate was closed: nobody was.
+    pub(crate) fn begin_here(&self) {
+        self.pins.clear();
+        debug_assert!(
+            self.scratches.free.iter().all(|cell| !cell.load(Relaxed).is_null()),
+            "somebody was served during a fork"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! Pins: pages that stay local while the kernel works on them.
+//!
+//! Only the inline path needs them: there, a system call that meets a missing or protected page fails (`EFAULT`), possibly
+//! after it has consumed data. So the pages of its arguments are brought in and pinned before the call.
+//!
+//! Invariant: a page inside a pin that was brought in stays `Resident` until the pin is dropped. The thread that pins
+//! publishes the range first and looks at the pages then; the thread that evicts makes the page `Leaving` first and looks at
+//! the pins then. Whoever comes second sees the other.
+
+use crate::pager::{FaultPath, Pager};
+use crate::state::State;
+use hinterland_sys::thread;
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
+
+/// Pins at the same time: a few for each thread that is in a system call.
+const PINS_MAX: usize = 1024;
+/// Bytes that one call pins at most, in a large budget.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// What the kernel does with pinned pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PinAccess {
+    /// Reads them.
+    Read,
+    /// Writes to them.
+    Write,
+}
+
+/// One pin. The range is one word, so that it appears and disappears at once.
+struct Slot {
+    /// First page and the page after the last; 0: free.
+    range: AtomicU64,
+    /// Who pinned, and from which stack frame: what a jump out of the call leaves behind is found by them.
+    thread: AtomicUsize,
+    frame: AtomicUsize,
+}
+
+/// All pins of a process.
+pub(crate) struct Pins {
+    slots: Box<[Slot]>,
+    /// Slots that were ever used: from the first one.
+    used: AtomicUsize,
+}
+
+impl Pins {
+    /// Room for pins, on the path that needs them.
+    pub(crate) fn new(path: FaultPath) -> Pins {
+        let count = if path == FaultPath::Inline { PINS_MAX } else { 0 };
+        let slot = |_| Slot { range: AtomicU64::new(0), thread: AtomicUsize::new(0), frame: AtomicUsize::new(0) };
+        Pins { slots: (0..count).map(slot).collect(), used: AtomicUsize::new(0) }
+    }
+
+    /// Whether a page is pinned. The caller has made it `Leaving` before.
+    pub(crate) fn cover(&self, page: PageNo) -> bool {
+        let used = self.used.load(SeqCst);
+        if used == 0 {
+            return false;
+        }
+        fence(SeqCst);
+        self.slots[..used].iter().any(|slot| {
+            let (first, end) = unpack(slot.range.load(SeqCst));
+            (first..end).contains(&page.0)
+        })
+    }
+
+    /// Publishes a range; waits when there are too many.
+    fn add(&self, first: u32, end: u32, frame: usize) -> usize {
+        loop {
+            for (index, slot) in self.slots.iter().enumerate() {
+                if slot.range.load(Relaxed) == 0
+                    && slot.range.compare_exchange(0, pack(first, end), SeqCst, Relaxed).is_ok()
+                {
+                    slot.frame.store(frame, Relaxed);
+                    slot.thread.store(thread::pointer(), Relaxed);
+                    self.used.fetch_max(index + 1, SeqCst);
+                    fence(SeqCst);
+                    return index;
+                }
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn remove(&self, index: usize) {
+        let slot = &self.slots[index];
+        slot.thread.store(0, Relaxed);
+        slot.range.store(0, SeqCst);
+    }
+
+    /// Forgets all of them, in the child of a fork: its one thread is in no call but the fork.
+    pub(crate) fn clear(&self) {
+        for slot in &self.slots[..self.used.load(Relaxed)] {
+            slot.thread.store(0, Relaxed);
+            slot.range.store(0, Relaxed);
+        }
+    }
+}
+
+fn pack(first: u32, end: u32) -> u64 {
+    u64::from(end) << 32 | u64::from(first)
+}
+
+fn unpack(range: u64) -> (u32, u32) {
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    let first = range as u32;
+    (first, u32::try_from(range >> 32).unwrap_or(u32::MAX))
+}
+
+/// Pages stay local until this is dropped.
+pub struct Pin<'a> {
+    pins: &'a Pins,
+    /// `None`: nothing of it was far.
+    slot: Option<usize>,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.pins.remove(slot);
+        }
+    }
+}
+
+impl Pager {
+    /// Brings the far pages of `len` bytes at `address` in, ready for `access`, and keeps them until the guard is dropped.
+    ///
+    /// Parts outside the far range, and pages that the program may not touch, are left out: the kernel gives its answer.
+    /// The caller has blocked the program's signals: a handler must not run while the fault path works.
+    pub fn pin(&self, address: usize, len: usize, access: PinAccess) -> Pin<'_> {
+        let none = Pin { pins: &self.pins, slot: None };
+        if self.path == FaultPath::Monitor {
+            // The kernel waits for missing pages as the program does.
+            return none;
+        }
+        let Some((first, end)) = self.far_part(address, len) else { return none };
+        let slot = self.pins.add(first, end, (&raw const first).addr());
+        let pin = Pin { pins: &self.pins, slot: Some(slot) };
+        for page in (first..end).map(PageNo) {
+            self.bring_for_kernel(page, access);
+        }
+        pin
+    }
+
+    /// Gives up the calling thread's pins of frames below `stack_pointer`: a handler jumped out of their calls.
+    pub fn sweep_pins(&self, stack_pointer: usize) {
+        let thread = thread::pointer();
+        for (index, slot) in self.pins.slots[..self.pins.used.load(Relaxed)].iter().enumerate() {
+            if slot.thread.load(Relaxed) == thread && slot.frame.load(Relaxed) < stack_pointer {
+                self.pins.remove(index);
+            }
+        }
+    }
+
+    /// Bytes that one call should pin at most.
+    pub fn pin_piece(&self) -> usize {
+        const SHARE: u64 = 16;
+        usize::try_from((self.account.budget().bytes() / SHARE).min(PIECE_BYTES)).unwrap_or(PAGE_BYTES)
+            & !(PAGE_BYTES - 1)
+    }
+
+    /// The pages of a range of bytes that lie in the far range: the first, and the one after the last.
+    fn far_part(&self, address: usize, len: usize) -> Option<(u32, u32)> {
+        let far_end = self.base + self.pages as usize * PAGE_BYTES;
+        let start = address.max(self.base);
+        let end = address.saturating_add(len).min(far_end);
+        if start >= end {
+            return None;
+        }
+        let last = self.page_of(end - 1)?;
+        Some((self.page_of(start)?.0, last.0 + 1))
+    }
+
+    /// Makes a page that is pinned `Resident` and writable for the kernel, if the program may touch it.
+    fn bring_for_kernel(&self, page: PageNo, access: PinAccess) {
+        loop {
+            let entry = self.table.load(page);
+            match entry.state() {
+                State::Resident => return,
+                State::Foreign | State::Sectioned => return,
+                _ if !self.table.is_open(page) => return,
+                _ => self.serve_here(self.address(page), access == PinAccess::Write),
+            };
+        }
+    }
+}

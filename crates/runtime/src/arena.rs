@@ -1,0 +1,130 @@
+//! The library's own memory: the Rust allocator of everything in it.
+//!
+//! Not glibc's allocator: a signal handler of the program may interrupt that one, in the middle, and then touch far memory;
+//! serving the fault (in this thread on the inline path, for it on the monitor path) must not need a lock that the
+//! interrupted code holds. Invariant: whoever holds the lock here has the program's signals blocked and touches no far memory.
+//!
+//! The allocator is dlmalloc (Doug Lea's, in the port of the Rust project), over mappings made by raw system calls.
+
+use dlmalloc::{Allocator, Dlmalloc};
+use hinterland_sys::mem::chunk;
+use hinterland_sys::thread::SignalsBlocked;
+use hinterland_sys::{Mapping, gate};
+use hinterland_units::PAGE_BYTES;
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+/// Where dlmalloc's memory comes from.
+struct Chunks;
+
+// SAFETY: `alloc` returns fresh mappings of the size that it says; the others change mappings that came from here.
+unsafe impl Allocator for Chunks {
+    fn alloc(&self, bytes: usize) -> (*mut u8, usize, u32) {
+        chunk::map_new(bytes).map_or((std::ptr::null_mut(), 0, 0), |mapping| (mapping.as_ptr(), bytes, 0))
+    }
+
+    fn remap(&self, start: *mut u8, before: usize, after: usize, may_move: bool) -> *mut u8 {
+        let mapping = Mapping { start: start as usize, len: before };
+        // SAFETY: dlmalloc passes a mapping that `alloc` returned, and uses the result only.
+        unsafe { chunk::resize(mapping, after, may_move) }.map_or(std::ptr::null_mut(), Mapping::as_ptr)
+    }
+
+    fn free_part(&self, start: *mut u8, before: usize, after: usize) -> bool {
+        let end = Mapping { start: start as usize + after, len: before - after };
+        // SAFETY: dlmalloc uses the end of its mapping no more.
+        unsafe { chunk::give_back(end) };
+        true
+    }
+
+    fn free(&self, start: *mut u8, bytes: usize) -> bool {
+        // SAFETY: dlmalloc uses its mapping no more.
+        unsafe { chunk::give_back(Mapping { start: start as usize, len: bytes }) };
+        true
+    }
+
+    fn can_release_part(&self, _: u32) -> bool {
+        true
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        PAGE_BYTES
+    }
+}
+
+/// dlmalloc under a lock that survives a fork.
+struct Arena {
+    /// 0: free; 1: held; 2: held, and somebody sleeps.
+    lock: AtomicU32,
+    heap: UnsafeCell<Dlmalloc<Chunks>>,
+}
+
+// SAFETY: the heap is used by the holder of the lock only.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    fn lock(&self) {
+        if self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+            return;
+        }
+        while self.lock.swap(2, Acquire) != 0 {
+            gate::futex_wait(&self.lock, 2);
+        }
+    }
+
+    fn unlock(&self) {
+        if self.lock.swap(0, Release) == 2 {
+            gate::futex_wake(&self.lock);
+        }
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc<Chunks>) -> R) -> R {
+        let _signals = SignalsBlocked::new();
+        self.lock();
+        // SAFETY: this thread holds the lock.
+        let result = work(unsafe { &mut *self.heap.get() });
+        self.unlock();
+        result
+    }
+}
+
+// SAFETY: dlmalloc keeps the contract of GlobalAlloc.
+unsafe impl GlobalAlloc for Arena {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's layout.
+        self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's: the pointer came from here with this layout.
+        self.with(|heap| unsafe { heap.free(pointer, layout.size(), layout.align()) });
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's layout.
+        self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: the caller's: the pointer came from here with this layout.
+        self.with(|heap| unsafe { heap.realloc(pointer, layout.size(), layout.align(), bytes) })
+    }
+}
+
+#[global_allocator]
+static ARENA: Arena = Arena { lock: AtomicU32::new(0), heap: UnsafeCell::new(Dlmalloc::new_with_allocator(Chunks)) };
+
+/// Waits until nobody is inside the allocator, and keeps it so: a fork copies it whole. The caller has its signals blocked, or
+/// allocates nothing until `unlock_after_fork`.
+pub(crate) fn lock_for_fork() {
+    ARENA.lock();
+}
+
+/// Opens it again, in parent and child.
+pub(crate) fn unlock_after_fork() {
+    ARENA.unlock();
+}
