@@ -68,11 +68,9 @@ fn fault_paths(features: &Features) -> Check {
 
 /// Whether seccomp filters that trap are allowed.
 fn may_trap() -> bool {
+    let action: u32 = libc::SECCOMP_RET_TRAP;
     // SAFETY: asks whether an action is known; the kernel reads the four bytes and changes nothing.
-    let rc = unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const libc::SECCOMP_RET_TRAP)
-    };
-    rc == 0
+    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) == 0 }
 }
 
 /// The sysctl: one of three ways to the privilege, so its absence alone is no fault.
