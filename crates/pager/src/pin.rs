@@ -128,13 +128,23 @@ impl Pager {
     /// Parts outside the far range, and pages that the program may not touch, are left out: the kernel gives its answer.
     /// The caller has blocked the program's signals: a handler must not run while the fault path works.
     pub fn pin(&self, address: usize, len: usize, access: PinAccess) -> Pin<'_> {
+        let frame = 0u8;
+        self.pin_from(address, len, access, (&raw const frame).addr())
+    }
+
+    /// The same for a pin that does not belong to a call: `sweep_pins` leaves it alone.
+    pub fn pin_for_good(&self, address: usize, len: usize, access: PinAccess) -> Pin<'_> {
+        self.pin_from(address, len, access, usize::MAX)
+    }
+
+    fn pin_from(&self, address: usize, len: usize, access: PinAccess, frame: usize) -> Pin<'_> {
         let none = Pin { pins: &self.pins, slot: None };
         if self.path == FaultPath::Monitor {
             // The kernel waits for missing pages as the program does.
             return none;
         }
         let Some((first, end)) = self.far_part(address, len) else { return none };
-        let slot = self.pins.add(first, end, (&raw const first).addr());
+        let slot = self.pins.add(first, end, frame);
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
         for page in (first..end).map(PageNo) {
             self.bring_for_kernel(page, access);

@@ -94,6 +94,9 @@ mod handlers {
         row.reason.set("forked");
         row.forked.store(1, Relaxed);
         pager.begin_child(uffd, memory, row, &left, &wiped)?;
+        if crate::inline::active() {
+            crate::inline::trap::begin_child();
+        }
         regions::forget_after_fork(&left);
         pager.start()?;
         Ok(())

@@ -1,6 +1,14 @@
 //! The inline fault path: the thread that faults serves itself.
 
+pub(crate) mod call;
 pub(crate) mod fault;
+pub(crate) mod raw;
+pub(crate) mod signals;
+pub(crate) mod sites;
+pub(crate) mod stacks;
+pub(crate) mod thread;
+pub(crate) mod trap;
+mod user;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -13,8 +21,30 @@ pub(crate) fn active() -> bool {
     ACTIVE.load(Relaxed)
 }
 
+/// Why the inline path cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ActivateError {
+    /// A handler or what it needs.
+    #[error(transparent)]
+    Trap(#[from] trap::TrapError),
+    /// libc's own calls.
+    #[error(transparent)]
+    Sites(#[from] sites::SitesError),
+}
+
 /// From now on, faults are signals.
-pub(crate) fn activate() {
+///
+/// # Errors
+/// The process is as it was, but for handlers that pass everything on.
+pub(crate) fn activate() -> Result<(), ActivateError> {
+    trap::install(fault::serve, perform)?;
+    sites::patch(&signals::is_signal_call)?;
     ACTIVE.store(true, Relaxed);
-    fault::install();
+    Ok(())
+}
+
+/// Makes a call that was stopped.
+fn perform(call: &mut call::Call) -> isize {
+    // SAFETY: the program's own call.
+    signals::call(call).unwrap_or_else(|| unsafe { raw::call(call.number, call.arguments) })
 }

@@ -8,6 +8,10 @@
 mod files;
 mod heap;
 mod mappings;
+#[cfg(not(feature = "local-only"))]
+mod signals;
+#[cfg(not(feature = "local-only"))]
+mod threads;
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the naked entry points are written for x86-64");

@@ -41,6 +41,8 @@ enum Refusal {
     #[error("a descriptor cannot be kept: {0}")]
     Descriptor(#[from] std::io::Error),
     #[error(transparent)]
+    Inline(#[from] inline::ActivateError),
+    #[error(transparent)]
     Heap(#[from] crate::jemalloc::ArenaError),
 }
 
@@ -110,7 +112,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     caller::init();
     regions::init();
     if path == FaultPath::Inline {
-        inline::activate();
+        inline::activate()?;
     }
     pager.start()?;
     // Not before: without a monitor, the first touch of far memory would wait for ever.

@@ -1,0 +1,31 @@
+//! A system call of the program, taken out of the registers of the thread that made it.
+
+use libc::ucontext_t;
+
+/// A system call that was stopped before the kernel began it.
+pub(crate) struct Call {
+    /// Its number.
+    pub number: i64,
+    /// Its arguments, in the kernel's order.
+    pub arguments: [usize; 6],
+    /// The thread's registers and signal mask, as they will be when the call returns.
+    pub context: *mut ucontext_t,
+}
+
+impl Call {
+    /// The call that a context was about to make.
+    ///
+    /// # Safety
+    /// `context` is the one that the kernel passed to a signal handler which has not returned.
+    pub unsafe fn from_context(context: *mut ucontext_t) -> Call {
+        // SAFETY: the caller's promise.
+        let registers = unsafe { &(*context).uc_mcontext.gregs };
+        let register = |number: i32| registers[number.unsigned_abs() as usize].cast_unsigned() as usize;
+        let arguments =
+            [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9].map(register);
+        // The kernel looks at the lower half of the number's register alone.
+        #[allow(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+        let number = i64::from(registers[libc::REG_RAX.unsigned_abs() as usize] as i32);
+        Call { number, arguments, context }
+    }
+}

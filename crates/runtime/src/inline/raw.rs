@@ -1,0 +1,45 @@
+//! System calls of the library's own, made where nothing of libc may run: in signal handlers.
+//!
+//! No errno is set; nothing is interposed.
+
+use std::mem::MaybeUninit;
+
+/// A system call. Returns what the kernel returns: a negative error number for a failure.
+///
+/// # Safety
+/// That of the call.
+#[inline]
+pub(crate) unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    // SAFETY: the caller's; the kernel changes no other register than those named.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c,
+            in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// The process that runs. In a child of vfork, which shares the memory, another one than the memory belongs to.
+pub(crate) fn process() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    i32::try_from(unsafe { call(libc::SYS_getpid, [0; 6]) }).unwrap_or(0)
+}
+
+/// The calling thread.
+pub(crate) fn thread() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    i32::try_from(unsafe { call(libc::SYS_gettid, [0; 6]) }).unwrap_or(0)
+}
+
+/// Sets, adds to or takes from the thread's real signal mask; returns the one before.
+pub(crate) fn change_mask(how: i32, set: Option<u64>) -> u64 {
+    let mut before = MaybeUninit::<u64>::zeroed();
+    let set = set.as_ref().map_or(0, |set| std::ptr::from_ref(set).addr());
+    let how = usize::try_from(how).unwrap_or(0);
+    // SAFETY: both masks are the kernel's, of 8 bytes; `before` was initialised.
+    unsafe {
+        call(libc::SYS_rt_sigprocmask, [how, set, before.as_mut_ptr().addr(), size_of::<u64>(), 0, 0]);
+        before.assume_init()
+    }
+}

@@ -1,0 +1,233 @@
+//! Dispositions: the virtual ones of reserved signals, and the reserved part of every other action's mask.
+//!
+//! Read in signal handlers, where nothing can be waited for: a writer, of which there is one at a time, fills the next of
+//! several versions and then makes it the current one.
+
+use super::{RESERVED_SET, index, strip, vfork_child};
+use crate::inline::thread::{Child, Thread};
+use crate::inline::{raw, trap};
+use hinterland_sys::thread::{SignalsBlocked, yield_now};
+use libc::c_int;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+/// `SA_RESTORER`: the action brings the code that returns from the handler. glibc always sets it.
+pub(crate) const SA_RESTORER: u64 = 0x0400_0000;
+
+/// The kernel's `struct sigaction` of x86-64.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct KernelAction {
+    pub handler: usize,
+    pub flags: u64,
+    pub restorer: usize,
+    pub mask: u64,
+}
+
+impl KernelAction {
+    /// Whether a flag of `libc::SA_*` is set.
+    pub fn has(&self, flag: c_int) -> bool {
+        self.flags & u64::from(flag.cast_unsigned()) != 0
+    }
+}
+
+/// Versions of a disposition. A reader that sleeps through this many changes would read nonsense.
+const VERSIONS: usize = 64;
+
+/// One signal's disposition.
+struct Disposition {
+    current: AtomicUsize,
+    versions: UnsafeCell<[KernelAction; VERSIONS]>,
+}
+
+// SAFETY: the current version is not written to; the others have one writer, which holds the lock.
+unsafe impl Sync for Disposition {}
+
+impl Disposition {
+    const fn new() -> Disposition {
+        let none = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+        Disposition { current: AtomicUsize::new(0), versions: UnsafeCell::new([none; VERSIONS]) }
+    }
+
+    fn load(&self) -> KernelAction {
+        let versions = self.versions.get().cast::<KernelAction>();
+        // SAFETY: the index is below the number of versions, and this one is not written to.
+        unsafe { versions.add(self.current.load(Acquire) % VERSIONS).read() }
+    }
+
+    /// For the holder of the lock.
+    fn store(&self, action: KernelAction) {
+        let next = self.current.load(Relaxed).wrapping_add(1);
+        let versions = self.versions.get().cast::<KernelAction>();
+        // SAFETY: the index is below the number of versions; this one is not current, and there is one writer.
+        unsafe { versions.add(next % VERSIONS).write(action) };
+        self.current.store(next, Release);
+    }
+}
+
+static DISPOSITIONS: [Disposition; 3] = [const { Disposition::new() }; 3];
+/// The reserved signals in the masks of the other signals' actions, as a small set.
+static MASKS: [AtomicU8; 65] = [const { AtomicU8::new(0) }; 65];
+/// Held by whoever changes a disposition, with signals blocked.
+static LOCK: AtomicBool = AtomicBool::new(false);
+
+struct Locked(#[allow(dead_code, reason = "unblocks the signals when dropped, after the lock")] SignalsBlocked);
+
+impl Locked {
+    fn new() -> Locked {
+        let blocked = SignalsBlocked::new();
+        while LOCK.swap(true, Acquire) {
+            yield_now();
+        }
+        Locked(blocked)
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        LOCK.store(false, Release);
+    }
+}
+
+/// In the child of a fork: whoever held the lock is not there.
+pub(super) fn unlock() {
+    LOCK.store(false, Release);
+}
+
+/// The child's table, filled from its parent's the first time.
+fn childs(child: &Child, process: i32) -> &mut [KernelAction; 3] {
+    super::mask::adopt(child, process);
+    // SAFETY: only the one thread of a child of vfork comes here, and keeps the reference for one operation.
+    unsafe { &mut *child.actions.get() }
+}
+
+/// Fills a child's table.
+pub(super) fn inherit(child: &Child) {
+    // SAFETY: as in `childs`.
+    unsafe { *child.actions.get() = DISPOSITIONS.each_ref().map(Disposition::load) };
+}
+
+/// The virtual disposition of a reserved signal.
+pub(crate) fn of(place: usize) -> KernelAction {
+    match vfork_child() {
+        Some(process) => childs(&Thread::current().child, process)[place],
+        None => DISPOSITIONS[place].load(),
+    }
+}
+
+/// Replaces the virtual disposition of a reserved signal; returns the old one.
+fn set_virtual(signal: c_int, place: usize, new: KernelAction) -> KernelAction {
+    if let Some(process) = vfork_child() {
+        return std::mem::replace(&mut childs(&Thread::current().child, process)[place], new);
+    }
+    let _locked = Locked::new();
+    let old = DISPOSITIONS[place].load();
+    DISPOSITIONS[place].store(new);
+    // Whether calls go on after the signal is the kernel's business.
+    let _ = trap::take_over(signal, restarts(&new));
+    old
+}
+
+/// Whether calls that a signal interrupts go on: a signal without a handler does not interrupt.
+fn restarts(action: &KernelAction) -> bool {
+    action.handler <= libc::SIG_IGN || action.has(libc::SA_RESTART)
+}
+
+/// Before a handler with `SA_RESETHAND` runs.
+pub(super) fn reset(signal: c_int, place: usize) {
+    set_virtual(signal, place, KernelAction { handler: libc::SIG_DFL, ..of(place) });
+}
+
+/// rt_sigaction(2): sets the action of a signal if there is a new one, and returns the one before.
+///
+/// # Errors
+/// An error number: the kernel's.
+pub(crate) fn change(signal: c_int, new: Option<KernelAction>) -> Result<KernelAction, i32> {
+    if let Some(place) = index(signal) {
+        return Ok(match new {
+            Some(new) => set_virtual(signal, place, new),
+            None => of(place),
+        });
+    }
+    let mut old = kernel_change(signal, new.map(|new| KernelAction { mask: strip(new.mask), ..new }))?;
+    let Some(noted) = usize::try_from(signal).ok().and_then(|signal| MASKS.get(signal)) else { return Ok(old) };
+    let before = noted.load(Relaxed);
+    old.mask |= unpack(before);
+    let after = new.map_or(before, |new| pack(new.mask));
+    if after != before && vfork_child().is_none() {
+        noted.store(after, Relaxed);
+    }
+    Ok(old)
+}
+
+fn pack(set: u64) -> u8 {
+    super::RESERVED.iter().enumerate().fold(
+        0,
+        |small, (place, signal)| {
+            if set & super::bit(*signal) != 0 { small | 1 << place } else { small }
+        },
+    )
+}
+
+fn unpack(small: u8) -> u64 {
+    super::RESERVED.iter().enumerate().fold(
+        0,
+        |set, (place, signal)| {
+            if small & 1 << place != 0 { set | super::bit(*signal) } else { set }
+        },
+    )
+}
+
+/// The real rt_sigaction(2).
+pub(crate) fn kernel_change(signal: c_int, new: Option<KernelAction>) -> Result<KernelAction, i32> {
+    let mut old = KernelAction::default();
+    let new = new.as_ref().map_or(0, |new| std::ptr::from_ref(new).addr());
+    // A number that is no signal's is refused by the kernel.
+    let signal = signal.cast_unsigned() as usize;
+    // SAFETY: both structures are the kernel's; the handler, if it is the program's, is as good as the program says.
+    let result =
+        unsafe { raw::call(libc::SYS_rt_sigaction, [signal, new, (&raw mut old).addr(), size_of::<u64>(), 0, 0]) };
+    match i32::try_from(result) {
+        Ok(0) => Ok(old),
+        other => Err(-other.unwrap_or(-libc::EINVAL)),
+    }
+}
+
+/// At the start: what the process inherited or set before becomes virtual.
+pub(crate) fn adopt_all() {
+    for (place, signal) in super::RESERVED.into_iter().enumerate() {
+        if let Ok(old) = trap::take_over(signal, true) {
+            DISPOSITIONS[place].store(old);
+            trap::take_over(signal, restarts(&old)).ok();
+        }
+    }
+    for signal in 1..65 {
+        if let (None, Ok(old)) = (index(signal), kernel_change(signal, None))
+            && old.handler > libc::SIG_IGN
+            && old.mask & RESERVED_SET != 0
+        {
+            let _ = change(signal, Some(old));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_set_holds_the_reserved_signals_and_no_other() {
+        for set in [0, RESERVED_SET, u64::MAX, super::super::bit(libc::SIGILL), super::super::bit(libc::SIGTERM)] {
+            assert_eq!(unpack(pack(set)), set & RESERVED_SET);
+        }
+    }
+
+    #[test]
+    fn a_disposition_is_the_last_one_stored() {
+        let disposition = Disposition::new();
+        for handler in 0..3 * VERSIONS {
+            disposition.store(KernelAction { handler, ..KernelAction::default() });
+            assert_eq!(disposition.load().handler, handler);
+        }
+    }
+}

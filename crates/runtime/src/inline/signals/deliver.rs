@@ -1,0 +1,136 @@
+//! A reserved signal that is not Hinterland's: it meets the program's virtual state as it would have met the real one.
+
+use super::action::{self, KernelAction};
+use super::{bit, index, mask, pending, strip};
+use crate::inline::raw;
+use crate::inline::thread::Thread;
+use crate::inline::trap::frame::{self, Frame};
+use libc::{SIG_DFL, SIG_IGN, SIGSYS, c_int, siginfo_t, ucontext_t};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What becomes of a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// It waits until it is not blocked any more.
+    Wait,
+    /// Nothing.
+    Nothing,
+    /// The process ends as the signal's default action says.
+    End,
+    /// The program's handler runs.
+    Handler,
+}
+
+/// signal(7): a signal that the thread caused by what it did cannot wait nor be ignored.
+fn fate(action: &KernelAction, caused: bool, blocked: bool) -> Fate {
+    match action.handler {
+        SIG_DFL | SIG_IGN if caused => Fate::End,
+        _ if caused && blocked => Fate::End,
+        _ if blocked => Fate::Wait,
+        SIG_DFL => Fate::End,
+        SIG_IGN => Fate::Nothing,
+        _ => Fate::Handler,
+    }
+}
+
+/// Whether the thread itself caused the signal, by an instruction that failed.
+fn is_caused(signal: c_int, code: c_int) -> bool {
+    /// `BUS_MCEERR_AO`: memory failed that nobody is using.
+    const MEMORY_FAILED_ELSEWHERE: c_int = 5;
+    code > 0 && !(signal == libc::SIGBUS && code == MEMORY_FAILED_ELSEWHERE)
+}
+
+/// Passes a signal on. Returns if the handler of ours that calls may return, and does not if a handler of the program's
+/// runs: then that one returns to the interrupted code.
+///
+/// # Safety
+/// Signal, information and context are the kernel's, given to a handler of ours that has not returned.
+pub(crate) unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
+    let Some(place) = index(signal) else { return };
+    // SAFETY: the caller's promise.
+    let (information, real) = unsafe { (&*info, frame::mask_of(context)) };
+    let caused = is_caused(signal, information.si_code);
+    let action = action::of(place);
+    let inside = real & bit(SIGSYS) != 0;
+    let blocked = mask::blocked();
+    match fate(&action, caused, blocked & bit(signal) != 0 || inside && !caused) {
+        Fate::Nothing => {}
+        Fate::Wait => {
+            // What comes in the middle of our own work waits for its end, which is this thread's.
+            let thread_only = inside && blocked & bit(signal) == 0 || information.si_code == libc::SI_TKILL;
+            pending::hold(place, information, thread_only);
+        }
+        Fate::End => end(signal, information),
+        Fate::Handler => {
+            if action.has(libc::SA_RESETHAND) {
+                action::reset(signal, place);
+            }
+            // SAFETY: the caller's promise, and the action is the program's.
+            unsafe { run(signal, &action, context, blocked) }
+        }
+    }
+}
+
+/// Lets the default action happen as soon as the calling handler has returned.
+fn end(signal: c_int, information: &siginfo_t) {
+    let _ = action::kernel_change(signal, Some(KernelAction::default()));
+    raw::change_mask(libc::SIG_BLOCK, Some(bit(signal)));
+    pending::resend(signal, information);
+}
+
+/// Runs the program's handler where the kernel would have, with the mask that it would have.
+///
+/// # Safety
+/// As for `pass_on`.
+unsafe fn run(signal: c_int, action: &KernelAction, context: *mut ucontext_t, blocked: u64) -> ! {
+    let thread = Thread::current();
+    let own = if action.has(libc::SA_NODEFER) { 0 } else { bit(signal) };
+    // SAFETY: the caller's promise.
+    let program = unsafe { frame::mask_of(context) } | blocked;
+    let during = program | action.mask | own;
+    // SAFETY: the caller's promise: the context is part of the kernel's frame.
+    let frame = unsafe { Frame::of(context).placed_for(action) };
+    // SAFETY: the frame is complete; its mask says what the program's was.
+    unsafe { frame::set_mask_of(frame.context(), program) };
+    mask::swap(during);
+    thread.handler_mask.store(strip(during), Relaxed);
+    // SAFETY: the frame lies on the stack that the handler shall have, and nothing of the current one is needed any more.
+    unsafe { frame.enter(action, signal, thread.handler_mask.as_ptr()) }
+}
+
+/// After the program's handler: what it left as the mask to return to is divided again.
+pub(crate) extern "C" fn handler_done(context: *mut ucontext_t) {
+    // SAFETY: called by the code that entered the handler, with the context of its own frame.
+    unsafe {
+        let program = frame::mask_of(context);
+        mask::swap(program);
+        frame::set_mask_of(context, strip(program));
+    }
+    pending::deliver_at_return();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caused_signal_neither_waits_nor_is_ignored() {
+        let with = |handler| KernelAction { handler, ..KernelAction::default() };
+        let table = [
+            (SIG_DFL, true, false, Fate::End),
+            (SIG_DFL, true, true, Fate::End),
+            (SIG_DFL, false, false, Fate::End),
+            (SIG_DFL, false, true, Fate::Wait),
+            (SIG_IGN, true, false, Fate::End),
+            (SIG_IGN, false, false, Fate::Nothing),
+            (SIG_IGN, false, true, Fate::Wait),
+            (4096, true, false, Fate::Handler),
+            (4096, true, true, Fate::End),
+            (4096, false, false, Fate::Handler),
+            (4096, false, true, Fate::Wait),
+        ];
+        for (handler, caused, blocked, expected) in table {
+            assert_eq!(fate(&with(handler), caused, blocked), expected, "{handler} {caused} {blocked}");
+        }
+    }
+}

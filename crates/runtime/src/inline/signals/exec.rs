@@ -1,0 +1,57 @@
+//! exec: the new program inherits blocked signals and ignored ones, so the virtual state becomes real for the call.
+//!
+//! From here to the end of the call no far memory may be touched by the calling thread: the arguments are near copies.
+
+use super::action::{self, KernelAction};
+use super::{RESERVED, bit, mask, vfork_child};
+use crate::inline::{raw, trap};
+use libc::{SIG_BLOCK, SIG_IGN, SIG_UNBLOCK};
+use std::mem::MaybeUninit;
+
+/// The reserved signals' state is as the program set it, until this is dropped because the call failed.
+pub(crate) struct Inherited {
+    blocked: u64,
+    ignored: u64,
+}
+
+/// Makes the virtual state real. Called with the mask that the new program shall have.
+pub(crate) fn inherit() -> Inherited {
+    let ignores = |place: &usize| action::of(*place).handler == SIG_IGN;
+    let mut ignored = (0..RESERVED.len()).filter(ignores).fold(0, |set, place| set | bit(RESERVED[place]));
+    // Another thread that faults meanwhile would be the end of the process.
+    if ignored != 0 && vfork_child().is_none() && !is_alone() {
+        ignored = 0;
+    }
+    for signal in RESERVED.into_iter().filter(|signal| ignored & bit(*signal) != 0) {
+        let _ = action::kernel_change(signal, Some(KernelAction { handler: SIG_IGN, ..KernelAction::default() }));
+    }
+    let blocked = mask::blocked();
+    if blocked != 0 {
+        raw::change_mask(SIG_BLOCK, Some(blocked));
+    }
+    Inherited { blocked, ignored }
+}
+
+impl Drop for Inherited {
+    fn drop(&mut self) {
+        for (place, signal) in RESERVED.into_iter().enumerate() {
+            if self.ignored & bit(signal) != 0 {
+                let _ = trap::take_over(signal, !action::of(place).has(libc::SA_RESTART));
+            }
+        }
+        if self.blocked != 0 {
+            raw::change_mask(SIG_UNBLOCK, Some(self.blocked));
+        }
+    }
+}
+
+/// Whether the process has one thread: its directory of threads has a link for each, and two more.
+fn is_alone() -> bool {
+    let mut status = MaybeUninit::<libc::stat>::zeroed();
+    let path = c"/proc/self/task";
+    // SAFETY: the path is a C string, and the structure the kernel's.
+    unsafe {
+        let result = raw::call(libc::SYS_stat, [path.as_ptr().addr(), status.as_mut_ptr().addr(), 0, 0, 0, 0]);
+        result == 0 && status.assume_init().st_nlink == 3
+    }
+}

@@ -1,0 +1,136 @@
+//! Loaded objects: their text, and the table of their functions.
+
+use libc::{c_int, c_void, dl_phdr_info, size_t};
+use std::ffi::CStr;
+use std::ops::Range;
+
+/// Whose code an object is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Libc,
+    Loader,
+    /// This library, and what the kernel brings.
+    Own,
+    /// The program and its libraries.
+    Foreign,
+}
+
+/// A loaded object.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub name: String,
+    pub kind: Kind,
+    /// Its executable segments.
+    pub text: Vec<Range<usize>>,
+    functions: Option<Functions>,
+}
+
+/// The search table of `.eh_frame_hdr`: functions by address.
+#[derive(Clone, Copy, Debug)]
+struct Functions {
+    /// Address of the header: what the entries count from.
+    header: usize,
+    /// Pairs of four-byte offsets: of a function's first byte and of its description, sorted.
+    table: &'static [[i32; 2]],
+}
+
+/// Every loaded object. The loader's lock is held meanwhile.
+pub(super) fn images() -> Vec<Image> {
+    let mut found: Vec<Image> = Vec::new();
+    // SAFETY: `note` has the type that libc wants, and `found` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut found).cast()) };
+    found
+}
+
+unsafe extern "C" fn note(info: *mut dl_phdr_info, _: size_t, found: *mut c_void) -> c_int {
+    // SAFETY: libc passes a valid object and our vector; the name is null or a C string, the headers an array of that length.
+    let (info, found, headers, name) = unsafe {
+        let info = &*info;
+        let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+        (info, &mut *found.cast::<Vec<Image>>(), headers, name.to_string_lossy())
+    };
+    let place = |header: &libc::Elf64_Phdr| {
+        let start = usize::try_from(info.dlpi_addr.wrapping_add(header.p_vaddr)).unwrap_or(usize::MAX);
+        start..start.saturating_add(usize::try_from(header.p_memsz).unwrap_or(0))
+    };
+    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let text: Vec<_> = loaded.clone().filter(|header| header.p_flags & libc::PF_X != 0).map(place).collect();
+    let this = images as *const () as usize;
+    let kind = match name.rsplit('/').next().unwrap_or_default() {
+        "libc.so.6" => Kind::Libc,
+        "ld-linux-x86-64.so.2" => Kind::Loader,
+        _ if name.starts_with("linux-vdso") || text.iter().any(|range| range.contains(&this)) => Kind::Own,
+        _ => Kind::Foreign,
+    };
+    let header = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME).map(place);
+    // SAFETY: the segment is loaded as part of this object, if a loaded segment holds it.
+    let functions = header
+        .filter(|range| {
+            loaded.clone().map(place).any(|segment| segment.start <= range.start && range.end <= segment.end)
+        })
+        .and_then(|range| unsafe { Functions::read(range) });
+    found.push(Image { name: name.into_owned(), kind, text, functions });
+    0
+}
+
+impl Functions {
+    /// Reads a header with the encodings that all linkers use; `None`: another one.
+    ///
+    /// # Safety
+    /// The range is readable as long as the process lives.
+    unsafe fn read(range: Range<usize>) -> Option<Functions> {
+        /// Version 1; a pointer of four signed bytes, relative; a count of four bytes; a table of pairs relative to the header.
+        const ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+        const HEAD_BYTES: usize = 12;
+        if range.len() < HEAD_BYTES || !range.start.is_multiple_of(4) {
+            return None;
+        }
+        // SAFETY: the caller's promise; the range is long enough, and the table's length is checked against it.
+        unsafe {
+            let encodings = (range.start as *const [u8; 4]).read();
+            let count = ((range.start + 8) as *const u32).read() as usize;
+            if encodings != ENCODINGS || count > (range.len() - HEAD_BYTES) / size_of::<[i32; 2]>() {
+                return None;
+            }
+            let table = std::slice::from_raw_parts((range.start + HEAD_BYTES) as *const [i32; 2], count);
+            Some(Functions { header: range.start, table })
+        }
+    }
+
+    fn start(&self, index: usize) -> Option<usize> {
+        let [offset, _] = self.table.get(index)?;
+        Some(self.header.wrapping_add_signed(isize::try_from(*offset).ok()?))
+    }
+
+    /// The function that holds an address: from its first byte to the next function's.
+    fn around(&self, address: usize) -> Option<Range<usize>> {
+        let after = self.table.partition_point(|[offset, _]| {
+            let offset = isize::try_from(*offset).unwrap_or(isize::MAX);
+            self.header.wrapping_add_signed(offset) <= address
+        });
+        let start = self.start(after.checked_sub(1)?)?;
+        Some(start..self.start(after).unwrap_or(usize::MAX))
+    }
+}
+
+impl Image {
+    /// The text around an address that belongs to one function, as far as the object says.
+    pub fn function_around(&self, address: usize) -> Option<Range<usize>> {
+        let segment = self.text.iter().find(|range| range.contains(&address))?;
+        let function = self.functions?.around(address)?;
+        let start = function.start.max(segment.start);
+        Some(start..function.end.min(segment.end)).filter(|range| range.contains(&address))
+    }
+
+    /// The bytes of a part of the text.
+    pub fn bytes(&self, range: Range<usize>) -> &'static [u8] {
+        assert!(
+            self.text.iter().any(|text| text.start <= range.start && range.end <= text.end),
+            "not text: {range:x?}"
+        );
+        // SAFETY: part of an executable segment of a loaded object, which is readable too on this machine; libc and the program
+        // are never unloaded, and others only while nobody scans them.
+        unsafe { std::slice::from_raw_parts(range.start as *const u8, range.len()) }
+    }
+}

@@ -1,0 +1,191 @@
+//! Which bytes are `syscall` instructions, and which calls they make.
+//!
+//! A number is sure when it is moved into eax before the instruction and nothing jumps in between. Otherwise the calls are
+//! *some of* the numbers that the function moves into the registers that reach eax: too many rather than too few, because
+//! stopping a call too many costs time, and one too few costs data.
+
+use super::elf::Image;
+use super::{SITE_BYTES, SYSCALL};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use std::ops::Range;
+
+/// System-call numbers are below this.
+const NUMBERS: u64 = 1024;
+
+/// The calls that an instruction makes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Numbers {
+    /// This one.
+    One(i64),
+    /// Some of these.
+    Some(Vec<i64>),
+    /// Any: the number comes from memory or from the caller.
+    Any,
+}
+
+impl Numbers {
+    /// Whether the instruction may make a wanted call. `Any` is wanted by nobody: such code is `syscall` itself and what
+    /// repeats a call for every thread.
+    pub fn may_be(&self, wanted: &dyn Fn(i64) -> bool) -> bool {
+        match self {
+            Numbers::One(number) => wanted(*number),
+            Numbers::Some(numbers) => numbers.iter().any(|number| wanted(*number)),
+            Numbers::Any => false,
+        }
+    }
+}
+
+/// A `syscall` instruction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Site {
+    pub address: usize,
+    pub numbers: Numbers,
+}
+
+/// The genuine `syscall` instructions of an object's text. Functions that cannot make a `wanted` call are left out.
+pub(super) fn sites_of(image: &Image, wanted: &dyn Fn(i64) -> bool) -> Vec<Site> {
+    let finder = memchr::memmem::Finder::new(&SYSCALL);
+    let mut sites = Vec::new();
+    for text in &image.text {
+        let mut done = text.start;
+        for offset in finder.find_iter(image.bytes(text.clone())) {
+            let candidate = text.start + offset;
+            if candidate < done {
+                continue;
+            }
+            let Some(function) = image.function_around(candidate) else {
+                // Code without a description: by hand, and not to be judged.
+                sites.push(Site { address: candidate, numbers: Numbers::Any });
+                continue;
+            };
+            done = function.end;
+            if may_load(image.bytes(function.clone()), wanted) {
+                sites.extend(sites_in(image.bytes(function.clone()), function.start));
+            }
+        }
+    }
+    sites
+}
+
+/// Whether a function's bytes hold anything like a wanted number. False positives are sorted out by decoding.
+fn may_load(code: &[u8], wanted: &dyn Fn(i64) -> bool) -> bool {
+    // mov r32, imm32 ends with the number; a register is cleared by xor.
+    wanted(0)
+        || code.windows(4).any(|bytes| {
+            let number = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            u64::from(number) < NUMBERS && number != 0 && wanted(number.into())
+        })
+}
+
+/// Where the content of a register comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A constant that may be a number.
+    Number(i64),
+    /// Another register.
+    Register(Register),
+    /// Anything else.
+    Other,
+}
+
+/// A register gets a content: any register a number, or rax anything.
+struct Load {
+    at: usize,
+    register: Register,
+    source: Source,
+}
+
+impl Load {
+    fn number(&self) -> Option<i64> {
+        if let Source::Number(number) = self.source { Some(number) } else { None }
+    }
+}
+
+/// The genuine `syscall` instructions of one function.
+pub(super) fn sites_in(code: &[u8], start: usize) -> Vec<Site> {
+    let mut decoder = Decoder::with_ip(64, code, start as u64, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    let (mut calls, mut loads, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        let at = usize::try_from(instruction.ip()).unwrap_or(0);
+        if instruction.code() == Code::Syscall && instruction.len() == SITE_BYTES {
+            calls.push(at);
+        }
+        match instruction.op0_kind() {
+            OpKind::NearBranch64 => targets.push(usize::try_from(instruction.near_branch_target()).unwrap_or(0)),
+            OpKind::Register => loads.extend(load_of(&instruction, at)),
+            _ => {}
+        }
+    }
+    let numbers = |at: usize| numbers_at(at, &loads, &targets);
+    calls.into_iter().map(|address| Site { address, numbers: numbers(address) }).collect()
+}
+
+/// What an instruction does to the register that is its first operand.
+fn load_of(instruction: &Instruction, at: usize) -> Option<Load> {
+    let register = full(instruction.op0_register());
+    let source = match instruction.code() {
+        Code::Mov_r32_imm32 | Code::Mov_r64_imm64 | Code::Mov_rm64_imm32 | Code::Mov_rm32_imm32 => {
+            let number = Some(instruction.immediate(1)).filter(|number| *number < NUMBERS);
+            number.and_then(|number| i64::try_from(number).ok()).map_or(Source::Other, Source::Number)
+        }
+        Code::Xor_r32_rm32 | Code::Xor_rm32_r32 if instruction.op0_register() == instruction.op1_register() => {
+            Source::Number(0)
+        }
+        Code::Mov_r32_rm32 | Code::Mov_rm32_r32 | Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+            if instruction.op1_kind() == OpKind::Register =>
+        {
+            Source::Register(full(instruction.op1_register()))
+        }
+        _ => Source::Other,
+    };
+    // These only look at their first operand.
+    let reads = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt);
+    let matters = matches!(source, Source::Number(_)) || register == Register::RAX && !reads;
+    matters.then_some(Load { at, register, source })
+}
+
+/// The whole of a register of which this is a part, as far as numbers are moved through it.
+fn full(register: Register) -> Register {
+    match register {
+        Register::AL | Register::AH | Register::AX => Register::RAX,
+        part if (Register::EAX..=Register::R15D).contains(&part) => {
+            Register::RAX + (part as u32 - Register::EAX as u32)
+        }
+        other => other,
+    }
+}
+
+fn numbers_at(at: usize, loads: &[Load], targets: &[usize]) -> Numbers {
+    let Some(last) = loads.iter().rev().find(|load| load.at < at && load.register == Register::RAX) else {
+        return Numbers::Any;
+    };
+    let joined = targets.iter().any(|target| last.at < *target && *target <= at);
+    match last.source {
+        Source::Number(number) if !joined => Numbers::One(number),
+        Source::Number(_) => all_into(Register::RAX, loads),
+        Source::Register(from) => all_into(from, loads),
+        Source::Other => Numbers::Any,
+    }
+}
+
+/// Every number that the function moves into a register.
+fn all_into(register: Register, loads: &[Load]) -> Numbers {
+    let mut numbers: Vec<i64> =
+        loads.iter().filter(|load| load.register == register).filter_map(|load| load.number()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    match numbers[..] {
+        [] => Numbers::Any,
+        [one] => Numbers::One(one),
+        _ => Numbers::Some(numbers),
+    }
+}
+
+/// Whether an address still holds `syscall`.
+pub(super) fn holds(address: usize, bytes: [u8; SITE_BYTES], text: &[Range<usize>]) -> bool {
+    // SAFETY: the text is readable; both bytes lie in it.
+    text.iter().any(|range| range.start <= address && address + SITE_BYTES <= range.end)
+        && unsafe { (address as *const [u8; SITE_BYTES]).read_unaligned() } == bytes
+}

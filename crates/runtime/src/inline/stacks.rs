@@ -1,0 +1,151 @@
+//! Stacks for serving faults: one for each thread.
+//!
+//! It is the thread's alternate signal stack unless the program sets one, so that a fault is served even where the thread's
+//! own stack has no room, or is far and not there. When the program sets one, the kernel puts its frame there, and serving
+//! goes on here.
+//!
+//! ```text
+//! higher  Stack: what is known of it
+//!         the stack, STACK_BYTES and two of the largest signal frames
+//! lower   an inaccessible page
+//! ```
+//! Threads get theirs before they begin (`interpose::threads`), or with their first fault; and give it back in the last round
+//! of their thread-specific destructors. What a thread does after that is served on its own stack.
+//!
+//! Invariant: a stack is in the pool or belongs to one thread that lives.
+
+pub(crate) mod altstack;
+mod pool;
+
+use super::thread::Thread;
+use super::trap::TrapError;
+use hinterland_pager::Pin;
+use hinterland_sys::SysError;
+use libc::{c_void, pthread_key_t, ucontext_t};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+/// Room for serving a fault: the pager's deepest way, measured at 11 KiB, and handlers that the kernel puts here.
+const STACK_BYTES: usize = 64 << 10;
+
+/// One stack, described at its own upper end.
+#[repr(C, align(64))]
+pub(crate) struct Stack {
+    /// In the pool: the next one.
+    next: AtomicUsize,
+    /// Its lowest address. The highest is that of this description.
+    bottom: usize,
+    /// What the thread shall run: function and argument.
+    pub start: [AtomicUsize; 2],
+    /// Rounds of destructors that the thread has gone through.
+    rounds: AtomicU32,
+    /// Keeps the program's alternate stack local, if that is far.
+    pin: UnsafeCell<Option<Pin<'static>>>,
+}
+
+impl Stack {
+    fn top(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn contains(&self, stack_pointer: usize) -> bool {
+        // A stack that nothing is on yet has its pointer at the upper end.
+        stack_pointer > self.bottom && stack_pointer <= self.top()
+    }
+}
+
+/// The thread-specific value whose destructor gives a stack back; libc's number of it plus one.
+static KEY: AtomicU32 = AtomicU32::new(0);
+/// Values below this number are part of the thread's descriptor: setting one allocates nothing (glibc's nptl/descr.h).
+const SMALL_KEYS: pthread_key_t = 32;
+
+/// Prepares for threads, and gives the calling one its stack.
+pub(crate) fn begin() -> Result<(), TrapError> {
+    let mut key: pthread_key_t = 0;
+    // SAFETY: the destructor is a function of this library, which is never unloaded.
+    let errno = unsafe { libc::pthread_key_create(&raw mut key, Some(round)) };
+    if errno != 0 {
+        return Err(TrapError::Key(std::io::Error::from_raw_os_error(errno)));
+    }
+    KEY.store(key + 1, Relaxed);
+    attach(take()?);
+    altstack::apply();
+    Ok(())
+}
+
+/// A stack out of the pool, or a new one.
+pub(crate) fn take() -> Result<&'static Stack, SysError> {
+    pool::take()
+}
+
+/// Gives back a stack that no thread got.
+pub(crate) fn give_back(stack: &'static Stack) {
+    pool::give_back(stack);
+}
+
+/// Makes a stack the calling thread's.
+pub(crate) fn attach(stack: &'static Stack) {
+    stack.rounds.store(0, Relaxed);
+    Thread::current().stack.store(std::ptr::from_ref(stack).cast_mut(), Relaxed);
+    remember(stack);
+}
+
+/// Has the destructor called at the thread's end.
+fn remember(stack: &Stack) {
+    if let Some(key) = KEY.load(Relaxed).checked_sub(1) {
+        // SAFETY: the key was created and is never deleted.
+        unsafe { libc::pthread_setspecific(key, std::ptr::from_ref(stack).cast()) };
+    }
+}
+
+/// The calling thread's stack.
+fn own() -> Option<&'static Stack> {
+    // SAFETY: null, or a stack of the pool, whose memory is never unmapped.
+    unsafe { Thread::current().stack.load(Relaxed).as_ref() }
+}
+
+/// Where a fault is served, for a thread whose stack pointer in the handler is `here`: the stack pointer to go on with.
+pub(super) extern "C" fn to_serve_on(here: usize, context: *mut ucontext_t) -> usize {
+    let thread = Thread::current();
+    let stack = match own() {
+        Some(stack) => stack,
+        // A thread that libc started for itself, or that was started before us.
+        None if !thread.ending.load(Relaxed) && KEY.load(Relaxed) <= SMALL_KEYS => match take() {
+            Ok(stack) => {
+                attach(stack);
+                // SAFETY: the context is the one that the kernel gave to the handler that calls this.
+                unsafe { altstack::apply_at_return(&mut *context) };
+                stack
+            }
+            Err(_) => return here,
+        },
+        None => return here,
+    };
+    if stack.contains(here) { here } else { stack.top() }
+}
+
+/// A round of destructors at a thread's end. The last round is ours; the others may still touch far memory.
+extern "C" fn round(stack: *mut c_void) {
+    /// `PTHREAD_DESTRUCTOR_ITERATIONS` of glibc.
+    const ROUNDS: u32 = 4;
+    // SAFETY: the value is the thread's stack.
+    let stack = unsafe { &*stack.cast::<Stack>() };
+    if stack.rounds.fetch_add(1, Relaxed) + 1 < ROUNDS {
+        remember(stack);
+        return;
+    }
+    let thread = Thread::current();
+    thread.ending.store(true, Relaxed);
+    altstack::disable();
+    thread.stack.store(std::ptr::null_mut(), Relaxed);
+    give_back(stack);
+}
+
+/// In the child of a fork: its thread keeps its stack, the pins are gone.
+pub(super) fn begin_child() {
+    if let Some(stack) = own() {
+        // SAFETY: only the thread itself gets here. The pager of the child does not know the pin.
+        std::mem::forget(unsafe { (*stack.pin.get()).take() });
+    }
+    altstack::pin_again();
+}

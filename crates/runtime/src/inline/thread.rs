@@ -1,0 +1,96 @@
+//! What each thread has of its own on the inline path: the virtual half of its signal state, and its stack for faults.
+//!
+//! In the initial thread-local storage: reached with two instructions, in any signal handler, from a thread's first one to
+//! its last. Rust's own thread-local variables go through `__tls_get_addr` in a shared library, which may call malloc after a
+//! `dlopen`. A child of vfork has its parent thread's; the parent thread sleeps meanwhile.
+//!
+//! Invariant: all zeros is the right state for a new thread. Only the thread itself, and signal handlers in it, touch it.
+
+use super::signals::action::KernelAction;
+use super::signals::pending::Slots;
+use super::stacks::Stack;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
+
+/// One thread's.
+#[repr(C, align(16))]
+pub(crate) struct Thread {
+    /// Reserved signals that the program has blocked.
+    pub blocked: AtomicU64,
+    /// Reserved signals that wait for being unblocked.
+    pub pending: Slots,
+    /// The stack on which this thread serves faults; null until it has one.
+    pub stack: AtomicPtr<Stack>,
+    /// The thread is in its last moments: it gets no stack any more.
+    pub ending: AtomicBool,
+    /// The alternate stack that the program set: address, bytes (0: none), flags.
+    pub altstack: [AtomicUsize; 3],
+    /// The mask for a handler of the program's that is about to be entered. Here, because no stack will do.
+    pub handler_mask: AtomicU64,
+    /// What a child of vfork changed for itself.
+    pub child: Child,
+}
+
+/// Signal state of a child of vfork, which must not change its parent's.
+#[repr(C)]
+pub(crate) struct Child {
+    /// Whose this is.
+    pub process: AtomicI32,
+    /// As `Thread::blocked`.
+    pub blocked: AtomicU64,
+    /// Dispositions of the reserved signals.
+    pub actions: UnsafeCell<[KernelAction; 3]>,
+}
+
+core::arch::global_asm!(
+    ".pushsection .tbss.hinterland_thread, \"awT\", @nobits",
+    ".globl hinterland_thread",
+    ".hidden hinterland_thread",
+    ".type hinterland_thread, @object",
+    ".size hinterland_thread, {bytes}",
+    ".balign 16",
+    "hinterland_thread:",
+    ".zero {bytes}",
+    ".popsection",
+    bytes = const size_of::<Thread>(),
+);
+
+impl Thread {
+    /// The calling thread's. Not to be kept over anything that may change the thread.
+    #[inline]
+    pub fn current<'a>() -> &'a Thread {
+        let address: *const Thread;
+        // SAFETY: reads the offset of the variable in the initial thread-local storage and the thread pointer (x86-64 ABI for
+        // thread-local storage, initial-exec model).
+        unsafe {
+            core::arch::asm!(
+                "mov {0}, qword ptr [rip + hinterland_thread@GOTTPOFF]",
+                "add {0}, qword ptr fs:[0]",
+                out(reg) address,
+                options(nostack, readonly),
+            );
+        }
+        // SAFETY: all zeros are a valid value, and every field may be changed through a shared reference.
+        unsafe { &*address }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn every_thread_has_its_own_and_finds_zeros() {
+        let own = Thread::current();
+        own.altstack[2].store(7, Relaxed);
+        let others = std::thread::spawn(|| {
+            let there = Thread::current();
+            assert_eq!(there.altstack[2].load(Relaxed), 0);
+            assert!(there.stack.load(Relaxed).is_null());
+            std::ptr::from_ref(there).addr()
+        });
+        assert_ne!(others.join().unwrap(), std::ptr::from_ref(own).addr());
+        assert_eq!(Thread::current().altstack[2].swap(0, Relaxed), 7);
+    }
+}

@@ -1,0 +1,202 @@
+//! The handlers of the three signals that the inline path lives on.
+//!
+//! SIGBUS at a far address is a fault, which the thread serves itself, on a stack of ours, with all signals blocked. SIGSYS
+//! from our filter and SIGILL from a patched site are system calls of the program: they are made here, on the thread's own
+//! stack, under the mask `INSIDE`, and the result goes where the kernel would have put it. Everything else is the program's
+//! (`signals::deliver`).
+//!
+//! Invariant: errno is what it was when a handler returns.
+
+pub(crate) mod frame;
+
+use super::call::Call;
+use super::signals::action::{self, KernelAction, SA_RESTORER};
+use super::signals::{self, INSIDE, RESERVED_SET, deliver, pending};
+use super::{raw, sites, stacks};
+use hinterland_pager::{FAR_BASE, FAR_PAGES};
+use hinterland_units::PAGE_BYTES;
+use libc::{REG_EFL, REG_ERR, REG_R11, REG_RAX, REG_RCX, REG_RIP, c_int, siginfo_t, ucontext_t};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Serves a fault at an address, which was a write or not. False: it is not about far memory.
+pub(crate) type Serve = fn(usize, bool) -> bool;
+/// Makes a system call; returns what the kernel returns.
+pub(crate) type Perform = fn(&mut Call) -> isize;
+
+/// What the handlers call.
+static WORK: OnceLock<(Serve, Perform)> = OnceLock::new();
+
+/// `SYS_SECCOMP`: the signal comes from a filter.
+const FROM_FILTER: c_int = 1;
+/// `BUS_ADRERR`: nothing is mapped at the address.
+const NOT_MAPPED: c_int = 2;
+
+/// Why the inline path cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrapError {
+    /// The process has handlers already.
+    #[error("the signal handlers of the inline path are installed already")]
+    Twice,
+    /// A handler was refused.
+    #[error("a handler of signal {0} cannot be installed: {1}")]
+    Handler(c_int, std::io::Error),
+    /// There is no memory for a stack.
+    #[error("no stack for serving faults: {0}")]
+    Stack(#[from] hinterland_sys::SysError),
+    /// libc has no room for what a thread's end needs.
+    #[error("the end of threads cannot be noticed: {0}")]
+    Key(std::io::Error),
+}
+
+/// Installs the handlers, and gives the calling thread a stack to serve faults on. Called once, by the only thread.
+///
+/// # Errors
+/// The system's reasons; nothing is changed then but for handlers that would pass everything on.
+pub(crate) fn install(serve: Serve, perform: Perform) -> Result<(), TrapError> {
+    WORK.set((serve, perform)).map_err(|_| TrapError::Twice)?;
+    signals::begin();
+    stacks::begin()?;
+    action::adopt_all();
+    for signal in signals::RESERVED {
+        take_over(signal, true)
+            .map_err(|errno| TrapError::Handler(signal, std::io::Error::from_raw_os_error(errno)))?;
+        let now = action::of(signals::index(signal).unwrap_or(0));
+        let _ = action::change(signal, Some(now));
+    }
+    let inherited = raw::change_mask(libc::SIG_UNBLOCK, Some(RESERVED_SET));
+    signals::mask::swap(inherited);
+    Ok(())
+}
+
+/// Whether the handlers are installed: signals are virtual.
+#[inline]
+pub(crate) fn is_installed() -> bool {
+    WORK.get().is_some()
+}
+
+/// Makes a reserved signal's real disposition ours; `restart`: calls that it interrupts go on. Returns the one before.
+pub(crate) fn take_over(signal: c_int, restart: bool) -> Result<KernelAction, i32> {
+    let (handler, flags, mask) = match signal {
+        libc::SIGBUS => (hinterland_on_sigbus as *const () as usize, libc::SA_ONSTACK, u64::MAX),
+        _ => (on_call as *const () as usize, 0, INSIDE),
+    };
+    let flags = flags | libc::SA_SIGINFO | if restart { libc::SA_RESTART } else { 0 };
+    let flags = u64::from(flags.cast_unsigned()) | SA_RESTORER;
+    action::kernel_change(signal, Some(KernelAction { handler, flags, restorer: frame::restorer_address(), mask }))
+}
+
+/// Whether an address is far.
+pub(crate) fn is_far(address: usize) -> bool {
+    address.wrapping_sub(FAR_BASE) < FAR_PAGES as usize * PAGE_BYTES
+}
+
+/// Serves a fault. False: the address is not far.
+pub(crate) fn serve(address: usize, write: bool) -> bool {
+    is_far(address) && WORK.get().is_some_and(|(serve, _)| serve(address, write))
+}
+
+/// Brings the far pages of a range in, to be written to.
+pub(crate) fn bring_in(address: usize, bytes: usize) {
+    let first = address & !(PAGE_BYTES - 1);
+    for page in (first..address + bytes).step_by(PAGE_BYTES).filter(|page| is_far(*page)) {
+        serve(page, true);
+    }
+}
+
+fn register(context: &mut ucontext_t, number: c_int) -> &mut i64 {
+    &mut context.uc_mcontext.gregs[number.unsigned_abs() as usize]
+}
+
+unsafe extern "C" {
+    /// The entry for SIGBUS: goes on in `on_sigbus`, on the stack that `stacks::to_serve_on` names.
+    fn hinterland_on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t);
+}
+
+core::arch::global_asm!(
+    ".pushsection .text.hinterland_trap, \"ax\", @progbits",
+    ".balign 16",
+    ".hidden hinterland_on_sigbus",
+    ".globl hinterland_on_sigbus",
+    ".type hinterland_on_sigbus, @function",
+    "hinterland_on_sigbus:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "sub rsp, 8",
+    "mov rdi, rsp",
+    "mov rsi, rdx",
+    "call {choose}",
+    "mov rdi, [rbp - 8]",
+    "mov rsi, [rbp - 16]",
+    "mov rdx, [rbp - 24]",
+    "mov rsp, rax",
+    "call {serve}",
+    "mov rsp, rbp",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size hinterland_on_sigbus, . - hinterland_on_sigbus",
+    ".popsection",
+    choose = sym stacks::to_serve_on,
+    serve = sym on_sigbus,
+);
+
+/// A fault, or the program's own SIGBUS.
+unsafe extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
+    let _errno = crate::errno::Preserved::new();
+    // SAFETY: the kernel passes both; the address is meaningful for this code, and bit 1 of a page fault's error code says that
+    // it was a write.
+    let (far, write) = unsafe {
+        let address = (*info).si_addr() as usize;
+        let error = *register(&mut *context, REG_ERR);
+        (((*info).si_code == NOT_MAPPED).then_some(address), error & 2 != 0)
+    };
+    if far.is_some_and(|address| serve(address, write)) {
+        return;
+    }
+    // SAFETY: all three are the kernel's, for this handler.
+    unsafe { deliver::pass_on(signal, info, context) }
+}
+
+/// A system call that a filter or a patched site stopped, or the program's own SIGSYS or SIGILL.
+unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
+    let _errno = crate::errno::Preserved::new();
+    // SAFETY: the kernel passes both.
+    let (code, registers) = unsafe { ((*info).si_code, &mut *context) };
+    let ours = match signal {
+        libc::SIGSYS => code == FROM_FILTER,
+        _ => code > 0 && sites::is_patched(register(registers, REG_RIP).cast_unsigned() as usize),
+    };
+    let Some((_, perform)) = WORK.get().filter(|_| ours) else {
+        // SAFETY: all three are the kernel's, for this handler.
+        return unsafe { deliver::pass_on(signal, info, context) };
+    };
+    if signal == libc::SIGILL {
+        // As the instruction leaves them that stood here before: SYSCALL in the processor's manual.
+        let next = *register(registers, REG_RIP) + sites::SITE_BYTES.cast_signed() as i64;
+        *register(registers, REG_RIP) = next;
+        *register(registers, REG_RCX) = next;
+        *register(registers, REG_R11) = *register(registers, REG_EFL);
+    }
+    // SAFETY: the context is the kernel's, for this handler.
+    let mut call = unsafe { Call::from_context(context) };
+    let result = perform(&mut call);
+    // SAFETY: as above; the call may have changed the context, so it is not borrowed meanwhile.
+    unsafe { *register(&mut *context, REG_RAX) = result as i64 };
+    pending::deliver_at_return();
+}
+
+/// In the child of a fork, after the pager began there and before code of the program runs.
+pub(crate) fn begin_child() {
+    signals::begin_child();
+    stacks::begin_child();
+    super::thread::Thread::current().child.process.store(0, Relaxed);
+}

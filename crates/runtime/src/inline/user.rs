@@ -1,0 +1,86 @@
+//! Memory that a system call names: copied as the kernel would, with `EFAULT` for an address that is none.
+//!
+//! Called with all signals but SIGBUS blocked. The kernel copies (process_vm_readv(2) on the process itself), because a bad
+//! address would be the end of the process here. It does not wait for missing far pages, so these are brought in first.
+
+use super::{raw, trap};
+use hinterland_units::PAGE_BYTES;
+use std::mem::MaybeUninit;
+
+/// Times that a far page may go away again between being brought in and being copied.
+const ATTEMPTS: usize = 64;
+
+/// The address is not the program's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BadAddress;
+
+/// Reads a value of a type that has no padding and for which any bytes are valid.
+pub(crate) fn read<T: Copy>(address: usize) -> Result<T, BadAddress> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    copy(libc::SYS_process_vm_readv, value.as_mut_ptr().addr(), address, size_of::<T>())?;
+    // SAFETY: all bytes were written, and the caller's type takes any.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Writes a value.
+pub(crate) fn write<T: Copy>(address: usize, value: &T) -> Result<(), BadAddress> {
+    copy(libc::SYS_process_vm_writev, std::ptr::from_ref(value).addr(), address, size_of::<T>())
+}
+
+fn copy(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), BadAddress> {
+    let vector = |start: usize| libc::iovec { iov_base: start as *mut _, iov_len: bytes };
+    let (here, there) = (vector(ours), vector(theirs));
+    let process = raw::process().unsigned_abs() as usize;
+    for _ in 0..ATTEMPTS {
+        let vectors = [std::ptr::from_ref(&here).addr(), 1, std::ptr::from_ref(&there).addr(), 1];
+        // SAFETY: one of the ranges is ours and has this size, and the kernel checks the other.
+        let done = unsafe { raw::call(number, [process, vectors[0], vectors[1], vectors[2], vectors[3], 0]) };
+        match done {
+            _ if done == bytes.cast_signed() => return Ok(()),
+            done if done >= 0 || done == -(libc::EFAULT as isize) => {
+                if !bring_in(theirs, bytes, number == libc::SYS_process_vm_writev) {
+                    return Err(BadAddress);
+                }
+            }
+            // A sandbox forbids the call.
+            _ => return copy_unchecked(number, ours, theirs, bytes),
+        }
+    }
+    Err(BadAddress)
+}
+
+/// Serves the far pages of a range. False: it has none.
+fn bring_in(address: usize, bytes: usize, write: bool) -> bool {
+    let first = address & !(PAGE_BYTES - 1);
+    let served = (first..address.saturating_add(bytes)).step_by(PAGE_BYTES).map(|page| trap::serve(page, write));
+    served.fold(false, |any, one| any || one)
+}
+
+fn copy_unchecked(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), BadAddress> {
+    if theirs == 0 {
+        return Err(BadAddress);
+    }
+    let (from, to) = if number == libc::SYS_process_vm_readv { (theirs, ours) } else { (ours, theirs) };
+    for offset in 0..bytes {
+        // SAFETY: nobody can say whether the program's address is right; a wrong one ends it, as in libc itself.
+        unsafe { ((to + offset) as *mut u8).write_volatile(((from + offset) as *const u8).read_volatile()) };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_copied_and_bad_addresses_refused() {
+        let value = 0x1234_5678_9abc_def0u64;
+        assert_eq!(read::<u64>(std::ptr::from_ref(&value).addr()), Ok(value));
+        let mut target = 0u64;
+        assert_eq!(write(std::ptr::from_mut(&mut target).addr(), &value), Ok(()));
+        // SAFETY: the variable lives; the kernel wrote to it.
+        assert_eq!(unsafe { std::ptr::read_volatile(&raw const target) }, value);
+        assert_eq!(read::<u64>(0), Err(BadAddress));
+        assert_eq!(write(1 << 63, &value), Err(BadAddress));
+    }
+}

@@ -1,0 +1,158 @@
+//! Signal functions that programs call often: without a trap at the system call inside libc.
+//!
+//! Only on the inline path, where signals are virtual; otherwise libc's own. The rest of the family (`signal`, `sigset`,
+//! `siglongjmp`, …) goes through libc, whose system calls are seen.
+
+use crate::errno;
+use crate::inline::signals::action::{self, KernelAction, SA_RESTORER};
+use crate::inline::signals::mask;
+use crate::inline::{stacks, trap};
+use libc::{c_int, sigset_t, stack_t};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// glibc's own signals, cancellation and setxid: it lets no program block or handle them.
+const LIBC_SIGNALS: [c_int; 2] = [32, 33];
+
+/// The definition after ours: libc's.
+fn next(cache: &AtomicUsize, name: &CStr) -> usize {
+    let mut found = cache.load(Relaxed);
+    if found == 0 {
+        // SAFETY: the name is a C string.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.addr();
+        assert!(found != 0, "libc has no {name:?}");
+        cache.store(found, Relaxed);
+    }
+    found
+}
+
+/// What a call returns that reports by errno.
+fn answer<T>(outcome: Result<T, i32>) -> Result<T, c_int> {
+    outcome.map_err(|number| {
+        errno::set(number);
+        -1
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // libc keeps the action of SIGABRT for abort(3).
+    if !trap::is_installed() || signal == libc::SIGABRT || LIBC_SIGNALS.contains(&signal) {
+        // SAFETY: libc's function of that name has this type; the call is the program's.
+        return unsafe {
+            let next: unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int =
+                std::mem::transmute(next(&NEXT, c"sigaction"));
+            next(signal, new, old)
+        };
+    }
+    // SAFETY: null or the program's action.
+    let new = unsafe { new.as_ref() }.map(|new| KernelAction {
+        handler: new.sa_sigaction,
+        flags: u64::from(new.sa_flags.cast_unsigned()) | SA_RESTORER,
+        restorer: trap::frame::restorer_address(),
+        mask: set_of(&new.sa_mask),
+    });
+    match answer(action::change(signal, new)) {
+        Ok(before) => {
+            // SAFETY: null or the program's structure.
+            if let Some(old) = unsafe { old.as_mut() } {
+                old.sa_sigaction = before.handler;
+                #[allow(clippy::cast_possible_truncation, reason = "all flags are in the lower half")]
+                let flags = before.flags as u32;
+                old.sa_flags = flags.cast_signed();
+                old.sa_restorer = None;
+                set_from(&mut old.sa_mask, before.mask);
+            }
+            0
+        }
+        Err(failed) => failed,
+    }
+}
+
+/// The kernel's part of a set: its first word.
+fn set_of(set: &sigset_t) -> u64 {
+    // SAFETY: libc's set is an array of words, of which the first holds signals 1 to 64.
+    unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
+}
+
+fn set_from(set: &mut sigset_t, word: u64) {
+    // SAFETY: as in `set_of`; all words are written.
+    unsafe {
+        std::ptr::from_mut(set).write_bytes(0, 1);
+        std::ptr::from_mut(set).cast::<u64>().write(word);
+    }
+}
+
+/// Changes the mask as libc does: an error number, or 0.
+unsafe fn change_mask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    let libc_signals = LIBC_SIGNALS.iter().fold(0, |set, signal| set | 1u64 << (signal - 1));
+    // SAFETY: null or the program's set.
+    let set = unsafe { set.as_ref() }.map(|set| set_of(set) & !libc_signals);
+    match mask::change(how, set) {
+        Ok(before) => {
+            // SAFETY: null or the program's set, of which libc fills the kernel's part only.
+            if let Some(old) = unsafe { old.cast::<u64>().as_mut() } {
+                *old = before;
+            }
+            0
+        }
+        Err(number) => number,
+    }
+}
+
+type MaskFunction = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    if trap::is_installed() {
+        // SAFETY: the program's own arguments.
+        return unsafe { change_mask(how, set, old) };
+    }
+    // SAFETY: libc's function of that name has this type; the call is the program's.
+    unsafe { std::mem::transmute::<usize, MaskFunction>(next(&NEXT, c"pthread_sigmask"))(how, set, old) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    if trap::is_installed() {
+        // SAFETY: the program's own arguments.
+        return match unsafe { change_mask(how, set, old) } {
+            0 => 0,
+            number => {
+                errno::set(number);
+                -1
+            }
+        };
+    }
+    // SAFETY: libc's function of that name has this type; the call is the program's.
+    unsafe { std::mem::transmute::<usize, MaskFunction>(next(&NEXT, c"sigprocmask"))(how, set, old) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    if !trap::is_installed() {
+        // SAFETY: libc's function of that name has this type; the call is the program's.
+        return unsafe {
+            let next: unsafe extern "C" fn(*const stack_t, *mut stack_t) -> c_int =
+                std::mem::transmute(next(&NEXT, c"sigaltstack"));
+            next(new, old)
+        };
+    }
+    let here = 0u8;
+    // SAFETY: null or the program's structure.
+    let new = unsafe { new.as_ref() }.copied();
+    match answer(stacks::altstack::change(new, (&raw const here).addr())) {
+        Ok(before) => {
+            // SAFETY: null or the program's structure.
+            if let Some(old) = unsafe { old.as_mut() } {
+                *old = before;
+            }
+            0
+        }
+        Err(failed) => failed,
+    }
+}

@@ -1,0 +1,101 @@
+//! Functions that start threads: on the inline path, a thread has a stack for faults before its first instruction.
+
+use crate::caller;
+use crate::inline::stacks::{self, Stack, altstack};
+use crate::inline::trap;
+use libc::{c_int, c_void, pthread_attr_t, pthread_t};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// What a thread runs, for `pthread_create` and for `thrd_create`: they return different types in the same register.
+type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// libc's function of a name, looked up once.
+fn next(cache: &AtomicUsize, name: &std::ffi::CStr) -> usize {
+    let mut found = cache.load(Relaxed);
+    if found == 0 {
+        // SAFETY: the name is a C string.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.addr();
+        assert!(found != 0, "libc has no {name:?}");
+        cache.store(found, Relaxed);
+    }
+    found
+}
+
+/// Starts a thread by `start`, with a stack for faults if it is one of the program's; `refused` when there is none.
+fn start_with(
+    routine: Routine,
+    argument: *mut c_void,
+    refused: c_int,
+    start: impl Fn(Routine, *mut c_void) -> c_int,
+) -> c_int {
+    // Our own threads serve nothing on stacks of their own.
+    if !trap::is_installed() || caller::is_internal(routine as usize) {
+        return start(routine, argument);
+    }
+    let Ok(stack) = stacks::take() else { return refused };
+    stack.start[0].store(routine as usize, Relaxed);
+    stack.start[1].store(argument.addr(), Relaxed);
+    // SAFETY: `begin` never returns to Rust; it has the type of a routine.
+    let begin: Routine = unsafe { std::mem::transmute(begin as unsafe extern "C" fn()) };
+    let result = start(begin, std::ptr::from_ref(stack).cast_mut().cast());
+    if result != 0 {
+        stacks::give_back(stack);
+    }
+    result
+}
+
+/// What `begin` goes on with.
+#[repr(C)]
+struct Start {
+    routine: usize,
+    argument: usize,
+}
+
+extern "C" fn prepare(stack: *const Stack) -> Start {
+    // SAFETY: `start_with` passed a stack, which is this thread's from now on.
+    let stack = unsafe { &*stack };
+    let [routine, argument] = stack.start.each_ref().map(|word| word.load(Relaxed));
+    stacks::attach(stack);
+    altstack::apply();
+    Start { routine, argument }
+}
+
+/// A thread's first function: leaves no frame behind, so that the program's routine is the first one, as without us.
+#[unsafe(naked)]
+unsafe extern "C" fn begin() {
+    core::arch::naked_asm!(
+        "sub rsp, 8",
+        "call {prepare}",
+        "add rsp, 8",
+        "mov rdi, rdx",
+        "jmp rax",
+        prepare = sym prepare,
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    routine: Routine,
+    argument: *mut c_void,
+) -> c_int {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Routine, *mut c_void) -> c_int;
+    // SAFETY: libc's function of that name has this type; the call is the program's, but for the routine.
+    start_with(routine, argument, libc::EAGAIN, |routine, argument| unsafe {
+        std::mem::transmute::<usize, Create>(next(&NEXT, c"pthread_create"))(thread, attributes, routine, argument)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thrd_create(thread: *mut pthread_t, routine: Routine, argument: *mut c_void) -> c_int {
+    /// `thrd_nomem` of threads.h.
+    const NO_MEMORY: c_int = 3;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    type Create = unsafe extern "C" fn(*mut pthread_t, Routine, *mut c_void) -> c_int;
+    // SAFETY: as in `pthread_create`.
+    start_with(routine, argument, NO_MEMORY, |routine, argument| unsafe {
+        std::mem::transmute::<usize, Create>(next(&NEXT, c"thrd_create"))(thread, routine, argument)
+    })
+}
