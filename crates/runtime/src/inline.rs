@@ -1,6 +1,10 @@
 //! The inline fault path: the thread that faults serves itself.
 
+pub(crate) mod call;
 pub(crate) mod fault;
+#[allow(dead_code, reason = "the handlers that catch calls, and the start of the inline path, use all of it")]
+pub(crate) mod syscalls;
+pub(crate) mod wrapped;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
