@@ -7,7 +7,11 @@
 
 mod files;
 mod heap;
+#[cfg(not(feature = "local-only"))]
+mod io;
 mod mappings;
+#[cfg(not(feature = "local-only"))]
+mod next;
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the naked entry points are written for x86-64");
