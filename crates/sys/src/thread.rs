@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// All signals of the calling thread are blocked until this is dropped.
 ///
@@ -21,10 +21,18 @@ thread_local! {
     static BLOCKED: Cell<u32> = const { Cell::new(0) };
 }
 
+/// Signals that are never blocked.
+static NEVER_BLOCKED: AtomicU64 = AtomicU64::new(0);
+
+/// From now on, `SignalsBlocked` and new threads leave the signals of `set` open: those by which this process serves itself.
+pub fn never_block(set: u64) {
+    NEVER_BLOCKED.store(set, Relaxed);
+}
+
 impl SignalsBlocked {
     /// Blocks them. Through the raw call, so that the program's wrappers are not involved.
     pub fn new() -> SignalsBlocked {
-        let before = (BLOCKED.get() == 0).then(|| set_mask(u64::MAX));
+        let before = (BLOCKED.get() == 0).then(|| set_mask(!NEVER_BLOCKED.load(Relaxed)));
         BLOCKED.set(BLOCKED.get() + 1);
         SignalsBlocked { before }
     }
@@ -93,9 +101,7 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     const STACK_BYTES: usize = 256 << 10;
     // glibc's own signals (32, 33) stay open: setuid(2) and friends reach every thread through them.
     const LIBC_SIGNALS: u64 = 0b11 << 31;
-    // A fault that the thread takes itself: blocked, it would be the end of the process.
-    const SIGBUS: u64 = 1 << (libc::SIGBUS - 1);
-    let before = set_mask(!(LIBC_SIGNALS | SIGBUS));
+    let before = set_mask(!(LIBC_SIGNALS | NEVER_BLOCKED.load(Relaxed)));
     COUNT.get_or_init(find_count);
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
