@@ -62,7 +62,8 @@ pub(crate) fn activate() -> Result<Installed, ActivateError> {
     trap::install(fault::serve, perform)?;
     hinterland_sys::thread::never_block(signals::RESERVED_SET);
     sites::patch(&|number| signals::is_signal_call(number) || syscalls::table::must_be_seen(number))?;
-    let installed = Filter::new(&syscalls::table::rules(), FAR_BASE..FAR_BASE + FAR_PAGES as usize * PAGE_BYTES).install()?;
+    let installed =
+        Filter::new(&syscalls::table::rules(), FAR_BASE..FAR_BASE + FAR_PAGES as usize * PAGE_BYTES).install()?;
     ACTIVE.store(true, Relaxed);
     Ok(installed)
 }

@@ -45,6 +45,7 @@ fn by_call(pins: &mut Pins, call: &Call) {
     const FUTEX_REQUEUE: i64 = 456;
     let [first, second, third, ..] = call.arguments;
     match call.number {
+        libc::SYS_futex => futex(pins, second, call.arguments[3], call.arguments[4]),
         libc::SYS_prctl if first == size(libc::PR_SET_SECCOMP) => filter_program(pins, third),
         libc::SYS_seccomp => filter_program(pins, third),
         libc::SYS_ptrace => register_set(pins, first, call.arguments[3]),
@@ -105,6 +106,27 @@ fn register_set(pins: &mut Pins, request: usize, data: usize) {
         pins.add(start, len, Write);
     }
 }
+
+/// linux/futex.h: what follows the word depends on the operation.
+fn futex(pins: &mut Pins, operation: usize, timeout: usize, second: usize) {
+    let operation = i32::try_from(operation & 0xffff_ffff).unwrap_or(-1);
+    match operation & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) {
+        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => {
+            pins.add(timeout, size_of::<libc::timespec>(), Read);
+        }
+        libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP | libc::FUTEX_CMP_REQUEUE_PI => {
+            pins.add(second, size_of::<u32>(), Write);
+        }
+        libc::FUTEX_WAIT_REQUEUE_PI => {
+            pins.add(timeout, size_of::<libc::timespec>(), Read);
+            pins.add(second, size_of::<u32>(), Write);
+        }
+        _ => {}
+    }
+}
+
+/// linux/futex.h, Linux 5.14.
+const FUTEX_LOCK_PI2: i32 = 13;
 
 /// linux/futex.h: struct futex_waitv, 24 bytes with the word's address in the middle.
 fn futexes(pins: &mut Pins, waiters: usize, count: usize) {
