@@ -38,13 +38,22 @@ pub(crate) enum ActivateError {
 /// The process is as it was, but for handlers that pass everything on.
 pub(crate) fn activate() -> Result<(), ActivateError> {
     trap::install(fault::serve, perform)?;
-    sites::patch(&signals::is_signal_call)?;
+    sites::patch(&|number| signals::is_signal_call(number) || is_exec(number))?;
     ACTIVE.store(true, Relaxed);
     Ok(())
 }
 
+fn is_exec(number: i64) -> bool {
+    number == libc::SYS_execve || number == libc::SYS_execveat
+}
+
 /// Makes a call that was stopped.
 fn perform(call: &mut call::Call) -> isize {
+    let _inherited = is_exec(call.number).then(|| {
+        // SAFETY: the context is the handler's that calls this.
+        raw::change_mask(libc::SIG_SETMASK, Some(unsafe { trap::frame::mask_of(call.context) }));
+        signals::exec::inherit()
+    });
     // SAFETY: the program's own call.
     signals::call(call).unwrap_or_else(|| unsafe { raw::call(call.number, call.arguments) })
 }

@@ -75,9 +75,9 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     const STACK_BYTES: usize = 256 << 10;
     // glibc's own signals (32, 33) stay open: setuid(2) and friends reach every thread through them.
     const LIBC_SIGNALS: u64 = 0b11 << 31;
-    // A fault that the thread takes itself: blocked, it would be the end of the process.
-    const SIGBUS: u64 = 1 << (libc::SIGBUS - 1);
-    let _restored_on_return = SignalsBlocked { before: set_mask(!(LIBC_SIGNALS | SIGBUS)) };
+    // Faults that the thread takes itself, and libc's own calls where they are trapped: blocked, they would be the end of the
+    // process.
+    let _restored_on_return = SignalsBlocked { before: set_mask(!(LIBC_SIGNALS | CAUSED_SIGNALS)) };
     COUNT.get_or_init(find_count);
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -100,6 +100,19 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     Err(SysError { call: "pthread_create", errno })
 }
 
+/// Signals that a thread of ours may cause, as a set: SIGILL, SIGBUS, SIGSYS.
+const CAUSED_SIGNALS: u64 = 1 << (libc::SIGILL - 1) | 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
+
+/// Blocks them in the program's sense: where they are virtual, those that others send wait for a thread of the program.
+fn block_caused_signals() {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the first word of libc's set holds signals 1 to 64; the set is initialised.
+    unsafe {
+        set.as_mut_ptr().cast::<u64>().write(CAUSED_SIGNALS);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 /// What a new thread needs.
 struct Start {
     name: &'static CStr,
@@ -112,6 +125,7 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     // SAFETY: the name is a C string; PR_SET_NAME changes nothing but the thread's name.
     unsafe { libc::prctl(libc::PR_SET_NAME, start.name.as_ptr()) };
     count_threads(u32::MAX);
+    block_caused_signals();
     (start.body)();
     count_threads(1);
     std::ptr::null_mut()

@@ -26,6 +26,7 @@ const UD2: [u8; SITE_BYTES] = [0x0f, 0x0b];
 
 /// A `syscall` instruction outside of libc.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(dead_code, reason = "for the check that chooses the fault path")]
 pub(crate) struct ForeignSite {
     /// The file that the object was loaded from.
     pub object: String,
@@ -39,6 +40,7 @@ pub(crate) struct ForeignSite {
 /// `text_bytes_max` in all is not looked at further; the second value says that all was.
 ///
 /// Looks at the whole text of the program: about a millisecond for each 20 MiB, where it is in memory.
+#[allow(dead_code, reason = "for the check that chooses the fault path")]
 pub(crate) fn foreign_sites(text_bytes_max: usize) -> (Vec<ForeignSite>, bool) {
     let mut found = Vec::new();
     let mut left = text_bytes_max;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize
 /// One thread's.
 #[repr(C, align(16))]
 pub(crate) struct Thread {
-    /// Reserved signals that the program has blocked.
+    /// Reserved signals that the program has blocked, as `signals::mask` keeps them.
     pub blocked: AtomicU64,
     /// Reserved signals that wait for being unblocked.
     pub pending: Slots,

@@ -52,7 +52,7 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut 
     let caused = is_caused(signal, information.si_code);
     let action = action::of(place);
     let inside = real & bit(SIGSYS) != 0;
-    let blocked = mask::blocked();
+    let blocked = if caused { mask::blocked_by_program() } else { mask::blocked() };
     match fate(&action, caused, blocked & bit(signal) != 0 || inside && !caused) {
         Fate::Nothing => {}
         Fate::Wait => {
