@@ -1,7 +1,7 @@
 //! End-to-end tests: real programs run natively and under Hinterland, and their results are compared.
 //!
 //! Reading order: [`Scenario`] (what a program is), [`programs`] (the list), [`process`] (running and measuring a process
-//! tree), [`native`] and [`managed`] (the two runs), [`Variant`] and [`pairs`] (under which settings), [`verdict`] (what
+//! tree), [`native`] and [`managed`] (the two runs), [`Variant`], [`pairs`] and [`runs`] (under which settings), [`verdict`] (what
 //! must hold), [`results`] (where the rows go).
 //!
 //! Invariant: nothing here knows how Hinterland works inside. It is started through its command line, as a user would,
@@ -15,6 +15,7 @@ pub mod places;
 pub mod process;
 pub mod programs;
 pub mod results;
+pub mod runs;
 mod scenario;
 pub mod skips;
 mod stats;
@@ -25,7 +26,7 @@ pub mod verdict;
 
 pub use scenario::{Line, Need, Place, Scenario};
 pub use stats::{BackendStats, FaultTimes, Stats};
-pub use variant::{EVICTS, FARS, FEATURES, HEAPS, Variant};
+pub use variant::{EVICTS, FARS, FEATURES, HEAPS, PATHS, Variant};
 
 /// 2^20 bytes.
 pub const MIB: u64 = 1 << 20;

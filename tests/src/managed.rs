@@ -49,7 +49,8 @@ pub fn run_managed(
     std::fs::create_dir_all(stats_file.parent().context("the statistics file is in a directory")?)?;
     let _ = std::fs::remove_file(&stats_file);
 
-    let mut launcher = vec![places::launcher()?.to_string_lossy().into_owned(), "run".into()];
+    let mut launcher: Vec<String> = variant.prefix().iter().map(|word| (*word).to_owned()).collect();
+    launcher.extend([places::launcher()?.to_string_lossy().into_owned(), "run".into()]);
     launcher.extend(variant.arguments(place, budget_bytes));
     launcher.extend(["--stats".into(), stats_file.to_string_lossy().into_owned(), "--".into()]);
     let command = (scenario.command)(place).command(&launcher, &directory)?;

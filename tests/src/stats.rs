@@ -49,6 +49,8 @@ pub struct Stats {
     pub resident_managed_peak_bytes: u64,
     /// Peak resident memory as the kernel saw it.
     pub process_rss_peak_bytes: u64,
+    /// Most bytes of the pager's tables.
+    pub metadata_peak_bytes: u64,
     /// Pages touched for the first time.
     pub touched_pages: u64,
     /// Faults that waited for far memory.

@@ -1,9 +1,13 @@
-//! The settings under which a program runs: kernel feature set, far memory, heap mode, eviction policy.
+//! The settings under which a program runs: fault path, kernel feature set, far memory, heap mode, eviction policy.
 
 use crate::{MIB, Place};
 use serde::Serialize;
 use std::fmt;
 
+/// Fault paths; the last one without any privilege.
+pub const PATHS: [&str; 3] = ["monitor", "inline", UNPRIVILEGED];
+/// The inline path in a process without capabilities.
+const UNPRIVILEGED: &str = "inline-unprivileged";
 /// Named kernel feature sets.
 pub const FEATURES: [&str; 5] = ["all", "6.12", "6.8", "6.1", "5.15"];
 /// Far memories: compressed RAM, a file, compressed RAM that spills to a file.
@@ -16,6 +20,8 @@ pub const EVICTS: [&str; 4] = ["s3-fifo", "second-chance", "2q", "fifo"];
 /// One choice of each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 pub struct Variant {
+    /// Fault path.
+    pub path: &'static str,
     /// Kernel feature set.
     pub features: &'static str,
     /// Far memory.
@@ -28,7 +34,8 @@ pub struct Variant {
 
 impl Variant {
     /// What a user gets without flags.
-    pub const DEFAULT: Variant = Variant { features: "all", far: "compressed", heap: "all", evict: "s3-fifo" };
+    pub const DEFAULT: Variant =
+        Variant { path: "monitor", features: "all", far: "compressed", heap: "all", evict: "s3-fifo" };
 
     /// The launcher's arguments for a program with `place` in `budget_bytes` of local memory.
     pub fn arguments(&self, place: &Place, budget_bytes: u64) -> Vec<String> {
@@ -36,9 +43,24 @@ impl Variant {
         for url in self.far_urls(place) {
             arguments.extend(["--far".into(), url]);
         }
-        let choices = [("--heap", self.heap), ("--evict", self.evict), ("--features", self.features)];
+        let choices = [
+            ("--fault-path", self.fault_path()),
+            ("--heap", self.heap),
+            ("--evict", self.evict),
+            ("--features", self.features),
+        ];
         arguments.extend(choices.iter().flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]));
         arguments
+    }
+
+    /// The path as the launcher calls it.
+    pub fn fault_path(&self) -> &'static str {
+        if self.path == UNPRIVILEGED { "inline" } else { self.path }
+    }
+
+    /// What goes before the launcher: gives up every capability, also those that root would get back.
+    pub fn prefix(&self) -> &'static [&'static str] {
+        if self.path == UNPRIVILEGED { &["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"] } else { &[] }
     }
 
     /// The far memory's URLs: room for four times the program; as tiers, the first is too small on purpose.
@@ -55,6 +77,6 @@ impl Variant {
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "monitor::{}::{}::{}::{}", self.features, self.far, self.heap, self.evict)
+        write!(f, "{}::{}::{}::{}::{}", self.path, self.features, self.far, self.heap, self.evict)
     }
 }

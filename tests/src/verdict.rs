@@ -6,6 +6,10 @@ use crate::{MIB, Scenario, Stats, Variant};
 
 /// Managed share of anonymous memory that every program must reach.
 pub const MANAGED_SHARE_MIN: f64 = 0.90;
+/// Thousandths of the managed bytes that the pager's tables may take …
+pub const METADATA_PER_MILLE: u64 = 15;
+/// … and this much for every process.
+pub const METADATA_BYTES: u64 = 32 * MIB;
 /// Room for pages in flight between two looks at the budget.
 pub const BUDGET_SLACK: f64 = 1.05;
 
@@ -34,12 +38,17 @@ fn figures(scenario: &Scenario, variant: &Variant, managed: &Managed, stats: &St
     if stats.exit_code != managed.finished.code {
         found.push(format!("the statistics say exit code {}, the shell {}", stats.exit_code, managed.finished.code));
     }
-    if stats.fault_path != "monitor" {
-        found.push(format!("ran on the fault path '{}' instead of 'monitor'", stats.fault_path));
+    if stats.fault_path != variant.fault_path() {
+        found.push(format!("ran on the fault path '{}' instead of '{}'", stats.fault_path, variant.fault_path()));
     }
     if exceeds(stats.resident_managed_peak_bytes, managed.budget_bytes, BUDGET_SLACK) {
         let (peak, budget) = (stats.resident_managed_peak_bytes / MIB, managed.budget_bytes / MIB);
         found.push(format!("held {peak} MiB local in a budget of {budget} MiB"));
+    }
+    let metadata_most = stats.managed_peak_bytes * METADATA_PER_MILLE / 1000 + METADATA_BYTES;
+    if stats.metadata_peak_bytes > metadata_most {
+        let (tables, most) = (stats.metadata_peak_bytes / MIB, metadata_most / MIB);
+        found.push(format!("needed {tables} MiB of tables instead of at most {most} MiB"));
     }
     // With `--heap large`, a program of small objects keeps most of them near: it need not page at all.
     if variant.heap == "large" && scenario.small_objects {

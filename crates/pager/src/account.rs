@@ -77,6 +77,11 @@ impl Account {
         self.ram.map_or(0, |budget| (beside.0 + Budget::FLOOR.0).saturating_sub(budget.bytes(touched).0))
     }
 
+    /// Whether the store counts against a budget, too.
+    pub fn bounds_ram(&self) -> bool {
+        self.ram.is_some()
+    }
+
     /// Whether a budget depends on what the program has touched.
     pub fn follows_touched(&self) -> bool {
         [self.local, self.ram].iter().any(|b| matches!(b, Some(Budget::PercentOfTouched(_))))

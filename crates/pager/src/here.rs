@@ -9,7 +9,8 @@ use crate::fault::Outcome;
 use crate::pager::{FaultPath, Pager, Scratch};
 use crate::state::{Entry, State};
 use hinterland_sys::gate::{futex_wait, futex_wake};
-use hinterland_sys::{Fault, SysError, thread};
+use hinterland_sys::thread::{self, SignalsBlocked};
+use hinterland_sys::{Fault, SysError};
 use hinterland_units::PageNo;
 use std::sync::atomic::{
     AtomicPtr, AtomicU32, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
@@ -42,11 +43,11 @@ pub(crate) struct ScratchPool {
 
 impl ScratchPool {
     pub(crate) fn new(path: FaultPath) -> Result<ScratchPool, SysError> {
-        let count = if path == FaultPath::Inline { SCRATCHES } else { 0 };
-        let free = (0..count)
-            .map(|_| Ok(AtomicPtr::new(Box::into_raw(Box::new(Scratch::try_new()?)))))
-            .collect::<Result<_, _>>()?;
-        Ok(ScratchPool { free })
+        if path == FaultPath::Monitor {
+            return Ok(ScratchPool { free: Box::default() });
+        }
+        let free = Scratch::several(SCRATCHES)?.map(|scratch| AtomicPtr::new(Box::into_raw(Box::new(scratch))));
+        Ok(ScratchPool { free: free.collect() })
     }
 
     /// Runs `work` with one; waits for one when more threads are served than there are.
@@ -79,6 +80,7 @@ impl Pager {
     pub fn serve_here(&self, address: usize, write: bool) -> bool {
         let Some(page) = self.page_of(address) else { return false };
         let begin = Instant::now();
+        let _signals = SignalsBlocked::already();
         let inside = self.gate.enter();
         self.scratches.with(|scratch| {
             // The kernel does not say whether the page is missing or protected: lifting a protection that is not there does no harm.

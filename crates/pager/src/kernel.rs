@@ -92,19 +92,23 @@ impl Kernel {
     pub(crate) unsafe fn take_out(&self, page: usize, slot: usize, pages: usize) -> (usize, Option<Stay>) {
         let mut done = 0;
         while done < pages {
-            let (from, to) = (page + done * PAGE_BYTES, slot + done * PAGE_BYTES);
+            let mut refused = None;
             if self.features.move_pages {
+                let (from, to) = (page + done * PAGE_BYTES, slot + done * PAGE_BYTES);
                 // SAFETY: the caller's.
                 match unsafe { self.uffd().move_pages(to, from, (pages - done) * PAGE_BYTES) } {
                     Ok(()) => return (pages, None),
-                    Err(partial) => done += partial.done / PAGE_BYTES,
+                    Err(partial) => {
+                        done += partial.done / PAGE_BYTES;
+                        refused = Some(partial.errno);
+                    }
                 }
                 if done == pages {
                     return (done, None);
                 }
             }
             // SAFETY: the caller's; one page.
-            match unsafe { self.take_out_one(page + done * PAGE_BYTES, slot + done * PAGE_BYTES) } {
+            match unsafe { self.take_out_one(page + done * PAGE_BYTES, slot + done * PAGE_BYTES, refused) } {
                 Ok(()) => done += 1,
                 Err(stay) => return (done, Some(stay)),
             }
@@ -112,28 +116,22 @@ impl Kernel {
         (done, None)
     }
 
-    /// Takes one page out after MOVE of a run stopped at it (or without MOVE).
+    /// Takes one page out that MOVE `refused` with this error, or without MOVE.
     ///
     /// # Safety
     /// As `take_out`.
-    unsafe fn take_out_one(&self, page: usize, slot: usize) -> Result<(), Stay> {
-        if !self.features.move_pages {
-            // SAFETY: the caller's.
-            return unsafe { self.copy_out(page, slot) };
-        }
-        // SAFETY: the caller's.
-        match unsafe { self.uffd().move_pages(slot, page, PAGE_BYTES) }.map_err(|partial| partial.errno) {
-            Ok(()) => Ok(()),
-            Err(libc::ENOENT) => Err(Stay::Missing),
-            // Shared with a forked process, or pinned: writing makes a shared page exclusive again (INLINE.md, fork).
-            Err(libc::EBUSY) => {
+    unsafe fn take_out_one(&self, page: usize, slot: usize, refused: Option<i32>) -> Result<(), Stay> {
+        match refused {
+            Some(libc::ENOENT) => Err(Stay::Missing),
+            // Shared with a forked process, or pinned: writing makes a shared page exclusive again.
+            Some(libc::EBUSY) => {
                 mem::advise(page, PAGE_BYTES, libc::MADV_POPULATE_WRITE).map_err(|_| Stay::Pinned)?;
                 // SAFETY: the caller's.
                 unsafe { self.uffd().move_pages(slot, page, PAGE_BYTES) }.map_err(|_| Stay::Pinned)
             }
-            // Another protection than read-write, or locked in memory.
+            // No MOVE; another protection than read-write; locked in memory.
             // SAFETY: the caller's.
-            Err(_) => unsafe { self.copy_out(page, slot) },
+            _ => unsafe { self.copy_out(page, slot) },
         }
     }
 

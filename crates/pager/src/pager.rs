@@ -120,12 +120,20 @@ pub(crate) const LANDING_PAGES: usize = 64;
 
 impl Scratch {
     pub(crate) fn new() -> Scratch {
-        Scratch::try_new().unwrap_or_else(|error| panic!("no memory for a pager thread: {error}"))
+        let mut one = Scratch::several(1).unwrap_or_else(|error| panic!("no memory for a pager thread: {error}"));
+        one.next().unwrap_or_else(|| unreachable!("one was asked for"))
     }
 
-    pub(crate) fn try_new() -> Result<Scratch, SysError> {
-        let landing = Mapping::anonymous(LANDING_PAGES * PAGE_BYTES)?;
-        Ok(Scratch { landing, victims: Vec::with_capacity(256), usage: Vec::new(), rounds: 0 })
+    /// As many as `count`, with one mapping for all.
+    pub(crate) fn several(count: usize) -> Result<impl Iterator<Item = Scratch>, SysError> {
+        let len = LANDING_PAGES * PAGE_BYTES;
+        let all = Mapping::anonymous(count * len)?;
+        Ok((0..count).map(move |index| Scratch {
+            landing: Mapping { start: all.start + index * len, len },
+            victims: Vec::with_capacity(256),
+            usage: Vec::new(),
+            rounds: 0,
+        }))
     }
 
     /// The landing area, where fetched pages arrive before they are mapped.
@@ -293,8 +301,8 @@ impl Pager {
         self.row().managed_bytes.fetch_sub(pages * PAGE_BYTES as u64, Relaxed);
     }
 
-    /// Adapts watermarks and policy to what store and program occupy now.
-    pub(crate) fn update_budget(&self) {
+    /// Adapts watermarks and policy to what store and program occupy now; returns the RAM beside local memory.
+    pub(crate) fn update_budget(&self) -> ByteCount {
         let row = self.row();
         let touched = ByteCount(row.managed_peak_bytes.load(Relaxed));
         let beside = self.beside(touched);
@@ -309,10 +317,11 @@ impl Pager {
             self.policy_capacity.store(pages, Relaxed);
             self.policy().resize(usize::try_from(pages).unwrap_or(usize::MAX));
         }
+        beside
     }
 
     /// RAM beside local memory: store and tables.
-    pub(crate) fn beside(&self, touched: ByteCount) -> ByteCount {
+    fn beside(&self, touched: ByteCount) -> ByteCount {
         ByteCount(self.backend.ram_bytes() + self.metadata_bytes(touched))
     }
 

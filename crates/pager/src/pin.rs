@@ -11,7 +11,7 @@ use crate::pager::{FaultPath, Pager};
 use crate::state::State;
 use hinterland_sys::thread;
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
 
 /// Pins at the same time: a few for each thread that is in a system call.
 const PINS_MAX: usize = 1024;
@@ -64,17 +64,19 @@ impl Pins {
         })
     }
 
-    /// Publishes a range; waits when there are too many.
+    /// Publishes a range; waits when there are too many. A slot belongs to a thread before it holds a range, so that a jump
+    /// out of here leaves nothing behind that is not found.
     fn add(&self, first: u32, end: u32, frame: usize) -> usize {
+        let thread = thread::pointer();
         loop {
             for (index, slot) in self.slots.iter().enumerate() {
-                if slot.range.load(Relaxed) == 0
-                    && slot.range.compare_exchange(0, pack(first, end), SeqCst, Relaxed).is_ok()
-                {
+                if slot.thread.load(Relaxed) == 0 && slot.thread.compare_exchange(0, thread, SeqCst, Relaxed).is_ok() {
                     slot.frame.store(frame, Relaxed);
-                    slot.thread.store(thread::pointer(), Relaxed);
-                    self.used.fetch_max(index + 1, SeqCst);
-                    fence(SeqCst);
+                    if index >= self.used.load(Relaxed) {
+                        self.used.fetch_max(index + 1, SeqCst);
+                    }
+                    // A full barrier: the pages are looked at afterwards.
+                    slot.range.swap(pack(first, end), SeqCst);
                     return index;
                 }
             }
@@ -84,8 +86,9 @@ impl Pins {
 
     fn remove(&self, index: usize) {
         let slot = &self.slots[index];
-        slot.thread.store(0, Relaxed);
-        slot.range.store(0, SeqCst);
+        slot.range.store(0, Release);
+        slot.frame.store(0, Relaxed);
+        slot.thread.store(0, Release);
     }
 
     /// Forgets all of them, in the child of a fork: its one thread is in no call but the fork.
@@ -150,6 +153,21 @@ impl Pager {
             self.bring_for_kernel(page, access);
         }
         pin
+    }
+
+    /// As `pin`, for pages that are local already and that the program may touch; `None` if one of them is not. Needs no blocked signals, because nothing
+    /// is served.
+    #[inline]
+    pub fn pin_local(&self, address: usize, len: usize) -> Option<Pin<'_>> {
+        let none = Pin { pins: &self.pins, slot: None };
+        if self.path == FaultPath::Monitor {
+            return Some(none);
+        }
+        let Some((first, end)) = self.far_part(address, len) else { return Some(none) };
+        let slot = self.pins.add(first, end, (&raw const first).addr());
+        let pin = Pin { pins: &self.pins, slot: Some(slot) };
+        let here = |page| self.table.load(page).state() == State::Resident && self.table.is_open(page);
+        (first..end).map(PageNo).all(here).then_some(pin)
     }
 
     /// Gives up the calling thread's pins of frames below `stack_pointer`: a handler jumped out of their calls.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Steps between two looks at the budget and two reports of the backends' figures.
 const REPORT_STEPS: u32 = 16;
 /// Times in a row that the store may be unable to shrink: another thread may be moving its pages out at that moment.
-const RAM_REFUSALS_MAX: u32 = 4;
+const RAM_REFUSALS_MAX: u32 = 64;
 /// Victims asked of the policy at a time.
 const SEEDS: usize = 16;
 /// Neighbours that may leave together: 64 KiB, aligned.
@@ -125,9 +125,13 @@ impl Pager {
     /// False: nothing can be done.
     pub(crate) fn reclaim_step(&self, scratch: &mut Scratch) -> bool {
         scratch.rounds += 1;
-        if scratch.rounds.is_multiple_of(REPORT_STEPS) {
-            self.update_budget();
-            self.relieve_ram();
+        let reports = scratch.rounds.is_multiple_of(REPORT_STEPS);
+        // Every page that leaves may make the store larger: `--ram` is looked at each time.
+        if reports || self.account.bounds_ram() {
+            let beside = self.update_budget();
+            self.relieve_ram(beside);
+        }
+        if reports {
             self.publish_backends(&mut scratch.usage);
         }
         let keep = usize::try_from(self.account.swap_cache().0 / u64::from(CHUNK_SLOTS)).unwrap_or(usize::MAX);
@@ -148,9 +152,9 @@ impl Pager {
     }
 
     /// Under `--ram`, with local memory at its floor: the store itself must shrink.
-    fn relieve_ram(&self) {
+    fn relieve_ram(&self, beside: ByteCount) {
         let touched = ByteCount(self.row().managed_peak_bytes.load(Relaxed));
-        let excess = self.account.store_excess(touched, self.beside(touched));
+        let excess = self.account.store_excess(touched, beside);
         if excess == 0 || self.backend.shrink_ram(excess) > 0 {
             self.ram_refusals.store(0, Relaxed);
         } else if self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX {

@@ -4,6 +4,8 @@
 //! locked by the thread that works on them, but eviction, write-back and read-ahead run beside, under a budget of an
 //! eighth of the memory, with tiny limits that force the rare paths.
 
+mod inline;
+
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
 use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess};
@@ -12,8 +14,8 @@ use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 
 const GROUP_PAGES: u32 = 64;
 const GROUPS: u32 = 512;
@@ -191,38 +193,6 @@ fn protect_and_read(arena: &Arena, first: PageNo, count: u32, models: &mut [Mode
     arena.pager.protect(first, count, libc::PROT_READ | libc::PROT_WRITE).unwrap();
 }
 
-/// Pagers of this process whose faults are signals.
-static INLINE: [AtomicPtr<Pager>; 8] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 8];
-
-/// Lets the threads of this process serve the faults that they take in `pager`'s range.
-fn serve_inline(pager: &'static Pager) {
-    static HANDLER: Once = Once::new();
-    let cell = INLINE.iter().find(|cell| {
-        cell.compare_exchange(std::ptr::null_mut(), std::ptr::from_ref(pager).cast_mut(), Relaxed, Relaxed).is_ok()
-    });
-    assert!(cell.is_some(), "room for all pagers");
-    // SAFETY: the handler is a function of this type, and the action is otherwise plain data.
-    HANDLER.call_once(|| unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_sigbus as extern "C" fn(_, _, _) as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        libc::sigfillset(&mut action.sa_mask);
-        assert_eq!(libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()), 0);
-    });
-}
-
-extern "C" fn on_sigbus(_: libc::c_int, info: *const libc::siginfo_t, context: *const libc::ucontext_t) {
-    // SAFETY: the kernel passes both; bit 1 of a page fault's error code says that it was a write.
-    let (address, write) =
-        unsafe { ((*info).si_addr() as usize, (*context).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0) };
-    // SAFETY: pagers live for ever.
-    let mut pagers = INLINE.iter().filter_map(|cell| unsafe { cell.load(Relaxed).as_ref() });
-    if !pagers.any(|pager| pager.serve_here(address, write)) {
-        hinterland_sys::thread::write_stderr("a bus error outside far memory\n");
-        hinterland_sys::thread::exit_now(101);
-    }
-}
-
 /// What a test runs with.
 struct Case {
     base: usize,
@@ -260,7 +230,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
     let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
     pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();
     if case.path == FaultPath::Inline {
-        serve_inline(pager);
+        inline::serve(pager);
     }
     pager.start().unwrap();
     pager

@@ -5,7 +5,7 @@
 #[path = "../tests/harness/mod.rs"]
 mod harness;
 
-use harness::model::Pager;
+use harness::model::{Pager, SWAP_CACHE_PART};
 use harness::{Faults, optimum, patterns};
 use hinterland_policy::{EVICTION_POLICIES, NextN, make};
 
@@ -19,7 +19,7 @@ const WINDOW_PAGES_MAX: u32 = 64;
 fn main() {
     let budget: usize = std::env::args().nth(1).map_or(8192, |text| text.parse().expect("a number of pages"));
     let pages = u32::try_from(budget).expect("a budget of less than 2^32 pages");
-    println!("budget n = {budget} pages mapped + n/16 in the swap cache; in thousands:");
+    println!("budget n = {budget} pages mapped + n/{SWAP_CACHE_PART} in the swap cache; in thousands:");
     for read_ahead in [false, true] {
         print!("\n{:<24}{:>8}", if read_ahead { "with read-ahead" } else { "without read-ahead" }, "touches");
         EVICTION_POLICIES.iter().for_each(|name| print!("{name:>26}"));
@@ -30,7 +30,7 @@ fn main() {
         for (name, trace) in patterns::all(pages) {
             print!("{name:<24}{:>8}", trace.len() / 1000);
             EVICTION_POLICIES.iter().for_each(|name| print_faults(name, budget, &trace, read_ahead));
-            println!("{:>10.1}", thousands(optimum(budget + budget / 16, &trace).major));
+            println!("{:>10.1}", thousands(optimum(budget + budget / SWAP_CACHE_PART, &trace).major));
         }
     }
 }

@@ -1,4 +1,16 @@
 //! The inline fault path: the thread that faults serves itself.
+//!
+//! | file | room |
+//! |---|---|
+//! | `fault` | a fault, handed to the pager |
+//! | `trap` | the handlers of SIGBUS, SIGSYS and SIGILL |
+//! | `signals` | those three are ours: the program's dispositions and masks of them are virtual |
+//! | `stacks`, `thread` | where faults are served, and what is known of each thread |
+//! | `sites` | libc's own system calls, patched to come here |
+//! | `syscalls` | every system call: what it points at is brought in and pinned |
+//! | `wrapped` | the same without a trap, for calls through functions of ours |
+//!
+//! The order of `activate` matters: nothing that traps may come before what catches it.
 
 pub(crate) mod call;
 pub(crate) mod fault;
@@ -6,10 +18,16 @@ pub(crate) mod raw;
 pub(crate) mod signals;
 pub(crate) mod sites;
 pub(crate) mod stacks;
+pub(crate) mod syscalls;
 pub(crate) mod thread;
 pub(crate) mod trap;
 mod user;
+pub(crate) mod wrapped;
 
+use hinterland_pager::{FAR_BASE, FAR_PAGES};
+use hinterland_sys::seccomp::{Filter, Installed};
+use hinterland_sys::{SysError, trampoline};
+use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Faults of this process are signals.
@@ -30,30 +48,27 @@ pub(crate) enum ActivateError {
     /// libc's own calls.
     #[error(transparent)]
     Sites(#[from] sites::SitesError),
+    /// The filter, or the page that it lets through.
+    #[error("system calls cannot be trapped: {0}")]
+    Filter(#[from] SysError),
 }
 
-/// From now on, faults are signals.
+/// From now on, faults are signals, and system calls on far memory are caught. Called once, by the only thread.
 ///
 /// # Errors
 /// The process is as it was, but for handlers that pass everything on.
-pub(crate) fn activate() -> Result<(), ActivateError> {
+pub(crate) fn activate() -> Result<Installed, ActivateError> {
+    trampoline::map()?;
     trap::install(fault::serve, perform)?;
-    sites::patch(&|number| signals::is_signal_call(number) || is_exec(number))?;
+    hinterland_sys::thread::never_block(signals::RESERVED_SET);
+    sites::patch(&|number| signals::is_signal_call(number) || syscalls::table::must_be_seen(number))?;
+    let installed =
+        Filter::new(&syscalls::table::rules(), FAR_BASE..FAR_BASE + FAR_PAGES as usize * PAGE_BYTES).install()?;
     ACTIVE.store(true, Relaxed);
-    Ok(())
-}
-
-fn is_exec(number: i64) -> bool {
-    number == libc::SYS_execve || number == libc::SYS_execveat
+    Ok(installed)
 }
 
 /// Makes a call that was stopped.
 fn perform(call: &mut call::Call) -> isize {
-    let _inherited = is_exec(call.number).then(|| {
-        // SAFETY: the context is the handler's that calls this.
-        raw::change_mask(libc::SIG_SETMASK, Some(unsafe { trap::frame::mask_of(call.context) }));
-        signals::exec::inherit()
-    });
-    // SAFETY: the program's own call.
-    signals::call(call).unwrap_or_else(|| unsafe { raw::call(call.number, call.arguments) })
+    signals::call(call).unwrap_or_else(|| syscalls::perform(call))
 }

@@ -7,7 +7,11 @@
 
 mod files;
 mod heap;
+#[cfg(not(feature = "local-only"))]
+mod io;
 mod mappings;
+#[cfg(not(feature = "local-only"))]
+mod next;
 #[cfg(not(feature = "local-only"))]
 mod signals;
 #[cfg(not(feature = "local-only"))]

@@ -15,6 +15,14 @@
 //!
 //! The laws (DESIGN.md): the library's own memory is never far; its threads never call an interposed name, never touch far
 //! memory outside the pager, and block the program's signals.
+#![cfg_attr(
+    feature = "local-only",
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "a build that never pages has no figures, forks and descriptors to care for"
+    )
+)]
 
 mod arena;
 mod brk;

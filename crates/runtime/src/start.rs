@@ -6,7 +6,7 @@ use hinterland_backend::OpenError;
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_policy::NextN;
 use hinterland_sys::mem::OwnMemory;
-use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, SysError, Uffd, thread};
+use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, SysError, Uffd, thread, thread::SignalsBlocked};
 use hinterland_units::PAGE_BYTES;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -52,6 +52,8 @@ enum Refusal {
 static CONSTRUCTOR: extern "C" fn() = construct;
 
 extern "C" fn construct() {
+    // No handler of the program's exists yet; so the library's allocator need not ask the kernel each time.
+    let _signals = SignalsBlocked::already();
     // Nothing to do unless somebody asked: a library that is preloaded by accident changes nothing.
     let settings = match Settings::from_env(|name| std::env::var(name).ok()) {
         Ok(settings) if settings.local.is_none() && settings.ram.is_none() => return,

@@ -1,6 +1,5 @@
 //! What this kernel can do, found by trying; and named feature sets, so that every path can be tested on one machine.
 
-use crate::mem;
 use crate::uffd::{Uffd, feature};
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +21,7 @@ pub enum FeatureSet {
     /// What the kernel has.
     #[default]
     All,
-    /// Linux 6.12: MOVE, POISON; no process_madvise(DONTNEED) on oneself.
+    /// Linux 6.12: MOVE, POISON. Nothing newer is used so far; named for what may come.
     V6_12,
     /// Linux 6.8: the first with MOVE.
     V6_8,
@@ -86,8 +85,6 @@ pub struct Features {
     pub thread_id: bool,
     /// Unrounded fault addresses (Linux 5.18).
     pub exact_address: bool,
-    /// `process_madvise(DONTNEED)` on the process itself (Linux 6.13).
-    pub madvise_vector: bool,
 }
 
 impl Features {
@@ -102,7 +99,6 @@ impl Features {
             poison: false,
             thread_id: false,
             exact_address: false,
-            madvise_vector: false,
         };
         if set == FeatureSet::NoUffd {
             return none;
@@ -125,7 +121,6 @@ impl Features {
             poison: has(feature::POISON) && newer_than_6_1,
             thread_id: has(feature::THREAD_ID),
             exact_address: has(feature::EXACT_ADDRESS) && set != FeatureSet::V5_15,
-            madvise_vector: set == FeatureSet::All && mem::madvise_vector_works(),
         }
     }
 
@@ -154,7 +149,7 @@ mod tests {
     fn older_sets_never_have_more() {
         let all = Features::probe(FeatureSet::All);
         let old = Features::probe(FeatureSet::V6_1);
-        assert!(!old.move_pages && !old.poison && !old.madvise_vector);
+        assert!(!old.move_pages && !old.poison);
         assert_eq!(old.privilege, all.privilege);
         assert_eq!(Features::probe(FeatureSet::NoUffd).privilege, Privilege::None(libc::ENOSYS));
     }

@@ -6,7 +6,9 @@ pub mod descriptor;
 pub mod features;
 pub mod gate;
 pub mod mem;
+pub mod seccomp;
 pub mod thread;
+pub mod trampoline;
 pub mod uffd;
 
 pub use features::{FeatureSet, Features, Privilege};

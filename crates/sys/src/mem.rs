@@ -156,33 +156,6 @@ pub unsafe fn drop_pages(start: usize, len: usize) -> Result<(), SysError> {
     if rc < 0 { Err(SysError::last("madvise(MADV_DONTNEED)")) } else { Ok(()) }
 }
 
-/// Drops the frames of several ranges with one call and one TLB flush (Linux 6.13); returns the bytes that were dropped,
-/// from the first range on.
-///
-/// # Errors
-/// The kernel's, when not even the first range could be dropped.
-///
-/// # Safety
-/// The caller owns the content.
-pub unsafe fn drop_vector(ranges: &[libc::iovec]) -> Result<usize, SysError> {
-    const PIDFD_SELF: i32 = -10_000;
-    // SAFETY: the ranges are this process's and the caller owns their content.
-    let done = unsafe {
-        libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, ranges.as_ptr(), ranges.len(), libc::MADV_DONTNEED, 0)
-    };
-    usize::try_from(done).map_err(|_| SysError::last("process_madvise"))
-}
-
-/// Whether `drop_vector` works here: tried on a page of our own.
-pub fn madvise_vector_works() -> bool {
-    let Ok(page) = map(0, PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, 0) else { return false };
-    let range = libc::iovec { iov_base: page.as_ptr().cast(), iov_len: PAGE_BYTES };
-    // SAFETY: the page was just mapped for this test.
-    let works = unsafe { drop_vector(&[range]) } == Ok(PAGE_BYTES);
-    unmap(page);
-    works
-}
-
 /// Whether a page is there, in memory or in the kernel's swap (mincore(2)).
 pub fn is_present(page: usize) -> bool {
     let mut answer = 0u8;

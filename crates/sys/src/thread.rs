@@ -1,23 +1,73 @@
 //! Threads and signals.
 
 use crate::SysError;
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// All signals of the calling thread are blocked until this is dropped.
 ///
 /// A thread of the program that works inside the pager must not run a signal handler there: the handler could touch an
 /// evicted page while the thread holds what serving it needs.
 pub struct SignalsBlocked {
-    before: u64,
+    /// The mask to go back to; `None` when somebody further up the stack does that.
+    before: Option<u64>,
+}
+
+// How many `SignalsBlocked` the thread has: only the first one asks the kernel. In the initial thread-local storage, because a
+// variable of Rust's may be allocated at its first use, and this may be in a signal handler.
+core::arch::global_asm!(
+    ".pushsection .tbss.hinterland_blocked, \"awT\", @nobits",
+    ".globl hinterland_blocked",
+    ".hidden hinterland_blocked",
+    ".type hinterland_blocked, @object",
+    ".size hinterland_blocked, 4",
+    ".balign 4",
+    "hinterland_blocked:",
+    ".zero 4",
+    ".popsection",
+);
+
+/// The calling thread's count.
+fn blocked_count<'a>() -> &'a Cell<u32> {
+    let address: *const Cell<u32>;
+    // SAFETY: reads the offset of the variable and the thread pointer (x86-64 ABI for thread-local storage, initial-exec model).
+    unsafe {
+        core::arch::asm!(
+            "mov {0}, qword ptr [rip + hinterland_blocked@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) address,
+            options(nostack, readonly),
+        );
+    }
+    // SAFETY: the variable lives as long as the thread, and no other thread has its address.
+    unsafe { &*address }
+}
+
+/// Signals that are never blocked.
+static NEVER_BLOCKED: AtomicU64 = AtomicU64::new(0);
+
+/// From now on, `SignalsBlocked` and new threads leave the signals of `set` open: those by which this process serves itself.
+pub fn never_block(set: u64) {
+    NEVER_BLOCKED.store(set, Relaxed);
 }
 
 impl SignalsBlocked {
     /// Blocks them. Through the raw call, so that the program's wrappers are not involved.
     pub fn new() -> SignalsBlocked {
-        SignalsBlocked { before: set_mask(u64::MAX) }
+        let count = blocked_count();
+        let before = (count.get() == 0).then(|| set_mask(!NEVER_BLOCKED.load(Relaxed)));
+        count.set(count.get() + 1);
+        SignalsBlocked { before }
+    }
+
+    /// Notes that they are blocked already: in a signal handler that blocks all.
+    pub fn already() -> SignalsBlocked {
+        let count = blocked_count();
+        count.set(count.get() + 1);
+        SignalsBlocked { before: None }
     }
 }
 
@@ -29,7 +79,11 @@ impl Default for SignalsBlocked {
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        set_mask(self.before);
+        let count = blocked_count();
+        count.set(count.get() - 1);
+        if let Some(mask) = self.before {
+            set_mask(mask);
+        }
     }
 }
 
@@ -75,9 +129,7 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     const STACK_BYTES: usize = 256 << 10;
     // glibc's own signals (32, 33) stay open: setuid(2) and friends reach every thread through them.
     const LIBC_SIGNALS: u64 = 0b11 << 31;
-    // Faults that the thread takes itself, and libc's own calls where they are trapped: blocked, they would be the end of the
-    // process.
-    let _restored_on_return = SignalsBlocked { before: set_mask(!(LIBC_SIGNALS | CAUSED_SIGNALS)) };
+    let before = set_mask(!(LIBC_SIGNALS | NEVER_BLOCKED.load(Relaxed)));
     COUNT.get_or_init(find_count);
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -92,6 +144,7 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         errno
     };
+    set_mask(before);
     if errno == 0 {
         return Ok(());
     }
@@ -100,15 +153,12 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     Err(SysError { call: "pthread_create", errno })
 }
 
-/// Signals that a thread of ours may cause, as a set: SIGILL, SIGBUS, SIGSYS.
-const CAUSED_SIGNALS: u64 = 1 << (libc::SIGILL - 1) | 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
-
-/// Blocks them in the program's sense: where they are virtual, those that others send wait for a thread of the program.
-fn block_caused_signals() {
+/// Blocks the signals that are never blocked in the program's sense: those that others send go to the program's threads.
+fn leave_to_the_program() {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the first word of libc's set holds signals 1 to 64; the set is initialised.
     unsafe {
-        set.as_mut_ptr().cast::<u64>().write(CAUSED_SIGNALS);
+        set.as_mut_ptr().cast::<u64>().write(NEVER_BLOCKED.load(Relaxed));
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
     }
 }
@@ -125,7 +175,8 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     // SAFETY: the name is a C string; PR_SET_NAME changes nothing but the thread's name.
     unsafe { libc::prctl(libc::PR_SET_NAME, start.name.as_ptr()) };
     count_threads(u32::MAX);
-    block_caused_signals();
+    let _blocked = SignalsBlocked::already();
+    leave_to_the_program();
     (start.body)();
     count_threads(1);
     std::ptr::null_mut()

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use hinterland_tests::{
-    EVICTS, FARS, FEATURES, HEAPS, MIB, Scenario, Variant, managed, native, places, programs, results, skips, verdict,
+    EVICTS, FARS, FEATURES, HEAPS, MIB, PATHS, Scenario, Variant, managed, native, places, programs, results, skips,
+    verdict,
 };
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,6 +50,9 @@ struct RunArgs {
     /// Peak of anonymous memory to aim at, in MiB.
     #[arg(long, default_value_t = 112)]
     size: u64,
+    /// Fault path.
+    #[arg(long, default_value = "monitor", value_parser = PATHS)]
+    path: String,
     /// Kernel feature set.
     #[arg(long, default_value = "all", value_parser = FEATURES)]
     features: String,
@@ -124,6 +128,7 @@ fn known(list: &[&'static str], text: &str) -> Result<&'static str> {
 
 fn run(args: &RunArgs) -> Result<ExitCode> {
     let variant = Variant {
+        path: known(&PATHS, &args.path)?,
         features: known(&FEATURES, &args.features)?,
         far: known(&FARS, &args.far)?,
         heap: known(&HEAPS, &args.heap)?,

@@ -15,9 +15,10 @@ pub fn checks(host: &Host) -> Vec<Check> {
     let features = Features::probe(FeatureSet::All);
     let mut checks = vec![version(host), userfaultfd(features.privilege)];
     checks.extend([sysctl(host, features.privilege), device(features.privilege)]);
-    if features.privilege == Privilege::Kernel {
+    if !matches!(features.privilege, Privilege::None(_)) {
         checks.extend(uffd_features(&features));
     }
+    checks.push(fault_paths(&features));
     checks.extend([seccomp(host), container(host), io_uring(host)]);
     checks
 }
@@ -42,8 +43,34 @@ fn version(host: &Host) -> Check {
 fn userfaultfd(privilege: Privilege) -> Check {
     match userfaultfd_remedy(privilege, FeatureSet::All) {
         None => Check::ok("userfaultfd", "allowed, faults of system calls included"),
+        Some((_, remedy)) if privilege == Privilege::UserOnly => {
+            Check::limited("userfaultfd", "allowed, but not for faults of system calls: no monitor path", remedy)
+        }
         Some((what, remedy)) => Check::missing("userfaultfd", format!("userfaultfd {what}"), remedy),
     }
+}
+
+/// Which fault paths programs can run on, and what `auto` would choose.
+fn fault_paths(features: &Features) -> Check {
+    let name = "fault paths";
+    let remedy = "allow seccomp(2) with SECCOMP_RET_TRAP (CONFIG_SECCOMP_FILTER=y; no sandbox that forbids filters)";
+    let signals = features.signals && may_trap();
+    match (features.privilege, signals) {
+        (Privilege::None(_), _) => Check::missing(name, "none: userfaultfd cannot be used", "see userfaultfd above"),
+        (Privilege::Kernel, true) => Check::ok(name, "monitor and inline"),
+        (Privilege::Kernel, false) => Check::limited(name, "monitor alone: system calls cannot be trapped", remedy),
+        (Privilege::UserOnly, true) => {
+            Check::ok(name, "inline (programs that it starts cannot gain privileges: set-user-id)")
+        }
+        (Privilege::UserOnly, false) => Check::missing(name, "none: system calls cannot be trapped", remedy),
+    }
+}
+
+/// Whether seccomp filters that trap are allowed.
+fn may_trap() -> bool {
+    let action: u32 = libc::SECCOMP_RET_TRAP;
+    // SAFETY: asks whether an action is known; the kernel reads the four bytes and changes nothing.
+    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) == 0 }
 }
 
 /// The sysctl: one of three ways to the privilege, so its absence alone is no fault.
@@ -84,7 +111,7 @@ fn device(privilege: Privilege) -> Check {
 
 /// One check for each feature that the pager uses or could use.
 fn uffd_features(features: &Features) -> Vec<Check> {
-    let offered = Uffd::open(0).map_or(0, |uffd| {
+    let offered = Uffd::open(0).or_else(|_| Uffd::open_user_only(0)).map_or(0, |uffd| {
         let offered = uffd.offered();
         uffd.close();
         offered
@@ -105,7 +132,6 @@ fn uffd_features(features: &Features) -> Vec<Check> {
     feature("uffd SIGBUS", offered & feature::SIGBUS != 0, "the inline fault path cannot be used", "4.14");
     feature("uffd THREAD_ID", features.thread_id, "faults do not say which thread waits", "4.14");
     feature("uffd EXACT_ADDRESS", features.exact_address, "fault addresses are rounded to pages", "5.18");
-    feature("process_madvise", features.madvise_vector, "scattered pages are dropped one call each", "6.13");
     checks.push(match (features.write_protect, features.move_pages) {
         (true, _) => Check::ok("uffd write-protect", "available"),
         (false, true) => Check::limited(

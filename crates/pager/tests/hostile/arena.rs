@@ -1,5 +1,6 @@
 //! A pager on a far range of its own, and pages whose content can be checked.
 
+use crate::inline;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::Backend;
 use hinterland_pager::{Config, FaultPath, Kernel, Pager, State};
@@ -43,6 +44,14 @@ pub fn row() -> &'static ProcessRow {
     Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() })
 }
 
+/// A userfaultfd for a fault path.
+pub fn uffd(features: Features, path: FaultPath) -> Uffd {
+    match path {
+        FaultPath::Monitor => Uffd::open(features.monitor_bits()).unwrap(),
+        FaultPath::Inline => Uffd::open_user_only(features.inline_bits()).unwrap(),
+    }
+}
+
 /// A pager and its range.
 #[derive(Clone, Copy)]
 pub struct Arena {
@@ -51,7 +60,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Starts one at `base` with the smallest budget; `None` where userfaultfd cannot be used.
+    /// Starts one at `base` with the smallest budget, served by so many monitors, or inline when there are none; `None` where
+    /// userfaultfd cannot be used.
     pub fn start(
         base: usize,
         pages: u32,
@@ -65,9 +75,10 @@ impl Arena {
             return None;
         }
         let range = Mapping::reserve_at(base, pages as usize * PAGE_BYTES).unwrap();
-        let kernel = Kernel::new(features, Uffd::open(features.monitor_bits()).unwrap(), OwnMemory::open().unwrap());
+        let path = if monitors == 0 { FaultPath::Inline } else { FaultPath::Monitor };
+        let kernel = Kernel::new(features, uffd(features, path), OwnMemory::open().unwrap());
         let config = Config {
-            path: FaultPath::Monitor,
+            path,
             base: range.start,
             pages,
             local: Some(Budget::Bytes(ByteCount(16 << 20))),
@@ -83,6 +94,9 @@ impl Arena {
         };
         let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
         pager.protect(PageNo(0), pages, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+        if path == FaultPath::Inline {
+            inline::serve(pager);
+        }
         pager.start().unwrap();
         Some(Arena { pager, pages })
     }

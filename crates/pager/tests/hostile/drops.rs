@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 const PAGES: u32 = 2 * 4096;
 
-fn run(base: usize, set: FeatureSet) {
+fn run(base: usize, set: FeatureSet, monitors: usize) {
     watch("drops");
     let backend = Arc::new(Compressed::new("compressed:1G".into(), CodecName::Lz4, 1 << 30).unwrap());
-    let Some(arena) = Arena::start(base, PAGES, set, backend, 1) else { return };
+    let Some(arena) = Arena::start(base, PAGES, set, backend, monitors) else { return };
     let mut seeds = vec![0u64; PAGES as usize];
     let mut random = Random(5);
     for _ in 0..24 {
@@ -48,10 +48,15 @@ fn run(base: usize, set: FeatureSet) {
 
 #[test]
 fn with_move() {
-    run(0x3300_0000_0000, FeatureSet::All);
+    run(0x3300_0000_0000, FeatureSet::All, 1);
 }
 
 #[test]
 fn on_older_kernels() {
-    run(0x3310_0000_0000, FeatureSet::V6_1);
+    run(0x3310_0000_0000, FeatureSet::V6_1, 1);
+}
+
+#[test]
+fn inline() {
+    run(0x3320_0000_0000, FeatureSet::All, 0);
 }

@@ -1,9 +1,9 @@
 //! Forks at any moment, while several threads page against slow tiers: the child finds every page as it was.
 
-use crate::arena::{Arena, Random, row, watch};
+use crate::arena::{Arena, Random, row, uffd, watch};
 use hinterland_backend::{Backend, CodecName, Compressed, Delay, FileBackend, FileOptions, IoMethod, Tiers};
 use hinterland_sys::mem::OwnMemory;
-use hinterland_sys::{FeatureSet, Uffd, thread};
+use hinterland_sys::{FeatureSet, thread};
 use hinterland_units::PageNo;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -73,8 +73,8 @@ fn fork_and_check(arena: &Arena, groups: &Groups, random: &mut Random) {
         assert_eq!(status, 0, "a forked child found a wrong page (its message is above)");
         return;
     }
-    let features = arena.pager.kernel().features();
-    let (uffd, memory) = (Uffd::open(features.monitor_bits()).unwrap(), OwnMemory::open().unwrap());
+    let features = *arena.pager.kernel().features();
+    let (uffd, memory) = (uffd(features, arena.pager.path()), OwnMemory::open().unwrap());
     arena.pager.begin_child(uffd, memory, row(), &[], &[]).unwrap();
     arena.pager.start().unwrap();
     let mut checked = 0;
@@ -132,4 +132,14 @@ fn children_find_every_page_with_move() {
 #[test]
 fn children_find_every_page_on_older_kernels() {
     run(0x3110_0000_0000, FeatureSet::V6_1, 2, 1000);
+}
+
+#[test]
+fn inline_children_find_every_page_with_move() {
+    run(0x3120_0000_0000, FeatureSet::All, 0, 2000);
+}
+
+#[test]
+fn inline_children_find_every_page_on_older_kernels() {
+    run(0x3130_0000_0000, FeatureSet::V6_1, 0, 3000);
 }

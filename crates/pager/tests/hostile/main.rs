@@ -7,4 +7,6 @@
 mod arena;
 mod drops;
 mod forks;
+#[path = "../inline/mod.rs"]
+mod inline;
 mod readers;

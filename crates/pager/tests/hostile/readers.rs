@@ -52,3 +52,14 @@ fn several_monitors_on_a_slow_backend() {
 fn several_monitors_on_older_kernels() {
     run(0x3220_0000_0000, FeatureSet::V6_1, compressed(), 4);
 }
+
+#[test]
+fn inline() {
+    run(0x3230_0000_0000, FeatureSet::All, compressed(), 0);
+}
+
+#[test]
+fn inline_on_a_slow_backend_and_an_older_kernel() {
+    let slow = Delay::new(Arc::new(Reference::new("reference:1G".into(), 1 << 30)), 0, 30, 7);
+    run(0x3240_0000_0000, FeatureSet::V6_1, Arc::new(slow), 0);
+}

@@ -1,5 +1,5 @@
 //! The pager as an eviction policy sees it: at most `budget` pages mapped, victims taken in batches into a swap cache
-//! of a sixteenth of the budget, which displaces in order of arrival.
+//! of a share of the budget, which displaces in order of arrival.
 
 use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request};
 use hinterland_units::PageNo;
@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 /// Victims in one batch.
 pub const BATCH: usize = 64;
+/// The swap cache holds this part of the budget, as in the pager (`SWAP_CACHE_SHARE`, crates/pager/src/account.rs).
+pub const SWAP_CACHE_PART: usize = 32;
 
 /// What a trace cost.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -143,7 +145,7 @@ impl<'a> Pager<'a> {
         self.mapped -= self.out.len();
         self.swap_cached += self.out.len();
         assert_eq!(self.policy.resident(), self.mapped);
-        while self.swap_cached > self.budget / 16 {
+        while self.swap_cached > self.budget / SWAP_CACHE_PART {
             let (page, taken) = self.swap_cache.pop_front().expect("the swap cache holds what it counts");
             let at = page as usize;
             if self.state[at] == State::SwapCached && self.taken[at] == taken {

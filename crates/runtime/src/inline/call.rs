@@ -8,7 +8,8 @@ pub(crate) struct Call {
     pub number: i64,
     /// Its arguments, in the kernel's order.
     pub arguments: [usize; 6],
-    /// The thread's registers and signal mask, as they will be when the call returns.
+    /// The thread's registers and signal mask, as they will be when the call returns; null when a function of ours was called
+    /// instead.
     pub context: *mut ucontext_t,
 }
 

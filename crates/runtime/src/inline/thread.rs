@@ -27,6 +27,8 @@ pub(crate) struct Thread {
     pub altstack: [AtomicUsize; 3],
     /// The mask for a handler of the program's that is about to be entered. Here, because no stack will do.
     pub handler_mask: AtomicU64,
+    /// Memory that a child of vfork left behind at its exec: address and bytes.
+    pub left_by_child: [AtomicUsize; 2],
     /// What a child of vfork changed for itself.
     pub child: Child,
 }

@@ -160,7 +160,8 @@ unsafe extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mu
         (((*info).si_code == NOT_MAPPED).then_some(address), error & 2 != 0)
     };
     if far.is_some_and(|address| serve(address, write)) {
-        return;
+        // Something sent may have come while this thread was inside the library.
+        return pending::deliver_at_return();
     }
     // SAFETY: all three are the kernel's, for this handler.
     unsafe { deliver::pass_on(signal, info, context) }

@@ -1,5 +1,6 @@
 //! What a bench hands to people and scripts: JSON, a table, plots.
 
+mod costs;
 pub mod model;
 pub mod plot;
 mod ratios;

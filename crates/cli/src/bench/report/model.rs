@@ -1,5 +1,6 @@
 //! The report as JSON. The names are a promise to scripts: add, never rename.
 
+use super::costs::{EvictionCost, MetadataCost, evictions, metadata};
 use super::ratios::{Ratio, Scaling, ratios, scalings};
 use super::statistics::{Spread, median, median_count};
 use crate::bench::paging::rounds::{Case, Entry};
@@ -45,6 +46,12 @@ pub struct Report {
     pub ratios: Vec<Ratio>,
     /// Faults per second with several threads beside one.
     pub scaling: Vec<Scaling>,
+    /// What evictions cost Hinterland.
+    #[serde(default)]
+    pub evictions: Vec<EvictionCost>,
+    /// What Hinterland's tables cost.
+    #[serde(default)]
+    pub metadata: Vec<MetadataCost>,
 }
 
 /// The machine.
@@ -96,10 +103,17 @@ pub struct Row {
     pub total_ram_bytes: Option<u64>,
     /// What `total_ram_bytes` consists of, in the round with the most.
     pub ram: Option<Ram>,
+    /// What the processes hold beside the data: PSS, less the pages of data and what far pages occupy in RAM. Absent for
+    /// kernel swap, whose store is not theirs.
+    #[serde(default)]
+    pub ram_beside_data_bytes: Option<u64>,
     /// The rival's cgroup limit: the local budget, what the worker had before it held data, and the data's page tables.
     pub limit_bytes: Option<u64>,
     /// Hinterland's own figures in the round of the median time.
     pub hinterland: Option<Hinterland>,
+    /// Its `evictor_us_per_page` over the rounds.
+    #[serde(default)]
+    pub evictor_us_per_page: Option<Spread>,
     /// Wall-clock time of each round; absent for a round that did not finish.
     pub round_seconds: Vec<Option<f64>>,
     /// Some round reached the time limit before its last access.
@@ -125,7 +139,8 @@ pub struct Trial {
 impl Report {
     /// Sums up what was measured.
     pub fn new(setting: &Setting, cases: &[Case], machine: Machine, now: SystemTime) -> Report {
-        let rows: Vec<Row> = cases.iter().flat_map(|case| case.entries.iter().map(|e| Row::new(case, e))).collect();
+        let rows: Vec<Row> =
+            cases.iter().flat_map(|case| case.entries.iter().map(|e| Row::new(case, e, setting.size_bytes))).collect();
         Report {
             command: std::env::args().collect(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -141,6 +156,8 @@ impl Report {
             seed: setting.args.seed,
             ratios: ratios(&rows, &setting.hinterland.far),
             scaling: scalings(&rows),
+            evictions: evictions(&rows),
+            metadata: metadata(&rows),
             rows,
         }
     }
@@ -161,12 +178,14 @@ impl Machine {
 
 impl Row {
     /// Sums up one system's rounds.
-    pub fn new(case: &Case, entry: &Entry) -> Row {
+    pub fn new(case: &Case, entry: &Entry, size_bytes: u64) -> Row {
         let good: Vec<&Sample> = entry.rounds.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
         let figures = |of: &dyn Fn(&Sample) -> f64| median(good.iter().map(|sample| of(sample)));
         let counts = |of: &dyn Fn(&Sample) -> u64| median_count(good.iter().map(|sample| of(sample)));
         let processor = |of: &dyn Fn(&Processor) -> f64| figures(&|sample| of(&sample.measured.processor));
         let faults = good.iter().filter_map(|sample| sample.us_per_major_fault());
+        let evictor = good.iter().filter_map(|sample| sample.measured.paging.hinterland.as_ref()?.evictor_us_per_page);
+        let beside = good.iter().filter_map(|sample| beside_data_bytes(sample, entry.system, size_bytes));
         let most = good.iter().max_by_key(|sample| sample.ram.total_bytes);
         Row {
             system: entry.system,
@@ -185,8 +204,10 @@ impl Row {
             fill_seconds: figures(&|s| s.fill_seconds),
             total_ram_bytes: most.map(|sample| sample.ram.total_bytes),
             ram: most.map(|sample| sample.ram),
+            ram_beside_data_bytes: median_count(beside),
             limit_bytes: good.first().and_then(|sample| sample.limit_bytes),
             hinterland: middle(&good).and_then(|sample| sample.measured.paging.hinterland.clone()),
+            evictor_us_per_page: Spread::of(evictor),
             round_seconds: entry.rounds.iter().map(|o| o.as_ref().ok().map(|s| s.measured.seconds)).collect(),
             cut_short: good.iter().any(|sample| sample.measured.cut_short),
             ended: ended(&entry.rounds),
@@ -218,6 +239,16 @@ impl Trial {
             ended: outcome.as_ref().err().cloned().unwrap_or_else(|| OK.into()),
         }
     }
+}
+
+/// See [`Row::ram_beside_data_bytes`].
+fn beside_data_bytes(sample: &Sample, system: System, size_bytes: u64) -> Option<u64> {
+    let data_bytes = match (system, &sample.measured.paging.hinterland) {
+        (System::AllLocal, _) => size_bytes,
+        (System::Hinterland, Some(figures)) => figures.resident_managed_bytes + figures.stored_bytes,
+        _ => return None,
+    };
+    Some(sample.ram.pss_bytes.saturating_sub(data_bytes))
 }
 
 /// The round of the median time (the lower one of an even number).

@@ -25,8 +25,8 @@ pub struct Ratio {
     pub time: Spread,
     /// The most that `time` should be, where the project has set itself a target.
     pub time_target: Option<f64>,
-    /// Of processor time of the whole machine per access.
-    pub machine_cpu: f64,
+    /// Of processor time of the whole machine per access. Absent where the rival took less than the kernel's clock shows.
+    pub machine_cpu: Option<f64>,
     /// Of total RAM.
     pub total_ram: f64,
     /// The most that `total_ram` should be.
@@ -71,7 +71,10 @@ fn ratio(our: &Row, rival: &Row, far: &[String]) -> Option<Ratio> {
         against: rival.system,
         time: Spread::of(rounds.filter_map(|(a, b)| Some((*a)? / (*b)? / accesses)))?,
         time_target: time_target(our.pattern, rival.system, far),
-        machine_cpu: our.machine_cpu_seconds? / rival.machine_cpu_seconds? / accesses,
+        machine_cpu: rival
+            .machine_cpu_seconds
+            .filter(|seconds| *seconds > 0.0)
+            .and_then(|seconds| Some(our.machine_cpu_seconds? / seconds / accesses)),
         total_ram: quotient(our.total_ram_bytes, rival.total_ram_bytes)?,
         total_ram_target: kernel.then_some(RAM_TARGET),
     })
@@ -102,4 +105,34 @@ pub fn scalings(rows: &[Row]) -> Vec<Scaling> {
             Some(Scaling { system: row.system, pattern: row.pattern, threads: row.threads, faults_per_second })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn row(system: &str, seconds: f64, machine_cpu_seconds: f64) -> Row {
+        let text = json!({
+            "system": system, "variant": "", "pattern": "random", "threads": 1, "accesses": 100,
+            "round_seconds": [seconds, null, seconds], "machine_cpu_seconds": machine_cpu_seconds,
+            "total_ram_bytes": 1000, "cut_short": false, "ended": "ok", "trials": [],
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn a_rival_that_was_too_quick_for_the_clock_leaves_a_report_that_can_be_read() {
+        let rows = [row("hinterland", 2.0, 3.0), row("all-local", 0.5, 0.0)];
+        let ratios = ratios(&rows, &[]);
+        assert_eq!((ratios[0].time.median, ratios[0].machine_cpu), (4.0, None));
+        let read: Vec<Ratio> = serde_json::from_str(&serde_json::to_string(&ratios).unwrap()).unwrap();
+        assert_eq!(read.len(), 1);
+    }
+
+    #[test]
+    fn the_machines_time_is_divided_too() {
+        let rows = [row("hinterland", 2.0, 3.0), row("zram", 1.0, 1.5)];
+        assert_eq!(ratios(&rows, &[])[0].machine_cpu, Some(2.0));
+    }
 }

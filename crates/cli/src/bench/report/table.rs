@@ -1,5 +1,6 @@
 //! The report as tables for people.
 
+use super::costs::{EvictionCost, MetadataCost};
 use super::model::{Report, Row};
 use super::ratios::Ratio;
 use comfy_table::presets::NOTHING;
@@ -35,6 +36,13 @@ pub fn render(report: &Report) -> String {
             table.add_row([row.system.to_string(), row.pattern.to_string(), row.threads.to_string(), rate]);
         }
         let _ = writeln!(text, "\n{table}");
+    }
+    if !report.evictions.is_empty() {
+        let _ = writeln!(text, "\nEvictions, processor time of the evictor\n\n{}", evictions(&report.evictions));
+    }
+    if !report.metadata.is_empty() {
+        let _ =
+            writeln!(text, "\nTables and what else Hinterland holds beside the data\n\n{}", metadata(&report.metadata));
     }
     for row in report.rows.iter().filter(|row| !row.is_ok()) {
         let _ = writeln!(text, "\n{}, {}, threads: {}: {}", row.system, row.pattern, row.threads, row.ended);
@@ -101,9 +109,43 @@ fn ratios(ratios: &[Ratio]) -> Table {
             format!("{:.2}", ratio.time.median),
             format!("{:.2}–{:.2}", ratio.time.min, ratio.time.max),
             target(ratio.time.median, ratio.time_target),
-            format!("{:.2}", ratio.machine_cpu),
+            figure(ratio.machine_cpu, 2),
             format!("{:.2}", ratio.total_ram),
             target(ratio.total_ram, ratio.total_ram_target),
+        ]);
+    }
+    table
+}
+
+fn evictions(costs: &[EvictionCost]) -> Table {
+    let names = ["pattern", "threads", "µs/page", "min–max", "clean", "direct reclaims", "target"];
+    let mut table = table(&names, 2);
+    for cost in costs {
+        table.add_row([
+            cost.pattern.to_string(),
+            cost.threads.to_string(),
+            format!("{:.2}", cost.us_per_page.median),
+            format!("{:.2}–{:.2}", cost.us_per_page.min, cost.us_per_page.max),
+            format!("{:.1} %", cost.clean_share * 100.0),
+            cost.direct_reclaims.to_string(),
+            target(cost.us_per_page.median, cost.us_target),
+        ]);
+    }
+    table
+}
+
+fn metadata(costs: &[MetadataCost]) -> Table {
+    let mut table = table(&["pattern", "threads", "managed", "counted", "measured", "at most", ""], 2);
+    for cost in costs {
+        let most = cost.measured_bytes.unwrap_or(0).max(cost.counted_bytes);
+        table.add_row([
+            cost.pattern.to_string(),
+            cost.threads.to_string(),
+            ByteCount(cost.managed_bytes).to_string(),
+            ByteCount(cost.counted_bytes).to_string(),
+            cost.measured_bytes.map_or("–".into(), |bytes| ByteCount(bytes).to_string()),
+            ByteCount(cost.target_bytes).to_string(),
+            (if most <= cost.target_bytes { "met" } else { "missed" }).into(),
         ]);
     }
     table

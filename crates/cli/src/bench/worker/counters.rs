@@ -17,6 +17,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const THREAD_PREFIX: &str = "far-";
 /// The thread that evicts.
 const EVICTOR: &str = "far-evictor";
+/// Pages that a direct reclaim evicts: it makes one of the two steps (out of the program, into far memory) that the pages of
+/// a chunk of 64 take.
+const DIRECT_RECLAIM_PAGES: u64 = 32;
 
 /// Processor time of the timed phase, in seconds.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
@@ -61,12 +64,22 @@ pub struct Hinterland {
     pub fault_ns_p99: u64,
     /// Processor time of Hinterland's threads, by name.
     pub thread_cpu_seconds: BTreeMap<String, f64>,
-    /// Processor time of the evictor for each page that left: taking out, hashing, storing, freeing. None when none left.
+    /// Processor time of the evictor for each page that left: taking out, hashing, storing, freeing. Pages that faulting
+    /// threads evicted (`direct_reclaims`) are not its pages. None when none left.
     pub evictor_us_per_page: Option<f64>,
     /// The most local memory that was in use since the start.
     pub resident_managed_peak_bytes: u64,
     /// The most managed memory since the start.
     pub managed_peak_bytes: u64,
+    /// Local memory at the end of the phase.
+    #[serde(default)]
+    pub resident_managed_bytes: u64,
+    /// What far pages occupy in RAM at the end of the phase.
+    #[serde(default)]
+    pub stored_bytes: u64,
+    /// The most that the pager's tables have occupied, by its own count.
+    #[serde(default)]
+    pub metadata_peak_bytes: u64,
 }
 
 /// Counters at one moment.
@@ -165,7 +178,7 @@ impl Counters {
             let thread_cpu_seconds = before.thread_seconds_until(after);
             let evictor = thread_cpu_seconds.get(EVICTOR).copied();
             #[allow(clippy::cast_precision_loss, reason = "pages of one run")]
-            let evicted = (clean + zero + dirty) as f64;
+            let evicted = (clean + zero + dirty).saturating_sub(reclaims * DIRECT_RECLAIM_PAGES) as f64;
             paging.hinterland = Some(Hinterland {
                 fault_path: row.fault_path.get(),
                 prefetched_pages: prefetched,
@@ -180,6 +193,9 @@ impl Counters {
                 evictor_us_per_page: evictor.filter(|_| evicted > 0.0).map(|seconds| seconds * 1e6 / evicted),
                 resident_managed_peak_bytes: row.resident_managed_peak_bytes.load(Relaxed),
                 managed_peak_bytes: row.managed_peak_bytes.load(Relaxed),
+                resident_managed_bytes: row.resident_managed_bytes.load(Relaxed),
+                stored_bytes: stored_in_ram(row),
+                metadata_peak_bytes: row.metadata_peak_bytes.load(Relaxed),
             });
         }
         (processor, paging)
@@ -231,6 +247,13 @@ impl RowSnapshot {
         };
         (at(50), at(99))
     }
+}
+
+/// What the pages in backends of RAM occupy.
+fn stored_in_ram(row: &ProcessRow) -> u64 {
+    let count = row.backend_count.load(Relaxed) as usize;
+    let in_ram = row.backends.iter().take(count).filter(|backend| !backend.url.get().starts_with("file:"));
+    in_ram.map(|backend| backend.stored_bytes.load(Relaxed)).sum()
 }
 
 /// Processor time of Hinterland's threads in this process until now, by name; empty when it cannot be read.

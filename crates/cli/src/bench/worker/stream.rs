@@ -14,6 +14,9 @@ use std::fmt;
 
 /// Exponent of the zipf pattern.
 const ZIPF_EXPONENT: f64 = 0.99;
+/// Pages from one page of the scattered pattern to the next: the largest group of neighbours that the pager evicts together
+/// (`CLUSTER_PAGES`, crates/pager), so that none of them has a neighbour in local memory.
+const SCATTERED_STEP: u32 = 16;
 
 /// In which order pages are touched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
@@ -33,12 +36,15 @@ pub enum Pattern {
     Write,
     /// By turns a random page of a hot set (half of the local memory) and the next page of a scan over the rest.
     HotScan,
+    /// Random reads of one page in 16: no two of them are neighbours, so each is evicted alone.
+    Scattered,
 }
 
 impl Pattern {
     /// Accesses of one timed phase for each page of the data, unless told otherwise: a few seconds on zram.
     pub fn accesses_per_page(self) -> u64 {
         match self {
+            Pattern::Scattered => 1,
             Pattern::Sequential | Pattern::Stride10 => 2,
             Pattern::Random | Pattern::Write | Pattern::HotScan => 3,
             Pattern::Zipf => 6,
@@ -63,6 +69,7 @@ pub struct Stream {
 enum Order {
     Sequential { next: u32 },
     Random,
+    Scattered { groups: u32 },
     Stride { next: u32, step: u32, start: u32 },
     Zipf { ranks: Zipf<f64>, scatter: u64 },
     HotScan { hot_pages: u32, scan_next: u32, hot_turn: bool },
@@ -78,6 +85,7 @@ impl Stream {
         let order = match pattern {
             Pattern::Sequential => Order::Sequential { next: 0 },
             Pattern::Random | Pattern::Write => Order::Random,
+            Pattern::Scattered => Order::Scattered { groups: pages.div_ceil(SCATTERED_STEP) },
             Pattern::Stride10 => Order::Stride { next: 0, step: 10, start: 0 },
             Pattern::Zipf => Order::Zipf { ranks: zipf(pages), scatter: scatter(pages) },
             Pattern::HotScan => {
@@ -99,6 +107,7 @@ impl Stream {
                 page
             }
             Order::Random => self.rng.random_range(0..pages),
+            Order::Scattered { groups } => self.rng.random_range(0..*groups) * SCATTERED_STEP,
             Order::Stride { next, step, start } => {
                 let page = *next;
                 *next = page + *step;
@@ -167,7 +176,7 @@ mod tests {
 
     #[test]
     fn seeds_change_what_is_random() {
-        for pattern in [Pattern::Random, Pattern::Write, Pattern::Zipf, Pattern::HotScan] {
+        for pattern in [Pattern::Random, Pattern::Write, Pattern::Zipf, Pattern::HotScan, Pattern::Scattered] {
             assert_ne!(take(pattern, 1, 100), take(pattern, 2, 100), "{pattern}");
         }
     }
@@ -217,6 +226,14 @@ mod tests {
             }
             assert!(seen.into_iter().all(|s| s), "{pages}");
         }
+    }
+
+    #[test]
+    fn scattered_pages_have_no_neighbours() {
+        let mut pages = take(Pattern::Scattered, 1, 5000);
+        pages.sort_unstable();
+        pages.dedup();
+        assert_eq!(pages, (0..1000).step_by(16).collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,0 +1,266 @@
+//! Calls whose arguments depend on a request: pointers in structures, structures of various lengths.
+//!
+//! Numbers and layouts: the headers named at each. Requests that are not here get their argument pinned by the size that the
+//! request's number tells, or as far as any structure of the kernel goes; pointers inside it must then be near.
+
+use super::pinned::{Pins, TEXT_MAX};
+use super::table::Row;
+use super::{copy, refused};
+use crate::inline::call::Call;
+use hinterland_pager::PinAccess::{self, Read, Write};
+
+/// What a request without a size may point at: no structure of the old ioctls is larger.
+const OLD_STYLE_BYTES: usize = 256;
+/// A structure whose length the kernel finds by itself.
+const LARGE_BYTES: usize = 4096;
+
+/// Makes a call that is covered by request.
+pub(super) fn nested(call: &Call, row: &Row) -> isize {
+    let [_, second, third, fourth, ..] = call.arguments;
+    let mut pins = Pins::new();
+    match call.number {
+        // A thread cannot be made from here: it would start in this frame, on another stack. libc then uses clone(2).
+        libc::SYS_clone3 => return refused(libc::ENOSYS),
+        libc::SYS_ioctl => ioctl(&mut pins, second, third),
+        libc::SYS_setsockopt => {
+            if zero_copy(second, third) {
+                return refused(libc::EOPNOTSUPP);
+            }
+            pins.add_arguments(row.shapes, &call.arguments);
+            if attaches_filter(second, third) {
+                filter_program(&mut pins, fourth);
+            }
+        }
+        _ => {
+            pins.add_arguments(row.shapes, &call.arguments);
+            by_call(&mut pins, call);
+        }
+    }
+    call.issue(call.arguments)
+}
+
+fn by_call(pins: &mut Pins, call: &Call) {
+    const XATTR: [i64; 2] = [463, 464];
+    const FUTEX_WAITV: i64 = 449;
+    const FUTEX_REQUEUE: i64 = 456;
+    let [first, second, third, ..] = call.arguments;
+    match call.number {
+        libc::SYS_futex => futex(pins, second, call.arguments[3], call.arguments[4]),
+        libc::SYS_prctl if first == size(libc::PR_SET_SECCOMP) => filter_program(pins, third),
+        libc::SYS_seccomp => filter_program(pins, third),
+        libc::SYS_ptrace => register_set(pins, first, call.arguments[3]),
+        libc::SYS_bpf => bpf(pins, first, second),
+        libc::SYS_keyctl => key_payloads(pins, &call.arguments),
+        FUTEX_WAITV => futexes(pins, first, second.min(128)),
+        FUTEX_REQUEUE => futexes(pins, first, 2),
+        // linux/xattr.h: struct xattr_args.
+        number if XATTR.contains(&number) => {
+            let [value, bytes] = word_pair(call.arguments[4]);
+            pins.add(value, bytes & 0xffff_ffff, Write);
+        }
+        _ => {}
+    }
+}
+
+fn size(number: i32) -> usize {
+    number.unsigned_abs() as usize
+}
+
+/// Two words at an address of the program's; zeros where they cannot be read.
+fn word_pair(at: usize) -> [usize; 2] {
+    copy::read(at).unwrap_or_default()
+}
+
+fn word(at: usize) -> usize {
+    copy::read::<[usize; 1]>(at).map_or(0, |[word]| word)
+}
+
+/// A 32-bit number at an address of the program's; zero where it cannot be read.
+fn number(at: usize) -> usize {
+    copy::read::<u32>(at).unwrap_or(0) as usize
+}
+
+/// Whether a socket option asks for sending without copying: the kernel would read pages after the call.
+pub(crate) fn zero_copy(level: usize, option: usize) -> bool {
+    level == size(libc::SOL_SOCKET) && option == size(libc::SO_ZEROCOPY)
+}
+
+/// Whether a socket option carries a filter program.
+pub(crate) fn attaches_filter(level: usize, option: usize) -> bool {
+    let filters = [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_REUSEPORT_CBPF];
+    level == size(libc::SOL_SOCKET) && filters.iter().any(|filter| option == size(*filter))
+}
+
+/// linux/filter.h: struct sock_fprog, the number of instructions and their address.
+fn filter_program(pins: &mut Pins, at: usize) {
+    let [len, program] = word_pair(at);
+    pins.add(program, (len & 0xffff) * size_of::<libc::sock_filter>(), Read);
+}
+
+/// ptrace(2): register sets are named by an iovec.
+fn register_set(pins: &mut Pins, request: usize, data: usize) {
+    const GETREGSET: usize = 0x4204;
+    const SETREGSET: usize = 0x4205;
+    if matches!(request, GETREGSET | SETREGSET) {
+        let [start, len] = word_pair(data);
+        pins.add(start, len, Write);
+    }
+}
+
+/// linux/futex.h: what follows the word depends on the operation.
+fn futex(pins: &mut Pins, operation: usize, timeout: usize, second: usize) {
+    let operation = i32::try_from(operation & 0xffff_ffff).unwrap_or(-1);
+    match operation & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) {
+        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => {
+            pins.add(timeout, size_of::<libc::timespec>(), Read);
+        }
+        libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP | libc::FUTEX_CMP_REQUEUE_PI => {
+            pins.add(second, size_of::<u32>(), Write);
+        }
+        libc::FUTEX_WAIT_REQUEUE_PI => {
+            pins.add(timeout, size_of::<libc::timespec>(), Read);
+            pins.add(second, size_of::<u32>(), Write);
+        }
+        _ => {}
+    }
+}
+
+/// linux/futex.h, Linux 5.14.
+const FUTEX_LOCK_PI2: i32 = 13;
+
+/// linux/futex.h: struct futex_waitv, 24 bytes with the word's address in the middle.
+fn futexes(pins: &mut Pins, waiters: usize, count: usize) {
+    for index in 0..count {
+        pins.add(word(waiters + index * 24 + 8), size_of::<u32>(), Write);
+    }
+}
+
+/// keyctl(2): a buffer is followed by its length.
+fn key_payloads(pins: &mut Pins, arguments: &[usize; 6]) {
+    const PAYLOAD_MAX: usize = 1 << 20;
+    for pair in arguments[1..5].windows(2) {
+        pins.add(pair[0], pair[1].min(PAYLOAD_MAX), Write);
+    }
+}
+
+/// linux/bpf.h: union bpf_attr.
+fn bpf(pins: &mut Pins, command: usize, attributes: usize) {
+    /// The largest key (`MAX_BPF_STACK`).
+    const KEY: usize = 512;
+    let at = |offset: usize| word(attributes + offset);
+    let count = |offset: usize| number(attributes + offset);
+    match command {
+        // Elements of maps.
+        1..=4 => {
+            pins.add(at(8), KEY, Write);
+            pins.add(at(16), LARGE_BYTES, Write);
+        }
+        // BPF_PROG_LOAD.
+        5 => {
+            pins.add(at(8), count(4) * 8, Read);
+            pins.add_text(at(16));
+            pins.add(at(32), count(28), Write);
+        }
+        // BPF_OBJ_PIN and BPF_OBJ_GET.
+        6 | 7 => pins.add_text(at(0)),
+        // BPF_OBJ_GET_INFO_BY_FD.
+        15 => {
+            pins.add(at(8), count(4), Write);
+        }
+        // BPF_BTF_LOAD.
+        18 => {
+            pins.add(at(0), count(16), Read);
+            pins.add(at(8), count(20), Write);
+        }
+        _ => {}
+    }
+}
+
+/// Requests of ioctl(2) whose structure holds pointers, or tells its own length.
+mod request {
+    /// linux/sockios.h.
+    pub const SIOCGIFCONF: usize = 0x8912;
+    pub const SIOCETHTOOL: usize = 0x8946;
+    pub const SIOCADDRT: usize = 0x890b;
+    pub const SIOCDELRT: usize = 0x890c;
+    /// scsi/sg.h.
+    pub const SG_IO: usize = 0x2285;
+    /// linux/blkpg.h.
+    pub const BLKPG: usize = 0x1269;
+    /// linux/fiemap.h, linux/fs.h.
+    pub const FS_IOC_FIEMAP: usize = 0xc020_660b;
+    pub const FIDEDUPERANGE: usize = 0xc018_9436;
+    /// linux/userfaultfd.h.
+    pub const UFFDIO_COPY: usize = 0xc028_aa03;
+    /// linux/if_tun.h.
+    pub const TUNATTACHFILTER: usize = 0x4010_54d5;
+    /// linux/perf_event.h.
+    pub const PERF_EVENT_IOC_SET_FILTER: usize = 0x4008_2406;
+    /// linux/dm-ioctl.h: the type of all device-mapper requests.
+    pub const DM_TYPE: usize = 0xfd;
+}
+
+/// Whether pointers lie behind the argument of a request: it must be seen even if the argument is near.
+pub(crate) fn names_memory(request: usize) -> bool {
+    use request::{BLKPG, SG_IO, SIOCADDRT, SIOCDELRT, SIOCETHTOOL, SIOCGIFCONF, TUNATTACHFILTER, UFFDIO_COPY};
+    matches!(
+        request & 0xffff_ffff,
+        SIOCGIFCONF | SIOCETHTOOL | SIOCADDRT | SIOCDELRT | SG_IO | BLKPG | UFFDIO_COPY | TUNATTACHFILTER
+    )
+}
+
+/// ioctl(2): the request's number tells direction and size (`_IOC` of asm-generic/ioctl.h), unless it is an old one.
+fn ioctl(pins: &mut Pins, request: usize, argument: usize) {
+    const READS: usize = 2;
+    let (direction, bytes) = (request >> 30 & 3, request >> 16 & 0x3fff);
+    let old = direction == 0 || bytes == 0;
+    let access = if old || direction & READS != 0 { Write } else { Read };
+    pins.add(argument, if old { OLD_STYLE_BYTES } else { bytes }, access);
+    behind(pins, request & 0xffff_ffff, argument);
+}
+
+fn behind(pins: &mut Pins, asked: usize, argument: usize) {
+    use self::request as r;
+    let mut add = |start: usize, len: usize, access: PinAccess| pins.add(start, len, access);
+    match asked {
+        r::SIOCGIFCONF => {
+            add(word(argument + 8), number(argument), Write);
+        }
+        // struct ifreq: a name of 16 bytes, then the pointer.
+        r::SIOCETHTOOL => {
+            add(word(argument + 16), LARGE_BYTES, Write);
+        }
+        r::SIOCADDRT | r::SIOCDELRT => {
+            let device = word(argument + std::mem::offset_of!(libc::rtentry, rt_dev));
+            add(device, libc::IFNAMSIZ, Read);
+        }
+        // struct sg_io_hdr: lengths of command and sense data in bytes 8 and 9.
+        r::SG_IO => {
+            let lengths = number(argument + 8);
+            add(word(argument + 16), number(argument + 12), Write);
+            add(word(argument + 24), lengths & 0xff, Read);
+            add(word(argument + 32), lengths >> 8 & 0xff, Write);
+        }
+        r::BLKPG => {
+            add(word(argument + 16), number(argument + 8), Write);
+        }
+        r::FS_IOC_FIEMAP => {
+            add(argument, 32 + 56 * number(argument + 24), Write);
+        }
+        r::FIDEDUPERANGE => {
+            add(argument, 24 + 32 * (number(argument + 16) & 0xffff), Write);
+        }
+        r::UFFDIO_COPY => {
+            add(word(argument + 8), word(argument + 16), Read);
+        }
+        r::TUNATTACHFILTER => filter_program(pins, argument),
+        r::PERF_EVENT_IOC_SET_FILTER => {
+            add(argument, TEXT_MAX, Read);
+        }
+        // struct dm_ioctl tells the size of all that it carries, behind its version.
+        other if other >> 8 & 0xff == r::DM_TYPE => {
+            add(argument, number(argument + 12), Write);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,134 @@
+//! Buffers of any size: a call that fits is made whole, others piece by piece, each pinned only while it is worked on.
+//!
+//! The sum is what one call could have returned. A short or failed piece is the end, as it is for the kernel; a failure counts
+//! only if nothing came before it. What must not be divided (a datagram) is not; what may be short (a read from a pipe or a
+//! socket) is, because a second piece could wait for data where the whole call would have returned.
+
+use super::kind::{Kind, kind_of};
+use super::pinned::Pins;
+use super::table::{Row, Shape};
+use super::{is_error, touches_far};
+use crate::inline::call::Call;
+use hinterland_pager::PinAccess;
+use std::ops::ControlFlow;
+
+/// What a thread that waits for data may hold: there may be many such threads.
+const WAITING_BYTES: usize = 256 << 10;
+/// A message's most: none of the kernel's protocols carries more. Room beyond it stays unpinned and is not offered.
+const MESSAGE_BYTES: usize = 4 << 20;
+/// The most that one call moves (`MAX_RW_COUNT` of the kernel).
+pub(super) const CALL_BYTES: usize = 0x7fff_f000;
+
+/// Bytes that one step may pin.
+pub(super) fn piece_bytes(waits: bool) -> usize {
+    let piece = crate::pager().map_or(WAITING_BYTES, crate::Pager::pin_piece);
+    if waits { piece.min(WAITING_BYTES) } else { piece }
+}
+
+/// Where a call's buffer is among its arguments.
+struct Buffer {
+    /// Argument of the address; the length is the next one.
+    at: usize,
+    /// Argument of the offset in the file, if the call has one.
+    offset: Option<usize>,
+    access: PinAccess,
+}
+
+fn buffer_of(number: i64) -> Buffer {
+    use PinAccess::{Read, Write};
+    match number {
+        libc::SYS_getrandom => Buffer { at: 0, offset: None, access: Write },
+        libc::SYS_pread64 => Buffer { at: 1, offset: Some(3), access: Write },
+        libc::SYS_pwrite64 => Buffer { at: 1, offset: Some(3), access: Read },
+        libc::SYS_read | libc::SYS_recvfrom => Buffer { at: 1, offset: None, access: Write },
+        _ => Buffer { at: 1, offset: None, access: Read },
+    }
+}
+
+/// Whether a receiving call waits until its buffer is full.
+pub(super) fn waits_for_all(flags: usize) -> bool {
+    flags & libc::MSG_WAITALL.unsigned_abs() as usize != 0
+}
+
+/// Makes a call of one buffer.
+pub(super) fn pieces(call: &Call, row: &Row) -> isize {
+    let buffer = buffer_of(call.number);
+    let mut arguments = call.arguments;
+    let (start, len) = (arguments[buffer.at], arguments[buffer.at + 1].min(CALL_BYTES));
+    let mut pins = Pins::new();
+    // The others: addresses of sockets. Behind them the buffer's pin is the newest.
+    let others = |index: usize| {
+        if index == buffer.at { Shape::Value } else { row.shapes.get(index).copied().unwrap_or(Shape::Value) }
+    };
+    let shapes = [others(0), others(1), others(2), others(3), others(4), others(5)];
+    pins.add_arguments(&shapes, &arguments);
+    let plan = plan(call, &buffer, start, len);
+    match plan {
+        Plan::Whole(len) => {
+            pins.add(start, len, buffer.access);
+            arguments[buffer.at + 1] = arguments[buffer.at + 1].min(len);
+            call.issue(arguments)
+        }
+        Plan::Divided(piece) => in_pieces(len, |done| {
+            // Not `clear`: the sockets' addresses stay.
+            let mut pins = Pins::new();
+            let now = piece.min(len - done);
+            pins.add(start + done, now, buffer.access);
+            arguments[buffer.at] = start + done;
+            arguments[buffer.at + 1] = now;
+            if let Some(offset) = buffer.offset {
+                arguments[offset] = call.arguments[offset].wrapping_add(done);
+            }
+            (call.issue(arguments), now)
+        }),
+    }
+}
+
+/// How a buffer is worked on.
+enum Plan {
+    /// In one call, of at most so many bytes.
+    Whole(usize),
+    /// In steps of so many bytes.
+    Divided(usize),
+}
+
+fn plan(call: &Call, buffer: &Buffer, start: usize, len: usize) -> Plan {
+    let waiting = piece_bytes(true);
+    if len <= waiting || !touches_far(start, len) {
+        return Plan::Whole(call.arguments[buffer.at + 1]);
+    }
+    let kind = if buffer.at == 0 { Kind::File } else { kind_of(call.arguments[0]) };
+    match (kind, buffer.access) {
+        (Kind::File, _) | (Kind::Stream, PinAccess::Read) => Plan::Divided(piece_bytes(kind == Kind::Stream)),
+        (Kind::Stream, PinAccess::Write) => {
+            let all = call.number == libc::SYS_recvfrom && waits_for_all(call.arguments[3]);
+            if all { Plan::Divided(waiting) } else { Plan::Whole(waiting) }
+        }
+        // What is sent is pinned as it is: too large, the kernel refuses it.
+        (Kind::Message, PinAccess::Read) => Plan::Whole(len),
+        (Kind::Message, PinAccess::Write) => Plan::Whole(MESSAGE_BYTES),
+    }
+}
+
+/// Runs `step`, which tells the kernel's answer and how many bytes it asked for, until `len` bytes are done or a step falls
+/// short.
+pub(super) fn in_pieces(len: usize, mut step: impl FnMut(usize) -> (isize, usize)) -> isize {
+    let mut done = 0;
+    while done < len {
+        let (answer, asked) = step(done);
+        match add(&mut done, answer, asked) {
+            ControlFlow::Continue(()) => {}
+            ControlFlow::Break(sum) => return sum,
+        }
+    }
+    done.cast_signed()
+}
+
+/// Adds one step's answer to what is done; breaks with the whole call's answer when the step was the last.
+pub(super) fn add(done: &mut usize, answer: isize, asked: usize) -> ControlFlow<isize> {
+    if is_error(answer) {
+        return ControlFlow::Break(if *done > 0 { done.cast_signed() } else { answer });
+    }
+    *done += answer.cast_unsigned();
+    if answer.cast_unsigned() < asked { ControlFlow::Break(done.cast_signed()) } else { ControlFlow::Continue(()) }
+}

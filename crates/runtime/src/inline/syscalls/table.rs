@@ -1,0 +1,220 @@
+//! Every system call of x86-64 (up to Linux 6.18): what its arguments are, and how it is covered on the inline path.
+//!
+//! From this table come the filter's rules (which arguments are pointers that the kernel follows), the set of libc's call
+//! sites that are replaced, what is pinned before a call, and `docs/system-calls.md`. Sources: the manual (section 2), and
+//! `SYSCALL_DEFINE` in the kernel's tree for what the manual leaves out; numbers from `asm/unistd_64.h`.
+//!
+//! Sizes of structures may be larger than the structure: pages of the program around an argument are pinned in vain, which
+//! does no harm. They must not be smaller.
+
+#[rustfmt::skip]
+mod early;
+#[rustfmt::skip]
+mod late;
+#[rustfmt::skip]
+mod middle;
+#[cfg(test)]
+mod document;
+#[cfg(test)]
+mod tests;
+
+use hinterland_sys::seccomp::Rule;
+
+/// One argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    /// Not a pointer.
+    Value,
+    /// An address whose content the call leaves alone: mappings, stacks, addresses in other processes.
+    Address,
+    /// The kernel reads this much.
+    In(Size),
+    /// The kernel writes this much, or reads and writes.
+    Out(Size),
+    /// Text that ends with a zero byte, read by the kernel; paths and names, at most a page.
+    Text,
+    /// A list of texts that ends with a null pointer: arguments, environment.
+    Texts,
+    /// An array of `iovec`, of as many elements as the given argument says.
+    Vector(u8),
+    /// A `msghdr`.
+    Message,
+    /// An array of `mmsghdr`, of as many elements as the given argument says.
+    Messages(u8),
+}
+
+/// How many bytes an argument points at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Size {
+    /// A number.
+    Bytes(u16),
+    /// An argument, times a number.
+    Times(u8, u16),
+    /// An argument, and a header of that many bytes.
+    Plus(u8, u16),
+    /// A set of as many bits as the argument says, in words of 64.
+    Bits(u8),
+    /// A byte for each page of as many bytes as the argument says.
+    Pages(u8),
+    /// The 32-bit number that the argument points at (a length that the kernel updates).
+    At(u8),
+}
+
+impl Size {
+    /// Whether an argument counts the elements.
+    pub(crate) fn is_counted_by(self, argument: usize) -> bool {
+        matches!(self, Size::Times(index, _) | Size::Bits(index) if usize::from(index) == argument)
+    }
+}
+
+/// How a call is covered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// Nothing to do: the kernel follows no pointer.
+    Pass,
+    /// What the arguments point at is pinned.
+    Pin,
+    /// As `Pin`, and the given argument (a count of elements of so many bytes) is lowered to what one call may pin: the call
+    /// may return fewer.
+    Fewer(u8, u16),
+    /// A buffer of any size, in pieces.
+    Pieces,
+    /// Buffers named by an array.
+    Vectors,
+    /// Messages: name, buffers, control data.
+    Messages,
+    /// As `Pin`, with the mask of signals that the call waits with. The argument is the mask, or for pselect6 a pair of its
+    /// address and size.
+    Masked(u8),
+    /// A new program: its arguments are copied to near memory.
+    Exec,
+    /// What is pinned depends on a request: `nested` knows.
+    Nested,
+    /// Belongs to the signals, with their virtual masks and dispositions.
+    Signals,
+    /// The descriptors of Hinterland are left out.
+    Descriptors,
+    /// Fails with this error, as on a kernel without it.
+    Refused(u16),
+}
+
+/// One system call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub number: u32,
+    pub name: &'static str,
+    /// The arguments; those behind the last are no pointers.
+    pub shapes: &'static [Shape],
+    pub way: Way,
+    /// The call must be seen whatever its arguments: far memory may hide behind near pointers.
+    pub seen: bool,
+}
+
+impl Row {
+    /// The arguments that the kernel follows: bit 0 is the first.
+    pub(crate) fn pointers(&self) -> u8 {
+        let followed = |shape: &&Shape| !matches!(shape, Shape::Value | Shape::Address);
+        (0..).zip(self.shapes).filter(|(_, shape)| followed(shape)).fold(0, |mask, (index, _)| mask | 1 << index)
+    }
+
+    /// The filter's rule.
+    pub(crate) fn rule(&self) -> Rule {
+        match (self.way, self.pointers()) {
+            (Way::Refused(errno), _) => Rule::Refuse(errno),
+            (_, 0) => Rule::Allow,
+            (_, mask) => Rule::Pointers(mask),
+        }
+    }
+}
+
+/// All rows, in the order of their numbers.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
+    early::ROWS.iter().chain(middle::ROWS).chain(late::ROWS)
+}
+
+/// The row of a call. Async-signal-safe.
+pub(crate) fn row(number: i64) -> Option<&'static Row> {
+    let number = u32::try_from(number).ok()?;
+    [early::ROWS, middle::ROWS, late::ROWS].into_iter().find_map(|part| {
+        let index = part.binary_search_by_key(&number, |row| row.number).ok()?;
+        part.get(index)
+    })
+}
+
+/// Whether libc's sites of a call must be replaced: the filter does not see all that matters.
+pub(crate) fn must_be_seen(number: i64) -> bool {
+    row(number).is_some_and(|row| row.seen)
+}
+
+/// The rules for the filter.
+pub(crate) fn rules() -> Vec<(u32, Rule)> {
+    rows().map(|row| (row.number, row.rule())).collect()
+}
+
+/// Short names for the rows.
+mod words {
+    pub(super) use super::Row;
+    use super::Shape::{self, In, Out};
+    pub(super) use super::Shape::{Address as A, Message, Messages as Batch, Text as T, Texts, Value as V, Vector};
+    use super::Size::{At, Bits, Bytes, Pages, Plus, Times};
+    pub(super) use super::Way::{
+        Descriptors, Exec, Fewer, Masked, Messages, Nested, Pass, Pieces, Pin, Refused, Signals, Vectors,
+    };
+
+    /// In: a structure of so many bytes.
+    pub(super) const fn i(bytes: u16) -> Shape {
+        In(Bytes(bytes))
+    }
+    /// Out, or in and out: a structure of so many bytes.
+    pub(super) const fn o(bytes: u16) -> Shape {
+        Out(Bytes(bytes))
+    }
+    /// In: a buffer of as many bytes as an argument says.
+    pub(super) const fn ib(argument: u8) -> Shape {
+        In(Times(argument, 1))
+    }
+    /// Out: a buffer of as many bytes as an argument says.
+    pub(super) const fn ob(argument: u8) -> Shape {
+        Out(Times(argument, 1))
+    }
+    /// In: an array.
+    pub(super) const fn ia(argument: u8, element: u16) -> Shape {
+        In(Times(argument, element))
+    }
+    /// Out: an array.
+    pub(super) const fn oa(argument: u8, element: u16) -> Shape {
+        Out(Times(argument, element))
+    }
+    /// In: a message with a header before its text.
+    pub(super) const fn ip(argument: u8, header: u16) -> Shape {
+        In(Plus(argument, header))
+    }
+    /// Out: a message with a header before its text.
+    pub(super) const fn op(argument: u8, header: u16) -> Shape {
+        Out(Plus(argument, header))
+    }
+    /// In: a bit set.
+    pub(super) const fn is(argument: u8) -> Shape {
+        In(Bits(argument))
+    }
+    /// Out: a bit set.
+    pub(super) const fn os(argument: u8) -> Shape {
+        Out(Bits(argument))
+    }
+    /// Out: as long as the number at another argument says.
+    pub(super) const fn at(argument: u8) -> Shape {
+        Out(At(argument))
+    }
+    /// Out: a byte for each page.
+    pub(super) const fn pages(argument: u8) -> Shape {
+        Out(Pages(argument))
+    }
+    /// A call that the filter sees when it matters.
+    pub(super) const fn row(number: u32, name: &'static str, shapes: &'static [Shape], way: super::Way) -> Row {
+        Row { number, name, shapes, way, seen: false }
+    }
+    /// A call that must be seen whatever its arguments.
+    pub(super) const fn see(number: u32, name: &'static str, shapes: &'static [Shape], way: super::Way) -> Row {
+        Row { number, name, shapes, way, seen: true }
+    }
+}

@@ -1,0 +1,132 @@
+//! `docs/system-calls.md`, written from the table. The test fails when the file is stale; with `HINTERLAND_WRITE_DOCS=1` in
+//! the environment it writes the file.
+
+use super::*;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+const HEAD: &str = "\
+# System calls on far memory
+
+On the inline fault path the kernel cannot wait for a missing page: a call that meets one fails. So far pages that a call
+works on are brought in and pinned before the call. This is how each system call of x86-64 (up to Linux 6.18) is covered.
+The file is written from `crates/runtime/src/inline/syscalls/table.rs` by its test (`HINTERLAND_WRITE_DOCS=1 cargo test -p
+hinterland-runtime document`). On the monitor path none of this is needed.
+
+*Seen*: `filter` when one of its own pointer arguments is far (seccomp, anywhere in the process); `always` also when all of them
+are near, because far memory or a signal mask may hide behind them: then only calls through libc are seen, by a wrapper or a
+replaced call site. `-`: never.
+
+Arguments: `in` and `out` with their size (`#2`: the value of the third argument; `*#2`: the number it points at), `text`,
+`iovec`, `msghdr`; `addr` is an address whose content the call leaves alone; `·` is no pointer. Arguments that are left out are
+no pointers.
+
+Numbers that are newer than the table are trapped when any of their six arguments looks like a far pointer; the page there is
+pinned as far as 4096 bytes.
+
+## What is not covered
+
+- `iovec` arrays, masks and other nested pointers of calls made by `syscall` instructions outside libc.
+- ioctl requests with pointers inside their structure, other than SIOCGIFCONF, SIOCETHTOOL, SIOCADDRT, SG_IO, BLKPG, UFFDIO_COPY,
+  TUNATTACHFILTER. Drivers that work on memory after the call (USB, video buffers, KVM guests' memory).
+- Memory that the kernel uses outside any call: robust mutexes when a thread ends; stacks and thread control blocks that the
+  program allocated itself (`pthread_attr_setstack`): thread id, rseq.
+- A futex_waitv on more than 24 far words spread over as many pages.
+- Writes larger than what one step pins (a sixteenth of the budget, at most 4 MiB) are several calls: another process that appends
+  to the same file may write in between.
+- SO_ZEROCOPY is refused (`EOPNOTSUPP`), io_uring and AIO as on a kernel without them; vmsplice copies far memory.
+
+";
+
+const WAYS: &str = "\
+## How calls are covered
+
+| covered | |
+|---|---|
+| `-` | the kernel follows no pointer |
+| `pinned` | what the arguments name is pinned |
+| `pinned, fewer` | and the count is lowered to what a step may pin |
+| `in pieces` | a buffer of any size; datagrams whole |
+| `vectors`, `messages` | arrays of buffers, in groups; datagrams whole |
+| `mask` | pinned, with SIGBUS, SIGSYS and SIGILL taken out of a copy of the mask |
+| `copied` | path, arguments and environment are copied to near memory |
+| `by request` | what is pinned depends on the request |
+| `signals` | virtual masks and dispositions |
+| `descriptors` | Hinterland's own descriptors are left out |
+| `refused` | fails with the error |
+
+";
+
+fn size(size: Size) -> String {
+    match size {
+        Size::Bytes(bytes) => bytes.to_string(),
+        Size::Times(index, 1) => format!("#{index}"),
+        Size::Times(index, element) => format!("#{index}×{element}"),
+        Size::Plus(index, header) => format!("#{index}+{header}"),
+        Size::Bits(index) => format!("#{index} bits"),
+        Size::Pages(index) => format!("#{index} pages"),
+        Size::At(index) => format!("*#{index}"),
+    }
+}
+
+fn shape(shape: Shape) -> String {
+    match shape {
+        Shape::Value => "·".into(),
+        Shape::Address => "addr".into(),
+        Shape::In(bytes) => format!("in {}", size(bytes)),
+        Shape::Out(bytes) => format!("out {}", size(bytes)),
+        Shape::Text => "text".into(),
+        Shape::Texts => "texts".into(),
+        Shape::Vector(count) => format!("iovec #{count}"),
+        Shape::Message => "msghdr".into(),
+        Shape::Messages(count) => format!("mmsghdr #{count}"),
+    }
+}
+
+fn way(way: Way) -> String {
+    match way {
+        Way::Pass => "-".into(),
+        Way::Pin => "pinned".into(),
+        Way::Fewer(..) => "pinned, fewer".into(),
+        Way::Pieces => "in pieces".into(),
+        Way::Vectors => "vectors".into(),
+        Way::Messages => "messages".into(),
+        Way::Masked(_) => "mask".into(),
+        Way::Exec => "copied".into(),
+        Way::Nested => "by request".into(),
+        Way::Signals => "signals".into(),
+        Way::Descriptors => "descriptors".into(),
+        Way::Refused(errno) => {
+            let error = std::io::Error::from_raw_os_error(errno.into()).to_string();
+            format!("refused: {}", error.split(" (").next().unwrap_or_default())
+        }
+    }
+}
+
+fn document() -> String {
+    let mut text =
+        HEAD.to_owned() + WAYS + "## The calls\n\n| | call | arguments | covered | seen |\n|---|---|---|---|---|\n";
+    for row in rows() {
+        let shapes: Vec<String> = row.shapes.iter().map(|part| shape(*part)).collect();
+        let seen = match (row.seen, row.pointers()) {
+            (true, _) => "always",
+            (false, 0) => "-",
+            (false, _) => "filter",
+        };
+        let (number, name, shapes, way) = (row.number, row.name, shapes.join(", "), way(row.way));
+        writeln!(text, "| {number} | {name} | {shapes} | {way} | {seen} |").unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_document_is_what_the_table_says() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/system-calls.md");
+    let text = document();
+    if std::env::var_os("HINTERLAND_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let file = std::fs::read_to_string(&path).unwrap_or_default();
+    let stale = "docs/system-calls.md is stale: HINTERLAND_WRITE_DOCS=1 cargo test -p hinterland-runtime document";
+    assert!(file == text, "{stale}");
+}

@@ -1,0 +1,154 @@
+//! The filter that traps system calls on far memory: SIGSYS arrives before the kernel looks at a far pointer.
+//!
+//! A call is trapped when one of its *own* pointer arguments lies in the far range. Dead registers hold far addresses too, so
+//! the table says for each call which of the six arguments the kernel follows. Calls from the [`crate::trampoline`] pass,
+//! whatever their arguments; numbers that the table does not know are looked at in all six. Other architectures' calls pass:
+//! their pointers have 32 bits.
+//!
+//! The filter stays over exec and is inherited by programs that have no far memory. It is harmless there, because nothing else
+//! is mapped in the far range, and it is installed only once (`probe`).
+
+mod assemble;
+mod probe;
+#[cfg(test)]
+mod tests;
+
+use crate::SysError;
+use std::ops::Range;
+
+/// What happens to a system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// It passes.
+    Allow,
+    /// It traps if one of these arguments (bit 0: the first) lies in the far range.
+    Pointers(u8),
+    /// It fails with this error.
+    Refuse(u16),
+}
+
+/// Numbers beyond the rules: newer than the table, so every argument may be a pointer.
+const UNKNOWN: Rule = Rule::Pointers(0b11_1111);
+
+/// A filter, ready to be installed.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    program: Vec<libc::sock_filter>,
+    stamp: u16,
+}
+
+/// How a filter came to be in force.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Installed {
+    /// Installed now.
+    Now,
+    /// Installed now, and for that the process gave up gaining privileges by exec (`no_new_privs`): set-user-id programs
+    /// that it starts run without theirs.
+    NowWithoutNewPrivileges,
+    /// Inherited over exec, or installed before.
+    Before,
+}
+
+impl Filter {
+    /// Builds a filter of `rules`, sorted by number, for the far range.
+    ///
+    /// # Panics
+    /// If the rules are not sorted, or the range is not aligned to its size, a power of two of at least 4 GiB: the filter
+    /// looks at upper halves of addresses alone.
+    pub fn new(rules: &[(u32, Rule)], far_range: Range<usize>) -> Filter {
+        assert!(rules.is_sorted_by(|a, b| a.0 < b.0), "the rules are sorted by number, one for each");
+        let size = far_range.len();
+        assert!(size.is_power_of_two() && size >= 1 << 32 && far_range.start.is_multiple_of(size));
+        let words = runs(rules).into_iter().flat_map(|(number, rule)| [u64::from(number), rule.word()]);
+        let range = [far_range.start as u64, far_range.end as u64, crate::trampoline::RETURN_ADDRESS as u64];
+        let stamp = probe::stamp(words.chain(range));
+        Filter { program: assemble::program(rules, &far_range, stamp), stamp }
+    }
+
+    /// Instructions; the kernel takes at most 4096 (`BPF_MAXINSNS`).
+    pub fn instructions(&self) -> usize {
+        self.program.len()
+    }
+
+    /// Whether a filter with these very rules is in force.
+    pub fn installed(&self) -> bool {
+        probe::answer() == i32::from(self.stamp)
+    }
+
+    /// Installs the filter for all threads of the process, unless it is in force.
+    ///
+    /// # Errors
+    /// `EINVAL` or `ENOSYS` when the kernel has no seccomp filters, `ESRCH` when a thread could not be brought under the
+    /// filter, `EACCES` or `EPERM` in a sandbox that forbids filters.
+    pub fn install(&self) -> Result<Installed, SysError> {
+        if self.installed() {
+            return Ok(Installed::Before);
+        }
+        match self.set() {
+            Ok(()) => Ok(Installed::Now),
+            // Without CAP_SYS_ADMIN the kernel asks for no_new_privs first.
+            Err(SysError { errno: libc::EACCES, .. }) => {
+                // SAFETY: sets an attribute of this thread; no memory is touched.
+                let rc = unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+                if rc < 0 {
+                    return Err(SysError::last("prctl(PR_SET_NO_NEW_PRIVS)"));
+                }
+                self.set().map(|()| Installed::NowWithoutNewPrivileges)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn set(&self) -> Result<(), SysError> {
+        // Before Linux 5.16 a filter also switched speculation off, unless told not to.
+        let all_threads = libc::SECCOMP_FILTER_FLAG_TSYNC;
+        match self.set_with(all_threads | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW) {
+            Err(SysError { errno: libc::EINVAL, .. }) => self.set_with(all_threads),
+            outcome => outcome,
+        }
+    }
+
+    fn set_with(&self, flags: libc::c_ulong) -> Result<(), SysError> {
+        const CALL: &str = "seccomp(SECCOMP_SET_MODE_FILTER)";
+        let len = u16::try_from(self.program.len()).map_err(|_| SysError { call: CALL, errno: libc::E2BIG })?;
+        let program = libc::sock_fprog { len, filter: self.program.as_ptr().cast_mut() };
+        // SAFETY: the program is valid for the call; the kernel copies it and writes nothing.
+        let rc = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+        match rc {
+            0 => Ok(()),
+            // The id of a thread whose own filters stand in the way.
+            1.. => Err(SysError { call: CALL, errno: libc::ESRCH }),
+            _ => Err(SysError::last(CALL)),
+        }
+    }
+}
+
+impl Rule {
+    /// The rule as a number, for the stamp.
+    fn word(self) -> u64 {
+        match self {
+            Rule::Allow => 0,
+            Rule::Pointers(mask) => 1 << 32 | u64::from(mask),
+            Rule::Refuse(errno) => 2 << 32 | u64::from(errno),
+        }
+    }
+}
+
+/// The rules as runs over all numbers: each holds from its number up to the next one's. The probe's number stands alone.
+fn runs(rules: &[(u32, Rule)]) -> Vec<(u32, Rule)> {
+    let mut runs = Vec::new();
+    let mut next = 0;
+    let mut add = |number, rule| match runs.last() {
+        Some((last, before)) if *before == rule && number != probe::NUMBER && *last != probe::NUMBER => {}
+        _ => runs.push((number, rule)),
+    };
+    for (number, rule) in rules.iter().copied() {
+        if number > next {
+            add(next, UNKNOWN);
+        }
+        add(number, rule);
+        next = number + 1;
+    }
+    add(next, UNKNOWN);
+    runs
+}

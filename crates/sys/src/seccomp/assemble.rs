@@ -1,0 +1,202 @@
+//! The filter's program, in classic BPF: a binary tree on the call's number, then a look at the arguments that are pointers.
+//!
+//! ```text
+//! other architecture ─► allow
+//! number ─► tree ─► no pointers            ─► allow
+//!                   pointers 1, 3 of 6     ─► upper half of each in the far range? ─► from the trampoline? ─► allow, else trap
+//!                   refused                ─► from the trampoline? ─► allow, else the error
+//! ```
+//!
+//! Calls without pointers are decided by architecture and number alone, so the kernel answers them from its bitmap without
+//! running the program (Linux 5.11, `seccomp_cache_prepare`).
+//!
+//! Programs are assembled from their end to their start: jumps of BPF go forwards only, so a jump's targets are known when it
+//! is emitted.
+
+use super::{Rule, probe};
+use crate::trampoline;
+use std::mem::offset_of;
+use std::ops::Range;
+
+const LOAD: u16 = code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS);
+const AND: u16 = code(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K);
+const JUMP: u16 = code(libc::BPF_JMP | libc::BPF_JA);
+const IF_EQUAL: u16 = code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K);
+const IF_AT_LEAST: u16 = code(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K);
+const RETURN: u16 = code(libc::BPF_RET | libc::BPF_K);
+
+#[allow(clippy::cast_possible_truncation, reason = "codes have 16 bits")]
+const fn code(parts: u32) -> u16 {
+    parts as u16
+}
+
+/// `AUDIT_ARCH_X86_64` of linux/audit.h: 64-bit, little-endian, `EM_X86_64`.
+pub const X86_64: u32 = 0xc000_003e;
+
+/// Upper and lower half of a 64-bit number.
+pub fn halves(value: usize) -> (u32, u32) {
+    let value = value as u64;
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
+    ((value >> 32) as u32, value as u32)
+}
+
+/// A place in the program, counted from its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place(usize);
+
+/// A program being assembled, last instruction first.
+struct Assembler {
+    reversed: Vec<libc::sock_filter>,
+}
+
+impl Assembler {
+    fn emit(&mut self, code: u16, jt: u8, jf: u8, k: u32) -> Place {
+        self.reversed.push(libc::sock_filter { code, jt, jf, k });
+        Place(self.reversed.len())
+    }
+
+    /// Instructions between the next one to be emitted and `to`.
+    fn distance(&self, to: Place) -> usize {
+        self.reversed.len() - to.0
+    }
+
+    /// A conditional jump. Its reach is 255 instructions; an unconditional one behind it goes further.
+    fn branch(&mut self, condition: u16, operand: u32, yes: Place, no: Place) -> Place {
+        // One more than now, because an intermediate jump for `yes` comes in between.
+        let no = if self.distance(no) >= 255 { self.jump(no) } else { no };
+        let yes = if self.distance(yes) > 255 { self.jump(yes) } else { yes };
+        let reach = |to| u8::try_from(self.distance(to)).expect("an intermediate jump is near");
+        let (jt, jf) = (reach(yes), reach(no));
+        self.emit(condition, jt, jf, operand)
+    }
+
+    fn jump(&mut self, to: Place) -> Place {
+        let distance = u32::try_from(self.distance(to)).expect("a program has at most 4096 instructions");
+        self.emit(JUMP, 0, 0, distance)
+    }
+
+    fn load(&mut self, offset: usize) -> Place {
+        self.emit(LOAD, 0, 0, u32::try_from(offset).expect("seccomp_data has 64 bytes"))
+    }
+
+    fn answer(&mut self, action: u32) -> Place {
+        self.emit(RETURN, 0, 0, action)
+    }
+
+    /// Compares a 64-bit field of `seccomp_data` at `offset` with a constant.
+    fn if_field_is(&mut self, offset: usize, value: usize, yes: Place, no: Place) -> Place {
+        let (upper, lower) = halves(value);
+        self.branch(IF_EQUAL, lower, yes, no);
+        let lower_too = self.load(offset);
+        self.branch(IF_EQUAL, upper, lower_too, no);
+        self.load(offset + 4)
+    }
+}
+
+/// Where argument `index` lies in `seccomp_data`.
+fn argument(index: usize) -> usize {
+    offset_of!(libc::seccomp_data, args) + index * size_of::<u64>()
+}
+
+/// What the parts of the filter share.
+struct Build<'a> {
+    assembler: Assembler,
+    allow: Place,
+    /// The end of a call with a far pointer.
+    far: Place,
+    far_range: &'a Range<usize>,
+    /// The error that answers the probe.
+    stamp: u16,
+    /// Parts made so far.
+    parts: Vec<(Rule, Place)>,
+}
+
+impl Build<'_> {
+    /// `otherwise`, unless the call comes from the trampoline.
+    fn unless_exempt(&mut self, otherwise: Place) -> Place {
+        let offset = offset_of!(libc::seccomp_data, instruction_pointer);
+        self.assembler.if_field_is(offset, trampoline::RETURN_ADDRESS, self.allow, otherwise)
+    }
+
+    /// The part that decides by `rule`.
+    fn part(&mut self, rule: Rule) -> Place {
+        if let Some((_, place)) = self.parts.iter().find(|(known, _)| *known == rule) {
+            return *place;
+        }
+        let place = match rule {
+            Rule::Allow => self.allow,
+            Rule::Refuse(errno) => {
+                let refusal = self.assembler.answer(libc::SECCOMP_RET_ERRNO | u32::from(errno));
+                self.unless_exempt(refusal)
+            }
+            Rule::Pointers(mask) => self.pointers(mask, self.allow),
+        };
+        self.parts.push((rule, place));
+        place
+    }
+
+    /// Looks at the upper halves of the arguments in `mask`, then goes on at `none`.
+    fn pointers(&mut self, mask: u8, none: Place) -> Place {
+        let (first, _) = halves(self.far_range.start);
+        let (size, _) = halves(self.far_range.len());
+        let mut next = none;
+        for index in (0..6).rev().filter(|index| mask & 1 << index != 0) {
+            self.assembler.branch(IF_EQUAL, first, self.far, next);
+            self.assembler.emit(AND, 0, 0, !(size - 1));
+            next = self.assembler.load(argument(index) + 4);
+        }
+        next
+    }
+
+    /// fcntl(2): the probe's arguments get the stamp, all others the usual look.
+    fn with_probe(&mut self, usual: Place) -> Place {
+        let stamped = self.assembler.answer(libc::SECCOMP_RET_ERRNO | u32::from(self.stamp));
+        let third = self.assembler.if_field_is(argument(2), probe::MARK, stamped, usual);
+        let (_, lower) = halves(probe::NO_DESCRIPTOR);
+        self.assembler.branch(IF_EQUAL, lower, third, usual);
+        self.assembler.load(argument(0))
+    }
+
+    /// The tree over runs of numbers with one place each; the first run starts at 0.
+    fn tree(&mut self, runs: &[(u32, Place)]) -> Place {
+        let [left @ .., _] = runs else { return self.allow };
+        if left.is_empty() {
+            return runs[0].1;
+        }
+        let middle = runs.len() / 2;
+        let above = self.tree(&runs[middle..]);
+        let below = self.tree(&runs[..middle]);
+        self.assembler.branch(IF_AT_LEAST, runs[middle].0, above, below)
+    }
+}
+
+/// The whole program.
+pub fn program(rules: &[(u32, Rule)], far_range: &Range<usize>, stamp: u16) -> Vec<libc::sock_filter> {
+    let mut assembler = Assembler { reversed: Vec::new() };
+    let allow = assembler.answer(libc::SECCOMP_RET_ALLOW);
+    let trap = assembler.answer(libc::SECCOMP_RET_TRAP);
+    let mut build = Build { assembler, allow, far: trap, far_range, stamp, parts: Vec::new() };
+    build.far = build.unless_exempt(trap);
+    let mut runs: Vec<(u32, Place)> = Vec::new();
+    for (first, rule) in super::runs(rules) {
+        let mut place = build.part(rule);
+        if first == probe::NUMBER {
+            place = build.with_probe(place);
+        }
+        if runs.last().is_none_or(|(_, last)| *last != place) {
+            runs.push((first, place));
+        }
+    }
+    let tree = build.tree(&runs);
+    let assembler = &mut build.assembler;
+    // The tree's root is the instruction that was emitted last, unless there is but one run.
+    if assembler.distance(tree) != 0 {
+        assembler.jump(tree);
+    }
+    assembler.load(offset_of!(libc::seccomp_data, nr));
+    let by_number = Place(assembler.reversed.len());
+    assembler.branch(IF_EQUAL, X86_64, by_number, allow);
+    assembler.load(offset_of!(libc::seccomp_data, arch));
+    build.assembler.reversed.reverse();
+    build.assembler.reversed
+}

@@ -1,0 +1,123 @@
+//! The trampoline: one page with `syscall; ret` at a fixed address, which the filter of [`crate::seccomp`] lets through.
+//!
+//! A call on far memory is repeated from here once its pages are local and pinned. The address is a constant, because a
+//! filter outlives the program that installed it: a program started by exec finds the page's address in the filter that it
+//! inherited, and maps the same page again.
+//!
+//! The kernel reports the instruction *behind* `syscall` as the caller's (`seccomp_data.instruction_pointer`, seccomp(2)), and
+//! goes back two bytes to restart an interrupted call, so restarts come from here too.
+
+use crate::SysError;
+use hinterland_units::PAGE_BYTES;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+
+/// Where the page lies: below the far range, and far from where the kernel puts anything by itself.
+pub const ADDRESS: usize = 0x1fff_f000_0000;
+/// What the kernel reports as the instruction pointer of a call from the page.
+pub const RETURN_ADDRESS: usize = ADDRESS + SYSCALL.len();
+
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+const RET: u8 = 0xc3;
+
+static MAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Maps the page; once is enough for a process and the children that it forks.
+///
+/// # Errors
+/// `EEXIST` when something else lies there; what mmap(2) and mprotect(2) say.
+pub fn map() -> Result<(), SysError> {
+    if is_mapped() {
+        return Ok(());
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping that replaces nothing.
+    let at = unsafe { libc::syscall(libc::SYS_mmap, ADDRESS, PAGE_BYTES, protection, flags, -1isize, 0usize) };
+    match usize::try_from(at) {
+        Ok(ADDRESS) => {}
+        // Kernels before 4.17 take the address as a hint.
+        Ok(elsewhere) => {
+            // SAFETY: just mapped, and nobody knows it.
+            unsafe { libc::syscall(libc::SYS_munmap, elsewhere, PAGE_BYTES) };
+            return Err(SysError { call: "mmap of the trampoline", errno: libc::EEXIST });
+        }
+        Err(_) => return Err(SysError::last("mmap of the trampoline")),
+    }
+    // SAFETY: the page was just mapped, writable, and is ours.
+    unsafe { (ADDRESS as *mut [u8; 3]).write([SYSCALL[0], SYSCALL[1], RET]) };
+    crate::mem::protect(ADDRESS, PAGE_BYTES, libc::PROT_READ | libc::PROT_EXEC)?;
+    MAPPED.store(true, Release);
+    Ok(())
+}
+
+/// Whether calls go through the page.
+pub fn is_mapped() -> bool {
+    MAPPED.load(Acquire)
+}
+
+/// Makes a system call from the page; from here while the page is not mapped. Returns what the kernel returns: a value, or a
+/// negative error number. `errno` stays as it is. Async-signal-safe.
+///
+/// # Safety
+/// That of the call. It must not be one that returns on another stack (clone(2) with a stack).
+#[inline]
+pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: i64;
+    if is_mapped() {
+        // SAFETY: the caller's; the page holds `syscall; ret`, which changes no register but those named.
+        unsafe {
+            core::arch::asm!("call {page}", page = in(reg) ADDRESS, inlateout("rax") number => result,
+                in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+                lateout("rcx") _, lateout("r11") _);
+        }
+    } else {
+        // SAFETY: the caller's; the kernel changes no register but those named.
+        unsafe {
+            core::arch::asm!("syscall", inlateout("rax") number => result,
+                in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+                lateout("rcx") _, lateout("r11") _, options(nostack));
+        }
+    }
+    to_isize(result)
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "x86-64: both have 64 bits")]
+fn to_isize(result: i64) -> isize {
+    result as isize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_through_the_page_return_the_kernels_answer_and_leave_errno_alone() {
+        map().unwrap();
+        map().unwrap();
+        assert!(is_mapped());
+        // SAFETY: errno belongs to this thread; the calls touch no memory, or are refused.
+        unsafe {
+            *libc::__errno_location() = 77;
+            let id = call(libc::SYS_getpid, [0; 6]);
+            assert_eq!(u32::try_from(id), Ok(std::process::id()));
+            let nothing_open = usize::MAX;
+            assert_eq!(call(libc::SYS_close, [nothing_open, 0, 0, 0, 0, 0]), -(libc::EBADF as isize));
+            assert_eq!(*libc::__errno_location(), 77);
+        }
+    }
+
+    #[test]
+    fn all_six_arguments_arrive() {
+        map().unwrap();
+        let bytes = PAGE_BYTES;
+        let (protection, flags) = (libc::PROT_READ as usize, (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize);
+        // SAFETY: a new mapping, and its end.
+        unsafe {
+            let at = call(libc::SYS_mmap, [0, bytes, protection, flags, usize::MAX, 0]).cast_unsigned();
+            assert_eq!(*(at as *const u8), 0);
+            assert_eq!(call(libc::SYS_mmap, [0, bytes, protection, flags, usize::MAX, 1]), -(libc::EINVAL as isize));
+            assert_eq!(call(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]), 0);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Which programs run under which settings, and how large: the lists behind `./dev test` and `./dev test --full`.
+//!
+//! | list | programs × settings | size |
+//! |---|---|---|
+//! | [`pairwise`] | every pair of program, feature set, far memory, heap mode and eviction policy | CI |
+//! | [`product`] | every combination of the first four; the eviction policies take turns | CI |
+//! | [`full_size`] | every program three times, see there | full |
+//!
+//! `./dev test` runs the first list, `./dev test --full` the other two.
+
+use crate::{EVICTS, FARS, FEATURES, HEAPS, MIB, PATHS, Scenario, Variant, pairs, programs};
+
+/// Native peak to aim at in CI: a quarter of it is well above the smallest budget.
+pub const CI_SIZE_BYTES: u64 = 112 * MIB;
+/// Native peak to aim at where size matters.
+pub const FULL_SIZE_BYTES: u64 = 640 * MIB;
+
+/// One program under one choice of settings.
+#[derive(Clone, Copy)]
+pub struct Run {
+    /// The program.
+    pub scenario: &'static Scenario,
+    /// Its settings.
+    pub variant: Variant,
+    /// Native peak to aim at.
+    pub size_bytes: u64,
+}
+
+/// A cover of all pairs, those of one program together.
+pub fn pairwise() -> Vec<Run> {
+    let sizes = [programs::ALL.len(), PATHS.len(), FEATURES.len(), FARS.len(), HEAPS.len(), EVICTS.len()];
+    at_ci_size(pairs::cover(&sizes))
+}
+
+/// Every combination of program, fault path, feature set, far memory and heap mode.
+pub fn product() -> Vec<Run> {
+    let rows = pairs::product(&[programs::ALL.len(), PATHS.len(), FEATURES.len(), FARS.len(), HEAPS.len()]);
+    let rows = rows.into_iter().enumerate();
+    at_ci_size(rows.map(|(turn, row)| [row, vec![turn % EVICTS.len()]].concat()).collect())
+}
+
+/// Every program at full size: as a user gets it without flags; with the oldest feature set and large allocations alone,
+/// on a disk; and with a feature set between, on the other kind of disk. So each program meets each far memory and each
+/// heap mode, and each feature set and policy meets several programs.
+pub fn full_size() -> Vec<Run> {
+    let oldest = FEATURES.len() - 1;
+    let rows = programs::ALL.iter().enumerate().flat_map(|(turn, scenario)| {
+        let old = Variant {
+            path: PATHS[turn % PATHS.len()],
+            features: FEATURES[oldest],
+            far: FARS[1 + turn % 2],
+            heap: "large",
+            evict: EVICTS[1 + turn % (EVICTS.len() - 1)],
+        };
+        let between = Variant {
+            path: PATHS[1 + turn % (PATHS.len() - 1)],
+            features: FEATURES[1 + turn % (oldest - 1)],
+            far: FARS[2 - turn % 2],
+            heap: "all",
+            evict: EVICTS[turn % EVICTS.len()],
+        };
+        [Variant::DEFAULT, old, between].map(|variant| Run { scenario, variant, size_bytes: FULL_SIZE_BYTES })
+    });
+    rows.collect()
+}
+
+fn at_ci_size(mut rows: Vec<Vec<usize>>) -> Vec<Run> {
+    rows.sort();
+    let run = |row: Vec<usize>| Run {
+        scenario: &programs::ALL[row[0]],
+        variant: Variant {
+            path: PATHS[row[1]],
+            features: FEATURES[row[2]],
+            far: FARS[row[3]],
+            heap: HEAPS[row[4]],
+            evict: EVICTS[row[5]],
+        },
+        size_bytes: CI_SIZE_BYTES,
+    };
+    rows.into_iter().map(run).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_value_appears_at_full_size() {
+        let runs = full_size();
+        let seen = |of: fn(&Variant) -> &'static str| runs.iter().map(|run| of(&run.variant)).collect::<HashSet<_>>();
+        assert_eq!(seen(|variant| variant.path), HashSet::from(PATHS));
+        assert_eq!(seen(|variant| variant.features), HashSet::from(FEATURES));
+        assert_eq!(seen(|variant| variant.far), HashSet::from(FARS));
+        assert_eq!(seen(|variant| variant.heap), HashSet::from(HEAPS));
+        assert_eq!(seen(|variant| variant.evict), HashSet::from(EVICTS));
+        for scenario in programs::ALL {
+            let fars = runs.iter().filter(|run| run.scenario.name == scenario.name).map(|run| run.variant.far);
+            assert_eq!(fars.collect::<HashSet<_>>(), HashSet::from(FARS), "{}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn the_product_has_every_combination_and_every_policy() {
+        let runs = product();
+        let rows: HashSet<_> = runs
+            .iter()
+            .map(|Run { scenario, variant, .. }| {
+                (scenario.name, variant.path, variant.features, variant.far, variant.heap)
+            })
+            .collect();
+        assert_eq!(rows.len(), programs::ALL.len() * PATHS.len() * FEATURES.len() * FARS.len() * HEAPS.len());
+        assert_eq!(runs.len(), rows.len());
+        assert_eq!(runs.iter().map(|run| run.variant.evict).collect::<HashSet<_>>(), HashSet::from(EVICTS));
+    }
+}
