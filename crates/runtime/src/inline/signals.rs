@@ -21,7 +21,7 @@ pub(crate) mod exec;
 pub(crate) mod mask;
 pub(crate) mod pending;
 
-pub(crate) use calls::call;
+pub(crate) use calls::{call, call_directly};
 
 use super::raw;
 use libc::{SIGBUS, SIGILL, SIGSYS, c_int};

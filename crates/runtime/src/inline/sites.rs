@@ -2,14 +2,16 @@
 //!
 //! A `syscall` instruction (0f 05) of libc whose number is wanted becomes `ud2` (0f 0b): then it is a SIGILL, and the call is
 //! made by `trap`. That is how libc's internal calls are seen: those whose pointers lie behind pointers, or that carry signal
-//! masks. The patches are in this process's copy of the text, and gone with exec.
+//! masks. The two commonest signal calls become jumps instead (`jump`). The patches are in this process's copy of the text, and gone with exec.
 //!
 //! Which bytes are instructions is found by decoding the function around them from its beginning, which the table in
 //! `.eh_frame_hdr` gives. The number is what was last moved into eax, or every number that the function moves there (`scan`).
 //!
 //! Source: System V ABI (x86-64), Linux Standard Base 10.6 (exception frames).
 
+mod edit;
 mod elf;
+mod jump;
 mod patch;
 mod scan;
 
