@@ -107,7 +107,9 @@ impl Pager {
         let last = self.census_at.load(Relaxed);
         if managed > last + last / 4 {
             self.census_at.store(managed, Relaxed);
-            (self.census)(self.row(), self.policy().metadata_bytes() as u64);
+            // Not under the policy's lock: a census reads files.
+            let tables = self.policy().metadata_bytes() as u64;
+            (self.census)(self.row(), tables);
         }
     }
 

@@ -11,7 +11,7 @@ mod heap;
 mod io;
 mod mappings;
 #[cfg(not(feature = "local-only"))]
-mod next;
+pub(crate) mod next;
 #[cfg(not(feature = "local-only"))]
 mod signals;
 #[cfg(not(feature = "local-only"))]

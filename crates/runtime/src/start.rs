@@ -110,6 +110,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     // Before jemalloc registers its own handlers: ours must be the innermost around the fork.
     fork::init();
     caller::init();
+    crate::interpose::next::look_all_up();
     regions::init();
     if path == FaultPath::Inline {
         inline::activate()?;

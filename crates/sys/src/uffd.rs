@@ -1,6 +1,7 @@
 //! userfaultfd: the wrappers of its ioctls.
 //!
 //! Own definitions, because the distribution's headers know neither MOVE nor POISON nor WP_ASYNC.
+//! Raw system calls: the library interposes `ioctl` and `read` for the program.
 //! Source: `include/uapi/linux/userfaultfd.h`, ioctl_userfaultfd(2), Linux 6.18.
 
 use crate::SysError;
@@ -166,7 +167,7 @@ impl Uffd {
     fn enable(fd: RawFd, features: u64, kernel_faults: bool) -> Result<Uffd, SysError> {
         let mut arg = ApiArg { api: API, features, ioctls: 0 };
         // SAFETY: `arg` is a valid uffdio_api for the duration of the call.
-        let rc = unsafe { libc::ioctl(fd, UFFDIO_API, &mut arg) };
+        let rc = unsafe { libc::syscall(libc::SYS_ioctl, fd, UFFDIO_API, &mut arg) };
         if rc < 0 {
             let error = SysError::last("UFFDIO_API");
             close(fd);
@@ -208,7 +209,7 @@ impl Uffd {
         let mode = REGISTER_MODE_MISSING | if write_protect { REGISTER_MODE_WP } else { 0 };
         let mut arg = RegisterArg { range: Range { start: start as u64, len: len as u64 }, mode, ioctls: 0 };
         // SAFETY: `arg` is a valid uffdio_register for the duration of the call; registering changes no memory.
-        let rc = unsafe { libc::ioctl(self.fd, UFFDIO_REGISTER, &mut arg) };
+        let rc = unsafe { libc::syscall(libc::SYS_ioctl, self.fd, UFFDIO_REGISTER, &mut arg) };
         if rc < 0 { Err(SysError::last("UFFDIO_REGISTER")) } else { Ok(()) }
     }
 
@@ -248,7 +249,7 @@ impl Uffd {
         loop {
             arg.done = 0;
             // SAFETY: `arg` is a valid transfer argument; the caller answers for the memory.
-            let rc = unsafe { libc::ioctl(self.fd, request, &mut *arg) };
+            let rc = unsafe { libc::syscall(libc::SYS_ioctl, self.fd, request, &mut *arg) };
             if rc == 0 {
                 return Ok(());
             }
@@ -277,7 +278,7 @@ impl Uffd {
         let mut arg = WriteProtectArg { range: Range { start: start as u64, len: len as u64 }, mode };
         loop {
             // SAFETY: `arg` is a valid uffdio_writeprotect; protection changes no content.
-            let rc = unsafe { libc::ioctl(self.fd, UFFDIO_WRITEPROTECT, &mut arg) };
+            let rc = unsafe { libc::syscall(libc::SYS_ioctl, self.fd, UFFDIO_WRITEPROTECT, &mut arg) };
             if rc == 0 {
                 return Ok(());
             }
@@ -292,7 +293,7 @@ impl Uffd {
     pub fn wake(&self, start: usize, len: usize) {
         let mut arg = Range { start: start as u64, len: len as u64 };
         // SAFETY: `arg` is a valid uffdio_range. The only failure is a bad range, and then nobody waits there.
-        unsafe { libc::ioctl(self.fd, UFFDIO_WAKE, &mut arg) };
+        unsafe { libc::syscall(libc::SYS_ioctl, self.fd, UFFDIO_WAKE, &mut arg) };
     }
 
     /// Waits for faults; returns how many messages were read.
@@ -303,7 +304,12 @@ impl Uffd {
         loop {
             // SAFETY: the buffer is `messages`, whose element is laid out as uffd_msg (32 bytes, any bits valid).
             let n = unsafe {
-                libc::read(self.fd, messages.as_mut_ptr().cast(), std::mem::size_of_val::<[Message]>(messages))
+                libc::syscall(
+                    libc::SYS_read,
+                    self.fd,
+                    messages.as_mut_ptr().cast::<u8>(),
+                    std::mem::size_of_val::<[Message]>(messages),
+                )
             };
             if let Ok(bytes) = usize::try_from(n) {
                 return Ok(bytes / size_of::<Message>());
@@ -334,8 +340,8 @@ fn open_through(device: RawFd) -> Result<RawFd, SysError> {
     /// `_IO(0xAA, 0x00)`: opens a userfaultfd through the device.
     const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
     // SAFETY: the argument is the flags by value.
-    let fd = unsafe { libc::ioctl(device, USERFAULTFD_IOC_NEW, libc::O_CLOEXEC) };
-    if fd < 0 { Err(SysError::last("USERFAULTFD_IOC_NEW")) } else { Ok(fd) }
+    let fd = unsafe { libc::syscall(libc::SYS_ioctl, device, USERFAULTFD_IOC_NEW, libc::O_CLOEXEC) };
+    i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| SysError::last("USERFAULTFD_IOC_NEW"))
 }
 
 /// Opens a userfaultfd with the privilege for faults in the kernel.

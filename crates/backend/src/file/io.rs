@@ -210,15 +210,11 @@ unsafe fn check(run: &Run, pages: &[libc::iovec], result: i32) -> Result<(), i32
 /// # Safety
 /// The pages are valid and used by nobody else.
 unsafe fn transfer(run: &Run, pages: &[libc::iovec]) -> Result<(), i32> {
-    let count = i32::try_from(pages.len()).expect("at most RUN_PAGES_MAX");
-    let offset = file_offset(run.offset);
+    let number = if run.write { libc::SYS_pwritev } else { libc::SYS_preadv };
     // SAFETY: the vectors describe valid pages.
     let moved = unsafe {
-        if run.write {
-            libc::pwritev(run.fd, pages.as_ptr(), count, offset)
-        } else {
-            libc::preadv(run.fd, pages.as_ptr(), count, offset)
-        }
+        // The offset's upper half is for machines whose words have 32 bits.
+        libc::syscall(number, run.fd, pages.as_ptr(), pages.len(), file_offset(run.offset), 0usize)
     };
     if usize::try_from(moved) == Ok(run.count * PAGE_BYTES) {
         return Ok(());
@@ -251,10 +247,9 @@ unsafe fn page_by_page(run: &Run, pages: &[libc::iovec]) -> Result<(), i32> {
 /// # Safety
 /// `address` is a valid page that nobody else uses.
 unsafe fn one_page(fd: RawFd, write: bool, address: *mut libc::c_void, offset: i64) -> Result<(), i32> {
+    let number = if write { libc::SYS_pwrite64 } else { libc::SYS_pread64 };
     // SAFETY: the caller vouches for the page.
-    let moved = unsafe {
-        if write { libc::pwrite(fd, address, PAGE_BYTES, offset) } else { libc::pread(fd, address, PAGE_BYTES, offset) }
-    };
+    let moved = unsafe { libc::syscall(number, fd, address, PAGE_BYTES, offset) };
     match usize::try_from(moved) {
         Ok(PAGE_BYTES) => Ok(()),
         // A write is only cut short when the disk is full; a read, when the file was cut.

@@ -1,4 +1,7 @@
 //! The next definition of a name: libc's, or that of another preloaded library.
+//!
+//! All are looked up at the start of a managed program. Later, a look-up would take the loader's lock, and a thread of the
+//! pager that waited for it would wait for a thread of the program that is in dlopen and waits for the pager.
 
 use crate::errno;
 use libc::c_void;
@@ -34,6 +37,26 @@ impl Next {
     }
 }
 
+unsafe extern "C" {
+    /// The linker's names for the ends of the section that `next!` fills.
+    #[link_name = "__start_hinterland_next"]
+    static FIRST: &'static Next;
+    #[link_name = "__stop_hinterland_next"]
+    static END: &'static Next;
+}
+
+/// Looks all of them up.
+pub fn look_all_up() {
+    // SAFETY: both are addresses in one array that the linker made of the section.
+    let all = unsafe {
+        let (first, end) = (&raw const FIRST, &raw const END);
+        std::slice::from_raw_parts(first, usize::try_from(end.offset_from(first)).unwrap_or(0))
+    };
+    for next in all {
+        next.find();
+    }
+}
+
 /// What an older libc does not have.
 extern "C" fn missing() -> isize {
     errno::set(libc::ENOSYS);
@@ -49,6 +72,9 @@ macro_rules! next {
                 Err(_) => panic!("a name without zeros"),
             };
         static NEXT: $crate::interpose::next::Next = $crate::interpose::next::Next::new(NAME);
+        #[used]
+        #[unsafe(link_section = "hinterland_next")]
+        static LISTED: &$crate::interpose::next::Next = &NEXT;
         // SAFETY: a function of that name has this type, by its manual.
         unsafe { std::mem::transmute::<*mut libc::c_void, $type>(NEXT.find()) }
     }};
