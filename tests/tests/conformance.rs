@@ -9,8 +9,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 /// The programs that `run.sh` knows.
-const PROGRAMS: [&str; 9] =
-    ["heap", "threads", "containers", "mappings", "remap", "break", "files", "forking", "loading"];
+const PROGRAMS: [&str; 10] =
+    ["heap", "threads", "containers", "mappings", "remap", "break", "files", "forking", "loading", "signals"];
 /// Time for one program, natively and managed, compilation included.
 const LIMIT: Duration = Duration::from_secs(120);
 

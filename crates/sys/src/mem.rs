@@ -32,17 +32,22 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Maps zeros at exactly `start`, read-write.
+    ///
+    /// # Errors
+    /// `EEXIST` when something is there.
+    pub fn at(start: usize, len: usize) -> Result<Mapping, SysError> {
+        let mapping = exactly(start, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        own(mapping);
+        Ok(mapping)
+    }
+
     /// Reserves address space at exactly `start`, inaccessible.
     ///
     /// # Errors
     /// `EEXIST` when something is there, `ENOMEM` when the address space is limited.
     pub fn reserve_at(start: usize, len: usize) -> Result<Mapping, SysError> {
-        let mapping = map(start, len, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE)?;
-        if mapping.start != start {
-            // Kernels before 4.17 take the address as a hint.
-            unmap(mapping);
-            return Err(SysError { call: "mmap", errno: libc::EEXIST });
-        }
+        let mapping = exactly(start, len, libc::PROT_NONE)?;
         let _ = advise(start, len, libc::MADV_DONTDUMP);
         base_pages_only(start, len);
         Ok(mapping)
@@ -79,6 +84,17 @@ fn map(start: usize, len: usize, protection: i32, flags: i32) -> Result<Mapping,
         Ok(start) => Ok(Mapping { start, len }),
         Err(_) => Err(SysError::last("mmap")),
     }
+}
+
+/// Maps at an address and nowhere else.
+fn exactly(start: usize, len: usize, protection: i32) -> Result<Mapping, SysError> {
+    let mapping = map(start, len, protection, libc::MAP_FIXED_NOREPLACE)?;
+    if mapping.start == start {
+        return Ok(mapping);
+    }
+    // Kernels before 4.17 take the address as a hint.
+    unmap(mapping);
+    Err(SysError { call: "mmap", errno: libc::EEXIST })
 }
 
 fn unmap(mapping: Mapping) {

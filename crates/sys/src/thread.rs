@@ -16,9 +16,34 @@ pub struct SignalsBlocked {
     before: Option<u64>,
 }
 
-thread_local! {
-    /// How many `SignalsBlocked` the thread has: only the first one asks the kernel.
-    static BLOCKED: Cell<u32> = const { Cell::new(0) };
+// How many `SignalsBlocked` the thread has: only the first one asks the kernel. In the initial thread-local storage, because a
+// variable of Rust's may be allocated at its first use, and this may be in a signal handler.
+core::arch::global_asm!(
+    ".pushsection .tbss.hinterland_blocked, \"awT\", @nobits",
+    ".globl hinterland_blocked",
+    ".hidden hinterland_blocked",
+    ".type hinterland_blocked, @object",
+    ".size hinterland_blocked, 4",
+    ".balign 4",
+    "hinterland_blocked:",
+    ".zero 4",
+    ".popsection",
+);
+
+/// The calling thread's count.
+fn blocked_count<'a>() -> &'a Cell<u32> {
+    let address: *const Cell<u32>;
+    // SAFETY: reads the offset of the variable and the thread pointer (x86-64 ABI for thread-local storage, initial-exec model).
+    unsafe {
+        core::arch::asm!(
+            "mov {0}, qword ptr [rip + hinterland_blocked@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) address,
+            options(nostack, readonly),
+        );
+    }
+    // SAFETY: the variable lives as long as the thread, and no other thread has its address.
+    unsafe { &*address }
 }
 
 /// Signals that are never blocked.
@@ -32,14 +57,16 @@ pub fn never_block(set: u64) {
 impl SignalsBlocked {
     /// Blocks them. Through the raw call, so that the program's wrappers are not involved.
     pub fn new() -> SignalsBlocked {
-        let before = (BLOCKED.get() == 0).then(|| set_mask(!NEVER_BLOCKED.load(Relaxed)));
-        BLOCKED.set(BLOCKED.get() + 1);
+        let count = blocked_count();
+        let before = (count.get() == 0).then(|| set_mask(!NEVER_BLOCKED.load(Relaxed)));
+        count.set(count.get() + 1);
         SignalsBlocked { before }
     }
 
     /// Notes that they are blocked already: in a signal handler that blocks all.
     pub fn already() -> SignalsBlocked {
-        BLOCKED.set(BLOCKED.get() + 1);
+        let count = blocked_count();
+        count.set(count.get() + 1);
         SignalsBlocked { before: None }
     }
 }
@@ -52,7 +79,8 @@ impl Default for SignalsBlocked {
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        BLOCKED.set(BLOCKED.get() - 1);
+        let count = blocked_count();
+        count.set(count.get() - 1);
         if let Some(mask) = self.before {
             set_mask(mask);
         }
@@ -125,6 +153,16 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     Err(SysError { call: "pthread_create", errno })
 }
 
+/// Blocks the signals that are never blocked in the program's sense: those that others send go to the program's threads.
+fn leave_to_the_program() {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the first word of libc's set holds signals 1 to 64; the set is initialised.
+    unsafe {
+        set.as_mut_ptr().cast::<u64>().write(NEVER_BLOCKED.load(Relaxed));
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 /// What a new thread needs.
 struct Start {
     name: &'static CStr,
@@ -138,6 +176,7 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     unsafe { libc::prctl(libc::PR_SET_NAME, start.name.as_ptr()) };
     count_threads(u32::MAX);
     let _blocked = SignalsBlocked::already();
+    leave_to_the_program();
     (start.body)();
     count_threads(1);
     std::ptr::null_mut()

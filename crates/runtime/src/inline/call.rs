@@ -21,7 +21,7 @@ impl Call {
     pub unsafe fn from_context(context: *mut ucontext_t) -> Call {
         // SAFETY: the caller's promise.
         let registers = unsafe { &(*context).uc_mcontext.gregs };
-        let register = |number: i32| registers[number.unsigned_abs() as usize].cast_unsigned() as usize;
+        let register = |number: i32| usize::from_ne_bytes(registers[number.unsigned_abs() as usize].to_ne_bytes());
         let arguments =
             [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9].map(register);
         // The kernel looks at the lower half of the number's register alone.

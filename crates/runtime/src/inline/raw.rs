@@ -1,7 +1,8 @@
 //! System calls of the library's own, made where nothing of libc may run: in signal handlers.
 //!
-//! No errno is set; nothing is interposed.
+//! No errno is set; nothing is interposed. From the trampoline, which the filter lets through, because a stack may be far.
 
+use hinterland_sys::trampoline;
 use std::mem::MaybeUninit;
 
 /// A system call. Returns what the kernel returns: a negative error number for a failure.
@@ -10,6 +11,10 @@ use std::mem::MaybeUninit;
 /// That of the call.
 #[inline]
 pub(crate) unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
+    if trampoline::is_mapped() {
+        // SAFETY: the caller's.
+        return unsafe { trampoline::call(number, arguments) };
+    }
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     // SAFETY: the caller's; the kernel changes no other register than those named.

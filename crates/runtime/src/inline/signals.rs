@@ -5,8 +5,8 @@
 //! no real mask, and what the program sets and reads back is kept beside: *virtual* dispositions for the process, *virtual*
 //! blocked bits for each thread. Signals that are not ours meet the virtual state (`deliver`) as they would meet the real one.
 //!
-//! Invariant: while code of the program runs, no reserved signal is in the thread's real mask. While ours runs in a handler,
-//! SIGSYS is; that tells the two apart.
+//! Invariant: no reserved signal is in a thread's real mask, but in our handlers and during exec. While our code runs, glibc's
+//! own signals are blocked, which a program cannot do; that tells the two apart.
 //!
 //! A child of vfork shares the memory but has dispositions and a mask of its own: what it sets is kept in its parent thread's
 //! `Child`, and its real dispositions stay ours until it calls exec.
@@ -21,7 +21,7 @@ pub(crate) mod exec;
 pub(crate) mod mask;
 pub(crate) mod pending;
 
-pub(crate) use calls::call;
+pub(crate) use calls::{call, call_directly};
 
 use super::raw;
 use libc::{SIGBUS, SIGILL, SIGSYS, c_int};

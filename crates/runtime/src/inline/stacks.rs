@@ -23,7 +23,7 @@ use hinterland_pager::Pin;
 use hinterland_sys::SysError;
 use libc::{c_void, pthread_key_t, ucontext_t};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Room for serving a fault: the pager's deepest way, measured at 11 KiB, and handlers that the kernel puts here.
 const STACK_BYTES: usize = 64 << 10;
@@ -37,6 +37,8 @@ pub(crate) struct Stack {
     bottom: usize,
     /// What the thread shall run: function and argument.
     pub start: [AtomicUsize; 2],
+    /// The virtual bits of the thread that started it.
+    pub blocked: AtomicU64,
     /// Rounds of destructors that the thread has gone through.
     rounds: AtomicU32,
     /// Keeps the program's alternate stack local, if that is far.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize
 /// One thread's.
 #[repr(C, align(16))]
 pub(crate) struct Thread {
-    /// Reserved signals that the program has blocked.
+    /// Reserved signals that the program has blocked, as `signals::mask` keeps them.
     pub blocked: AtomicU64,
     /// Reserved signals that wait for being unblocked.
     pub pending: Slots,
@@ -27,6 +27,8 @@ pub(crate) struct Thread {
     pub altstack: [AtomicUsize; 3],
     /// The mask for a handler of the program's that is about to be entered. Here, because no stack will do.
     pub handler_mask: AtomicU64,
+    /// Memory that a child of vfork left behind at its exec: address and bytes.
+    pub left_by_child: [AtomicUsize; 2],
     /// What a child of vfork changed for itself.
     pub child: Child,
 }

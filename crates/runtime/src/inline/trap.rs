@@ -160,7 +160,8 @@ unsafe extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mu
         (((*info).si_code == NOT_MAPPED).then_some(address), error & 2 != 0)
     };
     if far.is_some_and(|address| serve(address, write)) {
-        return;
+        // Something sent may have come while this thread was inside the library.
+        return pending::deliver_at_return();
     }
     // SAFETY: all three are the kernel's, for this handler.
     unsafe { deliver::pass_on(signal, info, context) }
@@ -173,7 +174,7 @@ unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut 
     let (code, registers) = unsafe { ((*info).si_code, &mut *context) };
     let ours = match signal {
         libc::SIGSYS => code == FROM_FILTER,
-        _ => code > 0 && sites::is_patched(register(registers, REG_RIP).cast_unsigned() as usize),
+        _ => code > 0 && sites::is_patched(usize::from_ne_bytes(register(registers, REG_RIP).to_ne_bytes())),
     };
     let Some((_, perform)) = WORK.get().filter(|_| ours) else {
         // SAFETY: all three are the kernel's, for this handler.

@@ -52,8 +52,11 @@ fn copy(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), Bad
 /// Serves the far pages of a range. False: it has none.
 fn bring_in(address: usize, bytes: usize, write: bool) -> bool {
     let first = address & !(PAGE_BYTES - 1);
-    let served = (first..address.saturating_add(bytes)).step_by(PAGE_BYTES).map(|page| trap::serve(page, write));
-    served.fold(false, |any, one| any || one)
+    let mut any = false;
+    for page in (first..address.saturating_add(bytes)).step_by(PAGE_BYTES) {
+        any |= trap::serve(page, write);
+    }
+    any
 }
 
 fn copy_unchecked(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), BadAddress> {

@@ -1,6 +1,7 @@
 //! Functions that start threads: on the inline path, a thread has a stack for faults before its first instruction.
 
 use crate::caller;
+use crate::inline::signals::mask;
 use crate::inline::stacks::{self, Stack, altstack};
 use crate::inline::trap;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
@@ -35,6 +36,7 @@ fn start_with(
     let Ok(stack) = stacks::take() else { return refused };
     stack.start[0].store(routine as usize, Relaxed);
     stack.start[1].store(argument.addr(), Relaxed);
+    stack.blocked.store(mask::blocked(), Relaxed);
     // SAFETY: `begin` never returns to Rust; it has the type of a routine.
     let begin: Routine = unsafe { std::mem::transmute(begin as unsafe extern "C" fn()) };
     let result = start(begin, std::ptr::from_ref(stack).cast_mut().cast());
@@ -57,6 +59,7 @@ extern "C" fn prepare(stack: *const Stack) -> Start {
     let [routine, argument] = stack.start.each_ref().map(|word| word.load(Relaxed));
     stacks::attach(stack);
     altstack::apply();
+    mask::inherit(stack.blocked.load(Relaxed));
     Start { routine, argument }
 }
 

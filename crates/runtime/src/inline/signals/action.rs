@@ -94,23 +94,25 @@ pub(super) fn unlock() {
     LOCK.store(false, Release);
 }
 
-/// The child's table, filled from its parent's the first time.
-fn childs(child: &Child, process: i32) -> &mut [KernelAction; 3] {
+/// The place in the child's table, which is filled from its parent's the first time.
+fn childs(child: &Child, process: i32, place: usize) -> *mut KernelAction {
     super::mask::adopt(child, process);
-    // SAFETY: only the one thread of a child of vfork comes here, and keeps the reference for one operation.
-    unsafe { &mut *child.actions.get() }
+    assert!(place < super::RESERVED.len(), "no reserved signal: {place}");
+    // SAFETY: inside the table.
+    unsafe { child.actions.get().cast::<KernelAction>().add(place) }
 }
 
 /// Fills a child's table.
 pub(super) fn inherit(child: &Child) {
-    // SAFETY: as in `childs`.
+    // SAFETY: as in `of`.
     unsafe { *child.actions.get() = DISPOSITIONS.each_ref().map(Disposition::load) };
 }
 
 /// The virtual disposition of a reserved signal.
 pub(crate) fn of(place: usize) -> KernelAction {
     match vfork_child() {
-        Some(process) => childs(&Thread::current().child, process)[place],
+        // SAFETY: only the one thread of the child uses its table.
+        Some(process) => unsafe { childs(&Thread::current().child, process, place).read() },
         None => DISPOSITIONS[place].load(),
     }
 }
@@ -118,7 +120,8 @@ pub(crate) fn of(place: usize) -> KernelAction {
 /// Replaces the virtual disposition of a reserved signal; returns the old one.
 fn set_virtual(signal: c_int, place: usize, new: KernelAction) -> KernelAction {
     if let Some(process) = vfork_child() {
-        return std::mem::replace(&mut childs(&Thread::current().child, process)[place], new);
+        // SAFETY: as in `of`.
+        return unsafe { childs(&Thread::current().child, process, place).replace(new) };
     }
     let _locked = Locked::new();
     let old = DISPOSITIONS[place].load();

@@ -31,6 +31,35 @@ pub(crate) fn call(call: &mut Call) -> Option<isize> {
     Some(to_kernel(outcome))
 }
 
+/// rt_sigprocmask(2) or rt_sigaction(2), made where libc makes it and not in a handler: the pointers are libc's own.
+pub(crate) fn call_directly(number: i64, arguments: &[usize; 6]) -> isize {
+    let [first, new, old, bytes, ..] = *arguments;
+    let direct = |bytes: usize| check_size(bytes).map(|()| int(first));
+    // SAFETY: null, or what libc and the program pass for the kernel to read.
+    let outcome = direct(bytes).and_then(|first| unsafe {
+        if number == libc::SYS_rt_sigprocmask {
+            let before = mask::change(first, (new as *const u64).as_ref().copied())?;
+            store(old, before);
+        } else {
+            let before = action::change(first, (new as *const KernelAction).as_ref().copied())?;
+            store(old, before);
+        }
+        Ok(0)
+    });
+    to_kernel(outcome)
+}
+
+/// Stores an answer where one is wanted.
+///
+/// # Safety
+/// Null, or a place for the value.
+unsafe fn store<T>(at: usize, value: T) {
+    // SAFETY: the caller's promise.
+    if let Some(place) = unsafe { (at as *mut T).as_mut() } {
+        *place = value;
+    }
+}
+
 fn to_kernel(outcome: Result<isize, i32>) -> isize {
     outcome.unwrap_or_else(|errno| -isize::try_from(errno).unwrap_or(0))
 }

@@ -5,8 +5,11 @@ use super::{bit, index, mask, pending, strip};
 use crate::inline::raw;
 use crate::inline::thread::Thread;
 use crate::inline::trap::frame::{self, Frame};
-use libc::{SIG_DFL, SIG_IGN, SIGSYS, c_int, siginfo_t, ucontext_t};
+use libc::{SIG_DFL, SIG_IGN, c_int, siginfo_t, ucontext_t};
 use std::sync::atomic::Ordering::Relaxed;
+
+/// glibc's own signals, which no program can block: who has them blocked is libc or ours, and must not be interrupted.
+const LIBC_SIGNALS: u64 = bit(32) | bit(33);
 
 /// What becomes of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,8 +54,8 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut 
     let (information, real) = unsafe { (&*info, frame::mask_of(context)) };
     let caused = is_caused(signal, information.si_code);
     let action = action::of(place);
-    let inside = real & bit(SIGSYS) != 0;
-    let blocked = mask::blocked();
+    let inside = real & LIBC_SIGNALS == LIBC_SIGNALS;
+    let blocked = if caused { mask::blocked_by_program() } else { mask::blocked() };
     match fate(&action, caused, blocked & bit(signal) != 0 || inside && !caused) {
         Fate::Nothing => {}
         Fate::Wait => {

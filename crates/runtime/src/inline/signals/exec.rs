@@ -4,18 +4,33 @@
 
 use super::action::{self, KernelAction};
 use super::{RESERVED, bit, mask, vfork_child};
-use crate::inline::{raw, trap};
-use libc::{SIG_BLOCK, SIG_IGN, SIG_UNBLOCK};
+use crate::inline::call::Call;
+use crate::inline::raw;
+use crate::inline::trap::{self, frame};
+use libc::{SIG_BLOCK, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK};
 use std::mem::MaybeUninit;
 
+/// Makes the call with these near arguments, under the mask that the new program shall have. Returns if it fails.
+pub(crate) fn issue(call: &Call, arguments: [usize; 6]) -> isize {
+    // SAFETY: the context is that of a handler of ours that has not returned.
+    let program = (!call.context.is_null()).then(|| unsafe { frame::mask_of(call.context) });
+    let before = raw::change_mask(SIG_SETMASK, Some(program.unwrap_or_else(|| raw::change_mask(SIG_BLOCK, None))));
+    let inherited = inherit();
+    // SAFETY: the program's own call.
+    let failure = unsafe { raw::call(call.number, arguments) };
+    drop(inherited);
+    raw::change_mask(SIG_SETMASK, Some(before));
+    failure
+}
+
 /// The reserved signals' state is as the program set it, until this is dropped because the call failed.
-pub(crate) struct Inherited {
+struct Inherited {
     blocked: u64,
     ignored: u64,
 }
 
-/// Makes the virtual state real. Called with the mask that the new program shall have.
-pub(crate) fn inherit() -> Inherited {
+/// Makes the virtual state real.
+fn inherit() -> Inherited {
     let ignores = |place: &usize| action::of(*place).handler == SIG_IGN;
     let mut ignored = (0..RESERVED.len()).filter(ignores).fold(0, |set, place| set | bit(RESERVED[place]));
     // Another thread that faults meanwhile would be the end of the process.

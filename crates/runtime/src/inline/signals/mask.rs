@@ -1,10 +1,21 @@
 //! Masks: the program's is the real one and the thread's virtual bits together.
+//!
+//! A thread's word of virtual bits is zero until something is known of it: libc starts threads with everything blocked, and
+//! then sets the mask that the program wants. What is sent to it before that has to wait.
 
 use super::{RESERVED_SET, pending, strip, vfork_child};
 use crate::inline::raw;
 use crate::inline::thread::{Child, Thread};
 use libc::{SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, c_int};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// In a thread's word: the bits are known. The place of SIGKILL, which nobody can block.
+const KNOWN: u64 = super::bit(libc::SIGKILL);
+
+/// The virtual bits of a thread's word.
+fn bits(word: u64) -> u64 {
+    if word & KNOWN == 0 { RESERVED_SET } else { word & RESERVED_SET }
+}
 
 /// What rt_sigprocmask(2) makes of a mask; `None`: no such operation.
 pub(crate) fn combine(how: c_int, set: u64, mask: u64) -> Option<u64> {
@@ -20,7 +31,7 @@ pub(crate) fn combine(how: c_int, set: u64, mask: u64) -> Option<u64> {
 pub(super) fn adopt(child: &Child, process: i32) {
     if child.process.load(Relaxed) != process {
         super::action::inherit(child);
-        child.blocked.store(Thread::current().blocked.load(Relaxed), Relaxed);
+        child.blocked.store(bits(Thread::current().blocked.load(Relaxed)) | KNOWN, Relaxed);
         child.process.store(process, Relaxed);
     }
 }
@@ -39,8 +50,8 @@ fn cell(thread: &Thread) -> &AtomicU64 {
     }
 }
 
-/// The calling thread's virtual bits.
-pub(crate) fn blocked() -> u64 {
+/// The calling thread's word.
+fn word() -> u64 {
     let thread = Thread::current();
     match thread.child.process.load(Relaxed) {
         0 => thread.blocked.load(Relaxed),
@@ -48,16 +59,33 @@ pub(crate) fn blocked() -> u64 {
     }
 }
 
+/// The calling thread's virtual bits.
+pub(crate) fn blocked() -> u64 {
+    bits(word())
+}
+
+/// Of the virtual bits those that the program itself has set.
+pub(super) fn blocked_by_program() -> u64 {
+    word() & RESERVED_SET
+}
+
 /// Replaces the virtual bits; returns the old ones.
 pub(crate) fn swap(new: u64) -> u64 {
     let thread = Thread::current();
-    let new = new & RESERVED_SET;
+    let new = new & RESERVED_SET | KNOWN;
     let seen = thread.blocked.load(Relaxed);
     // Mostly there is nothing to do, and no need to ask whose thread this is.
     if thread.child.process.load(Relaxed) == 0 && seen == new {
-        return seen;
+        return bits(seen);
     }
-    cell(thread).swap(new, Relaxed)
+    bits(cell(thread).swap(new, Relaxed))
+}
+
+/// In a new thread: it has the bits of the thread that started it, unless libc has set them already.
+pub(crate) fn inherit(blocked: u64) {
+    if word() == 0 {
+        swap(blocked);
+    }
 }
 
 /// rt_sigprocmask(2) outside of handlers: what the exported functions do. Returns the program's mask as it was.
@@ -97,6 +125,10 @@ mod tests {
 
     #[test]
     fn what_the_program_blocks_is_what_it_reads_and_the_reserved_part_is_never_real() {
+        assert_eq!(blocked(), RESERVED_SET, "a new thread has everything blocked");
+        inherit(bit(libc::SIGILL));
+        inherit(RESERVED_SET);
+        assert_eq!(swap(0), bit(libc::SIGILL));
         let mut real = bit(libc::SIGTERM);
         let all = u64::MAX;
         assert_eq!(change_at_return(SIG_SETMASK, Some(all), &mut real), Ok(bit(libc::SIGTERM)));

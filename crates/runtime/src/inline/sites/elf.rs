@@ -18,6 +18,7 @@ pub(super) enum Kind {
 /// A loaded object.
 #[derive(Debug)]
 pub(super) struct Image {
+    #[allow(dead_code, reason = "named in the check that chooses the fault path")]
     pub name: String,
     pub kind: Kind,
     /// Its executable segments.

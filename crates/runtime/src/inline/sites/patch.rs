@@ -1,13 +1,12 @@
 //! Turning libc's `syscall` instructions into `ud2`.
 
-use super::elf::Kind;
-use super::scan::{Numbers, holds, sites_of};
-use super::{SITE_BYTES, SYSCALL, UD2, elf, libc_image};
+use super::edit::{self, Edit};
+use super::elf::{Image, Kind};
+use super::jump::{self, LOAD_BYTES, Stubs};
+use super::scan::{Numbers, Site, sites_of};
+use super::{SYSCALL, UD2, elf, libc_image};
 use crate::inline::raw;
-use hinterland_sys::thread::SignalsBlocked;
-use hinterland_sys::{SysError, mem};
-use hinterland_units::PAGE_BYTES;
-use std::ops::Range;
+use hinterland_sys::SysError;
 use std::sync::OnceLock;
 
 /// What was patched.
@@ -15,6 +14,8 @@ use std::sync::OnceLock;
 pub(crate) struct Patched {
     /// Instructions that are `ud2` now.
     pub sites: usize,
+    /// Those of them that need no trap, but are jumped over.
+    pub jumps: usize,
     /// Instructions whose number nobody can tell, and that are as they were.
     pub unknown: usize,
     /// Memory of libc's text that is this process's own now.
@@ -57,60 +58,45 @@ pub(crate) fn patch(wanted: &dyn Fn(i64) -> bool) -> Result<Patched, SitesError>
     let libc = libc_image().ok_or(SitesError::NoLibc)?;
     let (found, unknown): (Vec<_>, Vec<_>) =
         sites_of(&libc, wanted).into_iter().partition(|site| site.numbers != Numbers::Any);
-    let mut sites: Vec<usize> =
-        found.iter().filter(|site| site.numbers.may_be(wanted)).map(|site| site.address).collect();
-    sites.sort_unstable();
+    let mut sites: Vec<_> = found.into_iter().filter(|site| site.numbers.may_be(wanted)).collect();
+    sites.sort_unstable_by_key(|site| site.address);
     if sites.is_empty() {
         return Err(SitesError::NothingFound);
     }
     if !is_only_thread() {
         return Err(SitesError::Threads);
     }
-    if let Some(changed) = sites.iter().find(|site| !holds(**site, SYSCALL, &libc.text)) {
-        return Err(SitesError::Changed(*changed));
-    }
-    let private_bytes = pages_of(&sites).count() * PAGE_BYTES;
+    let (mut edits, jumps) = edits_for(&sites, &libc);
     // Known before the first byte changes: from then on, libc's own calls may come.
-    let sites = PATCHED.get_or_init(|| sites.into());
-    write(sites, &libc.text)?;
-    Ok(Patched { sites: sites.len(), unknown: unknown.len(), private_bytes })
+    PATCHED.get_or_init(|| sites.iter().map(|site| site.address).collect());
+    let private_bytes = edit::write(&mut edits, &libc.text)?;
+    Ok(Patched { sites: sites.len(), jumps, unknown: unknown.len(), private_bytes })
 }
 
-fn pages_of(sites: &[usize]) -> impl Iterator<Item = usize> {
-    let pages = sites.iter().map(|site| site & !(PAGE_BYTES - 1));
-    let mut before = None;
-    pages.filter(move |page| before.replace(*page) != Some(*page))
-}
-
-/// Writes `ud2` to all sites, or leaves them as they were.
-fn write(sites: &[usize], text: &[Range<usize>]) -> Result<(), SitesError> {
-    let _no_handler_of_the_programs = SignalsBlocked::new();
-    let extent = |first: usize, last: usize| {
-        let start = first & !(PAGE_BYTES - 1);
-        (start, (last + SITE_BYTES).next_multiple_of(PAGE_BYTES) - start)
-    };
-    let (start, len) = extent(sites[0], sites[sites.len() - 1]);
-    let end =
-        text.iter().find(|range| range.contains(&start)).map_or(0, |range| range.end.next_multiple_of(PAGE_BYTES));
-    if start + len > end {
-        return Err(SitesError::Changed(start));
-    }
-    // Executable all the while: this code itself may call libc.
-    let executable = libc::PROT_READ | libc::PROT_EXEC;
-    mem::protect(start, len, executable | libc::PROT_WRITE)?;
-    let put = |bytes: [u8; SITE_BYTES]| {
-        for site in sites {
-            // SAFETY: both bytes lie in text that is writable now, and no other thread runs it.
-            unsafe { (*site as *mut [u8; SITE_BYTES]).write_unaligned(bytes) };
+/// What is written where: `ud2` for every site, and before some of them a jump. The second value counts the jumps.
+fn edits_for(sites: &[Site], libc: &Image) -> (Vec<Edit>, usize) {
+    let mut edits: Vec<Edit> = sites.iter().map(|site| Edit::new(site.address, &SYSCALL, &UD2)).collect();
+    let jumps: Vec<(usize, i64)> = sites
+        .iter()
+        .filter_map(|site| match site.numbers {
+            Numbers::One(number) if site.loaded_before && jump::answers(number) => Some((site.address, number)),
+            _ => None,
+        })
+        .collect();
+    let Some(mut stubs) = libc.text.first().and_then(Stubs::near) else { return (edits, 0) };
+    let mut added = Vec::new();
+    for (site, number) in jumps {
+        let at = site - LOAD_BYTES;
+        if let Some(jump) = stubs.add(site, number) {
+            added.push(Edit::new(at, libc.bytes(at..site), &jump));
         }
-    };
-    put(UD2);
-    let wrong = sites.iter().find(|site| !holds(**site, UD2, text)).copied();
-    if wrong.is_some() {
-        put(SYSCALL);
     }
-    mem::protect(start, len, executable)?;
-    wrong.map_or(Ok(()), |site| Err(SitesError::Changed(site)))
+    if !stubs.finish() {
+        return (edits, 0);
+    }
+    let jumps = added.len();
+    edits.append(&mut added);
+    (edits, jumps)
 }
 
 /// Whether the process has one thread, or others of ours alone, which call nothing of libc's that is patched.

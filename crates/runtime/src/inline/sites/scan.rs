@@ -5,9 +5,9 @@
 //! stopping a call too many costs time, and one too few costs data.
 
 use super::elf::Image;
+use super::jump::LOAD_BYTES;
 use super::{SITE_BYTES, SYSCALL};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
-use std::ops::Range;
 
 /// System-call numbers are below this.
 const NUMBERS: u64 = 1024;
@@ -40,6 +40,8 @@ impl Numbers {
 pub(super) struct Site {
     pub address: usize,
     pub numbers: Numbers,
+    /// The instruction right before it loads the number, in five bytes.
+    pub loaded_before: bool,
 }
 
 /// The genuine `syscall` instructions of an object's text. Functions that cannot make a `wanted` call are left out.
@@ -55,7 +57,7 @@ pub(super) fn sites_of(image: &Image, wanted: &dyn Fn(i64) -> bool) -> Vec<Site>
             }
             let Some(function) = image.function_around(candidate) else {
                 // Code without a description: by hand, and not to be judged.
-                sites.push(Site { address: candidate, numbers: Numbers::Any });
+                sites.push(Site { address: candidate, numbers: Numbers::Any, loaded_before: false });
                 continue;
             };
             done = function.end;
@@ -96,6 +98,11 @@ struct Load {
 }
 
 impl Load {
+    /// A constant for eax in the shortest way.
+    fn is_short_constant(&self) -> bool {
+        self.register == Register::RAX && self.number().is_some_and(|number| number != 0)
+    }
+
     fn number(&self) -> Option<i64> {
         if let Source::Number(number) = self.source { Some(number) } else { None }
     }
@@ -118,8 +125,12 @@ pub(super) fn sites_in(code: &[u8], start: usize) -> Vec<Site> {
             _ => {}
         }
     }
-    let numbers = |at: usize| numbers_at(at, &loads, &targets);
-    calls.into_iter().map(|address| Site { address, numbers: numbers(address) }).collect()
+    let site = |address: usize| Site {
+        address,
+        numbers: numbers_at(address, &loads, &targets),
+        loaded_before: loads.iter().any(|load| load.at + LOAD_BYTES == address && load.is_short_constant()),
+    };
+    calls.into_iter().map(site).collect()
 }
 
 /// What an instruction does to the register that is its first operand.
@@ -181,11 +192,4 @@ fn all_into(register: Register, loads: &[Load]) -> Numbers {
         [one] => Numbers::One(one),
         _ => Numbers::Some(numbers),
     }
-}
-
-/// Whether an address still holds `syscall`.
-pub(super) fn holds(address: usize, bytes: [u8; SITE_BYTES], text: &[Range<usize>]) -> bool {
-    // SAFETY: the text is readable; both bytes lie in it.
-    text.iter().any(|range| range.start <= address && address + SITE_BYTES <= range.end)
-        && unsafe { (address as *const [u8; SITE_BYTES]).read_unaligned() } == bytes
 }

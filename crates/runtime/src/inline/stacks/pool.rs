@@ -74,6 +74,7 @@ fn more() -> Result<&'static Stack, SysError> {
                 next: AtomicUsize::new(0),
                 bottom: start + PAGE_BYTES,
                 start: [const { AtomicUsize::new(0) }; 2],
+                blocked: AtomicU64::new(0),
                 rounds: AtomicU32::new(0),
                 pin: UnsafeCell::new(None),
             });

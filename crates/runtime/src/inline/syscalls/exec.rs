@@ -7,8 +7,10 @@
 use super::issue::Scratch;
 use super::{copy, refused, touches_far};
 use crate::inline::call::Call;
+use crate::inline::signals;
+use crate::inline::thread::Thread;
 use hinterland_units::PAGE_BYTES;
-use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The longest single argument, with its zero (`MAX_ARG_STRLEN`).
 const TEXT_MAX: usize = 32 * PAGE_BYTES;
@@ -16,15 +18,16 @@ const TEXT_MAX: usize = 32 * PAGE_BYTES;
 const BYTES_MAX: usize = 8 << 20;
 const POINTER: usize = size_of::<usize>();
 
-thread_local! {
-    /// What a child of this thread left behind when it began a new program: start and length of a mapping.
-    static LEFT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+/// What a child of this thread left behind when it began a new program: start and length of a mapping. Replaces it.
+fn replace_left(new: (usize, usize)) -> (usize, usize) {
+    let [start, len] = &Thread::current().left_by_child;
+    (start.swap(new.0, Relaxed), len.swap(new.1, Relaxed))
 }
 
 /// Gives back what a child of this thread left behind. Only that child itself shares the thread's storage, and it calls exec
 /// at most once with success; so whoever runs here does not need it.
 pub(super) fn give_back() {
-    let left = LEFT.replace((0, 0));
+    let left = replace_left((0, 0));
     if left.1 != 0 {
         // SAFETY: it was kept for exec, and the program that needed it has begun or could not.
         drop(unsafe { Scratch::kept(left) });
@@ -37,10 +40,10 @@ pub(super) fn exec(call: &Call) -> isize {
     let mut near = call.arguments;
     match copied(&mut near[path..path + 3]) {
         Err(errno) => errno,
-        Ok(None) => call.issue(call.arguments),
+        Ok(None) => signals::exec::issue(call, call.arguments),
         Ok(Some(scratch)) => {
-            LEFT.set(scratch.keep());
-            let failure = call.issue(near);
+            replace_left(scratch.keep());
+            let failure = signals::exec::issue(call, near);
             give_back();
             failure
         }

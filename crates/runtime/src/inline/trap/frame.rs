@@ -47,7 +47,8 @@ pub(crate) unsafe fn set_mask_of(context: *mut ucontext_t, mask: u64) {
 /// `context` is the kernel's.
 pub(crate) unsafe fn stack_pointer_of(context: *const ucontext_t) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP.unsigned_abs() as usize].cast_unsigned() as usize }
+    let register = unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP.unsigned_abs() as usize] };
+    usize::from_ne_bytes(register.to_ne_bytes())
 }
 
 /// Where the parts of a frame go on a stack.

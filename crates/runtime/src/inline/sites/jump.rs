@@ -1,0 +1,224 @@
+//! Sites that need no trap: `mov eax, NUMBER; syscall` becomes a jump to code of ours.
+//!
+//! The kernel's way to a handler and back costs microseconds; glibc makes two of its signal calls often, in `siglongjmp` and
+//! for every signal when it starts a child. Both instructions together have seven bytes: five for the jump, and `ud2` in the
+//! place of the `syscall`, for code that jumps right there.
+//!
+//! ```text
+//! site:  jmp stub; ud2                          was: mov eax, NUMBER; syscall
+//! stub:  lea rsp, [rsp-128]                     below what the interrupted function may keep under its stack pointer
+//!        mov eax, NUMBER
+//!        call [entry]                           keeps all registers that `syscall` keeps, and calls `answer`
+//!        lea rsp, [rsp+128]
+//!        jmp site+7
+//! ```
+//! The stubs lie in a page of their own, within reach of a near jump. Without a place for it, the sites stay traps.
+
+use super::SITE_BYTES;
+use crate::inline::signals;
+use hinterland_sys::{Mapping, mem};
+use hinterland_units::PAGE_BYTES;
+use std::ops::Range;
+
+/// Bytes of `mov eax, imm32`, and of a near jump.
+pub(super) const LOAD_BYTES: usize = 5;
+const STUB_BYTES: usize = 32;
+/// The first bytes of the page hold the address of `entry`.
+const STUBS_MAX: usize = PAGE_BYTES / STUB_BYTES - 1;
+/// How far a near jump reaches, with room to spare.
+const REACH_BYTES: usize = (1 << 31) - (1 << 20);
+
+/// Whether calls of a number are answered without a trap.
+pub(super) fn answers(number: i64) -> bool {
+    number == libc::SYS_rt_sigprocmask || number == libc::SYS_rt_sigaction
+}
+
+/// The code of the stubs.
+pub(super) struct Stubs {
+    page: usize,
+    used: usize,
+}
+
+impl Stubs {
+    /// A page near `text`; `None`: there is no place.
+    pub fn near(text: &Range<usize>) -> Option<Stubs> {
+        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        let mapping = gaps(&maps, text).find_map(|gap| Mapping::at(gap.start, PAGE_BYTES).ok())?;
+        // SAFETY: the mapping is new, writable, and a page long.
+        unsafe { (mapping.start as *mut usize).write(hinterland_site_entry as *const () as usize) };
+        Some(Stubs { page: mapping.start, used: 0 })
+    }
+
+    /// Makes the stub for a `syscall` at `site`; returns the jump to it, which replaces the load of the number. `None`: full.
+    pub fn add(&mut self, site: usize, number: i64) -> Option<[u8; LOAD_BYTES]> {
+        if self.used >= STUBS_MAX {
+            return None;
+        }
+        self.used += 1;
+        let stub = self.page + self.used * STUB_BYTES;
+        let code = code(stub, self.page, site + SITE_BYTES, i32::try_from(number).ok()?)?;
+        // SAFETY: inside the page, which is writable until `finish`.
+        unsafe { (stub as *mut [u8; STUB_BYTES]).write(code) };
+        jump(site - LOAD_BYTES, stub)
+    }
+
+    /// Makes the stubs executable, and no longer writable. False: the system forbids it.
+    pub fn finish(&self) -> bool {
+        mem::protect(self.page, PAGE_BYTES, libc::PROT_READ | libc::PROT_EXEC).is_ok()
+    }
+}
+
+/// Address space between mappings, within reach of all of `text`. `maps` is in the format of /proc/self/maps.
+fn gaps(maps: &str, text: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let mappings = maps.lines().filter_map(|line| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
+    });
+    let mut end_before = None;
+    let gaps = mappings.filter_map(move |(start, end)| end_before.replace(end).map(|before| before..start));
+    let (lowest, highest) = (text.end.saturating_sub(REACH_BYTES), text.start.saturating_add(REACH_BYTES));
+    gaps.filter(move |gap| gap.len() >= PAGE_BYTES && lowest <= gap.start && gap.start + PAGE_BYTES <= highest)
+}
+
+/// The distance in a near jump or operand whose instruction ends at `end`.
+fn distance(end: usize, target: usize) -> Option<[u8; 4]> {
+    let distance = target.cast_signed().checked_sub(end.cast_signed())?;
+    i32::try_from(distance).ok().map(i32::to_le_bytes)
+}
+
+fn jump(at: usize, target: usize) -> Option<[u8; LOAD_BYTES]> {
+    let [a, b, c, d] = distance(at + LOAD_BYTES, target)?;
+    Some([0xe9, a, b, c, d])
+}
+
+/// A stub at `stub`; the address of `entry` lies at `entry`, and the code goes on at `back`.
+fn code(stub: usize, entry: usize, back: usize, number: i32) -> Option<[u8; STUB_BYTES]> {
+    const INT3: u8 = 0xcc;
+    let mut code = Vec::with_capacity(STUB_BYTES);
+    code.extend([0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
+    code.push(0xb8); // mov eax, number
+    code.extend(number.to_le_bytes());
+    code.extend([0xff, 0x15]); // call [rip + entry]
+    code.extend(distance(stub + code.len() + 4, entry)?);
+    code.extend([0x48, 0x83, 0xec, 0x80]); // sub rsp, -128: the flags are free, as after any system call
+    code.extend(jump(stub + code.len(), back)?);
+    code.resize(STUB_BYTES, INT3);
+    code.try_into().ok()
+}
+
+/// Answers a call. The arguments are in the kernel's order.
+extern "C" fn answer(number: i64, arguments: &[usize; 6]) -> isize {
+    signals::call_directly(number, arguments)
+}
+
+unsafe extern "C" {
+    /// Where all stubs go: keeps what the `syscall` instruction keeps, and calls `answer`.
+    fn hinterland_site_entry();
+}
+
+// libc is compiled for the oldest x86-64 processors, so it keeps nothing in the upper halves of vector registers; what its
+// variants for newer ones keep there does not last over a system call's function.
+core::arch::global_asm!(
+    ".pushsection .text.hinterland_site_entry, \"ax\", @progbits",
+    ".balign 16",
+    ".hidden hinterland_site_entry",
+    ".globl hinterland_site_entry",
+    ".type hinterland_site_entry, @function",
+    "hinterland_site_entry:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    // The arguments, from the last to the first, so that they are an array: and at once kept.
+    "push r9",
+    "push r8",
+    "push r10",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "mov rsi, rsp",
+    "mov rdi, rax",
+    "sub rsp, 256",
+    "and rsp, -16",
+    "movaps [rsp], xmm0",
+    "movaps [rsp + 16], xmm1",
+    "movaps [rsp + 32], xmm2",
+    "movaps [rsp + 48], xmm3",
+    "movaps [rsp + 64], xmm4",
+    "movaps [rsp + 80], xmm5",
+    "movaps [rsp + 96], xmm6",
+    "movaps [rsp + 112], xmm7",
+    "movaps [rsp + 128], xmm8",
+    "movaps [rsp + 144], xmm9",
+    "movaps [rsp + 160], xmm10",
+    "movaps [rsp + 176], xmm11",
+    "movaps [rsp + 192], xmm12",
+    "movaps [rsp + 208], xmm13",
+    "movaps [rsp + 224], xmm14",
+    "movaps [rsp + 240], xmm15",
+    "cld",
+    "call {answer}",
+    "movaps xmm0, [rsp]",
+    "movaps xmm1, [rsp + 16]",
+    "movaps xmm2, [rsp + 32]",
+    "movaps xmm3, [rsp + 48]",
+    "movaps xmm4, [rsp + 64]",
+    "movaps xmm5, [rsp + 80]",
+    "movaps xmm6, [rsp + 96]",
+    "movaps xmm7, [rsp + 112]",
+    "movaps xmm8, [rsp + 128]",
+    "movaps xmm9, [rsp + 144]",
+    "movaps xmm10, [rsp + 160]",
+    "movaps xmm11, [rsp + 176]",
+    "movaps xmm12, [rsp + 192]",
+    "movaps xmm13, [rsp + 208]",
+    "movaps xmm14, [rsp + 224]",
+    "movaps xmm15, [rsp + 240]",
+    "lea rsp, [rbp - 48]",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop r10",
+    "pop r8",
+    "pop r9",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size hinterland_site_entry, . - hinterland_site_entry",
+    ".popsection",
+    answer = sym answer,
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Code, Decoder, DecoderOptions};
+
+    #[test]
+    fn gaps_within_reach_are_found() {
+        let maps = "10000-20000 r-xp 0 0 0\n7f0000000000-7f0000001000 rw-p 0\n7f0000001000-7f0000004000 r-xp 0 0 0 libc\n\
+                    7f0000005000-7f0000006000 rw-p 0\n7fff00000000-7fff00001000 rw-p 0 [stack]\n";
+        let text = 0x7f00_0000_1000..0x7f00_0000_4000;
+        let found: Vec<_> = gaps(maps, &text).collect();
+        assert_eq!(found, [0x7f00_0000_4000..0x7f00_0000_5000, 0x7f00_0000_6000..0x7fff_0000_0000]);
+    }
+
+    #[test]
+    fn a_stub_is_the_code_that_it_should_be() {
+        let (stub, entry, back) = (0x7f00_0000_0020usize, 0x7f00_0000_0000usize, 0x7f00_0123_4567usize);
+        let code = code(stub, entry, back, 14).unwrap();
+        let all: Vec<_> = Decoder::with_ip(64, &code, stub as u64, DecoderOptions::NONE).into_iter().take(5).collect();
+        let codes: Vec<_> = all.iter().map(|one| one.code()).collect();
+        assert_eq!(
+            codes,
+            [Code::Lea_r64_m, Code::Mov_r32_imm32, Code::Call_rm64, Code::Sub_rm64_imm8, Code::Jmp_rel32_64]
+        );
+        assert_eq!(all[1].immediate(1), 14);
+        assert_eq!(all[2].memory_displacement64(), entry as u64);
+        assert_eq!(all[4].near_branch_target(), back as u64);
+        assert_eq!(jump(0, 1 << 40), None, "out of reach");
+    }
+}

@@ -1,0 +1,495 @@
+// Signals: what a program sets is what it reads and what happens, also for the signals that Hinterland uses itself; far
+// memory may be touched in handlers, on small stacks, and with everything blocked.
+#include "check.h"
+#include <pthread.h>
+#include <sys/auxv.h>
+#include <sys/signalfd.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <ucontext.h>
+
+enum { FAR_BYTES = 40 << 20, STEP = 4096 };
+static char *far;
+static size_t turn;
+
+// Reads a part of the far block that has certainly been taken out, and says how much of it is wrong.
+static size_t touch(size_t bytes) {
+    size_t bad = 0;
+    for (size_t i = 0; i < bytes; i += STEP) {
+        size_t at = (turn += 7 * STEP) % FAR_BYTES & ~(size_t)(STEP - 1);
+        bad += *(uint64_t *)(far + at) != mix(at);
+    }
+    return bad;
+}
+
+static const int watched[] = {SIGBUS, SIGSYS, SIGILL, SIGSEGV, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM};
+enum { WATCHED = sizeof watched / sizeof *watched };
+
+// A set as one number: bit i for the i-th watched signal.
+static int packed(const sigset_t *set) {
+    int bits = 0;
+    for (int i = 0; i < WATCHED; i++) bits |= (sigismember(set, watched[i]) == 1) << i;
+    return bits;
+}
+
+static int blocked(void) {
+    sigset_t now;
+    MUST(!pthread_sigmask(SIG_BLOCK, NULL, &now));
+    return packed(&now);
+}
+
+static int pending(void) {
+    sigset_t now;
+    MUST(!sigpending(&now));
+    return packed(&now);
+}
+
+static sigset_t set_of(int a, int b) {
+    sigset_t set;
+    sigemptyset(&set);
+    if (a) sigaddset(&set, a);
+    if (b) sigaddset(&set, b);
+    return set;
+}
+
+static void mask(int how, int a, int b) {
+    sigset_t set = set_of(a, b);
+    MUST(!sigprocmask(how, &set, NULL));
+}
+
+static void everything(int how) {
+    sigset_t all;
+    sigfillset(&all);
+    MUST(!sigprocmask(how, &all, NULL));
+}
+
+// What the last handler saw.
+static volatile int seen_signal, seen_code, seen_mask, seen_count, seen_sender, seen_bad, seen_on_stack;
+static char *volatile seen_address;
+static char *altstack;
+static size_t altstack_bytes;
+static volatile int skip_bytes;
+static sigjmp_buf back;
+static volatile int jump;
+
+static void note(int signal, siginfo_t *info, void *context) {
+    ucontext_t *at = context;
+    char here;
+    seen_signal = signal, seen_code = info->si_code, seen_address = info->si_addr, seen_count++;
+    seen_sender = info->si_pid == getpid();
+    seen_mask = blocked();
+    seen_bad = touch(64 * STEP);
+    seen_on_stack = altstack && &here > altstack && &here < altstack + altstack_bytes;
+    at->uc_mcontext.gregs[REG_RIP] += skip_bytes;
+    if (jump) siglongjmp(back, 1);
+}
+
+static void handle(int signal, int flags, int also_blocked) {
+    struct sigaction action = {.sa_sigaction = note, .sa_flags = SA_SIGINFO | flags};
+    action.sa_mask = set_of(also_blocked, 0);
+    MUST(!sigaction(signal, &action, NULL));
+}
+
+static void seen(void) {
+    printf("signal %d code %d mask %x count %d bad %d\n", seen_signal, seen_code, seen_mask, seen_count, seen_bad);
+}
+
+// Runs a function in a child and shows how it ended.
+static void in_child(void (*run)(void)) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) run(), fflush(stdout), _exit(7);
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    printf("child: exited %d code %d signal %d\n", WIFEXITED(status), WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+           WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+}
+
+static void dispositions(void) {
+    for (int i = 0; i < WATCHED; i++) {
+        struct sigaction action = {.sa_sigaction = note, .sa_flags = SA_SIGINFO | SA_RESTART | (i & 1 ? SA_ONSTACK : 0)};
+        sigfillset(&action.sa_mask);
+        sigdelset(&action.sa_mask, watched[(i + 1) % WATCHED]);
+        struct sigaction old, now;
+        MUST(!sigaction(watched[i], &action, &old) && !sigaction(watched[i], NULL, &now));
+        SHOW(old.sa_handler == SIG_DFL);
+        SHOW(now.sa_sigaction == note && (now.sa_flags & ~0x4000000) == action.sa_flags);
+        SHOW(packed(&now.sa_mask));
+        SHOW(signal(watched[i], SIG_IGN) == (sighandler_t)note);
+        SHOW(signal(watched[i], SIG_DFL) == SIG_IGN);
+    }
+    CALL(sigaction(SIGKILL, &(struct sigaction){.sa_handler = SIG_IGN}, NULL));
+    CALL(sigaction(0, NULL, NULL));
+    CALL(sigaction(65, NULL, NULL));
+    CALL(sigaction(32, NULL, &(struct sigaction){}));
+}
+
+static void *inherited(void *unused) {
+    int first = blocked();
+    everything(SIG_BLOCK);
+    size_t bad = touch(MIB);
+    return (void *)(intptr_t)(first | (int)bad << 16);
+}
+
+static void masks(void) {
+    SHOW(blocked());
+    mask(SIG_BLOCK, SIGBUS, SIGUSR1);
+    SHOW(blocked());
+    mask(SIG_SETMASK, SIGILL, SIGSYS);
+    SHOW(blocked());
+    pthread_t thread;
+    void *result;
+    MUST(!pthread_create(&thread, NULL, inherited, NULL) && !pthread_join(thread, &result));
+    SHOW((intptr_t)result);
+    mask(SIG_UNBLOCK, SIGSYS, SIGTERM);
+    SHOW(blocked());
+    everything(SIG_BLOCK);
+    SHOW(blocked());
+    SHOW(touch(4 * MIB));
+    everything(SIG_UNBLOCK);
+    SHOW(blocked());
+    SHOW(sighold(SIGBUS) | blocked() << 4);
+    SHOW(sigrelse(SIGBUS) | blocked() << 4);
+    CALL(sigprocmask(99, &(sigset_t){}, NULL));
+    CALL(sigprocmask(99, NULL, &(sigset_t){}));
+    sigjmp_buf here;
+    mask(SIG_BLOCK, SIGBUS, SIGUSR2);
+    if (!sigsetjmp(here, 1)) everything(SIG_UNBLOCK), siglongjmp(here, 1);
+    SHOW(blocked());
+    everything(SIG_UNBLOCK);
+}
+
+static void hold_and_release(void) {
+    for (int i = 0; i < WATCHED; i++) {
+        handle(watched[i], 0, watched[3 + (i + 1) % (WATCHED - 3)]);
+        mask(SIG_BLOCK, watched[i], 0);
+        kill(getpid(), watched[i]);
+        raise(watched[i]);
+        SHOW(pending());
+        SHOW(seen_count);
+        mask(SIG_UNBLOCK, watched[i], 0);
+        seen();
+        SHOW(seen_sender);
+        SHOW(pending() | blocked());
+        handle(watched[i], SA_NODEFER, 0);
+        raise(watched[i]);
+        seen();
+        signal(watched[i], SIG_IGN);
+        raise(watched[i]);
+        SHOW(seen_count);
+        signal(watched[i], SIG_DFL);
+    }
+    sigset_t empty = set_of(0, 0);
+    for (int i = 0; i < 3; i++) {
+        handle(watched[i], 0, 0);
+        mask(SIG_BLOCK, watched[i], 0);
+        raise(watched[i]);
+        CALL(sigsuspend(&empty));
+        seen();
+        SHOW(blocked());
+        raise(watched[i]);
+        CALL(pselect(0, NULL, NULL, NULL, &(struct timespec){0, 1000}, NULL));
+        SHOW(seen_count);
+        mask(SIG_UNBLOCK, watched[i], 0);
+        SHOW(seen_count);
+        signal(watched[i], SIG_DFL);
+    }
+}
+
+static char *truncated(void) {
+    FILE *file = tmpfile();
+    MUST(file && !ftruncate(fileno(file), 2 * PAGE));
+    char *at = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    MUST(at != MAP_FAILED && !ftruncate(fileno(file), PAGE));
+    fclose(file);
+    return at;
+}
+
+static volatile char sink;
+static char *cut;
+static void read_cut(void) { sink = cut[PAGE + 5]; }
+static void read_cut_blocked(void) { handle(SIGBUS, 0, 0), mask(SIG_BLOCK, SIGBUS, 0), read_cut(); }
+static void read_cut_ignored(void) { signal(SIGBUS, SIG_IGN), read_cut(); }
+static void read_cut_twice(void) { handle(SIGBUS, SA_RESETHAND, 0), read_cut(); }
+static void invalid(void) { __asm__ volatile("ud2" ::: "memory"); }
+static void killed_by_system(void) { raise(SIGSYS); }
+static void killed_by_bus(void) { kill(getpid(), SIGBUS); for (;;) pause(); }
+
+static void caused(void) {
+    cut = truncated();
+    jump = 1;
+    for (int flags = 0; flags < 3; flags++) {
+        handle(SIGBUS, flags == 0 ? 0 : flags == 1 ? SA_ONSTACK : SA_NODEFER, SIGUSR1);
+        if (!sigsetjmp(back, 1)) read_cut();
+        seen();
+        SHOW(seen_address - cut);
+        SHOW(blocked());
+        SHOW(touch(MIB));
+    }
+    jump = 0;
+    handle(SIGILL, 0, SIGBUS);
+    skip_bytes = 2;
+    invalid();
+    skip_bytes = 0;
+    seen();
+    signal(SIGBUS, SIG_DFL), signal(SIGILL, SIG_DFL);
+    in_child(read_cut), in_child(read_cut_blocked), in_child(read_cut_ignored), in_child(read_cut_twice);
+    in_child(invalid), in_child(killed_by_system), in_child(killed_by_bus);
+}
+
+// A handler changes the mask that its return brings.
+static void edit(int signal, siginfo_t *info, void *context) {
+    ucontext_t *at = context;
+    printf("before: %x\n", packed(&at->uc_sigmask));
+    sigaddset(&at->uc_sigmask, SIGILL);
+    sigaddset(&at->uc_sigmask, SIGUSR2);
+    sigdelset(&at->uc_sigmask, SIGTERM);
+}
+
+static void edited_mask(void) {
+    struct sigaction action = {.sa_sigaction = edit, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    MUST(!sigaction(SIGBUS, &action, NULL));
+    mask(SIG_BLOCK, SIGTERM, SIGSYS);
+    raise(SIGBUS);
+    SHOW(blocked());
+    everything(SIG_UNBLOCK);
+    signal(SIGBUS, SIG_DFL);
+}
+
+static void try_in_handler(int signal) {
+    stack_t now;
+    CALL(sigaltstack(NULL, &now));
+    SHOW(now.ss_flags);
+    CALL(sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL));
+    SHOW(touch(MIB));
+}
+
+static void *alternate(void *unused) {
+    stack_t now;
+    MUST(!sigaltstack(NULL, &now));
+    SHOW(now.ss_flags);
+    size_t frame = getauxval(51 /* AT_MINSIGSTKSZ */);
+    if (frame < 2048) frame = 2048;
+    size_t sizes[] = {frame + 1536, 64 << 10, 1 << 20};
+    for (int i = 0; i < 3; i++) {
+        altstack_bytes = sizes[i];
+        altstack = malloc(altstack_bytes);
+        MUST(!sigaltstack(&(stack_t){.ss_sp = altstack, .ss_size = altstack_bytes}, &now));
+        SHOW(now.ss_flags);
+        MUST(!sigaltstack(NULL, &now));
+        SHOW(now.ss_sp == altstack && now.ss_size == sizes[i] && now.ss_flags == 0);
+        for (int k = 0; k < 4; k++) {
+            int signal = (int[]){SIGUSR1, SIGBUS, SIGILL, SIGSYS}[k];
+            handle(signal, SA_ONSTACK, 0);
+            SHOW(touch(20 * MIB));
+            raise(signal);
+            seen();
+            if (i > 0) SHOW(seen_on_stack);
+            handle(signal, 0, 0);
+            raise(signal);
+            SHOW(seen_on_stack);
+        }
+        if (i > 0) {
+            MUST(!sigaction(SIGBUS, &(struct sigaction){.sa_handler = try_in_handler, .sa_flags = SA_ONSTACK}, NULL));
+            raise(SIGBUS);
+        }
+        stack_t off = {.ss_flags = SS_DISABLE};
+        MUST(!sigaltstack(&off, &now));
+        SHOW(now.ss_sp == altstack);
+        free(altstack);
+        altstack = NULL;
+    }
+    CALL(sigaltstack(&(stack_t){.ss_sp = far, .ss_size = 100}, NULL));
+    CALL(sigaltstack(&(stack_t){.ss_sp = far, .ss_size = 1 << 16, .ss_flags = 77}, NULL));
+    for (int k = 0; k < 4; k++) signal((int[]){SIGUSR1, SIGBUS, SIGILL, SIGSYS}[k], SIG_DFL);
+    return NULL;
+}
+
+static volatile size_t storm_bad, storm_count;
+static void thunder(int signal) { storm_bad += touch(3 * STEP), storm_count++; }
+
+static void storm(void) {
+    signal(SIGALRM, thunder);
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 150}, {0, 150}}, NULL);
+    size_t bad = 0;
+    for (int i = 0; i < 40 || storm_count < 50; i++) bad += touch(4 * MIB);
+    setitimer(ITIMER_REAL, &(struct itimerval){}, NULL);
+    SHOW(bad);
+    SHOW(storm_bad);
+    signal(SIGALRM, SIG_DFL);
+}
+
+static void leave(int signal) { siglongjmp(back, 1); }
+
+static void leave_a_read(void) {
+    int ends[2];
+    MUST(!pipe(ends));
+    signal(SIGALRM, leave);
+    for (volatile int i = 0; i < 20; i++) {
+        char *buffer = far + (size_t)i * MIB;
+        if (!sigsetjmp(back, 1)) {
+            setitimer(ITIMER_REAL, &(struct itimerval){{}, {0, 2000}}, NULL);
+            read(ends[0], buffer, PAGE);
+            SHOW("not reached");
+        }
+        SHOW(blocked());
+    }
+    signal(SIGALRM, SIG_DFL);
+    close(ends[0]), close(ends[1]);
+    SHOW(touch(8 * MIB));
+}
+
+static void *waiter(void *unused) {
+    sigset_t set = set_of(SIGBUS, SIGUSR1);
+    int got;
+    MUST(!sigwait(&set, &got));
+    return (void *)(intptr_t)got;
+}
+
+static void waits(void) {
+    everything(SIG_BLOCK);
+    for (int i = 0; i < 5; i++) {
+        sigset_t set = set_of(watched[i], SIGUSR2);
+        int got = 0;
+        raise(watched[i]);
+        SHOW(sigwait(&set, &got) | got << 8);
+        siginfo_t info;
+        kill(getpid(), watched[i]);
+        SHOW(sigwaitinfo(&set, &info));
+        SHOW(info.si_code);
+        CALL(sigtimedwait(&set, &info, &(struct timespec){0, 3000000}));
+        pthread_t thread;
+        void *result;
+        MUST(!pthread_create(&thread, NULL, waiter, NULL));
+        usleep(3000);
+        pthread_kill(thread, i % 2 ? SIGUSR1 : SIGBUS);
+        pthread_join(thread, &result);
+        SHOW((intptr_t)result);
+    }
+    sigset_t set = set_of(SIGUSR1, SIGTERM);
+    int fd = signalfd(-1, &set, SFD_CLOEXEC);
+    raise(SIGTERM);
+    struct signalfd_siginfo info;
+    SHOW(read(fd, &info, sizeof info) == sizeof info && info.ssi_signo == SIGTERM);
+    close(fd);
+    everything(SIG_UNBLOCK);
+}
+
+static void *small(void *argument) {
+    size_t bad = 0;
+    for (int i = 0; i < 50; i++) bad += touch(16 * STEP);
+    return (void *)bad;
+}
+
+static void small_stacks(void) {
+    size_t least = sysconf(_SC_THREAD_STACK_MIN) + 4096;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, least < 16384 ? 16384 : least);
+    size_t bad = 0;
+    for (int round = 0; round < 40; round++) {
+        pthread_t threads[8];
+        for (int i = 0; i < 8; i++) MUST(!pthread_create(&threads[i], &attributes, small, NULL));
+        for (int i = 0; i < 8; i++) {
+            void *result;
+            pthread_join(threads[i], &result);
+            bad += (size_t)result;
+        }
+    }
+    SHOW(bad);
+}
+
+// What this program says when it is started with an argument.
+static void report(void) {
+    printf("started with mask %x, dispositions", blocked());
+    for (int i = 0; i < WATCHED; i++) {
+        struct sigaction action;
+        MUST(!sigaction(watched[i], NULL, &action));
+        printf(" %d", action.sa_handler == SIG_IGN ? 1 : action.sa_handler == SIG_DFL ? 0 : 2);
+    }
+    printf(", pending %x\n", pending());
+    fflush(stdout);
+}
+
+static void start(const char *self, posix_spawnattr_t *attributes) {
+    fflush(stdout);
+    pid_t child;
+    int status;
+    char *arguments[] = {(char *)self, "report", NULL};
+    MUST(!posix_spawn(&child, self, NULL, attributes, arguments, environ) && waitpid(child, &status, 0) == child);
+    SHOW(status);
+}
+
+static void children(const char *self) {
+    for (int i = 0; i < 4; i++) handle(watched[i], 0, 0);
+    signal(SIGUSR2, SIG_IGN), signal(SIGBUS, SIG_IGN);
+    mask(SIG_SETMASK, SIGBUS, SIGUSR1);
+    start(self, NULL);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    sigset_t set = set_of(SIGILL, SIGTERM);
+    posix_spawnattr_setsigmask(&attributes, &set);
+    set = set_of(SIGBUS, 0);
+    posix_spawnattr_setsigdefault(&attributes, &set);
+    start(self, &attributes);
+    SHOW(blocked());
+    struct sigaction action;
+    for (int i = 0; i < 4; i++) MUST(!sigaction(watched[i], NULL, &action)), SHOW(action.sa_sigaction == note);
+    fflush(stdout);
+    pid_t child = vfork();
+    if (!child) {
+        signal(SIGILL, SIG_IGN), signal(SIGSYS, SIG_DFL);
+        mask(SIG_SETMASK, SIGSYS, SIGILL);
+        execl(self, self, "report", NULL);
+        _exit(1);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    SHOW(status);
+    // What a vfork child does to its mask is its own: the kernel's promise.
+    SHOW(blocked());
+    for (int i = 0; i < 4; i++) MUST(!sigaction(watched[i], NULL, &action)), SHOW(action.sa_sigaction == note);
+    raise(SIGUSR1), raise(SIGBUS);
+    SHOW(touch(MIB));
+    fflush(stdout);
+    if (!(child = fork())) {
+        handle(SIGBUS, 0, 0), handle(SIGILL, 0, 0);
+        SHOW(pending());
+        SHOW(blocked());
+        raise(SIGILL);
+        seen();
+        SHOW(touch(30 * MIB));
+        fflush(stdout);
+        execl(self, self, "report", NULL);
+        _exit(1);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    SHOW(status);
+    SHOW(system("exit 3") >> 8);
+    for (int i = 0; i < WATCHED; i++) signal(watched[i], SIG_IGN);
+    everything(SIG_UNBLOCK);
+}
+
+int main(int count, char **arguments) {
+    if (count > 1) return report(), 0;
+    far = malloc(FAR_BYTES);
+    for (size_t at = 0; at < FAR_BYTES; at += STEP) *(uint64_t *)(far + at) = mix(at);
+    dispositions();
+    masks();
+    hold_and_release();
+    caused();
+    edited_mask();
+    alternate(NULL);
+    pthread_t thread;
+    MUST(!pthread_create(&thread, NULL, alternate, NULL) && !pthread_join(thread, NULL));
+    storm();
+    leave_a_read();
+    waits();
+    small_stacks();
+    children(arguments[0]);
+}
