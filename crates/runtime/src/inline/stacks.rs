@@ -15,15 +15,16 @@
 //! Invariant: a stack is in the pool or belongs to one thread that lives.
 
 pub(crate) mod altstack;
+pub(crate) mod far;
 mod pool;
 
 use super::thread::Thread;
-use super::trap::TrapError;
+use super::trap::{TrapError, frame};
 use hinterland_pager::Pin;
 use hinterland_sys::SysError;
 use libc::{c_void, pthread_key_t, ucontext_t};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Room for serving a fault: the pager's deepest way, measured at 11 KiB, and handlers that the kernel puts here.
 const STACK_BYTES: usize = 64 << 10;
@@ -41,6 +42,10 @@ pub(crate) struct Stack {
     pub blocked: AtomicU64,
     /// Rounds of destructors that the thread has gone through.
     rounds: AtomicU32,
+    /// Its thread, once that has ended but for its descriptor.
+    thread: AtomicI32,
+    /// Keeps the thread's descriptor local, if that is far.
+    descriptor: UnsafeCell<Option<Pin<'static>>>,
     /// Keeps the program's alternate stack local, if that is far.
     pin: UnsafeCell<Option<Pin<'static>>>,
 }
@@ -108,6 +113,8 @@ fn own() -> Option<&'static Stack> {
 
 /// Where a fault is served, for a thread whose stack pointer in the handler is `here`: the stack pointer to go on with.
 pub(super) extern "C" fn to_serve_on(here: usize, context: *mut ucontext_t) -> usize {
+    // SAFETY: the context is the one that the kernel gave to the handler that calls this.
+    far::look(unsafe { frame::stack_pointer_of(context) });
     let thread = Thread::current();
     let stack = match own() {
         Some(stack) => stack,
@@ -140,7 +147,7 @@ extern "C" fn round(stack: *mut c_void) {
     thread.ending.store(true, Relaxed);
     altstack::disable();
     thread.stack.store(std::ptr::null_mut(), Relaxed);
-    give_back(stack);
+    far::retire(stack);
 }
 
 /// In the child of a fork: its thread keeps its stack, the pins are gone.
@@ -150,4 +157,5 @@ pub(super) fn begin_child() {
         std::mem::forget(unsafe { (*stack.pin.get()).take() });
     }
     altstack::pin_again();
+    far::begin_child(own());
 }

@@ -79,11 +79,19 @@ pub(crate) fn is_installed() -> bool {
 pub(crate) fn take_over(signal: c_int, restart: bool) -> Result<KernelAction, i32> {
     let (handler, flags, mask) = match signal {
         libc::SIGBUS => (hinterland_on_sigbus as *const () as usize, libc::SA_ONSTACK, u64::MAX),
+        _ if stacks::far::seen() => (hinterland_on_call as *const () as usize, libc::SA_ONSTACK, INSIDE),
         _ => (on_call as *const () as usize, 0, INSIDE),
     };
     let flags = flags | libc::SA_SIGINFO | if restart { libc::SA_RESTART } else { 0 };
     let flags = u64::from(flags.cast_unsigned()) | SA_RESTORER;
     action::kernel_change(signal, Some(KernelAction { handler, flags, restorer: frame::restorer_address(), mask }))
+}
+
+/// Installs the handlers of trapped calls anew, because there are far stacks now.
+pub(crate) fn renew() {
+    for signal in [libc::SIGSYS, libc::SIGILL] {
+        let _ = take_over(signal, action::restarts(&action::of(signals::index(signal).unwrap_or(0))));
+    }
 }
 
 /// Whether an address is far.
@@ -111,6 +119,8 @@ fn register(context: &mut ucontext_t, number: c_int) -> &mut i64 {
 unsafe extern "C" {
     /// The entry for SIGBUS: goes on in `on_sigbus`, on the stack that `stacks::to_serve_on` names.
     fn hinterland_on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t);
+    /// The entry for trapped calls on the alternate stack: moves its frame to the thread's stack and goes on there, in `on_call`.
+    fn hinterland_on_call(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t);
 }
 
 core::arch::global_asm!(
@@ -144,10 +154,40 @@ core::arch::global_asm!(
     "ret",
     ".cfi_endproc",
     ".size hinterland_on_sigbus, . - hinterland_on_sigbus",
+    ".balign 16",
+    ".hidden hinterland_on_call",
+    ".globl hinterland_on_call",
+    ".type hinterland_on_call, @function",
+    "hinterland_on_call:",
+    "push rdi",
+    "mov rdi, rdx",
+    "call {move}",
+    "pop rdi",
+    // The frame: return address, context, information.
+    "mov rsp, rax",
+    "lea rdx, [rax + 8]",
+    "lea rsi, [rax + 8 + {context_bytes}]",
+    "sub rsp, 8",
+    "call {on_call}",
+    "add rsp, 8",
+    "ret",
+    ".size hinterland_on_call, . - hinterland_on_call",
     ".popsection",
     choose = sym stacks::to_serve_on,
     serve = sym on_sigbus,
+    move = sym move_frame,
+    on_call = sym on_call,
+    context_bytes = const frame::CONTEXT_BYTES,
 );
+
+/// Moves the frame of a trapped call to the stack of the code that made it; returns its address.
+unsafe extern "C" fn move_frame(context: *mut ucontext_t) -> usize {
+    let errno = crate::errno::Preserved::new();
+    // SAFETY: the context is part of the frame that the kernel gave to the handler that calls this.
+    let frame = unsafe { frame::Frame::of(context).placed_for(&KernelAction::default()) };
+    drop(errno);
+    frame.address()
+}
 
 /// A fault, or the program's own SIGBUS.
 unsafe extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
@@ -188,7 +228,10 @@ unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut 
         *register(registers, REG_R11) = *register(registers, REG_EFL);
     }
     // SAFETY: the context is the kernel's, for this handler.
-    let mut call = unsafe { Call::from_context(context) };
+    let mut call = unsafe {
+        stacks::far::look(frame::stack_pointer_of(context));
+        Call::from_context(context)
+    };
     let result = perform(&mut call);
     // SAFETY: as above; the call may have changed the context, so it is not borrowed meanwhile.
     unsafe { *register(&mut *context, REG_RAX) = result as i64 };

@@ -2,7 +2,7 @@
 
 use crate::caller;
 use crate::inline::signals::mask;
-use crate::inline::stacks::{self, Stack, altstack};
+use crate::inline::stacks::{self, Stack, altstack, far};
 use crate::inline::trap;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -27,6 +27,7 @@ fn start_with(
     routine: Routine,
     argument: *mut c_void,
     refused: c_int,
+    attributes: *const pthread_attr_t,
     start: impl Fn(Routine, *mut c_void) -> c_int,
 ) -> c_int {
     // Our own threads serve nothing on stacks of their own.
@@ -37,10 +38,12 @@ fn start_with(
     stack.start[0].store(routine as usize, Relaxed);
     stack.start[1].store(argument.addr(), Relaxed);
     stack.blocked.store(mask::blocked(), Relaxed);
+    far::prepare(stack, attributes);
     // SAFETY: `begin` never returns to Rust; it has the type of a routine.
     let begin: Routine = unsafe { std::mem::transmute(begin as unsafe extern "C" fn()) };
     let result = start(begin, std::ptr::from_ref(stack).cast_mut().cast());
     if result != 0 {
+        far::forget(stack);
         stacks::give_back(stack);
     }
     result
@@ -86,7 +89,7 @@ pub unsafe extern "C" fn pthread_create(
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Routine, *mut c_void) -> c_int;
     // SAFETY: libc's function of that name has this type; the call is the program's, but for the routine.
-    start_with(routine, argument, libc::EAGAIN, |routine, argument| unsafe {
+    start_with(routine, argument, libc::EAGAIN, attributes, |routine, argument| unsafe {
         std::mem::transmute::<usize, Create>(next(&NEXT, c"pthread_create"))(thread, attributes, routine, argument)
     })
 }
@@ -98,7 +101,7 @@ pub unsafe extern "C" fn thrd_create(thread: *mut pthread_t, routine: Routine, a
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     type Create = unsafe extern "C" fn(*mut pthread_t, Routine, *mut c_void) -> c_int;
     // SAFETY: as in `pthread_create`.
-    start_with(routine, argument, NO_MEMORY, |routine, argument| unsafe {
+    start_with(routine, argument, NO_MEMORY, std::ptr::null(), |routine, argument| unsafe {
         std::mem::transmute::<usize, Create>(next(&NEXT, c"thrd_create"))(thread, routine, argument)
     })
 }

@@ -132,7 +132,7 @@ fn set_virtual(signal: c_int, place: usize, new: KernelAction) -> KernelAction {
 }
 
 /// Whether calls that a signal interrupts go on: a signal without a handler does not interrupt.
-fn restarts(action: &KernelAction) -> bool {
+pub(crate) fn restarts(action: &KernelAction) -> bool {
     action.handler <= libc::SIG_IGN || action.has(libc::SA_RESTART)
 }
 

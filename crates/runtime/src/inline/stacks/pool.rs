@@ -4,7 +4,9 @@ use super::{STACK_BYTES, Stack};
 use hinterland_sys::{Mapping, SysError, mem};
 use hinterland_units::PAGE_BYTES;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+};
 
 /// Stacks that are mapped at a time: the table of our own mappings is short.
 const AT_A_TIME: usize = 16;
@@ -76,6 +78,8 @@ fn more() -> Result<&'static Stack, SysError> {
                 start: [const { AtomicUsize::new(0) }; 2],
                 blocked: AtomicU64::new(0),
                 rounds: AtomicU32::new(0),
+                thread: AtomicI32::new(0),
+                descriptor: UnsafeCell::new(None),
                 pin: UnsafeCell::new(None),
             });
             &*stack

@@ -15,7 +15,7 @@ use libc::{c_int, ucontext_t};
 use std::mem::offset_of;
 
 /// Bytes of the kernel's ucontext: glibc's goes on after it.
-const CONTEXT_BYTES: usize = MASK_OFFSET + size_of::<u64>();
+pub(crate) const CONTEXT_BYTES: usize = MASK_OFFSET + size_of::<u64>();
 const MASK_OFFSET: usize = offset_of!(ucontext_t, uc_sigmask);
 const INFO_BYTES: usize = size_of::<libc::siginfo_t>();
 /// Return address, context and information.
@@ -76,6 +76,11 @@ impl Frame {
     /// The frame that a context is part of.
     pub fn of(context: *mut ucontext_t) -> Frame {
         Frame(context.addr() - size_of::<usize>())
+    }
+
+    /// Where it is: the address of its return address.
+    pub fn address(self) -> usize {
+        self.0
     }
 
     /// Its context.
