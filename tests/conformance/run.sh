@@ -20,7 +20,7 @@ else
     shift
 fi
 programs=("$@")
-[ $# -gt 0 ] || programs=(heap threads containers mappings remap break files forking loading)
+[ $# -gt 0 ] || programs=(heap threads containers mappings remap break files forking loading calls buffers waiting)
 
 cd "$here"
 for program in "${programs[@]}"; do

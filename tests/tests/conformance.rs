@@ -9,8 +9,20 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 /// The programs that `run.sh` knows.
-const PROGRAMS: [&str; 9] =
-    ["heap", "threads", "containers", "mappings", "remap", "break", "files", "forking", "loading"];
+const PROGRAMS: [&str; 12] = [
+    "heap",
+    "threads",
+    "containers",
+    "mappings",
+    "remap",
+    "break",
+    "files",
+    "forking",
+    "loading",
+    "calls",
+    "buffers",
+    "waiting",
+];
 /// Time for one program, natively and managed, compilation included.
 const LIMIT: Duration = Duration::from_secs(120);
 
