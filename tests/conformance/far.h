@@ -7,7 +7,7 @@ static const char *const state_names[] = {"near", "warm", "cold", "straddling", 
 
 static char near_room[64 * 1024] __attribute__((aligned(4096)));
 static char *far_room, *filler;
-enum { FAR_ROOM = 256 * 1024, FILLER = 28 * 1024 * 1024 };
+enum { FAR_ROOM = 512 * 1024, FILLER = 28 * 1024 * 1024 };
 
 static inline char *map_pages(size_t bytes, int protection) {
     char *at = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
