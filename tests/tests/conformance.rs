@@ -10,11 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 /// The programs that `run.sh` knows.
-<<<<<<< HEAD
-const PROGRAMS: [&str; 10] =
-    ["heap", "threads", "containers", "mappings", "remap", "break", "files", "forking", "loading", "signals"];
-=======
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "heap",
     "threads",
     "containers",
@@ -24,11 +20,13 @@ const PROGRAMS: [&str; 12] = [
     "files",
     "forking",
     "loading",
+    "signals",
     "calls",
     "buffers",
     "waiting",
 ];
->>>>>>> calls
+/// Feature sets for each of the fault paths: in how pages leave, there are two kinds of kernels.
+const SETS: [&[&str]; 3] = [&FEATURES, &["all", "6.1"], &["all"]];
 /// Time for one program, natively and managed, compilation included.
 const LIMIT: Duration = Duration::from_secs(120);
 
