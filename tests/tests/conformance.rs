@@ -54,7 +54,7 @@ fn conforms(program: &str, variant: Variant) -> Result<()> {
     let (prefix, path) = (variant.prefix().join(" "), variant.fault_path());
     let launcher = places::launcher()?.display().to_string();
     let settings = format!("--local 16M --quiet --fault-path {path} --features {features} --heap {heap}");
-    let via = format!("{prefix} {launcher} run {settings} --");
+    let via = format!("{prefix} {launcher} run {settings} --").trim_start().to_owned();
     let mut command = Command::new(places::repository().join("tests/conformance/run.sh"));
     command.args(["--via", &via, program]).stdin(Stdio::null()).env("TMPDIR", &directory);
     command.stdout(File::create(directory.join("stdout"))?).stderr(File::create(directory.join("stderr"))?);
