@@ -66,6 +66,11 @@ fn six<const N: usize>(given: [usize; N]) -> [usize; 6] {
 /// Length of what a pointer to a length points at: the kernel reads it, but we follow no pointer. An address of a socket.
 const ADDRESS_BYTES: usize = size_of::<libc::sockaddr_storage>();
 
+/// Bytes of a set of that many descriptors; too large a number is refused by the kernel.
+fn bits(count: c_int) -> usize {
+    count.word().div_ceil(64).saturating_mul(size_of::<u64>())
+}
+
 /// Defines functions: `name(arguments) -> type = SYS_number(its arguments) if condition, on (start, len), …;`
 macro_rules! on_ranges {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $out:ty = $number:ident($($passed:expr),*)
@@ -127,6 +132,10 @@ on_ranges! {
         on (at, count.word().saturating_mul(size_of::<libc::epoll_event>()));
     epoll_ctl(fd: c_int, operation: c_int, of: c_int, at: usize) -> c_int
         = SYS_epoll_ctl(fd, operation, of, at) if is_far(at), on (at, size_of::<libc::epoll_event>());
+    // Whatever its arguments: libc's own uses another call, whose site is patched.
+    select(count: c_int, reads: usize, writes: usize, others: usize, limit: usize) -> c_int
+        = SYS_select(count, reads, writes, others, limit) if true,
+        on (reads, bits(count)), (writes, bits(count)), (others, bits(count)), (limit, size_of::<libc::timeval>());
     getrandom(at: usize, len: usize, flags: c_uint) -> isize
         = SYS_getrandom(at, len, flags) if is_far(at), on (at, len);
 }
@@ -171,6 +180,24 @@ always! {
         = by_the_rules SYS_recvmmsg(fd, at, count, flags, timeout);
     sendmmsg(fd: c_int, at: usize, count: c_uint, flags: c_int) -> c_int
         = by_the_rules SYS_sendmmsg(fd, at, count, flags);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(fd: c_int, at: usize, count: c_int, timeout: c_int, mask: usize) -> c_int {
+    const MASK_BYTES: usize = size_of::<u64>();
+    if inline::active() {
+        let len = count.word().saturating_mul(size_of::<libc::epoll_event>());
+        let arguments = [fd.word(), at, count.word(), timeout.word(), mask, MASK_BYTES];
+        let answer = if mask == 0 {
+            wrapped::on_ranges(libc::SYS_epoll_pwait, arguments, [Range { start: at, len }])
+        } else {
+            wrapped::by_the_rules(libc::SYS_epoll_pwait, arguments)
+        };
+        return Answer::answer(answer);
+    }
+    let next = next!(epoll_pwait: unsafe extern "C" fn(c_int, usize, c_int, c_int, usize) -> c_int);
+    // SAFETY: the program's own call.
+    unsafe { next(fd, at, count, timeout, mask) }
 }
 
 /// Variadic in C; the third argument is in its register whether or not it was given.
