@@ -20,7 +20,11 @@ else
     shift
 fi
 programs=("$@")
+<<<<<<< HEAD
 [ $# -gt 0 ] || programs=(heap threads containers mappings remap break files forking loading signals)
+=======
+[ $# -gt 0 ] || programs=(heap threads containers mappings remap break files forking loading calls buffers waiting)
+>>>>>>> calls
 
 cd "$here"
 for program in "${programs[@]}"; do

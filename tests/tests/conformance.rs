@@ -1,38 +1,62 @@
-//! The conformance programs (`tests/conformance`): what allocation and mapping calls promise, natively and under Hinterland
-//! in the smallest budget, with each kernel feature set and heap mode.
+//! The conformance programs (`tests/conformance`): what allocation, mapping, signal and other system calls promise, natively
+//! and under Hinterland in the smallest budget, with each heap mode: on the monitor path with each kernel feature set, on the
+//! inline path with and without MOVE, and without privileges.
 
 use anyhow::{Result, ensure};
-use hinterland_tests::{FEATURES, HEAPS, native, places, process, skips, suite};
+use hinterland_tests::{FEATURES, HEAPS, PATHS, Variant, native, places, process, skips, suite};
 use libtest_mimic::Trial;
 use std::fs::File;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 /// The programs that `run.sh` knows.
+<<<<<<< HEAD
 const PROGRAMS: [&str; 10] =
     ["heap", "threads", "containers", "mappings", "remap", "break", "files", "forking", "loading", "signals"];
+=======
+const PROGRAMS: [&str; 12] = [
+    "heap",
+    "threads",
+    "containers",
+    "mappings",
+    "remap",
+    "break",
+    "files",
+    "forking",
+    "loading",
+    "calls",
+    "buffers",
+    "waiting",
+];
+>>>>>>> calls
 /// Time for one program, natively and managed, compilation included.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let mut trials = Vec::new();
     for program in PROGRAMS {
-        for features in FEATURES {
-            trials.extend(HEAPS.map(|heap| trial(program, features, heap)));
+        for (path, sets) in PATHS.into_iter().zip(SETS) {
+            for features in sets {
+                let variants = HEAPS.map(|heap| Variant { path, features, heap, ..Variant::DEFAULT });
+                trials.extend(variants.map(|variant| trial(program, variant)));
+            }
         }
     }
     suite::run(trials).exit_code()
 }
 
-fn trial(program: &'static str, features: &'static str, heap: &'static str) -> Trial {
-    let name = format!("conformance::{program}::{features}::{heap}");
-    suite::trial(name, skips::no_userfaultfd, move || conforms(program, features, heap))
+fn trial(program: &'static str, variant: Variant) -> Trial {
+    let name = format!("conformance::{program}::{}::{}::{}", variant.path, variant.features, variant.heap);
+    suite::trial(name, skips::no_userfaultfd, move || conforms(program, variant))
 }
 
-fn conforms(program: &str, features: &str, heap: &str) -> Result<()> {
+fn conforms(program: &str, variant: Variant) -> Result<()> {
     let directory = places::emptied(places::tests().join("conformance"))?;
-    let launcher = places::launcher()?;
-    let via = format!("{} run --local 16M --quiet --features {features} --heap {heap} --", launcher.display());
+    let Variant { features, heap, .. } = variant;
+    let (prefix, path) = (variant.prefix().join(" "), variant.fault_path());
+    let launcher = places::launcher()?.display().to_string();
+    let settings = format!("--local 16M --quiet --fault-path {path} --features {features} --heap {heap}");
+    let via = format!("{prefix} {launcher} run {settings} --");
     let mut command = Command::new(places::repository().join("tests/conformance/run.sh"));
     command.args(["--via", &via, program]).stdin(Stdio::null()).env("TMPDIR", &directory);
     command.stdout(File::create(directory.join("stdout"))?).stderr(File::create(directory.join("stderr"))?);

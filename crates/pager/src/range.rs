@@ -3,7 +3,8 @@
 //! The calling thread belongs to the program. It works with its signals blocked, so that no handler runs while it owns busy
 //! pages, and it never touches far memory in here: serving such a fault could need what it holds.
 
-use crate::pager::Pager;
+use crate::pager::{FaultPath, Pager};
+use crate::pin::PinAccess;
 use crate::state::{Entry, State};
 use hinterland_backend::Location;
 use hinterland_policy::Arrival;
@@ -236,7 +237,35 @@ impl Pager {
         if u64::from(count) > self.account.budget().0 / 2 {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
-        Ok(mem::lock(self.address(first), bytes(count), on_fault)?)
+        if on_fault {
+            return Ok(mem::lock(self.address(first), bytes(count), on_fault)?);
+        }
+        self.with_pages(first, count, PinAccess::Write, |start, len| Ok(mem::lock(start, len, false)?))
+    }
+
+    /// Brings `count` pages in for a call of the kernel, `call` (address and bytes), which is made piece by piece.
+    ///
+    /// # Errors
+    /// The call's; what came before it stays done.
+    pub fn with_pages(
+        &self,
+        first: PageNo,
+        count: u32,
+        access: PinAccess,
+        call: impl Fn(usize, usize) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (mut start, end) = (self.address(first), self.address(first) + bytes(count));
+        while start < end {
+            let len = match self.path {
+                FaultPath::Monitor => end - start,
+                FaultPath::Inline => self.pin_piece().min(end - start),
+            };
+            let _signals = SignalsBlocked::new();
+            let _pin = self.pin(start, len, access);
+            call(start, len)?;
+            start += len;
+        }
+        Ok(())
     }
 
     /// Ends `lock`.

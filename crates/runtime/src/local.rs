@@ -1,6 +1,7 @@
 //! A pager that never pages: everything in the far range stays local. It has the real pager's face, so that the
 //! interposition can be tested without userfaultfd, and a difference be blamed on the right half.
 
+use hinterland_pager::PinAccess;
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_sys::mem;
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -89,6 +90,17 @@ impl Pager {
     pub fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
         let (start, len) = span(first, count);
         Ok(mem::lock(start, len, on_fault)?)
+    }
+
+    pub fn with_pages(
+        &self,
+        first: PageNo,
+        count: u32,
+        _: PinAccess,
+        call: impl Fn(usize, usize) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (start, len) = span(first, count);
+        call(start, len)
     }
 
     pub fn unlock(&self, first: PageNo, count: u32) -> io::Result<()> {

@@ -23,8 +23,23 @@ pub enum Rule {
     Allow,
     /// It traps if one of these arguments (bit 0: the first) lies in the far range.
     Pointers(u8),
+    /// What its pointers are depends on a code among its arguments.
+    ByCode(&'static Codes),
     /// It fails with this error.
     Refuse(u16),
+}
+
+/// The pointers of a call by its code: registers of arguments that an operation does not have hold anything.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Codes {
+    /// The argument that holds the code, in its lower half.
+    pub argument: u8,
+    /// The bits of it that tell the operation.
+    pub bits: u32,
+    /// Operations, and the arguments that are pointers for them.
+    pub pointers: &'static [(u32, u8)],
+    /// The pointers of all other operations.
+    pub otherwise: u8,
 }
 
 /// Numbers beyond the rules: newer than the table, so every argument may be a pointer.
@@ -130,6 +145,11 @@ impl Rule {
             Rule::Allow => 0,
             Rule::Pointers(mask) => 1 << 32 | u64::from(mask),
             Rule::Refuse(errno) => 2 << 32 | u64::from(errno),
+            Rule::ByCode(codes) => {
+                let head = [u64::from(codes.argument), codes.bits.into(), codes.otherwise.into()];
+                let each = codes.pointers.iter().map(|(code, mask)| u64::from(*code) << 8 | u64::from(*mask));
+                3 << 32 | u64::from(probe::stamp(head.into_iter().chain(each)))
+            }
         }
     }
 }

@@ -40,16 +40,16 @@ impl Next {
 unsafe extern "C" {
     /// The linker's names for the ends of the section that `next!` fills.
     #[link_name = "__start_hinterland_next"]
-    static FIRST: &'static Next;
+    static FIRST: usize;
     #[link_name = "__stop_hinterland_next"]
-    static END: &'static Next;
+    static END: usize;
 }
 
 /// Looks all of them up.
 pub fn look_all_up() {
-    // SAFETY: both are addresses in one array that the linker made of the section.
+    // SAFETY: both are addresses in one array of references that the linker made of the section.
     let all = unsafe {
-        let (first, end) = (&raw const FIRST, &raw const END);
+        let (first, end) = ((&raw const FIRST).cast::<&'static Next>(), (&raw const END).cast::<&'static Next>());
         std::slice::from_raw_parts(first, usize::try_from(end.offset_from(first)).unwrap_or(0))
     };
     for next in all {

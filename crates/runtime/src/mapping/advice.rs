@@ -3,7 +3,9 @@
 use super::{Outcome, Target, apply, bits, kernel, target};
 use crate::Pager;
 use crate::regions::{self, Attributes, ForkRule, Kind, Locked, Run};
+use hinterland_pager::PinAccess;
 use hinterland_units::PageNo;
+use std::io;
 
 /// What a piece of advice means for memory of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,8 +23,8 @@ enum Meaning {
     Fork(ForkRule),
     /// Whether it goes into core dumps.
     Undumped(bool),
-    /// The kernel does it on any memory (populating: the faults are served as any other).
-    Kernel,
+    /// All pages are mapped.
+    Populate,
     /// Refused, as the kernel does for private anonymous memory or before it knew the advice.
     Refused,
 }
@@ -47,7 +49,7 @@ fn meaning(advice: i32) -> Meaning {
             Meaning::Accepted
         }
         libc::MADV_COLD..=MADV_PAGEOUT => Meaning::Accepted,
-        libc::MADV_POPULATE_READ..=MADV_POPULATE_WRITE => Meaning::Kernel,
+        libc::MADV_POPULATE_READ..=MADV_POPULATE_WRITE => Meaning::Populate,
         _ => Meaning::Refused,
     }
 }
@@ -85,12 +87,20 @@ fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<
         Meaning::Free => pager.drop_remote(PageNo(run.first), run.count),
         Meaning::Fork(rule) => note(run, to_kernel, |attributes| attributes.fork = rule)?,
         Meaning::Undumped(undumped) => note(run, to_kernel, |attributes| attributes.undumped = undumped)?,
-        Meaning::Kernel => {
-            to_kernel()?;
-        }
+        Meaning::Populate => populate(pager, run, advice)?,
         Meaning::Refused => return Err(libc::EINVAL),
     }
     Ok(())
+}
+
+/// Maps all pages of a run. The kernel looks at each, once it is there, and says what it says of protections.
+fn populate(pager: &Pager, run: Run, advice: i32) -> Result<(), i32> {
+    let access = if advice == MADV_POPULATE_WRITE { PinAccess::Write } else { PinAccess::Read };
+    let ask = |address: usize, bytes: usize| {
+        let asked = kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0]);
+        asked.map(|_| ()).map_err(io::Error::from_raw_os_error)
+    };
+    pager.with_pages(PageNo(run.first), run.count, access, ask).map_err(|error| apply::errno_of(&error))
 }
 
 /// Drops content; the kernel refuses to while pages are locked, so the lock is lifted meanwhile.

@@ -13,7 +13,7 @@
 //! Programs are assembled from their end to their start: jumps of BPF go forwards only, so a jump's targets are known when it
 //! is emitted.
 
-use super::{Rule, probe};
+use super::{Codes, Rule, probe};
 use crate::trampoline;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -130,6 +130,7 @@ impl Build<'_> {
                 self.unless_exempt(refusal)
             }
             Rule::Pointers(mask) => self.pointers(mask, self.allow),
+            Rule::ByCode(codes) => self.by_code(codes),
         };
         self.parts.push((rule, place));
         place
@@ -146,6 +147,17 @@ impl Build<'_> {
             next = self.assembler.load(argument(index) + 4);
         }
         next
+    }
+
+    /// Looks at the code first.
+    fn by_code(&mut self, codes: &Codes) -> Place {
+        let mut next = self.part(Rule::Pointers(codes.otherwise));
+        for (code, mask) in codes.pointers.iter().rev() {
+            let pointers = self.part(Rule::Pointers(*mask));
+            next = self.assembler.branch(IF_EQUAL, *code, pointers, next);
+        }
+        self.assembler.emit(AND, 0, 0, codes.bits);
+        self.assembler.load(argument(codes.argument.into()))
     }
 
     /// fcntl(2): the probe's arguments get the stamp, all others the usual look.

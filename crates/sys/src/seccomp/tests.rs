@@ -83,6 +83,22 @@ fn exactly_the_pointer_arguments_are_looked_at() {
 }
 
 #[test]
+fn the_code_tells_which_arguments_are_looked_at() {
+    static CODES: Codes = Codes { argument: 1, bits: 0x7f, pointers: &[(0, 0b1001), (3, 0b10001)], otherwise: 0b1 };
+    let filter = Filter::new(&[(7, Rule::ByCode(&CODES))], FAR);
+    for code in 0..300usize {
+        for (index, far) in [0, 2, 3, 4, 5].map(|index| (index, FAR.start + 8)) {
+            let mut arguments = [0x1000; 6];
+            arguments[1] = code | 0xdead_0000_0000;
+            arguments[index] = far;
+            let looked_at = index == 0 || code & 0x7f == 0 && index == 3 || code & 0x7f == 3 && index == 4;
+            let expected = if looked_at { TRAP } else { ALLOW };
+            assert_eq!(ask(&filter, 7, arguments, 0), expected, "code {code}, argument {index}");
+        }
+    }
+}
+
+#[test]
 fn other_architectures_and_lone_rules_work() {
     let filter = Filter::new(&[(0, Rule::Pointers(0b10))], FAR);
     let far = [FAR.start as u64; 6];

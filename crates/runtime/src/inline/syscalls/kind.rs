@@ -21,11 +21,12 @@ const TERMINALS: [u32; 3] = [4, 5, 136];
 /// Pseudo-terminals have eight major numbers from the last one on.
 const PSEUDO: std::ops::RangeInclusive<u32> = 136..=143;
 
-/// What the descriptor is. Unknown ones carry messages: those are never divided.
+/// What the descriptor is. Unknown ones carry messages: those are never divided. One that is not open is as good as a file:
+/// the first piece will be refused.
 pub(super) fn kind_of(descriptor: usize) -> Kind {
     let mut status = MaybeUninit::<libc::stat>::zeroed();
     if is_error(Call::ask(libc::SYS_fstat, [descriptor, status.as_mut_ptr().addr(), 0, 0, 0, 0])) {
-        return Kind::Message;
+        return Kind::File;
     }
     // SAFETY: zeroed, and filled by the kernel; every bit pattern is a value.
     let status = unsafe { status.assume_init() };

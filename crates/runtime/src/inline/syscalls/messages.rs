@@ -4,7 +4,7 @@
 //! program's header itself. Larger ones are made from a copy of the header, whose results are copied back.
 
 use super::kind::{Kind, kind_of};
-use super::pieces::{add, piece_bytes, waits_for_all};
+use super::pieces::{add, piece_bytes, waits_for_all, whole_bytes};
 use super::pinned::Pins;
 use super::vectors::{Array, Groups, through_near};
 use super::{copy, is_error};
@@ -78,7 +78,7 @@ fn one(call: &Call, number: i64, arguments: [usize; 6]) -> isize {
     }
     // A message must not be divided. One with few buffers is pinned as it is.
     let mut whole = Pins::new();
-    if array.pin(&mut whole, access) {
+    if sum.far_bytes <= whole_bytes() && array.pin(&mut whole, access) {
         return issue(array, true);
     }
     drop(whole);

@@ -22,6 +22,10 @@ pub(super) fn nested(call: &Call, row: &Row) -> isize {
         // A thread cannot be made from here: it would start in this frame, on another stack. libc then uses clone(2).
         libc::SYS_clone3 => return refused(libc::ENOSYS),
         libc::SYS_ioctl => ioctl(&mut pins, second, third),
+        libc::SYS_futex => {
+            pins.add(call.arguments[0], size_of::<u32>(), Write);
+            futex(&mut pins, second, fourth, call.arguments[4]);
+        }
         libc::SYS_setsockopt => {
             if zero_copy(second, third) {
                 return refused(libc::EOPNOTSUPP);
@@ -45,7 +49,6 @@ fn by_call(pins: &mut Pins, call: &Call) {
     const FUTEX_REQUEUE: i64 = 456;
     let [first, second, third, ..] = call.arguments;
     match call.number {
-        libc::SYS_futex => futex(pins, second, call.arguments[3], call.arguments[4]),
         libc::SYS_prctl if first == size(libc::PR_SET_SECCOMP) => filter_program(pins, third),
         libc::SYS_seccomp => filter_program(pins, third),
         libc::SYS_ptrace => register_set(pins, first, call.arguments[3]),

@@ -7,6 +7,7 @@
 use super::kind::{Kind, kind_of};
 use super::pinned::Pins;
 use super::table::{Row, Shape};
+use super::vectors::{Array, through_near};
 use super::{is_error, touches_far};
 use crate::inline::call::Call;
 use hinterland_pager::PinAccess;
@@ -14,8 +15,6 @@ use std::ops::ControlFlow;
 
 /// What a thread that waits for data may hold: there may be many such threads.
 const WAITING_BYTES: usize = 256 << 10;
-/// A message's most: none of the kernel's protocols carries more. Room beyond it stays unpinned and is not offered.
-const MESSAGE_BYTES: usize = 4 << 20;
 /// The most that one call moves (`MAX_RW_COUNT` of the kernel).
 pub(super) const CALL_BYTES: usize = 0x7fff_f000;
 
@@ -23,6 +22,11 @@ pub(super) const CALL_BYTES: usize = 0x7fff_f000;
 pub(super) fn piece_bytes(waits: bool) -> usize {
     let piece = crate::pager().map_or(WAITING_BYTES, crate::Pager::pin_piece);
     if waits { piece.min(WAITING_BYTES) } else { piece }
+}
+
+/// Bytes that one call may pin when it cannot be divided: a quarter of the budget, at most 16 MiB.
+pub(super) fn whole_bytes() -> usize {
+    4 * piece_bytes(false)
 }
 
 /// Where a call's buffer is among its arguments.
@@ -69,6 +73,14 @@ pub(super) fn pieces(call: &Call, row: &Row) -> isize {
             arguments[buffer.at + 1] = arguments[buffer.at + 1].min(len);
             call.issue(arguments)
         }
+        Plan::Copied => {
+            let one = libc::iovec { iov_base: start as *mut libc::c_void, iov_len: len };
+            let array = Array { start: (&raw const one).addr(), count: 1 };
+            through_near(array, len, buffer.access, |near| {
+                arguments[buffer.at] = near.first();
+                call.issue(arguments)
+            })
+        }
         Plan::Divided(piece) => in_pieces(len, |done| {
             // Not `clear`: the sockets' addresses stay.
             let mut pins = Pins::new();
@@ -90,6 +102,8 @@ enum Plan {
     Whole(usize),
     /// In steps of so many bytes.
     Divided(usize),
+    /// In one call, from a near copy.
+    Copied,
 }
 
 fn plan(call: &Call, buffer: &Buffer, start: usize, len: usize) -> Plan {
@@ -104,9 +118,10 @@ fn plan(call: &Call, buffer: &Buffer, start: usize, len: usize) -> Plan {
             let all = call.number == libc::SYS_recvfrom && waits_for_all(call.arguments[3]);
             if all { Plan::Divided(waiting) } else { Plan::Whole(waiting) }
         }
-        // What is sent is pinned as it is: too large, the kernel refuses it.
-        (Kind::Message, PinAccess::Read) => Plan::Whole(len),
-        (Kind::Message, PinAccess::Write) => Plan::Whole(MESSAGE_BYTES),
+        // No message is that large: room beyond it is not offered.
+        (Kind::Message, PinAccess::Write) => Plan::Whole(whole_bytes()),
+        (Kind::Message, PinAccess::Read) if len <= whole_bytes() => Plan::Whole(len),
+        (Kind::Message, PinAccess::Read) => Plan::Copied,
     }
 }
 

@@ -4,6 +4,7 @@
 //! several steps. Ranges within the pages of the pin before them cost nothing.
 
 use super::copy;
+use super::pieces::whole_bytes;
 use super::table::{Shape, Size};
 use super::touches_far;
 use crate::Pager;
@@ -12,9 +13,6 @@ use hinterland_units::PAGE_BYTES;
 
 /// Pins of one call.
 pub(super) const MAX: usize = 24;
-/// Bytes of one argument that is not a buffer to be taken in pieces: larger ones are errors of the program, or of a size that
-/// no kernel accepts.
-const ARGUMENT_MAX: usize = 16 << 20;
 /// Bytes of a path or name, with its zero: the kernel's limit.
 pub(super) const TEXT_MAX: usize = 4096;
 
@@ -86,7 +84,8 @@ impl Pins {
             Size::At(index) if address != 0 => copy::read::<u32>(argument(index)).unwrap_or(0) as usize,
             Size::At(_) => 0,
         };
-        self.add(address, bytes.min(ARGUMENT_MAX), access);
+        // Longer ones are errors of the program, or of a size that no kernel accepts.
+        self.add(address, bytes.min(whole_bytes()), access);
     }
 
     /// Pins a text with its final zero, page by page: what comes behind the zero may be large, and cold.

@@ -18,7 +18,7 @@ mod document;
 #[cfg(test)]
 mod tests;
 
-use hinterland_sys::seccomp::Rule;
+use hinterland_sys::seccomp::{Codes, Rule};
 
 /// One argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,11 +121,55 @@ impl Row {
     pub(crate) fn rule(&self) -> Rule {
         match (self.way, self.pointers()) {
             (Way::Refused(errno), _) => Rule::Refuse(errno),
+            _ if self.number == FUTEX_NUMBER => Rule::ByCode(&FUTEX),
+            _ if self.number == FCNTL_NUMBER => Rule::ByCode(&FCNTL),
             (_, 0) => Rule::Allow,
             (_, mask) => Rule::Pointers(mask),
         }
     }
 }
+
+const FUTEX_NUMBER: u32 = 202;
+const FCNTL_NUMBER: u32 = 72;
+
+/// linux/futex.h: the word; where the operation waits, the time limit; where it has two words, the second.
+static FUTEX: Codes = Codes {
+    argument: 1,
+    bits: 0x7f,
+    pointers: &[
+        (0, 0b1001),
+        (9, 0b1001),
+        (6, 0b1001),
+        (13, 0b1001),
+        (3, 0b1_0001),
+        (4, 0b1_0001),
+        (5, 0b1_0001),
+        (12, 0b1_0001),
+        (11, 0b1_1001),
+    ],
+    otherwise: 0b1,
+};
+
+/// fcntl(2): the commands whose third argument is a number, or not there.
+static FCNTL: Codes = Codes {
+    argument: 1,
+    bits: u32::MAX,
+    pointers: &[
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (3, 0),
+        (4, 0),
+        (8, 0),
+        (9, 0),
+        (10, 0),
+        (11, 0),
+        (1024, 0),
+        (1025, 0),
+        (1030, 0),
+    ],
+    otherwise: 0b100,
+};
 
 /// All rows, in the order of their numbers.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {

@@ -6,7 +6,7 @@
 
 use super::issue::Scratch;
 use super::kind::{Kind, kind_of};
-use super::pieces::{CALL_BYTES, add, piece_bytes};
+use super::pieces::{CALL_BYTES, add, piece_bytes, whole_bytes};
 use super::pinned::Pins;
 use super::{copy, refused, touches_far};
 use crate::inline::call::Call;
@@ -39,6 +39,11 @@ pub(super) struct Sum {
 }
 
 impl Array {
+    /// Address of the first buffer, of an array of ours.
+    pub(super) fn first(self) -> usize {
+        copy::read::<[usize; 1]>(self.start).map_or(0, |[first]| first)
+    }
+
     /// Adds up what the array names; `None` if it cannot be read or the kernel would refuse it: the call is then made as it is.
     pub(super) fn sum(self) -> Option<Sum> {
         if self.count > ELEMENTS_MAX {
@@ -175,7 +180,9 @@ pub(super) fn vectors(call: &mut Call) -> isize {
         return call.issue(call.arguments);
     }
     match (kind_of(descriptor), access) {
-        (Kind::Message, _) if array.pin(&mut pins, access) => call.issue(call.arguments),
+        (Kind::Message, _) if sum.far_bytes <= whole_bytes() && array.pin(&mut pins, access) => {
+            call.issue(call.arguments)
+        }
         (Kind::Message, _) => {
             drop(pins);
             through_near(array, sum.bytes, access, |near| call.issue(with_array(call.arguments, near)))

@@ -80,8 +80,7 @@ pub(super) const ROWS: &[Row] = &[
     row(199, "fremovexattr", &[V, T], Pin),
     row(200, "tkill", &[], Pass),
     row(201, "time", &[o(8)], Pin),
-    // The filter asks for the word alone: callers leave the registers of arguments that an operation has not as they are.
-    row(202, "futex", &[o(4), V, V, A, A, V], Nested),
+    row(202, "futex", &[o(4), V, V, i(16), o(4), V], Nested),
     row(203, "sched_setaffinity", &[V, V, ib(1)], Fewer(1, 1)),
     row(204, "sched_getaffinity", &[V, V, ob(1)], Fewer(1, 1)),
     row(205, "set_thread_area", &[o(16)], Pin),

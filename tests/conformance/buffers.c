@@ -1,0 +1,186 @@
+// Buffers of every size and state, alone, in arrays and in messages: counts and bytes are those of plain memory.
+#include "far.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+static const size_t large = 40 * MIB; // more than the tests' budget
+static char *big;
+static int file;
+
+static int temporary(void) {
+    char name[] = "/tmp/buffers-XXXXXX";
+    int fd = mkstemp(name);
+    MUST(fd >= 0 && unlink(name) == 0);
+    return fd;
+}
+
+// Reads `bytes` of the pattern from the other end, and says how many came and how many words were wrong.
+struct reader {
+    int fd;
+    size_t bytes, wrong;
+};
+
+static void *read_all(void *argument) {
+    struct reader *reader = argument;
+    static uint64_t words[8192];
+    size_t wanted = reader->bytes, held = 0, done = 0;
+    for (reader->bytes = 0; reader->bytes < wanted;) {
+        ssize_t n = read(reader->fd, (char *)words + held, sizeof words - held);
+        if (n <= 0) break;
+        reader->bytes += n, held += n;
+        size_t whole = held / 8;
+        for (size_t i = 0; i < whole; i++) reader->wrong += words[i] != mix(7 + done + i);
+        done += whole, held -= whole * 8;
+        memmove(words, words + whole, held);
+    }
+    return NULL;
+}
+
+static void files(void) {
+    fill(big, large, 7);
+    SHOW(write(file, big, large) == (ssize_t)large), SHOW(lseek(file, 0, SEEK_CUR) == (off_t)large);
+    memset(big, 0, large);
+    SHOW(pread(file, big, large, 0) == (ssize_t)large), SHOW(wrong(big, large, 7));
+    SHOW(lseek(file, -100, SEEK_END) == (off_t)large - 100), SHOW(read(file, big, large)), SHOW(read(file, big, large));
+    fill(big, large, 8);
+    SHOW(pwrite(file, big + 3 * MIB, 20 * MIB, 5) == 20 * (ssize_t)MIB);
+    SHOW(pread(file, big, 20 * MIB, 5) == 20 * (ssize_t)MIB), SHOW(wrong(big, 20 * MIB, 8 + 3 * MIB / 8));
+    // Half of it is no memory: what comes before counts.
+    char *part = map_pages(4 * MIB, PROT_READ | PROT_WRITE);
+    memset(part, 1, 4 * MIB);
+    MUST(mprotect(part + 2 * MIB, 2 * MIB, PROT_NONE) == 0);
+    CALL(pread(file, part + 2 * MIB, MIB, 0)), CALL(pwrite(file, part + 2 * MIB, MIB, 0));
+    SHOW(pread(file, part, 4 * MIB, 0) <= 2 * (ssize_t)MIB);
+    CALL(read(file, (void *)8, 100)), CALL(read(-1, big, 100)), CALL(write(-1, big, large)), SHOW(read(file, big, 0));
+}
+
+static void streams(const char *what, int from, int to, int sends) {
+    fill(big, large, 7);
+    struct reader reader = {from, large, 0};
+    pthread_t thread;
+    pthread_create(&thread, NULL, read_all, &reader);
+    ssize_t sent = sends ? send(to, big, large, 0) : write(to, big, large);
+    pthread_join(thread, NULL);
+    printf("%s: %d sent, %zu came, %zu wrong\n", what, sent == (ssize_t)large, reader.bytes, reader.wrong);
+    // A read returns what is there and does not wait for its buffer to fill.
+    MUST(write(to, "some", 4) == 4);
+    SHOW(read(from, big, large));
+    fcntl(from, F_SETFL, O_NONBLOCK), fcntl(to, F_SETFL, O_NONBLOCK);
+    CALL(read(from, big, large));
+    ssize_t part = write(to, big, large);
+    SHOW(part > 0 && part < (ssize_t)large), CALL(write(to, big, large));
+}
+
+static void arrays(enum state state) {
+    char *at = room(state, 64 * 1024);
+    struct iovec *array = room(state == NEAR ? COLD : state, sizeof *array * 40);
+    struct iovec list[40];
+    printf("arrays %s\n", state_names[state]);
+    fill(at, 16 * 1024, 7);
+    for (int i = 0; i < 40; i++) list[i] = (struct iovec){at + i * 100, 100};
+    settle(state, at);
+    SHOW(ftruncate(file, 0)), SHOW(pwritev(file, list, 40, 0)), SHOW(lseek(file, 0, SEEK_SET));
+    memset(at, 0, 4000);
+    settle(state, at);
+    SHOW(readv(file, list, 40)), SHOW(wrong(at, 4000, 7));
+    SHOW(preadv2(file, list, 3, 1000, 0)), SHOW(writev(file, list, 0)), CALL(readv(file, list, 2000));
+    CALL(readv(file, (void *)8, 2)), CALL(writev(-1, list, 2)), CALL(preadv(file, list, 2, -5));
+    list[1].iov_len = (size_t)-1, CALL(readv(file, list, 3));
+    // The array itself in that state.
+    for (int i = 0; i < 40; i++) array[i] = (struct iovec){near_room + 40000 + i * 100, 100};
+    settle(state, array);
+    SHOW(preadv(file, array, 40, 0)), SHOW(wrong(near_room + 40000, 4000, 7));
+}
+
+static void large_arrays(void) {
+    static struct iovec list[1000];
+    fill(big, large, 7);
+    for (int i = 0; i < 1000; i++) list[i] = (struct iovec){big + i * 40000, 40000};
+    SHOW(ftruncate(file, 0)), SHOW(pwritev(file, list, 1000, 0)), memset(big, 0, large);
+    SHOW(preadv(file, list, 1000, 0)), SHOW(wrong(big, 40000000, 7));
+    int ends[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    struct reader reader = {ends[0], 40000000, 0};
+    pthread_t thread;
+    pthread_create(&thread, NULL, read_all, &reader);
+    struct msghdr message = {.msg_iov = list, .msg_iovlen = 1000};
+    SHOW(sendmsg(ends[1], &message, 0)), pthread_join(thread, NULL), SHOW(reader.bytes), SHOW(reader.wrong);
+    // A datagram is one, in however many parts.
+    int datagrams[2];
+    MUST(socketpair(AF_UNIX, SOCK_DGRAM, 0, datagrams) == 0);
+    for (int i = 0; i < 1000; i++) list[i] = (struct iovec){big + i * 40000, 80};
+    message.msg_iovlen = 500;
+    chill();
+    SHOW(sendmsg(datagrams[1], &message, 0));
+    for (int i = 0; i < 500; i++) list[500 + i] = (struct iovec){big + i * 40000 + 20000, 80};
+    message.msg_iov = list + 500;
+    chill();
+    SHOW(recvmsg(datagrams[0], &message, 0));
+    size_t bad = 0;
+    for (int i = 0; i < 500; i++) bad += memcmp(big + i * 40000, big + i * 40000 + 20000, 80) != 0;
+    SHOW(bad), CALL(send(datagrams[1], big, large, 0)), CALL(recv(datagrams[0], big, 100, MSG_DONTWAIT));
+}
+
+static void messages(enum state state) {
+    struct letter {
+        struct msghdr header;
+        struct iovec parts[2];
+        char control[CMSG_SPACE(sizeof(int))];
+        char text[200];
+    } *at = room(state, sizeof *at);
+    int ends[2];
+    MUST(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0);
+    printf("messages %s\n", state_names[state]);
+    for (int receives = 0; receives < 2; receives++) {
+        memset(at, 0, sizeof *at);
+        at->parts[0] = (struct iovec){at->text, 20}, at->parts[1] = (struct iovec){at->text + 100, 20};
+        at->header = (struct msghdr){.msg_iov = at->parts, .msg_iovlen = 2, .msg_control = at->control,
+                                     .msg_controllen = sizeof at->control};
+        if (!receives) {
+            strcpy(at->text, "the first part"), strcpy(at->text + 100, "the second part");
+            struct cmsghdr *control = CMSG_FIRSTHDR(&at->header);
+            control->cmsg_level = SOL_SOCKET, control->cmsg_type = SCM_RIGHTS, control->cmsg_len = CMSG_LEN(sizeof(int));
+            memcpy(CMSG_DATA(control), &file, sizeof file);
+        }
+        settle(state, at);
+        if (receives) SHOW(recvmsg(ends[0], &at->header, 0));
+        else SHOW(sendmsg(ends[1], &at->header, 0));
+    }
+    int received;
+    memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&at->header)), sizeof received);
+    printf("%s, %s, control %zu, flags %d, a file %d\n", at->text, at->text + 100, at->header.msg_controllen,
+           at->header.msg_flags, fcntl(received, F_GETFD) >= 0);
+    struct mmsghdr *several = room(state, sizeof *several * 8);
+    struct iovec parts[8];
+    for (int receives = 0; receives < 2; receives++) {
+        char *texts = (char *)(several + 8);
+        for (int i = 0; i < 8; i++) {
+            parts[i] = (struct iovec){texts + i * 32, 32};
+            several[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &parts[i], .msg_iovlen = 1}};
+            if (!receives) snprintf(texts + i * 32, 32, "message %d", i);
+        }
+        settle(state, several);
+        if (receives) SHOW(recvmmsg(ends[0], several, 8, MSG_DONTWAIT, NULL));
+        else SHOW(sendmmsg(ends[1], several, 8, 0));
+        SHOW(several[0].msg_len), SHOW(several[7].msg_len);
+        if (receives) printf("%s ... %s\n", texts, texts + 7 * 32);
+        else memset(texts, 0, 8 * 32);
+    }
+    CALL(sendmsg(ends[0], (void *)8, 0)), CALL(recvmmsg(ends[0], (void *)8, 2, MSG_DONTWAIT, NULL));
+    close(received), close(ends[0]), close(ends[1]);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    big = malloc(large);
+    file = temporary();
+    files();
+    int ends[2];
+    MUST(pipe(ends) == 0), streams("pipe", ends[0], ends[1], 0);
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0), streams("socket", ends[0], ends[1], 1);
+    for (enum state state = NEAR; state < PROTECTED; state++) arrays(state), messages(state);
+    large_arrays();
+}
