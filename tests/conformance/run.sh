@@ -20,11 +20,7 @@ else
     shift
 fi
 programs=("$@")
-<<<<<<< HEAD
-[ $# -gt 0 ] || programs=(heap threads containers mappings remap break files forking loading signals)
-=======
-[ $# -gt 0 ] || programs=(heap threads containers mappings remap break files forking loading calls buffers waiting)
->>>>>>> calls
+[ $# -gt 0 ] || programs=(heap threads containers mappings remap break files forking loading signals calls buffers waiting)
 
 cd "$here"
 for program in "${programs[@]}"; do

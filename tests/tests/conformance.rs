@@ -10,11 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 /// The programs that `run.sh` knows.
-<<<<<<< HEAD
-const PROGRAMS: [&str; 10] =
-    ["heap", "threads", "containers", "mappings", "remap", "break", "files", "forking", "loading", "signals"];
-=======
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "heap",
     "threads",
     "containers",
@@ -24,11 +20,11 @@ const PROGRAMS: [&str; 12] = [
     "files",
     "forking",
     "loading",
+    "signals",
     "calls",
     "buffers",
     "waiting",
 ];
->>>>>>> calls
 /// Time for one program, natively and managed, compilation included.
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -29,8 +29,9 @@ fn answer<T>(outcome: Result<T, i32>) -> Result<T, c_int> {
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // libc keeps the action of SIGABRT for abort(3).
     if !trap::is_installed() || signal == libc::SIGABRT || LIBC_SIGNALS.contains(&signal) {
+        let next = next!(sigaction: ActionFunction);
         // SAFETY: the call is the program's.
-        return unsafe { next!(sigaction: ActionFunction)(signal, new, old) };
+        return unsafe { next(signal, new, old) };
     }
     // SAFETY: null or the program's action.
     let new = unsafe { new.as_ref() }.map(|new| KernelAction {
@@ -93,8 +94,9 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
         // SAFETY: the program's own arguments.
         return unsafe { change_mask(how, set, old) };
     }
+    let next = next!(pthread_sigmask: MaskFunction);
     // SAFETY: the call is the program's.
-    unsafe { next!(pthread_sigmask: MaskFunction)(how, set, old) }
+    unsafe { next(how, set, old) }
 }
 
 #[unsafe(no_mangle)]
@@ -109,15 +111,17 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
             }
         };
     }
+    let next = next!(sigprocmask: MaskFunction);
     // SAFETY: the call is the program's.
-    unsafe { next!(sigprocmask: MaskFunction)(how, set, old) }
+    unsafe { next(how, set, old) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
     if !trap::is_installed() {
+        let next = next!(sigaltstack: StackFunction);
         // SAFETY: the call is the program's.
-        return unsafe { next!(sigaltstack: StackFunction)(new, old) };
+        return unsafe { next(new, old) };
     }
     let here = 0u8;
     // SAFETY: null or the program's structure.

@@ -76,9 +76,10 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Routine, *mut c_void) -> c_int;
+    let next = next!(pthread_create: Create);
     // SAFETY: the call is the program's, but for the routine.
     start_with(routine, argument, libc::EAGAIN, attributes, |routine, argument| unsafe {
-        next!(pthread_create: Create)(thread, attributes, routine, argument)
+        next(thread, attributes, routine, argument)
     })
 }
 
@@ -87,8 +88,9 @@ pub unsafe extern "C" fn thrd_create(thread: *mut pthread_t, routine: Routine, a
     /// `thrd_nomem` of threads.h.
     const NO_MEMORY: c_int = 3;
     type Create = unsafe extern "C" fn(*mut pthread_t, Routine, *mut c_void) -> c_int;
+    let next = next!(thrd_create: Create);
     // SAFETY: as in `pthread_create`.
     start_with(routine, argument, NO_MEMORY, std::ptr::null(), |routine, argument| unsafe {
-        next!(thrd_create: Create)(thread, routine, argument)
+        next(thread, routine, argument)
     })
 }
