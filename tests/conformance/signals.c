@@ -164,7 +164,7 @@ static void masks(void) {
 
 static void hold_and_release(void) {
     for (int i = 0; i < WATCHED; i++) {
-        handle(watched[i], 0, watched[3 + (i + 1) % (WATCHED - 3)]);
+        handle(watched[i], 0, watched[(i + 1) % WATCHED]);
         mask(SIG_BLOCK, watched[i], 0);
         kill(getpid(), watched[i]);
         raise(watched[i]);
@@ -403,6 +403,54 @@ static void small_stacks(void) {
     SHOW(bad);
 }
 
+enum { COROUTINES = 6, COROUTINE_BYTES = 128 << 10 };
+static ucontext_t coroutines[COROUTINES], scheduler;
+static volatile size_t coroutine_bad;
+
+// Runs on a stack that is malloc'ed: calls, signals and waits with what is below its pointer taken out.
+static void coroutine(int me) {
+    int ends[2];
+    MUST(!pipe(ends));
+    for (int round = 0; round < 12; round++) {
+        char text[64];
+        coroutine_bad += touch(2 * MIB);
+        swapcontext(&coroutines[me], &scheduler);
+        snprintf(text, sizeof text, "%d.%d", me, round);
+        MUST(write(ends[1], text, strlen(text)) == (ssize_t)strlen(text));
+        char got[64] = {};
+        MUST(read(ends[0], got, sizeof got) == (ssize_t)strlen(text) && !strcmp(got, text));
+        raise(watched[(me + round) % WATCHED]);
+        coroutine_bad += seen_bad;
+        swapcontext(&coroutines[me], &scheduler);
+        sigset_t all, before;
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, &before);
+        coroutine_bad += touch(MIB / 2);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
+    close(ends[0]), close(ends[1]);
+}
+
+static void on_malloced_stacks(void) {
+    int first = seen_count;
+    for (int i = 0; i < WATCHED; i++) handle(watched[i], 0, SIGUSR1);
+    for (int i = 0; i < COROUTINES; i++) {
+        getcontext(&coroutines[i]);
+        coroutines[i].uc_stack = (stack_t){.ss_sp = malloc(COROUTINE_BYTES), .ss_size = COROUTINE_BYTES};
+        coroutines[i].uc_link = &scheduler;
+        makecontext(&coroutines[i], (void (*)(void))coroutine, 1, i);
+    }
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 500}, {0, 500}}, NULL);
+    for (int round = 0; round < 25; round++)
+        for (int i = 0; i < COROUTINES; i++) swapcontext(&scheduler, &coroutines[i]);
+    setitimer(ITIMER_REAL, &(struct itimerval){}, NULL);
+    SHOW(coroutine_bad);
+    SHOW(seen_count - first >= COROUTINES * 12);
+    for (int i = 0; i < WATCHED; i++) signal(watched[i], SIG_DFL);
+    for (int i = 0; i < COROUTINES; i++) free(coroutines[i].uc_stack.ss_sp);
+    seen_count = 0;
+}
+
 // What this program says when it is started with an argument.
 static void report(void) {
     printf("started with mask %x, dispositions", blocked());
@@ -491,5 +539,6 @@ int main(int count, char **arguments) {
     leave_a_read();
     waits();
     small_stacks();
+    on_malloced_stacks();
     children(arguments[0]);
 }

@@ -70,5 +70,12 @@ pub(crate) fn activate() -> Result<Installed, ActivateError> {
 
 /// Makes a call that was stopped.
 fn perform(call: &mut call::Call) -> isize {
-    signals::call(call).unwrap_or_else(|| syscalls::perform(call))
+    if signals::is_signal_call(call.number) {
+        // What is passed on to the kernel lies on this stack.
+        let _local = syscalls::stack_of_ours();
+        if let Some(answer) = signals::call(call) {
+            return answer;
+        }
+    }
+    syscalls::perform(call)
 }

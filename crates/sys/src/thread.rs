@@ -1,7 +1,7 @@
 //! Threads and signals.
 
-use crate::SysError;
-use std::cell::Cell;
+use crate::{SysError, trampoline};
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -16,33 +16,47 @@ pub struct SignalsBlocked {
     before: Option<u64>,
 }
 
-// How many `SignalsBlocked` the thread has: only the first one asks the kernel. In the initial thread-local storage, because a
-// variable of Rust's may be allocated at its first use, and this may be in a signal handler.
+/// What a thread has here of its own. In the initial thread-local storage, because a variable of Rust's may be allocated at its
+/// first use, and this may be in a signal handler. All zeros at first.
+#[repr(C)]
+struct Own {
+    /// How many `SignalsBlocked` the thread has: only the first one asks the kernel.
+    blocked: Cell<u32>,
+    /// Sets of signals on their way to the kernel and back: a stack may be in far memory, where the kernel finds nothing. In
+    /// turns, because handlers come in between.
+    turn: Cell<u32>,
+    sets: UnsafeCell<[[u64; 2]; TURNS]>,
+}
+
+/// Handlers that may interrupt each other in the middle of changing a mask.
+const TURNS: usize = 16;
+
 core::arch::global_asm!(
-    ".pushsection .tbss.hinterland_blocked, \"awT\", @nobits",
-    ".globl hinterland_blocked",
-    ".hidden hinterland_blocked",
-    ".type hinterland_blocked, @object",
-    ".size hinterland_blocked, 4",
-    ".balign 4",
-    "hinterland_blocked:",
-    ".zero 4",
+    ".pushsection .tbss.hinterland_own, \"awT\", @nobits",
+    ".globl hinterland_own",
+    ".hidden hinterland_own",
+    ".type hinterland_own, @object",
+    ".size hinterland_own, {bytes}",
+    ".balign 8",
+    "hinterland_own:",
+    ".zero {bytes}",
     ".popsection",
+    bytes = const size_of::<Own>(),
 );
 
-/// The calling thread's count.
-fn blocked_count<'a>() -> &'a Cell<u32> {
-    let address: *const Cell<u32>;
+/// The calling thread's.
+fn own<'a>() -> &'a Own {
+    let address: *const Own;
     // SAFETY: reads the offset of the variable and the thread pointer (x86-64 ABI for thread-local storage, initial-exec model).
     unsafe {
         core::arch::asm!(
-            "mov {0}, qword ptr [rip + hinterland_blocked@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + hinterland_own@GOTTPOFF]",
             "add {0}, qword ptr fs:[0]",
             out(reg) address,
             options(nostack, readonly),
         );
     }
-    // SAFETY: the variable lives as long as the thread, and no other thread has its address.
+    // SAFETY: the variable lives as long as the thread, no other thread has its address, and all zeros are a valid value.
     unsafe { &*address }
 }
 
@@ -57,7 +71,7 @@ pub fn never_block(set: u64) {
 impl SignalsBlocked {
     /// Blocks them. Through the raw call, so that the program's wrappers are not involved.
     pub fn new() -> SignalsBlocked {
-        let count = blocked_count();
+        let count = &own().blocked;
         let before = (count.get() == 0).then(|| set_mask(!NEVER_BLOCKED.load(Relaxed)));
         count.set(count.get() + 1);
         SignalsBlocked { before }
@@ -65,7 +79,7 @@ impl SignalsBlocked {
 
     /// Notes that they are blocked already: in a signal handler that blocks all.
     pub fn already() -> SignalsBlocked {
-        let count = blocked_count();
+        let count = &own().blocked;
         count.set(count.get() + 1);
         SignalsBlocked { before: None }
     }
@@ -79,7 +93,7 @@ impl Default for SignalsBlocked {
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        let count = blocked_count();
+        let count = &own().blocked;
         count.set(count.get() - 1);
         if let Some(mask) = self.before {
             set_mask(mask);
@@ -89,11 +103,29 @@ impl Drop for SignalsBlocked {
 
 /// Replaces the signal mask and returns the old one.
 fn set_mask(mask: u64) -> u64 {
-    let mut before: MaybeUninit<u64> = MaybeUninit::zeroed();
-    // SAFETY: both masks are the kernel's sigset_t of 8 bytes.
+    change_mask(libc::SIG_SETMASK, Some(mask))
+}
+
+/// Sets, adds to or takes from the calling thread's real signal mask; returns the one before. In signal handlers too.
+pub fn change_mask(how: i32, set: Option<u64>) -> u64 {
+    let own = own();
+    let turn = own.turn.get();
+    own.turn.set(turn.wrapping_add(1));
+    let how = usize::try_from(how).unwrap_or(0);
+    // SAFETY: the index is below the number of turns; both sets are the kernel's, of 8 bytes. Whoever interrupts this takes
+    // another turn.
     unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &mask, before.as_mut_ptr(), size_of::<u64>());
-        before.assume_init()
+        let sets = own.sets.get().cast::<[u64; 2]>().add(turn as usize % TURNS);
+        let (new, old) = (&raw mut (*sets)[0], &raw mut (*sets)[1]);
+        new.write_volatile(set.unwrap_or(0));
+        let new = if set.is_some() { new.addr() } else { 0 };
+        let arguments = [how, new, old.addr(), size_of::<u64>(), 0, 0];
+        if trampoline::is_mapped() {
+            trampoline::call(libc::SYS_rt_sigprocmask, arguments);
+        } else {
+            libc::syscall(libc::SYS_rt_sigprocmask, how, new, old, size_of::<u64>());
+        }
+        old.read_volatile()
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! No errno is set; nothing is interposed. From the trampoline, which the filter lets through, because a stack may be far.
 
+pub(crate) use hinterland_sys::thread::change_mask;
 use hinterland_sys::trampoline;
-use std::mem::MaybeUninit;
 
 /// A system call. Returns what the kernel returns: a negative error number for a failure.
 ///
@@ -35,16 +35,4 @@ pub(crate) fn process() -> i32 {
 pub(crate) fn thread() -> i32 {
     // SAFETY: takes nothing and cannot fail.
     i32::try_from(unsafe { call(libc::SYS_gettid, [0; 6]) }).unwrap_or(0)
-}
-
-/// Sets, adds to or takes from the thread's real signal mask; returns the one before.
-pub(crate) fn change_mask(how: i32, set: Option<u64>) -> u64 {
-    let mut before = MaybeUninit::<u64>::zeroed();
-    let set = set.as_ref().map_or(0, |set| std::ptr::from_ref(set).addr());
-    let how = usize::try_from(how).unwrap_or(0);
-    // SAFETY: both masks are the kernel's, of 8 bytes; `before` was initialised.
-    unsafe {
-        call(libc::SYS_rt_sigprocmask, [how, set, before.as_mut_ptr().addr(), size_of::<u64>(), 0, 0]);
-        before.assume_init()
-    }
 }

@@ -16,6 +16,7 @@
 
 pub(crate) mod altstack;
 pub(crate) mod far;
+pub(crate) mod near;
 mod pool;
 
 use super::thread::Thread;
@@ -114,7 +115,8 @@ fn own() -> Option<&'static Stack> {
 /// Where a fault is served, for a thread whose stack pointer in the handler is `here`: the stack pointer to go on with.
 pub(super) extern "C" fn to_serve_on(here: usize, context: *mut ucontext_t) -> usize {
     // SAFETY: the context is the one that the kernel gave to the handler that calls this.
-    far::look(unsafe { frame::stack_pointer_of(context) });
+    let interrupted = unsafe { frame::stack_pointer_of(context) };
+    far::look(interrupted);
     let thread = Thread::current();
     let stack = match own() {
         Some(stack) => stack,
@@ -130,7 +132,24 @@ pub(super) extern "C" fn to_serve_on(here: usize, context: *mut ucontext_t) -> u
         },
         None => return here,
     };
-    if stack.contains(here) { here } else { stack.top() }
+    match () {
+        () if stack.contains(here) => here,
+        // The program's alternate stack is the kernel's, and the fault came from work on ours.
+        () if stack.contains(interrupted) => (interrupted - frame::RED_ZONE_BYTES) & !15,
+        () => stack.top(),
+    }
+}
+
+/// Whether an address is on the calling thread's stack for faults.
+pub(crate) fn is_on_ours(address: usize) -> bool {
+    own().is_some_and(|stack| stack.contains(address))
+}
+
+/// The upper end of the calling thread's stack, where work on behalf of code that runs at `interrupted` may begin: below that, if
+/// it is there already.
+pub(crate) fn top_for(interrupted: usize) -> Option<usize> {
+    let stack = own()?;
+    Some(if stack.contains(interrupted) { (interrupted - frame::RED_ZONE_BYTES) & !15 } else { stack.top() })
 }
 
 /// A round of destructors at a thread's end. The last round is ours; the others may still touch far memory.

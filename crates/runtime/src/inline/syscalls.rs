@@ -29,7 +29,7 @@ mod vectors;
 
 pub(crate) use issue::OURS;
 pub(crate) use nested::{attaches_filter, names_memory, zero_copy};
-pub(crate) use perform::perform;
+pub(crate) use perform::{perform, stack_of_ours};
 
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_units::PAGE_BYTES;

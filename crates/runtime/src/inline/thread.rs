@@ -10,7 +10,7 @@ use super::signals::action::KernelAction;
 use super::signals::pending::Slots;
 use super::stacks::Stack;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// One thread's.
 #[repr(C, align(16))]
@@ -29,8 +29,29 @@ pub(crate) struct Thread {
     pub handler_mask: AtomicU64,
     /// Memory that a child of vfork left behind at its exec: address and bytes.
     pub left_by_child: [AtomicUsize; 2],
+    /// Actions on their way to the kernel and back: a stack may be far, where the kernel finds nothing.
+    pub actions: Passed,
     /// What a child of vfork changed for itself.
     pub child: Child,
+}
+
+/// Pairs of actions, used in turns, because signal handlers come in between.
+#[repr(C)]
+pub(crate) struct Passed {
+    turn: AtomicUsize,
+    pairs: UnsafeCell<[[KernelAction; 2]; TURNS]>,
+}
+
+/// Handlers that may interrupt each other in the middle of a change.
+const TURNS: usize = 8;
+
+impl Passed {
+    /// A pair to use now.
+    pub fn next(&self) -> *mut [KernelAction; 2] {
+        let turn = self.turn.fetch_add(1, Relaxed) % TURNS;
+        // SAFETY: inside the array.
+        unsafe { self.pairs.get().cast::<[KernelAction; 2]>().add(turn) }
+    }
 }
 
 /// Signal state of a child of vfork, which must not change its parent's.
@@ -80,7 +101,6 @@ impl Thread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn every_thread_has_its_own_and_finds_zeros() {

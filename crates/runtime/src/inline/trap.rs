@@ -87,8 +87,25 @@ pub(crate) fn take_over(signal: c_int, restart: bool) -> Result<KernelAction, i3
     action::kernel_change(signal, Some(KernelAction { handler, flags, restorer: frame::restorer_address(), mask }))
 }
 
-/// Installs the handlers of trapped calls anew, because there are far stacks now.
+/// The real action for a signal whose handler of the program's shall be called by ours.
+pub(crate) fn entry_for(program: &KernelAction) -> KernelAction {
+    let alternate = if stacks::far::seen() { u64::from(libc::SA_ONSTACK.cast_unsigned()) } else { 0 };
+    KernelAction {
+        handler: deliver::on_other as *const () as usize,
+        flags: program.flags | alternate | SA_RESTORER,
+        restorer: frame::restorer_address(),
+        mask: INSIDE,
+    }
+}
+
+/// Whether an action is one of `entry_for`.
+pub(crate) fn is_entry(action: &KernelAction) -> bool {
+    action.handler == deliver::on_other as *const () as usize
+}
+
+/// Installs handlers anew, because there are far stacks now.
 pub(crate) fn renew() {
+    action::renew_others();
     for signal in [libc::SIGSYS, libc::SIGILL] {
         let _ = take_over(signal, action::restarts(&action::of(signals::index(signal).unwrap_or(0))));
     }
@@ -180,11 +197,19 @@ core::arch::global_asm!(
     context_bytes = const frame::CONTEXT_BYTES,
 );
 
-/// Moves the frame of a trapped call to the stack of the code that made it; returns its address.
+/// Moves the frame of a trapped call to the stack of the code that made it, or to ours if that one is far; returns its address.
 unsafe extern "C" fn move_frame(context: *mut ucontext_t) -> usize {
     let errno = crate::errno::Preserved::new();
+    let here = frame::Frame::of(context);
     // SAFETY: the context is part of the frame that the kernel gave to the handler that calls this.
-    let frame = unsafe { frame::Frame::of(context).placed_for(&KernelAction::default()) };
+    let frame = unsafe {
+        let interrupted = frame::stack_pointer_of(context);
+        match stacks::top_for(interrupted).filter(|_| is_far(interrupted)) {
+            Some(_) if stacks::is_on_ours(here.address()) => here,
+            Some(top) => here.moved_below(top),
+            None => here.placed_for(&KernelAction::default()),
+        }
+    };
     drop(errno);
     frame.address()
 }

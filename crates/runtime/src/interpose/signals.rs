@@ -3,28 +3,19 @@
 //! Only on the inline path, where signals are virtual; otherwise libc's own. The rest of the family (`signal`, `sigset`,
 //! `siglongjmp`, …) goes through libc, whose system calls are seen.
 
+use super::next::next;
 use crate::errno;
 use crate::inline::signals::action::{self, KernelAction, SA_RESTORER};
 use crate::inline::signals::mask;
 use crate::inline::{stacks, trap};
 use libc::{c_int, sigset_t, stack_t};
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// glibc's own signals, cancellation and setxid: it lets no program block or handle them.
 const LIBC_SIGNALS: [c_int; 2] = [32, 33];
 
-/// The definition after ours: libc's.
-fn next(cache: &AtomicUsize, name: &CStr) -> usize {
-    let mut found = cache.load(Relaxed);
-    if found == 0 {
-        // SAFETY: the name is a C string.
-        found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.addr();
-        assert!(found != 0, "libc has no {name:?}");
-        cache.store(found, Relaxed);
-    }
-    found
-}
+type ActionFunction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+type MaskFunction = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
+type StackFunction = unsafe extern "C" fn(*const stack_t, *mut stack_t) -> c_int;
 
 /// What a call returns that reports by errno.
 fn answer<T>(outcome: Result<T, i32>) -> Result<T, c_int> {
@@ -36,15 +27,11 @@ fn answer<T>(outcome: Result<T, i32>) -> Result<T, c_int> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     // libc keeps the action of SIGABRT for abort(3).
     if !trap::is_installed() || signal == libc::SIGABRT || LIBC_SIGNALS.contains(&signal) {
-        // SAFETY: libc's function of that name has this type; the call is the program's.
-        return unsafe {
-            let next: unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int =
-                std::mem::transmute(next(&NEXT, c"sigaction"));
-            next(signal, new, old)
-        };
+        let next = next!(sigaction: ActionFunction);
+        // SAFETY: the call is the program's.
+        return unsafe { next(signal, new, old) };
     }
     // SAFETY: null or the program's action.
     let new = unsafe { new.as_ref() }.map(|new| KernelAction {
@@ -101,22 +88,19 @@ unsafe fn change_mask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c
     }
 }
 
-type MaskFunction = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     if trap::is_installed() {
         // SAFETY: the program's own arguments.
         return unsafe { change_mask(how, set, old) };
     }
-    // SAFETY: libc's function of that name has this type; the call is the program's.
-    unsafe { std::mem::transmute::<usize, MaskFunction>(next(&NEXT, c"pthread_sigmask"))(how, set, old) }
+    let next = next!(pthread_sigmask: MaskFunction);
+    // SAFETY: the call is the program's.
+    unsafe { next(how, set, old) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     if trap::is_installed() {
         // SAFETY: the program's own arguments.
         return match unsafe { change_mask(how, set, old) } {
@@ -127,20 +111,17 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
             }
         };
     }
-    // SAFETY: libc's function of that name has this type; the call is the program's.
-    unsafe { std::mem::transmute::<usize, MaskFunction>(next(&NEXT, c"sigprocmask"))(how, set, old) }
+    let next = next!(sigprocmask: MaskFunction);
+    // SAFETY: the call is the program's.
+    unsafe { next(how, set, old) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     if !trap::is_installed() {
-        // SAFETY: libc's function of that name has this type; the call is the program's.
-        return unsafe {
-            let next: unsafe extern "C" fn(*const stack_t, *mut stack_t) -> c_int =
-                std::mem::transmute(next(&NEXT, c"sigaltstack"));
-            next(new, old)
-        };
+        let next = next!(sigaltstack: StackFunction);
+        // SAFETY: the call is the program's.
+        return unsafe { next(new, old) };
     }
     let here = 0u8;
     // SAFETY: null or the program's structure.

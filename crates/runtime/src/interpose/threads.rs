@@ -1,26 +1,15 @@
 //! Functions that start threads: on the inline path, a thread has a stack for faults before its first instruction.
 
+use super::next::next;
 use crate::caller;
 use crate::inline::signals::mask;
 use crate::inline::stacks::{self, Stack, altstack, far};
 use crate::inline::trap;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What a thread runs, for `pthread_create` and for `thrd_create`: they return different types in the same register.
 type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
-
-/// libc's function of a name, looked up once.
-fn next(cache: &AtomicUsize, name: &std::ffi::CStr) -> usize {
-    let mut found = cache.load(Relaxed);
-    if found == 0 {
-        // SAFETY: the name is a C string.
-        found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.addr();
-        assert!(found != 0, "libc has no {name:?}");
-        cache.store(found, Relaxed);
-    }
-    found
-}
 
 /// Starts a thread by `start`, with a stack for faults if it is one of the program's; `refused` when there is none.
 fn start_with(
@@ -86,11 +75,11 @@ pub unsafe extern "C" fn pthread_create(
     routine: Routine,
     argument: *mut c_void,
 ) -> c_int {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Routine, *mut c_void) -> c_int;
-    // SAFETY: libc's function of that name has this type; the call is the program's, but for the routine.
+    let next = next!(pthread_create: Create);
+    // SAFETY: the call is the program's, but for the routine.
     start_with(routine, argument, libc::EAGAIN, attributes, |routine, argument| unsafe {
-        std::mem::transmute::<usize, Create>(next(&NEXT, c"pthread_create"))(thread, attributes, routine, argument)
+        next(thread, attributes, routine, argument)
     })
 }
 
@@ -98,10 +87,10 @@ pub unsafe extern "C" fn pthread_create(
 pub unsafe extern "C" fn thrd_create(thread: *mut pthread_t, routine: Routine, argument: *mut c_void) -> c_int {
     /// `thrd_nomem` of threads.h.
     const NO_MEMORY: c_int = 3;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     type Create = unsafe extern "C" fn(*mut pthread_t, Routine, *mut c_void) -> c_int;
+    let next = next!(thrd_create: Create);
     // SAFETY: as in `pthread_create`.
     start_with(routine, argument, NO_MEMORY, std::ptr::null(), |routine, argument| unsafe {
-        std::mem::transmute::<usize, Create>(next(&NEXT, c"thrd_create"))(thread, routine, argument)
+        next(thread, routine, argument)
     })
 }

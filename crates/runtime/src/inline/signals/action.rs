@@ -1,9 +1,13 @@
-//! Dispositions: the virtual ones of reserved signals, and the reserved part of every other action's mask.
+//! Dispositions: the virtual ones of reserved signals, and what the others have that the kernel must not.
+//!
+//! Another signal's handler is the kernel's business, unless its mask holds reserved signals, or it would begin on a far stack:
+//! then the real handler is ours (`deliver::on_other`) and the program's is noted here.
 //!
 //! Read in signal handlers, where nothing can be waited for: a writer, of which there is one at a time, fills the next of
 //! several versions and then makes it the current one.
 
 use super::{RESERVED_SET, index, strip, vfork_child};
+use crate::inline::stacks::far;
 use crate::inline::thread::{Child, Thread};
 use crate::inline::{raw, trap};
 use hinterland_sys::thread::{SignalsBlocked, yield_now};
@@ -32,7 +36,7 @@ impl KernelAction {
 }
 
 /// Versions of a disposition. A reader that sleeps through this many changes would read nonsense.
-const VERSIONS: usize = 64;
+const VERSIONS: usize = 16;
 
 /// One signal's disposition.
 struct Disposition {
@@ -66,7 +70,9 @@ impl Disposition {
 }
 
 static DISPOSITIONS: [Disposition; 3] = [const { Disposition::new() }; 3];
-/// The reserved signals in the masks of the other signals' actions, as a small set.
+/// The program's actions for other signals, where the real handler is ours.
+static OTHERS: [Disposition; 65] = [const { Disposition::new() }; 65];
+/// The reserved signals in the masks of the other signals' actions that have no handler, as a small set.
 static MASKS: [AtomicU8; 65] = [const { AtomicU8::new(0) }; 65];
 /// Held by whoever changes a disposition, with signals blocked.
 static LOCK: AtomicBool = AtomicBool::new(false);
@@ -152,15 +158,58 @@ pub(crate) fn change(signal: c_int, new: Option<KernelAction>) -> Result<KernelA
             None => of(place),
         });
     }
-    let mut old = kernel_change(signal, new.map(|new| KernelAction { mask: strip(new.mask), ..new }))?;
-    let Some(noted) = usize::try_from(signal).ok().and_then(|signal| MASKS.get(signal)) else { return Ok(old) };
-    let before = noted.load(Relaxed);
-    old.mask |= unpack(before);
-    let after = new.map_or(before, |new| pack(new.mask));
-    if after != before && vfork_child().is_none() {
-        noted.store(after, Relaxed);
+    change_other(signal, new)
+}
+
+/// The program's action of a signal that is not reserved and has our handler.
+pub(super) fn of_other(signal: c_int) -> KernelAction {
+    usize::try_from(signal)
+        .ok()
+        .and_then(|signal| OTHERS.get(signal))
+        .map_or(KernelAction::default(), Disposition::load)
+}
+
+fn change_other(signal: c_int, new: Option<KernelAction>) -> Result<KernelAction, i32> {
+    let place = usize::try_from(signal).ok().filter(|place| *place < MASKS.len());
+    let in_child = vfork_child().is_some();
+    let noted = place.filter(|_| !in_child && new.is_some_and(|new| needs_ours(&new)));
+    let before = of_other(signal);
+    let real = match (new, noted) {
+        (Some(new), Some(place)) => {
+            let _locked = Locked::new();
+            OTHERS[place].store(new);
+            Some(trap::entry_for(&new))
+        }
+        (Some(new), None) => Some(KernelAction { mask: strip(new.mask), ..new }),
+        (None, _) => None,
+    };
+    let mut old = kernel_change(signal, real)?;
+    if trap::is_entry(&old) {
+        old = before;
+    }
+    let Some(small) = place.map(|place| &MASKS[place]) else { return Ok(old) };
+    old.mask |= unpack(small.load(Relaxed));
+    if let Some(new) = new.filter(|_| !in_child) {
+        small.store(if noted.is_some() { 0 } else { pack(new.mask) }, Relaxed);
     }
     Ok(old)
+}
+
+/// Whether the kernel must not call the program's handler itself.
+fn needs_ours(new: &KernelAction) -> bool {
+    let on_far_stack = far::seen() && !new.has(libc::SA_ONSTACK);
+    new.handler > libc::SIG_IGN && (new.mask & RESERVED_SET != 0 || on_far_stack)
+}
+
+/// Looks at all actions again, because there are far stacks now.
+pub(crate) fn renew_others() {
+    for signal in (1..65).filter(|signal| index(*signal).is_none()) {
+        let Ok(now) = kernel_change(signal, None) else { continue };
+        let program = if trap::is_entry(&now) { of_other(signal) } else { now };
+        if needs_ours(&program) {
+            let _ = change_other(signal, Some(program));
+        }
+    }
 }
 
 fn pack(set: u64) -> u8 {
@@ -183,13 +232,18 @@ fn unpack(small: u8) -> u64 {
 
 /// The real rt_sigaction(2).
 pub(crate) fn kernel_change(signal: c_int, new: Option<KernelAction>) -> Result<KernelAction, i32> {
-    let mut old = KernelAction::default();
-    let new = new.as_ref().map_or(0, |new| std::ptr::from_ref(new).addr());
+    let passed = Thread::current().actions.next();
     // A number that is no signal's is refused by the kernel.
     let signal = signal.cast_unsigned() as usize;
-    // SAFETY: both structures are the kernel's; the handler, if it is the program's, is as good as the program says.
-    let result =
-        unsafe { raw::call(libc::SYS_rt_sigaction, [signal, new, (&raw mut old).addr(), size_of::<u64>(), 0, 0]) };
+    // SAFETY: both structures are the kernel's, in the thread's own storage; the handler, if it is the program's, is as good as
+    // the program says.
+    let (result, old) = unsafe {
+        let (to, from) = (&raw mut (*passed)[0], &raw mut (*passed)[1]);
+        to.write_volatile(new.unwrap_or_default());
+        let to = if new.is_some() { to.addr() } else { 0 };
+        let result = raw::call(libc::SYS_rt_sigaction, [signal, to, from.addr(), size_of::<u64>(), 0, 0]);
+        (result, from.read_volatile())
+    };
     match i32::try_from(result) {
         Ok(0) => Ok(old),
         other => Err(-other.unwrap_or(-libc::EINVAL)),

@@ -74,6 +74,19 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut 
     }
 }
 
+/// The real handler of signals that are not reserved, where the kernel must not call the program's.
+///
+/// # Safety
+/// Called by the kernel.
+pub(crate) unsafe extern "C" fn on_other(signal: c_int, _: *mut siginfo_t, context: *mut ucontext_t) {
+    let errno = crate::errno::Preserved::new();
+    let action = action::of_other(signal);
+    let blocked = mask::blocked();
+    drop(errno);
+    // SAFETY: the context is the kernel's, for this handler.
+    unsafe { run(signal, &action, context, blocked) }
+}
+
 /// Lets the default action happen as soon as the calling handler has returned.
 fn end(signal: c_int, information: &siginfo_t) {
     let _ = action::kernel_change(signal, Some(KernelAction::default()));

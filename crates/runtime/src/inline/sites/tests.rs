@@ -5,9 +5,9 @@ use super::*;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Calls that every libc makes with signal sets, and some with pointers behind pointers.
+/// The calls that are caught.
 fn wanted(number: i64) -> bool {
-    [libc::SYS_rt_sigprocmask, libc::SYS_rt_sigaction, libc::SYS_writev, libc::SYS_sendmsg].contains(&number)
+    crate::inline::signals::is_signal_call(number) || crate::inline::syscalls::table::must_be_seen(number)
 }
 
 #[test]

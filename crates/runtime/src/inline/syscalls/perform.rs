@@ -123,7 +123,7 @@ fn give_up_abandoned(call: &Call) {
 
 /// Pins the stack that this runs on, if it is far: the kernel reads our own arguments from it. Programs with coroutines
 /// allocate such stacks.
-fn stack_of_ours() -> Option<hinterland_pager::Pin<'static>> {
+pub(crate) fn stack_of_ours() -> Option<hinterland_pager::Pin<'static>> {
     let marker = 0u8;
     let here = (&raw const marker).addr();
     if !is_far(here) {

@@ -8,6 +8,7 @@ use super::pieces::whole_bytes;
 use super::table::{Shape, Size};
 use super::touches_far;
 use crate::Pager;
+use crate::inline::stacks::near;
 use hinterland_pager::{Pin, PinAccess};
 use hinterland_units::PAGE_BYTES;
 
@@ -54,7 +55,7 @@ impl Pins {
         if self.count == MAX {
             return false;
         }
-        self.held[self.count] = Some(pager.pin(address, len, access));
+        self.held[self.count] = Some(near::run(|| pager.pin(address, len, access)));
         self.count += 1;
         self.bytes += len;
         self.newest = (first, end.next_multiple_of(PAGE_BYTES), access);

@@ -21,7 +21,7 @@ const INFO_BYTES: usize = size_of::<libc::siginfo_t>();
 /// Return address, context and information.
 const FRAME_BYTES: usize = size_of::<usize>() + CONTEXT_BYTES + INFO_BYTES;
 /// Bytes below the stack pointer that belong to the interrupted function (x86-64 ABI).
-const RED_ZONE_BYTES: usize = 128;
+pub(crate) const RED_ZONE_BYTES: usize = 128;
 
 /// The real mask of interrupted code.
 ///
@@ -115,13 +115,26 @@ impl Frame {
     /// It is a frame of the kernel's, and its stack is not used otherwise.
     pub unsafe fn placed_for(self, action: &KernelAction) -> Frame {
         // SAFETY: the caller's promise.
-        let (interrupted, state_bytes) = unsafe { (stack_pointer_of(self.context()), self.state_bytes()) };
-        let Some(top) = altstack::stack_for(action, interrupted, self.0) else { return self };
-        let places = places(top.unwrap_or(interrupted - RED_ZONE_BYTES), state_bytes);
-        super::bring_in(places.frame, top.unwrap_or(interrupted) - places.frame);
+        let interrupted = unsafe { stack_pointer_of(self.context()) };
+        match altstack::stack_for(action, interrupted, self.0) {
+            None => self,
+            // SAFETY: the program's stack below what is in use there, and this frame lies on another one. A program without
+            // room for the frame ends here, as it would have by the kernel.
+            Some(top) => unsafe { self.moved_below(top.unwrap_or(interrupted - RED_ZONE_BYTES)) },
+        }
+    }
+
+    /// A copy of the frame at the upper end of a stack, or at its end in use.
+    ///
+    /// # Safety
+    /// It is a frame of the kernel's, and lies on another stack. Nobody uses the stack below `top`.
+    pub unsafe fn moved_below(self, top: usize) -> Frame {
+        // SAFETY: the caller's promise.
+        let state_bytes = unsafe { self.state_bytes() };
+        let places = places(top, state_bytes);
+        super::bring_in(places.frame, top - places.frame);
         let copy = Frame(places.frame);
-        // SAFETY: the target is the program's stack below what is in use there, and does not overlap this frame, which lies
-        // on another one. A program without room for the frame ends here, as it would have by the kernel.
+        // SAFETY: the caller's promise: the target is free, and does not overlap this frame.
         unsafe {
             std::ptr::copy_nonoverlapping(self.0 as *const u8, places.frame as *mut u8, FRAME_BYTES);
             let state = &raw mut (*copy.context()).uc_mcontext.fpregs;
