@@ -1,5 +1,6 @@
 //! What the kernel says of a process from outside: `/proc/PID/status`, `smaps_rollup`, `children`.
 
+use procfs::process::StatFlags;
 use std::fs;
 
 /// The memory of one process.
@@ -39,6 +40,21 @@ fn parse_status(text: &str) -> Option<Process> {
 fn kib_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+/// What tells one program from the next one in the same process: its code and stack lie at places that exec chooses. (The
+/// kernel says 0 to those who may not know.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Image {
+    code: u64,
+    stack: u64,
+}
+
+/// The image that a process runs; `None` when it is ending or gone.
+pub fn image(pid: i32) -> Option<Image> {
+    let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok()?;
+    let ending = stat.flags().is_ok_and(|flags| flags.contains(StatFlags::PF_EXITING));
+    (!ending).then_some(Image { code: stat.startcode, stack: stat.startstack })
 }
 
 /// The proportional set of this process, of `root` and of everything that descends from it.
@@ -82,6 +98,25 @@ mod tests {
         assert_eq!((process.rss_peak_bytes, process.anonymous_bytes), (200 << 10, 100 << 10));
         assert_eq!((process.file_bytes, process.shared_bytes, process.stack_bytes), (64 << 10, 4 << 10, 132 << 10));
         assert_eq!(parse_status("Name:\tzombie\n"), None);
+    }
+
+    #[test]
+    fn exec_changes_the_image() {
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", "read go; exec sleep 60"]).stdin(std::process::Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let shell = image(pid).unwrap();
+        assert_eq!(image(pid), Some(shell));
+        drop(child.stdin.take());
+        let begun = std::time::Instant::now();
+        while image(pid) == Some(shell) {
+            assert!(begun.elapsed().as_secs() < 10, "the image stays the same");
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(image(pid), None);
     }
 
     #[test]

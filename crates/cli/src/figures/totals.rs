@@ -2,7 +2,7 @@
 
 use super::backends::{BackendTotal, BackendTotals};
 use super::row::{Counters, Gauges, RowFigures};
-use crate::sample::Process;
+use crate::sample::{Image, Process};
 
 /// Processes that are reported one by one; later ones only count in the sums.
 const PROCESSES_REPORTED_MAX: usize = 256;
@@ -31,6 +31,8 @@ pub struct Totals {
     /// Whether anybody looked at unmanaged memory, and who.
     pub unmanaged_source: UnmanagedSource,
     backends: BackendTotals,
+    /// What the program ran when it was last seen managed.
+    managed_image: Option<Image>,
 }
 
 /// Who looked at the unmanaged memory.
@@ -112,6 +114,16 @@ impl Look<'_> {
         self.totals.peak.combine(&row.peak, u64::max);
         self.totals.local_budget_bytes = self.totals.local_budget_bytes.max(row.local_budget_bytes);
         self.totals.backends.see(&row.backends);
+    }
+
+    /// Notes what the program runs, which has a row.
+    pub fn managed_image(&mut self, image: Option<Image>) {
+        self.totals.managed_image = image.or(self.totals.managed_image);
+    }
+
+    /// Whether the program, which has no row, runs something that never had one.
+    pub fn is_unmanaged(&self, image: Option<Image>) -> bool {
+        image.is_some() && image != self.totals.managed_image
     }
 
     /// Counts a process that has no row.

@@ -4,7 +4,7 @@
 
 use super::ledger::{LauncherLedger, claim, release};
 use crate::figures::{RowFigures, Totals};
-use crate::sample::Process;
+use crate::sample::{self, Process};
 use hinterland_abi::{ProcessRow, RowState};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Looks at all processes of the run. Returns the largest resident set that any of them has had.
 ///
-/// `child` is the program; it counts although it may have no row.
+/// `child` is the program; it counts although it may have no row, unless it is the managed program that had one and is about
+/// to end: its memory is not unmanaged because nobody counts it any more.
 pub fn look(ledger: &LauncherLedger, totals: &mut Totals, child: Pid) -> u64 {
     let mut rss_peak_bytes = 0;
     let mut over = Vec::new();
@@ -26,7 +27,12 @@ pub fn look(ledger: &LauncherLedger, totals: &mut Totals, child: Pid) -> u64 {
         rss_peak_bytes = rss_peak_bytes.max(seen.map_or(0, |seen| seen.rss_peak_bytes));
         look.at(&mut figures, seen.as_ref());
     }
-    if !child_seen && let Some(seen) = Process::read(child.as_raw()) {
+    let image = sample::image(child.as_raw());
+    if child_seen {
+        look.managed_image(image);
+    } else if look.is_unmanaged(image)
+        && let Some(seen) = Process::read(child.as_raw())
+    {
         rss_peak_bytes = rss_peak_bytes.max(seen.rss_peak_bytes);
         look.at_rowless(&seen);
     }
@@ -209,6 +215,20 @@ mod tests {
         assert_eq!(json["processes"][0]["program"], "/bin/job");
         let share = json["managed_share_of_anonymous"].as_f64().unwrap();
         assert!((share - 500.0 / 501.0).abs() < 1e-9, "{share}");
+    }
+
+    #[test]
+    fn a_program_that_is_ending_has_not_become_unmanaged() {
+        let ledger = LauncherLedger::create().unwrap();
+        let mut totals = Totals::default();
+        fill(&ledger.get().processes[0], own().as_raw(), 1000);
+        look(&ledger, &mut totals, own());
+        ledger.get().processes[0].state.store(RowState::Ended as u32, Release);
+        for _ in 0..3 {
+            look(&ledger, &mut totals, own());
+        }
+        assert_eq!(totals.peak.unmanaged_anonymous_bytes, 4096);
+        assert_eq!(ledger.get().processes[0].state.load(Relaxed), RowState::Free as u32);
     }
 
     #[test]
