@@ -331,6 +331,12 @@ impl Pager {
         let mut since = Instant::now();
         while !self.account.try_take(pages) {
             self.row().direct_reclaims.fetch_add(1, Relaxed);
+            if self.pins.pages() * 4 > self.account.budget().0 * 3 {
+                // System calls hold most of the budget: what they still need comes on top of it, or nobody gets on.
+                self.reclaim_step(scratch);
+                self.account.take(pages);
+                return;
+            }
             if self.reclaim_step(scratch) {
                 (fruitless, since) = (0, Instant::now());
                 self.overfull.store(false, Relaxed);

@@ -151,7 +151,7 @@ impl Pager {
     pub fn new(config: Config, kernel: Kernel) -> Result<Pager, SysError> {
         let pager = Pager {
             path: config.path,
-            pins: Pins::new(config.path),
+            pins: Pins::new(config.path)?,
             waiters: Waiters::default(),
             scratches: ScratchPool::new(config.path)?,
             base: config.base,

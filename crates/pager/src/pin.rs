@@ -9,12 +9,12 @@
 
 use crate::pager::{FaultPath, Pager};
 use crate::state::State;
-use hinterland_sys::thread;
+use hinterland_sys::{Mapping, SysError, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
 
-/// Pins at the same time: a few for each thread that is in a system call.
-const PINS_MAX: usize = 1024;
+/// Pins at the same time: a few dozen for each thread that is in a system call. Address space only: what is used is memory.
+const PINS_MAX: usize = 16 << 10;
 /// Bytes that one call pins at most, in a large budget.
 const PIECE_BYTES: u64 = 4 << 20;
 
@@ -38,17 +38,29 @@ struct Slot {
 
 /// All pins of a process.
 pub(crate) struct Pins {
-    slots: Box<[Slot]>,
+    slots: &'static [Slot],
     /// Slots that were ever used: from the first one.
     used: AtomicUsize,
 }
 
 impl Pins {
     /// Room for pins, on the path that needs them.
-    pub(crate) fn new(path: FaultPath) -> Pins {
-        let count = if path == FaultPath::Inline { PINS_MAX } else { 0 };
-        let slot = |_| Slot { range: AtomicU64::new(0), thread: AtomicUsize::new(0), frame: AtomicUsize::new(0) };
-        Pins { slots: (0..count).map(slot).collect(), used: AtomicUsize::new(0) }
+    pub(crate) fn new(path: FaultPath) -> Result<Pins, SysError> {
+        let slots = match path {
+            FaultPath::Monitor => &[][..],
+            FaultPath::Inline => {
+                let memory = Mapping::anonymous(PINS_MAX * size_of::<Slot>())?;
+                // SAFETY: a slot is free when it is zero; the mapping is aligned, long enough, and lives for ever.
+                unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<Slot>(), PINS_MAX) }
+            }
+        };
+        Ok(Pins { slots, used: AtomicUsize::new(0) })
+    }
+
+    /// Pages that are pinned, those of two pins twice.
+    pub(crate) fn pages(&self) -> u64 {
+        let ranges = self.slots[..self.used.load(Relaxed)].iter().map(|slot| unpack(slot.range.load(Relaxed)));
+        ranges.map(|(first, end)| u64::from(end.saturating_sub(first))).sum()
     }
 
     /// Whether a page is pinned. The caller has made it `Leaving` before.
