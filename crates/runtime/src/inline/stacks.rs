@@ -140,6 +140,14 @@ pub(super) extern "C" fn to_serve_on(here: usize, context: *mut ucontext_t) -> u
     }
 }
 
+/// Where a frame may be copied for the return from a handler that ran on a far stack: at the lower end of the calling thread's
+/// stack, because faults on the way begin at the upper end.
+pub(crate) fn top_for_return() -> Option<usize> {
+    /// Half of the room that `STACK_BYTES` leaves beside the largest frames.
+    const RETURN_BYTES: usize = STACK_BYTES / 2;
+    own().map(|stack| stack.bottom + RETURN_BYTES)
+}
+
 /// Whether an address is on the calling thread's stack for faults.
 pub(crate) fn is_on_ours(address: usize) -> bool {
     own().is_some_and(|stack| stack.contains(address))

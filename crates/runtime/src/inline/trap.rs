@@ -257,7 +257,7 @@ unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut 
         stacks::far::look(frame::stack_pointer_of(context));
         Call::from_context(context)
     };
-    let result = perform(&mut call);
+    let result = stacks::near::run(|| perform(&mut call));
     // SAFETY: as above; the call may have changed the context, so it is not borrowed meanwhile.
     unsafe { *register(&mut *context, REG_RAX) = result as i64 };
     pending::deliver_at_return();

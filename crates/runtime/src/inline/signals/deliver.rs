@@ -5,6 +5,7 @@ use super::{bit, index, mask, pending, strip};
 use crate::inline::raw;
 use crate::inline::thread::Thread;
 use crate::inline::trap::frame::{self, Frame};
+use crate::inline::{stacks, trap};
 use libc::{SIG_DFL, SIG_IGN, c_int, siginfo_t, ucontext_t};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -114,8 +115,9 @@ unsafe fn run(signal: c_int, action: &KernelAction, context: *mut ucontext_t, bl
     unsafe { frame.enter(action, signal, thread.handler_mask.as_ptr()) }
 }
 
-/// After the program's handler: what it left as the mask to return to is divided again.
-pub(crate) extern "C" fn handler_done(context: *mut ucontext_t) {
+/// After the program's handler: what it left as the mask to return to is divided again. Returns the address of the frame to
+/// return from: the kernel reads it, so it must not be far.
+pub(crate) extern "C" fn handler_done(context: *mut ucontext_t) -> usize {
     // SAFETY: called by the code that entered the handler, with the context of its own frame.
     unsafe {
         let program = frame::mask_of(context);
@@ -123,6 +125,14 @@ pub(crate) extern "C" fn handler_done(context: *mut ucontext_t) {
         frame::set_mask_of(context, strip(program));
     }
     pending::deliver_at_return();
+    let frame = Frame::of(context);
+    if !trap::is_far(frame.address()) {
+        return frame.address();
+    }
+    let Some(top) = stacks::top_for_return() else { return frame.address() };
+    raw::change_mask(libc::SIG_SETMASK, Some(super::INSIDE));
+    // SAFETY: the frame is complete, and the place on our stack is for this, with signals blocked.
+    unsafe { frame.moved_below(top) }.address()
 }
 
 #[cfg(test)]

@@ -71,11 +71,11 @@ pub(super) fn sites_of(image: &Image, wanted: &dyn Fn(i64) -> bool) -> Vec<Site>
 
 /// Whether a function's bytes hold anything like a wanted number. False positives are sorted out by decoding.
 fn may_load(code: &[u8], wanted: &dyn Fn(i64) -> bool) -> bool {
-    // mov r32, imm32 ends with the number; a register is cleared by xor.
+    // mov r32, imm32 is one byte (b8 to bf) and the number, or c7, c0 to c7 and the number; a register is cleared by xor.
     wanted(0)
-        || code.windows(4).any(|bytes| {
-            let number = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            u64::from(number) < NUMBERS && number != 0 && wanted(number.into())
+        || code.windows(5).any(|bytes| {
+            let number = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
+            matches!(bytes[0], 0xb8..=0xc7) && u64::from(number) < NUMBERS && wanted(number.into())
         })
 }
 

@@ -8,13 +8,19 @@ use crate::inline::trap;
 use hinterland_sys::thread::SignalsBlocked;
 use std::mem::MaybeUninit;
 
-/// Runs `work` on a near stack: this one, unless it is far. Then the program's signals are blocked meanwhile, because their
-/// handlers may use the same stack.
+/// Runs `work`, which does not jump away, on a near stack: this one, unless it is far. Then the program's signals are blocked
+/// meanwhile, because their handlers may use the same stack.
+pub(crate) fn run_blocked<R>(work: impl FnOnce() -> R) -> R {
+    let here = 0u8;
+    let _no_handlers = trap::is_far((&raw const here).addr()).then(SignalsBlocked::new);
+    run(work)
+}
+
+/// The same where signals are blocked already.
 pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
     let here = 0u8;
     let here = (&raw const here).addr();
     let Some(top) = trap::is_far(here).then(|| top_for(here)).flatten() else { return work() };
-    let _no_handlers = SignalsBlocked::new();
     let mut job = Job { work: Some(work), result: MaybeUninit::uninit() };
     let function = job.function();
     // SAFETY: the stack is the thread's, unused, and signals are blocked; the job lives until the call is back.

@@ -55,7 +55,7 @@ impl Pins {
         if self.count == MAX {
             return false;
         }
-        self.held[self.count] = Some(near::run(|| pager.pin(address, len, access)));
+        self.held[self.count] = Some(near::run_blocked(|| pager.pin(address, len, access)));
         self.count += 1;
         self.bytes += len;
         self.newest = (first, end.next_multiple_of(PAGE_BYTES), access);

@@ -210,7 +210,8 @@ core::arch::global_asm!(
     "call r12",
     "lea rdi, [rbx + 8]",
     "call {done}",
-    "add rsp, 8",
+    // The frame to return from: this one, or a near copy.
+    "mov rsp, rax",
     ".cfi_def_cfa_offset 8",
     "ret",
     ".cfi_endproc",
