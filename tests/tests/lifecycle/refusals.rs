@@ -90,7 +90,8 @@ fn no_sanitizer() -> Option<String> {
     c_program("hold", &["-fsanitize=address"]).err().map(|_| "gcc has no AddressSanitizer here".into())
 }
 
-/// Somebody without the privilege gets the remedy instead of a half-managed program.
+/// Somebody without the privilege who insists on the monitor gets the remedy instead of a half-managed program; otherwise the
+/// program runs on the inline path.
 fn no_privilege() -> Result<()> {
     // The build directory need not be readable for everybody: a copy is.
     let shared = places::emptied(std::env::temp_dir().join("hl-no-privilege"))?;
@@ -99,15 +100,21 @@ fn no_privilege() -> Result<()> {
         std::fs::copy(built.join(name), shared.join(name)).with_context(|| format!("cannot copy {name}"))?;
     }
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755))?;
-    let mut command = Command::new(shared.join("hinterland"));
-    command.args(["run", "--local", "16M", "--", "sleep", "0"]).env("HOME", &shared);
-    let nobody = 65534;
-    command.uid(Uid::from_raw(nobody).as_raw()).gid(Gid::from_raw(nobody).as_raw());
-    let mut launch = Launch::of("no-privilege", command)?;
-    launch.set_directory(&shared);
-    let ended = launch.run();
+    let run = |path: &str| -> Result<_> {
+        let mut command = Command::new(shared.join("hinterland"));
+        command.args(["run", "--local", "16M", "--fault-path", path, "--", "sleep", "0"]).env("HOME", &shared);
+        let nobody = 65534;
+        command.uid(Uid::from_raw(nobody).as_raw()).gid(Gid::from_raw(nobody).as_raw());
+        let mut launch = Launch::of(&format!("no-privilege-{path}"), command)?;
+        launch.set_directory(&shared);
+        launch.run()
+    };
+    let (monitor, auto) = (run("monitor"), run("auto"));
     std::fs::remove_dir_all(&shared)?;
-    ended?.expect_refusal(&["privilege", "userfaultfd"])?.expect(REFUSED, "")?;
+    monitor?.expect_refusal(&["privilege", "userfaultfd"])?.expect(REFUSED, "")?;
+    let auto = auto?;
+    ensure!(auto.code == 0, "auto ended with {}: {}", auto.code, auto.stderr);
+    ensure!(auto.stderr.contains("fault path     inline"), "not on the inline path: {}", auto.stderr);
     Ok(())
 }
 
