@@ -5,7 +5,7 @@ use super::system::System;
 use crate::bench::error::BenchError;
 use crate::bench::report::Format;
 use crate::bench::worker::Pattern;
-use hinterland_abi::{EvictName, Settings};
+use hinterland_abi::{EvictName, FaultPathName, Settings};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use std::path::{Path, PathBuf};
 
@@ -41,6 +41,9 @@ pub struct PagingArgs {
     /// Hinterland's largest read-ahead window
     #[arg(long, value_name = "PAGES")]
     pub read_ahead: Option<u32>,
+    /// Who serves Hinterland's faults: auto, monitor, inline
+    #[arg(long, default_value_t, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    pub fault_path: FaultPathName,
     /// Kernel feature set that Hinterland pretends to have
     #[arg(long, default_value = "", value_name = "SET", hide_default_value = true)]
     pub features: String,
@@ -119,6 +122,7 @@ impl PagingArgs {
             far: self.far.clone(),
             evict: self.evict.unwrap_or(defaults.evict),
             read_ahead_pages: self.read_ahead.unwrap_or(defaults.read_ahead_pages),
+            fault_path: self.fault_path,
             features: self.features.clone(),
             ..defaults
         };

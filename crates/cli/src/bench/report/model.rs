@@ -32,6 +32,9 @@ pub struct Report {
     pub far: Vec<String>,
     /// Hinterland's eviction policy.
     pub evict: String,
+    /// Who served Hinterland's faults, as asked for.
+    #[serde(default)]
+    pub fault_path: String,
     /// Hinterland's largest read-ahead window.
     pub read_ahead_pages: u32,
     /// The feature set that Hinterland pretended; empty: what the kernel has.
@@ -150,11 +153,12 @@ impl Report {
             local_bytes: setting.local_bytes,
             far: setting.hinterland.far.clone(),
             evict: setting.hinterland.evict.to_string(),
+            fault_path: setting.hinterland.fault_path.to_string(),
             read_ahead_pages: setting.hinterland.read_ahead_pages,
             features: setting.hinterland.features.clone(),
             repeat: setting.args.repeat,
             seed: setting.args.seed,
-            ratios: ratios(&rows, &setting.hinterland.far),
+            ratios: ratios(&rows, &setting.hinterland.far, setting.hinterland.fault_path),
             scaling: scalings(&rows),
             evictions: evictions(&rows),
             metadata: metadata(&rows),

@@ -7,6 +7,7 @@ use super::model::Row;
 use super::statistics::Spread;
 use crate::bench::paging::System;
 use crate::bench::worker::Pattern;
+use hinterland_abi::FaultPathName;
 use serde::{Deserialize, Serialize};
 
 /// Total RAM may be so much more than the rival's.
@@ -47,7 +48,7 @@ pub struct Scaling {
 }
 
 /// All ratios that the rows allow.
-pub fn ratios(rows: &[Row], far: &[String]) -> Vec<Ratio> {
+pub fn ratios(rows: &[Row], far: &[String], path: FaultPathName) -> Vec<Ratio> {
     let ours = rows.iter().filter(|row| row.system == System::Hinterland && row.is_scored());
     let pairs = ours.flat_map(|our| {
         let same = move |row: &&Row| row.pattern == our.pattern && row.threads == our.threads;
@@ -56,10 +57,10 @@ pub fn ratios(rows: &[Row], far: &[String]) -> Vec<Ratio> {
             .filter(|row| row.system != System::Hinterland && row.is_scored())
             .map(move |row| (our, row))
     });
-    pairs.filter_map(|(our, rival)| ratio(our, rival, far)).collect()
+    pairs.filter_map(|(our, rival)| ratio(our, rival, far, path)).collect()
 }
 
-fn ratio(our: &Row, rival: &Row, far: &[String]) -> Option<Ratio> {
+fn ratio(our: &Row, rival: &Row, far: &[String], path: FaultPathName) -> Option<Ratio> {
     #[allow(clippy::cast_precision_loss, reason = "counts and bytes far below 2^52")]
     let quotient = |a: Option<u64>, b: Option<u64>| Some(a? as f64 / b? as f64);
     let accesses = quotient(our.accesses, rival.accesses)?;
@@ -70,7 +71,7 @@ fn ratio(our: &Row, rival: &Row, far: &[String]) -> Option<Ratio> {
         threads: our.threads,
         against: rival.system,
         time: Spread::of(rounds.filter_map(|(a, b)| Some((*a)? / (*b)? / accesses)))?,
-        time_target: time_target(our.pattern, rival.system, far),
+        time_target: time_target(our.pattern, rival.system, far, path),
         machine_cpu: rival
             .machine_cpu_seconds
             .filter(|seconds| *seconds > 0.0)
@@ -80,11 +81,13 @@ fn ratio(our: &Row, rival: &Row, far: &[String]) -> Option<Ratio> {
     })
 }
 
-/// The project's targets for the monitor path, where the far memory is of the rival's kind.
-fn time_target(pattern: Pattern, rival: System, far: &[String]) -> Option<f64> {
+/// The project's targets, where the far memory is of the rival's kind.
+fn time_target(pattern: Pattern, rival: System, far: &[String], path: FaultPathName) -> Option<f64> {
     let first = far.first().map_or("", |url| url.split(':').next().unwrap_or_default());
     match (first, rival, pattern) {
         ("compressed", System::Zram, Pattern::Sequential) => Some(0.4),
+        ("compressed", System::Zram, Pattern::Random) if path == FaultPathName::Inline => Some(0.6),
+        ("compressed", System::Zram, Pattern::Write) if path == FaultPathName::Inline => Some(0.75),
         ("compressed", System::Zram, Pattern::Random | Pattern::Write) => Some(1.0),
         ("file", System::SsdSwap, Pattern::Sequential) => Some(0.3),
         ("file", System::SsdSwap, Pattern::Random) => Some(1.0),
@@ -124,7 +127,7 @@ mod tests {
     #[test]
     fn a_rival_that_was_too_quick_for_the_clock_leaves_a_report_that_can_be_read() {
         let rows = [row("hinterland", 2.0, 3.0), row("all-local", 0.5, 0.0)];
-        let ratios = ratios(&rows, &[]);
+        let ratios = ratios(&rows, &[], FaultPathName::Auto);
         assert_eq!((ratios[0].time.median, ratios[0].machine_cpu), (4.0, None));
         let read: Vec<Ratio> = serde_json::from_str(&serde_json::to_string(&ratios).unwrap()).unwrap();
         assert_eq!(read.len(), 1);
@@ -133,6 +136,6 @@ mod tests {
     #[test]
     fn the_machines_time_is_divided_too() {
         let rows = [row("hinterland", 2.0, 3.0), row("zram", 1.0, 1.5)];
-        assert_eq!(ratios(&rows, &[])[0].machine_cpu, Some(2.0));
+        assert_eq!(ratios(&rows, &[], FaultPathName::Auto)[0].machine_cpu, Some(2.0));
     }
 }
