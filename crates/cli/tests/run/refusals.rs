@@ -21,7 +21,7 @@ fn nonsense_is_refused_with_what_may_be_written() {
         (&["--far", "nonsense"], "hinterland: --far: 'nonsense'"),
         (&["--far", "file:/no/such/directory/far?size=1G"], "hinterland: --far: 'file:/no/such/directory/far?size=1G'"),
         (&["--stats", "/no/such/directory/stats.json"], "hinterland: --stats: /no/such/directory/stats.json"),
-        (&["--fault-path", "inline"], "hinterland: --fault-path: the inline fault path is not built yet"),
+        (&["--fault-path", "sideways"], "'sideways' is no fault path; choose from auto, monitor, inline"),
         (&["--read-ahead", "9999"], "hinterland: --read-ahead: '9999' is not a number of pages from 0 to 512"),
         (&["--evict", "random"], "choose from fifo, second-chance, s3-fifo, 2q"),
         (&["--config", "/no/such/file"], "hinterland: /no/such/file: the settings file cannot be read"),
