@@ -86,6 +86,16 @@ pub enum Error {
         /// What to do.
         remedy: String,
     },
+    /// The inline path is asked for, or the only one, and cannot be used.
+    #[error(
+        "the inline fault path cannot be used: {what}; {remedy}. `hinterland doctor` shows all checks; --allow-unmanaged runs the program without Hinterland"
+    )]
+    NoInline {
+        /// What is missing.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
     /// `ulimit -v` leaves too little address space.
     #[error(
         "the address space is limited to {limit} (ulimit -v), and far memory reserves {needed} of it; `ulimit -v unlimited` (the reservation takes no memory), or run it unmanaged with --allow-unmanaged"

@@ -45,6 +45,13 @@ pub struct Codes {
 /// Numbers beyond the rules: newer than the table, so every argument may be a pointer.
 const UNKNOWN: Rule = Rule::Pointers(0b11_1111);
 
+/// Whether this process may have filters that trap, as far as can be asked without having one.
+pub fn may_trap() -> bool {
+    let action: u32 = libc::SECCOMP_RET_TRAP;
+    // SAFETY: asks whether an action is known; the kernel reads the four bytes and changes nothing.
+    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) == 0 }
+}
+
 /// A filter, ready to be installed.
 #[derive(Clone, Debug)]
 pub struct Filter {

@@ -2,9 +2,9 @@
 
 use super::Check;
 use crate::host::Host;
-use crate::launch::userfaultfd_remedy;
+use crate::launch::{TRAP_REMEDY, userfaultfd_remedy};
 use hinterland_sys::uffd::{Uffd, feature};
-use hinterland_sys::{FeatureSet, Features, Privilege};
+use hinterland_sys::{FeatureSet, Features, Privilege, seccomp};
 use nix::unistd::{AccessFlags, access, geteuid};
 
 /// `UFFD_FEATURE_MINOR_SHMEM` (`include/uapi/linux/userfaultfd.h`): UFFDIO_CONTINUE on shared memory.
@@ -19,7 +19,7 @@ pub fn checks(host: &Host) -> Vec<Check> {
         checks.extend(uffd_features(&features));
     }
     checks.push(fault_paths(&features));
-    checks.extend([seccomp(host), container(host), io_uring(host)]);
+    checks.extend([sandbox(host), container(host), io_uring(host)]);
     checks
 }
 
@@ -53,8 +53,8 @@ fn userfaultfd(privilege: Privilege) -> Check {
 /// Which fault paths programs can run on, and what `auto` would choose.
 fn fault_paths(features: &Features) -> Check {
     let name = "fault paths";
-    let remedy = "allow seccomp(2) with SECCOMP_RET_TRAP (CONFIG_SECCOMP_FILTER=y; no sandbox that forbids filters)";
-    let signals = features.signals && may_trap();
+    let remedy = TRAP_REMEDY;
+    let signals = features.signals && seccomp::may_trap();
     match (features.privilege, signals) {
         (Privilege::None(_), _) => Check::missing(name, "none: userfaultfd cannot be used", "see userfaultfd above"),
         (Privilege::Kernel, true) => Check::ok(name, "monitor and inline"),
@@ -64,13 +64,6 @@ fn fault_paths(features: &Features) -> Check {
         }
         (Privilege::UserOnly, false) => Check::missing(name, "none: system calls cannot be trapped", remedy),
     }
-}
-
-/// Whether seccomp filters that trap are allowed.
-fn may_trap() -> bool {
-    let action: u32 = libc::SECCOMP_RET_TRAP;
-    // SAFETY: asks whether an action is known; the kernel reads the four bytes and changes nothing.
-    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) == 0 }
 }
 
 /// The sysctl: one of three ways to the privilege, so its absence alone is no fault.
@@ -148,7 +141,7 @@ fn uffd_features(features: &Features) -> Vec<Check> {
     checks
 }
 
-fn seccomp(host: &Host) -> Check {
+fn sandbox(host: &Host) -> Check {
     let status = host.read("/proc/self/status").unwrap_or_default();
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map_or("0", str::trim);
     match mode {

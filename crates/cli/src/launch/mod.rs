@@ -16,7 +16,7 @@ mod spawn;
 mod watch;
 
 pub use library::find as find_library;
-pub use readiness::{ADDRESS_SPACE_BYTES, remedy as userfaultfd_remedy};
+pub use readiness::{ADDRESS_SPACE_BYTES, TRAP_REMEDY, remedy as userfaultfd_remedy};
 
 use crate::args::RunArgs;
 use crate::config::{self, RunConfig, StatsTarget};
@@ -108,6 +108,7 @@ fn plan(config: &RunConfig, name: &OsStr, file: &std::path::Path, search: &OsStr
             let why = match &refusal {
                 Error::Unmanageable { why } => why.to_string(),
                 Error::NoUserfaultfd { what, .. } => format!("userfaultfd {what}"),
+                Error::NoInline { what, .. } => format!("the inline fault path cannot be used: {what}"),
                 Error::AddressSpace { limit, .. } => format!("the address space is limited to {limit}"),
                 Error::Library { what } => what.clone(),
                 _ => return Err(refusal),

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use hinterland_abi::FaultPathName;
-use hinterland_sys::{FeatureSet, Features, Privilege};
+use hinterland_sys::{FeatureSet, Features, Privilege, seccomp};
 use hinterland_units::ByteCount;
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -16,15 +16,25 @@ pub fn check(set: FeatureSet, path: FaultPathName) -> Result<(), Error> {
     {
         return Err(Error::AddressSpace { limit: ByteCount(soft), needed: ByteCount(ADDRESS_SPACE_BYTES) });
     }
-    let privilege = Features::probe(set).privilege;
-    if privilege == Privilege::UserOnly && path != FaultPathName::Monitor {
-        return Ok(());
+    let features = Features::probe(set);
+    let privilege = features.privilege;
+    let inline = path == FaultPathName::Inline || path == FaultPathName::Auto && privilege == Privilege::UserOnly;
+    if inline && !matches!(privilege, Privilege::None(_)) {
+        let refuse = |what: &str, remedy: &str| Err(Error::NoInline { what: what.into(), remedy: remedy.into() });
+        return match (features.signals, seccomp::may_trap()) {
+            (false, _) => refuse("userfaultfd cannot send signals", "use Linux 5.15 or newer"),
+            (true, false) => refuse("system calls cannot be trapped here", TRAP_REMEDY),
+            (true, true) => Ok(()),
+        };
     }
     match remedy(privilege, set) {
         None => Ok(()),
         Some((what, remedy)) => Err(Error::NoUserfaultfd { what, remedy }),
     }
 }
+
+/// What lets system calls be trapped.
+pub const TRAP_REMEDY: &str = "allow seccomp(2) with SECCOMP_RET_TRAP: a kernel with CONFIG_SECCOMP_FILTER=y, and no sandbox that forbids filters";
 
 /// What is wrong with userfaultfd and the remedy; `None` when all is well.
 pub fn remedy(privilege: Privilege, set: FeatureSet) -> Option<(String, String)> {
