@@ -116,8 +116,9 @@ mod tests {
     #[test]
     fn a_tree_contains_children() {
         let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
-        let pids = tree(i32::try_from(std::process::id()).unwrap());
-        assert!(pids.contains(&i32::try_from(child.id()).unwrap()));
+        let (me, pid) = (i32::try_from(std::process::id()).unwrap(), i32::try_from(child.id()).unwrap());
+        // proc(5), task/TID/children: may leave some out while others of them come and go, as other tests' do.
+        assert!((0..100).any(|_| tree(me).contains(&pid)));
         child.kill().and_then(|()| child.wait()).unwrap();
     }
 }
