@@ -27,7 +27,6 @@ mod pinned;
 pub(crate) mod table;
 mod vectors;
 
-pub(crate) use issue::OURS;
 pub(crate) use nested::{attaches_filter, names_memory, zero_copy};
 pub(crate) use perform::{perform, stack_of_ours};
 

@@ -12,8 +12,8 @@ pub(crate) mod frame;
 use super::call::Call;
 use super::signals::action::{self, KernelAction, SA_RESTORER};
 use super::signals::{self, INSIDE, RESERVED_SET, deliver, pending};
+use super::syscalls::is_far;
 use super::{raw, sites, stacks};
-use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_units::PAGE_BYTES;
 use libc::{REG_EFL, REG_ERR, REG_R11, REG_RAX, REG_RCX, REG_RIP, c_int, siginfo_t, ucontext_t};
 use std::sync::OnceLock;
@@ -109,11 +109,6 @@ pub(crate) fn renew() {
     for signal in [libc::SIGSYS, libc::SIGILL] {
         let _ = take_over(signal, action::restarts(&action::of(signals::index(signal).unwrap_or(0))));
     }
-}
-
-/// Whether an address is far.
-pub(crate) fn is_far(address: usize) -> bool {
-    address.wrapping_sub(FAR_BASE) < FAR_PAGES as usize * PAGE_BYTES
 }
 
 /// Serves a fault. False: the address is not far.

@@ -5,6 +5,7 @@
 //! libc's functions are cancellation points; so are these.
 
 use super::call::Call;
+use super::signals::RESERVED_SET;
 use super::syscalls::{self, is_error, is_far, touches_far};
 use crate::errno;
 use hinterland_pager::Pin;
@@ -224,7 +225,7 @@ fn as_caught(number: i64, arguments: [usize; 6]) -> isize {
     context.uc_stack = alternate_stack();
     cancellable(|| {
         let mask = (&raw mut context.uc_sigmask).cast::<u64>();
-        change_mask(!syscalls::OURS, mask);
+        change_mask(!RESERVED_SET, mask);
         let answer = syscalls::perform(&mut Call { number, arguments, context: &raw mut context });
         // SAFETY: the first word of the context's mask, which `perform` may have changed as the call asked.
         change_mask(unsafe { mask.read() }, std::ptr::null_mut());

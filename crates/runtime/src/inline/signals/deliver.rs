@@ -3,9 +3,10 @@
 use super::action::{self, KernelAction};
 use super::{bit, index, mask, pending, strip};
 use crate::inline::raw;
+use crate::inline::stacks;
+use crate::inline::syscalls::is_far;
 use crate::inline::thread::Thread;
 use crate::inline::trap::frame::{self, Frame};
-use crate::inline::{stacks, trap};
 use libc::{SIG_DFL, SIG_IGN, c_int, siginfo_t, ucontext_t};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -126,7 +127,7 @@ pub(crate) extern "C" fn handler_done(context: *mut ucontext_t) -> usize {
     }
     pending::deliver_at_return();
     let frame = Frame::of(context);
-    if !trap::is_far(frame.address()) {
+    if !is_far(frame.address()) {
         return frame.address();
     }
     let Some(top) = stacks::top_for_return() else { return frame.address() };

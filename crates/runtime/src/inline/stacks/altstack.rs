@@ -10,8 +10,9 @@
 
 use super::super::signals::action::KernelAction;
 use super::super::thread::Thread;
-use super::super::{raw, signals, trap};
+use super::super::{raw, signals};
 use super::own;
+use crate::inline::syscalls::is_far;
 use hinterland_pager::PinAccess;
 use libc::{SA_ONSTACK, SS_DISABLE, SS_ONSTACK, c_int, stack_t, ucontext_t};
 use std::sync::atomic::Ordering::Relaxed;
@@ -127,7 +128,7 @@ pub(super) fn disable() {
 /// Keeps the kernel's stack local if it is far: a signal frame cannot wait for a page. The pin of the one before is given up.
 pub(super) fn pin_again() {
     let Some(stack) = own() else { return };
-    let far = set_by_program().filter(|stack| has_room(stack) && trap::is_far(stack.ss_sp.addr()));
+    let far = set_by_program().filter(|stack| has_room(stack) && is_far(stack.ss_sp.addr()));
     let new = far.zip(crate::pager()).map(|(stack, pager)| {
         let _blocked = hinterland_sys::thread::SignalsBlocked::new();
         pager.pin_for_good(stack.ss_sp.addr(), stack.ss_size, PinAccess::Write)

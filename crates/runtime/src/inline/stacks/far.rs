@@ -10,6 +10,7 @@
 
 use super::super::{raw, trap};
 use super::{Stack, give_back};
+use crate::inline::syscalls::is_far;
 use hinterland_pager::PinAccess;
 use hinterland_sys::thread::SignalsBlocked;
 use libc::{pthread_attr_t, size_t};
@@ -31,7 +32,7 @@ pub(crate) fn seen() -> bool {
 
 /// Looks at the stack pointer of interrupted code.
 pub(crate) fn look(stack_pointer: usize) {
-    if trap::is_far(stack_pointer) && !SEEN.swap(true, Relaxed) {
+    if is_far(stack_pointer) && !SEEN.swap(true, Relaxed) {
         trap::renew();
     }
 }
@@ -46,7 +47,7 @@ pub(crate) fn prepare(stack: &Stack, attributes: *const pthread_attr_t) {
     // SAFETY: the program passes initialised attributes.
     unsafe { libc::pthread_attr_getstack(attributes, &raw mut address, &raw mut bytes) };
     let end = address.addr().wrapping_add(bytes);
-    if bytes == 0 || !trap::is_far(end.wrapping_sub(1)) {
+    if bytes == 0 || !is_far(end.wrapping_sub(1)) {
         return;
     }
     look(end - 1);

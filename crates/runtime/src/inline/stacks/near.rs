@@ -4,7 +4,7 @@
 //! it looks for arguments. So such work goes to the thread's stack for faults, which is near.
 
 use super::top_for;
-use crate::inline::trap;
+use crate::inline::syscalls::is_far;
 use hinterland_sys::thread::SignalsBlocked;
 use std::mem::MaybeUninit;
 
@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 /// meanwhile, because their handlers may use the same stack.
 pub(crate) fn run_blocked<R>(work: impl FnOnce() -> R) -> R {
     let here = 0u8;
-    let _no_handlers = trap::is_far((&raw const here).addr()).then(SignalsBlocked::new);
+    let _no_handlers = is_far((&raw const here).addr()).then(SignalsBlocked::new);
     run(work)
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn run_blocked<R>(work: impl FnOnce() -> R) -> R {
 pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
     let here = 0u8;
     let here = (&raw const here).addr();
-    let Some(top) = trap::is_far(here).then(|| top_for(here)).flatten() else { return work() };
+    let Some(top) = is_far(here).then(|| top_for(here)).flatten() else { return work() };
     let mut job = Job { work: Some(work), result: MaybeUninit::uninit() };
     let function = job.function();
     // SAFETY: the stack is the thread's, unused, and signals are blocked; the job lives until the call is back.

@@ -5,14 +5,8 @@
 
 use super::{is_error, refused};
 use crate::inline::call::Call;
+use crate::inline::signals::RESERVED_SET;
 use hinterland_sys::trampoline;
-
-/// Signals that serve faults and calls: never blocked.
-pub(crate) const OURS: u64 = bit(libc::SIGBUS) | bit(libc::SIGSYS) | bit(libc::SIGILL);
-
-const fn bit(signal: libc::c_int) -> u64 {
-    1 << (signal - 1)
-}
 
 /// The kernel's `struct` of signals is a word.
 const MASK_BYTES: usize = size_of::<u64>();
@@ -32,7 +26,7 @@ impl Call {
         // SAFETY: the program's own call, or one of ours that does the same; no call that returns on another stack comes here.
         let answer = unsafe { trampoline::call(number, arguments) };
         if caught {
-            set_mask(!OURS);
+            set_mask(!RESERVED_SET);
         }
         answer
     }
@@ -48,7 +42,7 @@ impl Call {
         // SAFETY: the kernel passed the context to the handler, which is still running. Its first word of the mask is all
         // that the kernel knows.
         let mask = unsafe { (&raw const (*self.context).uc_sigmask).cast::<u64>().read() };
-        mask & !OURS
+        mask & !RESERVED_SET
     }
 }
 

@@ -1,11 +1,11 @@
 //! One call that was caught: from its number to its answer.
 
-use super::issue::OURS;
 use super::pieces::{piece_bytes, pieces};
 use super::pinned::Pins;
 use super::table::{self, Row, Shape, Way};
 use super::{copy, exec, is_far, messages, nested, refused, touches_far, vectors};
 use crate::inline::call::Call;
+use crate::inline::signals::RESERVED_SET;
 use crate::{descriptors, errno};
 use hinterland_pager::PinAccess;
 
@@ -89,7 +89,7 @@ fn masked(call: &Call, row: &Row, argument: usize) -> isize {
     let pair: Option<[usize; 2]> = if boxed { copy::read(arguments[argument]) } else { None };
     let at = if boxed { pair.map_or(0, |[at, _]| at) } else { arguments[argument] };
     let Some(mask) = Some(at).filter(|at| *at != 0).and_then(copy::read::<u64>) else { return call.issue(arguments) };
-    let stripped = mask & !OURS;
+    let stripped = mask & !RESERVED_SET;
     let near = (&raw const stripped).addr();
     let near_pair = pair.map(|[_, bytes]| [near, bytes]);
     arguments[argument] = near_pair.as_ref().map_or(near, |pair| pair.as_ptr().addr());
