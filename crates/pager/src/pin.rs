@@ -167,8 +167,8 @@ impl Pager {
         pin
     }
 
-    /// As `pin`, for pages that are local already and that the program may touch; `None` if one of them is not. Needs no blocked signals, because nothing
-    /// is served.
+    /// As `pin`, for pages that are local already and that the program may touch; `None` if one of them is not. Needs no
+    /// blocked signals, because nothing is served.
     #[inline]
     pub fn pin_local(&self, address: usize, len: usize) -> Option<Pin<'_>> {
         let none = Pin { pins: &self.pins, slot: None };
@@ -216,8 +216,7 @@ impl Pager {
         loop {
             let entry = self.table.load(page);
             match entry.state() {
-                State::Resident => return,
-                State::Foreign | State::Sectioned => return,
+                State::Resident | State::Foreign | State::Sectioned => return,
                 _ if !self.table.is_open(page) => return,
                 _ => self.serve_here(self.address(page), access == PinAccess::Write),
             };

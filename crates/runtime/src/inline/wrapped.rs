@@ -98,24 +98,20 @@ pub(crate) fn by_the_rules(number: i64, arguments: [usize; 6]) -> isize {
 
 /// Makes a call whose second and third argument are an array of buffers; its answer in C's manner.
 pub(crate) fn on_array(number: i64, arguments: [usize; 6]) -> isize {
-    let frame = Frame::enter();
-    let mut pins = Quick::new();
-    let answer = if pins.add_array(arguments[1], arguments[2]).is_some() {
-        // SAFETY: the program's own call.
-        cancellable(|| unsafe { trampoline::call(number, arguments) })
-    } else {
-        drop(pins);
-        as_caught(number, arguments)
-    };
-    drop(frame);
-    in_c(answer)
+    quickly(number, arguments, |pins| pins.add_array(arguments[1], arguments[2]))
 }
 
 /// Makes a call whose second argument is a message's header; its answer in C's manner.
 pub(crate) fn on_message(number: i64, arguments: [usize; 6]) -> isize {
+    quickly(number, arguments, |pins| pins.add_message(arguments[1]))
+}
+
+/// Makes a call at once if `add` can pin what it names, else as if it had been caught.
+#[inline]
+fn quickly(number: i64, arguments: [usize; 6], add: impl FnOnce(&mut Quick) -> Option<()>) -> isize {
     let frame = Frame::enter();
     let mut pins = Quick::new();
-    let answer = if pins.add_message(arguments[1]).is_some() {
+    let answer = if add(&mut pins).is_some() {
         // SAFETY: the program's own call.
         cancellable(|| unsafe { trampoline::call(number, arguments) })
     } else {
