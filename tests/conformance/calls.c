@@ -1,6 +1,6 @@
 // System calls with one pointer each, by number: every state of the memory behind the pointer gives the same answer and the
 // same bytes; bad pointers give the same errors.
-#include "far.h"
+#include "entries.h"
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/openat2.h>
@@ -14,26 +14,12 @@
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
-
-#define P ((long)0x5050505050505050) // stands for the pointer
-enum kind { SAME, ANY, FD, PAIR };   // what comes back: the same bytes; whatever; a descriptor; two of them in memory
-
-struct entry {
-    const char *name;
-    long number;
-    long arguments[6];
-    size_t size;
-    const void *in;
-    size_t in_size;
-    enum kind kind;
-};
 
 static int file, full_pipe[2], sockets[2], epoll, timer, event, queue, semaphore, directory;
 static long posix_timer;
@@ -61,50 +47,8 @@ static void prepare(void) {
     snprintf(address.sun_path + 1, 90, "calls-%d", getpid());
 }
 
-static long call(const struct entry *entry, void *at) {
-    long a[6];
-    for (int i = 0; i < 6; i++) a[i] = entry->arguments[i] == P ? (long)at : entry->arguments[i];
-    lseek(directory, 0, SEEK_SET);
-    errno = 0;
-    return syscall(entry->number, a[0], a[1], a[2], a[3], a[4], a[5]);
-}
-
-static void run(const struct entry *entry) {
-    static char expected[16 * 1024];
-    long near_answer = 0;
-    int near_error = 0;
-    printf("%s:", entry->name);
-    for (enum state state = NEAR; state < STATES; state++) {
-        char *at = room(state, entry->size);
-        if (state < PROTECTED) {
-            memset(at, 0, entry->size);
-            memcpy(at, entry->in ? entry->in : "", entry->in_size);
-            settle(state, at);
-        }
-        long answer = call(entry, at);
-        int error = errno;
-        if (state == NEAR) {
-            memcpy(expected, at, entry->size);
-            near_answer = answer, near_error = error;
-            if (answer == -1) printf(" %s", strerrorname_np(error));
-            else if (entry->kind == SAME) printf(" %ld", answer);
-        } else if (state < PROTECTED) {
-            int same = entry->kind == SAME ? answer == near_answer && !memcmp(expected, at, entry->size)
-                                           : (answer < 0) == (near_answer < 0);
-            printf(" %s", same && error == near_error ? "same" : answer < 0 ? strerrorname_np(error) : "DIFFERS");
-        } else {
-            printf(" %s", answer < 0 ? strerrorname_np(error) : "no error");
-        }
-        if (answer >= 0 && entry->kind == FD) close(answer);
-        if (answer >= 0 && entry->kind == PAIR) close(((int *)at)[0]), close(((int *)at)[1]);
-    }
-    printf("\n");
-}
-
-#define CALL_OF(which, ...) .name = #which, .number = SYS_##which, .arguments = {__VA_ARGS__}
-#define IN(...) .in = &(__VA_ARGS__), .in_size = sizeof(__VA_ARGS__), .size = sizeof(__VA_ARGS__)
-#define TEXT(text) .in = text, .in_size = sizeof text, .size = sizeof text
 static const struct timespec soon = {0, 1000};
+static void rewind_directory(void) { lseek(directory, 0, SEEK_SET); }
 
 static void run_all(void) {
     struct pollfd polled = {full_pipe[0], POLLIN, 0};
@@ -140,7 +84,7 @@ static void run_all(void) {
         {CALL_OF(setxattr, (long)"file", (long)"user.name", P, 5, 0), TEXT("value"), .kind = ANY},
         {CALL_OF(getxattr, (long)"file", P, (long)near_room + 8192, 100), TEXT("user.missing"), .kind = ANY},
         {CALL_OF(memfd_create, P, 0), TEXT("a name"), .kind = FD}, {CALL_OF(inotify_add_watch, event, P, 1), TEXT("file")},
-        {CALL_OF(getdents64, directory, P, 4096), .size = 4096, .kind = ANY},
+        {CALL_OF(getdents64, directory, P, 4096), .size = 4096, .kind = ANY, .before = rewind_directory},
         {CALL_OF(read, event, P, 8), .size = 8, .kind = ANY}, {CALL_OF(write, event, P, 8), IN(count)},
         {CALL_OF(pread64, file, P, 19, 0), .size = 19}, {CALL_OF(pwrite64, file, P, 7, 0), TEXT("content")},
         {CALL_OF(sendfile, event, file, P, 5), IN(offset)}, {CALL_OF(copy_file_range, file, P, file, 0, 0), IN(offset)},

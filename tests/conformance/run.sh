@@ -21,7 +21,7 @@ else
 fi
 programs=("$@")
 [ $# -gt 0 ] || programs=(
-    heap threads containers mappings remap break files forking loading signals calls buffers waiting
+    heap threads containers mappings remap break files forking loading signals calls rare buffers waiting cancelling
 )
 
 cd "$here"

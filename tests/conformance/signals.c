@@ -407,6 +407,33 @@ enum { COROUTINES = 6, COROUTINE_BYTES = 128 << 10 };
 static ucontext_t coroutines[COROUTINES], scheduler;
 static volatile size_t coroutine_bad;
 
+static void alarms(int microseconds) {
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, microseconds}, {0, microseconds}}, NULL);
+}
+
+// Memory that comes, moves and goes while the stack itself is far. Without alarms: their handlers touch so much that on a busy
+// machine nothing else would get on.
+static size_t move_memory(int me) {
+    alarms(0);
+    size_t bad = 0, bytes = MIB / 4;
+    unsigned char *heap = malloc(bytes), *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(heap && map != MAP_FAILED);
+    memset(heap, me + 1, bytes), memset(map, me + 2, bytes);
+    bad += touch(MIB);
+    MUST(heap = realloc(heap, 2 * bytes));
+    MUST((map = mremap(map, bytes, 2 * bytes, MREMAP_MAYMOVE)) != MAP_FAILED);
+    for (size_t i = 0; i < 2 * bytes; i += 512) bad += map[i] != (i < bytes ? me + 2 : 0);
+    MUST(!madvise(map, bytes / 2, MADV_DONTNEED) && !mprotect(map + bytes, bytes, PROT_READ));
+    for (size_t i = 0; i < bytes; i += 512) bad += map[i] != (i < bytes / 2 ? 0 : me + 2);
+    for (size_t i = 0; i < bytes; i += 512) bad += heap[i] != me + 1;
+    unsigned char *zeros = calloc(1, bytes);
+    for (size_t i = 0; i < bytes; i += 512) bad += zeros[i] != 0;
+    free(zeros), free(heap);
+    MUST(!munmap(map, 2 * bytes));
+    alarms(2000);
+    return bad;
+}
+
 // Runs on a stack that is malloc'ed: calls, signals and waits with what is below its pointer taken out.
 static void coroutine(int me) {
     int ends[2];
@@ -427,6 +454,7 @@ static void coroutine(int me) {
         sigprocmask(SIG_BLOCK, &all, &before);
         coroutine_bad += touch(MIB / 2);
         sigprocmask(SIG_SETMASK, &before, NULL);
+        if (round % 6 == me) coroutine_bad += move_memory(me);
     }
     close(ends[0]), close(ends[1]);
 }
@@ -440,10 +468,10 @@ static void on_malloced_stacks(void) {
         coroutines[i].uc_link = &scheduler;
         makecontext(&coroutines[i], (void (*)(void))coroutine, 1, i);
     }
-    setitimer(ITIMER_REAL, &(struct itimerval){{0, 500}, {0, 500}}, NULL);
+    alarms(2000);
     for (int round = 0; round < 25; round++)
         for (int i = 0; i < COROUTINES; i++) swapcontext(&scheduler, &coroutines[i]);
-    setitimer(ITIMER_REAL, &(struct itimerval){}, NULL);
+    alarms(0);
     SHOW(coroutine_bad);
     SHOW(seen_count - first >= COROUTINES * 12);
     for (int i = 0; i < WATCHED; i++) signal(watched[i], SIG_DFL);

@@ -166,7 +166,15 @@ impl Running {
     ///
     /// # Errors
     /// It did not end within [`LIMIT`].
-    pub fn end(mut self) -> Result<Ended> {
+    pub fn end(self) -> Result<Ended> {
+        self.end_while(|_| Ok(()))
+    }
+
+    /// Waits for the end, and calls `look` with the launcher again and again meanwhile.
+    ///
+    /// # Errors
+    /// It did not end within [`LIMIT`], or `look` failed.
+    pub fn end_while(mut self, mut look: impl FnMut(Pid) -> Result<()>) -> Result<Ended> {
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break status;
@@ -175,6 +183,7 @@ impl Running {
                 let stderr = read(&self.directory.join("stderr"));
                 bail!("still ran after {} s; standard error: {stderr}", LIMIT.as_secs());
             }
+            look(self.pid)?;
             std::thread::sleep(Duration::from_millis(5));
         };
         Ok(Ended {

@@ -33,7 +33,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// What a user gets without flags.
+    /// What a user gets without flags, but for the fault path: that depends on the program.
     pub const DEFAULT: Variant =
         Variant { path: "monitor", features: "all", far: "compressed", heap: "all", evict: "s3-fifo" };
 

@@ -2,15 +2,20 @@
 //!
 //! Counters live here and nowhere else, so they survive a program that closes stderr, crashes or is killed. All fields are
 //! atomics; a row has one writer process and any number of readers. Everything is zero when the segment is made.
+//!
+//! Beside the rows stands what the processes share: how much of the run's budget each of them holds. These words lie close
+//! together, because a process that wants more adds them all up.
 
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
+};
 
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 1;
-/// Rows for processes.
-pub const PROCESSES_MAX: usize = 128;
+pub const LEDGER_VERSION: u64 = 3;
+/// Rows for processes. A row takes memory once somebody has used it.
+pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
 pub const BACKENDS_MAX: usize = 6;
 /// Bytes in a text field.
@@ -54,6 +59,11 @@ impl Text {
         let bytes: Vec<u8> = self.0.iter().map(|cell| cell.load(Relaxed)).take_while(|byte| *byte != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
+}
+
+/// One number for a file's device and inode.
+pub fn file_id(device: u64, inode: u64) -> u64 {
+    device.rotate_left(40) ^ inode
 }
 
 /// What a row says of its process.
@@ -117,6 +127,10 @@ pub struct ProcessRow {
     pub forked: AtomicU32,
     /// Keeps the words after it aligned.
     pub reserved: AtomicU32,
+    /// When the row was taken (`CLOCK_BOOTTIME`, in nanoseconds): a process that started later is not its owner.
+    pub taken_ns: Counter,
+    /// The program's file ([`file_id`]); 0: not known.
+    pub program_file: Counter,
     /// The program's path.
     pub program: Text,
     /// `monitor`, or empty when the process is not managed.
@@ -126,7 +140,7 @@ pub struct ProcessRow {
     /// What ended the program, when Hinterland did.
     pub fatal: Text,
 
-    /// Local budget now, in bytes.
+    /// Local budget of the whole run now, in bytes.
     pub local_budget_bytes: Counter,
     /// Managed bytes now: pages with content, wherever they are.
     pub managed_bytes: Counter,
@@ -134,6 +148,10 @@ pub struct ProcessRow {
     pub managed_peak_bytes: Counter,
     /// Local pages now: mapped, staging and swap cache, in bytes.
     pub resident_managed_bytes: Counter,
+    /// Of those, what this process counts: a page that `n` processes share since a fork counts `1/n` in each.
+    pub counted_local_bytes: Counter,
+    /// What the process may count of the run's budget now, in bytes.
+    pub share_bytes: Counter,
     /// The most that `resident_managed_bytes` has been.
     pub resident_managed_peak_bytes: Counter,
     /// Bytes of the pager's own tables now.
@@ -199,6 +217,35 @@ pub struct ProcessRow {
     pub backends: [BackendRow; BACKENDS_MAX],
 }
 
+/// What one process holds and wants of the budget of its run. All zero: nobody's. A cache line each, because one process
+/// writes it often.
+#[repr(C, align(64))]
+pub struct Share {
+    /// The process; 0: it does not count.
+    pub pid: AtomicI32,
+    /// The process from which all that share pages by forks descend; 0: it shares none.
+    pub family: AtomicI32,
+    /// Local bytes that it may hold, or holds although it may not. The sum over all processes is what the run holds at most.
+    pub granted_bytes: Counter,
+    /// Local bytes that it could use.
+    pub wanted_bytes: Counter,
+    /// The most that it has touched, pages inherited by a fork left out unless nobody else counts them.
+    pub touched_bytes: Counter,
+    /// RAM beside local memory: store and tables.
+    pub beside_bytes: Counter,
+}
+
+impl Share {
+    /// Gives everything back.
+    pub fn clear(&self) {
+        self.pid.store(0, Relaxed);
+        self.family.store(0, Relaxed);
+        for counter in [&self.granted_bytes, &self.wanted_bytes, &self.touched_bytes, &self.beside_bytes] {
+            counter.store(0, Relaxed);
+        }
+    }
+}
+
 /// The segment.
 #[repr(C)]
 pub struct Ledger {
@@ -210,8 +257,49 @@ pub struct Ledger {
     pub launcher_pid: AtomicI32,
     /// Processes that found no free row and run uncounted.
     pub uncounted: AtomicU32,
+    /// 1: a program that cannot be managed runs all the same.
+    pub unmanaged_allowed: AtomicU32,
+    /// No share from here on has ever been used.
+    pub shares_used: AtomicU32,
+    /// The share of each row's process.
+    pub shares: [Share; PROCESSES_MAX],
     /// Rows.
     pub processes: [ProcessRow; PROCESSES_MAX],
+}
+
+impl Ledger {
+    /// The shares of live processes.
+    pub fn shares_in_use(&self) -> impl Iterator<Item = &Share> + Clone {
+        let used = self.shares_used.load(Relaxed) as usize;
+        self.shares.iter().take(used).filter(|share| share.pid.load(Relaxed) != 0)
+    }
+
+    /// The share that belongs to a row; `None` when the row is not of this ledger.
+    pub fn share_of(&self, row: &ProcessRow) -> Option<&Share> {
+        let offset = std::ptr::from_ref(row).addr().wrapping_sub(self.processes.as_ptr().addr());
+        self.shares.get(offset / size_of::<ProcessRow>())
+    }
+
+    /// The share becomes that of process `pid`, which holds nothing yet.
+    pub fn open_share(&self, index: usize, pid: i32) {
+        let end = u32::try_from(index + 1).unwrap_or(0);
+        self.shares_used.fetch_max(end, Relaxed);
+        self.shares[index].pid.store(pid, Relaxed);
+    }
+
+    /// Ends the row of process `pid`: its figures stand, and what it held of the budget is free at once. Nothing happens when
+    /// the row is not that process's any more.
+    pub fn end_row(&self, row: &ProcessRow, pid: i32) {
+        let (live, claimed) = (RowState::Live as u32, RowState::Claimed as u32);
+        if row.state.compare_exchange(live, claimed, AcqRel, Relaxed).is_err() {
+            return;
+        }
+        let owned = row.pid.load(Relaxed) == pid;
+        if let Some(share) = self.share_of(row).filter(|_| owned) {
+            share.clear();
+        }
+        row.state.store(if owned { RowState::Ended as u32 } else { live }, Release);
+    }
 }
 
 #[cfg(test)]
@@ -229,6 +317,27 @@ mod tests {
             previous = bucket;
         }
         assert_eq!(bucket_of(u64::MAX), FAULT_BUCKETS - 1);
+    }
+
+    #[test]
+    fn only_its_owner_ends_a_row_and_gives_its_share_back() {
+        // SAFETY: a ledger consists of atomics, which are valid when zero.
+        let ledger = unsafe { Box::<Ledger>::new_zeroed().assume_init() };
+        let row = &ledger.processes[3];
+        row.pid.store(7, Relaxed);
+        row.state.store(RowState::Live as u32, Relaxed);
+        ledger.open_share(3, 7);
+        ledger.shares[3].granted_bytes.store(1 << 20, Relaxed);
+        assert_eq!(ledger.shares_in_use().count(), 1);
+        ledger.end_row(row, 8);
+        assert_eq!((row.state.load(Relaxed), ledger.shares_in_use().count()), (RowState::Live as u32, 1));
+        ledger.end_row(row, 7);
+        assert_eq!((row.state.load(Relaxed), ledger.shares_in_use().count()), (RowState::Ended as u32, 0));
+        assert_eq!(ledger.shares[3].granted_bytes.load(Relaxed), 0);
+        // SAFETY: as above.
+        let private = unsafe { Box::<ProcessRow>::new_zeroed().assume_init() };
+        assert!(ledger.share_of(&private).is_none());
+        assert!(std::ptr::eq(ledger.share_of(row).unwrap(), &raw const ledger.shares[3]));
     }
 
     #[test]

@@ -147,11 +147,31 @@ pub trait Backend: Send + Sync {
         0
     }
 
-    /// Called in the forking process while no other call is under way. Takes what locks the backend needs.
+    /// First half of the clone: called in the forking process while no other call is under way and the program's fork
+    /// waits, so it must be quick. Takes what locks the backend needs, and prepares what the child will own.
+    ///
+    /// # The clone
+    ///
+    /// `before_fork` and `after_fork` together are the trait's clone operation: out of one holder of all locations they make
+    /// two, each of which loads and frees every location as if it were alone. A page is gone when both have freed it, or when
+    /// the one that did not has ended, however it ended. What the backend keeps in the process's own memory the kernel has cloned
+    /// (compressed RAM, tables); what it keeps elsewhere it must share, with a count of holders (a far file: generations in
+    /// `file/relatives.rs`).
+    ///
+    /// A memory node will do it so: `before_fork` asks, in one message, for a clone of the lease that the process's
+    /// pages are stored under. The node raises the count of every page in the lease (or of the lease as a whole, which later
+    /// stores and frees take apart), and answers with the clone's number, which the child inherits. The child connects by
+    /// itself under that number, because two processes on one connection would read each other's answers. The parent
+    /// gives a clone back whose fork failed. The node drops the pages of a clone that nobody has connected to within its
+    /// time of grace, and of one whose connection has ended for that long: a killed process says nothing.
     fn before_fork(&self) {}
 
-    /// Called on both sides after the fork. In the child every location is still valid, and neither process may change
-    /// what the other sees.
+    /// Second half of the clone: called on both sides after the fork, in the parent also after a fork that failed. In the
+    /// child every location is still valid, and neither process may change what the other sees. The child has none of the parent's
+    /// threads: those of the backend's own must be started anew.
+    ///
+    /// # Errors
+    /// This side cannot go on: the pager ends it with a message.
     fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
         let _ = side;
         Ok(())

@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{fork_round, with_fork};
-use hinterland_backend::{Backend, open};
+use common::{fork_round, load, page_of, store, with_fork};
+use hinterland_backend::{Backend, ForkSide, Location, Priority, open};
 use std::sync::Arc;
 
 fn opened(urls: &[&str]) -> Arc<dyn Backend> {
@@ -36,4 +36,105 @@ fn tiers_go_on_in_both() {
 fn a_fork_before_the_first_store_is_harmless() {
     let backend = opened(&["file:/tmp?size=8M"]);
     with_fork(&*backend, || fork_round(&*backend, 6, 1), || fork_round(&*backend, 7, 1));
+}
+
+/// Slots that a child may read are not written to while it, or a child of its own, lives; afterwards they are used again,
+/// however it ended.
+#[test]
+fn slots_come_back_when_the_last_relative_is_gone() {
+    const ROOM: u64 = 2048;
+    let seeds = |first: u64, count: u64| (first..first + count).map(page_of).collect::<Vec<_>>();
+    for (killed, nested) in [(false, false), (true, false), (false, true)] {
+        let backend = opened(&["file:/tmp?size=8M"]);
+        let all = |pages: &[_]| store(&*backend, pages).into_iter().collect::<Result<Vec<_>, _>>();
+        let shared = all(&seeds(1, 1500)).expect("room");
+        let (started, go) = (pipe(), pipe());
+        let child = fork_with(&*backend, || {
+            if nested {
+                // The child ends at once, its own child goes on.
+                fork_with(&*backend, || reads_on(&*backend, &shared, started, go));
+                return;
+            }
+            reads_on(&*backend, &shared, started, go);
+        });
+        hear(started.0);
+        if nested {
+            assert_eq!(wait(child), 0);
+        }
+        backend.free(&shared);
+        let rest = all(&seeds(5000, ROOM - 1500)).expect("the slots that nobody used at the fork");
+        assert!(all(&seeds(9000, 1)).is_err(), "a slot was used again under its reader");
+        if killed {
+            // SAFETY: our own child, not waited for yet.
+            assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
+        } else {
+            say(go.1);
+            hear(started.0);
+        }
+        if !nested {
+            assert_eq!(wait(child), if killed { libc::SIGKILL } else { 0 });
+        }
+        // The end of a grandchild is seen by nobody but the kernel.
+        let again = (0..500).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(4));
+            all(&seeds(10_000, 1500)).ok()
+        });
+        let again = again.expect("the slots came back");
+        for (index, page) in load(&*backend, &again, Priority::Demand).into_iter().enumerate() {
+            assert!(page.expect("stored") == page_of(10_000 + index as u64));
+        }
+        backend.free(&again);
+        backend.free(&rest);
+    }
+}
+
+/// In a child: waits, then finds all pages as they were.
+fn reads_on(backend: &dyn Backend, shared: &[Location], started: (i32, i32), go: (i32, i32)) {
+    say(started.1);
+    hear(go.0);
+    for (index, page) in load(backend, shared, Priority::Demand).into_iter().enumerate() {
+        assert!(page.expect("shared") == page_of(1 + index as u64), "shared page {index}");
+    }
+    say(started.1);
+}
+
+fn fork_with(backend: &dyn Backend, child: impl FnOnce()) -> i32 {
+    backend.before_fork();
+    // SAFETY: the child only uses the backend and the allocator, which survives fork, and leaves with _exit.
+    let pid = unsafe { libc::fork() };
+    if pid != 0 {
+        backend.after_fork(ForkSide::Parent).expect("the parent goes on");
+        return pid;
+    }
+    let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        backend.after_fork(ForkSide::Child).expect("the child goes on");
+        child();
+    }));
+    // SAFETY: ends the child without running the parent's exit handlers.
+    unsafe { libc::_exit(i32::from(well.is_err())) }
+}
+
+fn wait(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: our own child and a valid pointer.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+fn pipe() -> (i32, i32) {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    (ends[0], ends[1])
+}
+
+fn say(end: i32) {
+    // SAFETY: one byte of a constant.
+    assert_eq!(unsafe { libc::write(end, b".".as_ptr().cast(), 1) }, 1);
+}
+
+fn hear(end: i32) {
+    let mut byte = 0u8;
+    // SAFETY: room for one byte.
+    assert_eq!(unsafe { libc::read(end, (&raw mut byte).cast(), 1) }, 1);
 }

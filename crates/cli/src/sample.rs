@@ -1,7 +1,9 @@
 //! What the kernel says of a process from outside: `/proc/PID/status`, `smaps_rollup`, `children`.
 
+use hinterland_abi::file_id;
 use procfs::process::StatFlags;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// The memory of one process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,18 +59,38 @@ pub fn image(pid: i32) -> Option<Image> {
     (!ending).then_some(Image { code: stat.startcode, stack: stat.startstack })
 }
 
-/// The proportional set of this process, of `root` and of everything that descends from it.
+/// When a process started, in nanoseconds since the machine did, cut to the kernel's ticks; `None` when it is ending or gone.
+pub fn started_ns(pid: i32) -> Option<u64> {
+    let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok()?;
+    let ending = stat.flags().is_ok_and(|flags| flags.contains(StatFlags::PF_EXITING));
+    let ticks_per_second = procfs::ticks_per_second().max(1);
+    (!ending).then(|| stat.starttime.saturating_mul(1_000_000_000 / ticks_per_second))
+}
+
+/// The file that a process runs ([`file_id`]); `None` when it is gone or nobody may know.
+pub fn program_file(pid: i32) -> Option<u64> {
+    let data = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    Some(file_id(data.dev(), data.ino()))
+}
+
+/// The processes below `root`, with their names.
+pub fn descendants(root: i32) -> Vec<(i32, String)> {
+    let mut found: Vec<i32> = children(root);
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children(found[next]));
+        next += 1;
+    }
+    let name = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
+    found.into_iter().map(|pid| (pid, name(pid))).collect()
+}
+
+/// The proportional set of this process and of everything that descends from it.
 ///
 /// Proportional: a page that several of them share counts once in all.
-pub fn tree_pss_bytes(root: i32) -> u64 {
+pub fn tree_pss_bytes() -> u64 {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let mut sum = pss_bytes(own);
-    let mut waiting = vec![root];
-    while let Some(pid) = waiting.pop() {
-        sum += pss_bytes(pid);
-        waiting.extend(children(pid));
-    }
-    sum
+    pss_bytes(own) + descendants(own).into_iter().map(|(pid, _)| pss_bytes(pid)).sum::<u64>()
 }
 
 fn pss_bytes(pid: i32) -> u64 {
@@ -123,7 +145,7 @@ mod tests {
     fn sees_itself() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(Process::read(own).unwrap().rss_peak_bytes > 0);
-        assert!(tree_pss_bytes(own) > 0);
+        assert!(tree_pss_bytes() > 0);
         assert_eq!(Process::read(i32::MAX), None);
     }
 }

@@ -4,6 +4,7 @@
 //! program has come that far (3PO §3.3 calls this page the key page), counts the window as used and asks for the next one.
 
 use crate::pager::{LANDING_PAGES, Pager, Scratch};
+use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_backend::{LoadError, LoadItem, Location, Priority};
 use hinterland_policy::{AheadWindow, Arrival};
@@ -131,9 +132,10 @@ impl Pager {
                 return;
             }
             self.load_ahead(batch, scratch);
+            self.at(Point::AheadLoaded, batch.pages[0].0);
             mapped += self.map_ahead(batch, window.key, mapped, scratch);
             drop(inside);
-            if self.account.above_high() {
+            if self.above_high() {
                 self.wake_evictor();
             }
         }
@@ -152,7 +154,7 @@ impl Pager {
     fn frames_for(&self, pages: u64, scratch: &mut Scratch) -> bool {
         const STEPS_MAX: u32 = 4;
         for _ in 0..STEPS_MAX {
-            if self.account.try_take(pages) {
+            if self.account.try_take(pages) || self.grow(pages) && self.account.try_take(pages) {
                 return true;
             }
             self.reclaim_step(scratch);

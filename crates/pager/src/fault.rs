@@ -5,6 +5,7 @@
 
 use crate::follow::Follow;
 use crate::pager::{Pager, Scratch};
+use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadError, LoadItem, Priority};
@@ -58,10 +59,10 @@ impl Pager {
             if self.monitors == 1 {
                 messages[..count].iter().filter_map(Message::fault).for_each(|fault| follow.served(fault.thread));
             }
-            if self.account.above_high() {
+            if self.above_high() {
                 self.start_helpers();
                 self.wake_evictor();
-            } else if self.ahead.has_work() {
+            } else if self.ahead.has_work() || self.holds_more_than_floor() {
                 self.start_helpers();
             }
         }
@@ -119,6 +120,7 @@ impl Pager {
         }
         let window = self.requested(page, Request::FirstTouch);
         self.row().first_touch_faults.fetch_add(1, Relaxed);
+        self.at(Point::FirstTouch, page);
         // SAFETY: the page has no content to lose and is ours; the zeros are readable.
         let mapped = unsafe { self.kernel.map_copy(self.address(page), ZEROS.0.as_ptr(), 1) };
         self.settle_zeros(&[page], mapped);
@@ -197,6 +199,7 @@ impl Pager {
         }
         let address = self.address(page);
         self.row().spurious_faults.fetch_add(1, Relaxed);
+        self.at(Point::Spurious, page);
         if fault.write_protected {
             // Lifting it is right: only a page that is `Leaving` is meant to be protected.
             let _ = self.kernel.uffd().write_protect(address, PAGE_BYTES, false);
@@ -227,6 +230,7 @@ impl Pager {
             return Outcome::Again;
         }
         let slot = self.table.slot(page);
+        self.at(Point::Hit, page);
         // SAFETY: the slot holds this page's content until the page settles; the page is missing in the program.
         let mapped = unsafe { self.kernel.map_copy(self.address(page), self.staging.address(slot) as *const u8, 1) };
         if let Err(partial) = mapped {
@@ -274,6 +278,7 @@ impl Pager {
             },
         );
         self.verify(page, landing, result);
+        self.at(Point::Loaded, page);
         // SAFETY: the landing page holds the verified content; the page is missing in the program and ours.
         let mapped = unsafe { self.kernel.map_copy(self.address(page), landing.as_ptr(), 1) };
         if let Err(partial) = mapped {
@@ -330,6 +335,9 @@ impl Pager {
         let mut fruitless = 0;
         let mut since = Instant::now();
         while !self.account.try_take(pages) {
+            if self.grow(pages) {
+                continue;
+            }
             self.row().direct_reclaims.fetch_add(1, Relaxed);
             if self.pins.pages() * 4 > self.account.budget().0 * 3 {
                 // System calls hold most of the budget: what they still need comes on top of it, or nobody gets on.

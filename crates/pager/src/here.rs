@@ -89,7 +89,7 @@ impl Pager {
         });
         drop(inside);
         self.count_fault(begin);
-        if self.account.above_high() || self.ahead.has_work() && !self.helpers_started.load(Relaxed) {
+        if self.above_high() || self.ahead.has_work() && !self.helpers_started.load(Relaxed) {
             self.wake_evictor();
         }
         true
@@ -131,6 +131,7 @@ impl Pager {
     /// Forgets who was served, in the child of a fork. The gate was closed: nobody was.
     pub(crate) fn begin_here(&self) {
         self.pins.clear();
+        self.zones.clear();
         debug_assert!(
             self.scratches.free.iter().all(|cell| !cell.load(Relaxed).is_null()),
             "somebody was served during a fork"

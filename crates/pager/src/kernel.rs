@@ -180,9 +180,12 @@ impl Kernel {
 
     /// Moves pages within the program, both runs read-write; page by page where a run stops.
     ///
+    /// # Errors
+    /// The kernel's, for a page that is pinned and whose mapping cannot be moved.
+    ///
     /// # Safety
     /// The caller owns the pages on both sides; the destination is missing.
-    pub(crate) unsafe fn relocate(&self, from: usize, to: usize, pages: usize) -> Result<(), Stay> {
+    pub(crate) unsafe fn relocate(&self, from: usize, to: usize, pages: usize) -> Result<(), SysError> {
         let mut done = 0;
         while done < pages {
             // SAFETY: the caller's.
@@ -193,7 +196,14 @@ impl Kernel {
                 None => {}
                 // A page that the program dropped reads as zero at its new place, too.
                 Some(Stay::Missing) => done += 1,
-                Some(Stay::Pinned) => return Err(Stay::Pinned),
+                // A device holds the frame: it must go along, so the mapping itself moves.
+                Some(Stay::Pinned) => {
+                    let (from, to) = (from + done * PAGE_BYTES, to + done * PAGE_BYTES);
+                    // SAFETY: the caller's; one page.
+                    unsafe { mem::move_mapping(from, to, PAGE_BYTES) }?;
+                    self.register(to, PAGE_BYTES)?;
+                    done += 1;
+                }
             }
         }
         Ok(())

@@ -5,24 +5,36 @@
 //! Threads of the program call it when they map, unmap or protect (`range`) and when they fork (`fork`); on the inline path
 //! also when they fault (`here`) and before system calls (`pin`).
 
+#[cfg(test)]
+extern crate self as hinterland_pager;
+
 mod account;
 mod ahead;
+mod copy_out;
 mod fault;
 mod follow;
 mod fork;
+mod growth;
 mod here;
 mod kernel;
 mod pager;
 mod pin;
+#[cfg(test)]
+mod races;
 mod range;
 mod reclaim;
+mod schedule;
+mod sharing;
 mod staging;
 mod state;
 mod table;
+mod tree;
+mod zone;
 
 pub use kernel::Kernel;
-pub use pager::{Config, FaultPath, Pager};
+pub use pager::{Config, FATAL_EXIT_CODE, FaultPath, Pager};
 pub use pin::{Pin, PinAccess};
+pub use sharing::SharedBytes;
 pub use state::State;
 
 /// First address of the far range: fixed, so that a filter, a tape or a debugger recognises a far pointer.

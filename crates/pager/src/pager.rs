@@ -2,13 +2,17 @@
 
 use crate::account::Account;
 use crate::ahead::AheadQueue;
+use crate::growth::Growth;
 use crate::here::{ScratchPool, Waiters};
 use crate::kernel::Kernel;
 use crate::pin::Pins;
+use crate::sharing::SharedBytes;
 use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::table::{ContentHash, PageTable};
-use hinterland_abi::ProcessRow;
+use crate::tree::Tree;
+use crate::zone::Zones;
+use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::{Backend, BackendUsage, Location};
 use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
 use hinterland_sys::gate::Gate;
@@ -19,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use twox_hash::XxHash3_128;
 
 /// Exit code of a program that Hinterland had to end.
-const FATAL_EXIT_CODE: i32 = 125;
+pub const FATAL_EXIT_CODE: i32 = 125;
 
 /// Who serves faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +36,8 @@ pub enum FaultPath {
 
 /// What a pager is made of.
 pub struct Config {
+    /// Scattered victims may leave by copy (`copy_out`).
+    pub copies_out: bool,
     /// Who serves faults. Must be the path that the userfaultfd was opened for.
     pub path: FaultPath,
     /// First address of the far range.
@@ -54,8 +60,11 @@ pub struct Config {
     pub monitors: usize,
     /// Takes stock of the process's whole memory now and then; told the bytes of the pager's tables.
     pub census: fn(&ProcessRow, u64),
-    /// Local bytes of other processes under the same budget.
-    pub others: fn() -> u64,
+    /// Where the processes of a run share its budget; `None`: this process has the budget for itself. Inherited by forks.
+    pub ledger: Option<&'static Ledger>,
+    /// Looks at what other processes count of this one's memory, since a fork: of the far range, or, told so, of the pager's
+    /// own mappings as well, which takes longer. `None`: it may not look.
+    pub shared: fn(bool) -> Option<SharedBytes>,
     /// Called a few times a second from a thread that owns nothing of the pager's: gives memory back that the program freed.
     pub housekeeping: fn(),
 }
@@ -64,6 +73,7 @@ pub struct Config {
 pub struct Pager {
     pub(crate) path: FaultPath,
     pub(crate) pins: Pins,
+    pub(crate) zones: Zones,
     pub(crate) waiters: Waiters,
     pub(crate) scratches: ScratchPool,
     pub(crate) base: usize,
@@ -81,9 +91,11 @@ pub struct Pager {
     pub(crate) monitors: usize,
     pub(crate) census: fn(&ProcessRow, u64),
     pub(crate) housekeeping: fn(),
-    others: fn() -> u64,
+    pub(crate) tree: Tree,
+    pub(crate) shared: fn(bool) -> Option<SharedBytes>,
     /// Managed bytes at the last census.
     pub(crate) census_at: AtomicU64,
+    pub(crate) growth: Growth,
     /// Evictor and read-ahead thread run (or are about to).
     pub(crate) helpers_started: AtomicBool,
     /// The evictor sleeps.
@@ -92,6 +104,8 @@ pub struct Pager {
     pub(crate) overfull: AtomicBool,
     /// Times in a row that `--ram` was exceeded and the store could not shrink.
     pub(crate) ram_refusals: AtomicU32,
+    /// No page leaves by copy.
+    pub(crate) move_only: AtomicBool,
     /// Pages given up to other mappings.
     pub(crate) foreign_pages: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
@@ -152,6 +166,7 @@ impl Pager {
         let pager = Pager {
             path: config.path,
             pins: Pins::new(config.path)?,
+            zones: Zones::default(),
             waiters: Waiters::default(),
             scratches: ScratchPool::new(config.path)?,
             base: config.base,
@@ -159,21 +174,24 @@ impl Pager {
             kernel,
             table: PageTable::new(config.pages)?,
             staging: Staging::new()?,
-            account: Account::new(config.local, config.ram),
+            account: Account::new(),
             backend: config.backend,
             prefetcher: Mutex::new(config.prefetcher),
             ahead: AheadQueue::default(),
-            gate: Gate::new(),
+            gate: Gate::new()?,
             evictor: AtomicU32::new(0),
             monitors: config.monitors,
             census: config.census,
             housekeeping: config.housekeeping,
-            others: config.others,
+            tree: Tree::new(config.local, config.ram, config.ledger),
+            shared: config.shared,
             census_at: AtomicU64::new(0),
+            growth: Growth::new(),
             helpers_started: AtomicBool::new(false),
             evictor_idle: AtomicBool::new(false),
             overfull: AtomicBool::new(false),
             ram_refusals: AtomicU32::new(0),
+            move_only: AtomicBool::new(!config.copies_out),
             foreign_pages: AtomicU64::new(0),
             copies_kept: AtomicU64::new(0),
             policy: Mutex::new(config.policy),
@@ -182,21 +200,26 @@ impl Pager {
             own_threads: [const { AtomicU32::new(0) }; OWN_THREADS_MAX],
         };
         pager.register_all(&[])?;
+        pager.keep_from_children();
         pager.update_budget();
         Ok(pager)
     }
 
     /// Starts the monitors; the other threads start when they are first needed: most processes never need them. On the
-    /// inline path the evictor starts here: a signal handler cannot start threads.
+    /// inline path the evictor starts when there is memory enough (`growth`).
     ///
     /// # Errors
     /// What pthread_create says.
     pub fn start(&'static self) -> Result<(), SysError> {
+        self.forget_evictor();
         if self.path == FaultPath::Inline {
-            return thread::spawn(c"far-evictor", || self.run_evictor());
+            return self.start_when_grown();
         }
         for _ in 0..self.monitors {
             thread::spawn(c"far-monitor", || self.run_monitor())?;
+        }
+        if self.holds_more_than_floor() {
+            self.start_helpers();
         }
         Ok(())
     }
@@ -207,18 +230,21 @@ impl Pager {
             return;
         }
         let evictor = match self.path {
-            FaultPath::Monitor => thread::spawn(c"far-evictor", || self.run_evictor()),
+            FaultPath::Monitor => self.start_evictor(),
             FaultPath::Inline => Ok(()),
         };
-        let started = evictor.and_then(|()| thread::spawn(c"far-ahead", || self.run_ahead()));
-        if let Err(error) = started {
-            self.fatal(&format!("the pager's threads cannot be started: {error}"));
+        match evictor.and_then(|()| thread::spawn(c"far-ahead", || self.run_ahead())) {
+            Ok(()) => {}
+            // While another thread is in exec, none can be started (`copy_fs` in kernel/fork.c). Until then faults reclaim by
+            // themselves, and whoever needs help next tries again.
+            Err(SysError { errno: libc::EAGAIN, .. }) => self.helpers_started.store(false, Relaxed),
+            Err(error) => self.fatal(&format!("the pager's threads cannot be started: {error}")),
         }
     }
 
     /// Registers staging and far range, the latter without the `foreign` runs of pages.
     pub(crate) fn register_all(&self, foreign: &[(PageNo, u32)]) -> Result<(), SysError> {
-        let staging = self.staging.memory();
+        let staging = self.staging.moved_memory();
         self.kernel.register(staging.start, staging.len)?;
         let mut next = 0;
         for (first, count) in foreign.iter().copied().chain([(PageNo(self.pages), 0)]) {
@@ -291,7 +317,7 @@ impl Pager {
         let managed = row.managed_bytes.fetch_add(bytes, Relaxed) + bytes;
         let before = row.managed_peak_bytes.fetch_max(managed, Relaxed);
         const STEP: u64 = 1 << 20;
-        if self.account.follows_touched() && managed > before && managed / STEP != before / STEP {
+        if self.tree.follows_touched() && managed > before && managed / STEP != before / STEP {
             self.update_budget();
         }
     }
@@ -306,18 +332,23 @@ impl Pager {
         let row = self.row();
         let touched = ByteCount(row.managed_peak_bytes.load(Relaxed));
         let beside = self.beside(touched);
-        let budget = self.account.update(touched, beside, ByteCount((self.others)()));
-        row.local_budget_bytes.store(budget.0, Relaxed);
+        self.tree.update(row, &self.account, touched.0, beside.0);
+        row.local_budget_bytes.store(self.tree.budget().bytes(), Relaxed);
         self.account.publish(row);
         let total = self.account.local().bytes() + beside.0;
         row.total_ram_peak_bytes.fetch_max(total, Relaxed);
+        self.fit_policy();
+        beside
+    }
+
+    /// Tells the policy of a bound that has changed by more than a little.
+    pub(crate) fn fit_policy(&self) {
         let pages = self.account.budget().0;
         let before = self.policy_capacity.load(Relaxed);
         if before.abs_diff(pages) * 32 > before {
             self.policy_capacity.store(pages, Relaxed);
             self.policy().resize(usize::try_from(pages).unwrap_or(usize::MAX));
         }
-        beside
     }
 
     /// RAM beside local memory: store and tables.
@@ -330,7 +361,7 @@ impl Pager {
         const TABLE_BYTES_PER_PAGE: u64 = 28;
         let pages = touched.0 / PAGE_BYTES as u64;
         let row = self.row();
-        let bytes = pages * TABLE_BYTES_PER_PAGE + self.policy().metadata_bytes() as u64;
+        let bytes = pages * TABLE_BYTES_PER_PAGE + self.policy().metadata_bytes() as u64 + self.staging.idle_bytes();
         row.metadata_bytes.store(bytes, Relaxed);
         row.metadata_peak_bytes.fetch_max(bytes, Relaxed);
         bytes

@@ -8,6 +8,7 @@
 //! the pins then. Whoever comes second sees the other.
 
 use crate::pager::{FaultPath, Pager};
+use crate::schedule::Point;
 use crate::state::State;
 use hinterland_sys::{Mapping, SysError, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -76,9 +77,18 @@ impl Pins {
         })
     }
 
+    /// Whether part of a range is pinned. The caller has published what it is about to do with the range before.
+    pub(crate) fn touch(&self, first: PageNo, end: PageNo) -> bool {
+        fence(SeqCst);
+        self.slots[..self.used.load(SeqCst)].iter().any(|slot| {
+            let (pin_first, pin_end) = unpack(slot.range.load(SeqCst));
+            first.0 < pin_end && pin_first < end.0
+        })
+    }
+
     /// Publishes a range; waits when there are too many. A slot belongs to a thread before it holds a range, so that a jump
     /// out of here leaves nothing behind that is not found.
-    fn add(&self, first: u32, end: u32, frame: usize) -> usize {
+    pub(crate) fn add(&self, first: u32, end: u32, frame: usize) -> usize {
         let thread = thread::pointer();
         loop {
             for (index, slot) in self.slots.iter().enumerate() {
@@ -96,7 +106,7 @@ impl Pins {
         }
     }
 
-    fn remove(&self, index: usize) {
+    pub(crate) fn remove(&self, index: usize) {
         let slot = &self.slots[index];
         slot.range.store(0, Release);
         slot.frame.store(0, Relaxed);
@@ -112,11 +122,13 @@ impl Pins {
     }
 }
 
-fn pack(first: u32, end: u32) -> u64 {
+/// A range of pages as one word.
+pub(crate) fn pack(first: u32, end: u32) -> u64 {
     u64::from(end) << 32 | u64::from(first)
 }
 
-fn unpack(range: u64) -> (u32, u32) {
+/// What `pack` made.
+pub(crate) fn unpack(range: u64) -> (u32, u32) {
     #[allow(clippy::cast_possible_truncation, reason = "the lower half is meant")]
     let first = range as u32;
     (first, u32::try_from(range >> 32).unwrap_or(u32::MAX))
@@ -161,6 +173,8 @@ impl Pager {
         let Some((first, end)) = self.far_part(address, len) else { return none };
         let slot = self.pins.add(first, end, frame);
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
+        self.at(Point::Pinned, PageNo(first));
+        self.zones.wait_outside(first, end);
         for page in (first..end).map(PageNo) {
             self.bring_for_kernel(page, access);
         }
@@ -179,7 +193,7 @@ impl Pager {
         let slot = self.pins.add(first, end, (&raw const first).addr());
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
         let here = |page| self.table.load(page).state() == State::Resident && self.table.is_open(page);
-        (first..end).map(PageNo).all(here).then_some(pin)
+        (!self.zones.touch(first, end) && (first..end).map(PageNo).all(here)).then_some(pin)
     }
 
     /// Gives up the calling thread's pins of frames below `stack_pointer`: a handler jumped out of their calls.

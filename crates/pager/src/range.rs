@@ -5,6 +5,7 @@
 
 use crate::pager::{FaultPath, Pager};
 use crate::pin::PinAccess;
+use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_backend::Location;
 use hinterland_policy::Arrival;
@@ -87,6 +88,7 @@ impl Pager {
         let counted = |e: &Entry| e.copy_kept() && e.state() != State::Remote && !e.prefetched();
         self.forget_copies(claimed.iter().filter(|(_, entry)| counted(entry)).count() as u64);
         for (page, _) in claimed {
+            self.at(Point::Discarded, *page);
             self.settle(*page, Entry::new(State::Untouched));
         }
         self.backend.free(freed);
@@ -185,8 +187,8 @@ impl Pager {
             if entry.state() == State::Resident {
                 // SAFETY: the caller owns the pages on both sides, and the destination pages are missing.
                 let moved = unsafe { self.kernel.relocate(self.address(page), self.address(target(page)), run) };
-                if moved.is_err() {
-                    self.fatal(&format!("{page} is pinned and cannot be moved by mremap or realloc"));
+                if let Err(error) = moved {
+                    self.fatal(&format!("{page} is pinned and cannot be moved by mremap or realloc: {error}"));
                 }
             }
             next += run;
@@ -203,6 +205,7 @@ impl Pager {
             self.table.set_slot(target, slot);
             self.staging.set_page(slot, Some(target));
         }
+        self.at(Point::Moved, page);
         let mut policy = self.policy();
         policy.forgotten(page);
         if entry.state() == State::Resident {
@@ -217,13 +220,17 @@ impl Pager {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn protect(&self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
+    pub fn protect(&'static self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
+        // The thread that copies victims out reads them.
+        let unreadable = protection & (libc::PROT_READ | libc::PROT_WRITE) == 0;
+        let _kept_out = unreadable.then(|| self.zones.keep_out(first.0, first.0 + count));
         mem::protect(self.address(first), bytes(count), protection)?;
-        let open = protection != libc::PROT_NONE;
+        let open = !unreadable;
         self.table.set_open(first, count, open);
         if open {
             // The reservation as a whole stays out of core dumps. An old kernel's refusal costs a larger dump only.
             let _ = mem::advise(self.address(first), bytes(count), libc::MADV_DODUMP);
+            self.note_growth(count);
         }
         Ok(())
     }
@@ -234,7 +241,7 @@ impl Pager {
     /// # Errors
     /// The kernel's (`ENOMEM`: the limit on locked memory), and `ENOMEM` when they would not fit the budget.
     pub fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
-        if u64::from(count) > self.account.budget().0 / 2 {
+        if u64::from(count) > self.tree.budget().0 / 2 {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
         if on_fault {
@@ -288,6 +295,7 @@ impl Pager {
         for page in range(first, count) {
             let _inside = self.gate.enter();
             self.claim_target(page);
+            self.at(Point::GivingUp, page);
             self.settle(page, Entry::new(State::Foreign));
         }
         self.foreign_pages.fetch_add(u64::from(count), Relaxed);
@@ -300,6 +308,7 @@ impl Pager {
     pub fn take_back(&self, first: PageNo, count: u32) -> io::Result<()> {
         // SAFETY: the program unmapped what was there, or maps something else over it.
         unsafe { mem::remap_inaccessible(self.address(first), bytes(count)) }?;
+        mem::advise(self.address(first), bytes(count), libc::MADV_DONTFORK)?;
         self.kernel.register(self.address(first), bytes(count))?;
         for page in range(first, count) {
             // A page that is not foreign was never given up: nothing to do.

@@ -3,11 +3,14 @@
 //! Any number of threads may reclaim at once: a batch belongs to the thread that took its chunk, and the pages in it to
 //! the thread that made them busy.
 
+use crate::copy_out::ZONE_PAGES;
 use crate::kernel::Stay;
 use crate::pager::{FaultPath, Pager, Scratch};
-use crate::staging::{CHUNK_SLOTS, ChunkNo};
+use crate::schedule::Point;
+use crate::staging::{CHUNK_SLOTS, ChunkNo, Kind};
 use crate::state::{Entry, State};
 use crate::table::ContentHash;
+use crate::tree::Watch;
 use hinterland_backend::{Location, Priority, StoreError};
 use hinterland_policy::EvictionPolicy;
 use hinterland_sys::gate::{futex_wait_for, futex_wake};
@@ -20,12 +23,20 @@ use std::time::{Duration, Instant};
 const REPORT_STEPS: u32 = 16;
 /// Times in a row that the store may be unable to shrink: another thread may be moving its pages out at that moment.
 const RAM_REFUSALS_MAX: u32 = 64;
-/// Victims asked of the policy at a time.
-const SEEDS: usize = 16;
-/// Neighbours that may leave together: 64 KiB, aligned.
-const CLUSTER_PAGES: u32 = 16;
-/// Epochs (16 in a turnover of local memory) after which a page that nothing proved to be in use may leave beside a victim.
-const COLD_EPOCHS: u8 = 2;
+/// Who leaves with a victim that the policy named.
+struct Company {
+    /// Victims asked of the policy at a time.
+    seeds: usize,
+    /// Neighbours that may leave together: so many pages, aligned.
+    cluster_pages: u32,
+    /// Epochs (16 in a turnover of local memory) after which a page that nothing proved to be in use may leave beside a victim.
+    cold_epochs: u8,
+}
+
+/// With MOVE, neighbours save shootdowns only where they lie side by side.
+const MOVED_COMPANY: Company = Company { seeds: 16, cluster_pages: 16, cold_epochs: 2 };
+/// By copy, all of a zone leave for the price of one; they can be few and old.
+const COPIED_COMPANY: Company = Company { seeds: 1, cluster_pages: ZONE_PAGES, cold_epochs: 6 };
 /// Time between two calls of the housekeeping.
 const TIDY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -58,13 +69,19 @@ impl Pager {
         self.register_thread();
         let mut scratch = Scratch::new();
         let mut tidied = Instant::now();
+        let mut watch = Watch::new();
         loop {
             let seen = self.evictor.load(SeqCst);
-            if self.path == FaultPath::Inline && (self.account.above_high() || self.ahead.has_work()) {
+            if self.path == FaultPath::Inline && (self.above_high() || self.ahead.has_work()) {
                 self.start_helpers();
             }
+            let look_again = watch.look(self);
+            if look_again.is_some() {
+                let _inside = self.gate.enter();
+                self.update_budget();
+            }
             let mut worked = false;
-            while self.account.above_low() && (worked || self.account.above_high()) {
+            while self.account.above_low() && (worked || self.above_high()) {
                 let inside = self.gate.enter();
                 worked = self.reclaim_step(&mut scratch);
                 drop(inside);
@@ -79,7 +96,7 @@ impl Pager {
             }
             // Above the watermark and nothing can leave: look again soon, without spinning.
             let stuck = !worked && self.account.above_high();
-            let pause = Duration::from_millis(if stuck { 2 } else { 200 });
+            let pause = Duration::from_millis(if stuck { 2 } else { 200 }).min(look_again.unwrap_or(Duration::MAX));
             self.evictor_idle.store(true, SeqCst);
             futex_wait_for(&self.evictor, seen, Some(pause));
             self.evictor_idle.store(false, SeqCst);
@@ -129,7 +146,7 @@ impl Pager {
         scratch.rounds += 1;
         let reports = scratch.rounds.is_multiple_of(REPORT_STEPS);
         // Every page that leaves may make the store larger: `--ram` is looked at each time.
-        if reports || self.account.bounds_ram() {
+        if reports || self.tree.bounds_ram() {
             let beside = self.update_budget();
             self.relieve_ram(beside);
         }
@@ -156,7 +173,7 @@ impl Pager {
     /// Under `--ram`, with local memory at its floor: the store itself must shrink.
     fn relieve_ram(&self, beside: ByteCount) {
         let touched = ByteCount(self.row().managed_peak_bytes.load(Relaxed));
-        let excess = self.account.store_excess(touched, beside);
+        let excess = self.tree.store_excess(self.row(), touched.0, beside.0);
         if excess == 0 || self.backend.shrink_ram(excess) > 0 {
             self.ram_refusals.store(0, Relaxed);
         } else if self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX {
@@ -170,10 +187,22 @@ impl Pager {
 
     /// Takes a batch of victims out of the program into a chunk. False: there were none, or none could leave.
     fn fill(&self, scratch: &mut Scratch) -> bool {
-        let Some(chunk) = self.staging.take_empty() else { return false };
         self.claim_victims(&mut scratch.victims);
         scratch.victims.sort_unstable();
-        let victims = &scratch.victims;
+        let copied = self.copy_victims_out(&mut scratch.victims);
+        let moved = self.move_victims_out(&scratch.victims);
+        copied + moved > 0
+    }
+
+    /// Takes victims out run by run; returns how many left.
+    fn move_victims_out(&self, victims: &[PageNo]) -> u32 {
+        if victims.is_empty() {
+            return 0;
+        }
+        let Some(chunk) = self.staging.take_empty(Kind::Moved) else {
+            victims.iter().for_each(|page| self.did_not_leave(*page, Stay::Pinned));
+            return 0;
+        };
         let mut left = 0;
         let mut next = 0;
         while next < victims.len() {
@@ -181,13 +210,13 @@ impl Pager {
             left += self.take_out_run(&victims[next..next + run], chunk, next);
             next += run;
         }
-        let used = u32::try_from(victims.len()).unwrap_or(CHUNK_SLOTS);
         if left == 0 {
             self.staging.give_empty(chunk);
-            return false;
+        } else {
+            let used = u32::try_from(victims.len()).unwrap_or(CHUNK_SLOTS);
+            self.staging.push_full(chunk, used, left);
         }
-        self.staging.push_full(chunk, used, left);
-        true
+        left
     }
 
     /// Chooses victims and makes them `Leaving`: those that the policy names, and their neighbours that are about as cold.
@@ -195,11 +224,12 @@ impl Pager {
         victims.clear();
         // The policy is held until the victims are marked: nobody else sees a page that is neither queued nor busy.
         let mut policy = self.policy();
-        let mut named = Vec::with_capacity(SEEDS);
+        let company = if self.copies_out() { COPIED_COMPANY } else { MOVED_COMPANY };
+        let mut named = Vec::with_capacity(company.seeds);
         let mut busy = Vec::new();
         while victims.len() < CHUNK_SLOTS as usize {
             named.clear();
-            policy.victims(SEEDS.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
+            policy.victims(company.seeds.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
             if named.is_empty() {
                 break;
             }
@@ -212,7 +242,7 @@ impl Pager {
                 }
             }
             for page in &named {
-                self.claim_neighbours(*page, &mut **policy, victims);
+                self.claim_neighbours(*page, &company, &mut **policy, victims);
             }
         }
         // Their owners told the policy a moment ago that they are, or stay, resident, and will settle them so: a page that is
@@ -241,6 +271,7 @@ impl Pager {
         if self.table.transition(page, entry, entry.with_state(State::Leaving)).is_err() {
             return Claim::Changed;
         }
+        self.at(Point::Marked, page);
         if self.pins.cover(page) {
             self.settle(page, entry);
             return Claim::Pinned;
@@ -250,15 +281,23 @@ impl Pager {
 
     /// Adds the neighbours of a victim that have been resident for a while without a proof of use. Scattered victims cost one
     /// TLB shootdown each, runs one for all: the shootdowns were a third of the evictor's time in random access.
-    fn claim_neighbours(&self, victim: PageNo, policy: &mut dyn EvictionPolicy, victims: &mut Vec<PageNo>) {
+    fn claim_neighbours(
+        &self,
+        victim: PageNo,
+        company: &Company,
+        policy: &mut dyn EvictionPolicy,
+        victims: &mut Vec<PageNo>,
+    ) {
         let now = self.account.epoch();
-        let first = victim.0 / CLUSTER_PAGES * CLUSTER_PAGES;
-        for page in (first..first + CLUSTER_PAGES).map(PageNo).filter(|page| page.0 < self.pages && *page != victim) {
+        let first = victim.0 / company.cluster_pages * company.cluster_pages;
+        for page in
+            (first..first + company.cluster_pages).map(PageNo).filter(|page| page.0 < self.pages && *page != victim)
+        {
             if victims.len() == CHUNK_SLOTS as usize {
                 return;
             }
             let entry = self.table.load(page);
-            let cold = !entry.proven() && now.wrapping_sub(entry.arrival_epoch()) >= COLD_EPOCHS;
+            let cold = !entry.proven() && now.wrapping_sub(entry.arrival_epoch()) >= company.cold_epochs;
             if cold && self.claim_victim(page, entry) == Claim::Ours {
                 policy.forgotten(page);
                 victims.push(page);
@@ -269,12 +308,16 @@ impl Pager {
     /// Takes a run of neighbouring victims out; `offset` is the first one's place in the chunk. Returns how many left.
     fn take_out_run(&self, run: &[PageNo], chunk: ChunkNo, offset: usize) -> u32 {
         let slot_of = |index: usize| chunk.slot(u32::try_from(offset + index).unwrap_or(0));
+        // A page that MOVE refuses is protected and copied: the end of a zone around it would lift that protection.
+        let _kept_out = self.copies_out().then(|| self.zones.keep_out(run[0].0, run[run.len() - 1].0 + 1));
         let mut left = 0;
         let mut next = 0;
         while next < run.len() {
             let (from, to) = (self.address(run[next]), self.staging.address(slot_of(next)));
+            self.at(Point::Leaving, run[next]);
             // SAFETY: the pages are `Leaving` and ours, the chunk's slots are empty and ours.
             let (out, stay) = unsafe { self.kernel.take_out(from, to, run.len() - next) };
+            self.at(Point::TakenOut, run[next]);
             for (index, page) in run.iter().enumerate().skip(next).take(out) {
                 let slot = slot_of(index);
                 self.table.set_slot(*page, slot);
@@ -296,7 +339,7 @@ impl Pager {
         left
     }
 
-    fn did_not_leave(&self, page: PageNo, stay: Stay) {
+    pub(crate) fn did_not_leave(&self, page: PageNo, stay: Stay) {
         let entry = self.table.load(page);
         match stay {
             Stay::Pinned => {
@@ -366,7 +409,8 @@ impl Pager {
         let mut next = chunk.slot(0);
         let end = next + used;
         for stop in busy.iter().copied().chain([end]) {
-            if stop > next {
+            // Slots for copies keep their frames.
+            if stop > next && chunk.kind() == Kind::Moved {
                 let (start, len) = (self.staging.address(next), (stop - next) as usize * PAGE_BYTES);
                 // SAFETY: nothing in these slots is anybody's content any more: their pages are stored, or were touched and
                 // copied out.
@@ -421,6 +465,7 @@ impl Pager {
         if dirty.is_empty() {
             return;
         }
+        self.at(Point::WriteBack, dirty[0].0);
         let contents: Vec<&PageBytes> = dirty.iter().map(|(page, ..)| self.staged(*page)).collect();
         let mut stored: Vec<Result<Location, StoreError>> = dirty.iter().map(|_| Ok(Location(0))).collect();
         self.backend.store(&contents, Priority::WriteBack, &mut stored);
@@ -433,6 +478,7 @@ impl Pager {
                 freed.push(entry.location());
                 self.forget_copies(1);
             }
+            self.at(Point::Stored, *page);
             self.table.set_hash(*page, *hash);
             self.settle(*page, Entry::new(State::Remote).with_location(location));
         }
@@ -446,7 +492,7 @@ impl Pager {
         let held: u64 = usage.iter().map(|u| u.pages).sum::<u64>() * PAGE_BYTES as u64;
         let capacity: u64 = usage.iter().map(|u| u.capacity_bytes).sum();
         let managed = self.row().managed_bytes.load(Relaxed);
-        let local = self.account.budget().bytes();
+        let local = self.tree.budget().bytes();
         self.fatal(&format!(
             "far memory is used up: {error}; the program holds {} so far, {} fit locally, the other {} need more than the {} \
              allowed: give more with --far or --local",

@@ -8,10 +8,11 @@
 //!
 //! A chunk is 64 neighbouring slots. It is filled by one batch, ages in the queue, and is drained as a whole, so that its
 //! frames are freed by one call. A page touched meanwhile is copied out of its slot; the slot then no longer names a page
-//! that points back at it, and draining skips it. Beside the chunks there are key slots, for the key pages of read-ahead
-//! (one page each, not movable by the kernel's MOVE, reused in turn).
+//! that points back at it, and draining skips it. A chunk takes moved frames or copies, never both: the slots for moved frames
+//! are empty between two uses, those for copies keep their own frames. Beside the chunks there are key slots, for the key
+//! pages of read-ahead (one page each, not movable by the kernel's MOVE, reused in turn).
 
-use hinterland_sys::{Mapping, SysError};
+use hinterland_sys::{Mapping, SysError, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -21,8 +22,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Orderin
 pub const CHUNK_SLOTS: u32 = 64;
 /// Chunks at most: 1 GiB of swap cache.
 const CHUNKS_MAX: u32 = 4096;
+/// Slots in chunks of one kind.
+const KIND_SLOTS: u32 = CHUNKS_MAX * CHUNK_SLOTS;
 /// Slots in chunks.
-const SLOTS: u32 = CHUNKS_MAX * CHUNK_SLOTS;
+const SLOTS: u32 = 2 * KIND_SLOTS;
+/// Unused chunks for copies that keep their frames.
+const IDLE_MAX: usize = 4;
 /// Key slots: as many read-ahead windows can be under way.
 const KEY_SLOTS: u32 = 64;
 
@@ -36,10 +41,25 @@ impl ChunkNo {
         debug_assert!(index < CHUNK_SLOTS);
         self.0 * CHUNK_SLOTS + index
     }
+
+    /// What comes into the chunk.
+    pub fn kind(self) -> Kind {
+        if self.0 < CHUNKS_MAX { Kind::Moved } else { Kind::Copied }
+    }
+}
+
+/// What comes into a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The program's frames themselves.
+    Moved,
+    /// Copies of their content.
+    Copied,
 }
 
 /// See the module.
 pub struct Staging {
+    /// First the slots for moved frames, then those for copies.
     memory: Mapping,
     key_memory: Mapping,
     /// The page that each slot was last given to, plus one; 0: none.
@@ -49,9 +69,10 @@ pub struct Staging {
 }
 
 struct Queue {
-    empty: Vec<ChunkNo>,
-    /// Chunks that were never used start here.
-    fresh: u32,
+    /// By kind: chunks that were used before, the next one last.
+    empty: [Vec<ChunkNo>; 2],
+    /// By kind: how many chunks were ever used.
+    fresh: [u32; 2],
     full: VecDeque<(ChunkNo, u32, u32)>,
 }
 
@@ -65,14 +86,14 @@ impl Staging {
             memory: Mapping::anonymous(SLOTS as usize * PAGE_BYTES)?,
             key_memory: Mapping::anonymous(KEY_SLOTS as usize * PAGE_BYTES)?,
             pages: Mapping::anonymous((SLOTS + KEY_SLOTS) as usize * size_of::<AtomicU32>())?,
-            queue: Mutex::new(Queue { empty: Vec::new(), fresh: 0, full: VecDeque::new() }),
+            queue: Mutex::new(Queue { empty: [Vec::new(), Vec::new()], fresh: [0; 2], full: VecDeque::new() }),
             next_key: AtomicU32::new(0),
         })
     }
 
-    /// The mapping of the chunks' slots, which must be registered for MOVE to fill it.
-    pub fn memory(&self) -> Mapping {
-        self.memory
+    /// The slots for moved frames, which must be registered for MOVE to fill them.
+    pub fn moved_memory(&self) -> Mapping {
+        Mapping { start: self.memory.start, len: KIND_SLOTS as usize * PAGE_BYTES }
     }
 
     /// The address of a slot.
@@ -101,20 +122,35 @@ impl Staging {
         unsafe { &*(self.pages.start as *const AtomicU32).add(slot as usize) }
     }
 
-    /// Takes an empty chunk; `None` when all are in use.
-    pub fn take_empty(&self) -> Option<ChunkNo> {
+    /// Takes an empty chunk of a kind; `None` when all are in use.
+    pub fn take_empty(&self, kind: Kind) -> Option<ChunkNo> {
         let mut queue = self.lock();
-        queue.empty.pop().or_else(|| {
-            (queue.fresh < CHUNKS_MAX).then(|| {
-                queue.fresh += 1;
-                ChunkNo(queue.fresh - 1)
+        queue.empty[kind as usize].pop().or_else(|| {
+            let fresh = &mut queue.fresh[kind as usize];
+            (*fresh < CHUNKS_MAX).then(|| {
+                *fresh += 1;
+                ChunkNo(*fresh - 1 + kind as u32 * CHUNKS_MAX)
             })
         })
     }
 
-    /// Gives back a chunk whose slots hold nothing.
+    /// Gives back a chunk whose slots hold nothing that is needed. A few unused chunks for copies keep their frames.
     pub fn give_empty(&self, chunk: ChunkNo) {
-        self.lock().empty.push(chunk);
+        let kind = chunk.kind();
+        let idle = self.lock().empty[kind as usize].len() >= IDLE_MAX;
+        if kind == Kind::Copied && idle {
+            // SAFETY: nobody uses the chunk's slots. If their frames stay, they cost memory only.
+            let _ = unsafe { mem::drop_pages(self.address(chunk.slot(0)), CHUNK_SLOTS as usize * PAGE_BYTES) };
+            self.lock().empty[kind as usize].insert(0, chunk);
+        } else {
+            self.lock().empty[kind as usize].push(chunk);
+        }
+    }
+
+    /// Bytes of the frames in unused slots for copies.
+    pub fn idle_bytes(&self) -> u64 {
+        let chunks = self.lock().empty[Kind::Copied as usize].len().min(IDLE_MAX);
+        (chunks * CHUNK_SLOTS as usize * PAGE_BYTES) as u64
     }
 
     /// Queues a chunk: its first `used` slots were given to pages, and `frames` of them hold one.
@@ -145,13 +181,13 @@ mod tests {
     #[test]
     fn chunks_age_in_order_and_come_back() {
         let staging = Staging::new().unwrap();
-        let (a, b) = (staging.take_empty().unwrap(), staging.take_empty().unwrap());
+        let (a, b) = (staging.take_empty(Kind::Moved).unwrap(), staging.take_empty(Kind::Moved).unwrap());
         staging.push_full(a, 64, 60);
         staging.push_full(b, 10, 10);
         assert_eq!(staging.take_oldest(1), Some((a, 64, 60)));
         assert_eq!(staging.take_oldest(1), None);
         staging.give_empty(a);
-        assert_eq!(staging.take_empty(), Some(a));
+        assert_eq!(staging.take_empty(Kind::Moved), Some(a));
         assert_eq!(staging.take_oldest(0), Some((b, 10, 10)));
     }
 
@@ -159,11 +195,27 @@ mod tests {
     fn slots_have_distinct_addresses_and_owners() {
         let staging = Staging::new().unwrap();
         let key = staging.next_key_slot();
-        let slot = staging.take_empty().unwrap().slot(5);
+        let slot = staging.take_empty(Kind::Moved).unwrap().slot(5);
         assert_ne!(staging.address(slot), staging.address(key));
         staging.set_page(slot, Some(PageNo(0)));
         assert_eq!((staging.page(slot), staging.page(key)), (Some(PageNo(0)), None));
         staging.set_page(slot, None);
         assert_eq!(staging.page(slot), None);
+    }
+
+    #[test]
+    fn few_unused_frames_stay() {
+        let staging = Staging::new().unwrap();
+        let chunks: Vec<ChunkNo> = (0..IDLE_MAX + 3).map(|_| staging.take_empty(Kind::Copied).unwrap()).collect();
+        for chunk in &chunks {
+            assert_eq!(chunk.kind(), Kind::Copied);
+            // SAFETY: the slot is memory of this test's staging.
+            unsafe { (staging.address(chunk.slot(3)) as *mut u64).write(7) };
+        }
+        chunks.iter().for_each(|chunk| staging.give_empty(*chunk));
+        let present = |chunk: &&ChunkNo| mem::is_present(staging.address(chunk.slot(3)));
+        assert_eq!(chunks.iter().filter(present).count(), IDLE_MAX);
+        assert_eq!(staging.idle_bytes(), (IDLE_MAX * CHUNK_SLOTS as usize * PAGE_BYTES) as u64);
+        assert!(mem::is_present(staging.address(staging.take_empty(Kind::Copied).unwrap().slot(3))));
     }
 }

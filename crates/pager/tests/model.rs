@@ -213,6 +213,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
     // SAFETY: a row of atomics is valid when zero.
     let row: &'static ProcessRow = Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() });
     let config = Config {
+        copies_out: true,
         path: case.path,
         base: range.start,
         pages: PAGES,
@@ -225,7 +226,8 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         monitors: 1,
         census: |_, _| {},
         housekeeping: || {},
-        others: || 0,
+        ledger: None,
+        shared: |_| None,
     };
     let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
     pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();
@@ -268,6 +270,9 @@ fn run(base: usize, path: FaultPath, set: FeatureSet, backend: Arc<dyn Backend>,
     let peak = row.resident_managed_peak_bytes.load(Relaxed);
     assert!(row.major_faults.load(Relaxed) > 1000, "paging happened: {}", row.major_faults.load(Relaxed));
     assert!(peak <= 17 << 20, "the budget held: {peak}");
+    if path == FaultPath::Inline && features.drop_vector {
+        assert!(row.copied_out_pages.load(Relaxed) > 1000, "scattered victims left by copy");
+    }
     arena.pager.discard(PageNo(0), PAGES);
     assert_eq!(row.managed_bytes.load(Relaxed), 0, "all far space is given back");
 }

@@ -1,13 +1,21 @@
 //! The census: whose memory is what, as the kernel sees it.
 //!
 //! Reads `/proc/self/smaps` and adds up what is not managed, by kind. The peak of each kind is kept.
+//!
+//! That costs 35 ms in a process of 1 GiB with a quarter local (one look, Linux 6.18), most of it in the compressed store: more
+//! than all else that a forked child does which ends at once. A child that lives for less than [`CHILD_LIFE_MIN`] is therefore not looked
+//! at. What it would add is its parent's: the same pages, still shared.
 
 use hinterland_abi::ProcessRow;
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
-use hinterland_sys::mem;
+use hinterland_sys::{mem, thread};
 use hinterland_units::PAGE_BYTES;
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// The shortest life of a forked child that is looked at.
+const CHILD_LIFE_MIN: Duration = Duration::from_secs(1);
 
 /// What smaps says of one mapping.
 #[derive(Default)]
@@ -31,6 +39,10 @@ struct Sums {
 
 /// Takes a census of this process; `tables_bytes` of the pager's tables live in the ordinary heap.
 pub fn take(row: &ProcessRow, tables_bytes: u64) {
+    let life = thread::since_boot().saturating_sub(Duration::from_nanos(row.taken_ns.load(Relaxed)));
+    if row.forked.load(Relaxed) == 1 && life < CHILD_LIFE_MIN {
+        return;
+    }
     let Ok(smaps) = std::fs::File::open("/proc/self/smaps") else { return };
     let sums = add_up(BufReader::with_capacity(64 << 10, smaps), mem::is_own);
     let own = sums.own + tables_bytes;

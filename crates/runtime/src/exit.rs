@@ -2,9 +2,9 @@
 //!
 //! Ends that run no code of ours (a signal, a raw exit_group) leave the figures as they were at the last eviction batch.
 
-use hinterland_abi::{ProcessRow, RowState};
 use libc::c_int;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+#[cfg(not(feature = "local-only"))]
+use std::sync::atomic::Ordering::Relaxed;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
@@ -14,7 +14,7 @@ extern "C" fn finish() {
     #[cfg(not(feature = "local-only"))]
     if let Some(pager) = crate::pager().filter(|_| is_own()) {
         pager.report_now();
-        end(pager.row());
+        crate::ledger::end(pager.row());
     }
 }
 
@@ -24,10 +24,6 @@ extern "C" fn finish() {
 fn is_own() -> bool {
     let row = crate::pager().map(crate::Pager::row);
     row.is_some_and(|row| row.pid.load(Relaxed) == i32::try_from(std::process::id()).unwrap_or(0))
-}
-
-fn end(row: &ProcessRow) {
-    row.state.store(RowState::Ended as u32, Release);
 }
 
 /// `_exit`: no handlers, no destructors; the figures are written all the same, also from a signal handler.

@@ -14,7 +14,7 @@ mod handlers {
     use crate::regions::{self, ForkRule};
     use crate::{Pager, arena, ledger, start};
     use hinterland_sys::thread;
-    use hinterland_units::PageNo;
+    use hinterland_units::{PAGE_BYTES, PageNo};
     use libc::{c_int, c_void};
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -49,9 +49,34 @@ mod handlers {
     /// Before the fork.
     pub extern "C" fn prepare() {
         if let Some(pager) = crate::pager() {
-            regions::lock_for_fork();
-            pager.freeze();
+            crate::relatives::open();
+            freeze(pager);
             arena::lock_for_fork();
+        }
+    }
+
+    /// Stack that a fork works on below and above the frame of `prepare`: what libc's fork and ours need, several times over.
+    const STACK_BELOW: usize = 64 << 10;
+    const STACK_ABOVE: usize = 16 << 10;
+
+    /// Takes the book's lock and freezes the pager, with the stack of this thread in place.
+    fn freeze(pager: &Pager) {
+        let mark = 0u8;
+        let here = (&raw const mark).addr() & !(PAGE_BYTES - 1);
+        loop {
+            let stack = regions::writable_around(here, here - STACK_BELOW, here + STACK_ABOVE);
+            for page in stack.iter().flat_map(|stack| stack.clone().step_by(PAGE_BYTES)) {
+                // SAFETY: a writable page of the program's, which is not changed: it only has to be there. (A compiler drops an
+                // atomic operation that changes nothing.)
+                unsafe { core::arch::asm!("lock or byte ptr [{0}], 0", in(reg) page, options(nostack)) };
+            }
+            regions::lock_for_fork();
+            let left = runs_with(ForkRule::Leave);
+            match stack {
+                None => return pager.freeze(&left),
+                Some(ref stack) if pager.freeze_on(stack.clone(), &left) => return,
+                Some(_) => regions::unlock_after_fork(),
+            }
         }
     }
 
@@ -79,16 +104,12 @@ mod handlers {
     }
 
     fn begin(pager: &'static Pager) -> Result<(), start::KernelError> {
-        let (mut left, mut wiped): (Vec<Run>, Vec<Run>) = (Vec::new(), Vec::new());
-        regions::for_each_fork_flag(|first, count, rule| match rule {
-            ForkRule::Leave => left.push((first, count)),
-            ForkRule::Wipe => wiped.push((first, count)),
-            ForkRule::Copy => {}
-        });
+        let (left, wiped) = (runs_with(ForkRule::Leave), runs_with(ForkRule::Wipe));
         for fd in pager.kernel().descriptors() {
             crate::descriptors::release(fd);
         }
         let (uffd, memory) = start::open_kernel(pager.kernel().features(), pager.path())?;
+        crate::relatives::open_in_child();
         let row = ledger::row_for_child();
         row.fault_path.set(start::name_of(pager.path()));
         row.reason.set("forked");
@@ -102,7 +123,16 @@ mod handlers {
         Ok(())
     }
 
-    type Run = (PageNo, u32);
+    /// Runs of ours that a child gets in this way. Between `lock_for_fork` and `unlock_after_fork`.
+    fn runs_with(wanted: ForkRule) -> Vec<(PageNo, u32)> {
+        let mut runs = Vec::new();
+        regions::for_each_fork_flag(|first, count, rule| {
+            if rule == wanted {
+                runs.push((first, count));
+            }
+        });
+        runs
+    }
 }
 
 #[cfg(not(feature = "local-only"))]

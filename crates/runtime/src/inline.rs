@@ -2,6 +2,7 @@
 //!
 //! | file | room |
 //! |---|---|
+//! | `check` | whether the path can be taken here, and suits the program |
 //! | `fault` | a fault, handed to the pager |
 //! | `trap` | the handlers of SIGBUS, SIGSYS and SIGILL |
 //! | `signals` | those three are ours: the program's dispositions and masks of them are virtual |
@@ -13,6 +14,7 @@
 //! The order of `activate` matters: nothing that traps may come before what catches it.
 
 pub(crate) mod call;
+pub(crate) mod check;
 pub(crate) mod fault;
 pub(crate) mod raw;
 pub(crate) mod signals;
@@ -25,8 +27,8 @@ mod user;
 pub(crate) mod wrapped;
 
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
+use hinterland_sys::SysError;
 use hinterland_sys::seccomp::{Filter, Installed};
-use hinterland_sys::{SysError, trampoline};
 use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -56,12 +58,12 @@ pub(crate) enum ActivateError {
 /// From now on, faults are signals, and system calls on far memory are caught. Called once, by the only thread.
 ///
 /// # Errors
-/// The process is as it was, but for handlers that pass everything on.
-pub(crate) fn activate() -> Result<Installed, ActivateError> {
-    trampoline::map()?;
+/// What `check` has not foreseen. Handlers may be there then, and libc changed.
+pub(crate) fn activate(ready: check::Ready) -> Result<Installed, ActivateError> {
     trap::install(fault::serve, perform)?;
     hinterland_sys::thread::never_block(signals::RESERVED_SET);
-    sites::patch(&|number| signals::is_signal_call(number) || syscalls::table::must_be_seen(number))?;
+    hinterland_sys::trampoline::describe();
+    ready.sites.apply()?;
     let installed =
         Filter::new(&syscalls::table::rules(), FAR_BASE..FAR_BASE + FAR_PAGES as usize * PAGE_BYTES).install()?;
     ACTIVE.store(true, Relaxed);

@@ -14,6 +14,7 @@
 //! Sources: jemalloc 5.3.1 `src/arena.c`, `src/base.c` (`metadata_use_hooks`), `src/tcache.c` (caches come from arena 0).
 
 use crate::errno::Preserved;
+use crate::on_near_stack;
 use crate::regions::{self, Attributes, Kind};
 use libc::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -284,18 +285,21 @@ unsafe extern "C" fn extent_alloc(
     };
     let Ok(alignment) = u32::try_from(alignment.max(PAGE_BYTES) / PAGE_BYTES) else { return std::ptr::null_mut() };
     let attributes = Attributes::plain(Kind::Heap, READ_WRITE);
-    let mut space = regions::lock();
-    let first = if wanted.is_null() {
-        space.place(count, alignment, attributes)
-    } else {
-        let first = regions::contains(wanted as usize).then(|| regions::page_of(wanted as usize));
-        first.filter(|first| space.place_at(*first, count, attributes))
+    let open = || {
+        let mut space = regions::lock();
+        let first = if wanted.is_null() {
+            space.place(count, alignment, attributes)
+        } else {
+            let first = regions::contains(wanted as usize).then(|| regions::page_of(wanted as usize));
+            first.filter(|first| space.place_at(*first, count, attributes))
+        }?;
+        if pager.protect(PageNo(first), count, READ_WRITE).is_err() {
+            space.remove(first, count);
+            return None;
+        }
+        Some(first)
     };
-    let Some(first) = first else { return std::ptr::null_mut() };
-    if pager.protect(PageNo(first), count, READ_WRITE).is_err() {
-        space.remove(first, count);
-        return std::ptr::null_mut();
-    }
+    let Some(first) = on_near_stack(open) else { return std::ptr::null_mut() };
     // SAFETY: jemalloc passes valid flags. Pages that are free in the book have no content: they read as zero.
     unsafe {
         *zero = true;
@@ -321,7 +325,7 @@ unsafe extern "C" fn extent_purge(
     let _errno = Preserved::new();
     let Some(pager) = crate::pager() else { return true };
     let (first, count) = pages(address.wrapping_byte_add(offset), bytes);
-    pager.discard(PageNo(first), count);
+    on_near_stack(|| pager.discard(PageNo(first), count));
     false
 }
 

@@ -4,6 +4,7 @@
 //! `cache_oblivious:false`), and no other object shares them.
 
 use crate::errno::Preserved;
+use crate::on_near_stack;
 use crate::{jemalloc, regions};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use libc::c_void;
@@ -32,7 +33,7 @@ pub fn allocate_zeroed(bytes: usize) -> *mut c_void {
     if regions::contains(pointer as usize) {
         // SAFETY: just allocated, far.
         let (first, count) = pages(pointer, unsafe { jemalloc::usable_size(pointer) });
-        pager.zero(first, count);
+        on_near_stack(|| pager.zero(first, count));
     } else if !pointer.is_null() {
         // SAFETY: just allocated with this size, by glibc.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
@@ -61,7 +62,7 @@ pub unsafe fn forget_content(pointer: *mut c_void) {
     let _errno = Preserved::new();
     if let Some(pager) = crate::pager() {
         let (first, count) = pages(pointer, bytes);
-        pager.drop_remote(first, count);
+        on_near_stack(|| pager.drop_remote(first, count));
     }
 }
 
@@ -86,7 +87,7 @@ pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize) -> *mut c_void {
             // SAFETY: a far object of our own, just allocated.
             let kept = held.min(unsafe { jemalloc::usable_size(new) });
             let ((from, count), (to, _)) = (pages(pointer, kept), pages(new, kept));
-            pager.relocate(from, to, count);
+            on_near_stack(|| pager.relocate(from, to, count));
         }
         // SAFETY: both objects have at least `kept` bytes and are distinct.
         _ => unsafe { new.cast::<u8>().copy_from_nonoverlapping(pointer.cast(), kept) },

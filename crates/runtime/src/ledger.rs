@@ -1,6 +1,7 @@
 //! This process's row of the ledger.
 
 use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, ProcessRow, RowState};
+use hinterland_sys::thread;
 use std::ffi::CString;
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -13,24 +14,31 @@ pub fn open(path: &str) -> &'static ProcessRow {
     ledger.and_then(claim).unwrap_or_else(private_row)
 }
 
+/// Whether this process is the one that a launcher started, and the launcher would rather not have it run than unmanaged.
+pub fn must_be_managed() -> bool {
+    let Some(ledger) = LEDGER.get().copied().flatten() else { return false };
+    // SAFETY: getppid(2) takes nothing and cannot fail.
+    let parent = unsafe { libc::getppid() };
+    ledger.launcher_pid.load(Relaxed) == parent && ledger.unmanaged_allowed.load(Relaxed) == 0
+}
+
 /// A row for the child of a fork.
 pub fn row_for_child() -> &'static ProcessRow {
     LEDGER.get().copied().flatten().and_then(claim).unwrap_or_else(private_row)
 }
 
-/// Local bytes that other processes of this run hold. A forked process shares its pages with its parent, so neither counts
-/// the other's: what they hold together is not known here.
+/// The ledger, when there is one: what a forked process shares with its parent, too.
 #[cfg(not(feature = "local-only"))]
-pub fn local_of_others() -> u64 {
-    let Some(ledger) = LEDGER.get().copied().flatten() else { return 0 };
-    let pid = i32::try_from(std::process::id()).unwrap_or(0);
-    let live = |row: &&ProcessRow| row.state.load(Relaxed) == RowState::Live as u32;
-    let own = ledger.processes.iter().filter(live).find(|row| row.pid.load(Relaxed) == pid);
-    if own.is_none_or(|row| row.forked.load(Relaxed) != 0) {
-        return 0;
+pub fn get() -> Option<&'static Ledger> {
+    LEDGER.get().copied().flatten()
+}
+
+/// Ends this process's row.
+pub fn end(row: &ProcessRow) {
+    match LEDGER.get().copied().flatten() {
+        Some(ledger) => ledger.end_row(row, row.pid.load(Relaxed)),
+        None => row.state.store(RowState::Ended as u32, Release),
     }
-    let counts = |row: &&ProcessRow| live(row) && row.forked.load(Relaxed) == 0 && row.pid.load(Relaxed) != pid;
-    ledger.processes.iter().filter(counts).map(|row| row.resident_managed_bytes.load(Relaxed)).sum()
 }
 
 /// Maps the launcher's segment; `None` when it is gone or of another version.
@@ -72,28 +80,45 @@ fn map(path: &str) -> Option<&'static Ledger> {
     known.then_some(ledger)
 }
 
-/// Takes a free row. A row that this process already has (before an exec) is ended first.
+/// Takes a free row and its share. A row that this process already has (before an exec) is ended first.
 fn claim(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
     let pid = i32::try_from(std::process::id()).unwrap_or(0);
-    for row in &ledger.processes {
-        if row.pid.load(Relaxed) == pid && row.state.load(Relaxed) == RowState::Live as u32 {
-            row.state.store(RowState::Ended as u32, Release);
+    // Shares tell whose a row is: to look at the rows themselves would give memory to those that nobody has used.
+    let used = ledger.shares_used.load(Relaxed) as usize;
+    for (share, row) in ledger.shares.iter().zip(&ledger.processes).take(used) {
+        if share.pid.load(Relaxed) == pid {
+            ledger.end_row(row, pid);
         }
     }
     let free = (RowState::Free as u32, RowState::Claimed as u32);
-    let taken = ledger.processes.iter().find(|row| row.state.compare_exchange(free.0, free.1, AcqRel, Relaxed).is_ok());
-    let Some(row) = taken else {
+    let is_free = |row: &ProcessRow| row.state.compare_exchange(free.0, free.1, AcqRel, Relaxed).is_ok();
+    let Some(index) = ledger.processes.iter().position(is_free) else {
         ledger.uncounted.fetch_add(1, Relaxed);
         return None;
     };
+    let row = &ledger.processes[index];
+    row.taken_ns.store(u64::try_from(thread::since_boot().as_nanos()).unwrap_or(0), Relaxed);
     row.pid.store(pid, Relaxed);
     row.forked.store(0, Relaxed);
     // SAFETY: getppid(2) takes nothing and cannot fail.
     row.parent_pid.store(unsafe { libc::getppid() }, Relaxed);
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     row.program.set(&program.to_string_lossy());
+    row.program_file.store(program_file(), Relaxed);
     row.state.store(RowState::Live as u32, Release);
+    ledger.open_share(index, pid);
     Some(row)
+}
+
+/// The file that this process runs; 0 when it is not known.
+fn program_file() -> u64 {
+    // SAFETY: an all-zero stat is a valid value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is a C string, `stat` outlives the call, and the kernel's structure is libc's on x86-64.
+    let rc = unsafe {
+        libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, c"/proc/self/exe".as_ptr(), &raw mut stat, 0usize)
+    };
+    if rc < 0 { 0 } else { hinterland_abi::file_id(stat.st_dev, stat.st_ino) }
 }
 
 /// A row that nobody reads.

@@ -29,6 +29,7 @@ mod brk;
 mod caller;
 mod census;
 mod descriptors;
+mod devices;
 mod errno;
 mod exit;
 mod fork;
@@ -45,11 +46,15 @@ mod mapping;
 mod near;
 mod regions;
 #[cfg(not(feature = "local-only"))]
+mod relatives;
+#[cfg(not(feature = "local-only"))]
 mod start;
 
 #[cfg(not(feature = "local-only"))]
 pub(crate) use hinterland_pager::Pager;
+#[cfg(not(feature = "local-only"))]
+pub(crate) use inline::stacks::near::run_blocked as on_near_stack;
 #[cfg(feature = "local-only")]
-pub(crate) use local::{Pager, pager};
+pub(crate) use local::{Pager, on_near_stack, pager};
 #[cfg(not(feature = "local-only"))]
 pub(crate) use start::pager;

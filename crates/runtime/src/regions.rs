@@ -18,7 +18,7 @@ use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bits of an address inside the far range.
@@ -149,6 +149,13 @@ pub fn lock_for_fork() {
     unsafe { *SPACE.fork_mask.get() = held.mask };
 }
 
+/// The part of `start .. end` around `address` that lies in one run of ours with `address` and may be written to.
+pub fn writable_around(address: usize, start: usize, end: usize) -> Option<Range<usize>> {
+    let run = contains(address).then(|| lock().run_at(page_of(address))).flatten()?;
+    let ours = run.attributes.kind != Kind::Foreign && run.attributes.protection & libc::PROT_WRITE != 0;
+    ours.then(|| start.max(address_of(run.first))..end.min(address_of(run.end())))
+}
+
 /// Opens the lock that `lock_for_fork` took, in the parent or in the child.
 pub fn unlock_after_fork() {
     drop(ManuallyDrop::into_inner(held_for_fork()));
@@ -161,10 +168,11 @@ fn held_for_fork() -> ManuallyDrop<Held> {
     ManuallyDrop::new(Held { mask: unsafe { *SPACE.fork_mask.get() } })
 }
 
-/// Calls `each` for every run of pages that a forked child does not get as a copy. Between `lock_for_fork` and
+/// Calls `each` for every run of pages of ours that a forked child does not get as a copy. Between `lock_for_fork` and
 /// `unlock_after_fork`.
 pub fn for_each_fork_flag(mut each: impl FnMut(PageNo, u32, ForkRule)) {
-    for run in held_for_fork().runs().filter(|run| run.attributes.fork != ForkRule::Copy) {
+    let special = |run: &Run| run.attributes.fork != ForkRule::Copy && run.attributes.kind != Kind::Foreign;
+    for run in held_for_fork().runs().filter(special) {
         each(PageNo(run.first), run.count, run.attributes.fork);
     }
 }

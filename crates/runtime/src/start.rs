@@ -1,12 +1,14 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
-use crate::{caller, census, descriptors, fork, heap, inline, ledger, regions};
+use crate::{caller, census, descriptors, fork, heap, inline, ledger, regions, relatives};
 use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
 use hinterland_backend::OpenError;
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_policy::NextN;
 use hinterland_sys::mem::OwnMemory;
-use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, SysError, Uffd, thread, thread::SignalsBlocked};
+use hinterland_sys::{
+    FeatureSet, Features, Mapping, Privilege, SysError, Uffd, seccomp, thread, thread::SignalsBlocked,
+};
 use hinterland_units::PAGE_BYTES;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -40,8 +42,18 @@ enum Refusal {
     System(#[from] SysError),
     #[error("a descriptor cannot be kept: {0}")]
     Descriptor(#[from] std::io::Error),
+    #[error("the inline fault path cannot be taken: {0}")]
+    Inline(inline::check::Doubt),
+    #[error(
+        "there is no safe fault path: inline, {0}; the monitor is not allowed here (`hinterland doctor` names the remedy)"
+    )]
+    NoPath(inline::check::Doubt),
+    #[error(
+        "it was started by a program on the inline path, whose filter of system calls it inherits; it cannot take the monitor path{0}"
+    )]
+    Inherited(String),
     #[error(transparent)]
-    Inline(#[from] inline::ActivateError),
+    Activate(#[from] inline::ActivateError),
     #[error(transparent)]
     Heap(#[from] crate::jemalloc::ArenaError),
 }
@@ -68,6 +80,10 @@ extern "C" fn construct() {
         Ok(path) => row.fault_path.set(name_of(path)),
         Err(refusal) => {
             row.reason.set(&refusal.to_string());
+            if ledger::must_be_managed() {
+                row.fatal.set(&format!("not started: {refusal}; --allow-unmanaged runs it without Hinterland"));
+                thread::exit_now(hinterland_pager::FATAL_EXIT_CODE);
+            }
             if path.is_empty() {
                 thread::write_stderr(&format!("hinterland: not managed: {refusal}\n"));
             }
@@ -80,7 +96,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     let set: FeatureSet =
         settings.features.parse().map_err(|e| Refusal::Setting(hinterland_abi::variables::FEATURES, e))?;
     let features = Features::probe(set);
-    let path = choose_path(settings.fault_path, &features)?;
+    let Chosen { path, ready, why } = choose_path(settings.fault_path, &features)?;
     hinterland_sys::descriptor::hide_with(descriptors::protect, descriptors::expose);
     hinterland_sys::uffd::keep_device();
     let backend = hinterland_backend::open(&settings.far)?;
@@ -90,6 +106,8 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).map_err(Refusal::AddressSpace)?;
     let (uffd, memory) = open_kernel(&features, path)?;
     let config = Config {
+        // Not before what decision 0012 lists as open is closed.
+        copies_out: false,
         path,
         base: FAR_BASE,
         pages: FAR_PAGES,
@@ -102,18 +120,20 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         monitors: if slow { MONITORS_SLOW } else { 1 },
         census: census::take,
         housekeeping: heap::give_back_freed,
-        others: ledger::local_of_others,
+        ledger: ledger::get(),
+        shared: relatives::look,
     };
     let pager = Pager::new(config, Kernel::new(features, uffd, memory))?;
-    row.reason.set(if features.move_pages { "pages move" } else { "pages are copied: the kernel has no UFFDIO_MOVE" });
+    let departure = if features.move_pages { "pages move" } else { "pages are copied: the kernel has no UFFDIO_MOVE" };
+    row.reason.set(&format!("{departure}{why}"));
     let pager = PAGER.get_or_init(|| pager);
     // Before jemalloc registers its own handlers: ours must be the innermost around the fork.
     fork::init();
     caller::init();
     crate::interpose::next::look_all_up();
     regions::init();
-    if path == FaultPath::Inline {
-        inline::activate()?;
+    if let Some(ready) = ready {
+        inline::activate(ready)?;
     }
     pager.start()?;
     // Not before: without a monitor, the first touch of far memory would wait for ever.
@@ -123,12 +143,43 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
 }
 
 /// The fault path for this process.
-fn choose_path(name: FaultPathName, features: &Features) -> Result<FaultPath, Refusal> {
+struct Chosen {
+    path: FaultPath,
+    /// For the inline path.
+    ready: Option<inline::check::Ready>,
+    /// Why, for the user; empty when the user has said it.
+    why: String,
+}
+
+impl Chosen {
+    fn inline(ready: inline::check::Ready, why: &str) -> Chosen {
+        Chosen { path: FaultPath::Inline, ready: Some(ready), why: why.into() }
+    }
+
+    /// The monitor, unless calls on far memory are trapped in this process: nobody would answer.
+    fn monitor(why: String) -> Result<Chosen, Refusal> {
+        if seccomp::in_force() {
+            return Err(Refusal::Inherited(why));
+        }
+        Ok(Chosen { path: FaultPath::Monitor, ready: None, why })
+    }
+}
+
+/// Chooses before anything is changed: what cannot be taken any more is never tried.
+fn choose_path(name: FaultPathName, features: &Features) -> Result<Chosen, Refusal> {
+    use inline::check::{can, suits};
     match (name, features.privilege) {
         (_, Privilege::None(_)) | (FaultPathName::Monitor, Privilege::UserOnly) => Err(Refusal::Privilege),
-        (FaultPathName::Auto | FaultPathName::Monitor, Privilege::Kernel) => Ok(FaultPath::Monitor),
-        (FaultPathName::Inline, Privilege::Kernel)
-        | (FaultPathName::Auto | FaultPathName::Inline, Privilege::UserOnly) => Ok(FaultPath::Inline),
+        (FaultPathName::Monitor, Privilege::Kernel) => Chosen::monitor(String::new()),
+        (FaultPathName::Inline, _) => Ok(Chosen::inline(can(features).map_err(Refusal::Inline)?, "")),
+        (FaultPathName::Auto, Privilege::Kernel) => match can(features).and_then(|ready| suits(ready, true)) {
+            Ok(ready) => Ok(Chosen::inline(ready, "; the program was found fit for it")),
+            Err(doubt) => Chosen::monitor(format!("; not inline: {doubt}")),
+        },
+        (FaultPathName::Auto, Privilege::UserOnly) => {
+            let ready = can(features).and_then(|ready| suits(ready, false)).map_err(Refusal::NoPath)?;
+            Ok(Chosen::inline(ready, "; the monitor is not allowed here"))
+        }
     }
 }
 

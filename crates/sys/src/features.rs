@@ -1,5 +1,6 @@
 //! What this kernel can do, found by trying; and named feature sets, so that every path can be tested on one machine.
 
+use crate::mem;
 use crate::uffd::{Uffd, feature};
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +22,7 @@ pub enum FeatureSet {
     /// What the kernel has.
     #[default]
     All,
-    /// Linux 6.12: MOVE, POISON. Nothing newer is used so far; named for what may come.
+    /// Linux 6.12: MOVE, POISON; no process_madvise(DONTNEED) on oneself.
     V6_12,
     /// Linux 6.8: the first with MOVE.
     V6_8,
@@ -85,6 +86,8 @@ pub struct Features {
     pub thread_id: bool,
     /// Unrounded fault addresses (Linux 5.18).
     pub exact_address: bool,
+    /// `process_madvise(DONTNEED)` on the process itself (Linux 6.13).
+    pub drop_vector: bool,
 }
 
 impl Features {
@@ -99,6 +102,7 @@ impl Features {
             poison: false,
             thread_id: false,
             exact_address: false,
+            drop_vector: false,
         };
         if set == FeatureSet::NoUffd {
             return none;
@@ -121,6 +125,7 @@ impl Features {
             poison: has(feature::POISON) && newer_than_6_1,
             thread_id: has(feature::THREAD_ID),
             exact_address: has(feature::EXACT_ADDRESS) && set != FeatureSet::V5_15,
+            drop_vector: set == FeatureSet::All && mem::drop_vector_works(),
         }
     }
 
@@ -149,7 +154,7 @@ mod tests {
     fn older_sets_never_have_more() {
         let all = Features::probe(FeatureSet::All);
         let old = Features::probe(FeatureSet::V6_1);
-        assert!(!old.move_pages && !old.poison);
+        assert!(!old.move_pages && !old.poison && !old.drop_vector);
         assert_eq!(old.privilege, all.privilege);
         assert_eq!(Features::probe(FeatureSet::NoUffd).privilege, Privilege::None(libc::ENOSYS));
     }

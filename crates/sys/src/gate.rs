@@ -1,14 +1,25 @@
 //! The gate that a fork closes: units of work pass through it, and a fork waits until nobody is inside.
 //!
 //! Unlike a lock it has no owner, so the child of a fork, where every other thread is gone, simply opens it again.
+//!
+//! A process that was copied without the gate (a `syscall` instruction of the program's own) must not work at all: it would
+//! work on its parent's memory, through the descriptors that it inherited. It is known by a word that the kernel wipes in the
+//! copy; the child of a fork that went through the gate sets it again.
 
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::{Mapping, SysError, mem, thread};
+use hinterland_units::PAGE_BYTES;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Exit code of a copy that was made past the gate.
+const ESCAPED_EXIT_CODE: i32 = 125;
 
 /// Counts who is inside; `CLOSED` keeps newcomers out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gate {
     /// Work under way, plus `CLOSED` while a fork waits or runs.
     inside: AtomicU32,
+    /// 1 in the process that the gate belongs to; the kernel makes it 0 in a copy (`MADV_WIPEONFORK`).
+    ours: &'static AtomicU32,
 }
 
 const CLOSED: u32 = 1 << 31;
@@ -19,12 +30,37 @@ pub struct Inside<'a>(&'a Gate);
 
 impl Gate {
     /// An open gate.
-    pub const fn new() -> Gate {
-        Gate { inside: AtomicU32::new(0) }
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new() -> Result<Gate, SysError> {
+        let page = Mapping::anonymous(PAGE_BYTES)?;
+        mem::advise(page.start, page.len, libc::MADV_WIPEONFORK)?;
+        // SAFETY: the mapping is a page of zeros that is never unmapped, and used as this word alone.
+        let ours = unsafe { &*page.as_ptr().cast::<AtomicU32>() };
+        ours.store(1, Relaxed);
+        Ok(Gate { inside: AtomicU32::new(0), ours })
     }
 
-    /// Goes in; waits while the gate is closed.
+    /// Whether this process is a copy that was made past the gate.
+    #[inline]
+    pub fn is_escaped(&self) -> bool {
+        self.ours.load(Relaxed) == 0
+    }
+
+    fn refuse_escaped(&self) {
+        if self.is_escaped() {
+            thread::write_stderr(
+                "hinterland: this process was forked by a system call that did not go through libc, so its far memory is \
+                 not there; it is ended\n",
+            );
+            thread::exit_now(ESCAPED_EXIT_CODE);
+        }
+    }
+
+    /// Goes in; waits while the gate is closed. Ends a process that was copied past the gate.
     pub fn enter(&self) -> Inside<'_> {
+        self.refuse_escaped();
         loop {
             let now = self.inside.load(SeqCst);
             if now & CLOSED != 0 {
@@ -37,6 +73,7 @@ impl Gate {
 
     /// Closes the gate and waits until nobody is inside. A second closer waits until the gate is open again.
     pub fn close(&self) {
+        self.refuse_escaped();
         loop {
             let now = self.inside.load(SeqCst);
             if now & CLOSED != 0 {
@@ -56,6 +93,7 @@ impl Gate {
 
     /// Opens the gate: called by the closer, or by the child of its fork.
     pub fn open(&self) {
+        self.ours.store(1, Relaxed);
         self.inside.store(0, SeqCst);
         futex_wake(&self.inside);
     }
@@ -100,7 +138,7 @@ mod tests {
 
     #[test]
     fn nobody_is_inside_while_the_gate_is_closed() {
-        let gate = Gate::new();
+        let gate = Gate::new().unwrap();
         let (closed, passes, stop) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -127,5 +165,29 @@ mod tests {
             stop.store(true, SeqCst);
         });
         assert!(passes.load(SeqCst) > 1000);
+    }
+
+    #[test]
+    fn a_copy_made_past_the_gate_ends() {
+        let gate = Gate::new().unwrap();
+        assert!(!gate.is_escaped());
+        let status_of = |child: &dyn Fn()| {
+            // SAFETY: the child makes system calls only, and leaves by exit_now.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                child();
+                thread::exit_now(0);
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child just made.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            libc::WEXITSTATUS(status)
+        };
+        assert_eq!(status_of(&|| drop(gate.enter())), ESCAPED_EXIT_CODE);
+        let announced = || {
+            gate.open();
+            drop(gate.enter());
+        };
+        assert_eq!(status_of(&announced), 0);
     }
 }

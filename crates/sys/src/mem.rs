@@ -149,6 +149,21 @@ pub unsafe fn remap_inaccessible(start: usize, len: usize) -> Result<(), SysErro
     Ok(())
 }
 
+/// Moves the frames of `from .. from + len` to `to`, also those that a device holds, by moving their mapping (`mremap`). At
+/// `from` missing pages are left behind; the mapping at `to` has lost its registration with a userfaultfd. Linux 5.7.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// The caller owns the content on both sides; both are private anonymous mappings.
+pub unsafe fn move_mapping(from: usize, to: usize, len: usize) -> Result<(), SysError> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    // SAFETY: the caller's.
+    let address = unsafe { libc::syscall(libc::SYS_mremap, from, len, len, flags, to) };
+    if address < 0 { Err(SysError::last("mremap")) } else { Ok(()) }
+}
+
 /// madvise(2) with advice that loses no data (`MADV_NOHUGEPAGE`, `MADV_POPULATE_WRITE`, …).
 ///
 /// # Errors
@@ -172,12 +187,45 @@ pub unsafe fn drop_pages(start: usize, len: usize) -> Result<(), SysError> {
     if rc < 0 { Err(SysError::last("madvise(MADV_DONTNEED)")) } else { Ok(()) }
 }
 
+/// Drops the frames of several ranges with one call and one TLB flush (process_madvise(2) on oneself, Linux 6.13); returns
+/// the bytes that were dropped, from the first range on.
+///
+/// # Errors
+/// The kernel's, when not even the first range could be dropped.
+///
+/// # Safety
+/// The caller owns the content.
+pub unsafe fn drop_vector(ranges: &[libc::iovec]) -> Result<usize, SysError> {
+    const PIDFD_SELF: i32 = -10_000;
+    // SAFETY: the ranges are this process's and the caller owns their content.
+    let done = unsafe {
+        libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, ranges.as_ptr(), ranges.len(), libc::MADV_DONTNEED, 0)
+    };
+    usize::try_from(done).map_err(|_| SysError::last("process_madvise"))
+}
+
+/// Whether `drop_vector` works here: tried on a page of our own.
+pub fn drop_vector_works() -> bool {
+    let Ok(page) = map(0, PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, 0) else { return false };
+    let range = libc::iovec { iov_base: page.as_ptr().cast(), iov_len: PAGE_BYTES };
+    // SAFETY: the page was just mapped for this test.
+    let works = unsafe { drop_vector(&[range]) } == Ok(PAGE_BYTES);
+    unmap(page);
+    works
+}
+
 /// Whether a page is there, in memory or in the kernel's swap (mincore(2)).
 pub fn is_present(page: usize) -> bool {
-    let mut answer = 0u8;
-    // SAFETY: the answer for one page is one byte.
-    let rc = unsafe { libc::syscall(libc::SYS_mincore, page, PAGE_BYTES, &raw mut answer) };
-    rc == 0 && answer & 1 != 0
+    let mut answer = [0u8];
+    presence(page, &mut answer) && answer[0] & 1 != 0
+}
+
+/// Asks of the pages from `start` on whether they are there: the lowest bit of each page's byte in `answers`. False: part of
+/// the range is not mapped.
+pub fn presence(start: usize, answers: &mut [u8]) -> bool {
+    // SAFETY: there is one byte for each page asked of.
+    let rc = unsafe { libc::syscall(libc::SYS_mincore, start, answers.len() * PAGE_BYTES, answers.as_mut_ptr()) };
+    rc == 0
 }
 
 /// mprotect(2).

@@ -45,11 +45,43 @@ pub struct Codes {
 /// Numbers beyond the rules: newer than the table, so every argument may be a pointer.
 const UNKNOWN: Rule = Rule::Pointers(0b11_1111);
 
-/// Whether this process may have filters that trap, as far as can be asked without having one.
-pub fn may_trap() -> bool {
+/// What a filter costs this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Permission {
+    /// Nothing.
+    Free,
+    /// It must first give up gaining privileges by exec (`no_new_privs`).
+    ForNewPrivileges,
+}
+
+/// Whether this process may have filters that trap. Asks with a program that the kernel refuses after it has looked at the
+/// permission (`seccomp_prepare_filter` in kernel/seccomp.c), so nothing changes.
+///
+/// # Errors
+/// `EINVAL` or `ENOSYS` without seccomp filters, what a sandbox answers otherwise.
+pub fn permission() -> Result<Permission, SysError> {
+    const CALL: &str = "seccomp(SECCOMP_SET_MODE_FILTER)";
     let action: u32 = libc::SECCOMP_RET_TRAP;
     // SAFETY: asks whether an action is known; the kernel reads the four bytes and changes nothing.
-    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) == 0 }
+    if unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) } != 0 {
+        return Err(SysError::last("seccomp(SECCOMP_GET_ACTION_AVAIL)"));
+    }
+    // No such instruction.
+    let instruction = libc::sock_filter { code: u16::MAX, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: (&raw const instruction).cast_mut() };
+    // SAFETY: the program is valid memory for the call, and none that the kernel accepts.
+    let rc = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    assert!(rc != 0, "the kernel took a filter that is none");
+    match SysError::last(CALL) {
+        SysError { errno: libc::EINVAL, .. } => Ok(Permission::Free),
+        SysError { errno: libc::EACCES, .. } => Ok(Permission::ForNewPrivileges),
+        error => Err(error),
+    }
+}
+
+/// Whether a filter of Hinterland's, of whatever version, is in force: of this process, or inherited.
+pub fn in_force() -> bool {
+    probe::is_stamp(probe::answer())
 }
 
 /// A filter, ready to be installed.

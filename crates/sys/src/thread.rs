@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// All signals of the calling thread are blocked until this is dropped.
 ///
@@ -230,6 +231,28 @@ fn count_threads(change: u32) {
     if let Some(Some(count)) = COUNT.get() {
         count.fetch_add(change, Relaxed);
     }
+}
+
+/// Processor time that all threads of this process have taken.
+pub fn process_cpu_time() -> Duration {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Processor time that the calling thread has taken.
+pub fn cpu_time() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Time since the machine was started: the clock of start times in `/proc`.
+pub fn since_boot() -> Duration {
+    clock(libc::CLOCK_BOOTTIME)
+}
+
+fn clock(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` outlives the call.
+    unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut time) };
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Ends the process at once with `code`: no handlers, no destructors, no flush.

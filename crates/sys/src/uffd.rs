@@ -153,14 +153,17 @@ impl Uffd {
     }
 
     /// Opens a userfaultfd for faults from user mode only, for which nobody needs a privilege (Linux 5.11): system calls on
-    /// missing pages fail with `EFAULT`.
+    /// missing pages fail with `EFAULT`. Where the call is forbidden, `/dev/userfaultfd` will do for those who may open it.
     ///
     /// # Errors
     /// `EPERM` when a sandbox forbids it, `EINVAL` when the kernel lacks a feature, `ENOSYS` without userfaultfd.
     pub fn open_user_only(features: u64) -> Result<Uffd, SysError> {
         // SAFETY: userfaultfd(2) takes only flags.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| SysError::last("userfaultfd"))?;
+        let fd = match i32::try_from(fd) {
+            Ok(fd) if fd >= 0 => fd,
+            _ => open_privileged()?,
+        };
         Uffd::enable(fd, features, false)
     }
 

@@ -20,6 +20,10 @@ pub fn trials() -> Vec<Trial> {
         suite::trial("lifecycle::far_memory::disk_full::tmpfs", root, || disk_full("tmpfs", &mount_tmpfs)),
         suite::trial("lifecycle::far_memory::disk_full::ext4", no_loop_device, || disk_full("ext4", &mount_ext4)),
     ];
+    for (path, own) in [("inline", 0), ("monitor", 1)] {
+        let name = format!("lifecycle::far_memory::rings::{path}");
+        trials.push(suite::trial(name, || skips::no_userfaultfd().or_else(no_rings), move || rings(path, own)));
+    }
     for (kind, url) in [("compressed", "compressed:1G"), ("file", "file:far?size=1G")] {
         for seed in 1..=4 {
             let name = format!("lifecycle::far_memory::damage::{kind}::{seed}");
@@ -27,6 +31,32 @@ pub fn trials() -> Vec<Trial> {
         }
     }
     trials
+}
+
+/// The file backend goes through io_uring in every process of a run, also where the filter of the inline path refuses it to the
+/// program (`own`: whether the program may make rings).
+fn rings(path: &str, own: u8) -> Result<()> {
+    let program = c_program("rings", &[])?.display().to_string();
+    let arguments = ["--local", "16M", "--far", "file:far?size=1G", "--fault-path", path];
+    let ended = Launch::new(&format!("rings-{path}"), &arguments, &[&program])?.run()?;
+    let expected: String = ["parent", "child", "program", "child"].map(|who| format!("{who} 1 {own}\n")).concat();
+    ensure!(ended.code == 0, "ended with {}: {}", ended.code, ended.stderr);
+    ensure!(ended.stdout == expected, "rings of the library and of the program: {}", ended.stdout);
+    Ok(())
+}
+
+fn no_rings() -> Option<String> {
+    let mut parameters = [0u64; 15];
+    // SAFETY: `struct io_uring_params` has 120 bytes, of which all bits may be zero.
+    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4usize, parameters.as_mut_ptr()) };
+    if let Ok(ring) = i32::try_from(ring)
+        && ring >= 0
+    {
+        // SAFETY: just made, and nobody else knows it.
+        unsafe { libc::close(ring) };
+        return None;
+    }
+    Some("io_uring is not allowed here".into())
 }
 
 /// Far memory smaller than needed ends the run with how much was needed, as an out-of-memory does.

@@ -4,10 +4,14 @@
 mod children;
 mod endings;
 mod far_memory;
+mod fault_path;
 mod kills;
 mod refusals;
+mod snapshots;
 mod start_up;
+mod storm;
 mod strange_forks;
+mod trees;
 
 use std::process::ExitCode;
 
@@ -16,10 +20,14 @@ fn main() -> ExitCode {
         children::trials(),
         endings::trials(),
         far_memory::trials(),
+        fault_path::trials(),
         kills::trials(),
         refusals::trials(),
+        snapshots::trials(),
         start_up::trials(),
+        storm::trials(),
         strange_forks::trials(),
+        trees::trials(),
     ];
     hinterland_tests::suite::run(suites.into_iter().flatten().collect()).exit_code()
 }

@@ -7,11 +7,12 @@
 //! Demand loads have workers of their own, and while one is under way all others keep their queues shallow.
 //!
 //! **Fork.** Parent and child share the files that existed at the fork, for reading. The parent goes on writing to its file
-//! but never to slots that were in use at the fork: freed ones stay unused until both processes are gone. The child opens a
-//! file of its own (the next index) at its first store. Rings are never shared.
+//! but not to slots that were in use at the fork: freed ones stay unused until the child and everybody who came out of it are
+//! gone (`relatives`). The child opens a file of its own (the next index) at its first store. Rings are never shared.
 
 pub(crate) mod far_file;
 mod io;
+mod relatives;
 mod slots;
 
 use crate::counters::{Counters, Tally};
@@ -21,6 +22,7 @@ use far_file::FarFile;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 pub use io::IoMethod;
 use io::{BOUNCE_PAGES, RING_ENTRIES, RUN_PAGES_MAX, Run, Worker};
+use relatives::Relatives;
 use slots::Slots;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -34,6 +36,8 @@ const DEMAND_WORKERS: usize = 8;
 const BACKGROUND_WORKERS: usize = 4;
 /// Operations of a background call that may be in flight while a demand load is under way.
 const SHALLOW: usize = 1;
+/// Batches of stores between two looks at which relatives are gone, while slots wait for that.
+const BATCHES_BETWEEN_LOOKS: usize = 16;
 /// Pages that one background operation moves, so that a demand load never waits for more: 128 KiB.
 const BACKGROUND_RUN_PAGES: usize = 32;
 
@@ -59,6 +63,9 @@ pub struct FileBackend {
     files: Vec<OnceLock<FarFile>>,
     own: AtomicUsize,
     slots: Mutex<Slots>,
+    relatives: Mutex<Relatives>,
+    /// Batches stored, to look after relatives now and then.
+    batches: AtomicUsize,
     demand_workers: Pool<Worker>,
     background_workers: Pool<Worker>,
     demands_under_way: AtomicUsize,
@@ -84,6 +91,8 @@ impl FileBackend {
             files,
             own: AtomicUsize::new(0),
             slots: Mutex::new(Slots::new(capacity_slots(&options))),
+            relatives: Mutex::default(),
+            batches: AtomicUsize::new(0),
             demand_workers: Pool::new(DEMAND_WORKERS, move || Worker::new(method)),
             background_workers: Pool::new(BACKGROUND_WORKERS, move || Worker::new(method)),
             demands_under_way: AtomicUsize::new(0),
@@ -134,7 +143,15 @@ impl FileBackend {
         };
         let (slots, used_slots) = {
             let mut table = lock(&self.slots);
-            let runs = table.take(pages.len());
+            let mut runs = table.take(pages.len());
+            let full = runs.iter().map(|run| run.end - run.start).sum::<u64>() < pages.len() as u64;
+            let looks = self.batches.fetch_add(1, Relaxed).is_multiple_of(BATCHES_BETWEEN_LOOKS);
+            if table.kept_slots() > 0 && (full || looks) {
+                lock(&self.relatives).gone().into_iter().for_each(|generation| table.thaw(generation));
+                let missing = pages.len()
+                    - runs.iter().map(|run| usize::try_from(run.end - run.start).unwrap_or(0)).sum::<usize>();
+                runs.extend(table.take(missing));
+            }
             (runs.into_iter().flatten().collect::<Vec<u64>>(), table.used_slots())
         };
         out[slots.len()..].fill(Err(StoreError::Full {
@@ -324,11 +341,17 @@ impl Backend for FileBackend {
         rows.push(self.counters.row(&self.url, self.ram_bytes(), self.options.capacity_bytes));
     }
 
+    fn before_fork(&self) {
+        lock(&self.relatives).begin();
+    }
+
     fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
         if side == ForkSide::Parent {
-            lock(&self.slots).freeze();
+            let generation = lock(&self.relatives).newest();
+            lock(&self.slots).freeze(generation);
             return Ok(());
         }
+        lock(&self.relatives).begin_child();
         self.demand_workers.reset();
         self.background_workers.reset();
         let own = self.own.load(Relaxed);

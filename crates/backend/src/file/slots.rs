@@ -17,8 +17,11 @@ const MOSTLY_FREE: u16 = 384;
 pub(super) struct Slots {
     /// One bit for each slot, set when it is in use.
     used: Vec<u64>,
-    /// One bit for each slot that was in use at a fork; empty before the first.
-    frozen: Vec<u64>,
+    /// For each generation of forked relatives, one bit for each slot that they may read. (See `relatives`.)
+    frozen: Vec<(Option<u32>, Vec<u64>)>,
+    /// One bit for each slot that was given back and is kept for them.
+    kept: Vec<u64>,
+    kept_slots: u64,
     /// Free slots in each segment.
     free_in: Vec<u16>,
     capacity_slots: u64,
@@ -34,6 +37,8 @@ impl Slots {
         Slots {
             used: Vec::new(),
             frozen: Vec::new(),
+            kept: Vec::new(),
+            kept_slots: 0,
             free_in: Vec::new(),
             capacity_slots,
             used_slots: 0,
@@ -49,7 +54,8 @@ impl Slots {
 
     /// Bytes of the tables.
     pub(super) fn table_bytes(&self) -> usize {
-        (self.used.capacity() + self.frozen.capacity()) * 8 + self.free_in.capacity() * 2
+        let frozen: usize = self.frozen.iter().map(|(_, bits)| bits.capacity()).sum();
+        (self.used.capacity() + self.kept.capacity() + frozen) * 8 + self.free_in.capacity() * 2
     }
 
     /// Takes up to `count` slots, in as few runs as possible. Fewer only if no more are free.
@@ -78,7 +84,11 @@ impl Slots {
         let slot = usize::try_from(slot).expect("a slot of this file");
         let (word, bit) = (slot / 64, 1u64 << (slot % 64));
         assert!(self.used[word] & bit != 0, "slot {slot} was freed twice");
-        if self.frozen.get(word).is_some_and(|frozen| frozen & bit != 0) {
+        if self.frozen_word(word) & bit != 0 {
+            self.kept.resize(self.used.len(), 0);
+            assert!(self.kept[word] & bit == 0, "slot {slot} was freed twice");
+            self.kept[word] |= bit;
+            self.kept_slots += 1;
             return;
         }
         self.used[word] &= !bit;
@@ -86,12 +96,44 @@ impl Slots {
         self.used_slots -= 1;
     }
 
-    /// Keeps every slot that is in use now from being used again.
-    pub(super) fn freeze(&mut self) {
-        self.frozen.resize(self.used.len(), 0);
-        for (frozen, used) in self.frozen.iter_mut().zip(&self.used) {
-            *frozen |= used;
+    /// Slots that wait for relatives to be gone.
+    pub(super) fn kept_slots(&self) -> u64 {
+        self.kept_slots
+    }
+
+    /// Keeps every slot that is in use now from being used again, until `thaw` of the same generation; for good without one.
+    pub(super) fn freeze(&mut self, generation: Option<u32>) {
+        let index = self.frozen.iter().position(|(number, _)| *number == generation);
+        let index = index.unwrap_or_else(|| {
+            self.frozen.push((generation, Vec::new()));
+            self.frozen.len() - 1
+        });
+        self.kept.resize(self.used.len(), 0);
+        let bits = &mut self.frozen[index].1;
+        bits.resize(self.used.len(), 0);
+        for (frozen, (used, kept)) in bits.iter_mut().zip(self.used.iter().zip(&self.kept)) {
+            // What is kept for older relatives is nothing that this one knows of.
+            *frozen |= used & !kept;
         }
+    }
+
+    /// The relatives of a generation are gone: what was kept for them alone is free.
+    pub(super) fn thaw(&mut self, generation: u32) {
+        self.frozen.retain(|(number, _)| *number != Some(generation));
+        for word in 0..self.kept.len() {
+            let free = self.kept[word] & !self.frozen_word(word);
+            self.kept[word] &= !free;
+            self.used[word] &= !free;
+            let slots = free.count_ones();
+            self.free_in[word * 64 / SEGMENT_SLOTS] += u16::try_from(slots).expect("at most 64");
+            self.kept_slots -= u64::from(slots);
+            self.used_slots -= u64::from(slots);
+        }
+    }
+
+    /// The slots of a word that somebody may read.
+    fn frozen_word(&self, word: usize) -> u64 {
+        self.frozen.iter().filter_map(|(_, bits)| bits.get(word)).fold(0, |all, bits| all | bits)
     }
 
     /// Takes the next run of at most `count` free slots of the current segment.
@@ -146,7 +188,7 @@ impl Slots {
 mod tests {
     use super::*;
     use crate::samples::Rng;
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn all(runs: &[Range<u64>]) -> impl Iterator<Item = u64> + '_ {
         runs.iter().flat_map(Clone::clone)
@@ -172,7 +214,7 @@ mod tests {
             let capacity = 600 + rng.below(3000);
             let mut slots = Slots::new(capacity);
             let mut held: Vec<u64> = Vec::new();
-            let mut frozen = BTreeSet::new();
+            let mut frozen: BTreeMap<Option<u32>, BTreeSet<u64>> = BTreeMap::new();
             for step in 0..2000 {
                 if rng.below(2) == 0 {
                     let count = 1 + rng.index(100);
@@ -180,20 +222,31 @@ mod tests {
                     let taken: Vec<u64> = all(&runs).collect();
                     let free = capacity - slots.used_slots() + taken.len() as u64;
                     assert_eq!(taken.len() as u64, free.min(count as u64), "seed {seed} step {step}");
-                    assert!(taken.iter().all(|slot| *slot < capacity && !frozen.contains(slot)));
+                    assert!(taken.iter().all(|slot| *slot < capacity && !frozen.values().any(|f| f.contains(slot))));
                     held.extend(taken);
                 } else {
                     for _ in 0..rng.index(100).min(held.len()) {
                         slots.give_back(held.swap_remove(rng.index(held.len())));
                     }
                 }
-                if step % 700 == 699 {
-                    slots.freeze();
-                    frozen.extend(held.iter().copied());
+                match rng.below(300) {
+                    0 => {
+                        // Without a generation: for good.
+                        let generation = u32::try_from(rng.below(20)).ok().filter(|_| rng.below(10) > 0);
+                        slots.freeze(generation);
+                        frozen.entry(generation).or_default().extend(held.iter().copied());
+                    }
+                    1..4 => {
+                        let generation = u32::try_from(rng.below(20)).ok();
+                        slots.thaw(generation.expect("a small number"));
+                        frozen.remove(&generation);
+                    }
+                    _ => {}
                 }
                 let unique: BTreeSet<u64> = held.iter().copied().collect();
                 assert_eq!(unique.len(), held.len(), "seed {seed} step {step}");
-                assert_eq!(slots.used_slots(), unique.union(&frozen).count() as u64, "seed {seed} step {step}");
+                let kept: BTreeSet<u64> = frozen.values().flatten().copied().collect();
+                assert_eq!(slots.used_slots(), unique.union(&kept).count() as u64, "seed {seed} step {step}");
             }
         }
     }

@@ -4,6 +4,7 @@
 //! comes out.
 
 mod error;
+mod fork;
 mod paging;
 mod programs;
 mod report;
@@ -24,10 +25,14 @@ pub struct BenchArgs {
 enum Command {
     Paging(Box<paging::PagingArgs>),
     Programs(programs::ProgramsArgs),
+    Fork(fork::ForkArgs),
     Plot(report::plot::PlotArgs),
     /// One run of one pattern; started by the bench itself
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
+    /// A process that forks; started by the bench itself
+    #[command(hide = true)]
+    ForkWorker(fork::ForkWorkerArgs),
     /// Takes back what a dead bench has left; started by the bench itself
     #[command(hide = true)]
     Janitor,
@@ -37,9 +42,11 @@ enum Command {
 pub fn run(args: BenchArgs) -> ExitCode {
     let outcome = match args.command {
         Command::Worker(args) => return worker::run(&args),
+        Command::ForkWorker(args) => return fork::run_worker(&args),
         Command::Janitor => return rivals::undo::janitor(),
         Command::Paging(args) => paging::run(*args),
         Command::Programs(args) => programs::run(&args),
+        Command::Fork(args) => fork::run(&args),
         Command::Plot(args) => report::plot::run(&args),
     };
     match outcome {

@@ -3,8 +3,9 @@
 use super::Check;
 use crate::host::Host;
 use crate::launch::{TRAP_REMEDY, userfaultfd_remedy};
+use hinterland_sys::seccomp::{self, Permission};
 use hinterland_sys::uffd::{Uffd, feature};
-use hinterland_sys::{FeatureSet, Features, Privilege, seccomp};
+use hinterland_sys::{FeatureSet, Features, Privilege};
 use nix::unistd::{AccessFlags, access, geteuid};
 
 /// `UFFD_FEATURE_MINOR_SHMEM` (`include/uapi/linux/userfaultfd.h`): UFFDIO_CONTINUE on shared memory.
@@ -50,19 +51,31 @@ fn userfaultfd(privilege: Privilege) -> Check {
     }
 }
 
-/// Which fault paths programs can run on, and what `auto` would choose.
+/// Which fault paths programs can run on, and which one `auto` takes.
 fn fault_paths(features: &Features) -> Check {
     let name = "fault paths";
     let remedy = TRAP_REMEDY;
-    let signals = features.signals && seccomp::may_trap();
-    match (features.privilege, signals) {
+    let filter = match seccomp::permission() {
+        _ if !features.signals => Err("userfaultfd cannot send signals".to_owned()),
+        Ok(permission) => Ok(permission),
+        Err(error) => Err(format!("system calls cannot be trapped ({error})")),
+    };
+    match (features.privilege, filter) {
         (Privilege::None(_), _) => Check::missing(name, "none: userfaultfd cannot be used", "see userfaultfd above"),
-        (Privilege::Kernel, true) => Check::ok(name, "monitor and inline"),
-        (Privilege::Kernel, false) => Check::limited(name, "monitor alone: system calls cannot be trapped", remedy),
-        (Privilege::UserOnly, true) => {
-            Check::ok(name, "inline (programs that it starts cannot gain privileges: set-user-id)")
-        }
-        (Privilege::UserOnly, false) => Check::missing(name, "none: system calls cannot be trapped", remedy),
+        (Privilege::Kernel, Ok(Permission::Free)) => Check::ok(
+            name,
+            "inline and monitor; auto takes inline, and the monitor for programs with system calls of their own",
+        ),
+        (Privilege::Kernel, Ok(Permission::ForNewPrivileges)) => Check::ok(
+            name,
+            "monitor and inline; auto takes the monitor, because inline would take set-user-id programs their privileges",
+        ),
+        (Privilege::Kernel, Err(why)) => Check::limited(name, format!("monitor alone: {why}"), remedy),
+        (Privilege::UserOnly, Ok(_)) => Check::ok(
+            name,
+            "inline (set-user-id programs that it starts gain nothing; programs with system calls of their own are refused)",
+        ),
+        (Privilege::UserOnly, Err(why)) => Check::missing(name, format!("none: {why}"), remedy),
     }
 }
 
@@ -119,6 +132,7 @@ fn uffd_features(features: &Features) -> Vec<Check> {
         });
     };
     feature("uffd MOVE", features.move_pages, "pages leave by write-protect, copy and drop", "6.8");
+    feature("process_madvise", features.drop_vector, "scattered pages leave one call each", "6.13");
     feature("uffd POISON", features.poison, "a child after fork cannot be told by markers which pages are far", "6.6");
     feature("uffd WP_ASYNC", features.write_protect_async, "dirty pages are told by their hash alone", "6.7");
     feature("uffd CONTINUE", offered & MINOR_SHMEM != 0, "shared mappings cannot be served", "5.14");

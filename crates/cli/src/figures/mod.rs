@@ -9,7 +9,7 @@ mod totals;
 
 pub use backends::BackendTotal;
 pub use row::{Gauges, RowFigures};
-pub use totals::{Totals, UnmanagedSource};
+pub use totals::{Others, Totals, UnmanagedSource};
 
 /// Defines a struct of `u64` fields that can be read from a ledger row field by field and combined.
 macro_rules! quantities {

@@ -17,9 +17,10 @@ quantities! {
 
 quantities! {
     /// What rises and falls, in bytes. Unmanaged anonymous memory is the program's alone, stacks included; Hinterland's own
-    /// stands beside it.
+    /// stands beside it. What is counted is local memory without the pages that other processes count (since a fork): of
+    /// several processes, that is what adds up.
     Gauges {
-        managed_bytes, resident_managed_bytes, metadata_bytes, total_ram_bytes, unmanaged_anonymous_bytes,
+        managed_bytes, resident_managed_bytes, counted_local_bytes, metadata_bytes, total_ram_bytes, unmanaged_anonymous_bytes,
         unmanaged_stack_bytes, own_bytes, file_bytes, shared_bytes,
     }
 }
@@ -39,8 +40,12 @@ pub struct RowFigures {
     pub reason: String,
     /// What Hinterland ended it for; empty when it did not.
     pub fatal: String,
-    /// Its local budget.
+    /// The local budget of the run.
     pub local_budget_bytes: u64,
+    /// What the process might count of it when last looked at.
+    pub share_bytes: u64,
+    /// Whether it was forked from a managed process.
+    pub forked: bool,
     /// Counters.
     pub counters: Counters,
     /// Gauges now.
@@ -62,21 +67,26 @@ impl RowFigures {
         let backend_count = usize::try_from(row.backend_count.load(Relaxed)).unwrap_or(0).min(BACKENDS_MAX);
         let backends: Vec<BackendFigures> = row.backends[..backend_count].iter().map(BackendFigures::read).collect();
         let store_bytes: u64 = backends.iter().map(|backend| backend.ram_bytes).sum();
+        let counted = get(&row.counted_local_bytes);
         let now = Gauges {
             managed_bytes: get(&row.managed_bytes),
             resident_managed_bytes: get(&row.resident_managed_bytes),
+            counted_local_bytes: counted,
             metadata_bytes: get(&row.metadata_bytes),
-            total_ram_bytes: get(&row.resident_managed_bytes) + get(&row.metadata_bytes) + store_bytes,
+            total_ram_bytes: counted + get(&row.metadata_bytes) + store_bytes,
             unmanaged_anonymous_bytes: get(&row.unmanaged_anonymous_bytes),
             unmanaged_stack_bytes: get(&row.unmanaged_stack_bytes),
             own_bytes: get(&row.own_bytes),
             file_bytes: get(&row.file_bytes),
             shared_bytes: get(&row.shared_bytes),
         };
+        // Of a process that shares pages, the peak of what it has mapped is not what it has counted.
+        let may_share = row.forked.load(Relaxed) != 0 || get(&row.forks) > 0;
         let mut peak = now;
         let kept = Gauges {
             managed_bytes: get(&row.managed_peak_bytes),
             resident_managed_bytes: get(&row.resident_managed_peak_bytes),
+            counted_local_bytes: if may_share { counted } else { get(&row.resident_managed_peak_bytes) },
             metadata_bytes: get(&row.metadata_peak_bytes),
             total_ram_bytes: get(&row.total_ram_peak_bytes),
             ..Gauges::default()
@@ -90,6 +100,8 @@ impl RowFigures {
             reason: row.reason.get(),
             fatal: row.fatal.get(),
             local_budget_bytes: get(&row.local_budget_bytes),
+            share_bytes: get(&row.share_bytes),
+            forked: row.forked.load(Relaxed) != 0,
             counters: counters(row),
             now,
             peak,
@@ -116,7 +128,7 @@ impl RowFigures {
     pub fn estimate_unmanaged(&mut self, seen: &Process) {
         let now = &mut self.now;
         let beside_managed = seen.anonymous_bytes.saturating_sub(now.resident_managed_bytes);
-        now.own_bytes = (now.total_ram_bytes - now.resident_managed_bytes).min(beside_managed);
+        now.own_bytes = (now.total_ram_bytes - now.counted_local_bytes).min(beside_managed);
         now.unmanaged_anonymous_bytes = beside_managed - now.own_bytes;
         now.unmanaged_stack_bytes = seen.stack_bytes.min(now.unmanaged_anonymous_bytes);
         now.file_bytes = seen.file_bytes;

@@ -4,8 +4,19 @@ use super::backends::{BackendTotal, BackendTotals};
 use super::row::{Counters, Gauges, RowFigures};
 use crate::sample::{Image, Process};
 
-/// Processes that are reported one by one; later ones only count in the sums.
+/// Processes that are reported one by one; of more, those that held least are reported together.
 const PROCESSES_REPORTED_MAX: usize = 256;
+
+/// Processes that are reported together.
+#[derive(Clone, Debug, Default)]
+pub struct Others {
+    /// How many.
+    pub count: u64,
+    /// Counters, added up.
+    pub counters: Counters,
+    /// The largest peak of any of them: they did not live at one time.
+    pub peak: Gauges,
+}
 
 /// A run's figures so far.
 #[derive(Clone, Debug, Default)]
@@ -20,11 +31,13 @@ pub struct Totals {
     pub fault_max_ns: u64,
     /// Fault times, by bucket.
     pub fault_ns: Vec<u64>,
-    /// Processes that have ended (or were still running when the program ended), at most 256.
+    /// Processes that have ended (or were still running when the last look was taken), at most 256.
     pub processes: Vec<RowFigures>,
+    /// The rest of them.
+    pub others: Others,
     /// How many there were.
     pub process_count: u64,
-    /// Of those, still running when the program ended.
+    /// Of those, still running when the launcher ended.
     pub left_running: u64,
     /// Processes that found no row.
     pub uncounted: u64,
@@ -65,9 +78,10 @@ impl Totals {
         &self.backends.0
     }
 
-    /// The managed process that held the most; the one to speak of when speaking of one.
+    /// The process to speak of when speaking of one: the managed one that held the most. A forked process only when there is no
+    /// other: all that it says of itself is that it was forked.
     pub fn principal(&self) -> Option<&RowFigures> {
-        self.processes.iter().filter(|row| row.is_managed()).max_by_key(|row| row.peak.managed_bytes)
+        self.processes.iter().filter(|row| row.is_managed()).max_by_key(|row| (!row.forked, row.peak.managed_bytes))
     }
 
     /// Adds a process that will not change any more.
@@ -82,13 +96,20 @@ impl Totals {
         self.peak.combine(&row.peak, u64::max);
         self.local_budget_bytes = self.local_budget_bytes.max(row.local_budget_bytes);
         self.process_count += 1;
-        // Among very many processes, keep the managed ones that held most.
-        if self.processes.len() < PROCESSES_REPORTED_MAX {
-            self.processes.push(row);
-        } else if let Some(least) = self.processes.iter_mut().min_by_key(|row| row.peak.managed_bytes)
-            && least.peak.managed_bytes < row.peak.managed_bytes
-        {
-            *least = row;
+        self.processes.push(row);
+        if self.processes.len() > PROCESSES_REPORTED_MAX {
+            self.fold_least();
+        }
+    }
+
+    /// Reports the process that held least together with others. One that Hinterland ended is told by itself.
+    fn fold_least(&mut self) {
+        let weight = |row: &RowFigures| (!row.fatal.is_empty(), row.peak.managed_bytes);
+        let least = (0..self.processes.len()).min_by_key(|index| weight(&self.processes[*index]));
+        if let Some(least) = least.map(|index| self.processes.remove(index)) {
+            self.others.count += 1;
+            self.others.counters.combine(&least.counters, u64::saturating_add);
+            self.others.peak.combine(&least.peak, u64::max);
         }
     }
 }
@@ -140,5 +161,25 @@ impl Look<'_> {
 
     fn source(&mut self, source: UnmanagedSource) {
         self.totals.unmanaged_source = self.totals.unmanaged_source.max(source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_very_many_processes_those_that_held_least_are_folded_and_none_is_lost() {
+        let mut totals = Totals::default();
+        for pid in 0..1000 {
+            let mut row = RowFigures { pid, ..RowFigures::default() };
+            row.peak.managed_bytes = u64::try_from(pid * 7919 % 1000).unwrap();
+            row.counters.major_faults = 1;
+            totals.add(row);
+        }
+        assert_eq!((totals.process_count, totals.processes.len(), totals.others.count), (1000, 256, 744));
+        assert_eq!(totals.others.counters.major_faults, 744);
+        assert_eq!(totals.others.peak.managed_bytes, 743);
+        assert!(totals.processes.iter().all(|row| row.peak.managed_bytes >= 744));
     }
 }

@@ -1,13 +1,13 @@
 //! Takes figures out of the ledger: looks at live processes, folds dead ones into the totals and frees their rows.
 //!
-//! A process is over when its row says so (it ended or called exec) or when no process has its number.
+//! A process is over when its row says so (it ended or called exec), when it has died (`lives`), or when it runs another
+//! program than it said: one that is not managed. What it held of the budget is free then.
 
-use super::ledger::{LauncherLedger, claim, release};
+use super::ledger::{LauncherLedger, claim};
+use super::lives::Lives;
 use crate::figures::{RowFigures, Totals};
 use crate::sample::{self, Process};
 use hinterland_abi::{ProcessRow, RowState};
-use nix::errno::Errno;
-use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -15,12 +15,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 ///
 /// `child` is the program; it counts although it may have no row, unless it is the managed program that had one and is about
 /// to end: its memory is not unmanaged because nobody counts it any more.
-pub fn look(ledger: &LauncherLedger, totals: &mut Totals, child: Pid) -> u64 {
+pub fn look(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives, child: Pid) -> u64 {
     let mut rss_peak_bytes = 0;
     let mut over = Vec::new();
     let mut look = totals.look();
     let mut child_seen = false;
-    for row in live_or_over(ledger, &mut over) {
+    let live = live_or_over(ledger, lives, &mut over);
+    lives.keep(&live);
+    for row in live {
         let mut figures = RowFigures::read(row);
         let seen = Process::read(figures.pid);
         child_seen |= figures.pid == child.as_raw();
@@ -38,16 +40,34 @@ pub fn look(ledger: &LauncherLedger, totals: &mut Totals, child: Pid) -> u64 {
     }
     look.finish();
     for (row, state) in over {
-        fold(row, state, totals);
+        fold(ledger, row, state, totals);
     }
     rss_peak_bytes
 }
 
+/// Folds the rows of processes that ended orderly. Costs no look at `/proc`, so it can come often: rows are few.
+pub fn fold_ended(ledger: &LauncherLedger, totals: &mut Totals) {
+    let ended = RowState::Ended as u32;
+    for row in ledger.used_rows().into_iter().filter(|row| row.state.load(Acquire) == ended) {
+        fold(ledger, row, ended, totals);
+    }
+}
+
+/// A process has died: folds those that said nothing about it, so that others may have what they held.
+pub fn look_for_dead(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives) {
+    let mut over = Vec::new();
+    let live = live_or_over(ledger, lives, &mut over);
+    lives.keep(&live);
+    for (row, state) in over.into_iter().filter(|(_, state)| *state != RowState::Ended as u32) {
+        fold(ledger, row, state, totals);
+    }
+}
+
 /// The last look, after the program has ended: what its rows say now is how it ended. Processes that run on are counted as
 /// they are.
-pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals) {
+pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives) {
     let mut over = Vec::new();
-    let live = live_or_over(ledger, &mut over);
+    let live = live_or_over(ledger, lives, &mut over);
     let mut look = totals.look();
     for (row, _) in &over {
         let mut figures = RowFigures::read(row);
@@ -62,7 +82,7 @@ pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals) {
     look.finish();
     totals.left_running = u64::try_from(live.len()).unwrap_or(u64::MAX);
     for (row, state) in over {
-        fold(row, state, totals);
+        fold(ledger, row, state, totals);
     }
     for row in live {
         totals.add(RowFigures::read(row));
@@ -71,7 +91,11 @@ pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals) {
 }
 
 /// Sorts the used rows: those of live processes are returned, the others, with the state they were seen in, go to `over`.
-fn live_or_over<'a>(ledger: &'a LauncherLedger, over: &mut Vec<(&'a ProcessRow, u32)>) -> Vec<&'a ProcessRow> {
+fn live_or_over<'a>(
+    ledger: &'a LauncherLedger,
+    lives: &mut Lives,
+    over: &mut Vec<(&'a ProcessRow, u32)>,
+) -> Vec<&'a ProcessRow> {
     let mut live: Vec<&ProcessRow> = Vec::new();
     for row in ledger.used_rows() {
         let state = row.state.load(Acquire);
@@ -80,7 +104,7 @@ fn live_or_over<'a>(ledger: &'a LauncherLedger, over: &mut Vec<(&'a ProcessRow, 
             over.push((row, state));
         } else if pid == 0 {
             // Being claimed; it has not said by whom.
-        } else if !is_alive(pid) {
+        } else if !lives.is_alive(row) || runs_another(row, pid) {
             over.push((row, state));
         } else if state == RowState::Live as u32 {
             live.push(row);
@@ -89,14 +113,17 @@ fn live_or_over<'a>(ledger: &'a LauncherLedger, over: &mut Vec<(&'a ProcessRow, 
     live
 }
 
-fn is_alive(pid: i32) -> bool {
-    kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH)
+/// Whether the process runs another program than its row says: it called exec, and the new program has taken no row.
+fn runs_another(row: &ProcessRow, pid: i32) -> bool {
+    let said = row.program_file.load(Relaxed);
+    let known = row.state.load(Acquire) == RowState::Live as u32 && said != 0;
+    known && sample::program_file(pid).is_some_and(|runs| runs != said)
 }
 
-fn fold(row: &ProcessRow, state: u32, totals: &mut Totals) {
+fn fold(ledger: &LauncherLedger, row: &ProcessRow, state: u32, totals: &mut Totals) {
     if claim(row, state) {
         totals.add(RowFigures::read(row));
-        release(row);
+        ledger.release(row);
     }
 }
 
@@ -129,7 +156,7 @@ mod tests {
         for gauge in [&row.managed_bytes, &row.managed_peak_bytes] {
             gauge.store(pages * 4096, Relaxed);
         }
-        for gauge in [&row.resident_managed_bytes, &row.resident_managed_peak_bytes] {
+        for gauge in [&row.resident_managed_bytes, &row.resident_managed_peak_bytes, &row.counted_local_bytes] {
             gauge.store(pages * 2048, Relaxed);
         }
         row.unmanaged_anonymous_bytes.store(4096, Relaxed);
@@ -158,6 +185,7 @@ mod tests {
             program: "job".into(),
             ending: Ending::Killed { signal: 9, core: false },
             wall: Duration::from_millis(10),
+            program_wall: Duration::from_millis(10),
             kernel_rss_peak_bytes: 5 << 20,
             tree_pss_peak_bytes: 0,
             budget: None,
@@ -169,18 +197,18 @@ mod tests {
 
     #[test]
     fn counters_add_up_and_peaks_are_of_the_moment() {
-        let ledger = LauncherLedger::create().unwrap();
+        let ledger = LauncherLedger::create(false).unwrap();
         let mut totals = Totals::default();
         let rows = &ledger.get().processes;
         // Two at once, then one of them gone and a third in its row: never more than two at a time.
         fill(&rows[0], own().as_raw(), 1000);
         fill(&rows[1], own().as_raw(), 1000);
-        look(&ledger, &mut totals, own());
+        look(&ledger, &mut totals, &mut Lives::default(), own());
         rows[1].state.store(RowState::Ended as u32, Release);
-        look(&ledger, &mut totals, own());
+        look(&ledger, &mut totals, &mut Lives::default(), own());
         assert_eq!(rows[1].state.load(Relaxed), RowState::Free as u32);
         fill(&rows[1], dead(), 1000);
-        look_last(&ledger, &mut totals);
+        look_last(&ledger, &mut totals, &mut Lives::default());
         let json = summary(&totals);
         assert_eq!(json["managed_peak_bytes"], 2000 * 4096);
         assert_eq!(json["resident_managed_peak_bytes"], 2000 * 2048);
@@ -200,11 +228,26 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_those_that_ended_are_free_again_and_their_figures_kept() {
+        let ledger = LauncherLedger::create(false).unwrap();
+        let mut totals = Totals::default();
+        let rows = &ledger.get().processes;
+        for row in &rows[..3] {
+            fill(row, dead(), 100);
+            row.state.store(RowState::Ended as u32, Release);
+        }
+        fill(&rows[3], own().as_raw(), 100);
+        fold_ended(&ledger, &mut totals);
+        assert_eq!((ledger.used_rows().len(), totals.process_count), (1, 3));
+        assert_eq!(totals.counters.major_faults, 30);
+    }
+
+    #[test]
     fn a_process_that_was_too_short_to_be_seen_alive_counts_fully() {
-        let ledger = LauncherLedger::create().unwrap();
+        let ledger = LauncherLedger::create(false).unwrap();
         let mut totals = Totals::default();
         fill(&ledger.get().processes[0], dead(), 500);
-        look_last(&ledger, &mut totals);
+        look_last(&ledger, &mut totals, &mut Lives::default());
         let json = summary(&totals);
         assert_eq!(
             (&json["fault_path"], &json["exit_code"], &json["signal"]),
@@ -219,13 +262,13 @@ mod tests {
 
     #[test]
     fn a_program_that_is_ending_has_not_become_unmanaged() {
-        let ledger = LauncherLedger::create().unwrap();
+        let ledger = LauncherLedger::create(false).unwrap();
         let mut totals = Totals::default();
         fill(&ledger.get().processes[0], own().as_raw(), 1000);
-        look(&ledger, &mut totals, own());
+        look(&ledger, &mut totals, &mut Lives::default(), own());
         ledger.get().processes[0].state.store(RowState::Ended as u32, Release);
         for _ in 0..3 {
-            look(&ledger, &mut totals, own());
+            look(&ledger, &mut totals, &mut Lives::default(), own());
         }
         assert_eq!(totals.peak.unmanaged_anonymous_bytes, 4096);
         assert_eq!(ledger.get().processes[0].state.load(Relaxed), RowState::Free as u32);
@@ -250,21 +293,27 @@ mod tests {
             "evicted_clean_pages",
             "evicted_dirty_pages",
             "stall_seconds",
+            "process_count",
+            "processes_left_running",
+            "processes_uncounted",
         ] {
             assert!(json[name].is_number() || json[name].is_string(), "{name}: {}", json[name]);
         }
         for name in ["p50", "p99", "max"] {
             assert_eq!(json["fault_ns"][name], 0);
         }
-        assert!(json["backends"].is_array());
+        assert!(json["backends"].is_array() && json["processes"].is_array());
+        for name in ["count", "managed_peak_bytes", "touched_pages", "major_faults", "stall_seconds", "forks"] {
+            assert_eq!(json["processes_others"][name].as_f64(), Some(0.0), "{name}");
+        }
         assert_eq!(json["fault_path"], "none");
     }
 
     #[test]
     fn a_program_without_a_row_is_seen_from_outside() {
-        let ledger = LauncherLedger::create().unwrap();
+        let ledger = LauncherLedger::create(false).unwrap();
         let mut totals = Totals::default();
-        let rss = look(&ledger, &mut totals, own());
+        let rss = look(&ledger, &mut totals, &mut Lives::default(), own());
         assert!(rss > 0);
         assert_eq!(totals.unmanaged_source, UnmanagedSource::Sampled);
         assert!(totals.peak.unmanaged_anonymous_bytes > 0);

@@ -24,8 +24,8 @@ pub struct LauncherLedger {
 }
 
 impl LauncherLedger {
-    /// Makes an empty ledger.
-    pub fn create() -> Result<LauncherLedger, Error> {
+    /// Makes an empty ledger; `unmanaged_allowed`: a program that cannot be managed runs all the same.
+    pub fn create(unmanaged_allowed: bool) -> Result<LauncherLedger, Error> {
         let what = "cannot set up the shared memory for the run's figures";
         let fd = memfd_create(c"hinterland-ledger", MFdFlags::MFD_CLOEXEC).map_err(Error::system(what))?;
         let length = i64::try_from(LEDGER_BYTES).unwrap_or(i64::MAX);
@@ -38,6 +38,7 @@ impl LauncherLedger {
         let ledger = LauncherLedger { fd, map: map.map_err(Error::system(what))?.cast() };
         let head = ledger.get();
         head.version.store(LEDGER_VERSION, Relaxed);
+        head.unmanaged_allowed.store(unmanaged_allowed.into(), Relaxed);
         head.launcher_pid.store(nix::unistd::getpid().as_raw(), Relaxed);
         head.magic.store(LEDGER_MAGIC, Release);
         Ok(ledger)
@@ -81,6 +82,16 @@ impl LauncherLedger {
     }
 }
 
+impl LauncherLedger {
+    /// Empties a claimed row and gives it back, with what its process held of the budget.
+    pub fn release(&self, row: &ProcessRow) {
+        if let Some(share) = self.get().share_of(row) {
+            share.clear();
+        }
+        release(row);
+    }
+}
+
 impl Drop for LauncherLedger {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `create` with this size, and `get` cannot lend it past `self`.
@@ -93,8 +104,8 @@ pub fn claim(row: &ProcessRow, seen: u32) -> bool {
     row.state.compare_exchange(seen, RowState::Claimed as u32, AcqRel, Relaxed).is_ok()
 }
 
-/// Empties a claimed row and gives it back.
-pub fn release(row: &ProcessRow) {
+/// Empties a claimed row and frees it.
+fn release(row: &ProcessRow) {
     debug_assert_eq!(std::mem::offset_of!(ProcessRow, state), 0, "the state is the first word");
     let words = size_of::<ProcessRow>() / size_of::<AtomicU32>();
     // SAFETY: the row is plain atomics without padding between words that matter, a multiple of 4 bytes long and aligned to
@@ -113,7 +124,7 @@ mod tests {
 
     #[test]
     fn finds_used_rows_wherever_they_are() {
-        let ledger = LauncherLedger::create().unwrap();
+        let ledger = LauncherLedger::create(false).unwrap();
         assert!(ledger.used_rows().is_empty());
         let rows = &ledger.get().processes;
         for index in [0, 1, 7, 64, PROCESSES_MAX - 1] {
@@ -121,12 +132,12 @@ mod tests {
             rows[index].pid.store(i32::try_from(index).unwrap(), Relaxed);
         }
         let found: Vec<i32> = ledger.used_rows().iter().map(|row| row.pid.load(Relaxed)).collect();
-        assert_eq!(found, [0, 1, 7, 64, 127]);
+        assert_eq!(found, [0, 1, 7, 64, 1023]);
     }
 
     #[test]
     fn a_released_row_is_empty() {
-        let ledger = LauncherLedger::create().unwrap();
+        let ledger = LauncherLedger::create(false).unwrap();
         let row = &ledger.get().processes[3];
         row.state.store(RowState::Ended as u32, Release);
         row.reason.set("because");
@@ -134,7 +145,7 @@ mod tests {
         row.forks.store(4, Relaxed);
         assert!(!claim(row, RowState::Live as u32));
         assert!(claim(row, RowState::Ended as u32));
-        release(row);
+        ledger.release(row);
         assert!(ledger.used_rows().is_empty());
         assert_eq!(row.reason.get(), "");
         assert_eq!(row.backends[5].plain_pages.load(Relaxed) + row.forks.load(Relaxed), 0);
@@ -142,7 +153,7 @@ mod tests {
 
     #[test]
     fn another_process_opens_it_by_its_path() {
-        let ledger = LauncherLedger::create().unwrap();
+        let ledger = LauncherLedger::create(false).unwrap();
         let file = std::fs::File::open(ledger.path()).unwrap();
         assert_eq!(file.metadata().unwrap().len(), u64::try_from(LEDGER_BYTES).unwrap());
         let mut head = [0; 16];

@@ -10,6 +10,7 @@ mod collect;
 mod ending;
 mod ledger;
 mod library;
+mod lives;
 mod readiness;
 mod signals;
 mod spawn;
@@ -60,7 +61,7 @@ fn launch(args: &RunArgs) -> Result<Ending, Error> {
     let plan = plan(&config, &name, &file, &search)?;
     let mut stats = config.stats.as_ref().map(open_stats).transpose()?;
 
-    let ledger = ledger::LauncherLedger::create()?;
+    let ledger = ledger::LauncherLedger::create(config.allow_unmanaged)?;
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();
     let signals = signals::Signals::take()?;
@@ -86,6 +87,7 @@ fn launch(args: &RunArgs) -> Result<Ending, Error> {
         program: name.to_string_lossy().into_owned(),
         ending: ended.ending,
         wall: started.elapsed(),
+        program_wall: ended.at.duration_since(started),
         kernel_rss_peak_bytes: ended.rss_peak_bytes,
         tree_pss_peak_bytes: ended.pss_peak_bytes,
         budget: config.settings.local,

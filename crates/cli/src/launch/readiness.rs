@@ -20,11 +20,11 @@ pub fn check(set: FeatureSet, path: FaultPathName) -> Result<(), Error> {
     let privilege = features.privilege;
     let inline = path == FaultPathName::Inline || path == FaultPathName::Auto && privilege == Privilege::UserOnly;
     if inline && !matches!(privilege, Privilege::None(_)) {
-        let refuse = |what: &str, remedy: &str| Err(Error::NoInline { what: what.into(), remedy: remedy.into() });
-        return match (features.signals, seccomp::may_trap()) {
-            (false, _) => refuse("userfaultfd cannot send signals", "use Linux 5.15 or newer"),
-            (true, false) => refuse("system calls cannot be trapped here", TRAP_REMEDY),
-            (true, true) => Ok(()),
+        let refuse = |what: String, remedy: &str| Err(Error::NoInline { what, remedy: remedy.into() });
+        return match (features.signals, seccomp::permission()) {
+            (false, _) => refuse("userfaultfd cannot send signals".into(), "use Linux 5.15 or newer"),
+            (true, Err(error)) => refuse(format!("system calls cannot be trapped here ({error})"), TRAP_REMEDY),
+            (true, Ok(_)) => Ok(()),
         };
     }
     match remedy(privilege, set) {

@@ -94,17 +94,26 @@ impl Signals {
         &self.fd
     }
 
-    /// The signals that arrived and are meant for the program.
-    pub fn for_program(&self) -> Vec<i32> {
+    /// The signals that arrived, SIGCHLD left out.
+    pub fn arrived(&self) -> Vec<Arrived> {
         let mut signals = Vec::new();
         while let Ok(Some(info)) = self.fd.read_signal() {
             let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
-            if signal != libc::SIGCHLD && from_a_process(info.ssi_code) {
-                signals.push(signal);
+            if signal != libc::SIGCHLD {
+                signals.push(Arrived { signal, for_program: from_a_process(info.ssi_code) });
             }
         }
         signals
     }
+}
+
+/// A signal to the launcher.
+#[derive(Clone, Copy)]
+pub struct Arrived {
+    /// Its number.
+    pub signal: i32,
+    /// Whether it is meant for the program, which does not have it yet.
+    pub for_program: bool,
 }
 
 /// Whether `si_code` says that a process sent the signal (kill, sigqueue, tgkill), not the kernel.

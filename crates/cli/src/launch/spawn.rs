@@ -2,13 +2,14 @@
 //!
 //! The program keeps the launcher's process group, terminal and standard streams, and gets the signal mask and dispositions
 //! that the launcher was started with. It dies with the launcher: PR_SET_PDEATHSIG, and a look at the parent afterwards for
-//! the case that the launcher died in between.
+//! the case that the launcher died in between. What the program leaves behind becomes the launcher's child
+//! (PR_SET_CHILD_SUBREAPER), so that the launcher sees the end of the last of them.
 
 use super::arguments;
 use super::signals::Signals;
 use crate::args::RunArgs;
 use crate::error::Error;
-use nix::sys::prctl::set_pdeathsig;
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
 use std::io;
@@ -44,6 +45,7 @@ pub fn command(file: &Path, args: &RunArgs, signals: &Signals) -> Command {
 /// # Errors
 /// 127 and 126 as the shells have it, for what only the kernel can tell (a missing loader, a file that is no program).
 pub fn start(command: &mut Command, name: &str) -> Result<Pid, Error> {
+    set_child_subreaper(true).map_err(Error::system("cannot become the parent of what the program leaves"))?;
     match command.spawn() {
         Ok(child) => Ok(Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::ProgramNotExecutable {

@@ -1,13 +1,22 @@
-//! Watches the program until it ends: signals through, stops mirrored, figures gathered.
+//! Watches the program and all that it leaves behind until the last has ended: signals through, stops mirrored, figures
+//! gathered.
 //!
-//! One loop, asleep in poll(2) until a signal comes or the next look is due. Looks come every 5 ms at first, then ever more
-//! rarely, down to ten in a second; looking never takes more than a hundredth of the time.
+//! One loop, asleep in poll(2) until a signal comes, a process dies or the next look is due. Looks come every 5 ms at first,
+//! then ever more rarely, down to ten in a second; looking never takes more than a hundredth of the time. Rows of processes
+//! that have ended are freed ten times in a second all the same: a run may make thousands.
+//!
+//! ```text
+//! the program runs      signals of others are passed on to it; its stops are the launcher's
+//! the program has ended its descendants are the launcher's children now: it waits for them. INT, TERM, HUP or QUIT ends the
+//!                       wait, and they go on by themselves
+//! ```
 
 use super::collect;
 use super::ending::take_default;
 use super::ledger::LauncherLedger;
-use super::signals::Signals;
-use crate::error::Error;
+use super::lives::Lives;
+use super::signals::{Arrived, Signals};
+use crate::error::{Error, complain};
 use crate::figures::Totals;
 use crate::report::Ending;
 use crate::sample;
@@ -23,57 +32,76 @@ const FIRST_LOOK: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 /// Looking may take one part in so many of the time.
 const TIME_SHARE: u32 = 100;
+/// After the program's end, the time until the user is told what the launcher waits for.
+const SILENT: Duration = Duration::from_secs(2);
+/// Processes that are told by name.
+const NAMED_MAX: usize = 5;
 
 /// How the program ended, and what only the outside saw.
 pub struct Ended {
     /// How.
     pub ending: Ending,
+    /// When.
+    pub at: Instant,
     /// The largest resident set of any process of the run, as the kernel accounts it (`ru_maxrss`).
     pub rss_peak_bytes: u64,
     /// The largest sampled proportional set of the whole tree, launcher included.
     pub pss_peak_bytes: u64,
 }
 
-/// Watches `child` until it ends.
+/// The program's end.
+#[derive(Clone, Copy)]
+struct ProgramEnd {
+    ending: Ending,
+    at: Instant,
+    /// The user knows what the launcher waits for.
+    told: bool,
+}
+
+/// What the launcher's children are.
+enum Children {
+    /// There are some.
+    Some,
+    /// Nobody is left.
+    None,
+}
+
+/// Watches `child` and its descendants until they have ended, or until a signal ends the wait for those that it has left.
 pub fn until_end(child: Pid, ledger: &LauncherLedger, signals: &Signals, totals: &mut Totals) -> Result<Ended, Error> {
-    let mut watch =
-        Watch { child, ledger, totals, pss_peak_bytes: 0, pss_due: Instant::now() + 4 * FIRST_LOOK, rss_peak_bytes: 0 };
+    let mut watch = Watch {
+        child,
+        ledger,
+        totals,
+        lives: Lives::default(),
+        program_end: None,
+        pss_peak_bytes: 0,
+        pss_due: Instant::now() + 4 * FIRST_LOOK,
+        rss_peak_bytes: 0,
+    };
     let mut interval = FIRST_LOOK;
     let mut due = Instant::now() + interval;
+    let mut folded = Instant::now();
     loop {
-        wait_for_signal(signals, due)?;
-        for signal in signals.for_program() {
-            // SAFETY: the child has not been waited for yet, so the number is still its own.
-            unsafe { libc::kill(child.as_raw(), signal) };
+        if watch.wait(signals, due.min(folded + LOOK_MAX))? {
+            collect::look_for_dead(watch.ledger, watch.totals, &mut watch.lives);
         }
-        if let Some(ending) = watch.reap()? {
-            collect::look_last(watch.ledger, watch.totals);
-            let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::system("getrusage"))?;
-            let reaped_peak_bytes = u64::try_from(usage.max_rss()).unwrap_or(0) << 10;
-            return Ok(Ended {
-                ending,
-                rss_peak_bytes: watch.rss_peak_bytes.max(reaped_peak_bytes),
-                pss_peak_bytes: watch.pss_peak_bytes,
-            });
+        let enough = watch.take_signals(&signals.arrived())?;
+        let children = watch.reap()?;
+        if let Some(end) = watch.program_end
+            && (enough || matches!(children, Children::None))
+        {
+            return watch.finish(end);
         }
         let now = Instant::now();
         if now >= due {
             watch.look();
             interval = (interval * 3 / 2).min(LOOK_MAX).max(now.elapsed() * TIME_SHARE);
             due = Instant::now() + interval;
+        } else if now >= folded + LOOK_MAX {
+            collect::fold_ended(watch.ledger, watch.totals);
+            folded = now;
         }
-    }
-}
-
-/// Sleeps until a signal arrives or `due`.
-fn wait_for_signal(signals: &Signals, due: Instant) -> Result<(), Error> {
-    let left = due.saturating_duration_since(Instant::now());
-    // Rounded up, so that the loop does not spin through the last part of a millisecond.
-    let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
-    let mut fds = [PollFd::new(signals.fd().as_fd(), PollFlags::POLLIN)];
-    match poll(&mut fds, PollTimeout::from(millis)) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(errno) => Err(Error::system("poll")(errno)),
+        watch.tell();
     }
 }
 
@@ -81,48 +109,115 @@ struct Watch<'a> {
     child: Pid,
     ledger: &'a LauncherLedger,
     totals: &'a mut Totals,
+    lives: Lives,
+    /// `None` while the program runs.
+    program_end: Option<ProgramEnd>,
     pss_peak_bytes: u64,
     pss_due: Instant,
     rss_peak_bytes: u64,
 }
 
 impl Watch<'_> {
-    /// Takes the news of all children: the program's, and of orphans when the launcher is a container's first process.
-    fn reap(&self) -> Result<Option<Ending>, Error> {
+    /// Sleeps until a signal arrives, a process dies or `due`; says whether one has died.
+    fn wait(&self, signals: &Signals, due: Instant) -> Result<bool, Error> {
+        let left = due.saturating_duration_since(Instant::now());
+        // Rounded up, so that the loop does not spin through the last part of a millisecond.
+        let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
+        let all = std::iter::once(signals.fd().as_fd()).chain(self.lives.descriptors());
+        let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        match poll(&mut fds, PollTimeout::from(millis)) {
+            Ok(_) => Ok(fds[1..].iter().any(|fd| fd.any() == Some(true))),
+            Err(Errno::EINTR) => Ok(false),
+            Err(errno) => Err(Error::system("poll")(errno)),
+        }
+    }
+
+    /// Passes signals on to the program; after its end, says whether one of them ends the wait for what it has left.
+    fn take_signals(&self, arrived: &[Arrived]) -> Result<bool, Error> {
+        let mut enough = false;
+        for Arrived { signal, for_program } in arrived.iter().copied() {
+            match (self.program_end, signal) {
+                (None, _) if for_program => {
+                    // SAFETY: the child has not been waited for yet, so the number is still its own.
+                    unsafe { libc::kill(self.child.as_raw(), signal) };
+                }
+                (None, _) => {}
+                (Some(_), libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) => enough = true,
+                (Some(_), libc::SIGTSTP) => take_default(Signal::SIGTSTP).map_err(Error::system("cannot stop"))?,
+                (Some(_), _) => {}
+            }
+        }
+        Ok(enough)
+    }
+
+    /// Takes the news of all children: the program's, and of descendants whose parents have ended.
+    fn reap(&mut self) -> Result<Children, Error> {
         loop {
             let mut status = 0;
             // SAFETY: `status` outlives the call. (The checked wrapper cannot express death by a real-time signal.)
             let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
             if pid == 0 {
-                return Ok(None);
+                return Ok(Children::Some);
             }
             if pid < 0 {
                 match Errno::last() {
                     Errno::EINTR => continue,
+                    Errno::ECHILD => return Ok(Children::None),
                     errno => return Err(Error::system("waitpid")(errno)),
                 }
             }
-            if pid != self.child.as_raw() {
+            // The program's number is another's once it has been waited for.
+            if pid != self.child.as_raw() || self.program_end.is_some() {
                 continue;
             }
             if libc::WIFEXITED(status) {
-                return Ok(Some(Ending::Exited(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX))));
-            }
-            if libc::WIFSIGNALED(status) {
-                return Ok(Some(Ending::Killed { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) }));
-            }
-            // The shell waits for the launcher to stop, so it stops too; the same signal tells the shell why.
-            if libc::WIFSTOPPED(status)
+                self.ended(Ending::Exited(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX)));
+            } else if libc::WIFSIGNALED(status) {
+                self.ended(Ending::Killed { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) });
+            } else if libc::WIFSTOPPED(status)
                 && let Ok(signal) = Signal::try_from(libc::WSTOPSIG(status))
             {
+                // The shell waits for the launcher to stop, so it stops too; the same signal tells the shell why.
                 take_default(signal).map_err(Error::system("cannot stop with the program"))?;
             }
         }
     }
 
+    fn ended(&mut self, ending: Ending) {
+        self.program_end = Some(ProgramEnd { ending, at: Instant::now(), told: false });
+    }
+
+    /// Tells the user, once, what the launcher still waits for.
+    fn tell(&mut self) {
+        let Some(end) = self.program_end.as_mut().filter(|end| !end.told && end.at.elapsed() >= SILENT) else { return };
+        end.told = true;
+        let left = sample::descendants(nix::unistd::getpid().as_raw());
+        let named: Vec<String> = left.iter().take(NAMED_MAX).map(|(pid, name)| format!("{name} ({pid})")).collect();
+        let more = if left.len() > NAMED_MAX { ", …" } else { "" };
+        complain(format_args!(
+            "the program has ended with {}; waiting for {} that it left: {}{more} (Ctrl-C ends the wait)",
+            end.ending.exit_code(),
+            if left.len() == 1 { "a process".to_owned() } else { format!("{} processes", left.len()) },
+            named.join(", ")
+        ));
+    }
+
+    /// The last look.
+    fn finish(mut self, end: ProgramEnd) -> Result<Ended, Error> {
+        collect::look_last(self.ledger, self.totals, &mut self.lives);
+        let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::system("getrusage"))?;
+        let reaped_peak_bytes = u64::try_from(usage.max_rss()).unwrap_or(0) << 10;
+        Ok(Ended {
+            ending: end.ending,
+            at: end.at,
+            rss_peak_bytes: self.rss_peak_bytes.max(reaped_peak_bytes),
+            pss_peak_bytes: self.pss_peak_bytes,
+        })
+    }
+
     /// Looks at the ledger and at `/proc`.
     fn look(&mut self) {
-        let peak = collect::look(self.ledger, self.totals, self.child);
+        let peak = collect::look(self.ledger, self.totals, &mut self.lives, self.child);
         self.rss_peak_bytes = self.rss_peak_bytes.max(peak);
         self.look_at_pss();
     }
@@ -133,7 +228,7 @@ impl Watch<'_> {
         if begun < self.pss_due {
             return;
         }
-        self.pss_peak_bytes = self.pss_peak_bytes.max(sample::tree_pss_bytes(self.child.as_raw()));
+        self.pss_peak_bytes = self.pss_peak_bytes.max(sample::tree_pss_bytes());
         self.pss_due = begun + LOOK_MAX.max(begun.elapsed() * TIME_SHARE);
     }
 }

@@ -3,6 +3,7 @@
 use super::summary::{Summary, compression_ratio};
 use crate::figures::{BackendTotal, RowFigures, UnmanagedSource};
 use serde::Serialize;
+use std::time::Duration;
 
 /// The document. Bytes, pages, seconds and nanoseconds as the names say; peaks over the whole run.
 #[derive(Serialize)]
@@ -23,6 +24,7 @@ struct Document<'a> {
     managed_peak_bytes: u64,
     /// Managed / (managed + unmanaged anonymous); Hinterland's own counts in neither; null when the run was too short to look.
     managed_share_of_anonymous: Option<f64>,
+    /// Mapped, staging and swap cache; pages that processes share since a fork count once.
     resident_managed_peak_bytes: u64,
     process_rss_peak_bytes: u64,
     /// Sampled; 0 when the run was too short.
@@ -54,11 +56,27 @@ struct Document<'a> {
     compression_ratio: Option<f64>,
     backends: Vec<Backend<'a>>,
     process_count: u64,
-    /// Still running when the program ended.
+    /// Still running when the launcher ended, because a signal ended its wait for them.
     processes_left_running: u64,
     processes_uncounted: u64,
     /// At most 256, those with the most managed memory.
     processes: Vec<Process<'a>>,
+    /// The rest of them: counts are sums, peaks the largest of any.
+    processes_others: Others,
+}
+
+#[derive(Serialize)]
+struct Others {
+    count: u64,
+    managed_peak_bytes: u64,
+    resident_managed_peak_bytes: u64,
+    touched_pages: u64,
+    major_faults: u64,
+    minor_faults: u64,
+    evicted_clean_pages: u64,
+    evicted_dirty_pages: u64,
+    stall_seconds: f64,
+    forks: u64,
 }
 
 /// Memory that is not managed, by kind, each at its peak. Stacks are part of anonymous; Hinterland's own is not.
@@ -105,7 +123,12 @@ struct Process<'a> {
     fault_path: &'a str,
     reason: &'a str,
     fatal: &'a str,
+    /// It was forked from a managed process and began with that one's memory.
+    forked: bool,
+    /// What it might count of the run's local budget when last looked at.
+    share_bytes: u64,
     managed_peak_bytes: u64,
+    /// Pages that it shared with others since a fork included.
     resident_managed_peak_bytes: u64,
     touched_pages: u64,
     major_faults: u64,
@@ -113,6 +136,7 @@ struct Process<'a> {
     evicted_clean_pages: u64,
     evicted_dirty_pages: u64,
     stall_seconds: f64,
+    forks: u64,
 }
 
 impl Summary<'_> {
@@ -138,7 +162,7 @@ impl Summary<'_> {
             budget_source: run.budget_source.as_deref(),
             managed_peak_bytes: peak.managed_bytes,
             managed_share_of_anonymous: self.managed_share_of_anonymous(),
-            resident_managed_peak_bytes: peak.resident_managed_bytes,
+            resident_managed_peak_bytes: peak.counted_local_bytes,
             process_rss_peak_bytes: run.kernel_rss_peak_bytes,
             tree_pss_peak_bytes: run.tree_pss_peak_bytes,
             total_ram_peak_bytes: peak.total_ram_bytes,
@@ -179,6 +203,7 @@ impl Summary<'_> {
             processes_left_running: totals.left_running,
             processes_uncounted: totals.uncounted,
             processes: totals.processes.iter().map(process).collect(),
+            processes_others: others(&totals.others),
         }
     }
 }
@@ -209,6 +234,8 @@ fn process(row: &RowFigures) -> Process<'_> {
         fault_path: &row.fault_path,
         reason: &row.reason,
         fatal: &row.fatal,
+        forked: row.forked,
+        share_bytes: row.share_bytes,
         managed_peak_bytes: row.peak.managed_bytes,
         resident_managed_peak_bytes: row.peak.resident_managed_bytes,
         touched_pages: row.counters.touched_pages,
@@ -216,6 +243,23 @@ fn process(row: &RowFigures) -> Process<'_> {
         minor_faults: row.counters.minor_faults,
         evicted_clean_pages: row.counters.evicted_clean_pages,
         evicted_dirty_pages: row.counters.evicted_dirty_pages,
-        stall_seconds: std::time::Duration::from_nanos(row.counters.stall_ns).as_secs_f64(),
+        stall_seconds: Duration::from_nanos(row.counters.stall_ns).as_secs_f64(),
+        forks: row.counters.forks,
+    }
+}
+
+fn others(rest: &crate::figures::Others) -> Others {
+    let (counters, peak) = (&rest.counters, &rest.peak);
+    Others {
+        count: rest.count,
+        managed_peak_bytes: peak.managed_bytes,
+        resident_managed_peak_bytes: peak.resident_managed_bytes,
+        touched_pages: counters.touched_pages,
+        major_faults: counters.major_faults,
+        minor_faults: counters.minor_faults,
+        evicted_clean_pages: counters.evicted_clean_pages,
+        evicted_dirty_pages: counters.evicted_dirty_pages,
+        stall_seconds: Duration::from_nanos(counters.stall_ns).as_secs_f64(),
+        forks: counters.forks,
     }
 }

@@ -43,8 +43,10 @@ pub struct Run {
     pub program: String,
     /// How it ended.
     pub ending: Ending,
-    /// From before its start until after its end.
+    /// From before its start until after the end of the last process that it left.
     pub wall: Duration,
+    /// Until its own end.
+    pub program_wall: Duration,
     /// Largest resident set of any of its processes, as the kernel accounts it.
     pub kernel_rss_peak_bytes: u64,
     /// Largest sampled proportional set of its process tree, launcher included; 0: never sampled.
@@ -113,7 +115,8 @@ impl<'a> Summary<'a> {
     /// What must be said even when no summary is wanted: the library was there but could not take hold of anything.
     pub fn warning(&self) -> Option<String> {
         let refused = self.run.unmanaged_because.is_none() && !self.is_managed();
-        let row = self.totals.processes.iter().find(|row| refused && !row.reason.is_empty())?;
+        let ran = |row: &&RowFigures| row.fatal.is_empty() && !row.reason.is_empty();
+        let row = self.totals.processes.iter().filter(ran).find(|_| refused)?;
         Some(format!("warning: {} ran unmanaged, without any memory bound: {}", short_name(row, self.run), row.reason))
     }
 
@@ -210,6 +213,7 @@ mod tests {
             program: "/usr/bin/job".into(),
             ending: Ending::Exited(0),
             wall: Duration::from_secs(2),
+            program_wall: Duration::from_secs(2),
             kernel_rss_peak_bytes: 0,
             tree_pss_peak_bytes: 0,
             budget: None,

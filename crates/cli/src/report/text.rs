@@ -1,7 +1,7 @@
 //! The figures for people: one line for each question, aligned, nothing about what did not happen.
 
 use super::summary::{Ending, Summary, compression_ratio};
-use crate::figures::{BackendTotal, UnmanagedSource};
+use crate::figures::{BackendTotal, RowFigures, UnmanagedSource};
 use hinterland_units::ByteCount;
 use std::fmt::Write;
 use std::time::Duration;
@@ -23,11 +23,15 @@ impl Summary<'_> {
             line("process RSS", format!("peak {}, as the kernel saw it", bytes(self.run.kernel_rss_peak_bytes)));
         }
         self.processes(&mut line);
-        out
+        out + &self.process_table()
     }
 
     fn how_it_ended(&self) -> String {
-        let after = duration(self.run.wall);
+        let mut after = duration(self.run.program_wall);
+        // Less is the launcher's own time.
+        if self.run.wall > self.run.program_wall + Duration::from_millis(100) {
+            let _ = write!(after, " (the last process that it left after {})", duration(self.run.wall));
+        }
         match self.run.ending {
             Ending::Exited(code) => format!("ended with exit code {code} after {after}"),
             Ending::Killed { signal, core } => {
@@ -46,7 +50,7 @@ impl Summary<'_> {
             "local",
             format!(
                 "peak {} of a budget of {}{source}",
-                bytes(peak.resident_managed_bytes),
+                bytes(peak.counted_local_bytes),
                 bytes(self.local_budget_bytes)
             ),
         );
@@ -138,6 +142,65 @@ impl Summary<'_> {
             line("not counted", format!("{} processes: the table was full", count(totals.uncounted)));
         }
     }
+}
+
+/// Processes that the table names; the JSON has more.
+const ROWS_MAX: usize = 10;
+
+impl Summary<'_> {
+    /// One line for each process of several, those with the most managed memory first; the rest and the sum.
+    fn process_table(&self) -> String {
+        let totals = self.totals;
+        if totals.process_count < 2 {
+            return String::new();
+        }
+        let mut rows: Vec<&RowFigures> = totals.processes.iter().collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.peak.managed_bytes), row.pid));
+        let (named, rest) = rows.split_at(rows.len().min(ROWS_MAX));
+        let mut out = table_row(["process", "program", "managed", "local", "major", "stalled"].map(str::to_owned));
+        for row in named {
+            let program = row.program.rsplit('/').next().unwrap_or_default();
+            let how = if row.is_managed() { "" } else { " (not managed)" };
+            out += &table_row([
+                row.pid.to_string(),
+                format!("{program}{how}"),
+                bytes(row.peak.managed_bytes),
+                bytes(row.peak.resident_managed_bytes),
+                count(row.counters.major_faults),
+                duration(Duration::from_nanos(row.counters.stall_ns)),
+            ]);
+        }
+        let hidden = rest.len() as u64 + totals.others.count;
+        if hidden > 0 {
+            let mut sum = totals.others.clone();
+            for row in rest {
+                sum.counters.combine(&row.counters, u64::saturating_add);
+                sum.peak.combine(&row.peak, u64::max);
+            }
+            out += &table_row([
+                String::new(),
+                format!("{} others, at most", count(hidden)),
+                bytes(sum.peak.managed_bytes),
+                bytes(sum.peak.resident_managed_bytes),
+                count(sum.counters.major_faults),
+                duration(Duration::from_nanos(sum.counters.stall_ns)),
+            ]);
+        }
+        let peak = self.peak();
+        out += &table_row([
+            String::new(),
+            "all at one time".to_owned(),
+            bytes(peak.managed_bytes),
+            bytes(peak.counted_local_bytes),
+            count(totals.counters.major_faults),
+            duration(self.stall()),
+        ]);
+        out
+    }
+}
+
+fn table_row([process, program, managed, local, major, stalled]: [String; 6]) -> String {
+    format!("  {process:>8} {program:<24} {managed:>10} {local:>10} {major:>10} {stalled:>10}\n")
 }
 
 fn far(total: &BackendTotal) -> String {

@@ -17,6 +17,17 @@ pub fn hinterland() -> Command {
     if let Some(library) = stand_in() {
         command.env("HINTERLAND_LIBRARY", library);
     }
+    // A program obeys and a shell catches only what is not ignored when it starts, whoever started the tests (nohup ignores
+    // SIGHUP, a shell SIGINT for what it starts in the background).
+    // SAFETY: signal(2) may be called between fork and exec, and the default action needs no handler.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
     command
 }
 
@@ -57,18 +68,8 @@ pub fn output(command: &mut Command) -> (Output, String, String) {
 
 /// Starts with stdout piped and waits until the program has written `ready`.
 pub fn start_until_ready(command: &mut Command) -> Child {
-    // A group of its own is never orphaned here, so stops are obeyed; and a shell can only catch what is not ignored when it
-    // starts, whoever started the tests (nohup ignores SIGHUP).
+    // A group of its own is never orphaned here, so stops are obeyed.
     command.stdout(Stdio::piped()).process_group(0);
-    // SAFETY: signal(2) may be called between fork and exec, and the default action needs no handler.
-    unsafe {
-        command.pre_exec(|| {
-            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP] {
-                libc::signal(signal, libc::SIG_DFL);
-            }
-            Ok(())
-        });
-    }
     let mut child = command.spawn().expect("the launcher starts");
     let mut word = [0; 5];
     child.stdout.as_mut().expect("piped").read_exact(&mut word).expect("the program says ready");

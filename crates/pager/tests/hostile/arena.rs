@@ -78,6 +78,7 @@ impl Arena {
         let path = if monitors == 0 { FaultPath::Inline } else { FaultPath::Monitor };
         let kernel = Kernel::new(features, uffd(features, path), OwnMemory::open().unwrap());
         let config = Config {
+            copies_out: true,
             path,
             base: range.start,
             pages,
@@ -90,7 +91,8 @@ impl Arena {
             monitors,
             census: |_, _| {},
             housekeeping: || {},
-            others: || 0,
+            ledger: None,
+            shared: |_| None,
         };
         let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
         pager.protect(PageNo(0), pages, libc::PROT_READ | libc::PROT_WRITE).unwrap();

@@ -62,7 +62,7 @@ fn operate(arena: &Arena, groups: &Groups, random: &mut Random, stop: &AtomicBoo
 
 /// Forks; the child checks all groups that nobody worked on at that moment, changes some, and checks those again.
 fn fork_and_check(arena: &Arena, groups: &Groups, random: &mut Random) {
-    arena.pager.freeze();
+    arena.pager.freeze(&[]);
     // SAFETY: the child uses locks only by trying, allocates through libc (which is made for it), and leaves by exit_now.
     let child = unsafe { libc::fork() };
     if child != 0 {

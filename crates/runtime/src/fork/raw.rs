@@ -5,7 +5,9 @@
 //! untouched: their child may run on this very stack. System calls made without libc are out of reach.
 
 use super::{child, parent, prepare};
+use crate::caller::is_internal;
 use hinterland_sys::thread::SignalsBlocked;
+use hinterland_sys::trampoline;
 use libc::{c_int, c_long, c_void};
 
 /// `struct clone_args` of clone3(2), as far as it is looked at here.
@@ -18,6 +20,9 @@ struct CloneArgs {
     exit_signal: u64,
     stack: u64,
 }
+
+/// Bytes of `clone_args` that are looked at: more than any kernel knows.
+const CLONE_ARGS_MAX: usize = 256;
 
 /// Flags of a clone that makes a copy of this process on this stack. Others need nothing of us, or more than we can do: a
 /// child with a thread's storage of its own.
@@ -38,6 +43,42 @@ unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize)
             in("r10") d, in("r8") e, lateout("rcx") _, lateout("r11") _);
     }
     result
+}
+
+/// As `fork_with`, for a call with these flags. `make` gets the flags to use: `CLONE_VFORK` is not among them, because the
+/// parent would sleep with everything closed that a fork closes. It waits afterwards, until the child has ended or called exec:
+/// then the child's end of a pipe is closed.
+fn fork_flagged(flags: usize, make: impl FnOnce(usize) -> c_long) -> c_long {
+    let waits = libc::CLONE_VFORK.cast_unsigned() as usize;
+    if flags & waits == 0 {
+        return fork_with(|| make(flags));
+    }
+    let mut ends = [-1; 2];
+    // SAFETY: room for two descriptors.
+    let made =
+        unsafe { call(libc::SYS_pipe2, ends.as_mut_ptr().addr(), libc::O_CLOEXEC.cast_unsigned() as usize, 0, 0, 0) };
+    if made < 0 {
+        return made;
+    }
+    let [read_end, write_end] = ends.map(|end| crate::descriptors::protect(end).unwrap_or(end));
+    let close = |fd: c_int| {
+        crate::descriptors::expose(fd);
+        // SAFETY: closes a descriptor of ours.
+        unsafe { call(libc::SYS_close, fd.cast_unsigned() as usize, 0, 0, 0, 0) };
+    };
+    let pid = fork_with(|| make(flags & !waits));
+    if pid == 0 {
+        close(read_end);
+        return pid;
+    }
+    close(write_end);
+    let mut byte = 0u8;
+    // SAFETY: room for one byte; nothing is ever written, so an answer is the end, an interruption, or a failure.
+    while unsafe { call(libc::SYS_read, read_end.cast_unsigned() as usize, (&raw mut byte).addr(), 1, 0, 0) }
+        == -c_long::from(libc::EINTR)
+    {}
+    close(read_end);
+    pid
 }
 
 /// Forks by `make`, with everything around it that a fork needs; returns what the kernel returned.
@@ -89,8 +130,36 @@ extern "C" fn forks(number: c_long, first: usize, second: usize) -> bool {
 }
 
 extern "C" fn forking_call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize) -> c_long {
-    // SAFETY: the program's own call, which gives the child a copy of this stack.
+    if number == libc::SYS_clone {
+        // SAFETY: the program's own call, which gives the child a copy of this stack.
+        return answer(fork_flagged(a, |flags| unsafe { call(number, flags, b, c, d, e) }));
+    }
+    if number == libc::SYS_clone3 {
+        let mut copy = [0u8; CLONE_ARGS_MAX];
+        let bytes = b.min(CLONE_ARGS_MAX);
+        // SAFETY: the program passes so many bytes; the copy has room for them.
+        unsafe { std::ptr::copy_nonoverlapping(a as *const u8, copy.as_mut_ptr(), bytes) };
+        let flags = usize::from_ne_bytes(copy[..8].try_into().unwrap_or_default());
+        return answer(fork_flagged(flags, |flags| {
+            copy[..8].copy_from_slice(&flags.to_ne_bytes());
+            // SAFETY: as above. More bytes than are known here are left to the kernel to refuse, as they stand.
+            unsafe { call(number, if b > bytes { a } else { copy.as_ptr().addr() }, b, c, d, e) }
+        }));
+    }
+    // SAFETY: as above.
     answer(fork_with(|| unsafe { call(number, a, b, c, d, e) }))
+}
+
+/// io_uring_setup(2). The filter of the inline path refuses it to everybody, but the backend's rings end before the call that
+/// uses them returns; so the library's own go by the trampoline. Children need it most: they make their rings under the filter.
+extern "C" fn ring_call(number: c_long, entries: usize, parameters: usize, return_address: usize) -> c_long {
+    if is_internal(return_address) && trampoline::is_mapped() {
+        // SAFETY: the caller's call: it makes a descriptor and fills the parameters.
+        let result = unsafe { trampoline::call(number, [entries, parameters, 0, 0, 0, 0]) };
+        return answer(c_long::try_from(result).unwrap_or(c_long::MIN));
+    }
+    // SAFETY: as above.
+    answer(unsafe { call(number, entries, parameters, 0, 0, 0) })
 }
 
 /// `syscall`: forks are made here, everything else goes to the kernel with no frame of ours on the stack, because the call
@@ -105,6 +174,8 @@ pub unsafe extern "C" fn syscall() {
         "je 3f",
         "cmp rdi, {clone3}",
         "je 3f",
+        "cmp rdi, {ring}",
+        "je 5f",
         "2:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -120,6 +191,9 @@ pub unsafe extern "C" fn syscall() {
         "4:",
         "mov rdi, rax",
         "jmp {answer}",
+        "5:",
+        "mov rcx, [rsp]",
+        "jmp {ring_call}",
         // The arguments are kept over the question; five pushes and a word align the stack.
         "3:",
         "push rdi",
@@ -143,6 +217,8 @@ pub unsafe extern "C" fn syscall() {
         clone = const libc::SYS_clone,
         fork = const libc::SYS_fork,
         clone3 = const libc::SYS_clone3,
+        ring = const libc::SYS_io_uring_setup,
+        ring_call = sym ring_call,
         answer = sym answer,
         forks = sym forks,
         forking = sym forking_call,
@@ -184,8 +260,9 @@ pub unsafe extern "C" fn clone(
     }
     // The child's stack may lie in far memory, evicted; so the child starts on a copy of this one.
     // SAFETY: the program's own call, which gives the child a copy of this stack.
-    let pid =
-        fork_with(|| unsafe { call(libc::SYS_clone, bits as usize, 0, parent_tid as usize, child_tid as usize, 0) });
+    let pid = fork_flagged(bits as usize, |flags| unsafe {
+        call(libc::SYS_clone, flags, 0, parent_tid as usize, child_tid as usize, 0)
+    });
     if pid == 0 {
         // SAFETY: the child has the stack that the program made for it.
         unsafe { run_on(stack, function, argument) }

@@ -11,53 +11,20 @@
 
 mod edit;
 mod elf;
+mod foreign;
 mod jump;
 mod patch;
 mod scan;
 
-pub(crate) use patch::{SitesError, is_patched, patch};
-pub(crate) use scan::Numbers;
+pub(crate) use foreign::{Foreign, foreign_call};
+pub(crate) use patch::{Plan, SitesError, is_patched};
 
 use elf::{Image, Kind};
-use std::ops::Range;
 
 /// Bytes of `syscall`, and of `ud2`.
 pub(crate) const SITE_BYTES: usize = 2;
 const SYSCALL: [u8; SITE_BYTES] = [0x0f, 0x05];
 const UD2: [u8; SITE_BYTES] = [0x0f, 0x0b];
-
-/// A `syscall` instruction outside of libc.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(dead_code, reason = "for the check that chooses the fault path")]
-pub(crate) struct ForeignSite {
-    /// The file that the object was loaded from.
-    pub object: String,
-    /// Where it is.
-    pub address: usize,
-    /// The calls that it makes.
-    pub numbers: Numbers,
-}
-
-/// The `syscall` instructions of every loaded object but libc, ld.so, the kernel's own and this library. Text larger than
-/// `text_bytes_max` in all is not looked at further; the second value says that all was.
-///
-/// Looks at the whole text of the program: about a millisecond for each 20 MiB, where it is in memory.
-#[allow(dead_code, reason = "for the check that chooses the fault path")]
-pub(crate) fn foreign_sites(text_bytes_max: usize) -> (Vec<ForeignSite>, bool) {
-    let mut found = Vec::new();
-    let mut left = text_bytes_max;
-    for image in elf::images().into_iter().filter(|image| image.kind == Kind::Foreign) {
-        let bytes = image.text.iter().map(Range::len).sum::<usize>();
-        let Some(rest) = left.checked_sub(bytes) else { return (found, false) };
-        left = rest;
-        found.extend(scan::sites_of(&image, &|_| true).into_iter().map(|site| ForeignSite {
-            object: image.name.clone(),
-            address: site.address,
-            numbers: site.numbers,
-        }));
-    }
-    (found, true)
-}
 
 /// libc.
 fn libc_image() -> Option<Image> {

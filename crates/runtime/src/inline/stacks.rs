@@ -172,6 +172,10 @@ extern "C" fn round(stack: *mut c_void) {
     }
     let thread = Thread::current();
     thread.ending.store(true, Relaxed);
+    // A thread that was cancelled in a call has left its pins behind. (Those that do not belong to a call stay.)
+    if let Some(pager) = crate::pager() {
+        pager.sweep_pins(usize::MAX);
+    }
     altstack::disable();
     thread.stack.store(std::ptr::null_mut(), Relaxed);
     far::retire(stack);

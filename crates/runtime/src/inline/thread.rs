@@ -25,6 +25,8 @@ pub(crate) struct Thread {
     pub ending: AtomicBool,
     /// The alternate stack that the program set: address, bytes (0: none), flags.
     pub altstack: [AtomicUsize; 3],
+    /// The frame of the wrapped call that this thread is in; 0: none.
+    pub frame: AtomicUsize,
     /// The mask for a handler of the program's that is about to be entered. Here, because no stack will do.
     pub handler_mask: AtomicU64,
     /// Memory that a child of vfork left behind at its exec: address and bytes.

@@ -7,21 +7,16 @@
 use super::call::Call;
 use super::signals::RESERVED_SET;
 use super::syscalls::{self, is_error, is_far, touches_far};
+use super::thread::Thread;
 use crate::errno;
 use hinterland_pager::Pin;
 use hinterland_sys::{thread, trampoline};
 use libc::{c_char, c_int};
-use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI8, Ordering::Relaxed};
 
 /// Bytes that the quick way pins: beyond, a call may have to be divided.
 const QUICK_BYTES: usize = 64 << 10;
-
-thread_local! {
-    /// The frame of the call that this thread is in; 0: none.
-    static FRAME: Cell<usize> = const { Cell::new(0) };
-}
 
 /// A call is under way in this thread until this is dropped.
 struct Frame {
@@ -34,7 +29,9 @@ impl Frame {
     fn enter() -> Frame {
         let marker = 0u8;
         let here = (&raw const marker).addr();
-        let mut before = FRAME.replace(here);
+        let frame = &Thread::current().frame;
+        let mut before = frame.load(Relaxed);
+        frame.store(here, Relaxed);
         if before != 0 && before < here && give_up_below(here) {
             before = 0;
         }
@@ -45,7 +42,7 @@ impl Frame {
 impl Drop for Frame {
     #[inline]
     fn drop(&mut self) {
-        FRAME.set(self.before);
+        Thread::current().frame.store(self.before, Relaxed);
     }
 }
 

@@ -7,7 +7,7 @@
 use super::next::next;
 use crate::inline::syscalls::{attaches_filter, is_far, names_memory, zero_copy};
 use crate::inline::wrapped::{self, Range};
-use crate::{errno, inline};
+use crate::{devices, errno, inline};
 use libc::{c_int, c_uint};
 
 /// An argument as the kernel takes it.
@@ -203,6 +203,11 @@ pub unsafe extern "C" fn epoll_pwait(fd: c_int, at: usize, count: c_int, timeout
 /// Variadic in C; the third argument is in its register whether or not it was given.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
+    if !devices::keeps_no_pages(request)
+        && let Some(pager) = crate::pager()
+    {
+        pager.departs_by_move_only();
+    }
     if (is_far(argument) || names_memory(request)) && inline::active() {
         return Answer::answer(wrapped::by_the_rules(libc::SYS_ioctl, six([fd.word(), request, argument])));
     }

@@ -1,17 +1,18 @@
-//! mmap(2) and its kin, brk(2).
+//! mmap(2) and its kin, brk(2). The work is done on a near stack: it holds locks that a fault on a far stack would wait for.
 
 use crate::errno::to_c;
+use crate::on_near_stack;
 use crate::{brk as program_break, mapping};
 use libc::{c_int, c_void, off_t};
 
 /// The address that a mapping call returns; `MAP_FAILED` is -1.
-fn address(outcome: mapping::Outcome) -> *mut c_void {
-    to_c(outcome).cast_unsigned() as *mut c_void
+fn address(call: impl FnOnce() -> mapping::Outcome) -> *mut c_void {
+    to_c(on_near_stack(call)).cast_unsigned() as *mut c_void
 }
 
 /// What a call returns that answers 0 or -1.
-fn status(outcome: mapping::Outcome) -> c_int {
-    if to_c(outcome) < 0 { -1 } else { 0 }
+fn status(call: impl FnOnce() -> mapping::Outcome) -> c_int {
+    if to_c(on_near_stack(call)) < 0 { -1 } else { 0 }
 }
 
 /// mmap has six arguments, so the return address goes on the stack as the seventh; pushing it also aligns the stack.
@@ -36,74 +37,74 @@ extern "C" fn mmap_for(
     offset: off_t,
     caller: usize,
 ) -> *mut c_void {
-    address(mapping::map(mapping::MapRequest { address: wish, bytes, protection, flags, fd, offset }, caller))
+    address(|| mapping::map(mapping::MapRequest { address: wish, bytes, protection, flags, fd, offset }, caller))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn munmap(start: usize, bytes: usize) -> c_int {
-    status(mapping::unmap(start, bytes))
+    status(|| mapping::unmap(start, bytes))
 }
 
 /// Variadic in C; the fifth argument is in its register whether or not it was given.
 #[unsafe(no_mangle)]
 pub extern "C" fn mremap(start: usize, old: usize, new: usize, flags: c_int, new_address: usize) -> *mut c_void {
-    address(mapping::remap(start, old, new, flags, new_address))
+    address(|| mapping::remap(start, old, new, flags, new_address))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn mprotect(start: usize, bytes: usize, protection: c_int) -> c_int {
-    status(mapping::protect(start, bytes, protection, -1))
+    status(|| mapping::protect(start, bytes, protection, -1))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn pkey_mprotect(start: usize, bytes: usize, protection: c_int, key: c_int) -> c_int {
-    status(mapping::protect(start, bytes, protection, key))
+    status(|| mapping::protect(start, bytes, protection, key))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn madvise(start: usize, bytes: usize, advice: c_int) -> c_int {
-    status(mapping::madvise(start, bytes, advice))
+    status(|| mapping::madvise(start, bytes, advice))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn posix_madvise(start: usize, bytes: usize, advice: c_int) -> c_int {
-    mapping::posix_madvise(start, bytes, advice)
+    on_near_stack(|| mapping::posix_madvise(start, bytes, advice))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn mlock(start: usize, bytes: usize) -> c_int {
-    status(mapping::lock(start, bytes, 0))
+    status(|| mapping::lock(start, bytes, 0))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn mlock2(start: usize, bytes: usize, flags: c_int) -> c_int {
-    status(mapping::lock(start, bytes, flags))
+    status(|| mapping::lock(start, bytes, flags))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn munlock(start: usize, bytes: usize) -> c_int {
-    status(mapping::unlock(start, bytes))
+    status(|| mapping::unlock(start, bytes))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
-    status(mapping::lock_all(flags))
+    status(|| mapping::lock_all(flags))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn munlockall() -> c_int {
-    status(mapping::unlock_all())
+    status(mapping::unlock_all)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mincore(start: usize, bytes: usize, vector: *mut u8) -> c_int {
     // SAFETY: mincore's contract.
-    status(unsafe { mapping::in_core(start, bytes, vector) })
+    status(|| unsafe { mapping::in_core(start, bytes, vector) })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn msync(start: usize, bytes: usize, flags: c_int) -> c_int {
-    status(mapping::sync(start, bytes, flags))
+    status(|| mapping::sync(start, bytes, flags))
 }
 
 unsafe extern "C" {
@@ -112,8 +113,8 @@ unsafe extern "C" {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
-    match program_break::sbrk(increment) {
-        Some(outcome) => address(outcome),
+    match on_near_stack(|| program_break::sbrk(increment)) {
+        Some(outcome) => address(|| outcome),
         // SAFETY: the program's own call.
         None => unsafe { __sbrk(increment) },
     }
@@ -121,8 +122,8 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn brk(to: usize) -> c_int {
-    match program_break::brk(to) {
-        Some(outcome) => status(outcome),
+    match on_near_stack(|| program_break::brk(to)) {
+        Some(outcome) => status(|| outcome),
         None => native_brk(to),
     }
 }

@@ -85,7 +85,13 @@ fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<
         Meaning::Drop { locked_too: false } | Meaning::Free if locked => return Err(libc::EINVAL),
         Meaning::Drop { .. } => drop_content(pager, run),
         Meaning::Free => pager.drop_remote(PageNo(run.first), run.count),
-        Meaning::Fork(rule) => note(run, to_kernel, |attributes| attributes.fork = rule)?,
+        // Whether a child gets the run at all is the book's business alone: the kernel keeps all far memory from children until
+        // the moment of a fork. Whether it is wiped is the kernel's, too.
+        Meaning::Fork(rule) => {
+            let wipe = if rule == ForkRule::Wipe { libc::MADV_WIPEONFORK } else { libc::MADV_KEEPONFORK };
+            let tell = || kernel(libc::SYS_madvise, [address, bytes, bits(wipe), 0, 0, 0]);
+            note(run, tell, |attributes| attributes.fork = rule)?;
+        }
         Meaning::Undumped(undumped) => note(run, to_kernel, |attributes| attributes.undumped = undumped)?,
         Meaning::Populate => populate(pager, run, advice)?,
         Meaning::Refused => return Err(libc::EINVAL),

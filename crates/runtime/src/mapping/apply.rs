@@ -50,14 +50,8 @@ fn forget_attributes(run: Run) -> Result<(), i32> {
     if run.attributes.locked != Locked::No {
         pager()?.unlock(PageNo(run.first), run.count).map_err(|e| errno_of(&e))?;
     }
-    match run.attributes.fork {
-        ForkRule::Copy => {}
-        ForkRule::Leave => {
-            advise(libc::MADV_DOFORK)?;
-        }
-        ForkRule::Wipe => {
-            advise(libc::MADV_KEEPONFORK)?;
-        }
+    if run.attributes.fork == ForkRule::Wipe {
+        advise(libc::MADV_KEEPONFORK)?;
     }
     if run.attributes.undumped {
         advise(libc::MADV_DODUMP)?;
@@ -78,6 +72,10 @@ pub fn protect(space: &mut Space, run: Run, protection: i32, key: i32) -> Outcom
             // The pager lets what it opens into core dumps; the program said that this run stays out.
             kernel(libc::SYS_madvise, [address, bytes, bits(libc::MADV_DONTDUMP), 0, 0, 0])?;
         }
+    }
+    if key > 0 {
+        // Our threads may not read pages behind a key.
+        pager()?.departs_by_move_only();
     }
     if key != -1 {
         kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(protection), bits(key), 0, 0])?;

@@ -145,11 +145,7 @@ fn carry(space: &mut Space, wanted: Move, attributes: Attributes, new: u32) -> O
 /// Tells the kernel at the new place what it knew at the old one.
 fn restore_fork_rule(run: Run) -> Result<(), i32> {
     let (address, bytes) = apply::span(run);
-    let advice = match run.attributes.fork {
-        regions::ForkRule::Copy => None,
-        regions::ForkRule::Leave => Some(libc::MADV_DONTFORK),
-        regions::ForkRule::Wipe => Some(libc::MADV_WIPEONFORK),
-    };
+    let advice = (run.attributes.fork == regions::ForkRule::Wipe).then_some(libc::MADV_WIPEONFORK);
     for advice in advice.into_iter().chain(run.attributes.undumped.then_some(libc::MADV_DONTDUMP)) {
         kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0])?;
     }

@@ -200,6 +200,11 @@ pub fn program(rules: &[(u32, Rule)], far_range: &Range<usize>, stamp: u16) -> V
         }
     }
     let tree = build.tree(&runs);
+    // The lowest numbers are those of read and write, which nothing shall be quicker than.
+    let tree = match runs[..] {
+        [(_, lowest), (next, _), ..] => build.assembler.branch(IF_AT_LEAST, next, tree, lowest),
+        _ => tree,
+    };
     let assembler = &mut build.assembler;
     // The tree's root is the instruction that was emitted last, unless there is but one run.
     if assembler.distance(tree) != 0 {

@@ -23,6 +23,12 @@ pub fn stamp(rules: impl Iterator<Item = u64>) -> u16 {
     FIRST_STAMP + u16::try_from((hash ^ hash >> 32) % STAMPS).expect("the remainder is small")
 }
 
+/// Whether an answer to the probe is a stamp.
+pub fn is_stamp(answer: i32) -> bool {
+    let first = i32::from(FIRST_STAMP);
+    (first..first + i32::try_from(STAMPS).unwrap_or(0)).contains(&answer)
+}
+
 /// What the probe is answered here and now: a stamp, or the kernel's own error.
 pub fn answer() -> i32 {
     let arguments = [NO_DESCRIPTOR, libc::F_GETFD.unsigned_abs() as usize, MARK, 0, 0, 0];

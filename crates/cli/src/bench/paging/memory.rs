@@ -80,7 +80,7 @@ impl<'a> Sampler<'a> {
 }
 
 /// A process and all that descend from it.
-fn tree(root: i32) -> Vec<i32> {
+pub fn tree(root: i32) -> Vec<i32> {
     let mut pids = vec![root];
     let mut next = 0;
     while let Some(pid) = pids.get(next) {

@@ -8,7 +8,7 @@ mod run;
 mod system;
 
 pub use arguments::PagingArgs;
-pub use memory::Ram;
+pub use memory::{Ram, tree};
 pub use run::{Outcome, Sample};
 pub use system::System;
 

@@ -69,6 +69,14 @@ pub(super) fn write(edits: &mut [Edit], text: &[Range<usize>]) -> Result<usize, 
     wrong.map_or(Ok(pages * PAGE_BYTES), |at| Err(SitesError::Changed(at)))
 }
 
+/// Makes sure that a page of text may be made writable and executable again. Only for the one thread of a process.
+pub(super) fn try_page(address: usize) -> Result<(), SitesError> {
+    let page = address & !(PAGE_BYTES - 1);
+    let executable = libc::PROT_READ | libc::PROT_EXEC;
+    mem::protect(page, PAGE_BYTES, executable | libc::PROT_WRITE)?;
+    Ok(mem::protect(page, PAGE_BYTES, executable)?)
+}
+
 fn pages_of(edits: &[Edit]) -> usize {
     let mut pages: Vec<usize> = edits.iter().map(|edit| edit.at / PAGE_BYTES).collect();
     pages.dedup();

@@ -18,9 +18,11 @@ pub(super) enum Kind {
 /// A loaded object.
 #[derive(Debug)]
 pub(super) struct Image {
-    #[allow(dead_code, reason = "named in the check that chooses the fault path")]
+    /// The file's path; empty: the program.
     pub name: String,
     pub kind: Kind,
+    /// Go's linker made it.
+    pub is_go: bool,
     /// Its executable segments.
     pub text: Vec<Range<usize>>,
     functions: Option<Functions>,
@@ -71,8 +73,36 @@ unsafe extern "C" fn note(info: *mut dl_phdr_info, _: size_t, found: *mut c_void
             loaded.clone().map(place).any(|segment| segment.start <= range.start && range.end <= segment.end)
         })
         .and_then(|range| unsafe { Functions::read(range) });
-    found.push(Image { name: name.into_owned(), kind, text, functions });
+    let notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE).map(place);
+    // SAFETY: as above.
+    let is_go = notes
+        .filter(|range| {
+            loaded.clone().map(place).any(|segment| segment.start <= range.start && range.end <= segment.end)
+        })
+        .any(|range| unsafe { has_go_note(range) });
+    found.push(Image { name: name.into_owned(), kind, is_go, text, functions });
     0
+}
+
+/// Whether one of a segment's notes is Go's: each has the lengths of its name and content, its kind, the name, the content.
+///
+/// # Safety
+/// The range is readable.
+unsafe fn has_go_note(range: Range<usize>) -> bool {
+    const HEAD_BYTES: usize = 12;
+    const GO: [u8; 4] = *b"Go\0\0";
+    let mut at = range.start;
+    while at + HEAD_BYTES + GO.len() <= range.end {
+        // SAFETY: the caller's promise, and the head and four bytes of the name lie in the range.
+        let ([name_bytes, content_bytes, _], name) = unsafe {
+            ((at as *const [u32; 3]).read_unaligned(), ((at + HEAD_BYTES) as *const [u8; 4]).read_unaligned())
+        };
+        if name_bytes as usize == GO.len() && name == GO {
+            return true;
+        }
+        at += HEAD_BYTES + (name_bytes as usize).next_multiple_of(4) + (content_bytes as usize).next_multiple_of(4);
+    }
+    false
 }
 
 impl Functions {
@@ -122,6 +152,15 @@ impl Image {
         let function = self.functions?.around(address)?;
         let start = function.start.max(segment.start);
         Some(start..function.end.min(segment.end)).filter(|range| range.contains(&address))
+    }
+
+    /// The text around an address that belongs to no function: from the end of the segment's part before it, whose functions are
+    /// known, to the next function.
+    pub fn gap_around(&self, address: usize) -> Option<Range<usize>> {
+        let segment = self.text.iter().find(|range| range.contains(&address))?;
+        let first = self.functions.and_then(|functions| functions.start(0)).unwrap_or(segment.end);
+        let end = if first > address { first.min(segment.end) } else { segment.end };
+        Some(segment.start..end)
     }
 
     /// The bytes of a part of the text.

@@ -1,10 +1,10 @@
 //! Turning libc's `syscall` instructions into `ud2`.
 
 use super::edit::{self, Edit};
-use super::elf::{Image, Kind};
+use super::elf::Image;
 use super::jump::{self, LOAD_BYTES, Stubs};
 use super::scan::{Numbers, Site, sites_of};
-use super::{SYSCALL, UD2, elf, libc_image};
+use super::{SYSCALL, UD2, libc_image};
 use crate::inline::raw;
 use hinterland_sys::SysError;
 use std::sync::OnceLock;
@@ -50,27 +50,43 @@ pub(crate) fn is_patched(address: usize) -> bool {
     PATCHED.get().is_some_and(|sites| sites.binary_search(&address).is_ok())
 }
 
-/// Patches the instructions of libc that make a wanted call: all or none. The handlers must be installed. Once.
-///
-/// # Errors
-/// As the variants say.
-pub(crate) fn patch(wanted: &dyn Fn(i64) -> bool) -> Result<Patched, SitesError> {
-    let libc = libc_image().ok_or(SitesError::NoLibc)?;
-    let (found, unknown): (Vec<_>, Vec<_>) =
-        sites_of(&libc, wanted).into_iter().partition(|site| site.numbers != Numbers::Any);
-    let mut sites: Vec<_> = found.into_iter().filter(|site| site.numbers.may_be(wanted)).collect();
-    sites.sort_unstable_by_key(|site| site.address);
-    if sites.is_empty() {
-        return Err(SitesError::NothingFound);
+/// What is to be patched, found and tried out; nothing has changed yet.
+pub(crate) struct Plan {
+    libc: Image,
+    sites: Vec<Site>,
+    unknown: usize,
+}
+
+impl Plan {
+    /// Finds the instructions of libc that make a wanted call, and makes sure that its text can be changed.
+    ///
+    /// # Errors
+    /// As the variants of the error say.
+    pub fn make(wanted: &dyn Fn(i64) -> bool) -> Result<Plan, SitesError> {
+        let libc = libc_image().ok_or(SitesError::NoLibc)?;
+        let (found, unknown): (Vec<_>, Vec<_>) =
+            sites_of(&libc, wanted).into_iter().partition(|site| site.numbers != Numbers::Any);
+        let mut sites: Vec<_> = found.into_iter().filter(|site| site.numbers.may_be(wanted)).collect();
+        sites.sort_unstable_by_key(|site| site.address);
+        let first = sites.first().ok_or(SitesError::NothingFound)?.address;
+        if !is_only_thread() {
+            return Err(SitesError::Threads);
+        }
+        edit::try_page(first)?;
+        Ok(Plan { libc, sites, unknown: unknown.len() })
     }
-    if !is_only_thread() {
-        return Err(SitesError::Threads);
+
+    /// Patches: all instructions or none. The handlers must be installed. Once, and by the only thread.
+    ///
+    /// # Errors
+    /// As the variants of the error say.
+    pub fn apply(self) -> Result<Patched, SitesError> {
+        let (mut edits, jumps) = edits_for(&self.sites, &self.libc);
+        // Known before the first byte changes: from then on, libc's own calls may come.
+        PATCHED.get_or_init(|| self.sites.iter().map(|site| site.address).collect());
+        let private_bytes = edit::write(&mut edits, &self.libc.text)?;
+        Ok(Patched { sites: self.sites.len(), jumps, unknown: self.unknown, private_bytes })
     }
-    let (mut edits, jumps) = edits_for(&sites, &libc);
-    // Known before the first byte changes: from then on, libc's own calls may come.
-    PATCHED.get_or_init(|| sites.iter().map(|site| site.address).collect());
-    let private_bytes = edit::write(&mut edits, &libc.text)?;
-    Ok(Patched { sites: sites.len(), jumps, unknown: unknown.len(), private_bytes })
 }
 
 /// What is written where: `ud2` for every site, and before some of them a jump. The second value counts the jumps.
@@ -110,12 +126,4 @@ fn entries_unknown() -> bool {
     // SAFETY: asks whether a path exists.
     let result = unsafe { raw::call(libc::SYS_access, [c"/proc/self/task".as_ptr().addr(), 0, 0, 0, 0, 0]) };
     result < 0
-}
-
-/// The loader's `syscall` instructions that make a wanted call. They are not patched: it calls before libc is there, and what
-/// it passes lies on its stack or is a plain pointer.
-#[allow(dead_code, reason = "for the check at the start")]
-pub(crate) fn loader_sites(wanted: &dyn Fn(i64) -> bool) -> usize {
-    let loader = elf::images().into_iter().find(|image| image.kind == Kind::Loader);
-    loader.map_or(0, |image| sites_of(&image, wanted).iter().filter(|site| site.numbers.may_be(wanted)).count())
 }

@@ -12,6 +12,9 @@ use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Reg
 /// System-call numbers are below this.
 const NUMBERS: u64 = 1024;
 
+/// Data that decodes as instructions holds a byte that does not within this distance: about one in thirty bytes begins none.
+const GARBAGE_BYTES: usize = 256;
+
 /// The calls that an instruction makes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Numbers {
@@ -42,6 +45,8 @@ pub(super) struct Site {
     pub numbers: Numbers,
     /// The instruction right before it loads the number, in five bytes.
     pub loaded_before: bool,
+    /// It is not data among the code: everything around it decodes, and before it the number's register gets a content.
+    pub genuine: bool,
 }
 
 /// The genuine `syscall` instructions of an object's text. Functions that cannot make a `wanted` call are left out.
@@ -52,12 +57,12 @@ pub(super) fn sites_of(image: &Image, wanted: &dyn Fn(i64) -> bool) -> Vec<Site>
         let mut done = text.start;
         for offset in finder.find_iter(image.bytes(text.clone())) {
             let candidate = text.start + offset;
-            if candidate < done {
+            if candidate < done || !may_be_instruction(image.bytes(text.start..candidate)) {
                 continue;
             }
             let Some(function) = image.function_around(candidate) else {
                 // Code without a description: by hand, and not to be judged.
-                sites.push(Site { address: candidate, numbers: Numbers::Any, loaded_before: false });
+                sites.push(Site { address: candidate, numbers: Numbers::Any, loaded_before: false, genuine: false });
                 continue;
             };
             done = function.end;
@@ -67,6 +72,27 @@ pub(super) fn sites_of(image: &Image, wanted: &dyn Fn(i64) -> bool) -> Vec<Site>
         }
     }
     sites
+}
+
+/// Whether an instruction may begin behind these bytes: quicker than to decode the whole function, and never wrong with a no.
+///
+/// Among fifteen successive bytes one begins a genuine instruction, because none is longer; from there on all are genuine. So
+/// there is none behind the bytes if no way from the first fifteen of the last thirty leads there.
+fn may_be_instruction(before: &[u8]) -> bool {
+    const LONGEST_BYTES: usize = 15;
+    let Some(last) = before.last_chunk::<{ 2 * LONGEST_BYTES }>() else { return true };
+    let mut decoder = Decoder::with_ip(64, last, 0, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    let mut leads_there = [false; 2 * LONGEST_BYTES + 1];
+    leads_there[last.len()] = true;
+    for at in (0..last.len()).rev() {
+        if decoder.set_position(at).is_err() {
+            return true;
+        }
+        decoder.decode_out(&mut instruction);
+        leads_there[at] = !instruction.is_invalid() && leads_there[decoder.position()];
+    }
+    leads_there[..LONGEST_BYTES].contains(&true)
 }
 
 /// Whether a function's bytes hold anything like a wanted number. False positives are sorted out by decoding.
@@ -112,10 +138,14 @@ impl Load {
 pub(super) fn sites_in(code: &[u8], start: usize) -> Vec<Site> {
     let mut decoder = Decoder::with_ip(64, code, start as u64, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
-    let (mut calls, mut loads, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut calls, mut loads, mut targets, mut garbage) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     while decoder.can_decode() {
         decoder.decode_out(&mut instruction);
         let at = usize::try_from(instruction.ip()).unwrap_or(0);
+        if instruction.is_invalid() {
+            garbage.push(at);
+            continue;
+        }
         if instruction.code() == Code::Syscall && instruction.len() == SITE_BYTES {
             calls.push(at);
         }
@@ -129,6 +159,8 @@ pub(super) fn sites_in(code: &[u8], start: usize) -> Vec<Site> {
         address,
         numbers: numbers_at(address, &loads, &targets),
         loaded_before: loads.iter().any(|load| load.at + LOAD_BYTES == address && load.is_short_constant()),
+        genuine: loads.iter().any(|load| load.at < address && load.register == Register::RAX)
+            && !garbage.iter().any(|at| at.abs_diff(address) < GARBAGE_BYTES),
     };
     calls.into_iter().map(site).collect()
 }

@@ -1,9 +1,10 @@
 //! Running the pager's code for a thread whose own stack is far.
 //!
 //! The pager must not: a page of the stack could be taken out while it holds a lock, and the kernel would find nothing where
-//! it looks for arguments. So such work goes to the thread's stack for faults, which is near.
+//! it looks for arguments. So such work goes to the thread's stack for faults, which is near; on the monitor path, where
+//! threads have none, to one that is borrowed for it.
 
-use super::top_for;
+use super::{give_back, take, top_for};
 use crate::inline::syscalls::is_far;
 use hinterland_sys::thread::SignalsBlocked;
 use std::mem::MaybeUninit;
@@ -12,15 +13,32 @@ use std::mem::MaybeUninit;
 /// meanwhile, because their handlers may use the same stack.
 pub(crate) fn run_blocked<R>(work: impl FnOnce() -> R) -> R {
     let here = 0u8;
-    let _no_handlers = is_far((&raw const here).addr()).then(SignalsBlocked::new);
-    run(work)
+    let here = (&raw const here).addr();
+    if !is_far(here) {
+        return work();
+    }
+    let _no_handlers = SignalsBlocked::new();
+    if let Some(top) = top_for(here) {
+        return run_on(top, work);
+    }
+    let Ok(stack) = take() else { return work() };
+    let result = run_on(stack.top(), work);
+    give_back(stack);
+    result
 }
 
 /// The same where signals are blocked already.
 pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
     let here = 0u8;
     let here = (&raw const here).addr();
-    let Some(top) = is_far(here).then(|| top_for(here)).flatten() else { return work() };
+    match is_far(here).then(|| top_for(here)).flatten() {
+        Some(top) => run_on(top, work),
+        None => work(),
+    }
+}
+
+/// Runs `work` below `top`, the end of a near stack, of which nobody else uses that part.
+fn run_on<R>(top: usize, work: impl FnOnce() -> R) -> R {
     let mut job = Job { work: Some(work), result: MaybeUninit::uninit() };
     let function = job.function();
     // SAFETY: the stack is the thread's, unused, and signals are blocked; the job lives until the call is back.

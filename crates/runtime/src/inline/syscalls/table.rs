@@ -16,6 +16,8 @@ mod middle;
 #[cfg(test)]
 mod document;
 #[cfg(test)]
+mod exercised;
+#[cfg(test)]
 mod tests;
 
 use hinterland_sys::seccomp::{Codes, Rule};

@@ -24,6 +24,9 @@ no pointers.
 Numbers that are newer than the table are trapped when any of their six arguments looks like a far pointer; the page there is
 pinned as far as 4096 bytes.
 
+Every pointer in the table is handed to the kernel from far memory in every state by `tests/conformance/calls.c` and `rare.c`, and
+the answer compared with the plain one. What they leave out is listed, with the reason, in `table/exercised.rs`.
+
 ## What is not covered
 
 - `iovec` arrays, masks and other nested pointers of calls made by `syscall` instructions outside libc.

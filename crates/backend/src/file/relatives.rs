@@ -1,0 +1,103 @@
+//! Which forked relatives may still read slots of this process's file.
+//!
+//! ```text
+//!  fork ──► generation: the slots in use at that moment, and a pipe
+//!             write end: in the child, and in everybody it forks; never written to, gone with the last of them
+//!             read end:  in this process; end of file means that nobody reads those slots any more
+//! ```
+//! The kernel closes the ends of a process that is killed, so nothing is ever left behind, and nobody has to tell. An exec
+//! closes them, too: it gives the memory up that named the slots. This process keeps the write end of the newest generation
+//! until it looks (`gone`), so that forks with nothing stored in between share one.
+
+use hinterland_sys::descriptor;
+use std::os::fd::RawFd;
+
+/// Generations with living members at a time; slots of later forks stay in use for good.
+const GENERATIONS_MAX: usize = 16;
+/// Descriptors that a process keeps for its ancestors at most: one for each fork that led to it.
+const ANCESTORS_MAX: usize = 32;
+
+/// The forks of one process, as far as somebody lives who came out of them.
+#[derive(Default)]
+pub(super) struct Relatives {
+    generations: Vec<Generation>,
+    next: u32,
+    /// Write ends that say to ancestors that this process lives.
+    ancestors: usize,
+}
+
+struct Generation {
+    number: u32,
+    read_end: RawFd,
+    /// Open in the newest generation only.
+    write_end: Option<RawFd>,
+}
+
+impl Relatives {
+    /// Before a fork: sees to a generation that the child can belong to.
+    pub(super) fn begin(&mut self) {
+        if self.newest().is_some() || self.generations.len() == GENERATIONS_MAX || self.ancestors >= ANCESTORS_MAX {
+            return;
+        }
+        if let Some((read_end, write_end)) = pipe() {
+            self.next += 1;
+            self.generations.push(Generation { number: self.next, read_end, write_end: Some(write_end) });
+        }
+    }
+
+    /// The generation of a child that was forked just now; `None` when nobody can know how long it lives.
+    pub(super) fn newest(&self) -> Option<u32> {
+        self.generations.last().filter(|newest| newest.write_end.is_some()).map(|newest| newest.number)
+    }
+
+    /// Generations that have died out, which are forgotten.
+    pub(super) fn gone(&mut self) -> Vec<u32> {
+        for write_end in self.generations.iter_mut().filter_map(|generation| generation.write_end.take()) {
+            close(write_end);
+        }
+        let (gone, alive) = std::mem::take(&mut self.generations).into_iter().partition(|g| is_at_end(g.read_end));
+        self.generations = alive;
+        let gone: Vec<Generation> = gone;
+        gone.iter().for_each(|generation| close(generation.read_end));
+        gone.iter().map(|generation| generation.number).collect()
+    }
+
+    /// In the child of a fork: it has none of its own yet, and is one of its parent's for as long as it lives.
+    pub(super) fn begin_child(&mut self) {
+        for generation in self.generations.drain(..) {
+            close(generation.read_end);
+            // The write end stays open.
+            self.ancestors += usize::from(generation.write_end.is_some());
+        }
+    }
+}
+
+/// A pipe out of the program's reach: read end (which never waits) and write end.
+fn pipe() -> Option<(RawFd, RawFd)> {
+    let mut ends: [RawFd; 2] = [-1; 2];
+    // SAFETY: room for two descriptors.
+    if unsafe { libc::syscall(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+        return None;
+    }
+    let hidden = ends.map(descriptor::hide);
+    if let [Ok(read_end), Ok(write_end)] = hidden {
+        return Some((read_end, write_end));
+    }
+    for (end, hidden) in ends.into_iter().zip(hidden) {
+        close(hidden.unwrap_or(end));
+    }
+    None
+}
+
+/// Whether nobody has a write end any more.
+fn is_at_end(read_end: RawFd) -> bool {
+    let mut byte = 0u8;
+    // SAFETY: room for one byte.
+    unsafe { libc::syscall(libc::SYS_read, read_end, &raw mut byte, 1usize) == 0 }
+}
+
+fn close(fd: RawFd) {
+    descriptor::show(fd);
+    // SAFETY: the descriptor is ours, and the caller gives it up.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}

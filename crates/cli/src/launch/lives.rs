@@ -1,0 +1,110 @@
+//! Which processes of the run live, and a wake-up at once when one of them dies.
+//!
+//! A process that was killed says nothing: its row still holds a part of the budget. So the launcher keeps a pidfd of each
+//! process that it has seen (pidfd_open(2)), which becomes readable when the process has ended, waited for or not. A number
+//! may be another process's by then: one that started after the row was taken is not the row's owner.
+
+use crate::sample;
+use hinterland_abi::ProcessRow;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A row's process: its number and when it took the row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Life {
+    pid: i32,
+    taken_ns: u64,
+}
+
+impl Life {
+    fn of(row: &ProcessRow) -> Life {
+        Life { pid: row.pid.load(Relaxed), taken_ns: row.taken_ns.load(Relaxed) }
+    }
+}
+
+/// Descriptors that may be kept: half of the customary limit. Other processes are looked at only now and then.
+const WATCHED_MAX: usize = 512;
+
+/// See the module.
+#[derive(Default)]
+pub struct Lives {
+    watched: HashMap<Life, OwnedFd>,
+}
+
+impl Lives {
+    /// Whether a row's process lives.
+    pub fn is_alive(&mut self, row: &ProcessRow) -> bool {
+        let life = Life::of(row);
+        if let Some(fd) = self.watched.get(&life) {
+            return !has_ended(fd.as_fd());
+        }
+        let fd = (self.watched.len() < WATCHED_MAX).then(|| open(life.pid)).flatten();
+        // After the descriptor is open, so that what is said of the number is said of the same process.
+        let Some(started_ns) = sample::started_ns(life.pid) else { return false };
+        if life.taken_ns != 0 && started_ns > life.taken_ns {
+            return false;
+        }
+        if let Some(fd) = fd {
+            if has_ended(fd.as_fd()) {
+                return false;
+            }
+            self.watched.insert(life, fd);
+        }
+        true
+    }
+
+    /// What becomes readable when a process ends.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.watched.values().map(AsFd::as_fd)
+    }
+
+    /// Keeps those of `rows`, which are in use.
+    pub fn keep(&mut self, rows: &[&ProcessRow]) {
+        self.watched.retain(|life, _| rows.iter().any(|row| Life::of(row) == *life));
+    }
+}
+
+fn open(pid: i32) -> Option<OwnedFd> {
+    // SAFETY: opens a descriptor; no memory is touched.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the descriptor was just opened and is nobody else's.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn has_ended(fd: BorrowedFd<'_>) -> bool {
+    poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::ledger::LauncherLedger;
+    use std::process::Command;
+
+    #[test]
+    fn a_zombie_is_dead_and_so_is_a_number_that_is_another_processs() {
+        let ledger = LauncherLedger::create(false).unwrap();
+        let row = &ledger.get().processes[0];
+        let mut lives = Lives::default();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        row.pid.store(i32::try_from(child.id()).unwrap(), Relaxed);
+        assert!(lives.is_alive(row) && lives.is_alive(row));
+        assert_eq!(lives.descriptors().count(), 1);
+        // The row was taken long before this process started.
+        row.taken_ns.store(1, Relaxed);
+        assert!(!lives.is_alive(row));
+        row.taken_ns.store(0, Relaxed);
+        child.kill().unwrap();
+        let begun = std::time::Instant::now();
+        while lives.is_alive(row) {
+            assert!(begun.elapsed().as_secs() < 10, "a zombie still lives");
+        }
+        lives.keep(&[]);
+        assert!(!lives.is_alive(row), "not waited for yet: a zombie");
+        child.wait().unwrap();
+        assert!(!lives.is_alive(row));
+    }
+}

@@ -1,0 +1,193 @@
+//! Departure by copy: scattered victims of a stretch of memory leave together.
+//!
+//! MOVE takes a scattered page out for a TLB shootdown each (3 to 8 µs with another thread running, measured). Here the
+//! stretch is write-protected by one call, its victims are copied to slots that have frames, and one call drops them all: two
+//! shootdowns for a stretch (1.7 µs a page at 60 pages, the copy included). Decision 0012 has the figures.
+//!
+//! Only on the inline path: there every page that the kernel works on is pinned in our own table. On the monitor path direct I/O
+//! or io_uring may write to a frame at any time, which MOVE refuses and a copy would lose. For the same reason a program that
+//! uses devices that keep pages (`departs_by_move_only`) gets none.
+
+use crate::kernel::Stay;
+use crate::pager::{FaultPath, Pager};
+use crate::schedule::Point;
+use crate::staging::{CHUNK_SLOTS, ChunkNo, Kind};
+use crate::state::State;
+use hinterland_sys::mem;
+use hinterland_sys::thread::SignalsBlocked;
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Pages in a stretch, aligned: 1 MiB. Protecting it costs about as much as four scattered MOVEs.
+pub(crate) const ZONE_PAGES: u32 = 256;
+/// Victims of a zone for which copies pay.
+const VICTIMS_MIN: usize = 6;
+/// Average length of runs from which on MOVE is as good.
+const RUN_PAGES: usize = 8;
+
+impl Pager {
+    /// Whether victims may leave by copy.
+    pub(crate) fn copies_out(&self) -> bool {
+        self.path == FaultPath::Inline
+            && self.kernel.features().drop_vector
+            && self.kernel.features().write_protect
+            && !self.move_only.load(Relaxed)
+    }
+
+    /// From now on no page leaves by copy: the program has pages that a device writes to at any time, or that its threads may
+    /// read and ours may not. Call it before that begins.
+    pub fn departs_by_move_only(&self) {
+        if !self.move_only.swap(true, Relaxed) {
+            // A copy that is under way may have looked before: wait until nobody is inside.
+            let _signals = SignalsBlocked::new();
+            self.gate.close();
+            self.gate.open();
+        }
+    }
+
+    /// Takes those victims (sorted, `Leaving` and ours) out by copy for which it pays; the others stay in `victims`. Returns
+    /// how many left.
+    pub(crate) fn copy_victims_out(&self, victims: &mut Vec<PageNo>) -> u32 {
+        let pays = |zone: &&[PageNo]| zone.len() >= VICTIMS_MIN && zone.len() < RUN_PAGES * runs_of(zone).count();
+        if !self.copies_out() || !zones_of(victims).any(|zone| pays(&zone)) {
+            return 0;
+        }
+        let Some(chunk) = self.staging.take_empty(Kind::Copied) else { return 0 };
+        let mut rest = Vec::with_capacity(victims.len());
+        let (mut used, mut left) = (0, 0);
+        for zone in zones_of(victims) {
+            match if pays(&zone) { self.copy_zone_out(zone, chunk, used) } else { None } {
+                Some(departed) => {
+                    used += u32::try_from(zone.len()).unwrap_or(CHUNK_SLOTS);
+                    left += departed;
+                }
+                None => rest.extend_from_slice(zone),
+            }
+        }
+        *victims = rest;
+        if left == 0 {
+            self.staging.give_empty(chunk);
+        } else {
+            self.staging.push_full(chunk, used, left);
+        }
+        self.row().copied_out_pages.fetch_add(u64::from(left), Relaxed);
+        left
+    }
+
+    /// Takes the victims of one zone out, to the chunk's slots from `slot` on; returns how many left. `None`: nothing was done.
+    fn copy_zone_out(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> Option<u32> {
+        let (first, last) = (*victims.first()?, *victims.last()?);
+        let zone = self.zones.open(first, PageNo(last.0 + 1), &self.pins)?;
+        // What the program may not touch, we may not read. `protect` keeps zones out while it takes that right away.
+        if !victims.iter().all(|page| self.table.is_open(*page)) {
+            return None;
+        }
+        self.at(Point::Leaving, first);
+        let (start, len) = (self.address(first), (last.0 - first.0 + 1) as usize * PAGE_BYTES);
+        if self.kernel.uffd().write_protect(start, len, true).is_err() {
+            // A mapping of another kind lies in between: what lies before it is protected.
+            self.lift_protection(start, len);
+            return None;
+        }
+        let mut presence = [0u8; ZONE_PAGES as usize];
+        let known = mem::presence(start, &mut presence[..len / PAGE_BYTES]);
+        let present = |page: &PageNo| known && presence[(page.0 - first.0) as usize] & 1 != 0;
+        let mut ranges = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; CHUNK_SLOTS as usize];
+        let mut count = 0;
+        for (page, slot) in victims.iter().zip(slot..).filter(|(page, _)| present(page)) {
+            let (from, to) = (self.address(*page), self.staging.address(chunk.slot(slot)));
+            // SAFETY: the page is mapped, readable and protected, and ours; the slot is ours and writable.
+            unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE_BYTES) };
+            count = append(&mut ranges, count, from);
+        }
+        self.at(Point::Copied, first);
+        let wanted: usize = ranges[..count].iter().map(|range| range.iov_len).sum();
+        // SAFETY: the pages are ours, and their content is in the slots.
+        let all_dropped = unsafe { mem::drop_vector(&ranges[..count]) } == Ok(wanted);
+        let mut left = 0;
+        for (page, slot) in victims.iter().zip(slot..) {
+            let slot = chunk.slot(slot);
+            // A call that stopped may have dropped part of the range where it stopped. To drop a page again does no harm; one
+            // that cannot be dropped (locked) is still there.
+            // SAFETY: as above.
+            let out =
+                present(page) && (all_dropped || unsafe { mem::drop_pages(self.address(*page), PAGE_BYTES) }.is_ok());
+            if out {
+                self.table.set_slot(*page, slot);
+                left += 1;
+            }
+            self.staging.set_page(slot, out.then_some(*page));
+        }
+        self.lift_protection(start, len);
+        drop(zone);
+        for (page, slot) in victims.iter().zip(slot..) {
+            if self.staging.page(chunk.slot(slot)) == Some(*page) {
+                let entry = self.table.load(*page);
+                self.settle(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+            } else {
+                self.did_not_leave(*page, if known && !present(page) { Stay::Missing } else { Stay::Pinned });
+            }
+        }
+        Some(left)
+    }
+
+    /// Lifts the protection of a zone, also around a mapping of another kind that the program has put there meanwhile.
+    fn lift_protection(&self, start: usize, len: usize) {
+        let uffd = self.kernel.uffd();
+        if uffd.write_protect(start, len, false).is_err() {
+            for page in (start..start + len).step_by(PAGE_BYTES) {
+                // Fails where nothing of ours is.
+                let _ = uffd.write_protect(page, PAGE_BYTES, false);
+            }
+        }
+    }
+}
+
+/// Adds a page to the first `count` ranges; returns how many there are now.
+fn append(ranges: &mut [libc::iovec], count: usize, page: usize) -> usize {
+    if let Some(last) = count.checked_sub(1).map(|index| &mut ranges[index])
+        && last.iov_base.addr() + last.iov_len == page
+    {
+        last.iov_len += PAGE_BYTES;
+        return count;
+    }
+    ranges[count] = libc::iovec { iov_base: page as *mut libc::c_void, iov_len: PAGE_BYTES };
+    count + 1
+}
+
+/// Sorted victims by the zone in which they lie.
+fn zones_of(victims: &[PageNo]) -> impl Iterator<Item = &[PageNo]> {
+    victims.chunk_by(|a, b| a.0 / ZONE_PAGES == b.0 / ZONE_PAGES)
+}
+
+/// Runs of neighbours in sorted victims.
+fn runs_of(victims: &[PageNo]) -> impl Iterator<Item = &[PageNo]> {
+    victims.chunk_by(|a, b| a.0 + 1 == b.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(numbers: &[u32]) -> Vec<PageNo> {
+        numbers.iter().copied().map(PageNo).collect()
+    }
+
+    #[test]
+    fn victims_are_split_into_zones_and_runs() {
+        let victims = pages(&[1, 2, 9, 255, 256, 700]);
+        let zones: Vec<usize> = zones_of(&victims).map(<[PageNo]>::len).collect();
+        assert_eq!(zones, [4, 1, 1]);
+        let runs: Vec<usize> = runs_of(&victims).map(<[PageNo]>::len).collect();
+        assert_eq!(runs, [2, 1, 2, 1]);
+    }
+
+    #[test]
+    fn neighbours_share_a_range() {
+        let mut ranges = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 4];
+        let count = [0x1000, 0x2000, 0x5000].into_iter().fold(0, |count, page| append(&mut ranges, count, page));
+        assert_eq!(count, 2);
+        assert_eq!((ranges[0].iov_base.addr(), ranges[0].iov_len), (0x1000, 0x2000));
+        assert_eq!((ranges[1].iov_base.addr(), ranges[1].iov_len), (0x5000, 0x1000));
+    }
+}

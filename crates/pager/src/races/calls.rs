@@ -1,0 +1,163 @@
+//! Calls of the program on ranges, against faults and departures of the same pages.
+
+use super::{must_end, must_wait, on_both_paths};
+use crate::State;
+use crate::schedule::Point;
+use hinterland_units::PageNo;
+
+const PAGE: PageNo = PageNo(19);
+const TARGET: PageNo = PageNo(219);
+
+#[test]
+fn a_discard_waits_for_the_departure_of_its_page() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 1);
+        let out = stage.hold(Point::TakenOut, PAGE);
+        let evictor = stage.beside(|s| s.evict(PAGE));
+        let out = out.reached();
+        let discard = stage.beside(|s| s.pager.discard(PAGE, 1));
+        must_wait(&discard, "the departure");
+        out.release();
+        must_end(evictor);
+        must_end(discard);
+        stage.check(PAGE, 0);
+        stage.reclaim(&[]);
+        stage.check(PAGE, 0);
+    });
+}
+
+#[test]
+fn a_discard_waits_for_the_fetch_of_its_page() {
+    on_both_paths(|stage| {
+        stage.send_far(PAGE, 2);
+        let loaded = stage.hold(Point::Loaded, PAGE);
+        let reader = stage.beside(|s| {
+            // SAFETY: a readable page of the range; what it reads depends on who is first.
+            let _ = unsafe { s.words(PAGE).read_volatile() };
+        });
+        let loaded = loaded.reached();
+        let discard = stage.beside(|s| s.pager.discard(PAGE, 1));
+        must_wait(&discard, "the fetch");
+        loaded.release();
+        must_end(reader);
+        must_end(discard);
+        stage.check(PAGE, 0);
+        assert_eq!(stage.stored_pages(), 0, "no copy is left behind");
+    });
+}
+
+#[test]
+fn a_fault_waits_for_the_discard_of_its_page() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 3);
+        let dropped = stage.hold(Point::Discarded, PAGE);
+        let discard = stage.beside(|s| s.pager.discard(PAGE, 1));
+        let dropped = dropped.reached();
+        let writer = stage.beside(|s| s.write(PAGE, 4));
+        must_wait(&writer, "the discard");
+        dropped.release();
+        must_end(discard);
+        must_end(writer);
+        stage.check(PAGE, 4);
+    });
+}
+
+#[test]
+fn a_move_waits_for_the_departure_of_its_page() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 5);
+        let out = stage.hold(Point::TakenOut, PAGE);
+        let evictor = stage.beside(|s| s.evict(PAGE));
+        let out = out.reached();
+        let mover = stage.beside(|s| s.pager.relocate(PAGE, TARGET, 1));
+        must_wait(&mover, "the departure");
+        out.release();
+        must_end(evictor);
+        must_end(mover);
+        stage.check(TARGET, 5);
+        stage.check(PAGE, 0);
+    });
+}
+
+#[test]
+fn a_drain_keeps_the_slot_of_a_page_that_moves() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 6);
+        stage.evict(PAGE);
+        let moved = stage.hold(Point::Moved, PAGE);
+        let mover = stage.beside(|s| s.pager.relocate(PAGE, TARGET, 1));
+        let moved = moved.reached();
+        stage.reclaim(&[]);
+        moved.release();
+        must_end(mover);
+        stage.check(TARGET, 6);
+        stage.check(PAGE, 0);
+    });
+}
+
+#[test]
+fn a_page_is_given_up_after_it_has_left() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 7);
+        let out = stage.hold(Point::TakenOut, PAGE);
+        let evictor = stage.beside(|s| s.evict(PAGE));
+        let out = out.reached();
+        let giver = stage.beside(|s| s.pager.give_up(PAGE, 1));
+        must_wait(&giver, "the departure");
+        out.release();
+        must_end(evictor);
+        must_end(giver);
+        assert_eq!(stage.state(PAGE), State::Foreign);
+        stage.reclaim(&[PAGE]);
+        assert_eq!((stage.state(PAGE), stage.stored_pages()), (State::Foreign, 0));
+        stage.pager.take_back(PAGE, 1).unwrap();
+        stage.pager.protect(PAGE, 1, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+        stage.check(PAGE, 0);
+    });
+}
+
+#[test]
+fn a_page_that_a_device_holds_moves_with_its_frame() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 8);
+        let Some(_ring) = lend_to_a_device(stage.pager.address(PAGE)) else {
+            eprintln!("skipped: no io_uring");
+            return;
+        };
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::Resident, "a lent page left");
+        let frame = frame_of(stage.pager.address(PAGE));
+        stage.pager.relocate(PAGE, TARGET, 1);
+        stage.check(TARGET, 8);
+        stage.check(PAGE, 0);
+        assert_ne!(frame, 0, "frame numbers can be read");
+        assert_eq!(frame_of(stage.pager.address(TARGET)), frame, "the device works on another frame now");
+    });
+}
+
+/// Registers a page as a buffer of io_uring: the kernel pins its frame until the ring is gone.
+fn lend_to_a_device(address: usize) -> Option<std::os::fd::OwnedFd> {
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    const REGISTER_BUFFERS: usize = 0;
+    let mut parameters = [0u8; 120];
+    // SAFETY: room for the parameters (`struct io_uring_params`, 120 bytes).
+    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4usize, parameters.as_mut_ptr()) };
+    // SAFETY: a fresh descriptor that nobody else owns.
+    let ring = i32::try_from(ring).ok().filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })?;
+    let buffer = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: hinterland_units::PAGE_BYTES };
+    // SAFETY: one buffer, which the kernel pins.
+    let rc = unsafe {
+        libc::syscall(libc::SYS_io_uring_register, ring.as_raw_fd(), REGISTER_BUFFERS, &raw const buffer, 1usize)
+    };
+    assert_eq!(rc, 0, "a buffer cannot be registered");
+    Some(ring)
+}
+
+/// The number of the frame behind a page: bits 0 to 54 of its word in /proc/self/pagemap (kernel: admin-guide/mm/pagemap).
+fn frame_of(address: usize) -> u64 {
+    use std::os::unix::fs::FileExt;
+    let mut word = [0u8; 8];
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    pagemap.read_exact_at(&mut word, (address / hinterland_units::PAGE_BYTES * 8) as u64).unwrap();
+    u64::from_le_bytes(word) & ((1 << 55) - 1)
+}

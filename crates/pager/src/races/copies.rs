@@ -1,0 +1,200 @@
+//! Victims that leave by copy, against who writes to them or beside them. The inline path only.
+
+use super::{Stage, must_end, must_wait, on};
+use crate::schedule::Point;
+use crate::{FaultPath, PinAccess, State};
+use hinterland_sys::thread::SignalsBlocked;
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Scattered pages of one zone.
+const VICTIMS: [PageNo; 8] =
+    [PageNo(300), PageNo(305), PageNo(310), PageNo(315), PageNo(320), PageNo(325), PageNo(330), PageNo(335)];
+/// A page among them that stays.
+const SURVIVOR: PageNo = PageNo(307);
+
+/// Runs a race where victims leave by copy.
+fn with_copies(race: impl Fn(&Stage)) {
+    on(FaultPath::Inline, |stage| {
+        if !stage.pager.copies_out() {
+            eprintln!("skipped: this kernel drops no scattered pages with one call (Linux 6.13)");
+            return;
+        }
+        VICTIMS.iter().zip(1..).for_each(|(page, seed)| stage.write(*page, seed));
+        stage.write(SURVIVOR, 50);
+        race(stage);
+    });
+}
+
+fn copied(stage: &Stage) -> u64 {
+    stage.pager.row().copied_out_pages.load(Relaxed)
+}
+
+#[test]
+fn scattered_victims_leave_by_copy_and_come_back() {
+    with_copies(|stage| {
+        stage.reclaim(&VICTIMS);
+        assert_eq!(copied(stage), VICTIMS.len() as u64);
+        assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
+        assert_eq!(stage.state(SURVIVOR), State::Resident);
+        stage.write(SURVIVOR, 51);
+        stage.check(VICTIMS[0], 1);
+        stage.reclaim(&[]);
+        assert!(VICTIMS[1..].iter().all(|page| stage.state(*page) == State::Remote));
+        VICTIMS.iter().zip(1..).for_each(|(page, seed)| stage.check(*page, seed));
+        stage.check(SURVIVOR, 51);
+    });
+}
+
+#[test]
+fn a_write_to_a_copied_victim_waits_and_is_not_lost() {
+    with_copies(|stage| {
+        let copied = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let copied = copied.reached();
+        let writer = stage.beside(|s| s.write(VICTIMS[3], 60));
+        must_wait(&writer, "the departure");
+        copied.release();
+        must_end(evictor);
+        must_end(writer);
+        stage.check(VICTIMS[3], 60);
+        stage.check(VICTIMS[4], 5);
+    });
+}
+
+#[test]
+fn a_write_beside_copied_victims_goes_on() {
+    with_copies(|stage| {
+        let copied = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let copied = copied.reached();
+        must_end(stage.beside(|s| s.write(SURVIVOR, 61)));
+        copied.release();
+        must_end(evictor);
+        stage.check(SURVIVOR, 61);
+    });
+}
+
+#[test]
+fn the_end_of_a_zone_opens_no_other() {
+    const BETWEEN: [PageNo; 7] =
+        [PageNo(302), PageNo(307), PageNo(312), PageNo(317), PageNo(322), PageNo(327), PageNo(332)];
+    with_copies(|stage| {
+        BETWEEN.iter().zip(70..).for_each(|(page, seed)| stage.write(*page, seed));
+        let first = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let first = first.reached();
+        // Would begin and end within the first.
+        let other = stage.beside(|s| s.reclaim(&BETWEEN));
+        must_wait(&other, "the end of the first zone");
+        let writer = stage.beside(|s| s.write(VICTIMS[3], 65));
+        must_wait(&writer, "the departure");
+        first.release();
+        must_end(evictor);
+        must_end(other);
+        must_end(writer);
+        stage.check(VICTIMS[3], 65);
+        BETWEEN.iter().zip(70..).for_each(|(page, seed)| stage.check(*page, seed));
+    });
+}
+
+#[test]
+fn a_victim_stays_readable_until_it_is_copied() {
+    with_copies(|stage| {
+        let leaving = stage.hold(Point::Leaving, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let leaving = leaving.reached();
+        let closer = stage.beside(|s| s.pager.protect(VICTIMS[3], 1, libc::PROT_NONE).unwrap());
+        must_wait(&closer, "the end of the zone");
+        leaving.release();
+        must_end(evictor);
+        must_end(closer);
+        // Unreadable: its neighbours leave by copy, and it stays out of it.
+        VICTIMS[..3].iter().zip(1..).for_each(|(page, seed)| stage.check(*page, seed));
+        stage.reclaim(&VICTIMS);
+        stage.pager.protect(VICTIMS[3], 1, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+        VICTIMS.iter().zip(1..).for_each(|(page, seed)| stage.check(*page, seed));
+    });
+}
+
+/// The kernel writes `seed` to a page that is pinned for it.
+fn write_by_kernel(stage: &Stage, page: PageNo, seed: u64) {
+    let words: Vec<u64> = (0..super::WORDS).map(|index| super::word(seed, index)).collect();
+    // SAFETY: the name is a C string; the descriptor is new; the page is read-write far memory that nobody else uses.
+    unsafe {
+        let file = OwnedFd::from_raw_fd(libc::memfd_create(c"page".as_ptr(), libc::MFD_CLOEXEC));
+        assert_eq!(libc::pwrite(file.as_raw_fd(), words.as_ptr().cast(), PAGE_BYTES, 0), 4096);
+        let done = libc::pread(file.as_raw_fd(), stage.words(page).cast(), PAGE_BYTES, 0);
+        assert_eq!(done, 4096, "{}", std::io::Error::last_os_error());
+    }
+}
+
+#[test]
+fn a_call_on_a_page_beside_copied_victims_waits() {
+    with_copies(|stage| {
+        let copied = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let copied = copied.reached();
+        let caller = stage.beside(|s| {
+            let _signals = SignalsBlocked::new();
+            assert!(s.pager.pin_local(s.pager.address(SURVIVOR), PAGE_BYTES).is_none(), "a quick pin in a zone");
+            let _pin = s.pager.pin(s.pager.address(SURVIVOR), PAGE_BYTES, PinAccess::Write);
+            write_by_kernel(s, SURVIVOR, 62);
+        });
+        must_wait(&caller, "the end of the zone");
+        copied.release();
+        must_end(evictor);
+        must_end(caller);
+        stage.check(SURVIVOR, 62);
+    });
+}
+
+#[test]
+fn victims_beside_a_pinned_page_leave_by_move() {
+    with_copies(|stage| {
+        let pinned = stage.hold(Point::Pinned, SURVIVOR);
+        let caller = stage.beside(|s| {
+            let _signals = SignalsBlocked::new();
+            let _pin = s.pager.pin(s.pager.address(SURVIVOR), PAGE_BYTES, PinAccess::Write);
+            write_by_kernel(s, SURVIVOR, 63);
+        });
+        let pinned = pinned.reached();
+        stage.reclaim(&VICTIMS);
+        assert_eq!(copied(stage), 0, "a pinned page was protected");
+        assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
+        pinned.release();
+        must_end(caller);
+        stage.check(SURVIVOR, 63);
+    });
+}
+
+#[test]
+fn a_locked_victim_stays_and_the_others_leave() {
+    with_copies(|stage| {
+        if stage.pager.lock(VICTIMS[2], 1, false).is_err() {
+            eprintln!("skipped: no memory may be locked");
+            return;
+        }
+        stage.reclaim(&VICTIMS);
+        assert_eq!(stage.state(VICTIMS[2]), State::Resident);
+        stage.write(VICTIMS[2], 64);
+        stage.reclaim(&[]);
+        VICTIMS
+            .iter()
+            .zip(1..)
+            .filter(|(page, _)| **page != VICTIMS[2])
+            .for_each(|(page, seed)| stage.check(*page, seed));
+        stage.check(VICTIMS[2], 64);
+    });
+}
+
+#[test]
+fn a_program_with_devices_gets_no_copies() {
+    with_copies(|stage| {
+        stage.pager.departs_by_move_only();
+        stage.reclaim(&VICTIMS);
+        assert_eq!(copied(stage), 0);
+        assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
+    });
+}

@@ -1,0 +1,104 @@
+//! Faults against each other and against what brings pages in ahead.
+
+use super::{PAGES, Stage, must_end, must_wait, on_both_paths};
+use crate::State;
+use crate::schedule::Point;
+use hinterland_policy::AheadWindow;
+use hinterland_units::PageNo;
+use std::sync::atomic::Ordering::Relaxed;
+
+const PAGE: PageNo = PageNo(7);
+
+#[test]
+fn two_fetches_of_one_page_load_it_once() {
+    on_both_paths(|stage| {
+        stage.send_far(PAGE, 1);
+        let first = stage.hold(Point::Loaded, PAGE);
+        let readers = [stage.beside(|s| s.check(PAGE, 1)), stage.beside(|s| s.check(PAGE, 1))];
+        let first = first.reached();
+        readers.iter().for_each(|reader| must_wait(reader, "the page"));
+        first.release();
+        readers.into_iter().for_each(must_end);
+        assert_eq!(stage.loaded_pages(), 1);
+    });
+}
+
+#[test]
+fn a_first_write_is_not_lost_under_another_first_touch() {
+    on_both_paths(|stage| {
+        let toucher = stage.hold(Point::FirstTouch, PAGE);
+        let reader = stage.beside(|s| {
+            // SAFETY: a readable page of the range.
+            let _ = unsafe { s.words(PAGE).read_volatile() };
+        });
+        let toucher = toucher.reached();
+        let writer = stage.beside(|s| s.write(PAGE, 2));
+        must_wait(&writer, "the first touch");
+        toucher.release();
+        must_end(reader);
+        must_end(writer);
+        stage.check(PAGE, 2);
+    });
+}
+
+#[test]
+fn a_late_fault_maps_no_zeros_over_a_page_that_leaves() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 3);
+        let late = stage.hold(Point::Spurious, PAGE);
+        let address = stage.pager.address(PAGE);
+        let fault = hinterland_sys::Fault { address, write: false, write_protected: false, thread: 0 };
+        let server = stage.beside(move |s| {
+            let _inside = s.pager.gate.enter();
+            let _ = s.pager.serve_page(PAGE, fault, &mut crate::pager::Scratch::new());
+        });
+        let late = late.reached();
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::Changing, "the evictor left the page to its owner");
+        late.release();
+        must_end(server);
+        stage.check(PAGE, 3);
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::SwapCached);
+        stage.check(PAGE, 3);
+    });
+}
+
+#[test]
+fn a_demand_waits_for_the_read_ahead_of_its_page() {
+    on_both_paths(|stage| {
+        read_ahead(stage, |stage, ahead| {
+            let reader = stage.beside(|s| s.check(PAGE, 4));
+            must_wait(&reader, "read-ahead");
+            ahead.release();
+            must_end(reader);
+            assert_eq!(stage.pager.row().major_faults.load(Relaxed), 0);
+        });
+    });
+}
+
+#[test]
+fn a_discard_waits_for_the_read_ahead_of_its_page() {
+    on_both_paths(|stage| {
+        read_ahead(stage, |stage, ahead| {
+            let discard = stage.beside(|s| s.pager.discard(PAGE, 2));
+            must_wait(&discard, "read-ahead");
+            ahead.release();
+            must_end(discard);
+            stage.check(PAGE, 0);
+            assert_eq!(stage.stored_pages(), 0, "no copy is left behind");
+        });
+    });
+}
+
+/// Reads `PAGE` and the key page behind it ahead, and holds the thread that does so before they are mapped.
+fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::schedule::Hold)) {
+    let key = PageNo(PAGE.0 + 1);
+    stage.send_far(PAGE, 4);
+    stage.send_far(key, 5);
+    assert!(key.0 < PAGES);
+    let ahead = stage.hold(Point::AheadLoaded, PAGE);
+    stage.pager.start_helpers();
+    stage.pager.ahead.push(AheadWindow { first: PAGE, pages: 2, key });
+    race(stage, ahead.reached());
+}

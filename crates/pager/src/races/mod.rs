@@ -1,0 +1,301 @@
+//! Races, each forced: one side is held at a point (`schedule`), the other does its part, and what must hold is looked at.
+//! `docs/races.md` lists them: the two sides, and what would go wrong.
+//!
+//! A stage is a pager whose policy names the victims that the test names, so that nothing leaves by itself. Every race runs on
+//! both fault paths, unless it is about one of them.
+
+mod calls;
+mod copies;
+mod faults;
+mod forks;
+#[path = "../../tests/inline/mod.rs"]
+mod inline;
+mod leaving;
+mod pins;
+
+use crate::pager::Scratch;
+use crate::schedule::{Hold, Point};
+use crate::{Config, FaultPath, Kernel, Pager, State};
+use hinterland_abi::ProcessRow;
+use hinterland_backend::{Backend, CodecName, Compressed};
+use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request};
+use hinterland_sys::mem::OwnMemory;
+use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const PAGES: u32 = 1024;
+const WORDS: usize = PAGE_BYTES / 8;
+/// A thread that has not got on for so long waits for something.
+const A_WHILE: Duration = Duration::from_millis(40);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Names the pages that a test wants to leave.
+#[derive(Clone, Default)]
+struct Script(Arc<Mutex<Vec<PageNo>>>);
+
+impl EvictionPolicy for Script {
+    fn arrived(&mut self, _: PageNo, _: Arrival) {}
+    fn forgotten(&mut self, _: PageNo) {}
+    fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
+        let mut wanted = self.0.lock().unwrap();
+        let count = count.min(wanted.len());
+        out.extend(wanted.drain(..count));
+    }
+    fn kept(&mut self, _: PageNo) {}
+    fn written_back(&mut self, _: PageNo) {}
+    fn resize(&mut self, _: usize) {}
+    fn resident(&self) -> usize {
+        0
+    }
+    fn metadata_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Reads nothing ahead.
+struct Never;
+
+impl Prefetcher for Never {
+    fn requested(&mut self, _: PageNo, _: Request) -> Option<AheadWindow> {
+        None
+    }
+    fn wasted(&mut self, _: u32) {}
+    fn limit(&mut self, _: u32) {}
+}
+
+/// A pager of a test's own.
+#[derive(Clone)]
+struct Stage {
+    pager: &'static Pager,
+    script: Script,
+    backend: Arc<dyn Backend>,
+    loaded_before: Arc<AtomicU64>,
+}
+
+/// Runs a race on both fault paths.
+fn on_both_paths(race: impl Fn(&Stage)) {
+    on(FaultPath::Monitor, &race);
+    on(FaultPath::Inline, race);
+}
+
+/// Runs a race on one path; skips it where userfaultfd cannot be used.
+fn on(path: FaultPath, race: impl Fn(&Stage)) {
+    match Stage::new(path) {
+        Some(stage) => race(&stage),
+        None => eprintln!("skipped: no privilege to serve faults of system calls (userfaultfd)"),
+    }
+}
+
+fn row() -> &'static ProcessRow {
+    // SAFETY: a row of atomics is valid when zero.
+    Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() })
+}
+
+fn open(path: FaultPath, features: Features) -> Uffd {
+    match path {
+        FaultPath::Monitor => Uffd::open(features.monitor_bits()).unwrap(),
+        FaultPath::Inline => Uffd::open_user_only(features.inline_bits()).unwrap(),
+    }
+}
+
+/// The page's word at `index` when it holds `seed`; seed 0 is the page of zeros.
+fn word(seed: u64, index: usize) -> u64 {
+    seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_mul(1 + index as u64 % 7)
+}
+
+impl Stage {
+    fn new(path: FaultPath) -> Option<Stage> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0x3400_0000_0000);
+        let features = Features::probe(FeatureSet::All);
+        if features.privilege != Privilege::Kernel {
+            return None;
+        }
+        let base = NEXT.fetch_add(1 << 30, Relaxed);
+        Mapping::reserve_at(base, PAGES as usize * PAGE_BYTES).unwrap();
+        let kernel = Kernel::new(features, open(path, features), OwnMemory::open().unwrap());
+        let (script, row) = (Script::default(), row());
+        let compressed = Compressed::new("compressed:64M".into(), CodecName::Lz4, 64 << 20).unwrap();
+        let backend: Arc<dyn Backend> = Arc::new(compressed);
+        let config = Config {
+            copies_out: true,
+            path,
+            base,
+            pages: PAGES,
+            local: Some(Budget::Bytes(ByteCount(64 << 20))),
+            ram: None,
+            backend: Arc::clone(&backend),
+            policy: Box::new(script.clone()),
+            prefetcher: Box::new(Never),
+            row,
+            // A point may hold one of them.
+            monitors: 3,
+            census: |_, _| {},
+            housekeeping: || {},
+            ledger: None,
+            shared: |_| None,
+        };
+        let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
+        pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+        if path == FaultPath::Inline {
+            inline::serve(pager);
+        }
+        pager.start().unwrap();
+        Some(Stage { pager, script, backend, loaded_before: Arc::default() })
+    }
+
+    fn hold(&self, point: Point, page: PageNo) -> Hold {
+        Hold::next(self.pager, point, page)
+    }
+
+    fn state(&self, page: PageNo) -> State {
+        self.pager.state(page)
+    }
+
+    fn words(&self, page: PageNo) -> *mut u64 {
+        assert!(page.0 < PAGES);
+        self.pager.address(page) as *mut u64
+    }
+
+    fn write(&self, page: PageNo, seed: u64) {
+        for index in 0..WORDS {
+            // SAFETY: a read-write page of the range that the race lets this thread write.
+            unsafe { self.words(page).add(index).write_volatile(word(seed, index)) };
+        }
+        self.wait_until_settled(page);
+    }
+
+    /// A thread goes on as soon as its page is mapped; that is a moment before the page's state says so.
+    fn wait_until_settled(&self, page: PageNo) {
+        while self.state(page) == State::Fetching {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends the test if a page does not hold what it should.
+    fn check(&self, page: PageNo, seed: u64) {
+        for index in 0..WORDS {
+            // SAFETY: a readable page of the range.
+            let value = unsafe { self.words(page).add(index).read_volatile() };
+            assert_eq!(value, word(seed, index), "{page}, word {index}, seed {seed}, {:?}", self.state(page));
+        }
+        self.wait_until_settled(page);
+    }
+
+    /// One step of the evictor's, in the calling thread: with victims, they go to the swap cache; without, the oldest of those is
+    /// written back.
+    fn reclaim(&self, victims: &[PageNo]) {
+        self.script.0.lock().unwrap().extend(victims);
+        let _signals = thread::SignalsBlocked::new();
+        let inside = self.pager.gate.enter();
+        self.pager.reclaim_step(&mut Scratch::new());
+        drop(inside);
+    }
+
+    /// Takes a page out, to the swap cache.
+    fn evict(&self, page: PageNo) {
+        self.reclaim(&[page]);
+    }
+
+    /// Makes a page with content `Remote`.
+    fn send_far(&self, page: PageNo, seed: u64) {
+        self.write(page, seed);
+        let begin = Instant::now();
+        while self.state(page) != State::Remote {
+            // A message of the first fault that is read late brings the page back once.
+            self.evict(page);
+            self.reclaim(&[]);
+            assert!(begin.elapsed() < PATIENCE, "{page} does not leave: {:?}", self.state(page));
+        }
+        let (_, loaded) = self.traffic();
+        self.loaded_before.store(loaded, Relaxed);
+    }
+
+    /// Does something in another thread.
+    fn beside(&self, work: impl FnOnce(&Stage) + Send + 'static) -> JoinHandle<()> {
+        let stage = self.clone();
+        std::thread::spawn(move || work(&stage))
+    }
+
+    /// Pages that the backend holds, and that it has given out.
+    fn traffic(&self) -> (u64, u64) {
+        let mut usage = Vec::new();
+        self.backend.usage(&mut usage);
+        (usage[0].pages, usage[0].bytes_out / PAGE_BYTES as u64)
+    }
+
+    /// Pages that the backend holds.
+    fn stored_pages(&self) -> u64 {
+        self.traffic().0
+    }
+
+    /// Pages that the backend has given out since the last `send_far`.
+    fn loaded_pages(&self) -> u64 {
+        self.traffic().1 - self.loaded_before.load(Relaxed)
+    }
+
+    /// Forks; the child runs `body` and ends well if that does not panic.
+    fn fork(&self, body: impl FnOnce(&Stage)) -> Child {
+        self.pager.freeze(&[]);
+        // SAFETY: the child works with this pager alone, allocates through libc (which is made for it), and leaves by exit_now.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "fork failed");
+        if pid != 0 {
+            self.pager.thaw();
+            return Child { pid };
+        }
+        let features = *self.pager.kernel().features();
+        let (uffd, memory) = (open(self.pager.path(), features), OwnMemory::open().unwrap());
+        self.pager.begin_child(uffd, memory, row(), &[], &[]).unwrap();
+        self.pager.start().unwrap();
+        // What a panic says is not printed in a child of a test.
+        std::panic::set_hook(Box::new(|panic| thread::write_stderr(&format!("in the child: {panic}\n"))));
+        let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(self))).is_ok();
+        thread::exit_now(if well { 0 } else { 101 })
+    }
+}
+
+/// A forked child.
+struct Child {
+    pid: libc::pid_t,
+}
+
+impl Child {
+    fn wait(self) -> i32 {
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(self.pid, &raw mut status, 0) }, self.pid);
+        status
+    }
+
+    fn must_be_well(self) {
+        assert_eq!(self.wait(), 0, "the child found something wrong (its message is above)");
+    }
+
+    fn kill(self) {
+        // SAFETY: our own child, not waited for yet.
+        assert_eq!(unsafe { libc::kill(self.pid, libc::SIGKILL) }, 0);
+        assert_eq!(libc::WTERMSIG(self.wait()), libc::SIGKILL);
+    }
+}
+
+/// A thread that waits now.
+fn must_wait(thread: &JoinHandle<()>, for_what: &str) {
+    std::thread::sleep(A_WHILE);
+    assert!(!thread.is_finished(), "did not wait for {for_what}");
+}
+
+fn must_end(thread: JoinHandle<()>) {
+    let begin = Instant::now();
+    while !thread.is_finished() {
+        if begin.elapsed() > PATIENCE {
+            thread::write_stderr("a thread hangs\n");
+            thread::exit_now(101);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}

@@ -1,0 +1,150 @@
+//! Named points of a page's life, at which a test can hold a thread until another one got where it wants it (`races`).
+//!
+//! Only in this crate's own unit tests; in every other build a point is nothing at all.
+
+use crate::pager::Pager;
+use hinterland_units::PageNo;
+
+/// A moment between two steps that another thread may fall into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Point {
+    /// A first touch owns its page; no zeros are mapped yet.
+    FirstTouch,
+    /// A late fault owns its page, which is mapped.
+    Spurious,
+    /// A hit in the swap cache owns its page; the slot is about to be copied.
+    Hit,
+    /// A demand fetch has loaded its page; it is not mapped yet.
+    Loaded,
+    /// A victim is `Leaving`; the pins have not been looked at.
+    Marked,
+    /// A victim is nobody's pin; it is still mapped.
+    Leaving,
+    /// The victims of a zone are copied and still mapped; the page is the first of them.
+    Copied,
+    /// A victim is in its slot; nobody knows yet.
+    TakenOut,
+    /// Write-back owns its page; nothing is stored yet.
+    WriteBack,
+    /// Write-back has stored its page; the table does not say so yet.
+    Stored,
+    /// A pin is published; its pages have not been looked at.
+    Pinned,
+    /// A discarded page has lost its frame; the table does not say so yet.
+    Discarded,
+    /// A move owns a page at both of its places; the frame has moved, the entry has not.
+    Moved,
+    /// Read-ahead has loaded its batch; nothing is mapped yet.
+    AheadLoaded,
+    /// A page is about to be given up; it has lost its content.
+    GivingUp,
+    /// A fork has closed the gate.
+    Frozen,
+    /// The child of a fork has registered the range; its gate is closed.
+    ChildRegistered,
+}
+
+#[cfg(not(test))]
+impl Pager {
+    /// The calling thread is at a point, about a page.
+    #[inline]
+    pub(crate) const fn at(&self, _: Point, _: PageNo) {}
+}
+
+#[cfg(test)]
+pub(crate) use forced::Hold;
+
+#[cfg(test)]
+mod forced {
+    use super::{PageNo, Pager, Point};
+    use hinterland_sys::gate::{futex_wait_for, futex_wake};
+    use hinterland_sys::thread;
+    use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+    use std::time::{Duration, Instant};
+
+    /// Nothing that a test waits for takes as long.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    const FREE: u32 = 0;
+    const SETTING: u32 = 1;
+    const ARMED: u32 = 2;
+    const REACHED: u32 = 3;
+    const RELEASED: u32 = 4;
+
+    /// One hold. No locks and no allocation: points are passed in signal handlers, and copied by forks.
+    struct Cell {
+        state: AtomicU32,
+        pager: AtomicUsize,
+        point: AtomicU32,
+        page: AtomicU32,
+    }
+
+    static CELLS: [Cell; 256] = [const {
+        Cell {
+            state: AtomicU32::new(FREE),
+            pager: AtomicUsize::new(0),
+            point: AtomicU32::new(0),
+            page: AtomicU32::new(0),
+        }
+    }; 256];
+
+    /// The first thread that comes to the point waits there until it is released.
+    pub(crate) struct Hold(&'static Cell);
+
+    impl Pager {
+        pub(crate) fn at(&self, point: Point, page: PageNo) {
+            for cell in &CELLS {
+                let ours = cell.pager.load(SeqCst) == self.base
+                    && cell.point.load(SeqCst) == point as u32
+                    && cell.page.load(SeqCst) == page.0;
+                if ours && cell.state.compare_exchange(ARMED, REACHED, SeqCst, SeqCst).is_ok() {
+                    futex_wake(&cell.state);
+                    wait_until(cell, RELEASED, "to be released");
+                    cell.state.store(FREE, SeqCst);
+                }
+            }
+        }
+    }
+
+    impl Hold {
+        /// Holds the next thread that comes to `point` about `page`.
+        pub(crate) fn next(pager: &Pager, point: Point, page: PageNo) -> Hold {
+            let free = CELLS.iter().find(|cell| cell.state.compare_exchange(FREE, SETTING, SeqCst, SeqCst).is_ok());
+            let cell = free.expect("fewer holds than cells");
+            cell.pager.store(pager.base, SeqCst);
+            cell.point.store(point as u32, SeqCst);
+            cell.page.store(page.0, SeqCst);
+            cell.state.store(ARMED, SeqCst);
+            Hold(cell)
+        }
+
+        /// Waits until a thread is held.
+        pub(crate) fn reached(self) -> Hold {
+            wait_until(self.0, REACHED, "for a thread to come");
+            self
+        }
+
+        /// Lets it go on.
+        pub(crate) fn release(self) {
+            assert_eq!(self.0.state.swap(RELEASED, SeqCst), REACHED, "nobody was held");
+            futex_wake(&self.0.state);
+        }
+    }
+
+    fn wait_until(cell: &Cell, wanted: u32, what: &str) {
+        let begin = Instant::now();
+        loop {
+            let now = cell.state.load(SeqCst);
+            if now == wanted {
+                return;
+            }
+            if begin.elapsed() > PATIENCE {
+                // A thread that waits for a fault cannot be interrupted: the process is ended.
+                let point = cell.point.load(SeqCst);
+                thread::write_stderr(&format!("point {point}: waited {what} for too long\n"));
+                thread::exit_now(101);
+            }
+            futex_wait_for(&cell.state, now, Some(Duration::from_millis(100)));
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! The budget of a process tree, and this process's part of it.
+//!
+//! All processes of a run hold together what the user allowed. Each writes into its share of the ledger what it holds
+//! (`granted`) and what it could use (`wanted`), and reads those of the others; nobody decides for somebody else:
+//!
+//! ```text
+//! wants more   announces it, then adds everybody up: over the budget, or above its fair level while others go short, it
+//!              takes it back and reclaims from itself instead
+//! has more     than its fair level while somebody goes short: lowers its bound, and its evictor brings it down; what it
+//!              holds counts until it has left
+//! ```
+//!
+//! Invariant: `sum(granted) ≤ budget`, but for what is held below [`SHARE_FLOOR`] and what a fork makes two of. It holds
+//! because a grant is announced before the sum is taken: of two that announce at once, the later sees both.
+//! The fair level is max-min (`hinterland_policy::fair_level`). See decision 0013.
+
+use crate::account::{Account, BOUND_MIN, margin};
+use crate::pager::Pager;
+use crate::sharing::SharedBytes;
+use hinterland_abi::{Ledger, ProcessRow, Share};
+use hinterland_policy::fair_level;
+use hinterland_sys::thread;
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
+use std::time::{Duration, Instant};
+
+/// Every process may hold so much whatever the others hold: with less, the pager's batches would fill its memory.
+const SHARE_FLOOR: u64 = 4 << 20;
+/// A process that uses memory for the first time grows by this at least, and by this at most.
+const STEP_MAX: u64 = 16 << 20;
+/// The smallest growth that is worth a new bound.
+const STEP_MIN: u64 = 64 << 10;
+/// Arrivals after which it is worth asking again for what was refused.
+const RETRY_ARRIVALS: u64 = 64;
+/// A program whose local memory nobody bounds: more than any machine has.
+const UNBOUNDED: u64 = 1 << 52;
+/// The part of its target that a process leaves free at most for shared pages that are about to become its own.
+const LEAD_SHARE_MAX: u64 = 4;
+/// The part that it leaves free at least while it shares as many pages: nobody is told when they are written to.
+const SPARE_SHARE: u64 = 8;
+/// Time for the child of a fork to take its share, before its parent believes that it is gone.
+const CHILD_APPEARS: Duration = Duration::from_millis(100);
+
+/// See the module.
+pub(crate) struct Tree {
+    ledger: Option<&'static Ledger>,
+    local: Option<Budget>,
+    ram: Option<Budget>,
+    /// Somebody changes this process's share.
+    changing: AtomicBool,
+    /// Bytes that this process may count: its grant, or what its grant is to become.
+    target: AtomicU64,
+    /// The budget of the whole run when last looked at, in bytes.
+    budget: AtomicU64,
+    /// Arrivals before which it is no use to ask for more.
+    retry_at: AtomicU64,
+    /// The process from which all that may share pages with this one descend.
+    family: AtomicI32,
+    /// Most bytes touched that the parent had, in the child of a fork.
+    inherited: AtomicU64,
+    /// Pages that became this process's own between the last two looks, because somebody wrote to shared ones: the next look
+    /// will find as many.
+    lead: AtomicU64,
+    /// When the family last grew, in nanoseconds since `born`.
+    forked_at: AtomicU64,
+    born: Instant,
+}
+
+/// All shares added up, in bytes.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    granted: u64,
+    /// What everybody holds or could use, whichever is more.
+    claimed: u64,
+    touched: u64,
+    beside: u64,
+    /// What must stay local whatever happens.
+    floors: u64,
+}
+
+/// The right to change this process's share.
+struct Change<'a>(&'a AtomicBool);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
+/// By how much a process with `target` bytes grows at a time. More than the watermarks' distances, so that what the evictor
+/// keeps free is not taken for what is not needed.
+fn step(target: u64) -> u64 {
+    let watermarks = (4 * margin(target / PAGE_BYTES as u64) + 64) * PAGE_BYTES as u64;
+    (target / 8).clamp(watermarks, STEP_MAX)
+}
+
+/// The part of `shortage` that falls on one with `excess` of `all_excess`.
+fn part(shortage: u64, excess: u64, all_excess: u64) -> u64 {
+    let part = (u128::from(shortage) * u128::from(excess)).div_ceil(u128::from(all_excess.max(1)));
+    u64::try_from(part).unwrap_or(u64::MAX).min(excess)
+}
+
+impl Tree {
+    pub fn new(local: Option<Budget>, ram: Option<Budget>, ledger: Option<&'static Ledger>) -> Tree {
+        Tree {
+            ledger,
+            local,
+            ram,
+            changing: AtomicBool::new(false),
+            target: AtomicU64::new(0),
+            budget: AtomicU64::new(UNBOUNDED),
+            retry_at: AtomicU64::new(0),
+            family: AtomicI32::new(0),
+            inherited: AtomicU64::new(0),
+            lead: AtomicU64::new(0),
+            forked_at: AtomicU64::new(0),
+            born: Instant::now(),
+        }
+    }
+
+    /// The budget of the whole run, when last looked at.
+    pub fn budget(&self) -> PageCount {
+        PageCount(self.budget.load(Relaxed) / PAGE_BYTES as u64)
+    }
+
+    /// Whether the store counts against a budget, too.
+    pub fn bounds_ram(&self) -> bool {
+        self.ram.is_some()
+    }
+
+    /// Whether a budget depends on what the program has touched.
+    pub fn follows_touched(&self) -> bool {
+        [self.local, self.ram].iter().any(|b| matches!(b, Some(Budget::PercentOfTouched(_))))
+    }
+
+    /// The local budget in bytes of processes that have touched `touched` and have `beside` in store and tables.
+    fn budget_for(&self, touched: u64, beside: u64) -> u64 {
+        let local = self.local.map_or(u64::MAX, |budget| budget.bytes(ByteCount(touched)).0);
+        let ram = self.ram.map_or(u64::MAX, |budget| {
+            // Below the floor no batch would fit: the store must give way then, not the local memory.
+            budget.bytes(ByteCount(touched)).0.saturating_sub(beside).max(Budget::FLOOR.0)
+        });
+        let budget = local.min(ram).clamp(Budget::FLOOR.0, UNBOUNDED);
+        self.budget.store(budget, Relaxed);
+        budget
+    }
+
+    fn share(&self, row: &ProcessRow) -> Option<(&'static Ledger, &'static Share)> {
+        let ledger = self.ledger?;
+        Some((ledger, ledger.share_of(row)?))
+    }
+
+    fn try_change(&self) -> Option<Change<'_>> {
+        self.changing.compare_exchange(false, true, Acquire, Relaxed).is_ok().then_some(Change(&self.changing))
+    }
+
+    /// Other processes that may share pages with this one.
+    fn relatives(&self, ledger: &Ledger, own: &Share) -> usize {
+        let family = own.family.load(Relaxed);
+        let relative = |share: &&Share| !std::ptr::eq(*share, own) && share.family.load(Relaxed) == family;
+        if family == 0 { 0 } else { ledger.shares_in_use().filter(relative).count() }
+    }
+
+    /// Whether there are any, or one is about to appear.
+    fn has_relatives(&self, ledger: &Ledger, own: &Share) -> bool {
+        let age = self.born.elapsed().saturating_sub(Duration::from_nanos(self.forked_at.load(Relaxed)));
+        own.family.load(Relaxed) != 0 && (age < CHILD_APPEARS || self.relatives(ledger, own) > 0)
+    }
+
+    /// What this process counts as touched: inherited pages are counted by the eldest of the family.
+    fn own_touched(&self, ledger: &Ledger, own: &Share, touched: u64) -> u64 {
+        let inherited = self.inherited.load(Relaxed);
+        let family = own.family.load(Relaxed);
+        let eldest = ledger.shares_in_use().find(|share| share.family.load(Relaxed) == family);
+        let counts_all = inherited == 0 || eldest.is_none_or(|eldest| std::ptr::eq(eldest, own));
+        if counts_all { touched } else { touched.saturating_sub(inherited) }
+    }
+
+    fn sums(ledger: &Ledger) -> Sums {
+        ledger.shares_in_use().fold(Sums::default(), |sums, share| {
+            let granted = share.granted_bytes.load(SeqCst);
+            Sums {
+                granted: sums.granted + granted,
+                claimed: sums.claimed + granted.max(share.wanted_bytes.load(Relaxed)),
+                touched: sums.touched + share.touched_bytes.load(Relaxed),
+                beside: sums.beside + share.beside_bytes.load(Relaxed),
+                floors: sums.floors + granted.min(SHARE_FLOOR),
+            }
+        })
+    }
+
+    fn level(ledger: &Ledger, budget: u64) -> u64 {
+        fair_level(budget, || ledger.shares_in_use().map(|share| share.wanted_bytes.load(Relaxed)))
+    }
+
+    /// What a share is to come down to when all processes together claim `shortage` more than there is.
+    fn lowered(ledger: &Ledger, own: &Share, level: u64, shortage: u64) -> u64 {
+        let excess = |share: &Share| {
+            let fair = level.min(share.wanted_bytes.load(Relaxed)).max(SHARE_FLOOR);
+            share.granted_bytes.load(Relaxed).saturating_sub(fair)
+        };
+        let all: u64 = ledger.shares_in_use().map(excess).sum();
+        let granted = own.granted_bytes.load(Relaxed);
+        granted - part(shortage, excess(own).min(granted), all)
+    }
+
+    /// Publishes what this process has, and adapts its bound to what the others hold and want.
+    pub fn update(&self, row: &ProcessRow, account: &Account, touched: u64, beside: u64) {
+        let Some((ledger, share)) = self.share(row) else {
+            let budget = self.budget_for(touched, beside);
+            // A process that found no row in the ledger counts nowhere: it gets the least that any gets.
+            let bytes = if self.ledger.is_some() { SHARE_FLOOR } else { budget };
+            let bound = PageCount(bytes / PAGE_BYTES as u64);
+            row.share_bytes.store(bytes, Relaxed);
+            return account.set_bound(bound, bound);
+        };
+        let Some(_change) = self.try_change() else { return };
+        if !self.has_relatives(ledger, share) {
+            account.sharing.end();
+            self.lead.store(0, Relaxed);
+        }
+        share.touched_bytes.store(self.own_touched(ledger, share, touched), Relaxed);
+        share.beside_bytes.store(account.sharing.beside(beside), Relaxed);
+        let counted = account.counted().bytes();
+        let sums = Tree::sums(ledger);
+        let budget = self.budget_for(sums.touched, sums.beside);
+        let granted = share.granted_bytes.load(Relaxed);
+        // What it neither holds nor has just asked for is free for others.
+        let mut target = granted.min((counted + 2 * step(counted)).max(SHARE_FLOOR));
+        let shortage = sums.claimed.saturating_sub(budget);
+        if shortage > 0 {
+            target = target.min(Tree::lowered(ledger, share, Tree::level(ledger, budget), shortage));
+        }
+        self.set(share, account, Grant { target, counted, budget, contended: shortage > 0 });
+        row.share_bytes.store(target, Relaxed);
+    }
+
+    fn set(&self, share: &Share, account: &Account, grant: Grant) {
+        let Grant { target, counted, budget, contended } = grant;
+        self.target.store(target, Relaxed);
+        share.granted_bytes.store(target.max(counted).max(BOUND_MIN.bytes()), SeqCst);
+        let pages = |bytes: u64| bytes / PAGE_BYTES as u64;
+        let shared = account.sharing.local_for(pages(target)) - pages(target);
+        let spare = shared.min(pages(target) / SPARE_SHARE);
+        let expected = self.lead.load(Relaxed).clamp(spare, (pages(target) / LEAD_SHARE_MAX).max(spare));
+        let bound = account.sharing.local_for(pages(target) - expected).min(pages(budget));
+        let turnover = if contended { bound } else { pages(budget) };
+        account.set_bound(PageCount(bound), PageCount(turnover));
+    }
+
+    /// Asks for room for `pages` more than there is, and for some in stock. False: there is none for this process.
+    fn grow(&self, row: &ProcessRow, account: &Account, pages: u64) -> bool {
+        let Some((ledger, share)) = self.share(row) else { return false };
+        let before = self.target.load(Relaxed);
+        if account.arrivals() < self.retry_at.load(Relaxed) && before >= SHARE_FLOOR {
+            return false;
+        }
+        let Some(_change) = self.try_change() else {
+            // Another thread asks: its answer is ours.
+            thread::yield_now();
+            return true;
+        };
+        let target = self.target.load(Relaxed);
+        let wanted = target + step(target).max(pages * PAGE_BYTES as u64);
+        let managed = row.managed_bytes.load(Relaxed);
+        share.wanted_bytes.fetch_max(wanted.max(managed), Relaxed);
+        share.touched_bytes.store(self.own_touched(ledger, share, row.managed_peak_bytes.load(Relaxed)), Relaxed);
+        let sums = Tree::sums(ledger);
+        let budget = self.budget_for(sums.touched, sums.beside);
+        let (granted, contended) = (share.granted_bytes.load(Relaxed), sums.claimed > budget);
+        let fair = if contended { Tree::level(ledger, budget) } else { u64::MAX };
+        let room = budget.saturating_sub(sums.granted - granted.min(sums.granted));
+        let new = wanted.min(fair).min(room).max(wanted.min(SHARE_FLOOR));
+        let counted = account.counted().bytes();
+        if new >= target + STEP_MIN {
+            share.granted_bytes.store(new.max(counted), SeqCst);
+            if new <= SHARE_FLOOR || Tree::sums(ledger).granted <= budget {
+                self.set(share, account, Grant { target: new, counted, budget, contended });
+                return true;
+            }
+            share.granted_bytes.store(granted, SeqCst);
+        }
+        self.retry_at.store(account.arrivals() + RETRY_ARRIVALS, Relaxed);
+        false
+    }
+
+    /// By how much this process's store and tables are to shrink because `--ram` is exceeded although local memory is at its
+    /// floor everywhere.
+    pub fn store_excess(&self, row: &ProcessRow, touched: u64, beside: u64) -> u64 {
+        let Some(ram) = self.ram else { return 0 };
+        match self.share(row) {
+            None => (beside + Budget::FLOOR.0).saturating_sub(ram.bytes(ByteCount(touched)).0),
+            Some((ledger, share)) => {
+                let sums = Tree::sums(ledger);
+                let allowed = ram.bytes(ByteCount(sums.touched)).0;
+                let excess = (sums.beside + sums.floors.max(Budget::FLOOR.0)).saturating_sub(allowed);
+                part(excess, share.beside_bytes.load(Relaxed), sums.beside)
+            }
+        }
+    }
+
+    /// Before a fork: parent and child will know each other.
+    pub fn before_fork(&self, row: &ProcessRow, account: &Account) {
+        let own = row.pid.load(Relaxed);
+        if let Some((ledger, share)) = self.share(row)
+            && self.relatives(ledger, share) == 0
+        {
+            // Former children have gone: what they shared is this process's alone.
+            account.sharing.end();
+        }
+        let family = self.family.compare_exchange(0, own, Relaxed, Relaxed).err().unwrap_or(own);
+        if let Some((_, share)) = self.share(row) {
+            share.family.store(family, Relaxed);
+        }
+        self.forked_at.store(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// After a fork, in both: each counts half of what the parent has counted. In the child, `row` is its own, and `inherited`
+    /// what the parent has touched.
+    pub fn after_fork(&self, row: &ProcessRow, account: &Account, inherited: Option<u64>) {
+        let Some((_, share)) = self.share(row) else { return };
+        account.sharing.halve(account.local().0);
+        let half = account.counted().bytes();
+        let target = match inherited {
+            None => self.target.load(Relaxed).saturating_sub(half),
+            Some(touched) => {
+                self.changing.store(false, Relaxed);
+                self.inherited.store(touched, Relaxed);
+                share.family.store(self.family.load(Relaxed), Relaxed);
+                share.wanted_bytes.store(half, Relaxed);
+                half
+            }
+        };
+        self.target.store(target, Relaxed);
+        share.granted_bytes.store(target.max(half).max(BOUND_MIN.bytes()), SeqCst);
+        let bound = account.sharing.local_for(target / PAGE_BYTES as u64).min(self.budget().0);
+        account.set_bound(PageCount(bound), self.budget());
+        row.counted_local_bytes.store(half, Relaxed);
+    }
+}
+
+/// What [`Tree::set`] sets.
+struct Grant {
+    target: u64,
+    counted: u64,
+    budget: u64,
+    contended: bool,
+}
+
+impl Pager {
+    /// Whether local memory is above its high watermark, and there is no more for this process.
+    pub(crate) fn above_high(&self) -> bool {
+        self.account.above_high() && !self.grow(0)
+    }
+
+    /// Asks for more local memory. True: it is worth trying again.
+    pub(crate) fn grow(&self, pages: u64) -> bool {
+        let grown = self.tree.grow(self.row(), &self.account, pages);
+        if grown {
+            self.fit_policy();
+        }
+        grown
+    }
+
+    /// Whether this process holds more than every process may: then others may want some of it back, and the evictor must
+    /// run to see that.
+    pub(crate) fn holds_more_than_floor(&self) -> bool {
+        self.account.local().bytes() > SHARE_FLOOR
+    }
+}
+
+/// The evictor's looks at what this process needs, and at what it shares.
+pub(crate) struct Watch {
+    demand_at: Instant,
+    arrivals: u64,
+    cpu: Duration,
+    sharing_at: Instant,
+    sharing_interval: Duration,
+    looks: u32,
+}
+
+/// Time between two looks at what the process needs.
+const DEMAND_INTERVAL: Duration = Duration::from_millis(190);
+/// Arrivals in that time with which a process could use all that it has: 1.3 MiB a second.
+const BUSY_ARRIVALS: u64 = 64;
+/// Part of that time that a process must have computed to be at work on what it holds.
+const AT_WORK_SHARE: u32 = 50;
+/// Between two looks at shared pages.
+const SHARING_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(200);
+/// Each so manieth look also goes over the pager's own mappings.
+const WHOLE_LOOKS: u32 = 16;
+/// All such looks of a family together may take one part in so many of a processor's time.
+const SHARING_TIME_SHARE: u32 = 2;
+
+impl Watch {
+    pub fn new() -> Watch {
+        let now = Instant::now();
+        Watch {
+            demand_at: now,
+            arrivals: 0,
+            cpu: thread::process_cpu_time(),
+            sharing_at: now,
+            sharing_interval: *SHARING_INTERVALS.start(),
+            looks: 0,
+        }
+    }
+
+    /// Looks where it is time; returns the time until the next look at shared pages is due, if there are any.
+    pub fn look(&mut self, pager: &Pager) -> Option<Duration> {
+        let (ledger, share) = pager.tree.share(pager.row())?;
+        if self.demand_at.elapsed() >= DEMAND_INTERVAL {
+            self.look_at_demand(pager, share);
+        }
+        let relatives = pager.tree.relatives(ledger, share);
+        if relatives == 0 {
+            self.sharing_interval = *SHARING_INTERVALS.start();
+            return pager.tree.has_relatives(ledger, share).then_some(self.sharing_interval);
+        }
+        if self.sharing_at.elapsed() >= self.sharing_interval {
+            self.look_at_sharing(pager, u32::try_from(relatives + 1).unwrap_or(u32::MAX));
+        }
+        Some(self.sharing_interval.saturating_sub(self.sharing_at.elapsed()))
+    }
+
+    /// A process that pages could use all that it manages; one that computes needs what it has; one that sleeps needs less
+    /// and less.
+    fn look_at_demand(&mut self, pager: &Pager, share: &Share) {
+        let elapsed = self.demand_at.elapsed();
+        let (arrivals, cpu) = (pager.account.arrivals(), thread::process_cpu_time());
+        let counted = pager.account.counted().bytes();
+        let wanted = if arrivals - self.arrivals >= BUSY_ARRIVALS {
+            pager.row().managed_bytes.load(Relaxed).max(counted)
+        } else if cpu.saturating_sub(self.cpu) >= elapsed / AT_WORK_SHARE {
+            counted
+        } else {
+            share.wanted_bytes.load(Relaxed).min(counted) / 4 * 3
+        };
+        share.wanted_bytes.store(wanted, Relaxed);
+        (self.demand_at, self.arrivals, self.cpu) = (Instant::now(), arrivals, cpu);
+    }
+
+    fn look_at_sharing(&mut self, pager: &Pager, relatives: u32) {
+        let begun = thread::cpu_time();
+        self.looks += 1;
+        let seen = (pager.shared)(self.looks.is_multiple_of(WHOLE_LOOKS));
+        let local = pager.account.local().0;
+        let before = pager.account.sharing.counted(local);
+        match seen {
+            Some(SharedBytes { local_elsewhere, beside }) => {
+                let counted = local.saturating_sub(local_elsewhere / PAGE_BYTES as u64);
+                pager.account.sharing.note(local, counted);
+                if let Some((beside, elsewhere)) = beside {
+                    pager.account.sharing.note_beside(beside, elsewhere);
+                }
+            }
+            // Nobody may look: everything counts.
+            None => pager.account.sharing.end(),
+        }
+        let now = pager.account.sharing.counted(local);
+        pager.tree.lead.store(now.saturating_sub(before), Relaxed);
+        let changed = now.abs_diff(before) > local / 64;
+        let (least, most) = SHARING_INTERVALS.into_inner();
+        let next = if changed { least } else { (2 * self.sharing_interval).min(most) };
+        let cost = thread::cpu_time().saturating_sub(begun);
+        self.sharing_interval = next.max(cost * SHARING_TIME_SHARE * relatives);
+        self.sharing_at = Instant::now();
+    }
+}

@@ -1,0 +1,47 @@
+//! Devices that keep pages of the program and write to them at any time: GPUs, RDMA and USB adapters, cameras.
+//!
+//! They learn of the pages by requests of ioctl(2), often inside structures that only their driver knows. So the type of a
+//! request decides: all but those that are known to keep nothing count as such a device.
+
+/// Types of requests (`_IOC_TYPE`, asm-generic/ioctl.h; Documentation/userspace-api/ioctl/ioctl-number.rst) whose drivers keep
+/// no pages beyond the call.
+const HARMLESS: [usize; 13] = [
+    0x54, // terminals; FIONREAD, FIONBIO, FIOCLEX
+    0x89, // sockets, network interfaces
+    0x66,
+    b'X' as usize,
+    0x94,
+    0x00,
+    0x72, // file systems: attributes, freezing, clones; FIBMAP, FIGETBSZ; FAT
+    0x12,
+    b'L' as usize, // block and loop devices
+    b'E' as usize, // input events
+    b'$' as usize, // performance counters
+    b'R' as usize, // random numbers
+    0xb7,          // namespaces
+];
+
+/// Whether a request is known to keep no page.
+pub fn keeps_no_pages(request: usize) -> bool {
+    HARMLESS.contains(&(request >> 8 & 0xff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keeps_no_pages;
+
+    #[test]
+    fn graphics_and_rdma_may_keep_pages() {
+        const DRM_VERSION: usize = 0xc040_6400;
+        const NVIDIA: usize = 0xc0c8_4600 | 0x2a;
+        const RDMA_VERBS: usize = 0xc018_1b01;
+        const AMD_KFD: usize = 0xc018_4b16;
+        const VIDEO_BUFFERS: usize = 0xc014_5608;
+        for request in [DRM_VERSION, NVIDIA, RDMA_VERBS, AMD_KFD, VIDEO_BUFFERS] {
+            assert!(!keeps_no_pages(request), "{request:#x}");
+        }
+        for request in [libc::TIOCGWINSZ, libc::FIONREAD, libc::FIONBIO, 0x8912] {
+            assert!(keeps_no_pages(usize::try_from(request).unwrap()), "{request:#x}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Whether the inline path can be taken, and whether it suits the program: known before anything of either has changed.
+//!
+//! *Can*: the kernel sends faults as signals and takes filters, libc's calls are found and its text may be changed. *Suits*:
+//! nothing that is loaded makes calls that the path does not see. The program's own code has not run yet, so what it loads
+//! later is not looked at.
+
+use super::sites::{self, Foreign};
+use super::{signals, syscalls};
+use hinterland_sys::seccomp::{self, Permission};
+use hinterland_sys::{Features, SysError, trampoline};
+
+/// Why the inline path cannot be taken, or should not be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Doubt {
+    /// The kernel has no `UFFD_FEATURE_SIGBUS`.
+    #[error("userfaultfd cannot send signals")]
+    Signals,
+    /// A sandbox, or a kernel without seccomp.
+    #[error("system calls cannot be trapped: {0}")]
+    Filter(SysError),
+    /// Something lies where calls are let through.
+    #[error("the page that calls are made from cannot be mapped: {0}")]
+    Trampoline(SysError),
+    /// libc's own calls.
+    #[error(transparent)]
+    Sites(#[from] sites::SitesError),
+    /// The program.
+    #[error("{0}")]
+    Foreign(Foreign),
+    /// `no_new_privs` would take set-user-id programs their rights.
+    #[error("programs that it starts could not gain privileges any more")]
+    Privileges,
+}
+
+/// What was found; the path can be taken.
+pub(crate) struct Ready {
+    pub(super) sites: sites::Plan,
+    permission: Permission,
+}
+
+/// Whether the path can be taken here.
+///
+/// # Errors
+/// Why not. Nothing has changed, but that the page for calls may be mapped.
+pub(crate) fn can(features: &Features) -> Result<Ready, Doubt> {
+    if !features.signals {
+        return Err(Doubt::Signals);
+    }
+    let permission = seccomp::permission().map_err(Doubt::Filter)?;
+    trampoline::map().map_err(Doubt::Trampoline)?;
+    Ok(Ready { sites: sites::Plan::make(&is_caught_by_libc)?, permission })
+}
+
+/// Whether a path that can be taken suits the program, for somebody who has the choice (`chosen`) or has not.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn suits(ready: Ready, chosen: bool) -> Result<Ready, Doubt> {
+    if chosen && ready.permission == Permission::ForNewPrivileges {
+        return Err(Doubt::Privileges);
+    }
+    sites::foreign_call(&goes_through_libc).map_or(Ok(ready), |foreign| Err(Doubt::Foreign(foreign)))
+}
+
+/// Calls whose instructions in libc are replaced.
+fn is_caught_by_libc(number: i64) -> bool {
+    signals::is_signal_call(number) || syscalls::table::must_be_seen(number)
+}
+
+/// Calls that nobody sees when they are made without libc: besides the above, those that make processes, and those after which
+/// the kernel goes on.
+fn goes_through_libc(number: i64) -> bool {
+    const OTHERS: [i64; 9] = [
+        libc::SYS_clone,
+        libc::SYS_clone3,
+        libc::SYS_fork,
+        libc::SYS_vfork,
+        libc::SYS_execve,
+        libc::SYS_io_uring_setup,
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_setup,
+        libc::SYS_io_submit,
+    ];
+    is_caught_by_libc(number) || OTHERS.contains(&number)
+}

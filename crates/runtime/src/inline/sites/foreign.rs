@@ -1,0 +1,98 @@
+//! Objects other than libc that make system calls by the instruction itself.
+//!
+//! What such a call names by its own arguments the filter sees. What it names behind pointers nobody sees, nor a signal mask
+//! that it sets, nor a process that it makes: a program with such a call is better off on the monitor path. Objects that are
+//! loaded later are not looked at.
+//!
+//! Looks at all text of the program: about a millisecond for each 20 MiB. The first call that is found ends the search.
+
+use super::elf::{self, Image, Kind};
+use super::scan::{self, Numbers};
+use super::{SITE_BYTES, SYSCALL};
+use std::fmt;
+use std::ops::Range;
+
+/// Text beyond this is not searched: a tenth of a second's work.
+const TEXT_BYTES_MAX: usize = 1 << 30;
+/// Text without a table of functions is decoded from its start, which is slow.
+const GAP_BYTES_MAX: usize = 4 << 20;
+
+/// Libraries whose only purpose is that the kernel works on memory after a call.
+const ASYNCHRONOUS: [&str; 2] = ["liburing.so", "libaio.so"];
+
+/// Why an object is better not served inline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Foreign {
+    /// It makes a call that nobody sees; `None`: any call.
+    Calls(String, Option<i64>),
+    /// Its runtime makes all calls by the instruction itself.
+    Go(String),
+    /// It is there for input and output that go on after the call.
+    Asynchronous(String),
+    /// There is too much of it to be searched.
+    TooLarge(String),
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Foreign::Calls(object, Some(number)) => write!(f, "{object} makes system call {number} without libc"),
+            Foreign::Calls(object, None) => write!(f, "{object} makes system calls without libc"),
+            Foreign::Go(object) => write!(f, "{object} is written in Go, which makes system calls without libc"),
+            Foreign::Asynchronous(object) => write!(f, "{object} has the kernel work on memory after a call"),
+            Foreign::TooLarge(object) => write!(f, "{object} is too large to be searched for system calls"),
+        }
+    }
+}
+
+/// The first object among those loaded, libc, ld.so and this library aside, with a reason against the inline path. `unseen`: a
+/// call that must go through libc.
+pub(crate) fn foreign_call(unseen: &dyn Fn(i64) -> bool) -> Option<Foreign> {
+    let mut left = TEXT_BYTES_MAX;
+    elf::images().iter().filter(|image| image.kind == Kind::Foreign).find_map(|image| {
+        let file = image.name.rsplit('/').next().unwrap_or_default();
+        if image.is_go {
+            return Some(Foreign::Go(name_of(image)));
+        }
+        if ASYNCHRONOUS.iter().any(|library| file.starts_with(library)) {
+            return Some(Foreign::Asynchronous(name_of(image)));
+        }
+        let bytes = image.text.iter().map(Range::len).sum();
+        let Some(rest) = left.checked_sub(bytes) else { return Some(Foreign::TooLarge(name_of(image))) };
+        left = rest;
+        call_in(image, unseen)
+    })
+}
+
+fn name_of(image: &Image) -> String {
+    if image.name.is_empty() { "the program".into() } else { image.name.clone() }
+}
+
+fn call_in(image: &Image, unseen: &dyn Fn(i64) -> bool) -> Option<Foreign> {
+    let sites = scan::sites_of(image, &|_| true);
+    let (known, gaps): (Vec<_>, Vec<_>) =
+        sites.into_iter().partition(|site| image.function_around(site.address).is_some());
+    let mut searched = 0;
+    let in_gaps = gaps.iter().filter_map(|site| {
+        let gap = image.gap_around(site.address)?;
+        let first = searched <= site.address;
+        searched = gap.end;
+        first.then_some(gap)
+    });
+    let mut sites = known;
+    for gap in in_gaps {
+        if gap.len() > GAP_BYTES_MAX {
+            return Some(Foreign::TooLarge(name_of(image)));
+        }
+        sites.extend(scan::sites_in(image.bytes(gap.clone()), gap.start));
+    }
+    debug_assert!(sites.iter().all(|site| image.bytes(site.address..site.address + SITE_BYTES) == SYSCALL));
+    sites.iter().filter(|site| site.genuine).find_map(|site| match &site.numbers {
+        Numbers::One(number) => unseen(*number).then(|| Foreign::Calls(name_of(image), Some(*number))),
+        Numbers::Some(numbers) => {
+            let found = numbers.iter().find(|number| unseen(**number));
+            found.map(|number| Foreign::Calls(name_of(image), Some(*number)))
+        }
+        Numbers::Any => Some(Foreign::Calls(name_of(image), None)),
+    })
+}

@@ -1,0 +1,87 @@
+/* Two processes under one budget: how much each may keep, as the kernel sees it.
+ * usage: sharers idle      a process that sleeps gives way to one that works, and has its bytes when it wakes up
+ *        sharers busy      two that work have about the same
+ *        sharers killed    what a killed process held is free at once, before anybody has waited for it */
+#define _GNU_SOURCE
+#include "pattern.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MEBIBYTES = 96 };
+
+static uint64_t *reserve(void) {
+    return mmap(NULL, MEBIBYTES << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+/* Resident KiB of the mapping that holds an address. */
+static long resident_kib(const void *memory) {
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    char line[512];
+    unsigned long start, end;
+    long kib = 0;
+    int inside = 0;
+    while (smaps && fgets(line, sizeof line, smaps)) {
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+            inside = start <= (unsigned long)memory && (unsigned long)memory < end;
+        else if (inside && sscanf(line, "Rss: %ld", &kib) == 1)
+            break;
+    }
+    if (smaps) fclose(smaps);
+    return kib;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* Reads the first pages over and over. */
+static void work(uint64_t *memory, uint64_t pages, double seconds) {
+    for (double end = now() + seconds; now() < end;) verify(memory, pages, 1, "worker");
+}
+
+/* A child that fills its memory, says so, and goes on as it is told. */
+static pid_t child(int busy, double seconds, int *ready, int *result) {
+    int said[2], told[2];
+    if (pipe(said) || pipe(told)) exit(98);
+    pid_t pid = fork();
+    if (pid == 0) {
+        uint64_t *memory = reserve();
+        fill(memory, MEBIBYTES * 256, 1);
+        if (write(said[1], "r", 1) != 1) _exit(97);
+        if (busy) work(memory, MEBIBYTES * 256, seconds);
+        else usleep(seconds * 1e6);
+        long kib = resident_kib(memory);
+        verify(memory, MEBIBYTES * 256, 1, "child");
+        _exit(write(told[1], &kib, sizeof kib) == sizeof kib ? 0 : 96);
+    }
+    *ready = said[0];
+    *result = told[0];
+    char letter;
+    if (read(said[0], &letter, 1) != 1) exit(95);
+    return pid;
+}
+
+int main(int argc, char **argv) {
+    const char *way = argc > 1 ? argv[1] : "idle";
+    int busy = !strcmp(way, "busy"), ready, result, status;
+    long theirs = 0;
+    pid_t pid = child(busy, 6, &ready, &result);
+    if (!strcmp(way, "killed")) kill(pid, SIGKILL);
+    uint64_t pages = (busy ? MEBIBYTES : 48) * 256;
+    uint64_t *memory = reserve();
+    fill(memory, pages, 1);
+    work(memory, pages, 4);
+    long ours = resident_kib(memory);
+    if (strcmp(way, "killed") && read(result, &theirs, sizeof theirs) != sizeof theirs) return 94;
+    verify(memory, pages, 1, "parent");
+    waitpid(pid, &status, 0);
+    printf("ours %ld theirs %ld\n", ours >> 10, theirs >> 10);
+    return 0;
+}
