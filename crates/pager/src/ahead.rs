@@ -134,8 +134,7 @@ impl Pager {
             self.load_ahead(batch, scratch);
             self.at(Point::AheadLoaded, batch.pages[0].0);
             mapped += self.map_ahead(batch, window.key, mapped, scratch);
-            drop(inside);
-            if self.above_high() {
+            if self.above_high(&inside) {
                 self.wake_evictor();
             }
         }

@@ -55,11 +55,12 @@ impl Pager {
                 self.serve(fault, &mut scratch);
                 self.count_fault(begin);
             }
+            let above_high = self.above_high(&inside);
             drop(inside);
             if self.monitors == 1 {
                 messages[..count].iter().filter_map(Message::fault).for_each(|fault| follow.served(fault.thread));
             }
-            if self.above_high() {
+            if above_high {
                 self.start_helpers();
                 self.wake_evictor();
             } else if self.ahead.has_work() || self.holds_more_than_floor() {

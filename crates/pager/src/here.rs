@@ -87,9 +87,8 @@ impl Pager {
             let fault = Fault { address, write, write_protected: write, thread: 0 };
             self.serve_and_wait(page, fault, scratch);
         });
-        drop(inside);
         self.count_fault(begin);
-        if self.above_high() || self.ahead.has_work() && !self.helpers_started.load(Relaxed) {
+        if self.above_high(&inside) || self.ahead.has_work() && !self.helpers_started.load(Relaxed) {
             self.wake_evictor();
         }
         true

@@ -201,7 +201,9 @@ impl Pager {
         };
         pager.register_all(&[])?;
         pager.keep_from_children();
+        let inside = pager.gate.enter();
         pager.update_budget();
+        drop(inside);
         Ok(pager)
     }
 
@@ -284,8 +286,9 @@ impl Pager {
         self.row.store(std::ptr::from_ref(row).cast_mut(), Relaxed);
     }
 
-    /// The eviction policy. Held for short operations only.
+    /// The eviction policy. Held for short operations only, and inside the gate: the child of a fork must find it open.
     pub(crate) fn policy(&self) -> MutexGuard<'_, Box<dyn EvictionPolicy>> {
+        debug_assert!(self.gate.is_entered(), "the policy's lock was asked for outside the gate");
         self.policy.lock().expect("no thread panics while it holds the policy: a panic ends the process")
     }
 

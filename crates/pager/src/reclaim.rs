@@ -72,7 +72,7 @@ impl Pager {
         let mut watch = Watch::new();
         loop {
             let seen = self.evictor.load(SeqCst);
-            if self.path == FaultPath::Inline && (self.above_high() || self.ahead.has_work()) {
+            if self.path == FaultPath::Inline && (self.ahead.has_work() || self.above_high(&self.gate.enter())) {
                 self.start_helpers();
             }
             let look_again = watch.look(self);
@@ -81,9 +81,9 @@ impl Pager {
                 self.update_budget();
             }
             let mut worked = false;
-            while self.account.above_low() && (worked || self.above_high()) {
+            while self.account.above_low() {
                 let inside = self.gate.enter();
-                worked = self.reclaim_step(&mut scratch);
+                worked = (worked || self.above_high(&inside)) && self.reclaim_step(&mut scratch);
                 drop(inside);
                 if !worked {
                     break;

@@ -19,6 +19,7 @@ use crate::pager::Pager;
 use crate::sharing::SharedBytes;
 use hinterland_abi::{Ledger, ProcessRow, Share};
 use hinterland_policy::fair_level;
+use hinterland_sys::gate::Inside;
 use hinterland_sys::thread;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
 use std::sync::atomic::{
@@ -350,12 +351,13 @@ struct Grant {
 }
 
 impl Pager {
-    /// Whether local memory is above its high watermark, and there is no more for this process.
-    pub(crate) fn above_high(&self) -> bool {
+    /// Whether local memory is above its high watermark, and there is no more for this process. Only inside the gate: locks
+    /// are taken, which the child of a fork must find open.
+    pub(crate) fn above_high(&self, _: &Inside<'_>) -> bool {
         self.account.above_high() && !self.grow(0)
     }
 
-    /// Asks for more local memory. True: it is worth trying again.
+    /// Asks for more local memory, inside the gate. True: it is worth trying again.
     pub(crate) fn grow(&self, pages: u64) -> bool {
         let grown = self.tree.grow(self.row(), &self.account, pages);
         if grown {

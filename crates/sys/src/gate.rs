@@ -48,6 +48,11 @@ impl Gate {
         self.ours.load(Relaxed) == 0
     }
 
+    /// Whether somebody is inside, or keeps everybody out.
+    pub fn is_entered(&self) -> bool {
+        self.inside.load(SeqCst) != 0
+    }
+
     fn refuse_escaped(&self) {
         if self.is_escaped() {
             thread::write_stderr(
