@@ -8,8 +8,8 @@ mod row;
 mod totals;
 
 pub use backends::BackendTotal;
-pub use row::{Gauges, RowFigures};
-pub use totals::{Others, Totals, UnmanagedSource};
+pub use row::{Counters, Gauges, RowFigures};
+pub use totals::{Totals, UnmanagedSource};
 
 /// Defines a struct of `u64` fields that can be read from a ledger row field by field and combined.
 macro_rules! quantities {

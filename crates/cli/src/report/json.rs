@@ -1,7 +1,7 @@
 //! The figures as JSON. The names are a promise to scripts; a figure that is zero is there and zero.
 
 use super::summary::{Summary, compression_ratio};
-use crate::figures::{BackendTotal, RowFigures, UnmanagedSource};
+use crate::figures::{BackendTotal, Counters, Gauges, RowFigures, UnmanagedSource};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -68,15 +68,8 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct Others {
     count: u64,
-    managed_peak_bytes: u64,
-    resident_managed_peak_bytes: u64,
-    touched_pages: u64,
-    major_faults: u64,
-    minor_faults: u64,
-    evicted_clean_pages: u64,
-    evicted_dirty_pages: u64,
-    stall_seconds: f64,
-    forks: u64,
+    #[serde(flatten)]
+    figures: ProcessFigures,
 }
 
 /// Memory that is not managed, by kind, each at its peak. Stacks are part of anonymous; Hinterland's own is not.
@@ -127,6 +120,13 @@ struct Process<'a> {
     forked: bool,
     /// What it might count of the run's local budget when last looked at.
     share_bytes: u64,
+    #[serde(flatten)]
+    figures: ProcessFigures,
+}
+
+/// The figures of one process, or of several together.
+#[derive(Serialize)]
+struct ProcessFigures {
     managed_peak_bytes: u64,
     /// Pages that it shared with others since a fork included.
     resident_managed_peak_bytes: u64,
@@ -203,7 +203,10 @@ impl Summary<'_> {
             processes_left_running: totals.left_running,
             processes_uncounted: totals.uncounted,
             processes: totals.processes.iter().map(process).collect(),
-            processes_others: others(&totals.others),
+            processes_others: Others {
+                count: totals.others.count,
+                figures: process_figures(&totals.others.counters, &totals.others.peak),
+            },
         }
     }
 }
@@ -236,22 +239,12 @@ fn process(row: &RowFigures) -> Process<'_> {
         fatal: &row.fatal,
         forked: row.forked,
         share_bytes: row.share_bytes,
-        managed_peak_bytes: row.peak.managed_bytes,
-        resident_managed_peak_bytes: row.peak.resident_managed_bytes,
-        touched_pages: row.counters.touched_pages,
-        major_faults: row.counters.major_faults,
-        minor_faults: row.counters.minor_faults,
-        evicted_clean_pages: row.counters.evicted_clean_pages,
-        evicted_dirty_pages: row.counters.evicted_dirty_pages,
-        stall_seconds: Duration::from_nanos(row.counters.stall_ns).as_secs_f64(),
-        forks: row.counters.forks,
+        figures: process_figures(&row.counters, &row.peak),
     }
 }
 
-fn others(rest: &crate::figures::Others) -> Others {
-    let (counters, peak) = (&rest.counters, &rest.peak);
-    Others {
-        count: rest.count,
+fn process_figures(counters: &Counters, peak: &Gauges) -> ProcessFigures {
+    ProcessFigures {
         managed_peak_bytes: peak.managed_bytes,
         resident_managed_peak_bytes: peak.resident_managed_bytes,
         touched_pages: counters.touched_pages,

@@ -11,7 +11,7 @@ pub use worker::{ForkWorkerArgs, run as run_worker};
 
 use super::error::BenchError;
 use super::report::Format;
-use super::report::model::Machine;
+use super::report::model::Origin;
 use super::report::statistics::Spread;
 use super::report::table::table;
 use hinterland_units::{ByteCount, PAGE_BYTES};
@@ -62,10 +62,8 @@ pub struct ForkArgs {
 /// The result as JSON.
 #[derive(Serialize)]
 struct Report {
-    command: Vec<String>,
-    version: &'static str,
-    date: String,
-    machine: Machine,
+    #[serde(flatten)]
+    origin: Origin,
     size_bytes: u64,
     local_bytes: u64,
     repeat: u32,
@@ -147,21 +145,14 @@ pub fn run(args: &ForkArgs) -> Result<(), BenchError> {
         rows.push(Row { system: name.into(), call_seconds, ended_seconds, against_native, sharing });
     }
     let report = Report {
-        command: std::env::args().collect(),
-        version: env!("CARGO_PKG_VERSION"),
-        date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
-        machine: Machine::look(),
+        origin: Origin::now(),
         size_bytes: args.size.0,
         local_bytes,
         repeat: args.repeat,
         seed: args.seed,
         rows,
     };
-    let text = match args.format {
-        Format::Json => super::report::to_json(&report),
-        Format::Table => render(&report),
-    };
-    super::report::write_text(&text, args.output.as_deref())
+    super::report::write(&report, render, args.format, args.output.as_deref())
 }
 
 fn start(

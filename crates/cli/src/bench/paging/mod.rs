@@ -13,7 +13,7 @@ pub use run::{Outcome, Sample};
 pub use system::System;
 
 use super::error::BenchError;
-use super::report::model::{Machine, Report};
+use super::report::model::{Origin, Report};
 use super::report::{self, Format};
 use super::rivals::cgroup::Hierarchy;
 use super::rivals::swapfile::SwapFile;
@@ -21,7 +21,6 @@ use super::rivals::undo::Changes;
 use super::rivals::{swap_area, zram};
 use hinterland_abi::Settings;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 /// A swap area is so many times the data, so that the kernel keeps the copies of pages that it reads back (it stops
 /// doing so when swap is half full: `vm_swap_full`, mm/swap.h), and clean pages are dropped without writing.
@@ -77,8 +76,8 @@ pub fn run(args: PagingArgs) -> Result<(), BenchError> {
     let bench = run::Bench { setting: &setting, changes: &changes, hierarchy, swap_file };
     let cases = rounds::run_all(&bench)?;
     drop(bench);
-    let report = Report::new(&setting, &cases, Machine::look(), SystemTime::now());
-    report::write(&report, setting.args.format, setting.args.output.as_deref())?;
+    let report = Report::new(&setting, &cases, Origin::now());
+    report::write(&report, report::table::render, setting.args.format, setting.args.output.as_deref())?;
     if setting.args.format == Format::Json {
         eprint!("{}", report::table::render(&report));
     }

@@ -7,7 +7,7 @@ mod case;
 
 use super::error::BenchError;
 use super::report::Format;
-use super::report::model::Machine;
+use super::report::model::Origin;
 use super::report::statistics::Spread;
 use super::report::table::table;
 use case::{Case, Finished, Prefix, Program};
@@ -50,10 +50,8 @@ pub struct ProgramsArgs {
 /// The result as JSON.
 #[derive(Serialize)]
 struct Report {
-    command: Vec<String>,
-    version: &'static str,
-    date: String,
-    machine: Machine,
+    #[serde(flatten)]
+    origin: Origin,
     local_bytes: u64,
     repeat: u32,
     rows: Vec<Row>,
@@ -81,20 +79,8 @@ pub fn run(args: &ProgramsArgs) -> Result<(), BenchError> {
     let myself = std::env::current_exe().map_err(BenchError::io("find", Path::new("/proc/self/exe")))?;
     let launcher = args.launcher.clone().unwrap_or(myself);
     let rows = args.program.iter().map(|program| measure(*program, args, &launcher)).collect::<Result<_, _>>()?;
-    let report = Report {
-        command: std::env::args().collect(),
-        version: env!("CARGO_PKG_VERSION"),
-        date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
-        machine: Machine::look(),
-        local_bytes: args.local.0,
-        repeat: args.repeat,
-        rows,
-    };
-    let text = match args.format {
-        Format::Json => super::report::to_json(&report),
-        Format::Table => render(&report),
-    };
-    super::report::write_text(&text, args.output.as_deref())
+    let report = Report { origin: Origin::now(), local_bytes: args.local.0, repeat: args.repeat, rows };
+    super::report::write(&report, render, args.format, args.output.as_deref())
 }
 
 fn measure(program: Program, args: &ProgramsArgs, launcher: &Path) -> Result<Row, BenchError> {

@@ -9,7 +9,6 @@ pub mod table;
 
 use super::error::BenchError;
 use clap::ValueEnum;
-use model::Report;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -23,14 +22,19 @@ pub enum Format {
     Table,
 }
 
-/// Writes `report` to `output`, or to standard output.
+/// Writes `report`, as JSON or as `table` shows it, to `output`, or to standard output.
 ///
 /// # Errors
 /// It cannot be written.
-pub fn write(report: &Report, format: Format, output: Option<&Path>) -> Result<(), BenchError> {
+pub fn write<R: Serialize>(
+    report: &R,
+    table: impl Fn(&R) -> String,
+    format: Format,
+    output: Option<&Path>,
+) -> Result<(), BenchError> {
     let text = match format {
         Format::Json => to_json(report),
-        Format::Table => table::render(report),
+        Format::Table => table(report),
     };
     write_text(&text, output)
 }

@@ -16,14 +16,9 @@ pub const OK: &str = "ok";
 /// A whole bench.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// What was typed.
-    pub command: Vec<String>,
-    /// Hinterland's version.
-    pub version: String,
-    /// When it ended, RFC 3339.
-    pub date: String,
-    /// Where.
-    pub machine: Machine,
+    /// Its origin.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// Data of each run.
     pub size_bytes: u64,
     /// Of that, how much could be local.
@@ -55,6 +50,31 @@ pub struct Report {
     /// What Hinterland's tables cost.
     #[serde(default)]
     pub metadata: Vec<MetadataCost>,
+}
+
+/// Where a report comes from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Origin {
+    /// What was typed.
+    pub command: Vec<String>,
+    /// Hinterland's version.
+    pub version: String,
+    /// When it ended, RFC 3339.
+    pub date: String,
+    /// Where.
+    pub machine: Machine,
+}
+
+impl Origin {
+    /// This process, this machine, now.
+    pub fn now() -> Origin {
+        Origin {
+            command: std::env::args().collect(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            machine: Machine::look(),
+        }
+    }
 }
 
 /// The machine.
@@ -141,14 +161,11 @@ pub struct Trial {
 
 impl Report {
     /// Sums up what was measured.
-    pub fn new(setting: &Setting, cases: &[Case], machine: Machine, now: SystemTime) -> Report {
+    pub fn new(setting: &Setting, cases: &[Case], origin: Origin) -> Report {
         let rows: Vec<Row> =
             cases.iter().flat_map(|case| case.entries.iter().map(|e| Row::new(case, e, setting.size_bytes))).collect();
         Report {
-            command: std::env::args().collect(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            date: humantime::format_rfc3339_seconds(now).to_string(),
-            machine,
+            origin,
             size_bytes: setting.size_bytes,
             local_bytes: setting.local_bytes,
             far: setting.hinterland.far.clone(),

@@ -12,13 +12,13 @@ use std::fmt::Write;
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
     let (size, local) = (ByteCount(report.size_bytes), ByteCount(report.local_bytes));
-    let machine = &report.machine;
+    let machine = &report.origin.machine;
     let heading = format!(
         "{size} of data, {local} of it local; far memory: {}; eviction: {}; {} rounds; {}\n{}, {} cores, {}, Linux {}\n\n",
         report.far.join(" "),
         report.evict,
         report.repeat,
-        report.date,
+        report.origin.date,
         machine.cpu,
         machine.cores,
         ByteCount(machine.ram_bytes),
