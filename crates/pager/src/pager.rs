@@ -165,7 +165,7 @@ impl Pager {
     pub fn new(config: Config, kernel: Kernel) -> Result<Pager, SysError> {
         let pager = Pager {
             path: config.path,
-            pins: Pins::new(config.path)?,
+            pins: Pins::new()?,
             zones: Zones::default(),
             waiters: Waiters::default(),
             scratches: ScratchPool::new(config.path)?,

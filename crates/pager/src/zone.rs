@@ -109,11 +109,10 @@ impl Zones {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pager::FaultPath;
 
     #[test]
     fn zones_and_pins_exclude_each_other() {
-        let (zones, pins) = (Zones::default(), Pins::new(FaultPath::Inline).unwrap());
+        let (zones, pins) = (Zones::default(), Pins::new().unwrap());
         let zone = zones.open(PageNo(10), PageNo(20), &pins);
         assert!(zone.is_some() && zones.touch(19, 30) && zones.touch(0, 11));
         assert!(!zones.touch(20, 30) && !zones.touch(0, 10));
@@ -128,7 +127,7 @@ mod tests {
 
     #[test]
     fn zones_exclude_each_other() {
-        let (zones, pins) = (Zones::default(), Pins::new(FaultPath::Inline).unwrap());
+        let (zones, pins) = (Zones::default(), Pins::new().unwrap());
         let zone = zones.open(PageNo(10), PageNo(20), &pins).unwrap();
         assert!(zones.open(PageNo(15), PageNo(16), &pins).is_none());
         assert!(zones.open(PageNo(5), PageNo(11), &pins).is_none());
@@ -139,7 +138,7 @@ mod tests {
 
     #[test]
     fn zones_stay_outside_what_is_kept_out() {
-        let (zones, pins) = (Zones::default(), Pins::new(FaultPath::Inline).unwrap());
+        let (zones, pins) = (Zones::default(), Pins::new().unwrap());
         let kept_out = zones.keep_out(10, 20);
         assert!(zones.open(PageNo(19), PageNo(30), &pins).is_none());
         assert!(zones.open(PageNo(20), PageNo(30), &pins).is_some());
@@ -149,7 +148,7 @@ mod tests {
 
     #[test]
     fn more_zones_than_there_is_room_for_are_refused() {
-        let (zones, pins) = (Zones::default(), Pins::new(FaultPath::Inline).unwrap());
+        let (zones, pins) = (Zones::default(), Pins::new().unwrap());
         let held: Vec<_> = (0..8).map(|n| zones.open(PageNo(n), PageNo(n + 1), &pins).unwrap()).collect();
         assert!(zones.open(PageNo(50), PageNo(51), &pins).is_none());
         drop(held);
