@@ -137,14 +137,16 @@ impl Staging {
     /// Gives back a chunk whose slots hold nothing that is needed. A few unused chunks for copies keep their frames.
     pub fn give_empty(&self, chunk: ChunkNo) {
         let kind = chunk.kind();
-        let idle = self.lock().empty[kind as usize].len() >= IDLE_MAX;
-        if kind == Kind::Copied && idle {
-            // SAFETY: nobody uses the chunk's slots. If their frames stay, they cost memory only.
-            let _ = unsafe { mem::drop_pages(self.address(chunk.slot(0)), CHUNK_SLOTS as usize * PAGE_BYTES) };
-            self.lock().empty[kind as usize].insert(0, chunk);
-        } else {
-            self.lock().empty[kind as usize].push(chunk);
+        let mut queue = self.lock();
+        let empty = &mut queue.empty[kind as usize];
+        if kind == Kind::Moved || empty.len() < IDLE_MAX {
+            empty.push(chunk);
+            return;
         }
+        drop(queue);
+        // SAFETY: nobody uses the chunk's slots. If their frames stay, they cost memory only.
+        let _ = unsafe { mem::drop_pages(self.address(chunk.slot(0)), CHUNK_SLOTS as usize * PAGE_BYTES) };
+        self.lock().empty[kind as usize].insert(0, chunk);
     }
 
     /// Bytes of the frames in unused slots for copies.
