@@ -203,11 +203,7 @@ pub unsafe extern "C" fn epoll_pwait(fd: c_int, at: usize, count: c_int, timeout
 /// Variadic in C; the third argument is in its register whether or not it was given.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
-    if !devices::keeps_no_pages(request)
-        && let Some(pager) = crate::pager()
-    {
-        pager.departs_by_move_only();
-    }
+    devices::note(request);
     if (is_far(argument) || names_memory(request)) && inline::active() {
         return Answer::answer(wrapped::by_the_rules(libc::SYS_ioctl, six([fd.word(), request, argument])));
     }
