@@ -9,14 +9,14 @@
 //! uses devices that keep pages (`departs_by_move_only`) gets none.
 
 use crate::kernel::Stay;
-use crate::pager::{FaultPath, Pager};
+use crate::pager::{Config, FaultPath, Pager};
 use crate::schedule::Point;
 use crate::staging::{CHUNK_SLOTS, ChunkNo, Kind};
 use crate::state::State;
-use hinterland_sys::mem;
 use hinterland_sys::thread::SignalsBlocked;
+use hinterland_sys::{Features, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
 /// Pages in a stretch, aligned: 1 MiB. Protecting it costs about as much as four scattered MOVEs.
 pub(crate) const ZONE_PAGES: u32 = 256;
@@ -25,24 +25,44 @@ const VICTIMS_MIN: usize = 6;
 /// Average length of runs from which on MOVE is as good.
 const RUN_PAGES: usize = 8;
 
+/// Scattered victims leave by copy.
+const COPIES: u8 = 0;
+/// No copy begins any more; some may be under way.
+const ENDING: u8 = 1;
+/// All victims leave by MOVE.
+const MOVES: u8 = 2;
+
+/// How scattered victims leave, at the start.
+pub(crate) fn switch(config: &Config, features: &Features) -> AtomicU8 {
+    let possible = config.path == FaultPath::Inline && features.drop_vector && features.write_protect;
+    AtomicU8::new(if possible && config.copies_out { COPIES } else { MOVES })
+}
+
 impl Pager {
     /// Whether victims may leave by copy.
+    #[inline]
     pub(crate) fn copies_out(&self) -> bool {
-        self.path == FaultPath::Inline
-            && self.kernel.features().drop_vector
-            && self.kernel.features().write_protect
-            && !self.move_only.load(Relaxed)
+        self.copies.load(Relaxed) == COPIES
     }
 
-    /// From now on no page leaves by copy: the program has pages that a device writes to at any time, or that its threads may
-    /// read and ours may not. Call it before that begins.
+    /// Whether copies may still be under way.
+    pub(crate) fn zones_may_be_open(&self) -> bool {
+        self.copies.load(SeqCst) != MOVES
+    }
+
+    /// From now on no page leaves by copy: the program has pages that a device writes to at any time. Call it before that
+    /// begins, on a near stack: it waits for copies that are under way.
     pub fn departs_by_move_only(&self) {
-        if !self.move_only.swap(true, Relaxed) {
-            // A copy that is under way may have looked before: wait until nobody is inside.
-            let _signals = SignalsBlocked::new();
-            self.gate.close();
-            self.gate.open();
+        // A process that was copied past the gate has no far memory.
+        if self.copies.load(Acquire) == MOVES || self.gate.is_escaped() {
+            return;
         }
+        self.copies.store(ENDING, SeqCst);
+        // Who went in before may have seen that victims leave by copy.
+        let _signals = SignalsBlocked::new();
+        self.gate.close();
+        self.gate.open();
+        self.copies.store(MOVES, Release);
     }
 
     /// Takes those victims (sorted, `Leaving` and ours) out by copy for which it pays; the others stay in `victims`. Returns

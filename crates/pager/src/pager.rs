@@ -2,6 +2,7 @@
 
 use crate::account::Account;
 use crate::ahead::AheadQueue;
+use crate::copy_out;
 use crate::growth::Growth;
 use crate::here::{ScratchPool, Waiters};
 use crate::kernel::Kernel;
@@ -18,7 +19,7 @@ use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
 use hinterland_sys::gate::Gate;
 use hinterland_sys::{Mapping, SysError, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageBytes, PageNo};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use twox_hash::XxHash3_128;
 
@@ -104,8 +105,8 @@ pub struct Pager {
     pub(crate) overfull: AtomicBool,
     /// Times in a row that `--ram` was exceeded and the store could not shrink.
     pub(crate) ram_refusals: AtomicU32,
-    /// No page leaves by copy.
-    pub(crate) move_only: AtomicBool,
+    /// How scattered victims leave: a state of `copy_out`.
+    pub(crate) copies: AtomicU8,
     /// Pages given up to other mappings.
     pub(crate) foreign_pages: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
@@ -171,6 +172,7 @@ impl Pager {
             scratches: ScratchPool::new(config.path)?,
             base: config.base,
             pages: config.pages,
+            copies: copy_out::switch(&config, kernel.features()),
             kernel,
             table: PageTable::new(config.pages)?,
             staging: Staging::new()?,
@@ -191,7 +193,6 @@ impl Pager {
             evictor_idle: AtomicBool::new(false),
             overfull: AtomicBool::new(false),
             ram_refusals: AtomicU32::new(0),
-            move_only: AtomicBool::new(!config.copies_out),
             foreign_pages: AtomicU64::new(0),
             copies_kept: AtomicU64::new(0),
             policy: Mutex::new(config.policy),

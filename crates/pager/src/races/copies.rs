@@ -198,3 +198,20 @@ fn a_program_with_devices_gets_no_copies() {
         assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
     });
 }
+
+#[test]
+fn copies_have_ended_when_any_caller_is_back_who_ends_them() {
+    with_copies(|stage| {
+        let copied = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let copied = copied.reached();
+        let callers = [(); 2].map(|()| {
+            let caller = stage.beside(|s| s.pager.departs_by_move_only());
+            must_wait(&caller, "the copy under way");
+            caller
+        });
+        copied.release();
+        must_end(evictor);
+        callers.into_iter().for_each(must_end);
+    });
+}
