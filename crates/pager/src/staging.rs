@@ -215,9 +215,9 @@ mod tests {
             unsafe { (staging.address(chunk.slot(3)) as *mut u64).write(7) };
         }
         chunks.iter().for_each(|chunk| staging.give_empty(*chunk));
-        let present = |chunk: &&ChunkNo| mem::is_present(staging.address(chunk.slot(3)));
+        let present = |chunk: &&ChunkNo| mem::is_in_memory(staging.address(chunk.slot(3)));
         assert_eq!(chunks.iter().filter(present).count(), IDLE_MAX);
         assert_eq!(staging.idle_bytes(), (IDLE_MAX * CHUNK_SLOTS as usize * PAGE_BYTES) as u64);
-        assert!(mem::is_present(staging.address(staging.take_empty(Kind::Copied).unwrap().slot(3))));
+        assert!(mem::is_in_memory(staging.address(staging.take_empty(Kind::Copied).unwrap().slot(3))));
     }
 }

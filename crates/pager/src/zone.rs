@@ -3,9 +3,8 @@
 //! A zone holds pages that stay, too. A thread that writes to one takes a fault, which lifts the protection; but a system call
 //! on the inline path would fail. So zones and pins exclude each other: the thread that pins publishes the range first and
 //! looks for zones then; the thread that evicts publishes its zone first and looks for pins then. Whoever comes second sees
-//! the other: a zone is given up, a pin waits until the zone has gone. In the same way a thread that makes pages unreadable
-//! keeps zones out meanwhile, because the copying thread reads them. Zones exclude each other, too: the end of one lifts the
-//! protection of all that lies in it.
+//! the other: a zone is given up, a pin waits until the zone has gone. In the same way a thread that takes single pages out by
+//! copy keeps zones out meanwhile, and zones exclude each other: the end of one lifts the protection of all that lies in it.
 
 use crate::pin::{Pins, pack, unpack};
 use hinterland_sys::thread;
