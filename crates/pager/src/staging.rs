@@ -149,10 +149,13 @@ impl Staging {
         self.lock().empty[kind as usize].insert(0, chunk);
     }
 
-    /// Bytes of the frames in unused slots for copies.
+    /// Bytes of the frames in slots for copies that hold no page, at most: in unused chunks, and beside the pages of others.
     pub fn idle_bytes(&self) -> u64 {
-        let chunks = self.lock().empty[Kind::Copied as usize].len().min(IDLE_MAX);
-        (chunks * CHUNK_SLOTS as usize * PAGE_BYTES) as u64
+        let queue = self.lock();
+        let unused = queue.empty[Kind::Copied as usize].len().min(IDLE_MAX) as u64 * u64::from(CHUNK_SLOTS);
+        let copied = queue.full.iter().filter(|(chunk, ..)| chunk.kind() == Kind::Copied);
+        let beside: u64 = copied.map(|(.., frames)| u64::from(CHUNK_SLOTS - frames)).sum();
+        (unused + beside) * PAGE_BYTES as u64
     }
 
     /// Queues a chunk: its first `used` slots were given to pages, and `frames` of them hold one.
@@ -218,6 +221,10 @@ mod tests {
         let present = |chunk: &&ChunkNo| mem::is_in_memory(staging.address(chunk.slot(3)));
         assert_eq!(chunks.iter().filter(present).count(), IDLE_MAX);
         assert_eq!(staging.idle_bytes(), (IDLE_MAX * CHUNK_SLOTS as usize * PAGE_BYTES) as u64);
-        assert!(mem::is_in_memory(staging.address(staging.take_empty(Kind::Copied).unwrap().slot(3))));
+        let chunk = staging.take_empty(Kind::Copied).unwrap();
+        assert!(mem::is_in_memory(staging.address(chunk.slot(3))));
+        staging.push_full(chunk, 10, 8);
+        let pages = (IDLE_MAX * CHUNK_SLOTS as usize) as u64 - 8;
+        assert_eq!(staging.idle_bytes(), (pages + u64::from(CHUNK_SLOTS)) * PAGE_BYTES as u64, "the next chunk counts");
     }
 }

@@ -10,6 +10,7 @@ use crate::pin::{Pins, pack, unpack};
 use hinterland_sys::thread;
 use hinterland_units::PageNo;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use std::time::Duration;
 
 /// Zones at the same time: one for each thread that evicts.
 const ZONES_MAX: usize = 8;
@@ -93,8 +94,16 @@ impl Zones {
 
     /// Waits until no zone overlaps a range that the caller has pinned or kept out. Whoever has one open waits for nobody.
     pub(crate) fn wait_outside(&self, first: u32, end: u32) {
+        const YIELDS: u32 = 100;
+        let mut looks = 0;
         while self.touch(first, end) {
-            thread::yield_now();
+            looks += 1;
+            if looks < YIELDS {
+                thread::yield_now();
+            } else {
+                // A thread with a real-time priority yields to nobody else.
+                std::thread::sleep(Duration::from_micros(50));
+            }
         }
     }
 

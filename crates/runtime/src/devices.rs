@@ -25,9 +25,22 @@ const HARMLESS: [usize; 13] = [
 
 /// Before a request: if its device may keep pages, they leave by copy no more.
 pub(crate) fn note(request: usize) {
-    if !keeps_no_pages(request)
-        && let Some(pager) = pager()
-    {
+    if !keeps_no_pages(request) {
+        end_copies();
+    }
+}
+
+/// Before a socket option is set: the same for the memory of an AF_XDP socket (linux/if_xdp.h).
+pub(crate) fn note_option(level: usize, option: usize) {
+    const SOL_XDP: usize = 283;
+    const XDP_UMEM_REG: usize = 4;
+    if (level, option) == (SOL_XDP, XDP_UMEM_REG) {
+        end_copies();
+    }
+}
+
+fn end_copies() {
+    if let Some(pager) = pager() {
         on_near_stack(|| pager.departs_by_move_only());
     }
 }

@@ -215,6 +215,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, option: c_int, value: usize, len: c_uint) -> c_int {
     let (named_level, named_option) = (level.word(), option.word());
+    devices::note_option(named_level, named_option);
     if inline::active() {
         if zero_copy(named_level, named_option) {
             errno::set(libc::EOPNOTSUPP);

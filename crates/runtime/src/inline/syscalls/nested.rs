@@ -31,6 +31,7 @@ pub(super) fn nested(call: &Call, row: &Row) -> isize {
             if zero_copy(second, third) {
                 return refused(libc::EOPNOTSUPP);
             }
+            devices::note_option(second, third);
             pins.add_arguments(row.shapes, &call.arguments);
             if attaches_filter(second, third) {
                 filter_program(&mut pins, fourth);
