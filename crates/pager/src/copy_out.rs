@@ -13,10 +13,10 @@ use crate::pager::{FaultPath, Pager};
 use crate::schedule::Point;
 use crate::staging::{CHUNK_SLOTS, ChunkNo, Kind};
 use crate::state::State;
-use hinterland_sys::mem;
 use hinterland_sys::thread::SignalsBlocked;
+use hinterland_sys::{Features, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
 /// Pages in a stretch, aligned: 1 MiB. Protecting it costs about as much as four scattered MOVEs.
 pub(crate) const ZONE_PAGES: u32 = 256;
@@ -25,44 +25,61 @@ const VICTIMS_MIN: usize = 6;
 /// Average length of runs from which on MOVE is as good.
 const RUN_PAGES: usize = 8;
 
+/// Scattered victims leave by copy.
+const COPIES: u8 = 0;
+/// No copy begins any more; some may be under way.
+const ENDING: u8 = 1;
+/// All victims leave by MOVE.
+const MOVES: u8 = 2;
+
+/// How scattered victims leave, at the start.
+pub(crate) fn switch(path: FaultPath, features: &Features) -> AtomicU8 {
+    let possible = path == FaultPath::Inline && features.drop_vector && features.write_protect;
+    AtomicU8::new(if possible { COPIES } else { MOVES })
+}
+
 impl Pager {
     /// Whether victims may leave by copy.
+    #[inline]
     pub(crate) fn copies_out(&self) -> bool {
-        self.path == FaultPath::Inline
-            && self.kernel.features().drop_vector
-            && self.kernel.features().write_protect
-            && !self.move_only.load(Relaxed)
+        self.copies.load(Relaxed) == COPIES
     }
 
-    /// From now on no page leaves by copy: the program has pages that a device writes to at any time, or that its threads may
-    /// read and ours may not. Call it before that begins.
+    /// Whether copies may still be under way.
+    pub(crate) fn zones_may_be_open(&self) -> bool {
+        self.copies.load(SeqCst) != MOVES
+    }
+
+    /// From now on no page leaves by copy: the program has pages that a device writes to at any time. Call it before that
+    /// begins, on a near stack: it waits for copies that are under way.
     pub fn departs_by_move_only(&self) {
-        if !self.move_only.swap(true, Relaxed) {
-            // A copy that is under way may have looked before: wait until nobody is inside.
-            let _signals = SignalsBlocked::new();
-            self.gate.close();
-            self.gate.open();
+        // A process that was copied past the gate has no far memory.
+        if self.copies.load(Acquire) == MOVES || self.gate.is_escaped() {
+            return;
         }
+        self.copies.store(ENDING, SeqCst);
+        // Who went in before may have seen that victims leave by copy.
+        let _signals = SignalsBlocked::new();
+        self.gate.close();
+        self.gate.open();
+        self.copies.store(MOVES, Release);
     }
 
     /// Takes those victims (sorted, `Leaving` and ours) out by copy for which it pays; the others stay in `victims`. Returns
     /// how many left.
     pub(crate) fn copy_victims_out(&self, victims: &mut Vec<PageNo>) -> u32 {
-        let pays = |zone: &&[PageNo]| zone.len() >= VICTIMS_MIN && zone.len() < RUN_PAGES * runs_of(zone).count();
-        if !self.copies_out() || !zones_of(victims).any(|zone| pays(&zone)) {
+        let pays = |zone: &[PageNo]| zone.len() >= VICTIMS_MIN && zone.len() < RUN_PAGES * runs_of(zone).count();
+        if !self.copies_out() || !zones_of(victims).any(pays) {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Copied) else { return 0 };
         let mut rest = Vec::with_capacity(victims.len());
         let (mut used, mut left) = (0, 0);
         for zone in zones_of(victims) {
-            match if pays(&zone) { self.copy_zone_out(zone, chunk, used) } else { None } {
-                Some(departed) => {
-                    used += u32::try_from(zone.len()).unwrap_or(CHUNK_SLOTS);
-                    left += departed;
-                }
-                None => rest.extend_from_slice(zone),
-            }
+            let (copied, departed) = if pays(zone) { self.copy_zone_out(zone, chunk, used) } else { (0, 0) };
+            rest.extend_from_slice(&zone[copied..]);
+            used += u32::try_from(copied).unwrap_or(CHUNK_SLOTS);
+            left += departed;
         }
         *victims = rest;
         if left == 0 {
@@ -74,50 +91,28 @@ impl Pager {
         left
     }
 
-    /// Takes the victims of one zone out, to the chunk's slots from `slot` on; returns how many left. `None`: nothing was done.
-    fn copy_zone_out(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> Option<u32> {
-        let (first, last) = (*victims.first()?, *victims.last()?);
-        let zone = self.zones.open(first, PageNo(last.0 + 1), &self.pins)?;
-        // What the program may not touch, we may not read. `protect` keeps zones out while it takes that right away.
-        if !victims.iter().all(|page| self.table.is_open(*page)) {
-            return None;
-        }
+    /// Copies victims of one zone to the chunk's slots from `slot` on, from the first one on to where that fails, and takes
+    /// them out; returns how many were copied, which are settled then, and how many of these left.
+    fn copy_zone_out(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> (usize, u32) {
+        let (first, last) = (victims[0], victims[victims.len() - 1]);
+        let Some(zone) = self.zones.open(first, PageNo(last.0 + 1), &self.pins) else { return (0, 0) };
         self.at(Point::Leaving, first);
         let (start, len) = (self.address(first), (last.0 - first.0 + 1) as usize * PAGE_BYTES);
         if self.kernel.uffd().write_protect(start, len, true).is_err() {
             // A mapping of another kind lies in between: what lies before it is protected.
             self.lift_protection(start, len);
-            return None;
+            return (0, 0);
         }
-        let mut presence = [0u8; ZONE_PAGES as usize];
-        let known = mem::presence(start, &mut presence[..len / PAGE_BYTES]);
-        let present = |page: &PageNo| known && presence[(page.0 - first.0) as usize] & 1 != 0;
-        let mut ranges = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; CHUNK_SLOTS as usize];
-        let mut count = 0;
-        for (page, slot) in victims.iter().zip(slot..).filter(|(page, _)| present(page)) {
-            let (from, to) = (self.address(*page), self.staging.address(chunk.slot(slot)));
-            // SAFETY: the page is mapped, readable and protected, and ours; the slot is ours and writable.
-            unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE_BYTES) };
-            count = append(&mut ranges, count, from);
+        let into = self.staging.address(chunk.slot(slot));
+        // SAFETY: the chunk is ours, and has as many slots as there are victims.
+        let copied = unsafe { mem::copy_vector(&self.ranges_of(victims), into) };
+        if copied.is_err_and(|error| error.errno != libc::EFAULT) {
+            // Not for what a page is like: the call is forbidden, by a filter that the program has set for itself.
+            let _ = self.copies.compare_exchange(COPIES, ENDING, Relaxed, Relaxed);
         }
+        let victims = &victims[..copied.unwrap_or(0) / PAGE_BYTES];
         self.at(Point::Copied, first);
-        let wanted: usize = ranges[..count].iter().map(|range| range.iov_len).sum();
-        // SAFETY: the pages are ours, and their content is in the slots.
-        let all_dropped = unsafe { mem::drop_vector(&ranges[..count]) } == Ok(wanted);
-        let mut left = 0;
-        for (page, slot) in victims.iter().zip(slot..) {
-            let slot = chunk.slot(slot);
-            // A call that stopped may have dropped part of the range where it stopped. To drop a page again does no harm; one
-            // that cannot be dropped (locked) is still there.
-            // SAFETY: as above.
-            let out =
-                present(page) && (all_dropped || unsafe { mem::drop_pages(self.address(*page), PAGE_BYTES) }.is_ok());
-            if out {
-                self.table.set_slot(*page, slot);
-                left += 1;
-            }
-            self.staging.set_page(slot, out.then_some(*page));
-        }
+        let left = self.drop_copied(victims, chunk, slot);
         self.lift_protection(start, len);
         drop(zone);
         for (page, slot) in victims.iter().zip(slot..) {
@@ -125,10 +120,40 @@ impl Pager {
                 let entry = self.table.load(*page);
                 self.settle(*page, entry.with_state(State::SwapCached).with_prefetched(false));
             } else {
-                self.did_not_leave(*page, if known && !present(page) { Stay::Missing } else { Stay::Pinned });
+                self.did_not_leave(*page, Stay::Pinned);
             }
         }
-        Some(left)
+        (victims.len(), left)
+    }
+
+    /// Drops victims that are copied to the chunk's slots from `slot` on; notes which slots are theirs now, and returns how many.
+    fn drop_copied(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> u32 {
+        // SAFETY: the pages are ours, and their content is in the slots.
+        let dropped = unsafe { mem::drop_vector(&self.ranges_of(victims)) };
+        let all_dropped = dropped == Ok(victims.len() * PAGE_BYTES);
+        let mut left = 0;
+        for (page, slot) in victims.iter().zip(slot..) {
+            let slot = chunk.slot(slot);
+            // A call that stopped may have dropped part of the range where it stopped. To drop a page again does no harm; one
+            // that cannot be dropped (locked) is still there.
+            // SAFETY: as above.
+            let out = all_dropped || unsafe { mem::drop_pages(self.address(*page), PAGE_BYTES) }.is_ok();
+            if out {
+                self.table.set_slot(*page, slot);
+                left += 1;
+            }
+            self.staging.set_page(slot, out.then_some(*page));
+        }
+        left
+    }
+
+    /// Sorted pages as ranges of memory.
+    fn ranges_of(&self, pages: &[PageNo]) -> Vec<libc::iovec> {
+        let range = |run: &[PageNo]| libc::iovec {
+            iov_base: self.address(run[0]) as *mut libc::c_void,
+            iov_len: run.len() * PAGE_BYTES,
+        };
+        runs_of(pages).map(range).collect()
     }
 
     /// Lifts the protection of a zone, also around a mapping of another kind that the program has put there meanwhile.
@@ -141,18 +166,6 @@ impl Pager {
             }
         }
     }
-}
-
-/// Adds a page to the first `count` ranges; returns how many there are now.
-fn append(ranges: &mut [libc::iovec], count: usize, page: usize) -> usize {
-    if let Some(last) = count.checked_sub(1).map(|index| &mut ranges[index])
-        && last.iov_base.addr() + last.iov_len == page
-    {
-        last.iov_len += PAGE_BYTES;
-        return count;
-    }
-    ranges[count] = libc::iovec { iov_base: page as *mut libc::c_void, iov_len: PAGE_BYTES };
-    count + 1
 }
 
 /// Sorted victims by the zone in which they lie.
@@ -180,14 +193,5 @@ mod tests {
         assert_eq!(zones, [4, 1, 1]);
         let runs: Vec<usize> = runs_of(&victims).map(<[PageNo]>::len).collect();
         assert_eq!(runs, [2, 1, 2, 1]);
-    }
-
-    #[test]
-    fn neighbours_share_a_range() {
-        let mut ranges = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 4];
-        let count = [0x1000, 0x2000, 0x5000].into_iter().fold(0, |count, page| append(&mut ranges, count, page));
-        assert_eq!(count, 2);
-        assert_eq!((ranges[0].iov_base.addr(), ranges[0].iov_len), (0x1000, 0x2000));
-        assert_eq!((ranges[1].iov_base.addr(), ranges[1].iov_len), (0x5000, 0x1000));
     }
 }

@@ -18,7 +18,6 @@
 use crate::kernel::Kernel;
 use crate::pager::Pager;
 use crate::schedule::Point;
-use crate::state::State;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::ForkSide;
 use hinterland_sys::mem::OwnMemory;
@@ -45,16 +44,13 @@ impl Pager {
         self.at(Point::Frozen, PageNo(0));
     }
 
-    /// As `freeze`, for a thread whose stack is far: the pages of `stack` stay local and writable until `thaw`, and in the child.
-    /// (Evicted, a page of it would be waited for for ever: the gate is closed.) False: one of them left meanwhile, and
-    /// nothing is frozen; the caller touches them again.
+    /// As `freeze`, for a thread whose stack is far: the pages of `stack` stay local and writable from before the gate is closed
+    /// until `thaw`, and in the child. (Evicted, a page of it would be waited for for ever: the gate is closed.) False: one of
+    /// them left before, and nothing is frozen; the caller touches them again.
     pub fn freeze_on(&self, stack: Range<usize>, left: &[(PageNo, u32)]) -> bool {
+        // Nobody is inside once the gate is closed, so the pin is not needed longer.
+        let Some(_pin) = self.pin_stack(stack) else { return false };
         self.gate.close();
-        let mut pages = stack.step_by(PAGE_BYTES).filter_map(|address| self.page_of(address));
-        if !pages.all(|page| self.table.load(page).state() == State::Resident) {
-            self.gate.open();
-            return false;
-        }
         self.go_on_freezing(left);
         true
     }

@@ -21,6 +21,10 @@ pub struct Kernel {
     memory: AtomicPtr<OwnMemory>,
 }
 
+/// A page of zeros.
+#[repr(align(4096))]
+struct Zero([u8; PAGE_BYTES]);
+
 /// Why a page could not be taken out of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stay {
@@ -140,12 +144,19 @@ impl Kernel {
     /// # Safety
     /// As `take_out`.
     unsafe fn copy_out(&self, page: usize, slot: usize) -> Result<(), Stay> {
-        if !self.features.write_protect || self.uffd().write_protect(page, PAGE_BYTES, true).is_err() {
+        let protect = || self.uffd().write_protect(page, PAGE_BYTES, true).is_ok();
+        if !self.features.write_protect || !protect() {
             return Err(Stay::Pinned);
         }
-        // To copy a page that is not there would be a fault, and the thread that copies may be the one that serves faults.
-        if !mem::is_present(page) {
-            return Err(Stay::Missing);
+        // To copy a page that is missing would be a fault, and the thread that copies may be the one that serves faults. So a
+        // page that the program dropped gets its zeros first; the kernel refuses that for one that it has swapped out.
+        if !mem::is_in_memory(page) {
+            static ZERO: Zero = Zero([0; PAGE_BYTES]);
+            // SAFETY: only a missing page is filled, and zeros are its content.
+            let filled = unsafe { self.uffd().copy(page, ZERO.0.as_ptr(), PAGE_BYTES) };
+            if filled.is_ok_and(|()| !protect()) {
+                return Err(Stay::Pinned);
+            }
         }
         // SAFETY: the slot is empty and ours; the page is mapped and cannot change.
         let copied = unsafe { self.copy_to_slot(page, slot) };

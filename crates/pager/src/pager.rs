@@ -2,6 +2,7 @@
 
 use crate::account::Account;
 use crate::ahead::AheadQueue;
+use crate::copy_out;
 use crate::growth::Growth;
 use crate::here::{ScratchPool, Waiters};
 use crate::kernel::Kernel;
@@ -18,7 +19,7 @@ use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
 use hinterland_sys::gate::Gate;
 use hinterland_sys::{Mapping, SysError, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageBytes, PageNo};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use twox_hash::XxHash3_128;
 
@@ -36,8 +37,6 @@ pub enum FaultPath {
 
 /// What a pager is made of.
 pub struct Config {
-    /// Scattered victims may leave by copy (`copy_out`).
-    pub copies_out: bool,
     /// Who serves faults. Must be the path that the userfaultfd was opened for.
     pub path: FaultPath,
     /// First address of the far range.
@@ -104,8 +103,8 @@ pub struct Pager {
     pub(crate) overfull: AtomicBool,
     /// Times in a row that `--ram` was exceeded and the store could not shrink.
     pub(crate) ram_refusals: AtomicU32,
-    /// No page leaves by copy.
-    pub(crate) move_only: AtomicBool,
+    /// How scattered victims leave: a state of `copy_out`.
+    pub(crate) copies: AtomicU8,
     /// Pages given up to other mappings.
     pub(crate) foreign_pages: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
@@ -165,12 +164,13 @@ impl Pager {
     pub fn new(config: Config, kernel: Kernel) -> Result<Pager, SysError> {
         let pager = Pager {
             path: config.path,
-            pins: Pins::new(config.path)?,
+            pins: Pins::new()?,
             zones: Zones::default(),
             waiters: Waiters::default(),
             scratches: ScratchPool::new(config.path)?,
             base: config.base,
             pages: config.pages,
+            copies: copy_out::switch(config.path, kernel.features()),
             kernel,
             table: PageTable::new(config.pages)?,
             staging: Staging::new()?,
@@ -191,7 +191,6 @@ impl Pager {
             evictor_idle: AtomicBool::new(false),
             overfull: AtomicBool::new(false),
             ram_refusals: AtomicU32::new(0),
-            move_only: AtomicBool::new(!config.copies_out),
             foreign_pages: AtomicU64::new(0),
             copies_kept: AtomicU64::new(0),
             policy: Mutex::new(config.policy),

@@ -1,7 +1,8 @@
 //! Pins: pages that stay local while the kernel works on them.
 //!
-//! Only the inline path needs them: there, a system call that meets a missing or protected page fails (`EFAULT`), possibly
-//! after it has consumed data. So the pages of its arguments are brought in and pinned before the call.
+//! The inline path needs them: there, a system call that meets a missing or protected page fails (`EFAULT`), possibly
+//! after it has consumed data. So the pages of its arguments are brought in and pinned before the call. On both paths a thread
+//! that forks pins its stack, if that is far.
 //!
 //! Invariant: a page inside a pin that was brought in stays `Resident` until the pin is dropped. The thread that pins
 //! publishes the range first and looks at the pages then; the thread that evicts makes the page `Leaving` first and looks at
@@ -12,6 +13,7 @@ use crate::schedule::Point;
 use crate::state::State;
 use hinterland_sys::{Mapping, SysError, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
 
 /// Pins at the same time: a few dozen for each thread that is in a system call. Address space only: what is used is memory.
@@ -45,16 +47,11 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
-    /// Room for pins, on the path that needs them.
-    pub(crate) fn new(path: FaultPath) -> Result<Pins, SysError> {
-        let slots = match path {
-            FaultPath::Monitor => &[][..],
-            FaultPath::Inline => {
-                let memory = Mapping::anonymous(PINS_MAX * size_of::<Slot>())?;
-                // SAFETY: a slot is free when it is zero; the mapping is aligned, long enough, and lives for ever.
-                unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<Slot>(), PINS_MAX) }
-            }
-        };
+    /// Room for pins.
+    pub(crate) fn new() -> Result<Pins, SysError> {
+        let memory = Mapping::anonymous(PINS_MAX * size_of::<Slot>())?;
+        // SAFETY: a slot is free when it is zero; the mapping is aligned, long enough, and lives for ever.
+        let slots = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<Slot>(), PINS_MAX) };
         Ok(Pins { slots, used: AtomicUsize::new(0) })
     }
 
@@ -194,6 +191,17 @@ impl Pager {
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
         let here = |page| self.table.load(page).state() == State::Resident && self.table.is_open(page);
         (!self.zones.touch(first, end) && (first..end).map(PageNo).all(here)).then_some(pin)
+    }
+
+    /// Pins the stack of the calling thread, on both paths, without bringing anything in; `None` if a page of it is not local.
+    pub(crate) fn pin_stack(&self, stack: Range<usize>) -> Option<Pin<'_>> {
+        let Some((first, end)) = self.far_part(stack.start, stack.len()) else {
+            return Some(Pin { pins: &self.pins, slot: None });
+        };
+        let slot = self.pins.add(first, end, usize::MAX);
+        let pin = Pin { pins: &self.pins, slot: Some(slot) };
+        self.zones.wait_outside(first, end);
+        (first..end).map(PageNo).all(|page| self.table.load(page).state() == State::Resident).then_some(pin)
     }
 
     /// Gives up the calling thread's pins of frames below `stack_pointer`: a handler jumped out of their calls.

@@ -221,11 +221,8 @@ impl Pager {
     /// # Errors
     /// The kernel's.
     pub fn protect(&'static self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
-        // The thread that copies victims out reads them.
-        let unreadable = protection & (libc::PROT_READ | libc::PROT_WRITE) == 0;
-        let _kept_out = unreadable.then(|| self.zones.keep_out(first.0, first.0 + count));
         mem::protect(self.address(first), bytes(count), protection)?;
-        let open = !unreadable;
+        let open = protection & (libc::PROT_READ | libc::PROT_WRITE) != 0;
         self.table.set_open(first, count, open);
         if open {
             // The reservation as a whole stays out of core dumps. An old kernel's refusal costs a larger dump only.

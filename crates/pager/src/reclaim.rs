@@ -309,7 +309,7 @@ impl Pager {
     fn take_out_run(&self, run: &[PageNo], chunk: ChunkNo, offset: usize) -> u32 {
         let slot_of = |index: usize| chunk.slot(u32::try_from(offset + index).unwrap_or(0));
         // A page that MOVE refuses is protected and copied: the end of a zone around it would lift that protection.
-        let _kept_out = self.copies_out().then(|| self.zones.keep_out(run[0].0, run[run.len() - 1].0 + 1));
+        let _kept_out = self.zones_may_be_open().then(|| self.zones.keep_out(run[0].0, run[run.len() - 1].0 + 1));
         let mut left = 0;
         let mut next = 0;
         while next < run.len() {

@@ -137,20 +137,25 @@ impl Staging {
     /// Gives back a chunk whose slots hold nothing that is needed. A few unused chunks for copies keep their frames.
     pub fn give_empty(&self, chunk: ChunkNo) {
         let kind = chunk.kind();
-        let idle = self.lock().empty[kind as usize].len() >= IDLE_MAX;
-        if kind == Kind::Copied && idle {
-            // SAFETY: nobody uses the chunk's slots. If their frames stay, they cost memory only.
-            let _ = unsafe { mem::drop_pages(self.address(chunk.slot(0)), CHUNK_SLOTS as usize * PAGE_BYTES) };
-            self.lock().empty[kind as usize].insert(0, chunk);
-        } else {
-            self.lock().empty[kind as usize].push(chunk);
+        let mut queue = self.lock();
+        let empty = &mut queue.empty[kind as usize];
+        if kind == Kind::Moved || empty.len() < IDLE_MAX {
+            empty.push(chunk);
+            return;
         }
+        drop(queue);
+        // SAFETY: nobody uses the chunk's slots. If their frames stay, they cost memory only.
+        let _ = unsafe { mem::drop_pages(self.address(chunk.slot(0)), CHUNK_SLOTS as usize * PAGE_BYTES) };
+        self.lock().empty[kind as usize].insert(0, chunk);
     }
 
-    /// Bytes of the frames in unused slots for copies.
+    /// Bytes of the frames in slots for copies that hold no page, at most: in unused chunks, and beside the pages of others.
     pub fn idle_bytes(&self) -> u64 {
-        let chunks = self.lock().empty[Kind::Copied as usize].len().min(IDLE_MAX);
-        (chunks * CHUNK_SLOTS as usize * PAGE_BYTES) as u64
+        let queue = self.lock();
+        let unused = queue.empty[Kind::Copied as usize].len().min(IDLE_MAX) as u64 * u64::from(CHUNK_SLOTS);
+        let copied = queue.full.iter().filter(|(chunk, ..)| chunk.kind() == Kind::Copied);
+        let beside: u64 = copied.map(|(.., frames)| u64::from(CHUNK_SLOTS - frames)).sum();
+        (unused + beside) * PAGE_BYTES as u64
     }
 
     /// Queues a chunk: its first `used` slots were given to pages, and `frames` of them hold one.
@@ -213,9 +218,13 @@ mod tests {
             unsafe { (staging.address(chunk.slot(3)) as *mut u64).write(7) };
         }
         chunks.iter().for_each(|chunk| staging.give_empty(*chunk));
-        let present = |chunk: &&ChunkNo| mem::is_present(staging.address(chunk.slot(3)));
+        let present = |chunk: &&ChunkNo| mem::is_in_memory(staging.address(chunk.slot(3)));
         assert_eq!(chunks.iter().filter(present).count(), IDLE_MAX);
         assert_eq!(staging.idle_bytes(), (IDLE_MAX * CHUNK_SLOTS as usize * PAGE_BYTES) as u64);
-        assert!(mem::is_present(staging.address(staging.take_empty(Kind::Copied).unwrap().slot(3))));
+        let chunk = staging.take_empty(Kind::Copied).unwrap();
+        assert!(mem::is_in_memory(staging.address(chunk.slot(3))));
+        staging.push_full(chunk, 10, 8);
+        let pages = (IDLE_MAX * CHUNK_SLOTS as usize) as u64 - 8;
+        assert_eq!(staging.idle_bytes(), (pages + u64::from(CHUNK_SLOTS)) * PAGE_BYTES as u64, "the next chunk counts");
     }
 }

@@ -3,6 +3,8 @@
 //! They learn of the pages by requests of ioctl(2), often inside structures that only their driver knows. So the type of a
 //! request decides: all but those that are known to keep nothing count as such a device.
 
+use crate::{on_near_stack, pager};
+
 /// Types of requests (`_IOC_TYPE`, asm-generic/ioctl.h; Documentation/userspace-api/ioctl/ioctl-number.rst) whose drivers keep
 /// no pages beyond the call.
 const HARMLESS: [usize; 13] = [
@@ -21,8 +23,30 @@ const HARMLESS: [usize; 13] = [
     0xb7,          // namespaces
 ];
 
+/// Before a request: if its device may keep pages, they leave by copy no more.
+pub(crate) fn note(request: usize) {
+    if !keeps_no_pages(request) {
+        end_copies();
+    }
+}
+
+/// Before a socket option is set: the same for the memory of an AF_XDP socket (linux/if_xdp.h).
+pub(crate) fn note_option(level: usize, option: usize) {
+    const SOL_XDP: usize = 283;
+    const XDP_UMEM_REG: usize = 4;
+    if (level, option) == (SOL_XDP, XDP_UMEM_REG) {
+        end_copies();
+    }
+}
+
+fn end_copies() {
+    if let Some(pager) = pager() {
+        on_near_stack(|| pager.departs_by_move_only());
+    }
+}
+
 /// Whether a request is known to keep no page.
-pub fn keeps_no_pages(request: usize) -> bool {
+fn keeps_no_pages(request: usize) -> bool {
     HARMLESS.contains(&(request >> 8 & 0xff))
 }
 

@@ -86,7 +86,7 @@ pub struct Features {
     pub thread_id: bool,
     /// Unrounded fault addresses (Linux 5.18).
     pub exact_address: bool,
-    /// `process_madvise(DONTNEED)` on the process itself (Linux 6.13).
+    /// `process_madvise(DONTNEED)` on the process itself (Linux 6.13), and `process_vm_readv`.
     pub drop_vector: bool,
 }
 
@@ -125,7 +125,7 @@ impl Features {
             poison: has(feature::POISON) && newer_than_6_1,
             thread_id: has(feature::THREAD_ID),
             exact_address: has(feature::EXACT_ADDRESS) && set != FeatureSet::V5_15,
-            drop_vector: set == FeatureSet::All && mem::drop_vector_works(),
+            drop_vector: set == FeatureSet::All && mem::vectors_work(),
         }
     }
 

@@ -204,28 +204,45 @@ pub unsafe fn drop_vector(ranges: &[libc::iovec]) -> Result<usize, SysError> {
     usize::try_from(done).map_err(|_| SysError::last("process_madvise"))
 }
 
-/// Whether `drop_vector` works here: tried on a page of our own.
-pub fn drop_vector_works() -> bool {
-    let Ok(page) = map(0, PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, 0) else { return false };
-    let range = libc::iovec { iov_base: page.as_ptr().cast(), iov_len: PAGE_BYTES };
-    // SAFETY: the page was just mapped for this test.
-    let works = unsafe { drop_vector(&[range]) } == Ok(PAGE_BYTES);
-    unmap(page);
+/// Copies `ranges`, one behind the other, to `into` with one call (process_vm_readv(2) on oneself); returns the bytes that were
+/// copied. A page that is missing or may not be read ends the copy, where an instruction would be a fault; one that the kernel
+/// has swapped out comes back for it.
+///
+/// # Errors
+/// The kernel's, when nothing could be copied.
+///
+/// # Safety
+/// `into` is writable memory of the ranges' length that nobody else uses.
+pub unsafe fn copy_vector(ranges: &[libc::iovec], into: usize) -> Result<usize, SysError> {
+    let len = ranges.iter().map(|range| range.iov_len).sum();
+    let into = libc::iovec { iov_base: into as *mut libc::c_void, iov_len: len };
+    // SAFETY: the caller answers for `into`; the kernel checks the ranges. Not libc's getpid: the library may stand in the
+    // place of its name.
+    let copied = unsafe {
+        let pid = libc::syscall(libc::SYS_getpid);
+        libc::syscall(libc::SYS_process_vm_readv, pid, &raw const into, 1usize, ranges.as_ptr(), ranges.len(), 0usize)
+    };
+    usize::try_from(copied).map_err(|_| SysError::last("process_vm_readv"))
+}
+
+/// Whether `drop_vector` and `copy_vector` work here: tried on a page of our own.
+pub fn vectors_work() -> bool {
+    let Ok(pages) = map(0, 2 * PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, 0) else { return false };
+    let range = libc::iovec { iov_base: pages.as_ptr().cast(), iov_len: PAGE_BYTES };
+    // SAFETY: the pages were just mapped for this test.
+    let works = unsafe {
+        copy_vector(&[range], pages.start + PAGE_BYTES) == Ok(PAGE_BYTES) && drop_vector(&[range]) == Ok(PAGE_BYTES)
+    };
+    unmap(pages);
     works
 }
 
-/// Whether a page is there, in memory or in the kernel's swap (mincore(2)).
-pub fn is_present(page: usize) -> bool {
+/// Whether a page is in memory (mincore(2)). One that is not may be missing, or in the kernel's swap.
+pub fn is_in_memory(page: usize) -> bool {
     let mut answer = [0u8];
-    presence(page, &mut answer) && answer[0] & 1 != 0
-}
-
-/// Asks of the pages from `start` on whether they are there: the lowest bit of each page's byte in `answers`. False: part of
-/// the range is not mapped.
-pub fn presence(start: usize, answers: &mut [u8]) -> bool {
-    // SAFETY: there is one byte for each page asked of.
-    let rc = unsafe { libc::syscall(libc::SYS_mincore, start, answers.len() * PAGE_BYTES, answers.as_mut_ptr()) };
-    rc == 0
+    // SAFETY: there is one byte for the page asked of.
+    let rc = unsafe { libc::syscall(libc::SYS_mincore, page, PAGE_BYTES, answer.as_mut_ptr()) };
+    rc == 0 && answer[0] & 1 != 0
 }
 
 /// mprotect(2).

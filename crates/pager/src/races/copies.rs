@@ -1,12 +1,14 @@
 //! Victims that leave by copy, against who writes to them or beside them. The inline path only.
 
-use super::{Stage, must_end, must_wait, on};
+use super::{A_WHILE, Stage, must_end, must_wait, on};
 use crate::schedule::Point;
 use crate::{FaultPath, PinAccess, State};
+use hinterland_sys::mem;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// Scattered pages of one zone.
 const VICTIMS: [PageNo; 8] =
@@ -100,21 +102,153 @@ fn the_end_of_a_zone_opens_no_other() {
 }
 
 #[test]
-fn a_victim_stays_readable_until_it_is_copied() {
+fn a_victim_that_becomes_unreadable_leaves_another_way() {
+    with_copies(|stage| {
+        let raw = |protection| mem::protect(stage.pager.address(VICTIMS[3]), PAGE_BYTES, protection);
+        let leaving = stage.hold(Point::Leaving, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let leaving = leaving.reached();
+        raw(libc::PROT_NONE).unwrap();
+        leaving.release();
+        must_end(evictor);
+        assert_eq!(copied(stage), 3, "those before it");
+        assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
+        raw(libc::PROT_READ | libc::PROT_WRITE).unwrap();
+        VICTIMS.iter().zip(1..).for_each(|(page, seed)| stage.check(*page, seed));
+    });
+}
+
+#[test]
+fn a_victim_that_is_dropped_behind_us_is_given_up() {
     with_copies(|stage| {
         let leaving = stage.hold(Point::Leaving, VICTIMS[0]);
         let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
         let leaving = leaving.reached();
-        let closer = stage.beside(|s| s.pager.protect(VICTIMS[3], 1, libc::PROT_NONE).unwrap());
-        must_wait(&closer, "the end of the zone");
+        // SAFETY: a page of this test, whose content it gives up.
+        unsafe { mem::drop_pages(stage.pager.address(VICTIMS[3]), PAGE_BYTES) }.unwrap();
         leaving.release();
         must_end(evictor);
-        must_end(closer);
-        // Unreadable: its neighbours leave by copy, and it stays out of it.
-        VICTIMS[..3].iter().zip(1..).for_each(|(page, seed)| stage.check(*page, seed));
-        stage.reclaim(&VICTIMS);
-        stage.pager.protect(VICTIMS[3], 1, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+        assert_eq!((copied(stage), stage.state(VICTIMS[3])), (3, State::Untouched));
+        VICTIMS.iter().zip([1, 2, 3, 0, 5, 6, 7, 8]).for_each(|(page, seed)| stage.check(*page, seed));
+    });
+}
+
+/// Has the kernel swap pages out; false where it cannot.
+fn swapped_out(stage: &Stage, pages: &[PageNo]) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < A_WHILE {
+        let out = |page: &PageNo| {
+            let address = stage.pager.address(*page);
+            let _ = mem::advise(address, PAGE_BYTES, libc::MADV_PAGEOUT);
+            !mem::is_in_memory(address)
+        };
+        if pages.iter().all(out) {
+            return true;
+        }
+    }
+    eprintln!("skipped: the kernel swaps nothing out");
+    false
+}
+
+#[test]
+fn victims_that_the_kernel_has_swapped_out_keep_their_content() {
+    with_copies(|stage| {
+        let out = [VICTIMS[0], VICTIMS[3], VICTIMS[7]];
+        let leaving = stage.hold(Point::Leaving, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let leaving = leaving.reached();
+        swapped_out(stage, &out);
+        leaving.release();
+        must_end(evictor);
+        assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
         VICTIMS.iter().zip(1..).for_each(|(page, seed)| stage.check(*page, seed));
+    });
+}
+
+#[test]
+fn a_page_that_is_refused_by_move_and_swapped_out_keeps_its_content() {
+    super::on_both_paths(|stage| {
+        const PAGE: PageNo = PageNo(400);
+        stage.write(PAGE, 80);
+        // MOVE refuses other protections.
+        stage.pager.protect(PAGE, 1, libc::PROT_READ).unwrap();
+        let leaving = stage.hold(Point::Leaving, PAGE);
+        let evictor = stage.beside(|s| s.evict(PAGE));
+        let leaving = leaving.reached();
+        swapped_out(stage, &[PAGE]);
+        leaving.release();
+        must_end(evictor);
+        assert_eq!(stage.state(PAGE), State::SwapCached);
+        stage.check(PAGE, 80);
+    });
+}
+
+#[test]
+fn a_discard_waits_for_a_victim_only() {
+    with_copies(|stage| {
+        let copied = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let copied = copied.reached();
+        must_end(stage.beside(|s| s.pager.discard(SURVIVOR, 1)));
+        must_end(stage.beside(|s| s.write(SURVIVOR, 66)));
+        let discard = stage.beside(|s| s.pager.discard(VICTIMS[3], 1));
+        must_wait(&discard, "the departure");
+        copied.release();
+        must_end(evictor);
+        must_end(discard);
+        VICTIMS.iter().zip([1, 2, 3, 0, 5, 6, 7, 8]).for_each(|(page, seed)| stage.check(*page, seed));
+        stage.check(SURVIVOR, 66);
+    });
+}
+
+#[test]
+fn protection_is_lifted_around_a_mapping_that_came_meanwhile() {
+    const BEHIND: PageNo = PageNo(334);
+    with_copies(|stage| {
+        stage.write(BEHIND, 51);
+        let copied = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let copied = copied.reached();
+        stage.pager.give_up(SURVIVOR, 1);
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let (at, rights) = (stage.pager.address(SURVIVOR), libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: the page was given up.
+        let mapped = unsafe { libc::mmap(at as *mut libc::c_void, PAGE_BYTES, rights, flags, -1, 0) };
+        assert_eq!(mapped.addr(), at);
+        copied.release();
+        must_end(evictor);
+        let _signals = SignalsBlocked::new();
+        let _pin = stage.pager.pin(stage.pager.address(BEHIND), PAGE_BYTES, PinAccess::Write);
+        write_by_kernel(stage, BEHIND, 67);
+        stage.check(BEHIND, 67);
+        VICTIMS.iter().zip(1..).for_each(|(page, seed)| {
+            stage.pager.pin(stage.pager.address(*page), PAGE_BYTES, PinAccess::Read);
+            stage.check(*page, seed);
+        });
+        stage.pager.take_back(SURVIVOR, 1).unwrap();
+    });
+}
+
+#[test]
+fn a_fork_waits_for_a_departure_by_copy() {
+    with_copies(|stage| {
+        let copied = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let copied = copied.reached();
+        let parent = stage.beside(|s| {
+            let child = s.fork(|s| {
+                s.write(SURVIVOR, 68);
+                s.check(SURVIVOR, 68);
+                VICTIMS.iter().zip(1..).for_each(|(page, seed)| s.check(*page, seed));
+            });
+            child.must_be_well();
+        });
+        must_wait(&parent, "the departure");
+        copied.release();
+        must_end(evictor);
+        must_end(parent);
+        VICTIMS.iter().zip(1..).for_each(|(page, seed)| stage.check(*page, seed));
+        stage.check(SURVIVOR, 50);
     });
 }
 
@@ -196,5 +330,22 @@ fn a_program_with_devices_gets_no_copies() {
         stage.reclaim(&VICTIMS);
         assert_eq!(copied(stage), 0);
         assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
+    });
+}
+
+#[test]
+fn copies_have_ended_when_any_caller_is_back_who_ends_them() {
+    with_copies(|stage| {
+        let copied = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let copied = copied.reached();
+        let callers = [(); 2].map(|()| {
+            let caller = stage.beside(|s| s.pager.departs_by_move_only());
+            must_wait(&caller, "the copy under way");
+            caller
+        });
+        copied.release();
+        must_end(evictor);
+        callers.into_iter().for_each(must_end);
     });
 }

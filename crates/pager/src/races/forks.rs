@@ -239,3 +239,28 @@ fn hear(end: i32) {
     // SAFETY: room for one byte.
     let _ = unsafe { libc::read(end, (&raw mut byte).cast(), 1) };
 }
+
+#[test]
+fn the_stack_of_a_fork_stays_while_the_fork_waits() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 9);
+        stage.write(TARGET, 10);
+        let marked = stage.hold(Point::Marked, PAGE);
+        let evictor = stage.beside(|s| s.reclaim(&[PAGE, TARGET]));
+        let marked = marked.reached();
+        let forker = stage.beside(|s| {
+            let stack = s.pager.address(TARGET);
+            assert!(
+                s.pager.freeze_on(stack..stack + PAGE_BYTES, &[]),
+                "a page of the stack left while the gate closed"
+            );
+            assert_eq!(s.state(TARGET), State::Resident);
+            s.pager.thaw();
+        });
+        must_wait(&forker, "the work under way");
+        marked.release();
+        must_end(evictor);
+        must_end(forker);
+        stage.check(TARGET, 10);
+    });
+}

@@ -203,11 +203,7 @@ pub unsafe extern "C" fn epoll_pwait(fd: c_int, at: usize, count: c_int, timeout
 /// Variadic in C; the third argument is in its register whether or not it was given.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
-    if !devices::keeps_no_pages(request)
-        && let Some(pager) = crate::pager()
-    {
-        pager.departs_by_move_only();
-    }
+    devices::note(request);
     if (is_far(argument) || names_memory(request)) && inline::active() {
         return Answer::answer(wrapped::by_the_rules(libc::SYS_ioctl, six([fd.word(), request, argument])));
     }
@@ -219,6 +215,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, option: c_int, value: usize, len: c_uint) -> c_int {
     let (named_level, named_option) = (level.word(), option.word());
+    devices::note_option(named_level, named_option);
     if inline::active() {
         if zero_copy(named_level, named_option) {
             errno::set(libc::EOPNOTSUPP);

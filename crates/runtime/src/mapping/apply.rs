@@ -73,10 +73,6 @@ pub fn protect(space: &mut Space, run: Run, protection: i32, key: i32) -> Outcom
             kernel(libc::SYS_madvise, [address, bytes, bits(libc::MADV_DONTDUMP), 0, 0, 0])?;
         }
     }
-    if key > 0 {
-        // Our threads may not read pages behind a key.
-        pager()?.departs_by_move_only();
-    }
     if key != -1 {
         kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(protection), bits(key), 0, 0])?;
     } else if foreign {
