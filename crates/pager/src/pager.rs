@@ -105,6 +105,7 @@ pub struct Pager {
     pub(crate) ram_refusals: AtomicU32,
     /// How scattered victims leave: a state of `copy_out`.
     pub(crate) copies: AtomicU8,
+    pub(crate) scans: copy_out::Scans,
     /// Pages given up to other mappings.
     pub(crate) foreign_pages: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
@@ -171,6 +172,7 @@ impl Pager {
             base: config.base,
             pages: config.pages,
             copies: copy_out::switch(config.path, kernel.features()),
+            scans: copy_out::Scans::default(),
             kernel,
             table: PageTable::new(config.pages)?,
             staging: Staging::new()?,
