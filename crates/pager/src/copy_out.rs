@@ -9,14 +9,16 @@
 //! uses devices that keep pages (`departs_by_move_only`) gets none.
 
 use crate::kernel::Stay;
-use crate::pager::{FaultPath, Pager};
+use crate::pager::{Config, FaultPath, Pager};
 use crate::schedule::Point;
 use crate::staging::{CHUNK_SLOTS, ChunkNo, Kind};
 use crate::state::State;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{Features, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU8, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
 
 /// Pages in a stretch, aligned: 1 MiB. Protecting it costs about as much as four scattered MOVEs.
 pub(crate) const ZONE_PAGES: u32 = 256;
@@ -33,9 +35,30 @@ const ENDING: u8 = 1;
 const MOVES: u8 = 2;
 
 /// How scattered victims leave, at the start.
-pub(crate) fn switch(path: FaultPath, features: &Features) -> AtomicU8 {
-    let possible = path == FaultPath::Inline && features.drop_vector && features.write_protect;
-    AtomicU8::new(if possible { COPIES } else { MOVES })
+pub(crate) fn switch(config: &Config, features: &Features) -> AtomicU8 {
+    let possible = config.path == FaultPath::Inline && features.drop_vector && features.write_protect;
+    AtomicU8::new(if possible && config.copies_out { COPIES } else { MOVES })
+}
+
+/// Scans that the victims show: the zones in which the policy named the last ones.
+#[derive(Default)]
+pub(crate) struct Scans {
+    zones: [AtomicU32; SCANS],
+    next: AtomicUsize,
+}
+
+/// Scans that go on at the same time, one for each thread of the program.
+const SCANS: usize = 4;
+
+impl Scans {
+    /// Whether a victim lies in the zone of one before, or beside it; notes it. A wrong answer costs time only.
+    pub(crate) fn goes_on_at(&self, victim: PageNo) -> bool {
+        let zone = victim.0 / ZONE_PAGES + 1;
+        let known = self.zones.iter().find(|other| zone.abs_diff(other.load(Relaxed)) <= 1);
+        let cell = known.unwrap_or_else(|| &self.zones[self.next.fetch_add(1, Relaxed) % SCANS]);
+        cell.store(zone, Relaxed);
+        known.is_some()
+    }
 }
 
 impl Pager {
@@ -193,5 +216,16 @@ mod tests {
         assert_eq!(zones, [4, 1, 1]);
         let runs: Vec<usize> = runs_of(&victims).map(<[PageNo]>::len).collect();
         assert_eq!(runs, [2, 1, 2, 1]);
+    }
+
+    #[test]
+    fn scans_are_told_from_scattered_victims() {
+        let scans = Scans::default();
+        for page in (0..4000).step_by(16) {
+            let both = [scans.goes_on_at(PageNo(10_000 + page)), scans.goes_on_at(PageNo(900_000 - page))];
+            assert_eq!(both, [page > 0; 2], "{page}");
+        }
+        let scattered = (1..100u32).map(|n| PageNo(n.wrapping_mul(2_654_435_761) >> 8));
+        assert!(scattered.filter(|page| scans.goes_on_at(*page)).count() < 3);
     }
 }

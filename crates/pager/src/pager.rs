@@ -37,6 +37,8 @@ pub enum FaultPath {
 
 /// What a pager is made of.
 pub struct Config {
+    /// Scattered victims may leave by copy (`copy_out`).
+    pub copies_out: bool,
     /// Who serves faults. Must be the path that the userfaultfd was opened for.
     pub path: FaultPath,
     /// First address of the far range.
@@ -105,6 +107,7 @@ pub struct Pager {
     pub(crate) ram_refusals: AtomicU32,
     /// How scattered victims leave: a state of `copy_out`.
     pub(crate) copies: AtomicU8,
+    pub(crate) scans: copy_out::Scans,
     /// Pages given up to other mappings.
     pub(crate) foreign_pages: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
@@ -170,7 +173,8 @@ impl Pager {
             scratches: ScratchPool::new(config.path)?,
             base: config.base,
             pages: config.pages,
-            copies: copy_out::switch(config.path, kernel.features()),
+            copies: copy_out::switch(&config, kernel.features()),
+            scans: copy_out::Scans::default(),
             kernel,
             table: PageTable::new(config.pages)?,
             staging: Staging::new()?,

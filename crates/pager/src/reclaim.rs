@@ -224,15 +224,16 @@ impl Pager {
         victims.clear();
         // The policy is held until the victims are marked: nobody else sees a page that is neither queued nor busy.
         let mut policy = self.policy();
-        let company = if self.copies_out() { COPIED_COMPANY } else { MOVED_COMPANY };
-        let mut named = Vec::with_capacity(company.seeds);
+        let seeds = if self.copies_out() { COPIED_COMPANY.seeds } else { MOVED_COMPANY.seeds };
+        let mut named = Vec::with_capacity(seeds);
         let mut busy = Vec::new();
         while victims.len() < CHUNK_SLOTS as usize {
             named.clear();
-            policy.victims(company.seeds.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
-            if named.is_empty() {
-                break;
-            }
+            policy.victims(seeds.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
+            let Some(first) = named.first() else { break };
+            // Victims that follow each other leave in runs anyway.
+            let scattered = self.copies_out() && !self.scans.goes_on_at(*first);
+            let company = if scattered { COPIED_COMPANY } else { MOVED_COMPANY };
             for page in &named {
                 match self.claim_named(*page) {
                     Claim::Ours => victims.push(*page),

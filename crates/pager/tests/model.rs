@@ -213,6 +213,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
     // SAFETY: a row of atomics is valid when zero.
     let row: &'static ProcessRow = Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() });
     let config = Config {
+        copies_out: true,
         path: case.path,
         base: range.start,
         pages: PAGES,
