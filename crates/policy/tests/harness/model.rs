@@ -1,7 +1,7 @@
 //! The pager as an eviction policy sees it: at most `budget` pages mapped, victims taken in batches into a swap cache
 //! of a share of the budget, which displaces in order of arrival.
 
-use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request};
+use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request, Thread};
 use hinterland_units::PageNo;
 use std::collections::VecDeque;
 
@@ -95,7 +95,8 @@ impl<'a> Pager<'a> {
             }
         };
         self.map(page, how);
-        let window = self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.requested(PageNo(page), request));
+        let window =
+            self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.requested(PageNo(page), request, Thread(0)));
         if let Some(window) = window {
             self.bring_in(window, request);
         }
@@ -112,11 +113,11 @@ impl<'a> Pager<'a> {
 
     fn bring_in(&mut self, window: AheadWindow, request: Request) {
         let wanted = if request == Request::FirstTouch { State::Untouched } else { State::Remote };
-        for page in (window.first.0..).take(window.pages as usize) {
+        for PageNo(page) in window.iter() {
             if self.state.get(page as usize) != Some(&wanted) {
                 continue;
             }
-            match (wanted, page == window.key.0) {
+            match (wanted, window.leaves_unmapped(PageNo(page))) {
                 (State::Untouched, true) => {}
                 (_, true) => self.state[page as usize] = State::Key,
                 (_, false) => {
