@@ -192,7 +192,7 @@ impl fmt::Display for PrefetchName {
 }
 
 /// What a managed program needs to know.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
     /// Bound on mapped, staging and swap-cache pages.
     pub local: Option<Budget>,
@@ -214,23 +214,6 @@ pub struct Settings {
     pub features: String,
     /// Path of the ledger; empty: no launcher listens.
     pub ledger: String,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            local: None,
-            ram: None,
-            far: Vec::new(),
-            heap: HeapMode::default(),
-            evict: EvictName::default(),
-            prefetch: PrefetchName::default(),
-            read_ahead_pages: None,
-            fault_path: FaultPathName::default(),
-            features: String::new(),
-            ledger: String::new(),
-        }
-    }
 }
 
 /// Why a setting cannot be read.
