@@ -13,7 +13,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 3;
+pub const LEDGER_VERSION: u64 = 4;
 /// Rows for processes. A row takes memory once somebody has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -183,8 +183,10 @@ pub struct ProcessRow {
     pub first_touch_faults: Counter,
     /// Faults that found their page already mapped by somebody else.
     pub spurious_faults: Counter,
-    /// Of those, used.
+    /// Prefetched pages that were used: seen, or inferred for pages mapped ahead when the key page of their window was used.
     pub prefetch_hits: Counter,
+    /// Of those, seen: first uses of prefetched pages that waited unmapped.
+    pub prefetch_hits_observed: Counter,
     /// Faults that had to reclaim memory themselves.
     pub direct_reclaims: Counter,
     /// Time that threads of the program waited for faults, in nanoseconds, summed over threads.
@@ -197,6 +199,10 @@ pub struct ProcessRow {
     pub evictions_begin: CacheLine,
     /// Pages brought in ahead of the program.
     pub prefetched_pages: Counter,
+    /// Of those, left unmapped, so that their use is seen.
+    pub prefetched_unmapped_pages: Counter,
+    /// Of those, given up before they were used.
+    pub prefetch_unused_pages: Counter,
     /// Pages dropped because the stored copy was still right.
     pub evicted_clean_pages: Counter,
     /// Pages written to a backend.
@@ -213,6 +219,8 @@ pub struct ProcessRow {
     pub histogram_begin: CacheLine,
     /// Histogram of fault service times (monitor: from reading the fault to waking the thread), by [`bucket_of`].
     pub fault_ns: [Counter; FAULT_BUCKETS],
+    /// Histogram of the times from a page's arrival ahead of the program to its first use, where that is seen.
+    pub prefetch_wait_ns: [Counter; FAULT_BUCKETS],
     /// One row for each backend.
     pub backends: [BackendRow; BACKENDS_MAX],
 }

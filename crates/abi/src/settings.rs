@@ -19,6 +19,8 @@ pub mod variables {
     pub const HEAP: &str = "HINTERLAND_HEAP";
     /// Eviction policy.
     pub const EVICT: &str = "HINTERLAND_EVICT";
+    /// Prefetcher.
+    pub const PREFETCH: &str = "HINTERLAND_PREFETCH";
     /// Largest read-ahead window in pages; 0 turns it off.
     pub const READ_AHEAD: &str = "HINTERLAND_READ_AHEAD";
     /// Who serves faults: `auto`, `monitor` or `inline`.
@@ -134,8 +136,63 @@ impl fmt::Display for EvictName {
     }
 }
 
+/// The prefetchers that `--prefetch` selects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PrefetchName {
+    /// Nothing comes from far memory before the program asks.
+    None,
+    /// Sequential streams, several at once, in windows that grow while a stream goes on.
+    #[default]
+    NextN,
+    /// The next pages after every major fault.
+    NextNLine,
+    /// As Linux does: an aligned block around the fault.
+    ReadAhead,
+    /// As Linux does by virtual address: a stretch in the direction of the last two faults.
+    ReadAheadVma,
+    /// The last step, once it has repeated.
+    Stride,
+    /// Leap: the majority of the last steps.
+    Leap,
+    /// Leap, with a history for each thread.
+    LeapPerThread,
+}
+
+impl PrefetchName {
+    /// All of them, with their names.
+    pub const ALL: [(PrefetchName, &str); 8] = [
+        (PrefetchName::None, "none"),
+        (PrefetchName::NextN, "next-n"),
+        (PrefetchName::NextNLine, "next-n-line"),
+        (PrefetchName::ReadAhead, "readahead"),
+        (PrefetchName::ReadAheadVma, "readahead-vma"),
+        (PrefetchName::Stride, "stride"),
+        (PrefetchName::Leap, "leap"),
+        (PrefetchName::LeapPerThread, "leap-per-thread"),
+    ];
+}
+
+impl FromStr for PrefetchName {
+    type Err = EnvError;
+    fn from_str(text: &str) -> Result<PrefetchName, EnvError> {
+        let known = PrefetchName::ALL.into_iter().find(|(_, name)| *name == text);
+        known.map(|(prefetch, _)| prefetch).ok_or_else(|| EnvError::Choice {
+            what: "prefetcher",
+            written: text.into(),
+            choices: "none, next-n, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread",
+        })
+    }
+}
+
+impl fmt::Display for PrefetchName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = PrefetchName::ALL.into_iter().find(|(prefetch, _)| prefetch == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
 /// What a managed program needs to know.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
     /// Bound on mapped, staging and swap-cache pages.
     pub local: Option<Budget>,
@@ -147,33 +204,16 @@ pub struct Settings {
     pub heap: HeapMode,
     /// Eviction policy.
     pub evict: EvictName,
-    /// Largest read-ahead window in pages.
-    pub read_ahead_pages: u32,
+    /// Prefetcher.
+    pub prefetch: PrefetchName,
+    /// Largest read-ahead window in pages; `None`: what is usual for the prefetcher.
+    pub read_ahead_pages: Option<u32>,
     /// Who serves faults.
     pub fault_path: FaultPathName,
     /// Kernel feature set to pretend; empty: what the kernel has.
     pub features: String,
     /// Path of the ledger; empty: no launcher listens.
     pub ledger: String,
-}
-
-/// Largest read-ahead window unless told otherwise: 256 KiB.
-const READ_AHEAD_PAGES: u32 = 64;
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            local: None,
-            ram: None,
-            far: Vec::new(),
-            heap: HeapMode::default(),
-            evict: EvictName::default(),
-            read_ahead_pages: READ_AHEAD_PAGES,
-            fault_path: FaultPathName::default(),
-            features: String::new(),
-            ledger: String::new(),
-        }
-    }
 }
 
 /// Why a setting cannot be read.
@@ -232,8 +272,11 @@ impl Settings {
         if let Some(text) = get(variables::EVICT) {
             settings.evict = text.parse().map_err(|e| (variables::EVICT, e))?;
         }
+        if let Some(text) = get(variables::PREFETCH) {
+            settings.prefetch = text.parse().map_err(|e| (variables::PREFETCH, e))?;
+        }
         if let Some(text) = get(variables::READ_AHEAD) {
-            settings.read_ahead_pages = parse_pages(&text).map_err(|e| (variables::READ_AHEAD, e))?;
+            settings.read_ahead_pages = Some(parse_pages(&text).map_err(|e| (variables::READ_AHEAD, e))?);
         }
         if let Some(text) = get(variables::FAULT_PATH) {
             settings.fault_path = text.parse().map_err(|e| (variables::FAULT_PATH, e))?;
@@ -252,7 +295,8 @@ impl Settings {
             (variables::FAR, self.far.join(" ")),
             (variables::HEAP, self.heap.to_string()),
             (variables::EVICT, self.evict.to_string()),
-            (variables::READ_AHEAD, self.read_ahead_pages.to_string()),
+            (variables::PREFETCH, self.prefetch.to_string()),
+            (variables::READ_AHEAD, self.read_ahead_pages.map(|pages| pages.to_string()).unwrap_or_default()),
             (variables::FAULT_PATH, self.fault_path.to_string()),
             (variables::FEATURES, self.features.clone()),
             (variables::LEDGER, self.ledger.clone()),
@@ -289,7 +333,8 @@ mod tests {
             far: vec!["compressed:4G".into(), "file:/tmp/far?size=1G".into()],
             heap: HeapMode::Large,
             evict: EvictName::TwoQ,
-            read_ahead_pages: 16,
+            prefetch: PrefetchName::ReadAheadVma,
+            read_ahead_pages: Some(16),
             fault_path: FaultPathName::Inline,
             features: "6.1".into(),
             ledger: "/proc/1/fd/3".into(),
@@ -303,6 +348,7 @@ mod tests {
     fn names_the_variable_that_is_wrong() {
         assert_eq!(read(&[(variables::HEAP, "some")]).unwrap_err().0, variables::HEAP);
         assert_eq!(read(&[(variables::LOCAL, "1K")]).unwrap_err().0, variables::LOCAL);
+        assert_eq!(read(&[(variables::PREFETCH, "markov")]).unwrap_err().0, variables::PREFETCH);
         assert_eq!(read(&[(variables::READ_AHEAD, "9999")]).unwrap_err().0, variables::READ_AHEAD);
     }
 }

@@ -45,7 +45,10 @@ pub struct RunArgs {
     /// Eviction policy: fifo, second-chance, s3-fifo (default), 2q
     #[arg(long, value_name = "POLICY")]
     pub evict: Option<String>,
-    /// Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off. Default: 64
+    /// Prefetcher: none, next-n (default), next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
+    #[arg(long, value_name = "PREFETCHER")]
+    pub prefetch: Option<String>,
+    /// Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off. Default: 64 with next-n, 8 with the others
     #[arg(long, value_name = "PAGES")]
     pub read_ahead: Option<String>,
     /// Who serves faults: auto (default), monitor (a thread beside the program's), inline (the thread that faults)
@@ -102,8 +105,8 @@ Examples:
   hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
   hinterland run --local 1G --heap large --stats out.json -- ./service
 
-Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _HEAP, _EVICT, _READ_AHEAD,
-_FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same names in lower case:
+Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _HEAP, _EVICT, _PREFETCH,
+_READ_AHEAD, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same names in lower case:
 local = \"512M\", far = [\"compressed:4G\"], quiet = true), then the defaults.
 
 Exit code: the program's own; 128 + n when it died of signal n and the launcher cannot end the same way; 127 when the

@@ -1,7 +1,8 @@
 //! Read-ahead: brings windows of pages in before the program asks for them, in a thread of its own.
 //!
-//! All pages of a window are mapped at once except the key page, which waits in a key slot: its fault tells that the
-//! program has come that far (3PO §3.3 calls this page the key page), counts the window as used and asks for the next one.
+//! Either all pages of a window are mapped at once except the key page, which waits in a key slot: its fault tells that the
+//! program has come that far (3PO §3.3 calls this page the key page), counts the window as used and asks for the next one. Or
+//! all of them wait (`held`), and each tells of its use.
 
 use crate::pager::{LANDING_PAGES, Pager, Scratch};
 use crate::schedule::Point;
@@ -9,7 +10,7 @@ use crate::state::{Entry, State};
 use hinterland_backend::{LoadError, LoadItem, Location, Priority};
 use hinterland_policy::{AheadWindow, Arrival};
 use hinterland_sys::gate::{futex_wait, futex_wake};
-use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
+use hinterland_units::{PAGE_BYTES, PageNo};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
@@ -18,28 +19,14 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 const WAITING_MAX: usize = 8;
 /// Pages brought in at once when loading costs processor time: small, so that the first ones are mapped early.
 const BATCH_PAGES: usize = 16;
-/// Key slots, as in `staging`, counted from the first one.
-const KEYS_MAX: usize = 64;
 
 /// Windows on their way to the read-ahead thread.
+#[derive(Default)]
 pub(crate) struct AheadQueue {
     windows: Mutex<VecDeque<AheadWindow>>,
     /// Windows in the queue, to be read without the lock.
     pending: AtomicU32,
     signal: AtomicU32,
-    /// Pages mapped with each key page, by key slot: used when the key page is.
-    mapped: [AtomicU32; KEYS_MAX],
-}
-
-impl Default for AheadQueue {
-    fn default() -> AheadQueue {
-        AheadQueue {
-            windows: Mutex::new(VecDeque::new()),
-            pending: AtomicU32::new(0),
-            signal: AtomicU32::new(0),
-            mapped: [const { AtomicU32::new(0) }; KEYS_MAX],
-        }
-    }
 }
 
 impl AheadQueue {
@@ -72,11 +59,6 @@ impl AheadQueue {
     pub(crate) fn clear(&self) {
         self.windows.lock().expect("no thread panics while it holds the queue").clear();
         self.pending.store(0, Relaxed);
-    }
-
-    /// Pages mapped with the key page in `slot`, once.
-    pub(crate) fn take_mapped(&self, slot: u32) -> u32 {
-        self.mapped[slot as usize % KEYS_MAX].swap(0, Relaxed)
     }
 }
 
@@ -116,7 +98,7 @@ impl Pager {
             let mut looked = 0;
             batch.pages.clear();
             while batch.pages.len() < batch_pages && offset + looked < window.pages {
-                if let Some(page) = window.first.checked_add(offset + looked).filter(|page| page.0 < self.pages) {
+                if let Some(page) = window.page(offset + looked).filter(|page| page.0 < self.pages) {
                     self.claim_remote(page, &mut batch.pages);
                 }
                 looked += 1;
@@ -133,7 +115,7 @@ impl Pager {
             }
             self.load_ahead(batch, scratch);
             self.at(Point::AheadLoaded, batch.pages[0].0);
-            mapped += self.map_ahead(batch, window.key, mapped, scratch);
+            mapped += self.map_ahead(batch, window, mapped, scratch);
             if self.above_high(&inside) {
                 self.wake_evictor();
             }
@@ -180,16 +162,16 @@ impl Pager {
         }
     }
 
-    /// Maps a loaded batch run by run, the key page aside; returns how many pages were mapped.
-    fn map_ahead(&self, batch: &mut Batch, key: PageNo, mapped_before: u32, scratch: &mut Scratch) -> u32 {
+    /// Maps a loaded batch run by run but for the pages that stay unmapped; returns how many pages were mapped.
+    fn map_ahead(&self, batch: &mut Batch, window: AheadWindow, mapped_before: u32, scratch: &mut Scratch) -> u32 {
         let landing = scratch.landing();
         let mut mapped = 0;
         let mut next = 0;
         batch.freed.clear();
         while next < batch.pages.len() {
             let (page, entry) = batch.pages[next];
-            if page == key && self.hold_key(page, entry, &landing[next], mapped_before + mapped) {
-                self.account.give(1);
+            let waits = window.leaves_unmapped(page);
+            if waits && self.hold(page, entry, &landing[next], window.unmapped, mapped_before + mapped) {
                 self.row().prefetched_pages.fetch_add(1, Relaxed);
                 next += 1;
                 continue;
@@ -197,7 +179,7 @@ impl Pager {
             let run = batch.pages[next + 1..]
                 .iter()
                 .zip(page.0 + 1..)
-                .take_while(|((other, _), number)| other.0 == *number && *other != key)
+                .take_while(|((other, _), number)| other.0 == *number && !window.leaves_unmapped(*other))
                 .count()
                 + 1;
             mapped += self.map_run(&batch.pages[next..next + run], landing[next].as_ptr(), &mut batch.freed);
@@ -229,39 +211,5 @@ impl Pager {
         }
         self.row().prefetched_pages.fetch_add(there as u64, Relaxed);
         u32::try_from(there).unwrap_or(0)
-    }
-
-    /// Puts the key page into a key slot, unmapped. False: no slot is free, so the page is mapped like the others.
-    fn hold_key(&self, page: PageNo, entry: Entry, bytes: &PageBytes, mapped: u32) -> bool {
-        const TRIES: u32 = 4;
-        let Some(slot) = (0..TRIES).map(|_| self.staging.next_key_slot()).find(|slot| self.free_key(*slot)) else {
-            return false;
-        };
-        // SAFETY: the slot is one page of ours, and no page points at it any more; two read-ahead windows never get the same
-        // slot, because one thread reads ahead.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
-        self.ahead.mapped[slot as usize % KEYS_MAX].store(mapped, Relaxed);
-        self.table.set_slot(page, slot);
-        self.staging.set_page(slot, Some(page));
-        self.settle(page, entry.with_state(State::SwapCached).with_prefetched(true));
-        true
-    }
-
-    /// Frees a key slot from its page, which goes back to far memory unused. False: the page is just being used.
-    fn free_key(&self, slot: u32) -> bool {
-        let Some(page) = self.staging.page(slot) else { return true };
-        let entry = self.table.load(page);
-        if entry.state() != State::SwapCached || self.table.slot(page) != slot {
-            // Used, discarded or moved: nothing points here, unless somebody works on it at this moment (see `claim_slot`).
-            return !entry.state().is_busy() && self.staging.page(slot) == Some(page);
-        }
-        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
-            return false;
-        }
-        self.staging.set_page(slot, None);
-        let wasted = self.ahead.take_mapped(slot) + 1;
-        self.settle(page, entry.with_state(State::Remote).with_prefetched(false));
-        self.prefetcher.lock().expect("no thread panics while it holds the prefetcher").wasted(wasted);
-        true
     }
 }

@@ -4,12 +4,12 @@
 //! wakes the faulting thread, which then faults again.
 
 use crate::follow::Follow;
-use crate::pager::{Pager, Scratch};
+use crate::pager::{FaultPath, Pager, Scratch};
 use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadError, LoadItem, Priority};
-use hinterland_policy::{AheadWindow, Arrival, Request};
+use hinterland_policy::{AheadWindow, Arrival, Request, Thread};
 use hinterland_sys::uffd::{Message, Partial};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -98,10 +98,10 @@ impl Pager {
     pub(crate) fn serve_page(&self, page: PageNo, fault: Fault, scratch: &mut Scratch) -> Outcome {
         let entry = self.table.load(page);
         match entry.state() {
-            State::Untouched => self.first_touch(page, entry, scratch),
+            State::Untouched => self.first_touch(page, entry, fault, scratch),
             State::Resident => self.spurious(page, entry, fault),
-            State::SwapCached => self.swap_cache_hit(page, entry, scratch),
-            State::Remote => self.fetch(page, entry, scratch),
+            State::SwapCached => self.swap_cache_hit(page, entry, fault, scratch),
+            State::Remote => self.fetch(page, entry, fault, scratch),
             State::Leaving if self.is_own_thread(fault.thread) => self.dropped_behind_us(page),
             State::Fetching | State::Leaving | State::WritingBack | State::Changing => Outcome::Busy(entry),
             State::Foreign | State::Sectioned => {
@@ -112,14 +112,14 @@ impl Pager {
     }
 
     /// A page without content: it gets zeros, and so do the next ones when the program walks upwards.
-    fn first_touch(&self, page: PageNo, entry: Entry, scratch: &mut Scratch) -> Outcome {
+    fn first_touch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
         self.take_frames(1, scratch);
         let busy = entry.with_state(State::Fetching);
         if self.table.transition(page, entry, busy).is_err() {
             self.account.give(1);
             return Outcome::Again;
         }
-        let window = self.requested(page, Request::FirstTouch);
+        let window = self.requested(page, Request::FirstTouch, fault);
         self.row().first_touch_faults.fetch_add(1, Relaxed);
         self.at(Point::FirstTouch, page);
         // SAFETY: the page has no content to lose and is ours; the zeros are readable.
@@ -135,10 +135,10 @@ impl Pager {
     fn zero_ahead(&self, window: AheadWindow) {
         let mut run: Vec<PageNo> = Vec::with_capacity(ZERO_PAGES);
         for offset in 0..=window.pages {
-            let page = window.first.checked_add(offset).filter(|page| page.0 < self.pages && offset < window.pages);
+            let page = window.page(offset).filter(|page| page.0 < self.pages && offset < window.pages);
             let entry = page.map(|page| (page, self.table.load(page)));
             let claimed = entry.filter(|(page, entry)| {
-                *page != window.key
+                !window.leaves_unmapped(*page)
                     && self.table.is_open(*page)
                     && entry.state() == State::Untouched
                     && run.len() < ZERO_PAGES
@@ -224,7 +224,7 @@ impl Pager {
     }
 
     /// The page's frame is still in a staging slot (or it was prefetched there).
-    fn swap_cache_hit(&self, page: PageNo, entry: Entry, scratch: &mut Scratch) -> Outcome {
+    fn swap_cache_hit(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
         self.take_frames(1, scratch);
         if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
             self.account.give(1);
@@ -238,35 +238,34 @@ impl Pager {
             self.refused(page, entry, partial);
             return Outcome::Served;
         }
-        let row = self.row();
         let request = if entry.prefetched() {
-            row.prefetch_hits.fetch_add(1 + u64::from(self.ahead.take_mapped(slot)), Relaxed);
+            self.used(slot);
             Request::PrefetchHit
         } else {
-            row.minor_faults.fetch_add(1, Relaxed);
+            self.row().minor_faults.fetch_add(1, Relaxed);
+            self.staging.set_page(slot, None);
             Request::Minor
         };
-        self.staging.set_page(slot, None);
         let epoch = self.account.arrive(1);
         let settled = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
         let (settled, freed) = if entry.prefetched() { self.keep_or_free(settled) } else { (settled, None) };
         self.arrive(page, if entry.prefetched() { Arrival::Demand } else { Arrival::SwapCacheHit });
         self.settle(page, settled);
         self.backend.free(freed.as_slice());
-        if let Some(window) = self.requested(page, request) {
+        if let Some(window) = self.requested(page, request, fault) {
             self.ahead.push(window);
         }
         Outcome::Served
     }
 
     /// The page is in a backend: the program waits for it.
-    fn fetch(&self, page: PageNo, entry: Entry, scratch: &mut Scratch) -> Outcome {
+    fn fetch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
         self.take_frames(1, scratch);
         if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
             self.account.give(1);
             return Outcome::Again;
         }
-        if let Some(window) = self.requested(page, Request::Major) {
+        if let Some(window) = self.requested(page, Request::Major, fault) {
             self.ahead.push(window);
         }
         let landing = &mut scratch.landing()[0];
@@ -317,8 +316,13 @@ impl Pager {
     }
 
     /// Tells the prefetcher of a request.
-    fn requested(&self, page: PageNo, request: Request) -> Option<AheadWindow> {
-        self.prefetcher.lock().expect("no thread panics while it holds the prefetcher").requested(page, request)
+    fn requested(&self, page: PageNo, request: Request, fault: Fault) -> Option<AheadWindow> {
+        let thread = match self.path {
+            FaultPath::Monitor => u64::from(fault.thread),
+            FaultPath::Inline => thread::pointer() as u64,
+        };
+        let mut prefetcher = self.prefetcher.lock().expect("no thread panics while it holds the prefetcher");
+        prefetcher.requested(page, request, Thread(thread))
     }
 
     /// Counts `pages` frames as used; reclaims when they do not fit under the hard floor.

@@ -15,6 +15,7 @@ mod fault;
 mod follow;
 mod fork;
 mod growth;
+mod held;
 mod here;
 mod kernel;
 mod pager;

@@ -4,6 +4,7 @@ use crate::account::Account;
 use crate::ahead::AheadQueue;
 use crate::copy_out;
 use crate::growth::Growth;
+use crate::held::Held;
 use crate::here::{ScratchPool, Waiters};
 use crate::kernel::Kernel;
 use crate::pin::Pins;
@@ -86,6 +87,7 @@ pub struct Pager {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) prefetcher: Mutex<Box<dyn Prefetcher>>,
     pub(crate) ahead: AheadQueue,
+    pub(crate) held: Held,
     pub(crate) gate: Gate,
     /// Bumped and woken when the evictor should look.
     pub(crate) evictor: AtomicU32,
@@ -182,6 +184,7 @@ impl Pager {
             backend: config.backend,
             prefetcher: Mutex::new(config.prefetcher),
             ahead: AheadQueue::default(),
+            held: Held::new(),
             gate: Gate::new()?,
             evictor: AtomicU32::new(0),
             monitors: config.monitors,

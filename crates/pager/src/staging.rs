@@ -9,14 +9,14 @@
 //! A chunk is 64 neighbouring slots. It is filled by one batch, ages in the queue, and is drained as a whole, so that its
 //! frames are freed by one call. A page touched meanwhile is copied out of its slot; the slot then no longer names a page
 //! that points back at it, and draining skips it. A chunk takes moved frames or copies, never both: the slots for moved frames
-//! are empty between two uses, those for copies keep their own frames. Beside the chunks there are key slots, for the key
-//! pages of read-ahead (one page each, not movable by the kernel's MOVE, reused in turn).
+//! are empty between two uses, those for copies keep their own frames. Beside the chunks there are key slots, for
+//! prefetched pages that wait unmapped (one page each, not movable by the kernel's MOVE; `held` gives them out).
 
 use hinterland_sys::{Mapping, SysError, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 /// Slots in a chunk: one bit each in a u64, and enough for one MOVE of a long run to cost 0.1 µs a page.
 pub const CHUNK_SLOTS: u32 = 64;
@@ -28,8 +28,8 @@ const KIND_SLOTS: u32 = CHUNKS_MAX * CHUNK_SLOTS;
 const SLOTS: u32 = 2 * KIND_SLOTS;
 /// Unused chunks for copies that keep their frames.
 const IDLE_MAX: usize = 4;
-/// Key slots: as many read-ahead windows can be under way.
-const KEY_SLOTS: u32 = 64;
+/// Key slots: 4 MiB of prefetched pages can wait.
+pub const KEY_SLOTS: u32 = 1024;
 
 /// A chunk, by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,6 @@ pub struct Staging {
     /// The page that each slot was last given to, plus one; 0: none.
     pages: Mapping,
     queue: Mutex<Queue>,
-    next_key: AtomicU32,
 }
 
 struct Queue {
@@ -87,7 +86,6 @@ impl Staging {
             key_memory: Mapping::anonymous(KEY_SLOTS as usize * PAGE_BYTES)?,
             pages: Mapping::anonymous((SLOTS + KEY_SLOTS) as usize * size_of::<AtomicU32>())?,
             queue: Mutex::new(Queue { empty: [Vec::new(), Vec::new()], fresh: [0; 2], full: VecDeque::new() }),
-            next_key: AtomicU32::new(0),
         })
     }
 
@@ -169,9 +167,15 @@ impl Staging {
         if queue.full.len() > keep { queue.full.pop_front() } else { None }
     }
 
-    /// The next key slot in turn. The caller frees it from its page first, if it still has one.
-    pub fn next_key_slot(&self) -> u32 {
-        SLOTS + self.next_key.fetch_add(1, Relaxed) % KEY_SLOTS
+    /// The key slot at `index`.
+    pub fn key_slot(&self, index: u32) -> u32 {
+        SLOTS + index
+    }
+
+    /// The index of a key slot.
+    pub fn key_index(&self, slot: u32) -> usize {
+        assert!(slot >= SLOTS, "staging slot {slot} is no key slot");
+        (slot - SLOTS) as usize
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
@@ -199,7 +203,7 @@ mod tests {
     #[test]
     fn slots_have_distinct_addresses_and_owners() {
         let staging = Staging::new().unwrap();
-        let key = staging.next_key_slot();
+        let key = staging.key_slot(0);
         let slot = staging.take_empty(Kind::Moved).unwrap().slot(5);
         assert_ne!(staging.address(slot), staging.address(key));
         staging.set_page(slot, Some(PageNo(0)));

@@ -9,7 +9,6 @@ mod inline;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
 use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess};
-use hinterland_policy::NextN;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
@@ -199,6 +198,7 @@ struct Case {
     path: FaultPath,
     backend: Arc<dyn Backend>,
     policy: &'static str,
+    prefetcher: &'static str,
     seed: u64,
 }
 
@@ -221,7 +221,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         ram: None,
         backend: Arc::clone(&case.backend),
         policy: hinterland_policy::make(case.policy, 4096).unwrap(),
-        prefetcher: Box::new(NextN::new(32)),
+        prefetcher: hinterland_policy::make_prefetcher(case.prefetcher, Some(32)).unwrap(),
         row,
         monitors: 1,
         census: |_, _| {},
@@ -238,7 +238,16 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
     pager
 }
 
-fn run(base: usize, path: FaultPath, set: FeatureSet, backend: Arc<dyn Backend>, policy: &'static str, seed: u64) {
+/// `policies`: of eviction, and the prefetcher.
+fn run(
+    base: usize,
+    path: FaultPath,
+    set: FeatureSet,
+    backend: Arc<dyn Backend>,
+    policies: (&'static str, &'static str),
+    seed: u64,
+) {
+    let (policy, prefetcher) = policies;
     let features = Features::probe(set);
     let able = match path {
         FaultPath::Monitor => features.privilege == Privilege::Kernel,
@@ -248,7 +257,7 @@ fn run(base: usize, path: FaultPath, set: FeatureSet, backend: Arc<dyn Backend>,
         eprintln!("skipped: no privilege to serve faults ({path:?}, userfaultfd)");
         return;
     }
-    let case = Case { base, path, backend, policy, seed };
+    let case = Case { base, path, backend, policy, prefetcher, seed };
     // SAFETY: the name is a C string; the descriptor is new.
     let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC)) };
     let arena = Arena { pager: pager(&case, features), file };
@@ -270,6 +279,11 @@ fn run(base: usize, path: FaultPath, set: FeatureSet, backend: Arc<dyn Backend>,
     let peak = row.resident_managed_peak_bytes.load(Relaxed);
     assert!(row.major_faults.load(Relaxed) > 1000, "paging happened: {}", row.major_faults.load(Relaxed));
     assert!(peak <= 17 << 20, "the budget held: {peak}");
+    let [unmapped, observed, unused] =
+        [&row.prefetched_unmapped_pages, &row.prefetch_hits_observed, &row.prefetch_unused_pages]
+            .map(|c| c.load(Relaxed));
+    assert!(observed + unused <= unmapped, "{observed} used + {unused} given up of {unmapped}");
+    assert!(prefetcher != "next-n-line" || observed > 1000 && unused > 1000, "{observed} used, {unused} given up");
     if path == FaultPath::Inline && features.drop_vector {
         assert!(row.copied_out_pages.load(Relaxed) > 1000, "scattered victims left by copy");
     }
@@ -289,35 +303,35 @@ use FaultPath::{Inline, Monitor};
 
 #[test]
 fn moves_with_compressed_memory() {
-    run(0x3000_0000_0000, Monitor, FeatureSet::All, compressed(), "s3-fifo", 1);
+    run(0x3000_0000_0000, Monitor, FeatureSet::All, compressed(), ("s3-fifo", "next-n"), 1);
 }
 
 #[test]
 fn moves_with_the_reference() {
-    run(0x3010_0000_0000, Monitor, FeatureSet::V6_8, reference(), "fifo", 100);
+    run(0x3010_0000_0000, Monitor, FeatureSet::V6_8, reference(), ("fifo", "next-n-line"), 100);
 }
 
 #[test]
 fn write_protect_and_copy_on_older_kernels() {
-    run(0x3020_0000_0000, Monitor, FeatureSet::V6_1, compressed(), "second-chance", 200);
+    run(0x3020_0000_0000, Monitor, FeatureSet::V6_1, compressed(), ("second-chance", "leap"), 200);
 }
 
 #[test]
 fn the_oldest_kernels() {
-    run(0x3030_0000_0000, Monitor, FeatureSet::V5_15, compressed(), "2q", 300);
+    run(0x3030_0000_0000, Monitor, FeatureSet::V5_15, compressed(), ("2q", "readahead-vma"), 300);
 }
 
 #[test]
 fn inline_moves_with_compressed_memory() {
-    run(0x3040_0000_0000, Inline, FeatureSet::All, compressed(), "s3-fifo", 400);
+    run(0x3040_0000_0000, Inline, FeatureSet::All, compressed(), ("s3-fifo", "readahead"), 400);
 }
 
 #[test]
 fn inline_moves_with_the_reference() {
-    run(0x3050_0000_0000, Inline, FeatureSet::V6_8, reference(), "fifo", 500);
+    run(0x3050_0000_0000, Inline, FeatureSet::V6_8, reference(), ("fifo", "next-n"), 500);
 }
 
 #[test]
 fn inline_write_protect_and_copy_on_older_kernels() {
-    run(0x3060_0000_0000, Inline, FeatureSet::V6_1, compressed(), "2q", 600);
+    run(0x3060_0000_0000, Inline, FeatureSet::V6_1, compressed(), ("2q", "leap-per-thread"), 600);
 }

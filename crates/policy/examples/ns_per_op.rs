@@ -7,7 +7,9 @@
 //! 64), an older victim is written back. Every tenth victim comes back as a swap-cache hit instead. "In order" are
 //! pages of a scan, "scattered" are pages in random order, where each operation misses the processor's caches.
 
-use hinterland_policy::{Arrival, EVICTION_POLICIES, EvictionPolicy, NextN, Prefetcher, Request, make};
+use hinterland_policy::{
+    Arrival, EVICTION_POLICIES, EvictionPolicy, PREFETCHERS, Request, Thread, make, make_prefetcher,
+};
 use hinterland_units::PageNo;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -40,20 +42,22 @@ fn main() {
     }
     let shuffled: Vec<u32> = (0..PAGES).map(|page| page.wrapping_mul(2_654_435_761) % PAGES).collect();
     let streams: Vec<u32> = (0..PAGES).map(|step| step % 16 * (PAGES / 16) + step / 16).collect();
-    println!(
-        "next-n: {:.1} ns a random fault, {:.1} ns a fault of 16 streams",
-        next_n_ns(&shuffled),
-        next_n_ns(&streams)
-    );
+    let strides: Vec<u32> = (0..PAGES).map(|step| step / 64 % 2 * PAGES + step * 10).collect();
+    println!("\n{:<16}{:>14}{:>14}{:>14}", "prefetcher", "random", "16 streams", "strides");
+    for name in PREFETCHERS {
+        let [a, b, c] = [&shuffled, &streams, &strides].map(|pages| prefetcher_ns(name, pages));
+        println!("{name:<16}{a:>11.1} ns{b:>11.1} ns{c:>11.1} ns");
+    }
 }
 
-/// Nanoseconds for a fault on each of the pages, none of which is mapped ahead.
-fn next_n_ns(pages: &[u32]) -> f64 {
-    let mut next_n = NextN::new(64);
+/// Nanoseconds for a major fault on each of the pages, none of which is there ahead.
+fn prefetcher_ns(name: &str, pages: &[u32]) -> f64 {
+    let mut prefetcher = make_prefetcher(name, None).expect("a name from the list");
     let started = Instant::now();
-    let windows = pages.iter().filter(|&&page| next_n.requested(PageNo(page), Request::Major).is_some()).count();
+    let request = |page: &&u32| prefetcher.requested(PageNo(**page), Request::Major, Thread(1)).is_some();
+    let windows = pages.iter().filter(request).count();
     let elapsed = started.elapsed().as_nanos();
-    assert!(windows < pages.len());
+    assert!(windows <= pages.len());
     u32::try_from(elapsed).map_or(f64::NAN, f64::from) / f64::from(PAGES)
 }
 

@@ -57,27 +57,66 @@ pub enum Request {
     Major,
     /// Served from the swap cache; the page had been a victim.
     Minor,
-    /// First use of a page that was prefetched.
+    /// First use of a page that was prefetched and left unmapped.
     PrefetchHit,
 }
 
-/// Pages to bring in ahead of the program: `first .. first + pages`, all but `key` mapped at once. The key page is
-/// fetched but left unmapped: its fault tells that the program has come that far.
+/// Tells the threads of one process apart; the number means nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Thread(pub u64);
+
+/// Pages to bring in ahead of the program: `first`, `first + step`, … as far as there are page numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AheadWindow {
     /// First page of the window.
     pub first: PageNo,
+    /// From one page to the next, in pages; not 0.
+    pub step: i64,
     /// Pages in the window; at least 1.
     pub pages: u32,
-    /// The key page, inside the window.
-    pub key: PageNo,
+    /// Which of them stay unmapped.
+    pub unmapped: Unmapped,
+}
+
+/// Pages of a window that are fetched but left unmapped in the swap cache: their first use is a fault, which tells that the
+/// program has come that far ([`Request::PrefetchHit`]). All others are mapped at once, and nobody learns of their use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmapped {
+    /// This one, inside the window: the key page.
+    Key(PageNo),
+    /// All of them, as in a kernel's swap cache.
+    All,
+}
+
+impl AheadWindow {
+    /// The page at `index`; `None` past the ends of the page numbers.
+    #[inline]
+    pub fn page(&self, index: u32) -> Option<PageNo> {
+        let number = i64::from(self.first.0).checked_add(self.step.checked_mul(i64::from(index))?)?;
+        u32::try_from(number).ok().map(PageNo)
+    }
+
+    /// Its pages, in the order in which the program is expected at them.
+    pub fn iter(&self) -> impl Iterator<Item = PageNo> + use<> {
+        let window = *self;
+        (0..self.pages).map_while(move |index| window.page(index))
+    }
+
+    /// Whether a page of the window stays unmapped.
+    #[inline]
+    pub fn leaves_unmapped(&self, page: PageNo) -> bool {
+        match self.unmapped {
+            Unmapped::Key(key) => key == page,
+            Unmapped::All => true,
+        }
+    }
 }
 
 /// Decides what to fetch before the program asks.
 pub trait Prefetcher: Send {
-    /// A request for `page` reached the pager; returns the window to bring in after it, if any. The pager skips pages that
-    /// are not remote (for [`Request::FirstTouch`]: not untouched).
-    fn requested(&mut self, page: PageNo, request: Request) -> Option<AheadWindow>;
+    /// A request of `thread` for `page` reached the pager; returns the window to bring in after it, if any. The pager skips
+    /// pages that are not remote (for [`Request::FirstTouch`]: not untouched).
+    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<AheadWindow>;
 
     /// `pages` prefetched pages were dropped without a use.
     fn wasted(&mut self, pages: u32);

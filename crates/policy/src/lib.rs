@@ -1,4 +1,4 @@
-//! Eviction and read-ahead algorithms, and how a budget is divided: one file each, its source cited.
+//! Eviction and prefetch algorithms, and how a budget is divided: one file each, its source cited.
 //!
 //! Pure code: no clock, no I/O, no `unsafe`. The runtime drives it with real faults, a simulator with a trace.
 #![forbid(unsafe_code)]
@@ -6,20 +6,34 @@
 mod contract;
 mod fair_share;
 mod fifo;
+mod fresh_ahead;
+mod leap;
 mod make;
+mod next_line;
 mod next_n;
 mod page_lists;
 mod page_map;
+mod per_thread;
+mod readahead;
+mod readahead_vma;
 mod s3_fifo;
 mod second_chance;
+mod stride;
 mod two_q;
 mod unproven;
 
-pub use contract::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request};
+pub use contract::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request, Thread, Unmapped};
 pub use fair_share::fair_level;
 pub use fifo::Fifo;
-pub use make::{EVICTION_POLICIES, make};
+pub use fresh_ahead::FreshAhead;
+pub use leap::Leap;
+pub use make::{EVICTION_POLICIES, PREFETCHERS, make, make_prefetcher};
+pub use next_line::NextLine;
 pub use next_n::NextN;
+pub use per_thread::PerThread;
+pub use readahead::ReadAhead;
+pub use readahead_vma::ReadAheadVma;
 pub use s3_fifo::S3Fifo;
 pub use second_chance::SecondChance;
+pub use stride::Stride;
 pub use two_q::TwoQ;

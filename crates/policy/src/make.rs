@@ -1,6 +1,9 @@
-//! Eviction policies by the names that `--evict` takes.
+//! Policies by the names that `--evict` and `--prefetch` take.
 
-use crate::{EvictionPolicy, Fifo, S3Fifo, SecondChance, TwoQ};
+use crate::{
+    EvictionPolicy, Fifo, FreshAhead, Leap, NextLine, NextN, PerThread, Prefetcher, ReadAhead, ReadAheadVma, S3Fifo,
+    SecondChance, Stride, TwoQ,
+};
 
 /// The eviction policy of that name (`fifo`, `second-chance`, `s3-fifo`, `2q`), shaped for a budget of
 /// `capacity_pages`; `None` if there is none.
@@ -17,13 +20,59 @@ pub fn make(name: &str, capacity_pages: usize) -> Option<Box<dyn EvictionPolicy>
 /// The names that [`make`] knows.
 pub const EVICTION_POLICIES: [&str; 4] = ["fifo", "second-chance", "s3-fifo", "2q"];
 
+/// Largest window of `next-n`, and of first touches: 256 KiB.
+const NEXT_N_PAGES: u32 = 64;
+/// Largest window of all others: Linux's (`page_cluster` 3) and Leap's (§5).
+const WINDOW_PAGES: u32 = 8;
+
+/// The prefetcher of that name, with windows of at most `window_pages_max` (0: off), or of the largest that is usual for it;
+/// `None` if there is none.
+pub fn make_prefetcher(name: &str, window_pages_max: Option<u32>) -> Option<Box<dyn Prefetcher>> {
+    let pages = window_pages_max.unwrap_or(WINDOW_PAGES);
+    let remote: Option<Box<dyn Prefetcher>> = match name {
+        "none" => None,
+        "next-n" => return Some(Box::new(NextN::new(window_pages_max.unwrap_or(NEXT_N_PAGES)))),
+        "next-n-line" => Some(Box::new(NextLine::new(pages))),
+        "readahead" => Some(Box::new(ReadAhead::new(pages))),
+        "readahead-vma" => Some(Box::new(ReadAheadVma::new(pages))),
+        "stride" => Some(Box::new(Stride::new(pages))),
+        "leap" => Some(Box::new(Leap::new(pages))),
+        "leap-per-thread" => Some(Box::new(PerThread::new(|pages| Box::new(Leap::new(pages)), pages))),
+        _ => return None,
+    };
+    Some(Box::new(FreshAhead::new(window_pages_max.unwrap_or(NEXT_N_PAGES), remote)))
+}
+
+/// The names that [`make_prefetcher`] knows.
+pub const PREFETCHERS: [&str; 8] =
+    ["none", "next-n", "next-n-line", "readahead", "readahead-vma", "stride", "leap", "leap-per-thread"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Request, Thread};
+    use hinterland_units::PageNo;
 
     #[test]
     fn knows_its_names_and_no_others() {
         assert!(EVICTION_POLICIES.iter().all(|name| make(name, 1000).is_some()));
         assert!(make("lru", 1000).is_none());
+        assert!(PREFETCHERS.iter().all(|name| make_prefetcher(name, None).is_some()));
+        assert!(make_prefetcher("markov", None).is_none());
+    }
+
+    /// Whether anything is asked for along a scan.
+    fn asks(name: &str, window_pages_max: Option<u32>, request: Request) -> bool {
+        let mut prefetcher = make_prefetcher(name, window_pages_max).expect("a known name");
+        (0..100).any(|page| prefetcher.requested(PageNo(page), request, Thread(0)).is_some())
+    }
+
+    #[test]
+    fn all_but_none_fetch_along_a_scan_and_all_map_first_touches_ahead() {
+        for name in PREFETCHERS {
+            assert_eq!(asks(name, None, Request::Major), name != "none", "{name}");
+            assert!(asks(name, None, Request::FirstTouch), "{name}");
+            assert!(!asks(name, Some(0), Request::Major) && !asks(name, Some(0), Request::FirstTouch), "{name}");
+        }
     }
 }

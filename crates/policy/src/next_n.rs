@@ -28,7 +28,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use crate::{AheadWindow, Prefetcher, Request};
+use crate::{AheadWindow, Prefetcher, Request, Thread};
 use hinterland_units::PageNo;
 use stream::{Candidate, Direction, Kind, Stream};
 
@@ -149,7 +149,7 @@ impl NextN {
 }
 
 impl Prefetcher for NextN {
-    fn requested(&mut self, page: PageNo, request: Request) -> Option<AheadWindow> {
+    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<AheadWindow> {
         if self.limit == 0 {
             return None;
         }

@@ -4,7 +4,6 @@ use crate::{caller, census, descriptors, fork, heap, inline, ledger, regions, re
 use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
 use hinterland_backend::OpenError;
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
-use hinterland_policy::NextN;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{
     FeatureSet, Features, Mapping, Privilege, SysError, Uffd, seccomp, thread, thread::SignalsBlocked,
@@ -103,6 +102,8 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(|url| url.starts_with("file:"));
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::EVICT, "unknown policy".into()))?;
+    let prefetcher = hinterland_policy::make_prefetcher(&settings.prefetch.to_string(), settings.read_ahead_pages)
+        .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::PREFETCH, "unknown prefetcher".into()))?;
     Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).map_err(Refusal::AddressSpace)?;
     let (uffd, memory) = open_kernel(&features, path)?;
     let config = Config {
@@ -115,7 +116,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         ram: settings.ram,
         backend,
         policy,
-        prefetcher: Box::new(NextN::new(settings.read_ahead_pages)),
+        prefetcher,
         row,
         monitors: if slow { MONITORS_SLOW } else { 1 },
         census: census::take,

@@ -25,6 +25,8 @@ const NONSENSE: &[(&str, &[&str], &str)] = &[
     ("far_path", &["--far", "file:/proc/no/such/place?size=1G"], "/proc/no/such/place"),
     ("heap", &["--heap", "some"], "some"),
     ("evict", &["--evict", "random"], "random"),
+    ("prefetch", &["--prefetch", "markov"], "readahead-vma"),
+    ("empty_prefetch", &["--prefetch", ""], "--prefetch"),
     ("features", &["--features", "4.4"], "4.4"),
     ("no_userfaultfd", &["--features", "no-uffd"], "userfaultfd"),
 ];

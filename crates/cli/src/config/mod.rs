@@ -38,12 +38,13 @@ struct Key {
     file: &'static str,
 }
 
-const KEYS: [Key; 11] = [
+const KEYS: [Key; 12] = [
     Key { variable: variables::LOCAL, flag: "--local", file: "local" },
     Key { variable: variables::RAM, flag: "--ram", file: "ram" },
     Key { variable: variables::FAR, flag: "--far", file: "far" },
     Key { variable: variables::HEAP, flag: "--heap", file: "heap" },
     Key { variable: variables::EVICT, flag: "--evict", file: "evict" },
+    Key { variable: variables::PREFETCH, flag: "--prefetch", file: "prefetch" },
     Key { variable: variables::READ_AHEAD, flag: "--read-ahead", file: "read_ahead" },
     Key { variable: variables::FEATURES, flag: "--features", file: "features" },
     Key { variable: variables::FAULT_PATH, flag: "--fault-path", file: "fault_path" },
@@ -174,6 +175,7 @@ fn flag(args: &RunArgs, variable: &str) -> Result<Option<String>, Error> {
         }
         variables::HEAP => args.heap.clone(),
         variables::EVICT => args.evict.clone(),
+        variables::PREFETCH => args.prefetch.clone(),
         variables::READ_AHEAD => args.read_ahead.clone(),
         variables::FEATURES => args.features.clone(),
         variables::FAULT_PATH => args.fault_path.clone(),

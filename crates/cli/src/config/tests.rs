@@ -2,7 +2,7 @@
 
 use super::launcher_variables::{ALLOW_UNMANAGED, CONFIG, QUIET, STATS};
 use super::*;
-use hinterland_abi::{EvictName, HeapMode};
+use hinterland_abi::{EvictName, HeapMode, PrefetchName};
 
 const GIB: u64 = 1 << 30;
 
@@ -48,11 +48,15 @@ fn local(text: &str) -> RunArgs {
 
 #[test]
 fn flags_beat_variables_beat_the_file_beat_the_defaults() {
-    let machine = Machine::new("local = \"1G\"\nheap = \"large\"\nread_ahead = 7").with(variables::LOCAL, "2G");
+    let machine = Machine::new("local = \"1G\"\nheap = \"large\"\nread_ahead = 7\nprefetch = \"leap\"")
+        .with(variables::LOCAL, "2G");
     assert_eq!(bytes(machine.resolve(&local("3G")).unwrap().settings.local), 3 * GIB);
     let config = machine.resolve(&RunArgs::default()).unwrap();
     assert_eq!(bytes(config.settings.local), 2 * GIB);
-    assert_eq!((config.settings.heap, config.settings.read_ahead_pages), (HeapMode::Large, 7));
+    assert_eq!((config.settings.heap, config.settings.read_ahead_pages), (HeapMode::Large, Some(7)));
+    assert_eq!(config.settings.prefetch, PrefetchName::Leap);
+    let args = RunArgs { prefetch: Some("stride".into()), ..RunArgs::default() };
+    assert_eq!(machine.resolve(&args).unwrap().settings.prefetch, PrefetchName::Stride);
     assert_eq!(config.settings.evict, EvictName::default());
     let machine = machine.with(variables::LOCAL, "");
     assert_eq!(bytes(machine.resolve(&RunArgs::default()).unwrap().settings.local), GIB);
@@ -106,6 +110,8 @@ fn refusals_name_the_place_and_what_may_stand_there() {
     assert!(
         refusal(plain().with(variables::FAULT_PATH, "direct"), RunArgs::default()).contains("auto, monitor, inline")
     );
+    let args = RunArgs { prefetch: Some("markov".into()), ..RunArgs::default() };
+    assert!(refusal(plain(), args).starts_with("--prefetch: 'markov' is no prefetcher; choose from none, next-n"));
     assert!(refusal(plain().with(variables::FEATURES, "7.0"), RunArgs::default()).contains("no-uffd"));
     assert!(refusal(plain().with(QUIET, "maybe"), RunArgs::default()).starts_with("HINTERLAND_QUIET: 'maybe'"));
 }

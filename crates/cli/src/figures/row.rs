@@ -10,6 +10,7 @@ quantities! {
     /// What only grows.
     Counters {
         touched_pages, major_faults, minor_faults, first_touch_faults, spurious_faults, prefetched_pages, prefetch_hits,
+        prefetch_hits_observed, prefetched_unmapped_pages, prefetch_unused_pages,
         evicted_clean_pages, evicted_dirty_pages, evicted_zero_pages, kept_pages, direct_reclaims, stall_ns,
         moved_out_pages, copied_out_pages, forks,
     }
@@ -56,6 +57,8 @@ pub struct RowFigures {
     pub fault_max_ns: u64,
     /// Fault times, by bucket.
     pub fault_ns: Vec<u64>,
+    /// Times from arrival ahead of the program to first use, by bucket.
+    pub prefetch_wait_ns: Vec<u64>,
     /// Backends.
     pub backends: Vec<BackendFigures>,
 }
@@ -107,6 +110,7 @@ impl RowFigures {
             peak,
             fault_max_ns: get(&row.fault_max_ns),
             fault_ns: row.fault_ns.iter().map(get).collect(),
+            prefetch_wait_ns: row.prefetch_wait_ns.iter().map(get).collect(),
             backends,
         }
     }
@@ -146,6 +150,9 @@ fn counters(row: &ProcessRow) -> Counters {
         spurious_faults: get(&row.spurious_faults),
         prefetched_pages: get(&row.prefetched_pages),
         prefetch_hits: get(&row.prefetch_hits),
+        prefetch_hits_observed: get(&row.prefetch_hits_observed),
+        prefetched_unmapped_pages: get(&row.prefetched_unmapped_pages),
+        prefetch_unused_pages: get(&row.prefetch_unused_pages),
         evicted_clean_pages: get(&row.evicted_clean_pages),
         evicted_dirty_pages: get(&row.evicted_dirty_pages),
         evicted_zero_pages: get(&row.evicted_zero_pages),

@@ -31,6 +31,8 @@ pub struct Totals {
     pub fault_max_ns: u64,
     /// Fault times, by bucket.
     pub fault_ns: Vec<u64>,
+    /// Times from arrival ahead of the program to first use, by bucket.
+    pub prefetch_wait_ns: Vec<u64>,
     /// Processes that have ended (or were still running when the last look was taken), at most 256.
     pub processes: Vec<RowFigures>,
     /// The rest of them.
@@ -89,9 +91,10 @@ impl Totals {
         self.counters.combine(&row.counters, u64::saturating_add);
         self.backends.add_traffic(&row.backends);
         self.fault_max_ns = self.fault_max_ns.max(row.fault_max_ns);
-        self.fault_ns.resize(self.fault_ns.len().max(row.fault_ns.len()), 0);
-        for (sum, count) in self.fault_ns.iter_mut().zip(&row.fault_ns) {
-            *sum += count;
+        for (sums, counts) in [(&mut self.fault_ns, &row.fault_ns), (&mut self.prefetch_wait_ns, &row.prefetch_wait_ns)]
+        {
+            sums.resize(sums.len().max(counts.len()), 0);
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
         self.peak.combine(&row.peak, u64::max);
         self.local_budget_bytes = self.local_budget_bytes.max(row.local_budget_bytes);

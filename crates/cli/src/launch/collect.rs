@@ -190,6 +190,7 @@ mod tests {
             tree_pss_peak_bytes: 0,
             budget: None,
             budget_source: None,
+            prefetch: "next-n".into(),
             unmanaged_because: None,
         };
         serde_json::from_str(&Summary::new(&run, totals).json()).unwrap()
@@ -290,6 +291,11 @@ mod tests {
             "minor_faults",
             "prefetched_pages",
             "prefetch_hits",
+            "prefetch_hits_observed",
+            "prefetch_hits_inferred",
+            "prefetched_unmapped_pages",
+            "prefetch_unused_pages",
+            "prefetcher",
             "evicted_clean_pages",
             "evicted_dirty_pages",
             "stall_seconds",
@@ -302,6 +308,8 @@ mod tests {
         for name in ["p50", "p99", "max"] {
             assert_eq!(json["fault_ns"][name], 0);
         }
+        assert_eq!((&json["prefetch_wait_ns"]["p50"], &json["prefetch_wait_ns"]["p99"]), (&0.into(), &0.into()));
+        assert!(json["prefetch_accuracy"].is_null() && json["prefetch_coverage"].is_null());
         assert!(json["backends"].is_array() && json["processes"].is_array());
         for name in ["count", "managed_peak_bytes", "touched_pages", "major_faults", "stall_seconds", "forks"] {
             assert_eq!(json["processes_others"][name].as_f64(), Some(0.0), "{name}");

@@ -92,6 +92,7 @@ fn launch(args: &RunArgs) -> Result<Ending, Error> {
         tree_pss_peak_bytes: ended.pss_peak_bytes,
         budget: config.settings.local,
         budget_source: config.budget_source.clone(),
+        prefetch: config.settings.prefetch.to_string(),
         unmanaged_because: match plan {
             Plan::Managed(_) => None,
             Plan::Unmanaged(why) => Some(why),

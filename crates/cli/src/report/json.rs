@@ -38,8 +38,24 @@ struct Document<'a> {
     first_touch_faults: u64,
     spurious_faults: u64,
     fault_ns: FaultNs,
+    /// As `--prefetch` names it.
+    prefetcher: &'a str,
     prefetched_pages: u64,
+    /// Prefetched pages that were used, seen and inferred.
     prefetch_hits: u64,
+    /// First uses of pages that were left unmapped, so that they are seen.
+    prefetch_hits_observed: u64,
+    /// Uses of pages mapped ahead, told by the use of their window's key page.
+    prefetch_hits_inferred: u64,
+    prefetched_unmapped_pages: u64,
+    /// Of those, given up before they were used.
+    prefetch_unused_pages: u64,
+    /// Observed hits / unmapped pages; null when none were left unmapped.
+    prefetch_accuracy: Option<f64>,
+    /// Hits / (major faults + minor faults + hits); null when there were none of these.
+    prefetch_coverage: Option<f64>,
+    /// From arrival to first use, where it is seen.
+    prefetch_wait_ns: WaitNs,
     evicted_clean_pages: u64,
     evicted_dirty_pages: u64,
     evicted_zero_pages: u64,
@@ -89,6 +105,12 @@ struct FaultNs {
     p50: u64,
     p99: u64,
     max: u64,
+}
+
+#[derive(Serialize)]
+struct WaitNs {
+    p50: u64,
+    p99: u64,
 }
 
 /// `stored_bytes`, `pages`, `ram_bytes`: when the program ended.
@@ -150,6 +172,7 @@ impl Summary<'_> {
     fn document(&self) -> Document<'_> {
         let Summary { run, totals, .. } = self;
         let (counters, peak, times) = (&totals.counters, self.peak(), self.fault_times());
+        let prefetching = self.prefetching();
         Document {
             exit_code: run.ending.exit_code(),
             signal: run.ending.signal(),
@@ -185,8 +208,16 @@ impl Summary<'_> {
             first_touch_faults: counters.first_touch_faults,
             spurious_faults: counters.spurious_faults,
             fault_ns: FaultNs { p50: times.p50, p99: times.p99, max: times.max },
+            prefetcher: &run.prefetch,
             prefetched_pages: counters.prefetched_pages,
             prefetch_hits: counters.prefetch_hits,
+            prefetch_hits_observed: counters.prefetch_hits_observed,
+            prefetch_hits_inferred: prefetching.hits_inferred,
+            prefetched_unmapped_pages: counters.prefetched_unmapped_pages,
+            prefetch_unused_pages: counters.prefetch_unused_pages,
+            prefetch_accuracy: prefetching.accuracy,
+            prefetch_coverage: prefetching.coverage,
+            prefetch_wait_ns: WaitNs { p50: prefetching.wait_p50_ns, p99: prefetching.wait_p99_ns },
             evicted_clean_pages: counters.evicted_clean_pages,
             evicted_dirty_pages: counters.evicted_dirty_pages,
             evicted_zero_pages: counters.evicted_zero_pages,

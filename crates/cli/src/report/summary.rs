@@ -55,6 +55,8 @@ pub struct Run {
     pub budget: Option<Budget>,
     /// Where the budget came from, when nobody asked for one.
     pub budget_source: Option<String>,
+    /// The prefetcher.
+    pub prefetch: String,
     /// Why the program was started without Hinterland, if so.
     pub unmanaged_because: Option<String>,
 }
@@ -149,21 +151,23 @@ impl<'a> Summary<'a> {
     /// Fault times. Percentiles are the upper bounds of the histogram's buckets, so at most 1/8 too long.
     pub fn fault_times(&self) -> FaultTimes {
         let max = self.totals.fault_max_ns;
-        FaultTimes { p50: self.percentile(50).min(max), p99: self.percentile(99).min(max), max }
+        let [p50, p99] = [50, 99].map(|percent| percentile(&self.totals.fault_ns, percent).min(max));
+        FaultTimes { p50, p99, max }
     }
+}
 
-    fn percentile(&self, percent: u64) -> u64 {
-        let total: u64 = self.totals.fault_ns.iter().sum();
-        let rank = (u128::from(total) * u128::from(percent)).div_ceil(100);
-        let mut seen = 0;
-        for (bucket, count) in self.totals.fault_ns.iter().enumerate() {
-            seen += u128::from(*count);
-            if *count > 0 && seen >= rank {
-                return bucket_upper_ns(bucket);
-            }
+/// The upper bound of the histogram's bucket that holds so many percent of its entries; 0 when it has none.
+pub(super) fn percentile(histogram: &[u64], percent: u64) -> u64 {
+    let total: u64 = histogram.iter().sum();
+    let rank = (u128::from(total) * u128::from(percent)).div_ceil(100);
+    let mut seen = 0;
+    for (bucket, count) in histogram.iter().enumerate() {
+        seen += u128::from(*count);
+        if *count > 0 && seen >= rank {
+            return bucket_upper_ns(bucket);
         }
-        0
     }
+    0
 }
 
 /// Bytes of pages stored per byte that they occupied, at their peaks; `None` when nothing was stored.
@@ -177,7 +181,7 @@ pub fn compression_ratio<'a>(backends: impl IntoIterator<Item = &'a BackendTotal
 }
 
 /// `part / whole`; `None` when there is no whole.
-fn ratio(part: u64, whole: u64) -> Option<f64> {
+pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
     // Bytes of real memory are far below 2^53, where a double still counts exactly.
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -218,6 +222,7 @@ mod tests {
             tree_pss_peak_bytes: 0,
             budget: None,
             budget_source: None,
+            prefetch: "next-n".into(),
             unmanaged_because: None,
         }
     }

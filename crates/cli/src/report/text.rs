@@ -103,9 +103,7 @@ impl Summary<'_> {
             line("stalled", format!("{}, {} of the run", duration(self.stall()), percent(self.stall_share())));
         }
         if counters.prefetched_pages > 0 {
-            let hits =
-                format!("{} pages, {} of them used", count(counters.prefetched_pages), count(counters.prefetch_hits));
-            line("read ahead", hits);
+            line("prefetched", self.prefetched());
         }
         line(
             "evicted",
@@ -116,6 +114,18 @@ impl Summary<'_> {
                 count(counters.evicted_zero_pages)
             ),
         );
+    }
+
+    fn prefetched(&self) -> String {
+        let (counters, figures) = (&self.totals.counters, self.prefetching());
+        let [pages, hits] = [counters.prefetched_pages, counters.prefetch_hits].map(count);
+        let mut text = format!("{pages} pages by {}, {hits} of them used", self.run.prefetch);
+        if let (Some(accuracy), Some(coverage)) = (figures.accuracy, figures.coverage) {
+            let wait = duration(Duration::from_nanos(figures.wait_p50_ns));
+            let (coverage, accuracy) = (percent(coverage), percent(accuracy));
+            let _ = write!(text, " ({coverage} of requests); {accuracy} of those watched were used, p50 after {wait}");
+        }
+        text
     }
 
     fn far(&self, line: &mut impl FnMut(&str, String)) {

@@ -3,7 +3,7 @@
 use super::{PAGES, Stage, must_end, must_wait, on_both_paths};
 use crate::State;
 use crate::schedule::Point;
-use hinterland_policy::AheadWindow;
+use hinterland_policy::{AheadWindow, Unmapped};
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -91,6 +91,38 @@ fn a_discard_waits_for_the_read_ahead_of_its_page() {
     });
 }
 
+/// Two pages are read ahead and wait unmapped; uses are seen, and take no slot more the second time. A page that is discarded
+/// while it waits is not mixed up with the next one in its slot.
+#[test]
+fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
+    on_both_paths(|stage| {
+        let other = PageNo(PAGE.0 + 1);
+        stage.pager.start_helpers();
+        let row = stage.pager.row();
+        let mut local = Vec::new();
+        for round in 0..4 {
+            stage.send_far(PAGE, 10 + round);
+            stage.send_far(other, 20 + round);
+            stage.pager.ahead.push(AheadWindow { first: other, step: -1, pages: 2, unmapped: Unmapped::All });
+            while stage.state(PAGE) != State::SwapCached || stage.state(other) != State::SwapCached {
+                std::thread::yield_now();
+            }
+            let majors = row.major_faults.load(Relaxed);
+            if round == 2 {
+                stage.pager.discard(other, 1);
+            }
+            stage.check(other, if round == 2 { 0 } else { 20 + round });
+            stage.check(PAGE, 10 + round);
+            assert_eq!(row.major_faults.load(Relaxed), majors);
+            local.push(stage.pager.account.local());
+        }
+        assert_eq!(row.prefetch_hits_observed.load(Relaxed), 7, "all but the discarded one");
+        assert_eq!(row.prefetch_hits.load(Relaxed), 7);
+        assert_eq!(row.prefetch_wait_ns.iter().map(|count| count.load(Relaxed)).sum::<u64>(), 7);
+        assert_eq!((local[0], local[0]), (local[1], local[2]), "the slots are used again");
+    });
+}
+
 /// Reads `PAGE` and the key page behind it ahead, and holds the thread that does so before they are mapped.
 fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::schedule::Hold)) {
     let key = PageNo(PAGE.0 + 1);
@@ -99,6 +131,6 @@ fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::schedule::Hold)) {
     assert!(key.0 < PAGES);
     let ahead = stage.hold(Point::AheadLoaded, PAGE);
     stage.pager.start_helpers();
-    stage.pager.ahead.push(AheadWindow { first: PAGE, pages: 2, key });
+    stage.pager.ahead.push(AheadWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::Key(key) });
     race(stage, ahead.reached());
 }

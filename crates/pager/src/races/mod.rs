@@ -18,7 +18,7 @@ use crate::schedule::{Hold, Point};
 use crate::{Config, FaultPath, Kernel, Pager, State};
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed};
-use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request};
+use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request, Thread};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
@@ -60,7 +60,7 @@ impl EvictionPolicy for Script {
 struct Never;
 
 impl Prefetcher for Never {
-    fn requested(&mut self, _: PageNo, _: Request) -> Option<AheadWindow> {
+    fn requested(&mut self, _: PageNo, _: Request, _: Thread) -> Option<AheadWindow> {
         None
     }
     fn wasted(&mut self, _: u32) {}

@@ -1,7 +1,7 @@
 //! One stream: its last window and where the program is expected next. And the run of faults that may become one.
 
 use super::{STALE_REQUESTS, WINDOW_PAGES_MIN};
-use crate::AheadWindow;
+use crate::{AheadWindow, Unmapped};
 use hinterland_units::PageNo;
 
 /// What a stream maps ahead.
@@ -78,7 +78,7 @@ impl Stream {
         self.key = key;
         self.opened_at = now;
         self.end = self.direction.after(PageNo(from), pages);
-        Some(AheadWindow { first: PageNo(first), pages, key: PageNo(key) })
+        Some(AheadWindow { first: PageNo(first), step: 1, pages, unmapped: Unmapped::Key(PageNo(key)) })
     }
 
     /// Counts a reached key page; true at every second one of a window of (at least) `trusted_pages`: one may be

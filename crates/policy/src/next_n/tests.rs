@@ -34,14 +34,14 @@ impl Player {
         }
         self.faults += 1;
         let request = if self.keys.remove(&page) { Request::PrefetchHit } else { self.kind };
-        if let Some(window) = self.next_n.requested(PageNo(page), request) {
-            assert!((window.first..PageNo(window.first.0 + window.pages)).contains(&window.key), "{window:?}");
-            assert!(!(window.first..PageNo(window.first.0 + window.pages)).contains(&PageNo(page)), "{window:?}");
-            for ahead in window.first.0..window.first.0 + window.pages {
-                if ahead == window.key.0 && !self.mapped.contains(&ahead) {
-                    self.keys.insert(ahead);
+        if let Some(window) = self.next_n.requested(PageNo(page), request, Thread(0)) {
+            assert_eq!(window.iter().filter(|ahead| window.leaves_unmapped(*ahead)).count(), 1, "{window:?}");
+            assert!(window.iter().all(|ahead| ahead.0 != page), "{window:?}");
+            for ahead in window.iter() {
+                if window.leaves_unmapped(ahead) && !self.mapped.contains(&ahead.0) {
+                    self.keys.insert(ahead.0);
                 } else {
-                    self.mapped.insert(ahead);
+                    self.mapped.insert(ahead.0);
                 }
             }
             self.windows.push(window);
@@ -100,10 +100,10 @@ fn random_and_strided_faults_fetch_nothing() {
 #[test]
 fn first_touches_and_far_memory_are_different_streams() {
     let mut next_n = NextN::new(64);
-    next_n.requested(PageNo(10), Request::FirstTouch);
-    assert_eq!(next_n.requested(PageNo(11), Request::Major), None);
-    assert!(next_n.requested(PageNo(11), Request::FirstTouch).is_some());
-    assert_eq!(next_n.requested(PageNo(13), Request::Major), None, "the key page of the other kind");
+    next_n.requested(PageNo(10), Request::FirstTouch, Thread(0));
+    assert_eq!(next_n.requested(PageNo(11), Request::Major, Thread(0)), None);
+    assert!(next_n.requested(PageNo(11), Request::FirstTouch, Thread(0)).is_some());
+    assert_eq!(next_n.requested(PageNo(13), Request::Major, Thread(0)), None, "the key page of the other kind");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The pager as an eviction policy sees it: at most `budget` pages mapped, victims taken in batches into a swap cache
 //! of a share of the budget, which displaces in order of arrival.
 
-use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request};
+use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request, Thread, Unmapped};
 use hinterland_units::PageNo;
 use std::collections::VecDeque;
 
@@ -21,8 +21,10 @@ pub struct Faults {
     pub minor: usize,
     /// First touches of a prefetched key page.
     pub key: usize,
-    /// Pages fetched or zero-filled ahead of the program.
+    /// Pages fetched or zero-filled ahead of the program, and mapped.
     pub ahead: usize,
+    /// Pages fetched ahead and left unmapped.
+    pub unmapped: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +49,8 @@ pub struct Pager<'a> {
     /// How often each page was taken: tells stale entries of `swap_cache`.
     taken: Vec<u32>,
     swap_cached: usize,
+    /// Pages of windows that wait unmapped as a whole, oldest first; used ones are still named.
+    waiting: VecDeque<u32>,
     faults: Faults,
     out: Vec<PageNo>,
 }
@@ -62,6 +66,7 @@ impl<'a> Pager<'a> {
             swap_cache: VecDeque::new(),
             taken: vec![0; pages],
             swap_cached: 0,
+            waiting: VecDeque::new(),
             faults: Faults::default(),
             out: Vec::new(),
         }
@@ -95,7 +100,8 @@ impl<'a> Pager<'a> {
             }
         };
         self.map(page, how);
-        let window = self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.requested(PageNo(page), request));
+        let window =
+            self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.requested(PageNo(page), request, Thread(0)));
         if let Some(window) = window {
             self.bring_in(window, request);
         }
@@ -112,17 +118,39 @@ impl<'a> Pager<'a> {
 
     fn bring_in(&mut self, window: AheadWindow, request: Request) {
         let wanted = if request == Request::FirstTouch { State::Untouched } else { State::Remote };
-        for page in (window.first.0..).take(window.pages as usize) {
+        for PageNo(page) in window.iter() {
             if self.state.get(page as usize) != Some(&wanted) {
                 continue;
             }
-            match (wanted, page == window.key.0) {
+            match (wanted, window.leaves_unmapped(PageNo(page))) {
                 (State::Untouched, true) => {}
-                (_, true) => self.state[page as usize] = State::Key,
+                (_, true) => {
+                    self.faults.unmapped += 1;
+                    self.state[page as usize] = State::Key;
+                    if window.unmapped == Unmapped::All {
+                        self.wait(page);
+                    }
+                }
                 (_, false) => {
                     self.faults.ahead += 1;
                     self.map(page, Arrival::Ahead);
                 }
+            }
+        }
+    }
+
+    /// Holds a page until it is used, or until a share of the budget is held and it is the oldest (`held.rs`,
+    /// crates/pager).
+    fn wait(&mut self, page: u32) {
+        self.waiting.push_back(page);
+        while self.waiting.front().is_some_and(|oldest| self.state[*oldest as usize] != State::Key) {
+            self.waiting.pop_front();
+        }
+        if self.waiting.len() > self.budget / SWAP_CACHE_PART {
+            let oldest = self.waiting.pop_front().expect("pages wait");
+            if self.state[oldest as usize] == State::Key {
+                self.state[oldest as usize] = State::Remote;
+                self.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.wasted(1));
             }
         }
     }

@@ -16,12 +16,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a user may have set.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 8] = [
     variables::LOCAL,
     variables::RAM,
     variables::FAR,
     variables::HEAP,
     variables::EVICT,
+    variables::PREFETCH,
     variables::READ_AHEAD,
     variables::FEATURES,
 ];

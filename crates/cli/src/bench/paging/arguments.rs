@@ -5,7 +5,7 @@ use super::system::System;
 use crate::bench::error::BenchError;
 use crate::bench::report::Format;
 use crate::bench::worker::Pattern;
-use hinterland_abi::{EvictName, FaultPathName, Settings};
+use hinterland_abi::{EvictName, FaultPathName, PrefetchName, Settings};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use std::path::{Path, PathBuf};
 
@@ -38,6 +38,9 @@ pub struct PagingArgs {
     /// Hinterland's eviction policy
     #[arg(long, value_name = "POLICY")]
     pub evict: Option<EvictName>,
+    /// Hinterland's prefetcher
+    #[arg(long, value_name = "PREFETCHER")]
+    pub prefetch: Option<PrefetchName>,
     /// Hinterland's largest read-ahead window
     #[arg(long, value_name = "PAGES")]
     pub read_ahead: Option<u32>,
@@ -121,7 +124,8 @@ impl PagingArgs {
             local: Some(Budget::Bytes(ByteCount(local_bytes))),
             far: self.far.clone(),
             evict: self.evict.unwrap_or(defaults.evict),
-            read_ahead_pages: self.read_ahead.unwrap_or(defaults.read_ahead_pages),
+            prefetch: self.prefetch.unwrap_or(defaults.prefetch),
+            read_ahead_pages: self.read_ahead,
             fault_path: self.fault_path,
             features: self.features.clone(),
             ..defaults

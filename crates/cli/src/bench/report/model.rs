@@ -30,8 +30,11 @@ pub struct Report {
     /// Who served Hinterland's faults, as asked for.
     #[serde(default)]
     pub fault_path: String,
-    /// Hinterland's largest read-ahead window.
-    pub read_ahead_pages: u32,
+    /// Hinterland's prefetcher.
+    #[serde(default)]
+    pub prefetch: String,
+    /// Hinterland's largest read-ahead window, when it was set.
+    pub read_ahead_pages: Option<u32>,
     /// The feature set that Hinterland pretended; empty: what the kernel has.
     pub features: String,
     /// Rounds.
@@ -171,6 +174,7 @@ impl Report {
             far: setting.hinterland.far.clone(),
             evict: setting.hinterland.evict.to_string(),
             fault_path: setting.hinterland.fault_path.to_string(),
+            prefetch: setting.hinterland.prefetch.to_string(),
             read_ahead_pages: setting.hinterland.read_ahead_pages,
             features: setting.hinterland.features.clone(),
             repeat: setting.args.repeat,

@@ -1,0 +1,254 @@
+//! Prefetched pages that wait, unmapped, for their first use: a list in order of arrival, with a bound (Leap §4.3).
+//!
+//! ```text
+//!   free slots ──► held: oldest … newest ──► used: the slot is free at once (eager eviction)
+//!                     │
+//!                     └─ the list is full: the page that has waited longest goes back to far memory, unused
+//! ```
+//!
+//! A page's slot is one of the key slots of `staging`. Slots are reused last in, first out, so the frames behind them are as many
+//! as ever waited at one time; a slot's frame is counted as local from its first use on, whether a page waits in it or not.
+//!
+//! Only the read-ahead thread takes slots. Any thread that serves a use gives its slot back, while it still owns the page: whoever
+//! finds the page busy does not touch the slot, and whoever finds it settled elsewhere knows that nothing points at the slot.
+
+use crate::pager::Pager;
+use crate::staging::KEY_SLOTS;
+use crate::state::{Entry, State};
+use hinterland_abi::bucket_of;
+use hinterland_policy::Unmapped;
+use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+/// Pages that wait at most when a window leaves one of them unmapped: as many windows are under way.
+const KEYS_MAX: u32 = 64;
+/// When all of a window waits: this part of the budget, as the swap cache of victims has.
+const BUDGET_PART: u64 = 32;
+
+/// See the module. Slots by index among the key slots.
+pub(crate) struct Held {
+    list: Mutex<List>,
+    beside: Box<[Beside]>,
+    /// Zero of the times in `beside`.
+    begun: Instant,
+}
+
+/// What is known of the page in a slot.
+#[derive(Default)]
+struct Beside {
+    /// Pages that were mapped with it: used when it is.
+    mapped: AtomicU32,
+    /// When it arrived.
+    since_ns: AtomicU64,
+}
+
+impl Held {
+    pub(crate) fn new() -> Held {
+        Held {
+            list: Mutex::new(List::new(KEY_SLOTS)),
+            beside: (0..KEY_SLOTS).map(|_| Beside::default()).collect(),
+            begun: Instant::now(),
+        }
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().expect("no thread panics while it holds the list of held pages")
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Pager {
+    /// Lets a loaded page wait unmapped; `mapped` pages of its window were mapped before it. False: no slot is free.
+    ///
+    /// The caller owns the page and has counted a frame for it.
+    pub(crate) fn hold(&self, page: PageNo, entry: Entry, bytes: &PageBytes, window: Unmapped, mapped: u32) -> bool {
+        let Some((index, fresh)) = self.take_held_slot(window) else { return false };
+        let slot = self.staging.key_slot(index);
+        // SAFETY: the slot is one page of ours, and no page points at it any more.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
+        if !fresh {
+            self.account.give(1);
+        }
+        let beside = &self.held.beside[index as usize];
+        beside.mapped.store(mapped, Relaxed);
+        beside.since_ns.store(self.held.now_ns(), Relaxed);
+        self.table.set_slot(page, slot);
+        self.staging.set_page(slot, Some(page));
+        self.held.list().push(index);
+        self.row().prefetched_unmapped_pages.fetch_add(1, Relaxed);
+        self.settle(page, entry.with_state(State::SwapCached).with_prefetched(true));
+        true
+    }
+
+    /// A slot that no page points at, and whether it was never used before.
+    fn take_held_slot(&self, window: Unmapped) -> Option<(u32, bool)> {
+        /// Pages at the old end that may be busy at this moment.
+        const TRIES: u32 = 4;
+        let bound = match window {
+            Unmapped::Key(_) => KEYS_MAX,
+            Unmapped::All => {
+                let part = self.account.budget().0 / BUDGET_PART;
+                u32::try_from(part).unwrap_or(u32::MAX).clamp(KEYS_MAX, KEY_SLOTS)
+            }
+        };
+        for skip in 0..TRIES {
+            if let Some(taken) = self.held.list().take(bound) {
+                return Some(taken);
+            }
+            let oldest = self.held.list().oldest(skip)?;
+            if self.give_back_unused(self.staging.key_slot(oldest)) && self.held.list().remove(oldest) {
+                return Some((oldest, false));
+            }
+        }
+        None
+    }
+
+    /// Frees a slot from its page, which goes back to far memory unused. False: the page is just being used.
+    fn give_back_unused(&self, slot: u32) -> bool {
+        let Some(page) = self.staging.page(slot) else { return true };
+        let entry = self.table.load(page);
+        if entry.state() != State::SwapCached || self.table.slot(page) != slot {
+            // Used, discarded or moved: nothing points here, unless somebody works on it at this moment (see `claim_slot`).
+            return !entry.state().is_busy() && self.staging.page(slot) == Some(page);
+        }
+        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+            return false;
+        }
+        self.staging.set_page(slot, None);
+        let mapped = self.held.beside[self.staging.key_index(slot)].mapped.swap(0, Relaxed);
+        self.row().prefetch_unused_pages.fetch_add(1, Relaxed);
+        self.settle(page, entry.with_state(State::Remote).with_prefetched(false));
+        self.prefetcher.lock().expect("no thread panics while it holds the prefetcher").wasted(mapped + 1);
+        true
+    }
+
+    /// The page in `slot` was used for the first time, and is mapped: counts it, and frees the slot at once. The caller owns the
+    /// page.
+    pub(crate) fn used(&self, slot: u32) {
+        let index = self.staging.key_index(slot);
+        let beside = &self.held.beside[index];
+        let row = self.row();
+        row.prefetch_hits.fetch_add(1 + u64::from(beside.mapped.swap(0, Relaxed)), Relaxed);
+        row.prefetch_hits_observed.fetch_add(1, Relaxed);
+        let waited_ns = self.held.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
+        row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
+        // The slot goes on naming the page: until the page settles, that tells the read-ahead thread that it is busy.
+        self.held.list().release(u32::try_from(index).unwrap_or(KEY_SLOTS));
+    }
+}
+
+/// The free slots, and the held ones from the oldest to the newest.
+struct List {
+    /// Neighbours of each slot in the ring of held ones, which begins and ends at the last index; a slot that is not held points
+    /// at itself.
+    newer: Box<[u32]>,
+    older: Box<[u32]>,
+    free: Vec<u32>,
+    /// Slots that were ever used.
+    used: u32,
+    held: u32,
+}
+
+impl List {
+    fn new(slots: u32) -> List {
+        let ring: Box<[u32]> = (0..=slots).collect();
+        List { newer: ring.clone(), older: ring, free: Vec::with_capacity(slots as usize), used: 0, held: 0 }
+    }
+
+    fn end(&self) -> u32 {
+        u32::try_from(self.newer.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// A free slot, unless `bound` are held; and whether it was never used before.
+    fn take(&mut self, bound: u32) -> Option<(u32, bool)> {
+        if self.held >= bound.min(self.end()) {
+            return None;
+        }
+        if let Some(slot) = self.free.pop() {
+            return Some((slot, false));
+        }
+        (self.used < self.end()).then(|| {
+            self.used += 1;
+            (self.used - 1, true)
+        })
+    }
+
+    /// Holds a slot that was taken: it is the newest.
+    fn push(&mut self, slot: u32) {
+        let (end, newest) = (self.end(), self.older[self.end() as usize]);
+        (self.older[slot as usize], self.newer[slot as usize]) = (newest, end);
+        self.newer[newest as usize] = slot;
+        self.older[end as usize] = slot;
+        self.held += 1;
+    }
+
+    /// The held slot that is the oldest but `skip`.
+    fn oldest(&self, skip: u32) -> Option<u32> {
+        let end = self.end();
+        let mut slot = self.newer[end as usize];
+        for _ in 0..skip {
+            slot = self.newer[slot as usize];
+        }
+        (self.held > skip).then_some(slot)
+    }
+
+    /// Takes a slot out of the held ones, for its next page. False: it is free already.
+    fn remove(&mut self, slot: u32) -> bool {
+        let (older, newer) = (self.older[slot as usize], self.newer[slot as usize]);
+        if newer == slot {
+            return false;
+        }
+        self.newer[older as usize] = newer;
+        self.older[newer as usize] = older;
+        (self.older[slot as usize], self.newer[slot as usize]) = (slot, slot);
+        self.held -= 1;
+        true
+    }
+
+    /// Takes a slot out of the held ones and makes it free.
+    fn release(&mut self, slot: u32) {
+        if self.remove(slot) {
+            self.free.push(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_goes_first_and_a_used_slot_is_free_at_once() {
+        let mut list = List::new(3);
+        for expected in 0..3 {
+            let (slot, fresh) = list.take(3).unwrap();
+            assert!(fresh && slot == expected);
+            list.push(slot);
+        }
+        assert_eq!(list.take(3), None);
+        assert_eq!([0, 1, 2, 3].map(|skip| list.oldest(skip)), [Some(0), Some(1), Some(2), None]);
+        list.release(1);
+        assert_eq!([0, 1].map(|skip| list.oldest(skip)), [Some(0), Some(2)]);
+        assert_eq!(list.take(3), Some((1, false)), "no frame more than before");
+        assert!(list.remove(0) && !list.remove(0));
+        list.push(0);
+        assert_eq!(list.oldest(0), Some(2));
+    }
+
+    #[test]
+    fn a_bound_below_what_is_held_gives_nothing() {
+        let mut list = List::new(8);
+        for _ in 0..4 {
+            let slot = list.take(4).unwrap().0;
+            list.push(slot);
+        }
+        assert_eq!((list.take(4), list.take(2)), (None, None));
+        list.release(3);
+        assert_eq!((list.take(3), list.take(4)), (None, Some((3, false))));
+    }
+}
