@@ -6,6 +6,7 @@ mod endings;
 mod far_memory;
 mod fault_path;
 mod kills;
+mod nodes;
 mod refusals;
 mod snapshots;
 mod start_up;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         far_memory::trials(),
         fault_path::trials(),
         kills::trials(),
+        nodes::trials(),
         refusals::trials(),
         snapshots::trials(),
         start_up::trials(),
