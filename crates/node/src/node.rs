@@ -28,7 +28,7 @@ pub struct Options {
 impl Options {
     /// `capacity_bytes` for everybody, and as many clients as a machine serves.
     pub fn new(capacity_bytes: u64) -> Options {
-        Options { capacity_bytes, quota_bytes: capacity_bytes, sessions_max: 4096, lanes_max: 4096 }
+        Options { capacity_bytes, quota_bytes: capacity_bytes, sessions_max: 16384, lanes_max: 4096 }
     }
 }
 

@@ -287,8 +287,8 @@ mod tests {
         let (mut socket, mut peer) = pair(Duration::from_secs(20));
         peer.write_all(b"no, thanks").unwrap();
         let (mut head, mut rest) = ([0; 4], [0; 100]);
-        let parts = || [&mut head[..], &mut rest[..]].into_iter();
-        let moved = socket.receive_if(parts(), 2, |shown| shown == b"ok").unwrap();
+        let parts = [&mut head[..], &mut rest[..]].into_iter();
+        let moved = socket.receive_if(parts, 2, |shown| shown == b"ok").unwrap();
         assert_eq!((moved, &head, &rest[..6]), (10, b"no, ", &b"thanks"[..]));
         let late = std::thread::spawn(move || {
             for piece in ["o", "kay, ", "this is all", " that comes"] {

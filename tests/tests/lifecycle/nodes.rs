@@ -126,7 +126,7 @@ fn sort(test: &str, path: &str) -> Result<()> {
     let input = directory.join("lines");
     // Every line once, in an order that is none (a step that shares no factor with their number).
     let lines: Vec<String> =
-        (0..700_000u64).map(|n| format!("{:07} {}", n * 432_101 % 700_000, "x".repeat(40))).collect();
+        (0..350_000u64).map(|n| format!("{:07} {}", n * 432_101 % 350_000, "x".repeat(40))).collect();
     std::fs::write(&input, lines.join("\n") + "\n")?;
     let input = input.display().to_string();
     let sort = ["sort", "--parallel=2", "-S", "200M", "-o", "sorted", &input];

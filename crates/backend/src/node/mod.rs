@@ -46,6 +46,8 @@ pub struct NodeBackend {
     url: String,
     address: SocketAddr,
     quota_bytes: u64,
+    /// What the program was called when it began, for those who look at the node.
+    name: String,
     /// The process's session; `None` in a forked child whose parent had stored nothing, until it stores something.
     session: Mutex<Option<Grant>>,
     /// The session of the child that is about to be made.
@@ -68,11 +70,13 @@ impl NodeBackend {
     /// Why the node cannot be used.
     pub fn new(url: String, address: SocketAddr, quota_bytes: u64) -> Result<NodeBackend, NodeTrouble> {
         let session = Mutex::new(None);
-        let lane = join(address, &session, quota_bytes)?;
+        let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned();
+        let lane = join(address, &session, &name, quota_bytes)?;
         let backend = NodeBackend {
             url,
             address,
             quota_bytes,
+            name,
             session,
             for_child: Mutex::new(None),
             slots: Mutex::new(Slots::new(lane.slab_bytes)),
@@ -96,12 +100,16 @@ impl NodeBackend {
         if let Some(trouble) = self.lost.get() {
             return Err(trouble.clone());
         }
-        let result = lanes.with(|| join(self.address, &self.session, self.quota_bytes), work);
+        let result = lanes.with(|| self.join(), work);
         if let Some(trouble) = result.as_ref().err().filter(|trouble| !trouble.is_full()) {
             // The first trouble is the cause of the others.
             let _ = self.lost.set(trouble.clone());
         }
         result
+    }
+
+    fn join(&self) -> Result<Lane, NodeTrouble> {
+        join(self.address, &self.session, &self.name, self.quota_bytes)
     }
 
     /// Messages of a call of this priority that may be under way.
@@ -236,7 +244,12 @@ impl NodeBackend {
 }
 
 /// A new lane in the process's session, which is opened if there is none.
-fn join(address: SocketAddr, session: &Mutex<Option<Grant>>, quota_bytes: u64) -> Result<Lane, NodeTrouble> {
+fn join(
+    address: SocketAddr,
+    session: &Mutex<Option<Grant>>,
+    name: &str,
+    quota_bytes: u64,
+) -> Result<Lane, NodeTrouble> {
     let mut lane = Lane::connect(address)?;
     let granted = |reply: &Reply<'_>| match reply {
         Reply::Session(grant) => Some(*grant),
@@ -248,9 +261,7 @@ fn join(address: SocketAddr, session: &Mutex<Option<Grant>>, quota_bytes: u64) -
             lane.ask(|into, number| Request::attach(into, number, session, token), granted)?;
         }
         None => {
-            // What the process is called, for those who look at the node.
-            let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-            let name = format!("{} {}", name.trim_end(), std::process::id());
+            let name = format!("{name} {}", std::process::id());
             let open = |into: &mut Vec<u8>, number| Request::open(into, number, &name, quota_bytes, LEASE_MS);
             *session = Some(lane.ask(open, granted)?);
         }
@@ -373,7 +384,7 @@ impl Backend for NodeBackend {
         };
         let joined = clone.and_then(|grant| {
             *lock(&self.session) = Some(grant);
-            join(self.address, &self.session, self.quota_bytes)
+            self.join()
         });
         let lost = |trouble| StoreError::Lost { url: self.url.clone(), trouble };
         self.background.keep(joined.map_err(lost)?);
