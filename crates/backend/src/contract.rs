@@ -1,5 +1,6 @@
 //! The contract between the pager and whatever keeps pages.
 
+use crate::NodeTrouble;
 use hinterland_units::PageBytes;
 
 /// Where a backend keeps one page: opaque to the pager, chosen by the backend, 44 bits at most.
@@ -55,6 +56,14 @@ pub enum StoreError {
         /// The system's error number, for example `ENOSPC`.
         errno: i32,
     },
+    /// The memory node is gone, and with it what it kept.
+    #[error("the memory node {url} is lost: {trouble}")]
+    Lost {
+        /// The backend.
+        url: String,
+        /// How it shows.
+        trouble: NodeTrouble,
+    },
 }
 
 /// Why a page could not be loaded.
@@ -67,6 +76,14 @@ pub enum LoadError {
         url: String,
         /// The system's error number, for example `EIO`.
         errno: i32,
+    },
+    /// The memory node is gone, and with it what it kept.
+    #[error("the memory node {url} is lost: {trouble}")]
+    Lost {
+        /// The backend.
+        url: String,
+        /// How it shows.
+        trouble: NodeTrouble,
     },
     /// What was stored cannot be decoded.
     #[error("{url} holds a damaged page at location {location:?}: {what}")]
@@ -158,12 +175,11 @@ pub trait Backend: Send + Sync {
     /// (compressed RAM, tables); what it keeps elsewhere it must share, with a count of holders (a far file: generations in
     /// `file/relatives.rs`).
     ///
-    /// A memory node will do it so: `before_fork` asks, in one message, for a clone of the lease that the process's
-    /// pages are stored under. The node raises the count of every page in the lease (or of the lease as a whole, which later
-    /// stores and frees take apart), and answers with the clone's number, which the child inherits. The child connects by
-    /// itself under that number, because two processes on one connection would read each other's answers. The parent
-    /// gives a clone back whose fork failed. The node drops the pages of a clone that nobody has connected to within its
-    /// time of grace, and of one whose connection has ended for that long: a killed process says nothing.
+    /// A memory node does it so (`node/mod.rs`): `before_fork` asks, in one message, for a clone of the process's session. The
+    /// node shares its slabs with the clone until one side writes, and answers with the clone's number, which the child
+    /// inherits. The child connects by itself under that number, because two processes on one connection would read each
+    /// other's answers. The node drops a clone that nobody has connected to within its time of grace (so also that of a fork
+    /// that failed), and one whose connections have ended for its lease: a killed process says nothing.
     fn before_fork(&self) {}
 
     /// Second half of the clone: called on both sides after the fork, in the parent also after a fork that failed. In the

@@ -6,7 +6,7 @@
 use crate::decorate::{Delay, Faulty, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
-use crate::{Backend, Compressed, FileBackend, FileOptions, Reference, Tiers};
+use crate::{Backend, Compressed, FileBackend, FileOptions, NodeBackend, NodeTrouble, Reference, Tiers};
 use hinterland_units::{ByteCount, PAGE_BYTES};
 use std::ffi::CString;
 use std::io;
@@ -53,6 +53,17 @@ pub enum OpenError {
         /// Why.
         error: io::Error,
     },
+    /// A memory node cannot be used.
+    #[error("the memory node {url} cannot be used: {trouble}")]
+    Node {
+        /// The backend.
+        url: String,
+        /// Why.
+        trouble: NodeTrouble,
+    },
+    /// A node under a name that nobody has resolved.
+    #[error("'{0}': the name stands for no address")]
+    Name(String),
     /// Too many URLs.
     #[error("{0} backends are too many; 16 can be composed")]
     TooMany(usize),
@@ -118,14 +129,17 @@ pub fn default_urls() -> Vec<BackendUrl> {
 
 /// Chooses what the URL left open.
 fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
-    if url.capacity.is_none() {
+    // What a node leaves open the node decides.
+    if url.capacity.is_none() && !matches!(url.scheme, Scheme::Node { .. }) {
         let bytes = match &url.scheme {
             Scheme::File { path, .. } => {
                 let unusable = |error| OpenError::Path { url: url.to_string(), path: path.clone(), error };
                 let directory = far_file::directory_of(path).map_err(unusable)?;
                 far_file::free_bytes(&directory).map_err(unusable)? / 2
             }
-            Scheme::Compressed { .. } | Scheme::Reference => (free_ram_bytes() / 2).max(CAPACITY_MIN),
+            Scheme::Compressed { .. } | Scheme::Node { .. } | Scheme::Reference => {
+                (free_ram_bytes() / 2).max(CAPACITY_MIN)
+            }
         };
         // Whole mebibytes, so that the URL stays readable.
         url.capacity = Some(ByteCount((bytes >> 20).max(1) << 20));
@@ -141,6 +155,11 @@ fn open_one(url: &BackendUrl) -> Result<Arc<dyn Backend>, OpenError> {
         Scheme::Compressed { codec } => {
             let memory = |error| OpenError::Memory { url: name.clone(), error };
             Arc::new(Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?)
+        }
+        Scheme::Node { endpoint } => {
+            let address = endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?;
+            let node = NodeBackend::new(name.clone(), address, capacity_bytes);
+            Arc::new(node.map_err(|trouble| OpenError::Node { url: name.clone(), trouble })?)
         }
         Scheme::File { path, io, direct } => {
             check_writable(url)?;

@@ -3,6 +3,7 @@
 //! ```text
 //! compressed[:CAP][?codec=lz4|zstd]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
+//! tcp://HOST:PORT[?size=SIZE]
 //! reference[:CAP]
 //! every one:  &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
@@ -11,6 +12,7 @@
 use crate::decorate::{FaultKind, FaultRule, FaultWhen};
 use crate::{CodecName, IoMethod};
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
+use hinterland_wire::{Endpoint, EndpointError};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -43,6 +45,11 @@ pub enum Scheme {
         /// Whether the page cache is bypassed where possible.
         direct: bool,
     },
+    /// A memory node.
+    Node {
+        /// Where it listens.
+        endpoint: Endpoint,
+    },
     /// Plain pages in memory.
     Reference,
 }
@@ -66,7 +73,7 @@ pub struct Decoration {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
     /// No such backend.
-    #[error("'{url}': there is no backend '{scheme}'; known are compressed, file, reference")]
+    #[error("'{url}': there is no backend '{scheme}'; known are compressed, file, tcp, reference")]
     Scheme {
         /// The whole URL.
         url: String,
@@ -109,6 +116,9 @@ pub enum UrlError {
         /// The whole URL.
         url: String,
     },
+    /// A node's address cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
     /// A file without a path.
     #[error("'{url}': the path is missing; write for example file:/mnt/ssd/far?size=64G")]
     NoPath {
@@ -144,12 +154,17 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             let path = rest.filter(|path| !path.is_empty()).ok_or_else(|| UrlError::NoPath { url: url.into() })?;
             Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
         }
+        "tcp" => {
+            let endpoint: Endpoint = head.parse()?;
+            endpoint.check_loopback()?;
+            Scheme::Node { endpoint }
+        }
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
     };
     let mut decoration = Decoration::default();
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if name == "size" && matches!(scheme, Scheme::File { .. }) {
+        if name == "size" && matches!(scheme, Scheme::File { .. } | Scheme::Node { .. }) {
             capacity = Some(size(url, value)?);
         } else if !read_own(url, &mut scheme, name, value)? && !decoration.read(url, name, value)? {
             return Err(UrlError::Parameter { url: url.into(), name: name.into(), known: scheme.known() });
@@ -191,6 +206,7 @@ impl Scheme {
         match self {
             Scheme::Compressed { .. } => "codec, delay_us, jitter_us, throttle, fault, seed",
             Scheme::File { .. } => "size, io, direct, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Node { .. } => "size, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Reference => COMMON,
         }
     }
@@ -268,6 +284,10 @@ impl fmt::Display for BackendUrl {
                 parameters.push(format!("codec={codec}"));
             }
             Scheme::Reference => f.write_str("reference")?,
+            Scheme::Node { endpoint } => {
+                write!(f, "{endpoint}")?;
+                parameters.extend(self.capacity.map(|bytes| format!("size={}", exact(bytes))));
+            }
             Scheme::File { path, io, direct } => {
                 write!(f, "file:{}", escape(&path.to_string_lossy()))?;
                 parameters.extend(self.capacity.map(|bytes| format!("size={}", exact(bytes))));
@@ -275,7 +295,8 @@ impl fmt::Display for BackendUrl {
                 parameters.extend((!direct).then(|| "direct=off".to_owned()));
             }
         }
-        if let (Some(bytes), false) = (self.capacity, matches!(self.scheme, Scheme::File { .. })) {
+        if let (Some(bytes), false) = (self.capacity, matches!(self.scheme, Scheme::File { .. } | Scheme::Node { .. }))
+        {
             write!(f, ":{}", exact(bytes))?;
         }
         let Decoration { delay_us, jitter_us, throttle, faults, seed } = &self.decoration;
@@ -350,6 +371,8 @@ mod tests {
             "file:/a%20b?size=5000&io=plain&direct=off",
             "reference",
             "reference:1M?fault=store:0.5",
+            "tcp://127.0.0.1:7440",
+            "tcp://[::1]:99?size=8G&delay_us=5",
         ] {
             assert_eq!(parse(url).map(|read| read.to_string()), Ok(url.to_owned()));
         }
@@ -362,13 +385,16 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         for (url, words) in [
-            ("tape:/dev/st0", "no backend 'tape'; known are compressed, file, reference"),
+            ("tape:/dev/st0", "no backend 'tape'; known are compressed, file, tcp, reference"),
             ("", "no backend ''"),
             ("compressed:lots", "'lots' is not a size"),
             ("compressed:12", "smaller than one page"),
             ("compressed?code=lz4", "no parameter 'code'; known are codec, delay_us"),
             ("compressed?codec=gzip", "'gzip' is no value for codec; write lz4 or zstd"),
             ("compressed?size=1G", "no parameter 'size'"),
+            ("tcp://10.1.2.3:7440", "ssh -N -L"),
+            ("tcp://127.0.0.1:x", "is not tcp://HOST:PORT"),
+            ("tcp://127.0.0.1:1?codec=lz4", "no parameter 'codec'; known are size, delay_us"),
             ("file:", "the path is missing"),
             ("file", "the path is missing"),
             ("file:/x?io=fast", "write auto or plain"),
@@ -380,7 +406,8 @@ mod tests {
         ] {
             let message = parse(url).expect_err(url).to_string();
             assert!(message.contains(words), "{url}: {message}");
-            assert!(message.contains(&format!("'{url}'")), "{message} does not name the URL");
+            let named = url.split('?').any(|head| message.contains(&format!("'{head}")));
+            assert!(named, "{message} does not name the URL");
         }
     }
 }

@@ -2,6 +2,7 @@
 //! the same words (`config`).
 
 use crate::bench::BenchArgs;
+use crate::node::NodeArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
@@ -21,6 +22,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Say what this machine can do, what is missing, and the remedy for each.
     Doctor(DoctorArgs),
+    /// Lend this machine's memory to programs, or ask a node how it is.
+    Node(NodeArgs),
     /// Measure Hinterland against the kernel's own swap.
     Bench(BenchArgs),
 }
@@ -104,6 +107,7 @@ Examples:
   hinterland run --local 512M -- python3 job.py
   hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
   hinterland run --local 1G --heap large --stats out.json -- ./service
+  hinterland run --local 1G --far tcp://127.0.0.1:7440 -- ./service
 
 Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _HEAP, _EVICT, _PREFETCH,
 _READ_AHEAD, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same names in lower case:

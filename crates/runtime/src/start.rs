@@ -99,7 +99,8 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     hinterland_sys::descriptor::hide_with(descriptors::protect, descriptors::expose);
     hinterland_sys::uffd::keep_device();
     let backend = hinterland_backend::open(&settings.far)?;
-    let slow = !backend.copies_cost_ram() || settings.far.iter().any(|url| url.starts_with("file:"));
+    let waits = |url: &String| url.starts_with("file:") || url.starts_with("tcp:");
+    let slow = !backend.copies_cost_ram() || settings.far.iter().any(waits);
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::EVICT, "unknown policy".into()))?;
     let prefetcher = hinterland_policy::make_prefetcher(&settings.prefetch.to_string(), settings.read_ahead_pages)
@@ -192,7 +193,7 @@ pub(crate) fn name_of(path: FaultPath) -> &'static str {
     }
 }
 
-/// Monitors when a backend waits for a device: others are served meanwhile.
+/// Monitors when a backend waits for a device or a node: others are served meanwhile.
 const MONITORS_SLOW: usize = 4;
 
 fn heap_init(mode: HeapMode) -> Result<(), Refusal> {

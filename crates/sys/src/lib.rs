@@ -7,12 +7,14 @@ pub mod features;
 pub mod gate;
 pub mod mem;
 pub mod seccomp;
+pub mod socket;
 pub mod thread;
 pub mod trampoline;
 pub mod uffd;
 
 pub use features::{FeatureSet, Features, Privilege};
 pub use mem::Mapping;
+pub use socket::Socket;
 pub use uffd::{Fault, Uffd};
 
 /// A system call that failed: what was tried, and the system's reason.

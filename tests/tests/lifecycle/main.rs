@@ -6,6 +6,7 @@ mod endings;
 mod far_memory;
 mod fault_path;
 mod kills;
+mod nodes;
 mod prefetch;
 mod refusals;
 mod snapshots;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         far_memory::trials(),
         fault_path::trials(),
         kills::trials(),
+        nodes::trials(),
         prefetch::trials(),
         refusals::trials(),
         snapshots::trials(),

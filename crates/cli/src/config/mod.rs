@@ -10,8 +10,9 @@ mod tests;
 use crate::args::RunArgs;
 use crate::error::Error;
 use crate::host::Host;
+use crate::node;
 use hinterland_abi::{Settings, variables};
-use hinterland_backend::UrlError;
+use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
 use hinterland_units::{Budget, ByteCount};
 use std::path::PathBuf;
@@ -125,7 +126,7 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         .map_err(|(variable, why)| merged.refuse(variable, why))?;
     let features: FeatureSet =
         settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
-    check_urls(&settings.far).map_err(|why| merged.refuse(variables::FAR, why))?;
+    settle_urls(&mut settings.far).map_err(|why| merged.refuse(variables::FAR, why))?;
     let budget_source = fill_budgets(&mut settings, &merged, host)?;
     Ok(RunConfig {
         settings,
@@ -198,9 +199,18 @@ fn joined(urls: &[String]) -> Option<String> {
     (!urls.is_empty()).then(|| urls.join(" "))
 }
 
-/// Refuses URLs that no backend takes.
-fn check_urls(urls: &[String]) -> Result<(), UrlError> {
-    urls.iter().try_for_each(|url| hinterland_backend::parse(url).map(drop))
+/// Refuses URLs that no backend takes, and puts addresses where nodes are named: the library in the program looks no name up.
+fn settle_urls(urls: &mut [String]) -> Result<(), String> {
+    for url in urls {
+        let mut parsed = hinterland_backend::parse(url).map_err(|error| error.to_string())?;
+        if let Scheme::Node { endpoint } = &mut parsed.scheme
+            && endpoint.address().is_none()
+        {
+            *endpoint = node::address_of(endpoint).map_err(|error| error.to_string())?.into();
+            *url = parsed.to_string();
+        }
+    }
+    Ok(())
 }
 
 /// Gives the budgets that nobody set their defaults, and refuses contradictory ones.

@@ -1,0 +1,193 @@
+//! A lane: one connection to a node, used by one thread at a time.
+//!
+//! Requests are answered in their order; those of one call may be under way together. A lane that an error came from is out of
+//! step and never used again.
+
+use super::trouble::NodeTrouble;
+use crate::LoadItem;
+use hinterland_sys::Socket;
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use hinterland_wire::{
+    CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Outcome, Priority, Range, Reply, Request,
+    WELCOME_BYTES, Welcome, WireError, checksum,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Time that a node may leave us without any progress. Two in a row stay below five seconds, after which a run must have ended.
+pub(super) const LIMIT: Duration = Duration::from_secs(2);
+/// Bytes of the answer to a read of one page, without the page.
+const DATA_HEAD_BYTES: usize = HEADER_BYTES + 4;
+const SUM_BYTES: usize = 8;
+/// Bytes of a range: a page.
+const RANGE_BYTES: u32 = 4096;
+const _: () = assert!(RANGE_BYTES as usize == PAGE_BYTES);
+
+/// A connection.
+pub(super) struct Lane {
+    socket: Socket,
+    /// Bytes of the node's slabs.
+    pub(super) slab_bytes: u64,
+    /// The last request's number, and the last answer's.
+    asked: u64,
+    answered: u64,
+    out: Vec<u8>,
+    head: Vec<u8>,
+}
+
+impl Lane {
+    /// Memory of a lane: its two buffers and what the kernel is shown.
+    pub(super) const RAM_BYTES: u64 = (24 << 10) + 4096;
+
+    /// Connects and agrees on a version.
+    pub(super) fn connect(address: SocketAddr) -> Result<Lane, NodeTrouble> {
+        let mut socket = Socket::connect(address, LIMIT)?;
+        let mut out = Vec::with_capacity(4096);
+        out.extend_from_slice(&Hello::ours().encode());
+        socket.send([&out[..]].into_iter())?;
+        let mut head = vec![0; HEADER_BYTES + CONTROL_BYTES_MAX];
+        socket.receive([&mut head[..WELCOME_BYTES]].into_iter())?;
+        let welcome = Welcome::decode(head.first_chunk().expect("longer"))?;
+        match welcome.outcome {
+            Outcome::Accepted if !welcome.features.has(Features::CLONE) => Err(NodeTrouble::NoClone),
+            Outcome::Accepted => Ok(Lane { socket, slab_bytes: welcome.slab_bytes, asked: 0, answered: 0, out, head }),
+            Outcome::Version => Err(NodeTrouble::Version { node: welcome.versions }),
+            Outcome::Busy => Err(NodeTrouble::Busy),
+        }
+    }
+
+    /// Makes one request without data and hands its answer to `take`, which returns `None` for one that does not fit.
+    pub(super) fn ask<R>(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>, u64),
+        take: impl FnOnce(&Reply<'_>) -> Option<R>,
+    ) -> Result<R, NodeTrouble> {
+        let number = self.next_number();
+        write(&mut self.out, number);
+        self.socket.send([&self.out[..]].into_iter())?;
+        self.answer(take)
+    }
+
+    /// Asks for pages, whose bytes `receive_pages` takes.
+    pub(super) fn ask_pages(&mut self, items: &[LoadItem<'_>], priority: Priority) -> Result<(), NodeTrouble> {
+        let number = self.next_number();
+        let ranges = items.iter().map(|item| page_range(item.location.0, 0));
+        Request::read(&mut self.out, number, priority, ranges);
+        Ok(self.socket.send([&self.out[..]].into_iter())?)
+    }
+
+    /// Takes the answer to the oldest `ask_pages` that is open, made with the same items; `done(i, whether it arrived undamaged)`
+    /// for each.
+    pub(super) fn receive_pages(
+        &mut self,
+        items: &mut [LoadItem<'_>],
+        mut done: impl FnMut(usize, bool, &PageBytes),
+    ) -> Result<(), NodeTrouble> {
+        let (whole, data_bytes) = (DATA_HEAD_BYTES + items.len() * SUM_BYTES, items.len() * PAGE_BYTES);
+        let fits = |head: &[u8]| {
+            let header = Header::decode(head.first_chunk().expect("as long as a header")).ok();
+            header.is_some_and(|header| {
+                header.kind == Kind::Data
+                    && header.control_bytes == whole - HEADER_BYTES
+                    && header.data_bytes == data_bytes
+            })
+        };
+        let pages = items.iter_mut().map(|item| &mut item.into[..]);
+        let parts = std::iter::once(&mut self.head[..whole]).chain(pages);
+        let moved = self.socket.receive_if(parts, HEADER_BYTES, fits)?;
+        if moved < whole + data_bytes {
+            // A refusal is shorter than what was waited for; what follows its header may lie in the pages.
+            let spilt = items.iter().flat_map(|item| item.into.iter());
+            for (to, from) in self.head[whole..].iter_mut().zip(spilt).take(moved.saturating_sub(whole)) {
+                *to = *from;
+            }
+            return Err(self.explain(moved));
+        }
+        self.answered += 1;
+        let (header, control) = Header::decode_whole(&self.head[..whole])?;
+        check_number(&header, self.answered)?;
+        let Reply::Data(sums) = Reply::decode(&header, control)? else { return Err(NodeTrouble::OtherAnswer) };
+        for (index, (item, sum)) in items.iter().zip(sums.iter()).enumerate() {
+            done(index, checksum(page_address(item.location.0), item.into) == sum, item.into);
+        }
+        Ok(())
+    }
+
+    /// Sends pages to the places of `slots`; `take_done` takes the answer.
+    pub(super) fn send_pages(
+        &mut self,
+        slots: &[u64],
+        pages: &[&PageBytes],
+        priority: Priority,
+    ) -> Result<(), NodeTrouble> {
+        if !self.socket.is_ours() {
+            return Err(NodeTrouble::Closed);
+        }
+        let number = self.next_number();
+        let ranges =
+            slots.iter().zip(pages).map(|(slot, page)| page_range(*slot, checksum(page_address(*slot), *page)));
+        Request::write(&mut self.out, number, priority, ranges);
+        let parts = std::iter::once(&self.out[..]).chain(pages.iter().map(|page| &page[..]));
+        Ok(self.socket.send(parts)?)
+    }
+
+    /// Takes the answer to the oldest request that is open and has nothing but success or refusal for an answer.
+    pub(super) fn take_done(&mut self) -> Result<(), NodeTrouble> {
+        self.answer(|reply| matches!(reply, Reply::Done).then_some(()))
+    }
+
+    /// A number for the next request.
+    fn next_number(&mut self) -> u64 {
+        self.asked += 1;
+        self.asked
+    }
+
+    /// Takes the answer to the oldest request that is open.
+    fn answer<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeTrouble> {
+        self.socket.receive([&mut self.head[..HEADER_BYTES]].into_iter())?;
+        let header = Header::decode(self.head.first_chunk().expect("longer"))?;
+        let whole = HEADER_BYTES + header.control_bytes;
+        self.socket.receive([&mut self.head[HEADER_BYTES..whole]].into_iter())?;
+        self.answered += 1;
+        let (header, control) = Header::decode_whole(&self.head[..whole])?;
+        check_number(&header, self.answered)?;
+        let reply = Reply::decode(&header, control)?;
+        take(&reply).ok_or_else(|| refused(&reply))
+    }
+
+    /// What an answer says that was not the data asked for, of which `moved` bytes have arrived.
+    fn explain(&self, moved: usize) -> NodeTrouble {
+        let read = || -> Result<NodeTrouble, WireError> {
+            let header = Header::decode(self.head.first_chunk().expect("longer"))?;
+            let whole = (HEADER_BYTES + header.control_bytes).min(moved).min(self.head.len());
+            let (header, control) = Header::decode_whole(&self.head[..whole])?;
+            Reply::decode(&header, control).map(|reply| refused(&reply))
+        };
+        read().unwrap_or_else(NodeTrouble::Wire)
+    }
+}
+
+/// Answers come in the order of the requests, each once.
+fn check_number(header: &Header, number: u64) -> Result<(), NodeTrouble> {
+    // A node that cannot read a request does not know its number.
+    let unread = header.kind == Kind::Refused && header.number == 0;
+    if header.number == number || unread { Ok(()) } else { Err(NodeTrouble::OtherAnswer) }
+}
+
+fn refused(reply: &Reply<'_>) -> NodeTrouble {
+    match *reply {
+        Reply::Refused { refusal, used_bytes, capacity_bytes, words } => {
+            NodeTrouble::Refused { refusal, used_bytes, capacity_bytes, words: words.to_owned() }
+        }
+        _ => NodeTrouble::OtherAnswer,
+    }
+}
+
+/// A slot's place in the session's address space.
+fn page_address(slot: u64) -> u64 {
+    slot * PAGE_BYTES as u64
+}
+
+fn page_range(slot: u64, checksum: u64) -> Range {
+    Range { address: page_address(slot), bytes: RANGE_BYTES, checksum }
+}

@@ -1,0 +1,138 @@
+//! `hinterland node`: lends this machine's memory. `hinterland node status`: what a node says of itself.
+
+mod ask;
+mod serve;
+mod status;
+
+use crate::error::EXIT_REFUSED;
+pub use ask::address_of;
+use clap::{Args, Subcommand, ValueEnum};
+use std::process::ExitCode;
+
+/// `hinterland node`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
+pub struct NodeArgs {
+    #[command(subcommand)]
+    command: Option<NodeCommand>,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+#[derive(Subcommand)]
+enum NodeCommand {
+    /// Show how much a node lends, to whom, and what it has done.
+    Status(StatusArgs),
+    /// Let a node give out no more memory; programs that use it go on.
+    Drain(DrainArgs),
+}
+
+/// What a node lends, and where it listens.
+#[derive(Args)]
+pub struct ServeArgs {
+    /// Memory to lend, in whole slabs of 2 MiB: a size (16G)
+    #[arg(long, value_name = "SIZE", required = true)]
+    capacity: Option<String>,
+    /// Most that one program and the children that it forks may keep. Default: the capacity
+    #[arg(long, value_name = "SIZE")]
+    quota: Option<String>,
+    /// Where to listen: a loopback address; port 0 takes a free one
+    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
+    listen: String,
+    /// How to write the log, on standard error
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log: LogFormat,
+    /// Log every connection and refusal
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// How the log looks.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object for each line.
+    Json,
+}
+
+#[derive(Args)]
+struct StatusArgs {
+    /// The node
+    #[arg(value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
+    node: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct DrainArgs {
+    /// The node
+    #[arg(value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
+    node: String,
+    /// Give out memory again
+    #[arg(long)]
+    end: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland node --capacity 16G
+  hinterland node --capacity 16G --quota 4G --listen tcp://127.0.0.1:7441 --log json
+  hinterland node status tcp://127.0.0.1:7440
+  hinterland node drain tcp://127.0.0.1:7440
+
+A node listens on loopback addresses only; to reach one on another machine, forward the port:
+ssh -N -L 7440:127.0.0.1:7440 HOST. SIGTERM and SIGINT end it; programs that still use it end with a message.
+
+Exit code: 0 after an orderly end, 125 when the node cannot be started or asked (the message says why).";
+
+/// Why a node cannot be started or asked.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// A flag.
+    #[error("{flag}: {why}")]
+    Flag {
+        /// Which.
+        flag: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It cannot be started.
+    #[error(transparent)]
+    Start(#[from] hinterland_node::NodeError),
+    /// The URL of a node.
+    #[error(transparent)]
+    Endpoint(#[from] hinterland_wire::EndpointError),
+    /// The name of a node.
+    #[error("the name in {0} stands for no address")]
+    Name(hinterland_wire::Endpoint),
+    /// It cannot be asked.
+    #[error("the node {node} cannot be asked: {why}")]
+    Ask {
+        /// Which.
+        node: hinterland_wire::Endpoint,
+        /// Why not.
+        why: String,
+    },
+    /// Signals cannot be received, or the answer cannot be written.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// Runs the command.
+pub fn run(args: NodeArgs) -> ExitCode {
+    let done = match args.command {
+        None => serve::run(&args.serve),
+        Some(NodeCommand::Status(status)) => status::run(&status.node, status.json),
+        Some(NodeCommand::Drain(drain)) => status::drain(&drain.node, !drain.end),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hinterland: {error}");
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}

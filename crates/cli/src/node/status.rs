@@ -1,0 +1,142 @@
+//! What a node says of itself, as a table or as JSON; and the switch that stops it from giving out memory.
+
+use super::{NodeError, ask::ask};
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use hinterland_units::ByteCount;
+use hinterland_wire::{Kind, Reply, Request};
+use serde::Serialize;
+use std::io::Write;
+use std::time::Duration;
+
+/// The JSON document, and what the table is made of.
+#[derive(Serialize)]
+struct Status {
+    node: String,
+    uptime_ms: u64,
+    capacity_bytes: u64,
+    used_bytes: u64,
+    slab_bytes: u64,
+    draining: bool,
+    lanes: u64,
+    sessions: u64,
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
+    copied_slabs: u64,
+    refused: u64,
+    /// The largest, by slabs.
+    largest_sessions: Vec<Session>,
+}
+
+#[derive(Serialize)]
+struct Session {
+    session: u64,
+    name: String,
+    lanes: u32,
+    /// Slabs that it shares with a clone count in both.
+    held_bytes: u64,
+    quota_bytes: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+/// `hinterland node status`.
+pub fn run(node: &str, json: bool) -> Result<(), NodeError> {
+    let status = ask(
+        node,
+        |into| Request::plain(into, 1, Kind::Statistics),
+        |reply| match reply {
+            Reply::Figures(figures) => Some(Status::new(node, &figures)),
+            _ => None,
+        },
+    )?;
+    let text =
+        if json { serde_json::to_string_pretty(&status).map_err(std::io::Error::from)? + "\n" } else { status.table() };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+/// `hinterland node drain`.
+pub fn drain(node: &str, on: bool) -> Result<(), NodeError> {
+    ask(node, |into| Request::drain(into, 1, on), |reply| matches!(reply, Reply::Done).then_some(()))?;
+    let what = if on { "gives out no more memory; programs that use it go on" } else { "gives out memory again" };
+    Ok(writeln!(std::io::stdout(), "{node} {what}")?)
+}
+
+impl Status {
+    fn new(node: &str, figures: &hinterland_wire::Statistics<'_>) -> Status {
+        let row = &figures.node;
+        Status {
+            node: node.to_owned(),
+            uptime_ms: row.uptime_ms,
+            capacity_bytes: row.capacity_bytes,
+            used_bytes: row.used_bytes,
+            slab_bytes: row.slab_bytes,
+            draining: row.draining != 0,
+            lanes: row.lanes,
+            sessions: row.sessions,
+            reads: row.reads,
+            read_bytes: row.read_bytes,
+            writes: row.writes,
+            written_bytes: row.written_bytes,
+            copied_slabs: row.copied_slabs,
+            refused: row.refused,
+            largest_sessions: figures
+                .sessions()
+                .map(|session| Session {
+                    session: session.session,
+                    name: session.name.to_owned(),
+                    lanes: session.lanes,
+                    held_bytes: u64::from(session.slabs).saturating_mul(row.slab_bytes),
+                    quota_bytes: session.quota_bytes,
+                    read_bytes: session.read_bytes,
+                    written_bytes: session.written_bytes,
+                })
+                .collect(),
+        }
+    }
+
+    fn table(&self) -> String {
+        let bytes = |bytes: u64| ByteCount(bytes).to_string();
+        let uptime = humantime::format_duration(Duration::from_secs(self.uptime_ms / 1000));
+        let draining = if self.draining { ", draining" } else { "" };
+        let mut text = format!(
+            "{}: {} of {} given out, up {uptime}{draining}\n",
+            self.node,
+            bytes(self.used_bytes),
+            bytes(self.capacity_bytes),
+        );
+        text += &format!(
+            "  {} sessions, {} connections; read {} in {} ranges, written {} in {}; {} slabs copied, {} refusals\n",
+            self.sessions,
+            self.lanes,
+            bytes(self.read_bytes),
+            self.reads,
+            bytes(self.written_bytes),
+            self.writes,
+            self.copied_slabs,
+            self.refused,
+        );
+        if self.largest_sessions.is_empty() {
+            return text;
+        }
+        let mut table = Table::new();
+        table.load_style(NOTHING).set_header(["session", "name", "lanes", "holds", "quota", "read", "written"]);
+        for session in &self.largest_sessions {
+            table.add_row([
+                session.session.to_string(),
+                session.name.clone(),
+                session.lanes.to_string(),
+                bytes(session.held_bytes),
+                bytes(session.quota_bytes),
+                bytes(session.read_bytes),
+                bytes(session.written_bytes),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        text + &format!("\n{table}\n")
+    }
+}

@@ -1,0 +1,304 @@
+//! A lane: one connection, served by one thread, its requests in their order.
+//!
+//! Requests that have arrived together are answered together. The buffers of a lane are bounded by the protocol's bounds.
+
+use crate::node::Node;
+use crate::session::{Session, Trouble};
+use crate::slab::SLAB_BYTES;
+use crate::store::NoRoom;
+use hinterland_units::ByteCount;
+use hinterland_wire::{
+    CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, HELLO_BYTES, Header, Hello, Outcome, Refusal, Reply,
+    Request, Welcome, WireError,
+};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Time that a connection may take to say what it wants. Afterwards it may be silent as long as it likes.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest message.
+const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX + DATA_BYTES_MAX;
+/// Answers are sent when so much has come together, or nothing more is asked.
+const ANSWER_BYTES: usize = 128 << 10;
+
+/// Why a lane ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaneError {
+    #[error(transparent)]
+    Connection(#[from] io::Error),
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("no version in common: the client speaks {0} to {1}")]
+    Version(u16, u16),
+    #[error("a request out of place")]
+    Order,
+    #[error("too many connections")]
+    Busy,
+}
+
+/// Serves a connection to its end.
+pub(crate) fn serve(node: &Node, stream: TcpStream, busy: bool) -> Result<(), LaneError> {
+    let features = shake_hands(&stream, busy)?;
+    let mut lane = Lane { node, features, session: None, out: vec![], reply: vec![], sums: vec![], data: vec![] };
+    let result = lane.run(&stream);
+    if let Some(session) = lane.session {
+        session.leave();
+    }
+    result
+}
+
+fn shake_hands(mut stream: &TcpStream, busy: bool) -> Result<Features, LaneError> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut bytes = [0; HELLO_BYTES];
+    stream.read_exact(&mut bytes)?;
+    let hello = Hello::decode(&bytes)?;
+    let welcome = Welcome::answer(&hello, SLAB_BYTES, busy);
+    stream.write_all(&welcome.encode())?;
+    match welcome.outcome {
+        Outcome::Accepted => Ok(welcome.features),
+        Outcome::Version => Err(LaneError::Version(hello.versions.0, hello.versions.1)),
+        Outcome::Busy => Err(LaneError::Busy),
+    }
+}
+
+struct Lane<'a> {
+    node: &'a Node,
+    features: Features,
+    session: Option<Arc<Session>>,
+    /// Answers that are not sent yet.
+    out: Vec<u8>,
+    /// Of the answer that is being made: its header and control part, its data's checksums, its data.
+    reply: Vec<u8>,
+    sums: Vec<u64>,
+    data: Vec<u8>,
+}
+
+impl Lane<'_> {
+    fn run(&mut self, stream: &TcpStream) -> Result<(), LaneError> {
+        let mut input = Input { bytes: vec![0; MESSAGE_BYTES_MAX].into_boxed_slice(), begin: 0, end: 0 };
+        let mut trusted = false;
+        loop {
+            match self.step(&mut input, stream) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    if matches!(error, LaneError::Wire(_)) {
+                        self.refuse(0, Refusal::Malformed, &error.to_string());
+                    }
+                    // What is still to be said; the client may be gone.
+                    let _ = self.send(stream);
+                    return Err(error);
+                }
+            }
+            if !trusted && self.session.is_some() {
+                stream.set_read_timeout(None)?;
+                trusted = true;
+            }
+        }
+    }
+
+    /// Serves one request; false when the client has hung up.
+    fn step(&mut self, input: &mut Input, stream: &TcpStream) -> Result<bool, LaneError> {
+        if !input.fill(HEADER_BYTES, stream, self)? {
+            return Ok(false);
+        }
+        let header = Header::decode(input.bytes[input.begin..].first_chunk().expect("filled"))?;
+        let whole = HEADER_BYTES + header.control_bytes;
+        if !input.fill(whole + header.data_bytes, stream, self)? {
+            return Ok(false);
+        }
+        let (message, rest) = input.bytes[input.begin..input.end].split_at(whole);
+        let (header, control) = Header::decode_whole(message)?;
+        let request = Request::decode(&header, control)?;
+        self.answer(header.number, request, &rest[..header.data_bytes])?;
+        input.begin += whole + header.data_bytes;
+        if self.out.len() >= ANSWER_BYTES {
+            self.send(stream)?;
+        }
+        Ok(true)
+    }
+
+    fn send(&mut self, mut stream: &TcpStream) -> io::Result<()> {
+        stream.write_all(&self.out)?;
+        self.out.clear();
+        Ok(())
+    }
+
+    fn answer(&mut self, number: u64, request: Request<'_>, data: &[u8]) -> Result<(), LaneError> {
+        let node = self.node;
+        match request {
+            Request::Open { .. } | Request::Attach { .. } if self.session.is_some() => {
+                self.refuse(number, Refusal::Order, "this connection has a session already");
+                return Err(LaneError::Order);
+            }
+            Request::Open { name, quota_bytes, lease_ms } => {
+                let opened = node.open(name, quota_bytes, lease_ms);
+                if let Ok(session) = &opened {
+                    let quota = Node::grant(session).quota_bytes;
+                    tracing::info!(session = session.id.0, name, quota_bytes = quota, "session opened");
+                }
+                self.enter(number, opened);
+            }
+            Request::Attach { session, token } => self.enter(number, node.attach(session, token)),
+            Request::Statistics => {
+                Reply::figures(&mut self.reply, number, |into| node.write_statistics(into));
+                self.out.extend_from_slice(&self.reply);
+            }
+            Request::Drain { on } if self.features.has(Features::DRAIN) => {
+                node.drain(on);
+                tracing::info!(on, "drain");
+                self.done(number);
+            }
+            Request::Clone if !self.features.has(Features::CLONE) => {
+                self.refuse(number, Refusal::Order, "the feature was not agreed on");
+            }
+            Request::Drain { .. } => self.refuse(number, Refusal::Order, "the feature was not agreed on"),
+            other => {
+                let Some(session) = self.session.clone() else {
+                    self.refuse(number, Refusal::Order, "this connection has no session yet");
+                    return Err(LaneError::Order);
+                };
+                self.serve(number, &session, other, data);
+            }
+        }
+        Ok(())
+    }
+
+    /// The requests that concern a session.
+    fn serve(&mut self, number: u64, session: &Session, request: Request<'_>, data: &[u8]) {
+        let outcome = match request {
+            Request::Read { ranges } => {
+                self.data.clear();
+                self.sums.clear();
+                let read = session.read(ranges, &mut self.data, &mut self.sums);
+                if read.is_ok() {
+                    Reply::data(&mut self.reply, number, &self.sums, self.data.len());
+                    self.out.extend_from_slice(&self.reply);
+                    self.out.extend_from_slice(&self.data);
+                    return;
+                }
+                read
+            }
+            Request::Write { ranges } => session.write(ranges, data),
+            Request::Lease { .. } if self.node.is_draining() => {
+                return self.refuse(number, Refusal::Draining, "the node gives out no more memory");
+            }
+            Request::Lease { slabs } => match session.lease_slabs(slabs as usize) {
+                Ok(numbers) => {
+                    Reply::slabs(&mut self.reply, number, &numbers);
+                    return self.out.extend_from_slice(&self.reply);
+                }
+                Err(trouble) => Err(trouble),
+            },
+            Request::Return { slabs } => session.return_slabs(slabs),
+            Request::Clone => match self.node.clone_of(session) {
+                Ok(clone) => {
+                    tracing::debug!(session = session.id.0, clone = clone.id.0, "cloned");
+                    Reply::session(&mut self.reply, number, &Node::grant(&clone));
+                    return self.out.extend_from_slice(&self.reply);
+                }
+                Err(refusal) => return self.refuse(number, refusal, "no second session can be made"),
+            },
+            Request::Close => {
+                self.node.close(session.id);
+                tracing::info!(session = session.id.0, "session closed");
+                Ok(())
+            }
+            Request::Open { .. } | Request::Attach { .. } | Request::Statistics | Request::Drain { .. } => {
+                unreachable!("answered without a session")
+            }
+        };
+        match outcome {
+            Ok(()) => self.done(number),
+            Err(trouble) => self.explain(number, session, trouble),
+        }
+    }
+
+    fn enter(&mut self, number: u64, session: Result<Arc<Session>, Refusal>) {
+        match session {
+            Ok(session) => {
+                Reply::session(&mut self.reply, number, &Node::grant(&session));
+                self.out.extend_from_slice(&self.reply);
+                self.session = Some(session);
+            }
+            Err(Refusal::NoSession) => {
+                let words = "no such session here: its lease is over, or the node was started anew";
+                self.refuse(number, Refusal::NoSession, words);
+            }
+            Err(Refusal::Draining) => self.refuse(number, Refusal::Draining, "the node takes no new sessions"),
+            Err(refusal) => self.refuse(number, refusal, "too many sessions, or too many connections in one"),
+        }
+    }
+
+    fn done(&mut self, number: u64) {
+        Reply::done(&mut self.reply, number);
+        self.out.extend_from_slice(&self.reply);
+    }
+
+    fn explain(&mut self, number: u64, session: &Session, trouble: Trouble) {
+        match trouble {
+            Trouble::Outside => self.refuse(number, Refusal::Range, "a range or slab that the session does not have"),
+            Trouble::Damaged => self.refuse(number, Refusal::Damaged, "data arrived damaged (checksum mismatch)"),
+            Trouble::NoRoom(NoRoom::Quota) => {
+                let quota = session.tenant.quota();
+                let (used, bound) = (quota.used() * SLAB_BYTES, quota.bound() * SLAB_BYTES);
+                let words = format!("the quota of {} is used up", ByteCount(bound));
+                self.refuse_memory(number, Refusal::Quota, (used, bound), &words);
+            }
+            Trouble::NoRoom(no_room) => {
+                let (used, bound) = (self.node.used_bytes(), session.tenant.store().bound() * SLAB_BYTES);
+                let words = match no_room {
+                    NoRoom::System => "the node's machine has no memory left",
+                    _ => "the node has given out all that it lends",
+                };
+                self.refuse_memory(number, Refusal::Full, (used, bound), words);
+            }
+        }
+    }
+
+    fn refuse(&mut self, number: u64, refusal: Refusal, words: &str) {
+        self.refuse_memory(number, refusal, (0, 0), words);
+    }
+
+    fn refuse_memory(&mut self, number: u64, refusal: Refusal, memory: (u64, u64), words: &str) {
+        self.node.refused.fetch_add(1, Relaxed);
+        tracing::debug!(?refusal, words, "refused");
+        Reply::refused(&mut self.reply, number, refusal, memory, words);
+        self.out.extend_from_slice(&self.reply);
+    }
+}
+
+/// Bytes that have arrived and are not served yet.
+struct Input {
+    bytes: Box<[u8]>,
+    begin: usize,
+    end: usize,
+}
+
+impl Input {
+    /// Reads until `count` bytes are there; what is to be answered is sent before waiting. False: the client hung up between
+    /// two requests.
+    fn fill(&mut self, count: usize, mut stream: &TcpStream, lane: &mut Lane<'_>) -> Result<bool, LaneError> {
+        while self.end - self.begin < count {
+            if self.begin + count > self.bytes.len() {
+                self.bytes.copy_within(self.begin..self.end, 0);
+                (self.begin, self.end) = (0, self.end - self.begin);
+            } else if self.begin == self.end {
+                (self.begin, self.end) = (0, 0);
+            }
+            lane.send(stream)?;
+            match stream.read(&mut self.bytes[self.end..]) {
+                Ok(0) if self.begin == self.end => return Ok(false),
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(read) => self.end += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,27 @@
+//! The memory node: lends this machine's memory to programs, in slabs.
+//!
+//! ```text
+//! listen ── accept ──► lane (a thread for each connection)
+//!                        │ requests
+//!                        ▼
+//!                     session: an address space, a table of slabs ──► slab: 2 MiB of memory, shared with clones until written
+//!                        │                                              │ counted by
+//!                        ▼                                              ▼
+//!                     sessions of the node (touched by Open, Attach, Clone only)      store: capacity, quotas
+//! ```
+//!
+//! **No global lock** is on the way of a read or write: a lane takes its session's table for reading and the slab for the copy.
+//! A slab's memory is a mapping of its own: new ones are zeroed by the kernel, given back ones belong to it again, so no
+//! tenant ever sees another's bytes. What a client sends can end its own connection, no more.
+#![forbid(unsafe_code)]
+
+mod lane;
+mod listen;
+mod node;
+mod session;
+mod slab;
+mod store;
+
+pub use listen::{Listening, NodeError};
+pub use node::{Node, Options};
+pub use slab::SLAB_BYTES;

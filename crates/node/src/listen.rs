@@ -1,0 +1,174 @@
+//! Taking connections, and the end of the node.
+
+use crate::lane::{self, LaneError};
+use crate::node::{Node, Options};
+use hinterland_wire::{Endpoint, EndpointError};
+use std::collections::HashMap;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Time between two looks at which leases are over.
+const REAP_EVERY: Duration = Duration::from_millis(200);
+/// Stack of a lane's thread: its buffers are on the heap.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Why a node cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The address would be open to other machines, or cannot be read.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The name stands for no address.
+    #[error("'{0}' is a name; a node listens on an address, for example tcp://127.0.0.1:7440")]
+    Name(String),
+    /// Less than one slab.
+    #[error("a capacity of {0} bytes is less than one slab of {slab}; give at least 2M", slab = crate::SLAB_BYTES)]
+    TooSmall(u64),
+    /// The system refused.
+    #[error("cannot listen on {0}: {1}")]
+    Listen(Endpoint, io::Error),
+    /// The system refused.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// A node that takes connections.
+pub struct Listening {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    node: Node,
+    over: AtomicBool,
+    /// Connections, to end them with.
+    streams: Mutex<HashMap<u64, TcpStream>>,
+}
+
+impl Shared {
+    fn streams(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listening {
+    /// Starts a node on a loopback address; port 0 lets the system choose.
+    ///
+    /// # Errors
+    /// The address, or the system.
+    pub fn start(endpoint: &Endpoint, options: Options) -> Result<Listening, NodeError> {
+        if options.capacity_bytes < crate::SLAB_BYTES {
+            return Err(NodeError::TooSmall(options.capacity_bytes));
+        }
+        endpoint.check_loopback()?;
+        let address = endpoint.address().ok_or_else(|| NodeError::Name(endpoint.to_string()))?;
+        let refused = |error| NodeError::Listen(endpoint.clone(), error);
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let shared =
+            Arc::new(Shared { node: Node::new(options), over: AtomicBool::new(false), streams: Mutex::default() });
+        let (taker, reaper) = (shared.clone(), shared.clone());
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(work).map_err(NodeError::Thread)
+        };
+        let threads = vec![
+            spawn("accept", Box::new(move || accept(&taker, &listener)))?,
+            spawn("leases", Box::new(move || watch_leases(&reaper)))?,
+        ];
+        Ok(Listening { shared, address, threads })
+    }
+
+    /// Where it listens.
+    pub fn endpoint(&self) -> Endpoint {
+        self.address.into()
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Node {
+        &self.shared.node
+    }
+
+    /// Takes no more connections, ends those that there are, and returns when nobody works any more.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        /// Lanes notice at once; one that copies a slab needs a moment.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        self.shared.over.store(true, Relaxed);
+        // Wakes the accepting thread.
+        let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        for stream in self.shared.streams().values() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let begun = Instant::now();
+        while self.shared.node.lanes.load(Relaxed) > 0 && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.end();
+        }
+    }
+}
+
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+    for number in 0.. {
+        let taken = listener.accept();
+        if shared.over.load(Relaxed) {
+            return;
+        }
+        let begun = taken.and_then(|(stream, peer)| begin(shared, number, stream, peer));
+        if let Err(error) = begun {
+            // Descriptors or threads may be used up: others end meanwhile.
+            tracing::warn!(%error, "a connection was not taken");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Starts the thread of a connection.
+fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    let shared = shared.clone();
+    let busy = shared.node.lanes.load(Relaxed) >= shared.node.options().lanes_max;
+    shared.streams().insert(number, stream.try_clone()?);
+    shared.node.lanes.fetch_add(1, Relaxed);
+    let owner = shared.clone();
+    let work = move || {
+        let result = lane::serve(&shared.node, stream, busy);
+        match result {
+            Ok(()) => tracing::debug!(%peer, "connection over"),
+            // Also what an ordinary exit looks like, with an answer under way.
+            Err(LaneError::Connection(error)) => tracing::debug!(%peer, %error, "connection lost"),
+            Err(error) => tracing::warn!(%peer, %error, "connection ended"),
+        }
+        shared.streams().remove(&number);
+        shared.node.lanes.fetch_sub(1, Relaxed);
+    };
+    let spawned = Builder::new().name("lane".into()).stack_size(STACK_BYTES).spawn(work);
+    if spawned.is_err() {
+        owner.streams().remove(&number);
+        owner.node.lanes.fetch_sub(1, Relaxed);
+    }
+    spawned.map(drop)
+}
+
+fn watch_leases(shared: &Shared) {
+    while !shared.over.load(Relaxed) {
+        std::thread::sleep(REAP_EVERY);
+        shared.node.reap(Instant::now());
+    }
+}

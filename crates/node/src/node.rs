@@ -1,0 +1,240 @@
+//! The node as a whole: its sessions, and what is said about it.
+
+use crate::session::Session;
+use crate::slab::SLAB_BYTES;
+use crate::store::{Account, Tenant};
+use hinterland_wire::{Grant, NodeRow, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+/// The longest time that a session may be kept without a lane.
+const LEASE_MAX: Duration = Duration::from_secs(60);
+
+/// What an operator decides.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes that the node lends at most; rounded down to whole slabs.
+    pub capacity_bytes: u64,
+    /// Bytes that one session and its clones may keep at most.
+    pub quota_bytes: u64,
+    /// Sessions at a time.
+    pub sessions_max: usize,
+    /// Connections at a time.
+    pub lanes_max: u64,
+}
+
+impl Options {
+    /// `capacity_bytes` for everybody, and as many clients as a machine serves.
+    pub fn new(capacity_bytes: u64) -> Options {
+        Options { capacity_bytes, quota_bytes: capacity_bytes, sessions_max: 16384, lanes_max: 4096 }
+    }
+}
+
+/// A memory node.
+pub struct Node {
+    options: Options,
+    store: Arc<Account>,
+    /// Touched when sessions and lanes come and go, never for a read or write.
+    sessions: RwLock<HashMap<SessionId, Arc<Session>>>,
+    next_session: AtomicU64,
+    draining: AtomicBool,
+    started: Instant,
+    /// Connections now.
+    pub(crate) lanes: AtomicU64,
+    /// Requests that were refused, and connections that were ended for what they sent.
+    pub(crate) refused: AtomicU64,
+    /// What sessions had done that are gone, in the order of `done`.
+    ended: [AtomicU64; 5],
+}
+
+impl Node {
+    /// A node without sessions.
+    pub fn new(options: Options) -> Node {
+        Node {
+            options,
+            store: Arc::new(Account::new(options.capacity_bytes / SLAB_BYTES)),
+            sessions: RwLock::default(),
+            next_session: AtomicU64::new(1),
+            draining: AtomicBool::new(false),
+            started: Instant::now(),
+            lanes: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            ended: Default::default(),
+        }
+    }
+
+    /// What the operator decided.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Bytes of the slabs that are given out.
+    pub fn used_bytes(&self) -> u64 {
+        self.store.used() * SLAB_BYTES
+    }
+
+    /// Whether no more memory is given out.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Stops giving out memory, or does so again.
+    pub(crate) fn drain(&self, on: bool) {
+        self.draining.store(on, Relaxed);
+    }
+
+    /// Begins a session; its maker is its first lane.
+    pub(crate) fn open(&self, name: &str, quota_bytes: u64, lease_ms: u32) -> Result<Arc<Session>, Refusal> {
+        if self.is_draining() {
+            return Err(Refusal::Draining);
+        }
+        let wanted = if quota_bytes == 0 { u64::MAX } else { quota_bytes };
+        let quota = wanted.min(self.options.quota_bytes) / SLAB_BYTES;
+        let tenant = Arc::new(Tenant::new(self.store.clone(), quota));
+        let lease = Duration::from_millis(lease_ms.into()).min(LEASE_MAX);
+        let session = Session::new(self.new_id(), new_token()?, name, tenant, lease);
+        session.join();
+        self.enter(session)
+    }
+
+    /// The session of this number, for somebody who has its token, with one more lane.
+    pub(crate) fn attach(&self, id: SessionId, token: Token) -> Result<Arc<Session>, Refusal> {
+        let sessions = self.sessions();
+        let session = sessions.get(&id).filter(|session| same(session.token, token)).ok_or(Refusal::NoSession)?;
+        // Under the lock: the reaper looks for sessions without lanes under it, too.
+        if session.join() { Ok(session.clone()) } else { Err(Refusal::Busy) }
+    }
+
+    /// A second session with the content of `session`, for a lane that is still to come.
+    pub(crate) fn clone_of(&self, session: &Session) -> Result<Arc<Session>, Refusal> {
+        let session = session.clone_as(self.new_id(), new_token()?);
+        self.enter(session)
+    }
+
+    fn enter(&self, session: Session) -> Result<Arc<Session>, Refusal> {
+        let session = Arc::new(session);
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        if sessions.len() >= self.options.sessions_max {
+            return Err(Refusal::Busy);
+        }
+        sessions.insert(session.id, session.clone());
+        Ok(session)
+    }
+
+    /// Forgets a session and its content.
+    pub(crate) fn close(&self, id: SessionId) {
+        let gone = self.sessions.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        if let Some(session) = gone {
+            self.bury(&session);
+        }
+    }
+
+    /// Forgets sessions whose lease is over.
+    pub(crate) fn reap(&self, now: Instant) {
+        if !self.sessions().values().any(|session| session.is_over(now)) {
+            return;
+        }
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<_> = sessions.extract_if(|_, session| session.is_over(now)).collect();
+        drop(sessions);
+        for (id, session) in gone {
+            tracing::info!(session = id.0, name = session.name, slabs = session.slab_count(), "lease over");
+            self.bury(&session);
+        }
+    }
+
+    fn bury(&self, session: &Session) {
+        // Lanes that are still there find an empty address space.
+        session.clear();
+        for (sum, count) in self.ended.iter().zip(done(session)) {
+            sum.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// What a client is told of its session.
+    pub(crate) fn grant(session: &Session) -> Grant {
+        Grant {
+            session: session.id,
+            token: session.token,
+            quota_bytes: session.tenant.quota().bound().min(session.tenant.store().bound()) * SLAB_BYTES,
+            lease_ms: u32::try_from(session.lease.as_millis()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The node's figures, sessions aside.
+    pub fn figures(&self) -> NodeRow {
+        let sessions = self.sessions();
+        let mut sums = [0; 5];
+        for (index, sum) in sums.iter_mut().enumerate() {
+            let living: u64 = sessions.values().map(|session| done(session)[index]).sum();
+            *sum = living + self.ended[index].load(Relaxed);
+        }
+        let [reads, read_bytes, writes, written_bytes, copied_slabs] = sums;
+        NodeRow {
+            capacity_bytes: self.store.bound() * SLAB_BYTES,
+            used_bytes: self.used_bytes(),
+            slab_bytes: SLAB_BYTES,
+            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            sessions: sessions.len() as u64,
+            lanes: self.lanes.load(Relaxed),
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            copied_slabs,
+            refused: self.refused.load(Relaxed),
+            draining: self.is_draining().into(),
+        }
+    }
+
+    /// Appends the figures of the node and of its largest sessions to a reply.
+    pub(crate) fn write_statistics(&self, into: &mut Vec<u8>) {
+        let node = self.figures();
+        let mut sessions: Vec<(usize, Arc<Session>)> =
+            self.sessions().values().map(|session| (session.slab_count(), session.clone())).collect();
+        sessions.sort_by_key(|(slabs, session)| (std::cmp::Reverse(*slabs), session.id));
+        sessions.truncate(SESSION_ROWS_MAX);
+        let rows: Vec<SessionRow<'_>> = sessions.iter().map(|(slabs, session)| row(session, *slabs)).collect();
+        Statistics::encode(into, &node, &rows);
+    }
+
+    fn sessions(&self) -> RwLockReadGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn new_id(&self) -> SessionId {
+        SessionId(self.next_session.fetch_add(1, Relaxed))
+    }
+}
+
+fn row(session: &Session, slabs: usize) -> SessionRow<'_> {
+    SessionRow {
+        session: session.id.0,
+        lanes: session.lanes(),
+        slabs: u32::try_from(slabs).unwrap_or(u32::MAX),
+        quota_bytes: session.tenant.quota().bound() * SLAB_BYTES,
+        read_bytes: session.counts.read_bytes.load(Relaxed),
+        written_bytes: session.counts.written_bytes.load(Relaxed),
+        name: &session.name,
+    }
+}
+
+/// Reads, bytes read, writes, bytes written, slabs copied.
+fn done(session: &Session) -> [u64; 5] {
+    let counts = &session.counts;
+    [&counts.reads, &counts.read_bytes, &counts.writes, &counts.written_bytes, &counts.copied_slabs]
+        .map(|count| count.load(Relaxed))
+}
+
+fn new_token() -> Result<Token, Refusal> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|_| Refusal::Busy)?;
+    Ok(Token(bytes))
+}
+
+/// Takes the same time wherever they differ.
+fn same(a: Token, b: Token) -> bool {
+    a.0.iter().zip(b.0).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}

@@ -1,0 +1,249 @@
+//! A session: one client's address space, made of slabs.
+
+use crate::slab::{SLAB_BYTES, Slab};
+use crate::store::{NoRoom, Tenant};
+use hinterland_wire::{Numbers, Range, Ranges, SessionId, Token, checksum};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Connections that one session may have.
+const LANES_MAX: u32 = 64;
+/// Time that a clone is kept until its process has connected: it may be stopped, or the machine busy.
+const CLONE_GRACE: Duration = Duration::from_secs(60);
+
+/// An address space.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) token: Token,
+    pub(crate) name: String,
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) lease: Duration,
+    /// Slab n holds the bytes from n × SLAB_BYTES on. A slab that is also in another session's table is never written.
+    slabs: RwLock<Vec<Option<Arc<Slab>>>>,
+    presence: Mutex<Presence>,
+    pub(crate) counts: Counts,
+}
+
+struct Presence {
+    lanes: u32,
+    /// When the last lane left, or the session was made.
+    alone_since: Instant,
+    /// No lane has been there.
+    expected: bool,
+}
+
+/// What a session has done.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) copied_slabs: AtomicU64,
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    NoRoom(NoRoom),
+    /// A range, or a slab, that the session does not have.
+    Outside,
+    /// Data that does not have its checksum.
+    Damaged,
+}
+
+impl From<NoRoom> for Trouble {
+    fn from(no_room: NoRoom) -> Trouble {
+        Trouble::NoRoom(no_room)
+    }
+}
+
+type Table = Vec<Option<Arc<Slab>>>;
+
+impl Session {
+    /// An empty session.
+    pub(crate) fn new(id: SessionId, token: Token, name: &str, tenant: Arc<Tenant>, lease: Duration) -> Session {
+        Session {
+            id,
+            token,
+            name: name.to_owned(),
+            tenant,
+            lease,
+            slabs: RwLock::default(),
+            presence: Mutex::new(Presence { lanes: 0, alone_since: Instant::now(), expected: true }),
+            counts: Counts::default(),
+        }
+    }
+
+    /// A session with the same content: the slabs are shared until one side writes to them.
+    pub(crate) fn clone_as(&self, id: SessionId, token: Token) -> Session {
+        let session = Session::new(id, token, &self.name, self.tenant.clone(), self.lease);
+        // Exclusive: no writer may be between finding a slab unshared and writing to it.
+        let slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner).clone();
+        Session { slabs: RwLock::new(slabs), ..session }
+    }
+
+    /// Adds `count` slabs, all or none; returns their numbers, the lowest that are free.
+    pub(crate) fn lease_slabs(&self, count: usize) -> Result<Vec<u32>, Trouble> {
+        let new = (0..count).map(|_| Slab::new(&self.tenant)).collect::<Result<Vec<_>, _>>()?;
+        let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = Vec::with_capacity(count);
+        let mut at = 0;
+        for slab in new {
+            while slabs.get(at).is_some_and(Option::is_some) {
+                at += 1;
+            }
+            if at == slabs.len() {
+                slabs.push(None);
+            }
+            slabs[at] = Some(Arc::new(slab));
+            numbers.push(u32::try_from(at).expect("slabs are counted, and far fewer"));
+        }
+        Ok(numbers)
+    }
+
+    /// Takes slabs back, all or none.
+    pub(crate) fn return_slabs(&self, numbers: Numbers<'_>) -> Result<(), Trouble> {
+        let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
+        if !numbers.iter().all(|number| slabs.get(number as usize).is_some_and(Option::is_some)) {
+            return Err(Trouble::Outside);
+        }
+        let gone: Vec<_> = numbers.iter().filter_map(|number| slabs[number as usize].take()).collect();
+        drop(slabs);
+        // Their memory goes back to the kernel here, with the table free.
+        drop(gone);
+        Ok(())
+    }
+
+    /// Appends the bytes of all ranges to `into` and their checksums to `sums`; nothing when one of them lies outside.
+    pub(crate) fn read(&self, ranges: Ranges<'_>, into: &mut Vec<u8>, sums: &mut Vec<u64>) -> Result<(), Trouble> {
+        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        if !ranges.iter().all(|range| locate(&slabs, range).is_some()) {
+            return Err(Trouble::Outside);
+        }
+        for range in ranges.iter() {
+            let (number, offset) = locate(&slabs, range).expect("checked above");
+            let begin = into.len();
+            slab(&slabs, number).read(offset, range.bytes as usize, into);
+            sums.push(checksum(range.address, &into[begin..]));
+        }
+        self.counts.reads.fetch_add(ranges.count() as u64, Relaxed);
+        self.counts.read_bytes.fetch_add(ranges.data_bytes() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Writes `data` to the ranges one after the other; nothing when one of them is outside or damaged, or a copy has no room.
+    pub(crate) fn write(&self, ranges: Ranges<'_>, data: &[u8]) -> Result<(), Trouble> {
+        let pieces = || {
+            ranges.iter().scan(data, |rest, range| {
+                let (piece, behind) = rest.split_at(range.bytes as usize);
+                *rest = behind;
+                Some((range, piece))
+            })
+        };
+        if !pieces().all(|(range, piece)| checksum(range.address, piece) == range.checksum) {
+            return Err(Trouble::Damaged);
+        }
+        let put = |slabs: &Table| {
+            for (range, piece) in pieces() {
+                let (number, offset) = locate(slabs, range).expect("checked before");
+                slab(slabs, number).write(offset, piece);
+            }
+        };
+        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        if !ranges.iter().all(|range| locate(&slabs, range).is_some()) {
+            return Err(Trouble::Outside);
+        }
+        // A slab becomes shared only under the exclusive lock of a table that has it; ours is held.
+        if numbers(&slabs, ranges).all(|number| Arc::strong_count(slab(&slabs, number)) == 1) {
+            put(&slabs);
+        } else {
+            drop(slabs);
+            let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
+            if !ranges.iter().all(|range| locate(&slabs, range).is_some()) {
+                return Err(Trouble::Outside);
+            }
+            self.unshare(&mut slabs, ranges)?;
+            put(&slabs);
+        }
+        self.counts.writes.fetch_add(ranges.count() as u64, Relaxed);
+        self.counts.written_bytes.fetch_add(ranges.data_bytes() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Gives the session a copy of its own of every slab that the ranges lie in.
+    fn unshare(&self, slabs: &mut Table, ranges: Ranges<'_>) -> Result<(), NoRoom> {
+        for range in ranges.iter() {
+            let (number, _) = locate(slabs, range).expect("checked by the caller");
+            let shared = slab(slabs, number);
+            if Arc::strong_count(shared) > 1 {
+                let own = shared.copy(&self.tenant)?;
+                slabs[number] = Some(Arc::new(own));
+                self.counts.copied_slabs.fetch_add(1, Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets all content.
+    pub(crate) fn clear(&self) {
+        let slabs = std::mem::take(&mut *self.slabs.write().unwrap_or_else(PoisonError::into_inner));
+        drop(slabs);
+    }
+
+    /// Slabs in the address space.
+    pub(crate) fn slab_count(&self) -> usize {
+        self.slabs.read().unwrap_or_else(PoisonError::into_inner).iter().flatten().count()
+    }
+
+    /// One lane more; `false` when there are too many.
+    pub(crate) fn join(&self) -> bool {
+        let mut presence = self.presence();
+        let fits = presence.lanes < LANES_MAX;
+        if fits {
+            presence.lanes += 1;
+            presence.expected = false;
+        }
+        fits
+    }
+
+    /// A lane has ended.
+    pub(crate) fn leave(&self) {
+        let mut presence = self.presence();
+        presence.lanes -= 1;
+        presence.alone_since = Instant::now();
+    }
+
+    /// Connections.
+    pub(crate) fn lanes(&self) -> u32 {
+        self.presence().lanes
+    }
+
+    /// Whether nobody has been connected for as long as the lease allows.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        let presence = self.presence();
+        let lease = if presence.expected { self.lease.max(CLONE_GRACE) } else { self.lease };
+        presence.lanes == 0 && now.saturating_duration_since(presence.alone_since) > lease
+    }
+
+    fn presence(&self) -> MutexGuard<'_, Presence> {
+        self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The slab that a range lies in, and where in it; `None` for a range outside, or across the end of a slab.
+fn locate(slabs: &Table, range: Range) -> Option<(usize, usize)> {
+    let number = usize::try_from(range.address / SLAB_BYTES).ok()?;
+    let offset = range.address % SLAB_BYTES;
+    let inside = offset + u64::from(range.bytes) <= SLAB_BYTES && slabs.get(number)?.is_some();
+    inside.then_some((number, usize::try_from(offset).ok()?))
+}
+
+fn slab(slabs: &Table, number: usize) -> &Arc<Slab> {
+    slabs[number].as_ref().expect("located")
+}
+
+fn numbers<'a>(slabs: &'a Table, ranges: Ranges<'a>) -> impl Iterator<Item = usize> + 'a {
+    ranges.iter().map(|range| locate(slabs, range).expect("checked by the caller").0)
+}

@@ -1,0 +1,341 @@
+//! A TCP connection for the fault path.
+//!
+//! Usable in a signal handler, on any stack and under the filter of the inline path: everything that the kernel is told of
+//! lies on the heap, calls go by the trampoline, `errno` stays as it is, and nothing is allocated after `connect`.
+
+use crate::{SysError, descriptor, trampoline};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+/// Pieces of memory that one call can name.
+pub const PARTS_MAX: usize = 72;
+
+/// A connected socket. It is closed when it is dropped.
+#[derive(Debug)]
+pub struct Socket {
+    fd: RawFd,
+    /// The kernel's number of this socket, which no other ever has: a descriptor can become another file behind our back.
+    cookie: u64,
+    limit: Duration,
+    kernel: Box<ForKernel>,
+}
+
+/// What calls point at.
+#[derive(Debug)]
+struct ForKernel {
+    message: libc::msghdr,
+    parts: [libc::iovec; PARTS_MAX],
+    address: libc::sockaddr_storage,
+    time: libc::timeval,
+    flag: libc::c_int,
+    cookie: u64,
+    cookie_bytes: libc::socklen_t,
+}
+
+// SAFETY: the pointers are set and used within one call on `&mut self`.
+unsafe impl Send for Socket {}
+
+impl Socket {
+    /// Connects within `limit`, which also bounds every later call that makes no progress.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connect(address: SocketAddr, limit: Duration) -> Result<Socket, SysError> {
+        let domain = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        let fd = checked("socket", call(libc::SYS_socket, [word(domain), word(kind), 0, 0, 0]))?;
+        let fd = RawFd::try_from(fd).expect("descriptors are small");
+        // SAFETY: plain data, for which zeros are valid values.
+        let kernel: Box<ForKernel> = Box::new(unsafe { std::mem::zeroed() });
+        let mut socket = Socket { fd, cookie: 0, limit, kernel };
+        socket.fd = descriptor::hide(fd)
+            .map_err(|error| SysError { call: "fcntl", errno: error.raw_os_error().unwrap_or(libc::EMFILE) })?;
+        socket.set_options()?;
+        let bytes = socket.write_address(address);
+        let pointer = (&raw const socket.kernel.address).addr();
+        match call(libc::SYS_connect, [word(socket.fd), pointer, bytes, 0, 0]) {
+            // Linux's answer when the limit is over.
+            error if error == -(libc::EINPROGRESS as isize) => {
+                Err(SysError { call: "connect", errno: libc::ETIMEDOUT })
+            }
+            result => checked("connect", result),
+        }?;
+        socket.cookie = socket.ask_cookie()?;
+        Ok(socket)
+    }
+
+    fn set_options(&mut self) -> Result<(), SysError> {
+        self.kernel.time = libc::timeval {
+            tv_sec: i64::try_from(self.limit.as_secs()).unwrap_or(i64::MAX),
+            tv_usec: self.limit.subsec_micros().into(),
+        };
+        self.kernel.flag = 1;
+        let time = ((&raw const self.kernel.time).addr(), size_of::<libc::timeval>());
+        let flag = ((&raw const self.kernel.flag).addr(), size_of::<libc::c_int>());
+        for (level, name, (value, bytes)) in [
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO, time),
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO, time),
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY, flag),
+        ] {
+            checked("setsockopt", call(libc::SYS_setsockopt, [word(self.fd), word(level), word(name), value, bytes]))?;
+        }
+        Ok(())
+    }
+
+    fn write_address(&mut self, address: SocketAddr) -> usize {
+        let family = |family: libc::c_int| libc::sa_family_t::try_from(family).expect("a small constant");
+        let place = &raw mut self.kernel.address;
+        // SAFETY: a sockaddr_storage has room for each kind of address, and is aligned for it.
+        unsafe {
+            match address {
+                SocketAddr::V4(v4) => {
+                    let to = &mut *place.cast::<libc::sockaddr_in>();
+                    to.sin_family = family(libc::AF_INET);
+                    to.sin_port = v4.port().to_be();
+                    to.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
+                    size_of::<libc::sockaddr_in>()
+                }
+                SocketAddr::V6(v6) => {
+                    let to = &mut *place.cast::<libc::sockaddr_in6>();
+                    to.sin6_family = family(libc::AF_INET6);
+                    to.sin6_port = v6.port().to_be();
+                    to.sin6_addr.s6_addr = v6.ip().octets();
+                    to.sin6_scope_id = v6.scope_id();
+                    size_of::<libc::sockaddr_in6>()
+                }
+            }
+        }
+    }
+
+    fn ask_cookie(&mut self) -> Result<u64, SysError> {
+        self.kernel.cookie_bytes = 8;
+        let value = (&raw mut self.kernel.cookie).addr();
+        let bytes = (&raw mut self.kernel.cookie_bytes).addr();
+        let (level, name) = (word(libc::SOL_SOCKET), word(libc::SO_COOKIE));
+        checked("getsockopt", call(libc::SYS_getsockopt, [word(self.fd), level, name, value, bytes]))?;
+        Ok(self.kernel.cookie)
+    }
+
+    /// Whether the descriptor still stands for this connection. A program that closes descriptors which it did not open could
+    /// make it stand for one of its own, which must never be written to.
+    pub fn is_ours(&mut self) -> bool {
+        self.ask_cookie() == Ok(self.cookie)
+    }
+
+    /// Sends all bytes of `parts`, which are at most `PARTS_MAX`.
+    ///
+    /// # Errors
+    /// The system's; `ETIMEDOUT` when nothing could be sent for the limit.
+    pub fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), SysError> {
+        let all = self.name(parts.map(|part| (part.as_ptr().cast_mut(), part.len())));
+        // SAFETY: the parts are borrowed until the call returns, and sendmsg only reads them.
+        unsafe { self.transfer(libc::SYS_sendmsg, 0, all).map(drop) }
+    }
+
+    /// Receives into all of `parts`, which are at most `PARTS_MAX`, until they are full.
+    ///
+    /// # Errors
+    /// The system's; `ECONNRESET` also when the other side has closed, `ETIMEDOUT` when nothing arrived for the limit.
+    pub fn receive<'a>(&mut self, parts: impl Iterator<Item = &'a mut [u8]>) -> Result<(), SysError> {
+        let all = self.name(parts.map(|part| (part.as_mut_ptr(), part.len())));
+        // SAFETY: the parts are borrowed exclusively until the call returns.
+        unsafe { self.transfer(libc::SYS_recvmsg, 0, all).map(drop) }
+    }
+
+    /// As `receive`, but shows the first `shown` bytes, which lie in the first part, to `accept` as soon as they are there. When it
+    /// says no, nothing more is waited for. Returns how many bytes have arrived.
+    ///
+    /// # Errors
+    /// As for `receive`.
+    pub fn receive_if<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a mut [u8]>,
+        shown: usize,
+        accept: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<usize, SysError> {
+        let all = self.name(parts.map(|part| (part.as_mut_ptr(), part.len())));
+        let first = self.kernel.parts[0];
+        assert!(shown <= first.iov_len, "what is shown lies in the first part");
+        // SAFETY: the parts are borrowed exclusively until this function returns.
+        let moved = unsafe { self.transfer(libc::SYS_recvmsg, 0, shown) }?;
+        // SAFETY: so many bytes of the first part have been filled, and nothing writes to it meanwhile.
+        if moved == all || !accept(unsafe { std::slice::from_raw_parts(first.iov_base.cast(), shown) }) {
+            return Ok(moved);
+        }
+        // SAFETY: as above.
+        unsafe { self.transfer(libc::SYS_recvmsg, moved, all) }
+    }
+
+    /// Names the memory for the calls that follow; returns its bytes.
+    fn name(&mut self, parts: impl Iterator<Item = (*mut u8, usize)>) -> usize {
+        let (mut count, mut bytes) = (0, 0);
+        for (start, len) in parts {
+            self.kernel.parts[count] = libc::iovec { iov_base: start.cast(), iov_len: len };
+            count += 1;
+            bytes += len;
+        }
+        self.kernel.message.msg_iov = self.kernel.parts.as_mut_ptr();
+        self.kernel.message.msg_iovlen = count;
+        bytes
+    }
+
+    /// Moves what was named, of which `moved` bytes are done, until at least `enough` are; returns how many.
+    ///
+    /// # Safety
+    /// The parts are still valid for what the call does with them.
+    unsafe fn transfer(&mut self, number: i64, mut moved: usize, enough: usize) -> Result<usize, SysError> {
+        let name = if number == libc::SYS_sendmsg { "sendmsg" } else { "recvmsg" };
+        let failed = |errno| Err(SysError { call: name, errno });
+        let mut begun = None;
+        while moved < enough {
+            let message = &mut self.kernel.message;
+            match call(number, [word(self.fd), (&raw mut *message).addr(), word(libc::MSG_NOSIGNAL), 0, 0]) {
+                0 => return failed(libc::ECONNRESET),
+                error if error == -(libc::EINTR as isize) => {}
+                error if error == -(libc::EAGAIN as isize) => return failed(libc::ETIMEDOUT),
+                other => {
+                    let bytes = checked(name, other)?;
+                    moved += bytes;
+                    // SAFETY: `name` set the pointer to `parts`, and `skip` moves it inside them.
+                    let left = unsafe { std::slice::from_raw_parts_mut(message.msg_iov, message.msg_iovlen) };
+                    let done = skip(left, bytes);
+                    message.msg_iov = left[done..].as_mut_ptr();
+                    message.msg_iovlen -= done;
+                }
+            }
+            // Who trickles must come to an end too.
+            if moved < enough && begun.get_or_insert_with(Instant::now).elapsed() > self.limit {
+                return failed(libc::ETIMEDOUT);
+            }
+        }
+        Ok(moved)
+    }
+}
+
+/// Takes `moved` bytes off the front; returns how many parts are done.
+fn skip(parts: &mut [libc::iovec], mut moved: usize) -> usize {
+    let mut done = 0;
+    for part in parts {
+        if moved < part.iov_len {
+            part.iov_base = part.iov_base.wrapping_byte_add(moved);
+            part.iov_len -= moved;
+            break;
+        }
+        moved -= part.iov_len;
+        done += 1;
+    }
+    done
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        descriptor::show(self.fd);
+        call(libc::SYS_close, [word(self.fd), 0, 0, 0, 0]);
+    }
+}
+
+fn word(value: i32) -> usize {
+    value.cast_unsigned() as usize
+}
+
+fn call(number: i64, arguments: [usize; 5]) -> isize {
+    let [a, b, c, d, e] = arguments;
+    // SAFETY: calls on sockets with pointers into `ForKernel`, or to parts that `transfer`'s caller vouches for; none returns
+    // on another stack.
+    unsafe { trampoline::call(number, [a, b, c, d, e, 0]) }
+}
+
+fn checked(name: &'static str, result: isize) -> Result<usize, SysError> {
+    let failed = |_| SysError { call: name, errno: i32::try_from(-result).unwrap_or(libc::EIO) };
+    usize::try_from(result).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    fn pair(limit: Duration) -> (Socket, std::net::TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Socket::connect(listener.local_addr().unwrap(), limit).unwrap();
+        (socket, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn parts_arrive_whole_and_in_order() {
+        let (mut socket, mut peer) = pair(Duration::from_secs(20));
+        assert!(socket.is_ours());
+        let echo = std::thread::spawn(move || {
+            let mut bytes = vec![0; 3_000_000];
+            peer.read_exact(&mut bytes).unwrap();
+            // In pieces that fit no part.
+            bytes.chunks(7777).for_each(|chunk| peer.write_all(chunk).unwrap());
+        });
+        let sent: Vec<u8> = (0..3_000_000u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
+        socket.send(sent.chunks(50_000)).unwrap();
+        let mut received = vec![0; 3_000_000];
+        socket.receive(received.chunks_mut(41_999)).unwrap();
+        assert!(sent == received);
+        echo.join().unwrap();
+        assert_eq!(socket.receive([&mut [0u8; 4][..]].into_iter()).unwrap_err().errno, libc::ECONNRESET);
+    }
+
+    #[test]
+    fn what_is_not_accepted_is_not_waited_for() {
+        let (mut socket, mut peer) = pair(Duration::from_secs(20));
+        peer.write_all(b"no, thanks").unwrap();
+        let (mut head, mut rest) = ([0; 4], [0; 100]);
+        let parts = [&mut head[..], &mut rest[..]].into_iter();
+        let moved = socket.receive_if(parts, 2, |shown| shown == b"ok").unwrap();
+        assert_eq!((moved, &head, &rest[..6]), (10, b"no, ", &b"thanks"[..]));
+        let late = std::thread::spawn(move || {
+            for piece in ["o", "kay, ", "this is all", " that comes"] {
+                peer.write_all(piece.as_bytes()).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let parts = [&mut head[..], &mut rest[..24]].into_iter();
+        assert_eq!(socket.receive_if(parts, 2, |shown| shown == b"ok").unwrap(), 28);
+        assert_eq!((&head, &rest[..24]), (b"okay", &b", this is all that comes"[..]));
+        late.join().unwrap();
+    }
+
+    #[test]
+    fn silence_and_trickling_end_at_the_limit() {
+        let limit = Duration::from_millis(200);
+        let (mut socket, peer) = pair(limit);
+        let begun = Instant::now();
+        assert_eq!(socket.receive([&mut [0u8; 4][..]].into_iter()).unwrap_err().errno, libc::ETIMEDOUT);
+        assert!((limit..limit * 5).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        let trickle = std::thread::spawn(move || {
+            let mut peer = peer;
+            while peer.write_all(&[1]).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let begun = Instant::now();
+        let error = socket.receive([&mut vec![0u8; 100_000][..]].into_iter()).unwrap_err();
+        assert_eq!(error.errno, libc::ETIMEDOUT);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        drop(socket);
+        trickle.join().unwrap();
+    }
+
+    #[test]
+    fn a_descriptor_that_became_another_connection_is_noticed() {
+        let limit = Duration::from_secs(5);
+        let (mut socket, _peer) = pair(limit);
+        let (other, _other_peer) = pair(limit);
+        // SAFETY: replaces a descriptor that this test owns.
+        assert_eq!(unsafe { libc::dup2(other.fd, socket.fd) }, socket.fd);
+        assert!(!socket.is_ours());
+    }
+
+    #[test]
+    fn nobody_there_is_said_at_once() {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(Socket::connect(address, Duration::from_secs(5)).unwrap_err().errno, libc::ECONNREFUSED);
+    }
+}

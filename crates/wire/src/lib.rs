@@ -1,0 +1,102 @@
+//! The protocol between programs and memory nodes: encoding and decoding only, no I/O, no `unsafe`.
+//!
+//! ```text
+//! client ── Hello ──► node        once for each connection (a lane): versions, features
+//!        ◄─ Welcome ──
+//!        ── Open │ Attach ──►     a session: an address space of slabs, with a lease
+//!        ◄─ Session ──
+//!        ── Read, Write, … ──►    requests, answered in their order; several may be under way
+//!        ◄─ Data, Done, … ──
+//!
+//! message = header (32 bytes) | control part | data part
+//! ```
+//!
+//! **Invariant**: decoding borrows from the bytes it is given and never allocates; every length is compared with its bound
+//! before it is used. The header's checksum covers header and control part, the control part holds a checksum for each range
+//! of data. `docs/protocol.md` has the layouts.
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod endpoint;
+mod handshake;
+mod header;
+mod lists;
+mod reply;
+mod request;
+mod statistics;
+
+pub use endpoint::{Endpoint, EndpointError, PORT};
+pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcome};
+pub use header::{HEADER_BYTES, Header, Kind, Priority};
+pub use lists::{Checksums, Numbers, Range, Ranges};
+pub use reply::{Grant, Refusal, Reply};
+pub use request::Request;
+pub use statistics::{NodeRow, SessionRow, Statistics};
+
+/// The version that this crate speaks. 1: the first.
+pub const VERSION: u16 = 1;
+/// Ranges in one read or write.
+pub const RANGES_MAX: usize = 64;
+/// Bytes of data in one message: 64 pages.
+pub const DATA_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a control part: what the longest, a full list of sessions, needs.
+pub const CONTROL_BYTES_MAX: usize = 16 << 10;
+/// Slabs named in one message.
+pub const SLABS_MAX: usize = 256;
+/// Bytes of a session's name.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Bytes of the words in a refusal.
+pub const WORDS_BYTES_MAX: usize = 240;
+/// Sessions in one statistics reply; a node with more names the largest.
+pub const SESSION_ROWS_MAX: usize = 96;
+
+/// A session's number on its node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionId(pub u64);
+
+/// What a further lane shows to be let into a session: random, known to the node and the session's owner only.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Token(pub [u8; 16]);
+
+impl std::fmt::Debug for Token {
+    /// Tokens do not belong in logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// What is wrong with bytes that were received. The connection that they came on cannot be trusted any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WireError {
+    /// The other side speaks another protocol.
+    #[error("this is not Hinterland's protocol")]
+    Magic,
+    /// Bits changed on the way, or the sender computes checksums in another way.
+    #[error("a message arrived damaged (checksum mismatch)")]
+    Checksum,
+    /// No such kind of message.
+    #[error("there is no message of kind {0:#04x}")]
+    Kind(u8),
+    /// A length above its bound.
+    #[error("{what} is {is}, above the bound of {bound}")]
+    TooLong {
+        /// Of what.
+        what: &'static str,
+        /// As sent.
+        is: u64,
+        /// What may be sent.
+        bound: u64,
+    },
+    /// A message that ends before its content, or goes on behind it.
+    #[error("a message has a wrong length")]
+    Length,
+    /// A field has a value that means nothing.
+    #[error("{0} has a value without meaning")]
+    Value(&'static str),
+}
+
+/// The checksum of a range of data that lies at `address`: XXH3, 64 bits, seeded with the address, so that the right bytes of
+/// another place do not pass.
+pub fn checksum(address: u64, data: &[u8]) -> u64 {
+    twox_hash::XxHash3_64::oneshot_with_seed(address, data)
+}

@@ -1,0 +1,161 @@
+//! What a client asks.
+
+use crate::bytes::{Reader, put_text};
+use crate::header::{begin, seal};
+use crate::{Header, Kind, NAME_BYTES_MAX, Numbers, Priority, Range, Ranges, SLABS_MAX, SessionId, Token, WireError};
+
+/// A request, borrowed from the bytes that it came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request<'a> {
+    /// Begin a session on this lane. Answer: `Session`.
+    Open {
+        /// For people who look at the node.
+        name: &'a str,
+        /// Bytes that it wants to keep at most; 0: as many as the node allows.
+        quota_bytes: u64,
+        /// Time that it is kept without a lane, in milliseconds. The node has an upper bound.
+        lease_ms: u32,
+    },
+    /// Join a session with this lane. Answer: `Session`.
+    Attach {
+        /// Which.
+        session: SessionId,
+        /// Its token.
+        token: Token,
+    },
+    /// Give `slabs` more slabs; they read as zeros. Answer: `Slabs`, all of them or none.
+    Lease {
+        /// How many, 1 to `SLABS_MAX`.
+        slabs: u32,
+    },
+    /// Take these slabs back. Answer: `Done`.
+    Return {
+        /// Which.
+        slabs: Numbers<'a>,
+    },
+    /// Give these bytes. Answer: `Data`.
+    Read {
+        /// Which; no range crosses the end of a slab.
+        ranges: Ranges<'a>,
+    },
+    /// Keep these bytes, which follow as data. Answer: `Done`.
+    Write {
+        /// Where they go, with the checksum of each; no range crosses the end of a slab.
+        ranges: Ranges<'a>,
+    },
+    /// Make a session of its own with the same slabs, whose content neither changes for the other. Answer: `Session`, the new one;
+    /// this lane stays with the old.
+    Clone,
+    /// Answer: `Figures`. Needs no session.
+    Statistics,
+    /// Give out no more memory, or do so again. Answer: `Done`. Needs no session.
+    Drain {
+        /// Whether to stop.
+        on: bool,
+    },
+    /// Forget the session and all that it holds. Answer: `Done`.
+    Close,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a request whose header and control part were checked.
+    ///
+    /// # Errors
+    /// The control part does not fit the kind, or the data does not fit the ranges.
+    pub fn decode(header: &Header, control: &'a [u8]) -> Result<Request<'a>, WireError> {
+        let mut reader = Reader(control);
+        let data_bytes = if header.kind == Kind::Write { None } else { Some(0) };
+        if data_bytes.is_some_and(|bytes| bytes != header.data_bytes) {
+            return Err(WireError::Length);
+        }
+        let request = match header.kind {
+            Kind::Open => Request::Open {
+                quota_bytes: reader.u64()?,
+                lease_ms: reader.u32()?,
+                name: reader.text("the name", NAME_BYTES_MAX)?,
+            },
+            Kind::Attach => Request::Attach { session: SessionId(reader.u64()?), token: Token(reader.array()?) },
+            Kind::Lease => Request::Lease { slabs: reader.u32()? },
+            Kind::Return => return Numbers::decode(reader).map(|slabs| Request::Return { slabs }),
+            Kind::Read => return Ranges::decode(reader).map(|ranges| Request::Read { ranges }),
+            Kind::Write => {
+                let ranges = Ranges::decode(reader)?;
+                let fits = ranges.data_bytes() == header.data_bytes;
+                return if fits { Ok(Request::Write { ranges }) } else { Err(WireError::Length) };
+            }
+            Kind::Clone => Request::Clone,
+            Kind::Statistics => Request::Statistics,
+            Kind::Drain => match reader.u8()? {
+                0 => Request::Drain { on: false },
+                1 => Request::Drain { on: true },
+                _ => return Err(WireError::Value("the switch")),
+            },
+            Kind::Close => Request::Close,
+            other => return Err(WireError::Kind(other as u8)),
+        };
+        if matches!(request, Request::Lease { slabs } if slabs == 0 || slabs as usize > SLABS_MAX) {
+            return Err(WireError::Value("the number of slabs"));
+        }
+        reader.end()?;
+        Ok(request)
+    }
+
+    /// `Open` as request `number`.
+    pub fn open(into: &mut Vec<u8>, number: u64, name: &str, quota_bytes: u64, lease_ms: u32) {
+        begin(into, Kind::Open, Priority::Demand, number);
+        into.extend_from_slice(&quota_bytes.to_le_bytes());
+        into.extend_from_slice(&lease_ms.to_le_bytes());
+        put_text(into, name, NAME_BYTES_MAX);
+        seal(into, 0);
+    }
+
+    /// `Attach` as request `number`.
+    pub fn attach(into: &mut Vec<u8>, number: u64, session: SessionId, token: Token) {
+        begin(into, Kind::Attach, Priority::Demand, number);
+        into.extend_from_slice(&session.0.to_le_bytes());
+        into.extend_from_slice(&token.0);
+        seal(into, 0);
+    }
+
+    /// `Lease` as request `number`.
+    pub fn lease(into: &mut Vec<u8>, number: u64, slabs: u32) {
+        begin(into, Kind::Lease, Priority::WriteBack, number);
+        into.extend_from_slice(&slabs.to_le_bytes());
+        seal(into, 0);
+    }
+
+    /// `Return` as request `number`.
+    pub fn give_back(into: &mut Vec<u8>, number: u64, slabs: &[u32]) {
+        begin(into, Kind::Return, Priority::WriteBack, number);
+        Numbers::encode(into, slabs);
+        seal(into, 0);
+    }
+
+    /// `Read` as request `number`.
+    pub fn read(into: &mut Vec<u8>, number: u64, priority: Priority, ranges: impl ExactSizeIterator<Item = Range>) {
+        begin(into, Kind::Read, priority, number);
+        Ranges::encode(into, ranges);
+        seal(into, 0);
+    }
+
+    /// `Write` as request `number`; the data follows on the wire in the order of the ranges.
+    pub fn write(into: &mut Vec<u8>, number: u64, priority: Priority, ranges: impl ExactSizeIterator<Item = Range>) {
+        begin(into, Kind::Write, priority, number);
+        let data_bytes = Ranges::encode(into, ranges);
+        seal(into, data_bytes);
+    }
+
+    /// `Clone`, `Statistics` or `Close` as request `number`.
+    pub fn plain(into: &mut Vec<u8>, number: u64, kind: Kind) {
+        debug_assert!(matches!(kind, Kind::Clone | Kind::Statistics | Kind::Close), "{kind:?} has a control part");
+        begin(into, kind, Priority::Demand, number);
+        seal(into, 0);
+    }
+
+    /// `Drain` as request `number`.
+    pub fn drain(into: &mut Vec<u8>, number: u64, on: bool) {
+        begin(into, Kind::Drain, Priority::Demand, number);
+        into.push(u8::from(on));
+        seal(into, 0);
+    }
+}

@@ -1,0 +1,151 @@
+//! Random messages, and what they say.
+
+use hinterland_wire::*;
+use twox_hash::XxHash3_64;
+
+/// SplitMix64 (Steele et al. 2014).
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next_u64() % bound
+    }
+
+    pub fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).unwrap()
+    }
+
+    fn u32(&mut self, bound: u64) -> u32 {
+        u32::try_from(self.below(bound)).unwrap()
+    }
+}
+
+/// A message with the seed as its number, and what `described` must say of it.
+pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
+    let (number, mut into) = (rng.0, Vec::new());
+    let ranges: Vec<Range> = (0..1 + rng.index(RANGES_MAX))
+        .map(|_| Range { address: rng.next_u64() >> 20, bytes: 1 + rng.u32(4096), checksum: rng.next_u64() })
+        .collect();
+    let numbers: Vec<u32> = (0..rng.index(SLABS_MAX + 1)).map(|_| rng.u32(1 << 32)).collect();
+    let sums: Vec<u64> = (0..rng.index(RANGES_MAX + 1)).map(|_| rng.next_u64()).collect();
+    let name = "näme".repeat(rng.index(NAME_BYTES_MAX / 5 + 1));
+    let token = Token(std::array::from_fn(|_| u8::try_from(rng.below(256)).unwrap()));
+    let (a, b, c) = (rng.next_u64(), rng.next_u64(), 1 + rng.u32(SLABS_MAX as u64));
+    let priority = [Priority::Demand, Priority::Prefetch, Priority::WriteBack, Priority::Migration][rng.index(4)];
+    let said = match rng.below(16) {
+        0 => {
+            Request::open(&mut into, number, &name, a, c);
+            format!("{:?}", Request::Open { name: &name, quota_bytes: a, lease_ms: c })
+        }
+        1 => {
+            Request::attach(&mut into, number, SessionId(a), token);
+            format!("{:?} {:?}", Request::Attach { session: SessionId(a), token }, token.0)
+        }
+        2 => {
+            Request::lease(&mut into, number, c);
+            format!("{:?}", Request::Lease { slabs: c })
+        }
+        3 => {
+            Request::give_back(&mut into, number, &numbers);
+            format!("Return {numbers:?}")
+        }
+        4 => {
+            Request::read(&mut into, number, priority, ranges.iter().copied());
+            format!("Read {priority:?} {ranges:?}")
+        }
+        5 => {
+            Request::write(&mut into, number, priority, ranges.iter().copied());
+            format!("Write {priority:?} {ranges:?}")
+        }
+        6 => {
+            let kind = [Kind::Clone, Kind::Statistics, Kind::Close][rng.index(3)];
+            Request::plain(&mut into, number, kind);
+            format!("{kind:?}")
+        }
+        7 => {
+            Request::drain(&mut into, number, a & 1 == 1);
+            format!("{:?}", Request::Drain { on: a & 1 == 1 })
+        }
+        8 => {
+            let grant = Grant { session: SessionId(a), token, quota_bytes: b, lease_ms: c };
+            Reply::session(&mut into, number, &grant);
+            format!("{grant:?} {:?}", token.0)
+        }
+        9 => {
+            Reply::slabs(&mut into, number, &numbers);
+            format!("Slabs {numbers:?}")
+        }
+        10 => {
+            let data_bytes = rng.index(DATA_BYTES_MAX + 1);
+            Reply::data(&mut into, number, &sums, data_bytes);
+            format!("Data {data_bytes} {sums:?}")
+        }
+        11 => {
+            Reply::done(&mut into, number);
+            "Done".into()
+        }
+        12 | 13 => {
+            let node = NodeRow { capacity_bytes: a, used_bytes: b, draining: 1, ..NodeRow::default() };
+            let row = |session| SessionRow {
+                session,
+                lanes: c,
+                slabs: 3,
+                quota_bytes: a,
+                read_bytes: b,
+                written_bytes: 5,
+                name: &name,
+            };
+            let rows: Vec<_> = (0..rng.below(SESSION_ROWS_MAX as u64 + 1)).map(row).collect();
+            Reply::figures(&mut into, number, |into| Statistics::encode(into, &node, &rows));
+            format!("{node:?} {rows:?}")
+        }
+        _ => {
+            let refusal = [Refusal::Full, Refusal::Malformed, Refusal::NoSession][rng.index(3)];
+            Reply::refused(&mut into, number, refusal, (a, b), &name);
+            format!("{:?}", Reply::Refused { refusal, used_bytes: a, capacity_bytes: b, words: &name })
+        }
+    };
+    (into, said)
+}
+
+/// Decodes a message as the side that it is for does, and looks at every entry of every list.
+pub fn described(header: &Header, control: &[u8]) -> Result<String, WireError> {
+    if header.kind as u8 & 0x80 == 0 {
+        let request = Request::decode(header, control)?;
+        return Ok(match request {
+            Request::Attach { token, .. } => format!("{request:?} {:?}", token.0),
+            Request::Return { slabs } => format!("Return {:?}", slabs.iter().collect::<Vec<_>>()),
+            Request::Read { ranges } | Request::Write { ranges } => {
+                assert!(ranges.data_bytes() <= DATA_BYTES_MAX && ranges.count() <= RANGES_MAX);
+                format!("{:?} {:?} {:?}", header.kind, header.priority, ranges.iter().collect::<Vec<_>>())
+            }
+            Request::Clone | Request::Statistics | Request::Close => format!("{:?}", header.kind),
+            _ => format!("{request:?}"),
+        });
+    }
+    let reply = Reply::decode(header, control)?;
+    Ok(match reply {
+        Reply::Session(grant) => format!("{grant:?} {:?}", grant.token.0),
+        Reply::Slabs(numbers) => format!("Slabs {:?}", numbers.iter().collect::<Vec<_>>()),
+        Reply::Data(sums) => format!("Data {} {:?}", header.data_bytes, sums.iter().collect::<Vec<_>>()),
+        Reply::Figures(figures) => format!("{:?} {:?}", figures.node, figures.sessions().collect::<Vec<_>>()),
+        Reply::Done => "Done".into(),
+        Reply::Refused { .. } => format!("{reply:?}"),
+    })
+}
+
+/// Enters the right length of the control part and the right checksum, as any sender can.
+pub fn sealed_again(message: &mut [u8]) {
+    let control_bytes = u32::try_from(message.len() - HEADER_BYTES).unwrap();
+    message[4..8].copy_from_slice(&control_bytes.to_le_bytes());
+    let sum = XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&message[HEADER_BYTES..]), &message[..24]);
+    message[24..32].copy_from_slice(&sum.to_le_bytes());
+}
