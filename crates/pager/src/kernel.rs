@@ -25,6 +25,15 @@ pub struct Kernel {
 #[repr(align(4096))]
 struct Zero([u8; PAGE_BYTES]);
 
+/// Whether MOVE has moved a page to its slot, which was empty, although it says `errno` of it. Linux 6.18 does so where a page
+/// was busy for a moment: what it moves next after that it does not count, and tries again, to find the slot taken. Rare, and
+/// seen on very busy machines only (decision 0018).
+fn was_moved(errno: i32, page: usize, slot: usize) -> bool {
+    matches!(errno, libc::EEXIST | libc::ENOENT)
+        && mem::has_page(slot).unwrap_or_else(|| mem::is_in_memory(slot))
+        && !mem::has_page(page).unwrap_or_else(|| mem::is_in_memory(page))
+}
+
 /// Why a page could not be taken out of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stay {
@@ -104,6 +113,13 @@ impl Kernel {
                     Ok(()) => return (pages, None),
                     Err(partial) => {
                         done += partial.done / PAGE_BYTES;
+                        let uncounted = (done..pages)
+                            .take_while(|n| was_moved(partial.errno, page + n * PAGE_BYTES, slot + n * PAGE_BYTES))
+                            .count();
+                        if uncounted > 0 {
+                            done += uncounted;
+                            continue;
+                        }
                         refused = Some(partial.errno);
                     }
                 }
@@ -131,7 +147,10 @@ impl Kernel {
             Some(libc::EBUSY) => {
                 mem::advise(page, PAGE_BYTES, libc::MADV_POPULATE_WRITE).map_err(|_| Stay::Pinned)?;
                 // SAFETY: the caller's.
-                unsafe { self.uffd().move_pages(slot, page, PAGE_BYTES) }.map_err(|_| Stay::Pinned)
+                match unsafe { self.uffd().move_pages(slot, page, PAGE_BYTES) } {
+                    Err(partial) if !was_moved(partial.errno, page, slot) => Err(Stay::Pinned),
+                    _ => Ok(()),
+                }
             }
             // No MOVE; another protection than read-write; locked in memory.
             // SAFETY: the caller's.

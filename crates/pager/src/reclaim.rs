@@ -488,6 +488,9 @@ impl Pager {
 
     /// Far memory takes no more: the run ends, and says how much was needed.
     fn far_memory_full(&self, error: &StoreError) -> ! {
+        if matches!(error, StoreError::Lost { .. }) {
+            self.fatal(&error.to_string());
+        }
         let mut usage = Vec::new();
         self.publish_backends(&mut usage);
         let held: u64 = usage.iter().map(|u| u.pages).sum::<u64>() * PAGE_BYTES as u64;

@@ -245,6 +245,26 @@ pub fn is_in_memory(page: usize) -> bool {
     rc == 0 && answer[0] & 1 != 0
 }
 
+/// Whether there is a page at an address, in memory or in the kernel's swap (`/proc/self/pagemap`, proc_pid_pagemap(5)). `None`:
+/// nobody can say.
+pub fn has_page(page: usize) -> Option<bool> {
+    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+    let mut entry = 0u64;
+    // SAFETY: the path is a C string; the entry has room for what is read; the descriptor is closed by whom it belongs to.
+    let read = unsafe {
+        let path = c"/proc/self/pagemap".as_ptr();
+        let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+        if fd < 0 {
+            return None;
+        }
+        let offset = page / PAGE_BYTES * size_of::<u64>();
+        let read = libc::syscall(libc::SYS_pread64, fd, &raw mut entry, size_of::<u64>(), offset);
+        libc::syscall(libc::SYS_close, fd);
+        read
+    };
+    (read == 8).then_some(entry & PRESENT_OR_SWAPPED != 0)
+}
+
 /// mprotect(2).
 ///
 /// # Errors

@@ -2,8 +2,10 @@
 
 use super::{must_end, must_wait, on_both_paths};
 use crate::State;
+use crate::kernel::Stay;
 use crate::schedule::Point;
-use hinterland_units::PageNo;
+use crate::staging::Kind;
+use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
 
 const PAGE: PageNo = PageNo(11);
@@ -94,5 +96,37 @@ fn a_page_that_becomes_read_only_while_it_leaves_keeps_its_content() {
         stage.check(PAGE, 6);
         let row = stage.pager.row();
         assert!(row.minor_faults.load(Relaxed) + row.kept_pages.load(Relaxed) > 0, "it left, or stayed");
+    });
+}
+
+/// As Linux 6.18 may leave it: pages are in their slots, and MOVE says of the first that its slot is taken (decision 0018).
+#[test]
+fn pages_that_were_moved_but_not_counted_are_found_in_their_slots() {
+    const PAGES: usize = 6;
+    on_both_paths(|stage| {
+        let kernel = stage.pager.kernel();
+        if !kernel.features().move_pages {
+            eprintln!("skipped: no UFFDIO_MOVE");
+            return;
+        }
+        let pages = (PAGE.0..).map(PageNo).take(PAGES);
+        pages.clone().zip(1..).for_each(|(page, seed)| stage.write(page, seed));
+        let chunk = stage.pager.staging.take_empty(Kind::Moved).unwrap();
+        let (at, slot) = (stage.pager.address(PAGE), stage.pager.staging.address(chunk.slot(0)));
+        for moved_before in [1, 3, PAGES] {
+            // SAFETY: pages of this test, which nobody touches meanwhile, and slots of its own.
+            unsafe {
+                kernel.uffd().move_pages(slot, at, moved_before * PAGE_BYTES).unwrap();
+                assert_eq!(kernel.take_out(at, slot, PAGES), (PAGES, None));
+                kernel.uffd().move_pages(at, slot, PAGES * PAGE_BYTES).unwrap();
+            }
+        }
+        // A slot that holds something else: the page stays, with its content.
+        // SAFETY: as above.
+        unsafe {
+            kernel.uffd().copy(slot, [7u8; PAGE_BYTES].as_ptr(), PAGE_BYTES).unwrap();
+            assert_eq!(kernel.take_out(at, slot, 1), (0, Some(Stay::Pinned)));
+        }
+        pages.zip(1..).for_each(|(page, seed)| stage.check(page, seed));
     });
 }
