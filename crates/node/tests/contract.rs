@@ -160,5 +160,5 @@ fn a_node_that_stops_is_lost_and_says_so() {
         assert!(error.starts_with(&format!("the memory node {endpoint} is lost: ")), "{error}");
     }
     assert!(matches!(store(&*backend, &pages)[0], Err(StoreError::Lost { .. })));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(20));
 }

@@ -308,7 +308,7 @@ mod tests {
         let (mut socket, peer) = pair(limit);
         let begun = Instant::now();
         assert_eq!(socket.receive([&mut [0u8; 4][..]].into_iter()).unwrap_err().errno, libc::ETIMEDOUT);
-        assert!((limit..limit * 5).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert!((limit..limit * 50).contains(&begun.elapsed()), "{:?}", begun.elapsed());
         let trickle = std::thread::spawn(move || {
             let mut peer = peer;
             while peer.write_all(&[1]).is_ok() {

@@ -12,8 +12,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const PATHS: [&str; 2] = ["monitor", "inline"];
-/// Time in which a run must have ended that has lost its node.
-const LOSS: Duration = Duration::from_secs(5);
+/// Time in which a run must have ended that has lost its node: six times what is promised, for machines with other work.
+const LOSS: Duration = Duration::from_secs(30);
 
 /// A test that is told its name.
 type Test = Box<dyn FnOnce(&str) -> Result<()> + Send>;
