@@ -4,11 +4,17 @@
 #
 #   run.sh LIBRARY [PROGRAM…]      LIBRARY: path of libhinterland.so; settings come from HINTERLAND_* in the environment
 #   run.sh --via COMMAND [PROGRAM…]  COMMAND: a prefix such as 'hinterland run --local 16M --', in one word
+#   run.sh --keep DIR …            built programs and native outputs stay in DIR, and serve again until their sources change
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-build=$(mktemp -d)
-trap 'rm -rf "$build"' EXIT
+if [ "${1:-}" = --keep ]; then
+    build=$(realpath "${2:?a directory}")
+    shift 2
+else
+    build=$(mktemp -d)
+    trap 'rm -rf "$build"' EXIT
+fi
 
 if [ "${1:-}" = --via ]; then
     read -r -a under <<<"${2:?a command}"
@@ -24,25 +30,40 @@ programs=("$@")
     heap threads containers mappings remap break files forking loading signals calls rare buffers waiting cancelling
 )
 
+# stale FILE SOURCE…: whether FILE is missing or older than a source.
+stale() {
+    local file=$1 source
+    shift
+    [ -f "$file" ] || return 0
+    for source in "$@"; do
+        if [ "$source" -nt "$file" ]; then return 0; fi
+    done
+    return 1
+}
+
 cd "$here"
 for program in "${programs[@]}"; do
-    if [ -f "$program.cpp" ]; then
-        g++ -std=c++20 -O1 -w -o "$build/$program" "$program.cpp" -pthread
-    else
-        gcc -std=gnu17 -O1 -fno-builtin -w -o "$build/$program" "$program.c" -pthread -ldl
-    fi
     arguments=()
-    if [ "$program" = loading ]; then
-        gcc -std=gnu17 -O1 -w -shared -fPIC -o "$build/plugin.so" plugin.c
-        arguments=("$build/plugin.so")
+    [ "$program" != loading ] || arguments=("$build/plugin.so")
+    if stale "$build/$program.code" "$program".c* *.h plugin.c run.sh; then
+        rm -f "$build/$program.code"
+        if [ -f "$program.cpp" ]; then
+            g++ -std=c++20 -O1 -w -o "$build/$program" "$program.cpp" -pthread
+        else
+            gcc -std=gnu17 -O1 -fno-builtin -w -o "$build/$program" "$program.c" -pthread -ldl
+        fi
+        [ "$program" != loading ] || gcc -std=gnu17 -O1 -w -shared -fPIC -o "$build/plugin.so" plugin.c
+        native=0
+        "$build/$program" "${arguments[@]}" >"$build/$program.native" 2>&1 || native=$?
+        echo "$native" >"$build/$program.code"
     fi
-    native=0 managed=0
-    "$build/$program" "${arguments[@]}" >"$build/native" 2>&1 || native=$?
+    read -r native <"$build/$program.code"
+    managed=0
     timeout 600 "${under[@]}" "$build/$program" "${arguments[@]}" >"$build/managed" 2>"$build/messages" || managed=$?
-    if ! diff -u --label native --label managed "$build/native" "$build/managed" || [ $native -ne $managed ]; then
+    if ! diff -u --label native --label managed "$build/$program.native" "$build/managed" || [ $native -ne $managed ]; then
         echo "$program: differs from native (exit code $native natively, $managed managed)" >&2
         tail -n 20 "$build/messages" >&2
         exit 1
     fi
-    echo "$program: $(wc -l <"$build/native") lines equal, exit code $native"
+    echo "$program: $(wc -l <"$build/$program.native") lines equal, exit code $native"
 done

@@ -29,7 +29,7 @@ const PROGRAMS: [&str; 15] = [
 ];
 /// Feature sets for each of the fault paths: in how pages leave, there are two kinds of kernels.
 const SETS: [&[&str]; 3] = [&FEATURES, &["all", "6.1"], &["all"]];
-/// Time for one program, natively and managed, compilation included.
+/// Time for one program, managed, and at the first time natively, compilation included.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -63,13 +63,15 @@ fn trial(program: &'static str, variant: Variant) -> Trial {
 
 fn conforms(program: &str, variant: Variant) -> Result<()> {
     let directory = places::emptied(places::tests().join("conformance"))?;
+    let kept = places::tests().join("bin/conformance");
+    std::fs::create_dir_all(&kept)?;
     let Variant { features, heap, .. } = variant;
     let (prefix, path) = (variant.prefix().join(" "), variant.fault_path());
     let launcher = places::launcher()?.display().to_string();
     let settings = format!("--local 16M --quiet --fault-path {path} --features {features} --heap {heap}");
     let via = format!("{prefix} {launcher} run {settings} --").trim_start().to_owned();
     let mut command = Command::new(places::repository().join("tests/conformance/run.sh"));
-    command.args(["--via", &via, program]).stdin(Stdio::null()).env("TMPDIR", &directory);
+    command.arg("--keep").arg(kept).args(["--via", &via, program]).stdin(Stdio::null()).env("TMPDIR", &directory);
     command.stdout(File::create(directory.join("stdout"))?).stderr(File::create(directory.join("stderr"))?);
     let finished = process::run(command, LIMIT, None)?;
     let said = [native::tail(&directory.join("stdout")), native::tail(&directory.join("stderr"))].join("\n");

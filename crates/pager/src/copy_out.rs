@@ -9,7 +9,7 @@
 //! uses devices that keep pages (`departs_by_move_only`) gets none.
 
 use crate::kernel::Stay;
-use crate::pager::{Config, FaultPath, Pager};
+use crate::pager::{FaultPath, Pager};
 use crate::schedule::Point;
 use crate::staging::{CHUNK_SLOTS, ChunkNo, Kind};
 use crate::state::State;
@@ -35,9 +35,9 @@ const ENDING: u8 = 1;
 const MOVES: u8 = 2;
 
 /// How scattered victims leave, at the start.
-pub(crate) fn switch(config: &Config, features: &Features) -> AtomicU8 {
-    let possible = config.path == FaultPath::Inline && features.drop_vector && features.write_protect;
-    AtomicU8::new(if possible && config.copies_out { COPIES } else { MOVES })
+pub(crate) fn switch(path: FaultPath, features: &Features) -> AtomicU8 {
+    let possible = path == FaultPath::Inline && features.drop_vector && features.write_protect;
+    AtomicU8::new(if possible { COPIES } else { MOVES })
 }
 
 /// Scans that the victims show: the zones in which the policy named the last ones.

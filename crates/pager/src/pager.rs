@@ -38,8 +38,6 @@ pub enum FaultPath {
 
 /// What a pager is made of.
 pub struct Config {
-    /// Scattered victims may leave by copy (`copy_out`).
-    pub copies_out: bool,
     /// Who serves faults. Must be the path that the userfaultfd was opened for.
     pub path: FaultPath,
     /// First address of the far range.
@@ -175,7 +173,7 @@ impl Pager {
             scratches: ScratchPool::new(config.path)?,
             base: config.base,
             pages: config.pages,
-            copies: copy_out::switch(&config, kernel.features()),
+            copies: copy_out::switch(config.path, kernel.features()),
             scans: copy_out::Scans::default(),
             kernel,
             table: PageTable::new(config.pages)?,

@@ -196,10 +196,31 @@ fn protect_and_read(arena: &Arena, first: PageNo, count: u32, models: &mut [Mode
 struct Case {
     base: usize,
     path: FaultPath,
+    set: FeatureSet,
     backend: Arc<dyn Backend>,
     policy: &'static str,
     prefetcher: &'static str,
     seed: u64,
+    /// Page operations of each thread.
+    operations: u32,
+}
+
+impl Case {
+    /// The test with the number `test`, in a range and with a seed of its own.
+    fn new(test: usize, path: FaultPath, set: FeatureSet, backend: Arc<dyn Backend>) -> Case {
+        let operations = std::env::var("HINTERLAND_MODEL_OPERATIONS").map_or(150_000, |n| n.parse().unwrap());
+        let (base, seed) = (0x3000_0000_0000 + (test << 36), 100 * test as u64);
+        Case { base, path, set, backend, policy: "s3-fifo", prefetcher: "next-n", seed, operations }
+    }
+
+    fn with(self, policy: &'static str, prefetcher: &'static str) -> Case {
+        Case { policy, prefetcher, ..self }
+    }
+
+    /// A tenth of the operations, for far memory that takes its time.
+    fn short(self) -> Case {
+        Case { operations: self.operations / 10, ..self }
+    }
 }
 
 /// A pager on a far range of its own.
@@ -213,7 +234,6 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
     // SAFETY: a row of atomics is valid when zero.
     let row: &'static ProcessRow = Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() });
     let config = Config {
-        copies_out: true,
         path: case.path,
         base: range.start,
         pages: PAGES,
@@ -238,17 +258,9 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
     pager
 }
 
-/// `policies`: of eviction, and the prefetcher.
-fn run(
-    base: usize,
-    path: FaultPath,
-    set: FeatureSet,
-    backend: Arc<dyn Backend>,
-    policies: (&'static str, &'static str),
-    seed: u64,
-) {
-    let (policy, prefetcher) = policies;
-    let features = Features::probe(set);
+fn run(case: &Case) {
+    let Case { path, prefetcher, seed, operations, .. } = *case;
+    let features = Features::probe(case.set);
     let able = match path {
         FaultPath::Monitor => features.privilege == Privilege::Kernel,
         FaultPath::Inline => !matches!(features.privilege, Privilege::None(_)),
@@ -257,17 +269,15 @@ fn run(
         eprintln!("skipped: no privilege to serve faults ({path:?}, userfaultfd)");
         return;
     }
-    let case = Case { base, path, backend, policy, prefetcher, seed };
     // SAFETY: the name is a C string; the descriptor is new.
     let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC)) };
-    let arena = Arena { pager: pager(&case, features), file };
+    let arena = Arena { pager: pager(case, features), file };
     let groups: Vec<Mutex<Vec<Model>>> =
         (0..GROUPS).map(|_| Mutex::new(vec![Model::Zero; GROUP_PAGES as usize])).collect();
-    let operations = std::env::var("HINTERLAND_MODEL_OPERATIONS").map_or(150_000, |n| n.parse().unwrap());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (arena, groups) = (&arena, &groups);
-            scope.spawn(move || operate(arena, groups, &mut Random(case.seed + thread), operations));
+            scope.spawn(move || operate(arena, groups, &mut Random(seed + thread), operations));
         }
     });
     for (group, models) in (0..GROUPS).zip(&groups) {
@@ -299,39 +309,55 @@ fn compressed() -> Arc<dyn Backend> {
     Arc::new(Compressed::new("compressed:1G".into(), CodecName::Lz4, 1 << 30).unwrap())
 }
 
+/// Tiers of which the first takes its time and refuses one page in twenty.
+fn slow_and_failing() -> Arc<dyn Backend> {
+    let first = "reference:1G?delay_us=20&jitter_us=200&fault=store:0.05&seed=5";
+    hinterland_backend::open(&[first.into(), "compressed:1G".into()]).unwrap()
+}
+
 use FaultPath::{Inline, Monitor};
 
 #[test]
 fn moves_with_compressed_memory() {
-    run(0x3000_0000_0000, Monitor, FeatureSet::All, compressed(), ("s3-fifo", "next-n"), 1);
+    run(&Case::new(0, Monitor, FeatureSet::All, compressed()));
 }
 
 #[test]
 fn moves_with_the_reference() {
-    run(0x3010_0000_0000, Monitor, FeatureSet::V6_8, reference(), ("fifo", "next-n-line"), 100);
+    run(&Case::new(1, Monitor, FeatureSet::V6_8, reference()).with("fifo", "next-n-line"));
 }
 
 #[test]
 fn write_protect_and_copy_on_older_kernels() {
-    run(0x3020_0000_0000, Monitor, FeatureSet::V6_1, compressed(), ("second-chance", "leap"), 200);
+    run(&Case::new(2, Monitor, FeatureSet::V6_1, compressed()).with("second-chance", "leap"));
 }
 
 #[test]
 fn the_oldest_kernels() {
-    run(0x3030_0000_0000, Monitor, FeatureSet::V5_15, compressed(), ("2q", "readahead-vma"), 300);
+    run(&Case::new(3, Monitor, FeatureSet::V5_15, compressed()).with("2q", "readahead-vma"));
+}
+
+#[test]
+fn slow_and_failing_far_memory() {
+    run(&Case::new(4, Monitor, FeatureSet::All, slow_and_failing()).with("s3-fifo", "leap").short());
 }
 
 #[test]
 fn inline_moves_with_compressed_memory() {
-    run(0x3040_0000_0000, Inline, FeatureSet::All, compressed(), ("s3-fifo", "readahead"), 400);
+    run(&Case::new(5, Inline, FeatureSet::All, compressed()).with("s3-fifo", "readahead"));
 }
 
 #[test]
 fn inline_moves_with_the_reference() {
-    run(0x3050_0000_0000, Inline, FeatureSet::V6_8, reference(), ("fifo", "next-n"), 500);
+    run(&Case::new(6, Inline, FeatureSet::V6_8, reference()).with("fifo", "next-n"));
 }
 
 #[test]
 fn inline_write_protect_and_copy_on_older_kernels() {
-    run(0x3060_0000_0000, Inline, FeatureSet::V6_1, compressed(), ("2q", "leap-per-thread"), 600);
+    run(&Case::new(7, Inline, FeatureSet::V6_1, compressed()).with("2q", "leap-per-thread"));
+}
+
+#[test]
+fn inline_slow_and_failing_far_memory() {
+    run(&Case::new(8, Inline, FeatureSet::All, slow_and_failing()).with("s3-fifo", "next-n-line").short());
 }

@@ -108,8 +108,6 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).map_err(Refusal::AddressSpace)?;
     let (uffd, memory) = open_kernel(&features, path)?;
     let config = Config {
-        // Not before the wrong page of decision 0012 is explained.
-        copies_out: false,
         path,
         base: FAR_BASE,
         pages: FAR_PAGES,

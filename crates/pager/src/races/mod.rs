@@ -121,7 +121,6 @@ impl Stage {
         let compressed = Compressed::new("compressed:64M".into(), CodecName::Lz4, 64 << 20).unwrap();
         let backend: Arc<dyn Backend> = Arc::new(compressed);
         let config = Config {
-            copies_out: true,
             path,
             base,
             pages: PAGES,

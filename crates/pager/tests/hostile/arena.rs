@@ -78,7 +78,6 @@ impl Arena {
         let path = if monitors == 0 { FaultPath::Inline } else { FaultPath::Monitor };
         let kernel = Kernel::new(features, uffd(features, path), OwnMemory::open().unwrap());
         let config = Config {
-            copies_out: true,
             path,
             base: range.start,
             pages,
