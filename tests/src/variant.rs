@@ -10,12 +10,23 @@ pub const PATHS: [&str; 3] = ["monitor", "inline", UNPRIVILEGED];
 const UNPRIVILEGED: &str = "inline-unprivileged";
 /// Named kernel feature sets.
 pub const FEATURES: [&str; 5] = ["all", "6.12", "6.8", "6.1", "5.15"];
+/// Of these, the ones that differ in how pages come and leave on the inline path: by copy and by MOVE, by MOVE, by copy.
+const FEATURES_INLINE: [&str; 3] = ["all", "6.12", "6.1"];
 /// Far memories: compressed RAM, a file, compressed RAM that spills to a file.
 pub const FARS: [&str; 3] = ["compressed", "file", "tiers"];
 /// Heap modes.
 pub const HEAPS: [&str; 2] = ["all", "large"];
 /// Eviction policies.
 pub const EVICTS: [&str; 4] = ["s3-fifo", "second-chance", "2q", "fifo"];
+
+/// The feature sets that are worth a run of their own on a fault path.
+pub fn features_of(path: &str) -> &'static [&'static str] {
+    match path {
+        "monitor" => &FEATURES,
+        "inline" => &FEATURES_INLINE,
+        _ => &FEATURES[..1],
+    }
+}
 
 /// One choice of each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]

@@ -3,7 +3,7 @@
 //! inline path with and without MOVE, and without privileges.
 
 use anyhow::{Result, ensure};
-use hinterland_tests::{FEATURES, HEAPS, PATHS, Variant, native, places, process, skips, suite};
+use hinterland_tests::{HEAPS, PATHS, Variant, features_of, native, places, process, skips, suite};
 use libtest_mimic::Trial;
 use std::fs::File;
 use std::process::{Command, ExitCode, Stdio};
@@ -27,16 +27,14 @@ const PROGRAMS: [&str; 15] = [
     "waiting",
     "cancelling",
 ];
-/// Feature sets for each of the fault paths: in how pages leave, there are two kinds of kernels.
-const SETS: [&[&str]; 3] = [&FEATURES, &["all", "6.1"], &["all"]];
 /// Time for one program, managed, and at the first time natively, compilation included.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let mut trials = Vec::new();
     for program in PROGRAMS {
-        for (path, sets) in PATHS.into_iter().zip(SETS) {
-            for features in sets {
+        for path in PATHS {
+            for features in features_of(path) {
                 let variants = HEAPS.map(|heap| Variant { path, features, heap, ..Variant::DEFAULT });
                 trials.extend(
                     variants

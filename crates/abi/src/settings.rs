@@ -144,6 +144,8 @@ pub enum PrefetchName {
     /// Sequential streams, several at once, in windows that grow while a stream goes on.
     #[default]
     NextN,
+    /// Streams of any step, several at once.
+    Streams,
     /// The next pages after every major fault.
     NextNLine,
     /// As Linux does: an aligned block around the fault.
@@ -160,9 +162,10 @@ pub enum PrefetchName {
 
 impl PrefetchName {
     /// All of them, with their names.
-    pub const ALL: [(PrefetchName, &str); 8] = [
+    pub const ALL: [(PrefetchName, &str); 9] = [
         (PrefetchName::None, "none"),
         (PrefetchName::NextN, "next-n"),
+        (PrefetchName::Streams, "streams"),
         (PrefetchName::NextNLine, "next-n-line"),
         (PrefetchName::ReadAhead, "readahead"),
         (PrefetchName::ReadAheadVma, "readahead-vma"),
@@ -179,7 +182,7 @@ impl FromStr for PrefetchName {
         known.map(|(prefetch, _)| prefetch).ok_or_else(|| EnvError::Choice {
             what: "prefetcher",
             written: text.into(),
-            choices: "none, next-n, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread",
+            choices: "none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread",
         })
     }
 }

@@ -7,7 +7,7 @@ mod harness;
 
 use harness::model::{Pager, SWAP_CACHE_PART};
 use harness::{Faults, optimum, patterns};
-use hinterland_policy::{EVICTION_POLICIES, NextN, make};
+use hinterland_policy::{EVICTION_POLICIES, Streams, make};
 
 /// Prices in µs for the column ms: a major fault on the compressed backend and a minor fault, both on the monitor path.
 const MAJOR_US: usize = 8;
@@ -38,8 +38,8 @@ fn main() {
 fn print_faults(name: &str, budget: usize, trace: &[u32], read_ahead: bool) {
     let mut policy = make(name, budget).expect("a name from the list");
     let pages = trace.iter().max().map_or(0, |&page| page as usize + 1);
-    let mut next_n = NextN::new(if read_ahead { WINDOW_PAGES_MAX } else { 0 });
-    let mut pager = Pager::new(&mut *policy, budget, pages).reading_ahead(&mut next_n);
+    let mut streams = Streams::sequential(if read_ahead { WINDOW_PAGES_MAX } else { 0 });
+    let mut pager = Pager::new(&mut *policy, budget, pages).reading_ahead(&mut streams);
     trace.iter().for_each(|&page| pager.touch(page));
     let Faults { major, minor, key, ahead, .. } = pager.faults();
     let price = (major * MAJOR_US + (minor + key) * MINOR_US + ahead * AHEAD_US) / 1000;

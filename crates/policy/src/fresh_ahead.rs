@@ -3,12 +3,12 @@
 //! Memory that is touched for the first time is nowhere to be fetched from: mapping it ahead saves faults and is no prefetching.
 //! So prefetchers of far memory do without it, and with or without them a program's first touches cost the same.
 
-use crate::{AheadWindow, NextN, Prefetcher, Request, Thread};
+use crate::{AheadWindow, Prefetcher, Request, Streams, Thread};
 use hinterland_units::PageNo;
 
 /// See the module.
 pub struct FreshAhead {
-    fresh: NextN,
+    fresh: Streams,
     /// `None` fetches nothing.
     remote: Option<Box<dyn Prefetcher>>,
 }
@@ -16,7 +16,7 @@ pub struct FreshAhead {
 impl FreshAhead {
     /// `remote` for far memory; first touches in windows of at most `fresh_pages_max`.
     pub fn new(fresh_pages_max: u32, remote: Option<Box<dyn Prefetcher>>) -> FreshAhead {
-        FreshAhead { fresh: NextN::new(fresh_pages_max), remote }
+        FreshAhead { fresh: Streams::sequential(fresh_pages_max), remote }
     }
 }
 

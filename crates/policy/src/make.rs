@@ -1,8 +1,8 @@
 //! Policies by the names that `--evict` and `--prefetch` take.
 
 use crate::{
-    EvictionPolicy, Fifo, FreshAhead, Leap, NextLine, NextN, PerThread, Prefetcher, ReadAhead, ReadAheadVma, S3Fifo,
-    SecondChance, Stride, TwoQ,
+    EvictionPolicy, Fifo, FreshAhead, Leap, NextLine, PerThread, Prefetcher, ReadAhead, ReadAheadVma, S3Fifo,
+    SecondChance, Streams, Stride, TwoQ,
 };
 
 /// The eviction policy of that name (`fifo`, `second-chance`, `s3-fifo`, `2q`), shaped for a budget of
@@ -20,8 +20,8 @@ pub fn make(name: &str, capacity_pages: usize) -> Option<Box<dyn EvictionPolicy>
 /// The names that [`make`] knows.
 pub const EVICTION_POLICIES: [&str; 4] = ["fifo", "second-chance", "s3-fifo", "2q"];
 
-/// Largest window of `next-n`, and of first touches: 256 KiB.
-const NEXT_N_PAGES: u32 = 64;
+/// Largest window of `next-n` and `streams`, and of first touches: 256 KiB.
+const STREAM_PAGES: u32 = 64;
 /// Largest window of all others: Linux's (`page_cluster` 3) and Leap's (§5).
 const WINDOW_PAGES: u32 = 8;
 
@@ -31,7 +31,8 @@ pub fn make_prefetcher(name: &str, window_pages_max: Option<u32>) -> Option<Box<
     let pages = window_pages_max.unwrap_or(WINDOW_PAGES);
     let remote: Option<Box<dyn Prefetcher>> = match name {
         "none" => None,
-        "next-n" => return Some(Box::new(NextN::new(window_pages_max.unwrap_or(NEXT_N_PAGES)))),
+        "next-n" => return Some(Box::new(Streams::sequential(window_pages_max.unwrap_or(STREAM_PAGES)))),
+        "streams" => return Some(Box::new(Streams::of_any_step(window_pages_max.unwrap_or(STREAM_PAGES)))),
         "next-n-line" => Some(Box::new(NextLine::new(pages))),
         "readahead" => Some(Box::new(ReadAhead::new(pages))),
         "readahead-vma" => Some(Box::new(ReadAheadVma::new(pages))),
@@ -40,12 +41,12 @@ pub fn make_prefetcher(name: &str, window_pages_max: Option<u32>) -> Option<Box<
         "leap-per-thread" => Some(Box::new(PerThread::new(|pages| Box::new(Leap::new(pages)), pages))),
         _ => return None,
     };
-    Some(Box::new(FreshAhead::new(window_pages_max.unwrap_or(NEXT_N_PAGES), remote)))
+    Some(Box::new(FreshAhead::new(window_pages_max.unwrap_or(STREAM_PAGES), remote)))
 }
 
 /// The names that [`make_prefetcher`] knows.
-pub const PREFETCHERS: [&str; 8] =
-    ["none", "next-n", "next-n-line", "readahead", "readahead-vma", "stride", "leap", "leap-per-thread"];
+pub const PREFETCHERS: [&str; 9] =
+    ["none", "next-n", "streams", "next-n-line", "readahead", "readahead-vma", "stride", "leap", "leap-per-thread"];
 
 #[cfg(test)]
 mod tests {

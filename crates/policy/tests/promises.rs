@@ -4,7 +4,7 @@ mod harness;
 
 use harness::model::{Pager, replay};
 use harness::{Faults, optimum, patterns};
-use hinterland_policy::{NextN, make};
+use hinterland_policy::{Streams, make};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -59,8 +59,8 @@ fn a_scan_of_four_budgets_does_not_flush_a_hot_set_of_half() {
 fn resting_hot_pages_lost_to_read_ahead(name: &str) -> usize {
     let (hot, scan) = (PAGES / 2, PAGES * 4);
     let mut policy = make(name, BUDGET).expect("a known name");
-    let mut next_n = NextN::new(64);
-    let mut pager = Pager::new(&mut *policy, BUDGET, (hot + scan) as usize).reading_ahead(&mut next_n);
+    let mut streams = Streams::sequential(64);
+    let mut pager = Pager::new(&mut *policy, BUDGET, (hot + scan) as usize).reading_ahead(&mut streams);
     let mut random = SmallRng::seed_from_u64(2);
     for _ in 0..4 {
         (0..hot * 16).for_each(|_| pager.touch(random.random_range(0..hot)));
@@ -85,8 +85,8 @@ fn a_scan_that_is_read_ahead_does_not_flush_a_hot_set_at_rest() {
 /// budget. Returns the pages that the last four loops fetched.
 fn pages_fetched_after_take_over(name: &str, window_pages_max: u32) -> usize {
     let mut policy = make(name, BUDGET).expect("a known name");
-    let mut next_n = NextN::new(window_pages_max);
-    let mut pager = Pager::new(&mut *policy, BUDGET, BUDGET * 4).reading_ahead(&mut next_n);
+    let mut streams = Streams::sequential(window_pages_max);
+    let mut pager = Pager::new(&mut *policy, BUDGET, BUDGET * 4).reading_ahead(&mut streams);
     let mut random = SmallRng::seed_from_u64(3);
     (0..PAGES * 20).for_each(|_| pager.touch(random.random_range(0..PAGES * 2)));
     let (first, last) = (PAGES * 2, PAGES * 2 + PAGES * 17 / 20);
@@ -169,8 +169,8 @@ fn nothing_beats_the_optimum() {
 fn read_ahead_fetches_hardly_anything_for_a_random_load_and_everything_for_a_scan() {
     let played = |trace: &[u32]| {
         let mut policy = make("s3-fifo", BUDGET).expect("a known name");
-        let mut next_n = NextN::new(64);
-        let mut pager = Pager::new(&mut *policy, BUDGET, BUDGET * 16).reading_ahead(&mut next_n);
+        let mut streams = Streams::sequential(64);
+        let mut pager = Pager::new(&mut *policy, BUDGET, BUDGET * 16).reading_ahead(&mut streams);
         (0..PAGES * 16).chain(trace.iter().copied()).for_each(|page| pager.touch(page));
         let before = pager.faults();
         trace.iter().for_each(|&page| pager.touch(page));

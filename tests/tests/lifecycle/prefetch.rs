@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Prefetchers, and whether all that they fetch waits unmapped, so that each use is seen.
-const PREFETCHERS: [(&str, bool); 8] = [
+const PREFETCHERS: [(&str, bool); 9] = [
     ("none", true),
     ("next-n", false),
+    ("streams", false),
     ("next-n-line", true),
     ("readahead", true),
     ("readahead-vma", true),

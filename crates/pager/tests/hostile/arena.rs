@@ -4,7 +4,7 @@ use crate::inline;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::Backend;
 use hinterland_pager::{Config, FaultPath, Kernel, Pager, State};
-use hinterland_policy::NextN;
+use hinterland_policy::Streams;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
@@ -85,7 +85,7 @@ impl Arena {
             ram: None,
             backend,
             policy: hinterland_policy::make("s3-fifo", 4096).unwrap(),
-            prefetcher: Box::new(NextN::new(32)),
+            prefetcher: Box::new(Streams::sequential(32)),
             row: row(),
             monitors,
             census: |_, _| {},

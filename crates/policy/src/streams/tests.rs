@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 /// A pager that maps what a prefetcher asks for, and counts.
 struct Player {
-    next_n: NextN,
+    streams: Streams,
     mapped: HashSet<u32>,
     keys: HashSet<u32>,
     faults: u32,
@@ -19,7 +19,7 @@ struct Player {
 impl Player {
     fn new(limit: u32, kind: Request) -> Player {
         Player {
-            next_n: NextN::new(limit),
+            streams: Streams::sequential(limit),
             mapped: HashSet::new(),
             keys: HashSet::new(),
             faults: 0,
@@ -34,7 +34,7 @@ impl Player {
         }
         self.faults += 1;
         let request = if self.keys.remove(&page) { Request::PrefetchHit } else { self.kind };
-        if let Some(window) = self.next_n.requested(PageNo(page), request, Thread(0)) {
+        if let Some(window) = self.streams.requested(PageNo(page), request, Thread(0)) {
             assert_eq!(window.iter().filter(|ahead| window.leaves_unmapped(*ahead)).count(), 1, "{window:?}");
             assert!(window.iter().all(|ahead| ahead.0 != page), "{window:?}");
             for ahead in window.iter() {
@@ -88,7 +88,7 @@ fn sixteen_interleaved_streams_are_followed_beside_random_faults() {
 }
 
 #[test]
-fn random_and_strided_faults_fetch_nothing() {
+fn sequential_ones_fetch_nothing_for_random_and_strided_faults() {
     let mut random = SmallRng::seed_from_u64(2);
     let mut player = Player::new(64, Request::Major);
     (0..100_000).for_each(|_| player.touch(random.random_range(0..1 << 24)));
@@ -99,11 +99,11 @@ fn random_and_strided_faults_fetch_nothing() {
 
 #[test]
 fn first_touches_and_far_memory_are_different_streams() {
-    let mut next_n = NextN::new(64);
-    next_n.requested(PageNo(10), Request::FirstTouch, Thread(0));
-    assert_eq!(next_n.requested(PageNo(11), Request::Major, Thread(0)), None);
-    assert!(next_n.requested(PageNo(11), Request::FirstTouch, Thread(0)).is_some());
-    assert_eq!(next_n.requested(PageNo(13), Request::Major, Thread(0)), None, "the key page of the other kind");
+    let mut streams = Streams::sequential(64);
+    streams.requested(PageNo(10), Request::FirstTouch, Thread(0));
+    assert_eq!(streams.requested(PageNo(11), Request::Major, Thread(0)), None);
+    assert!(streams.requested(PageNo(11), Request::FirstTouch, Thread(0)).is_some());
+    assert_eq!(streams.requested(PageNo(13), Request::Major, Thread(0)), None, "the key page of the other kind");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn play_pairs(player: &mut Player, report: bool) {
         player.touch(page);
         player.touch(page + 1);
         if report {
-            player.next_n.wasted(player.asked() - before);
+            player.streams.wasted(player.asked() - before);
         }
     }
 }
@@ -175,7 +175,7 @@ fn a_stream_after_much_waste_is_trusted_again() {
 fn play_and_report(player: &mut Player, first: u32, pages: u32) -> u32 {
     let (asked, windows) = (player.asked(), player.windows.len());
     (first..first + pages).for_each(|page| player.touch(page));
-    player.next_n.wasted((player.asked() - asked).saturating_sub(pages - 2));
+    player.streams.wasted((player.asked() - asked).saturating_sub(pages - 2));
     player.windows[windows..].iter().map(|window| window.pages).max().unwrap_or(0)
 }
 
@@ -194,11 +194,11 @@ fn the_limit_holds_and_zero_is_off() {
     let mut player = Player::new(2, Request::Major);
     (0..1000).for_each(|page| player.touch(page));
     assert!(player.windows.iter().all(|window| window.pages <= 2) && !player.windows.is_empty());
-    player.next_n.limit(0);
+    player.streams.limit(0);
     let before = player.windows.len();
     (5000..6000).for_each(|page| player.touch(page));
     assert_eq!(player.windows.len(), before);
-    player.next_n.limit(128);
+    player.streams.limit(128);
     (8000..12_000).for_each(|page| player.touch(page));
     assert_eq!(player.windows.last().map(|window| window.pages), Some(128));
 }
@@ -208,4 +208,76 @@ fn ends_at_the_last_page_number() {
     let mut player = Player::new(64, Request::Major);
     (u32::MAX - 300..u32::MAX).for_each(|page| player.touch(page));
     assert!(player.windows.iter().all(|window| window.first.0.checked_add(window.pages).is_some()));
+}
+
+/// A player that follows streams of any step.
+fn of_any_step() -> Player {
+    Player { streams: Streams::of_any_step(64), ..Player::new(64, Request::Major) }
+}
+
+#[test]
+fn a_stream_of_any_step_faults_three_times_and_then_only_at_key_pages() {
+    for (first, step) in [(1 << 20, 10i64), (1 << 20, 2), (1 << 28, -3), (1 << 20, 4096)] {
+        let mut player = of_any_step();
+        let page = |term: i64| u32::try_from(first + step * term).unwrap();
+        (0..10_000).for_each(|term| player.touch(page(term)));
+        assert!(player.faults < 3 + 10_000 / 64 + 6, "step {step}: {} faults", player.faults);
+        assert!(player.asked() < 10_000 + 64, "step {step}: {} pages", player.asked());
+    }
+    let mut player = of_any_step();
+    (0..10_000).for_each(|term| player.touch(term * 4097));
+    assert_eq!(player.asked(), 0, "longer than the longest step");
+}
+
+#[test]
+fn interleaved_strides_are_streams_of_their_own() {
+    for streams in [2, 4, 8] {
+        let mut player = of_any_step();
+        // Distances that are no progression themselves, and equal ones.
+        for apart in [|stream: u32| (stream + 1) * (stream + 1) * 1_000_003, |stream| (1 << 28) + stream * 1000] {
+            let (faults, asked) = (player.faults, player.asked());
+            for term in 0..5000 {
+                (0..streams).for_each(|stream| player.touch(apart(stream) + term * (7 * streams + 1)));
+            }
+            let (faults, asked) = (player.faults - faults, player.asked() - asked);
+            assert!(faults < streams * (5000 / 10), "{streams} streams: {faults} faults of {}", streams * 5000);
+            assert!(asked < streams * 5000 * 21 / 20, "{streams} streams: {asked} pages of {}", streams * 5000);
+        }
+    }
+}
+
+#[test]
+fn strides_are_followed_beside_random_faults() {
+    let mut player = of_any_step();
+    let mut random = SmallRng::seed_from_u64(4);
+    for term in 0..5000 {
+        player.touch((1 << 20) + term * 10);
+        (0..4).for_each(|_| player.touch(random.random_range(1 << 28..1 << 29)));
+    }
+    assert!(player.faults < 5000 * 4 + 5000 / 20, "{} faults", player.faults);
+}
+
+#[test]
+fn random_faults_found_hardly_any_progression() {
+    for pages in [1 << 14, 1 << 18, 1 << 24] {
+        let mut random = SmallRng::seed_from_u64(5);
+        let mut player = of_any_step();
+        for touch in 0..200_000 {
+            // The pager evicts, and says what was never used.
+            if touch % 1000 == 0 {
+                player.mapped.clear();
+                player.streams.wasted(u32::try_from(std::mem::take(&mut player.keys).len()).unwrap() * 3);
+            }
+            player.touch(random.random_range(0..pages));
+        }
+        assert!(player.asked() < 200_000 / 50, "{pages} pages: {} asked for", player.asked());
+    }
+}
+
+#[test]
+fn steps_end_with_the_page_numbers() {
+    let mut player = of_any_step();
+    (0..2000).for_each(|term| player.touch(u32::MAX - 1 - (2000 - term) * 7));
+    (0..2000).for_each(|term| player.touch((2000 - term) * 5));
+    assert!(player.faults < 2 * (3 + 2000 / 64 + 6), "{} faults", player.faults);
 }

@@ -1,4 +1,5 @@
-//! Read-ahead for sequential streams: several at once, ascending or descending.
+//! Read-ahead for streams: several at once, ascending or descending; sequential ones ([`Streams::sequential`]), or of any step
+//! ([`Streams::of_any_step`]).
 //!
 //! ```text
 //!            the program faults here, at the key page: the next window is asked for
@@ -13,6 +14,8 @@
 //!
 //! * Single faults are *candidates*. A fault beside a candidate's last fault lengthens its run; a run of `run_needed`
 //!   faults (2 at first) founds a stream. Faults at random never do, so they fetch nothing.
+//! * With steps of more than one page, three terms of a progression among the last faults found a stream, more when such streams
+//!   were chance (`progression`).
 //! * A fault at a stream's key page, or at the first page past its window (the key page was local already), asks for
 //!   the next window: twice as large, right behind the last one.
 //! * A stream that the program left goes stale after `STALE_REQUESTS` requests for each page of its window; otherwise
@@ -24,13 +27,15 @@
 //! Invariants: `WINDOW_PAGES_MIN ≤ trusted_pages ≤ limit` (or both are `limit`, if that is smaller); 2 ≤ `run_needed`
 //! ≤ `RUN_NEEDED_MAX`; a window's key page lies inside it.
 
+mod progression;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 use crate::{AheadWindow, Prefetcher, Request, Thread};
 use hinterland_units::PageNo;
-use stream::{Candidate, Direction, Kind, Stream};
+use progression::Progressions;
+use stream::{Candidate, Kind, Step, Stream};
 
 /// The first window of a stream (Linux reads ahead four times what was asked for).
 const WINDOW_PAGES_MIN: u32 = 4;
@@ -51,12 +56,14 @@ const JUDGED_PAGES_MIN: u32 = 32;
 /// Older windows count half after so many pages asked for.
 const JUDGED_PAGES_MAX: u32 = 1024;
 
-/// The next-N prefetcher.
-pub struct NextN {
+/// The prefetcher of streams. See the module.
+pub struct Streams {
     /// Most recently used last.
     streams: Vec<Stream>,
     /// Oldest first.
     candidates: Vec<Candidate>,
+    /// Where steps of more than one page are looked for, if they are.
+    progressions: Option<Progressions>,
     limit: u32,
     trusted_pages: u32,
     run_needed: u32,
@@ -66,12 +73,13 @@ pub struct NextN {
     requests: u64,
 }
 
-impl NextN {
-    /// No streams yet; windows of at most `window_pages_max`, 0 for none.
-    pub fn new(window_pages_max: u32) -> NextN {
-        NextN {
+impl Streams {
+    /// Streams of neighbouring pages; windows of at most `window_pages_max`, 0 for none.
+    pub fn sequential(window_pages_max: u32) -> Streams {
+        Streams {
             streams: Vec::with_capacity(STREAMS),
             candidates: Vec::with_capacity(CANDIDATES),
+            progressions: None,
             limit: window_pages_max,
             trusted_pages: window_pages_max,
             run_needed: RUN_NEEDED_MIN,
@@ -79,6 +87,11 @@ impl NextN {
             wasted_pages: 0,
             requests: 0,
         }
+    }
+
+    /// Also streams of longer steps, in far memory.
+    pub fn of_any_step(window_pages_max: u32) -> Streams {
+        Streams { progressions: Some(Progressions::new()), ..Streams::sequential(window_pages_max) }
     }
 
     /// The program has come to the key page or the end of a stream's last window.
@@ -90,27 +103,46 @@ impl NextN {
                 self.trusted_pages = self.trusted_pages.saturating_mul(2).min(self.limit);
             }
             if !std::mem::replace(&mut stream.proven, true) {
-                self.run_needed = (self.run_needed / 2).max(RUN_NEEDED_MIN);
+                self.trust(stream.step);
             }
         }
-        let from = if reached_key { stream.end } else { stream.direction.after(page, 1) };
+        let from = if reached_key { stream.end } else { stream.step.after(page.0, 1) };
         self.open(stream, from)
     }
 
     /// A run of faults was long enough: a new stream, or an old one whose window was skipped or dropped.
-    fn found(&mut self, page: PageNo, kind: Kind, direction: Direction) -> Option<AheadWindow> {
+    fn found(&mut self, page: PageNo, kind: Kind, step: Step) -> Option<AheadWindow> {
         if self.run_needed == RUN_NEEDED_MAX {
             self.run_needed = RUN_NEEDED_MAX / 2;
         }
-        let old = self.streams.iter().position(|stream| stream.is_near(page, kind, direction, self.requests));
+        let old = self.streams.iter().position(|stream| stream.is_near(page, kind, step, self.requests));
         let stream = match old {
             Some(at) => self.streams.remove(at).shrunk(),
-            None => Stream::new(kind, direction),
+            None => Stream::new(kind, step),
         };
-        if self.streams.len() == STREAMS && !self.streams.remove(0).proven {
-            self.run_needed = (self.run_needed * 2).min(RUN_NEEDED_MAX);
+        if self.streams.len() == STREAMS {
+            let oldest = self.streams.remove(0);
+            if !oldest.proven {
+                self.distrust(oldest.step);
+            }
         }
-        self.open(stream, direction.after(page, 1))
+        self.open(stream, step.after(page.0, 1))
+    }
+
+    /// A stream of this step was one.
+    fn trust(&mut self, step: Step) {
+        match &mut self.progressions {
+            Some(progressions) if step.is_long() => progressions.trust(),
+            _ => self.run_needed = (self.run_needed / 2).max(RUN_NEEDED_MIN),
+        }
+    }
+
+    /// A stream of this step was none.
+    fn distrust(&mut self, step: Step) {
+        match &mut self.progressions {
+            Some(progressions) if step.is_long() => progressions.distrust(),
+            _ => self.run_needed = (self.run_needed * 2).min(RUN_NEEDED_MAX),
+        }
     }
 
     /// Asks for a stream's next window from `from`; the stream ends with the range of page numbers.
@@ -125,9 +157,9 @@ impl NextN {
         Some(window)
     }
 
-    /// Counts a fault into the run that it lengthens; tells the direction once the run is long enough.
-    fn count_run(&mut self, page: PageNo, kind: Kind) -> Option<Direction> {
-        let known = self.candidates.iter().position(|candidate| candidate.next_direction(page, kind).is_some());
+    /// Counts a fault into the run that it lengthens; tells the step once the run is long enough.
+    fn count_run(&mut self, page: PageNo, kind: Kind) -> Option<Step> {
+        let known = self.candidates.iter().position(|candidate| candidate.next_step(page, kind).is_some());
         let Some(at) = known else {
             if !self.candidates.iter().any(|candidate| candidate.is_at(page, kind)) {
                 if self.candidates.len() == CANDIDATES {
@@ -138,17 +170,17 @@ impl NextN {
             return None;
         };
         let mut candidate = self.candidates.remove(at);
-        let direction = candidate.next_direction(page, kind)?;
-        candidate.lengthen(page, direction);
+        let step = candidate.next_step(page, kind)?;
+        candidate.lengthen(page, step);
         if candidate.run >= self.run_needed {
-            return Some(direction);
+            return Some(step);
         }
         self.candidates.push(candidate);
         None
     }
 }
 
-impl Prefetcher for NextN {
+impl Prefetcher for Streams {
     fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<AheadWindow> {
         if self.limit == 0 {
             return None;
@@ -160,11 +192,18 @@ impl Prefetcher for NextN {
             Request::PrefetchHit => None,
         };
         if let Some(at) = self.streams.iter().rposition(|stream| stream.continues_at(page, kind, self.requests)) {
+            self.progressions.iter_mut().for_each(|progressions| progressions.push(None));
             return self.go_on(at, page);
         }
+        let longer = self.progressions.as_mut().and_then(|progressions| {
+            let fault = (kind == Some(Kind::Remote)).then_some(page.0);
+            let step = fault.and_then(|page| progressions.step_to(page));
+            progressions.push(fault);
+            step
+        });
         let kind = kind.unwrap_or(Kind::Remote);
-        let direction = self.count_run(page, kind)?;
-        self.found(page, kind, direction)
+        let step = self.count_run(page, kind).or(longer)?;
+        self.found(page, kind, step)
     }
 
     fn wasted(&mut self, pages: u32) {
@@ -178,6 +217,7 @@ impl Prefetcher for NextN {
             self.trusted_pages = (self.trusted_pages / 2).max(WINDOW_PAGES_MIN);
         } else {
             self.run_needed = (self.run_needed * 2).min(RUN_NEEDED_MAX);
+            self.progressions.iter_mut().for_each(Progressions::distrust);
         }
     }
 

@@ -13,20 +13,25 @@ pub(super) enum Kind {
     Remote,
 }
 
-/// Which way a stream goes.
+/// From one page of a stream to the next, in pages; not 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Direction {
-    Up,
-    Down,
-}
+pub(super) struct Step(pub(super) i64);
 
-impl Direction {
-    /// The page `count` further on; `None` past the ends of the numbers.
-    pub(super) fn after(self, page: PageNo, count: u32) -> Option<u32> {
-        match self {
-            Direction::Up => page.0.checked_add(count),
-            Direction::Down => page.0.checked_sub(count),
-        }
+impl Step {
+    /// Whether it leaves pages out.
+    pub(super) fn is_long(self) -> bool {
+        self.0.abs() > 1
+    }
+
+    /// The page `count` steps further on; `None` past the ends of the numbers.
+    pub(super) fn after(self, page: u32, count: u32) -> Option<u32> {
+        u32::try_from(i64::from(page).checked_add(self.0.checked_mul(i64::from(count))?)?).ok()
+    }
+
+    /// Pages of a stream from `first` on, before page numbers end.
+    fn room(self, first: u32) -> u32 {
+        let left = if self.0 > 0 { u32::MAX - first } else { first.saturating_add(1) };
+        u32::try_from(i64::from(left).unsigned_abs().div_ceil(self.0.unsigned_abs())).unwrap_or(u32::MAX)
     }
 }
 
@@ -34,7 +39,7 @@ impl Direction {
 #[derive(Debug)]
 pub(super) struct Stream {
     kind: Kind,
-    pub(super) direction: Direction,
+    pub(super) step: Step,
     /// Pages in the last window; 0 before the first.
     window_pages: u32,
     /// Key pages reached in windows as large as was trusted.
@@ -49,8 +54,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(kind: Kind, direction: Direction) -> Stream {
-        Stream { kind, direction, window_pages: 0, full_windows: 0, key: 0, end: None, opened_at: 0, proven: false }
+    pub(super) fn new(kind: Kind, step: Step) -> Stream {
+        Stream { kind, step, window_pages: 0, full_windows: 0, key: 0, end: None, opened_at: 0, proven: false }
     }
 
     /// The same stream, to be opened again with a window of the last one's size.
@@ -62,23 +67,19 @@ impl Stream {
     /// The next window from `from`: twice the last one, at most `window_pages_max`, cut where page numbers end.
     pub(super) fn open(&mut self, from: u32, window_pages_max: u32, now: u64) -> Option<AheadWindow> {
         let wanted = self.window_pages.saturating_mul(2).max(WINDOW_PAGES_MIN).min(window_pages_max);
-        let pages = wanted.min(match self.direction {
-            Direction::Up => u32::MAX - from,
-            Direction::Down => from.saturating_add(1),
-        });
+        let pages = wanted.min(self.step.room(from));
         if pages == 0 {
             return None;
         }
         // A third in: two thirds of the window remain to walk through while the next one comes in.
-        let (first, key) = match self.direction {
-            Direction::Up => (from, from + pages / 3),
-            Direction::Down => (from - (pages - 1), from - pages / 3),
-        };
+        let key = self.step.after(from, pages / 3)?;
         self.window_pages = pages;
         self.key = key;
         self.opened_at = now;
-        self.end = self.direction.after(PageNo(from), pages);
-        Some(AheadWindow { first: PageNo(first), step: 1, pages, unmapped: Unmapped::Key(PageNo(key)) })
+        self.end = self.step.after(from, pages);
+        // Neighbours come in order of address, so that they can be mapped together.
+        let (first, step) = if self.step.0 == -1 { (from - (pages - 1), 1) } else { (from, self.step.0) };
+        Some(AheadWindow { first: PageNo(first), step, pages, unmapped: Unmapped::Key(PageNo(key)) })
     }
 
     /// Counts a reached key page; true at every second one of a window of (at least) `trusted_pages`: one may be
@@ -113,17 +114,14 @@ impl Stream {
 
     /// Whether a run that came to `page` is this stream, walking through its last window or a window's length past it:
     /// pages of the window came too late or were dropped, or pages past it were local.
-    pub(super) fn is_near(&self, page: PageNo, kind: Kind, direction: Direction, now: u64) -> bool {
-        let past_window = match direction {
-            Direction::Up => self.key.saturating_add(self.window_pages.saturating_mul(2)),
-            Direction::Down => self.key.saturating_sub(self.window_pages.saturating_mul(2)),
-        };
-        let before_window = match direction {
-            Direction::Up => self.key.saturating_sub(self.window_pages),
-            Direction::Down => self.key.saturating_add(self.window_pages),
-        };
-        let (low, high) = (past_window.min(before_window), past_window.max(before_window));
-        !self.is_stale(now) && self.kind == kind && self.direction == direction && (low..=high).contains(&page.0)
+    pub(super) fn is_near(&self, page: PageNo, kind: Kind, step: Step, now: u64) -> bool {
+        if self.is_stale(now) || self.kind != kind || self.step != step {
+            return false;
+        }
+        let distance = i64::from(page.0) - i64::from(self.key);
+        let steps = distance / step.0;
+        let window = i64::from(self.window_pages);
+        distance % step.0 == 0 && (-window..=2 * window).contains(&steps)
     }
 }
 
@@ -132,34 +130,30 @@ impl Stream {
 pub(super) struct Candidate {
     last: u32,
     kind: Kind,
-    direction: Option<Direction>,
+    step: Option<Step>,
     /// Faults in the run.
     pub(super) run: u32,
 }
 
 impl Candidate {
     pub(super) fn new(page: PageNo, kind: Kind) -> Candidate {
-        Candidate { last: page.0, kind, direction: None, run: 1 }
+        Candidate { last: page.0, kind, step: None, run: 1 }
     }
 
     pub(super) fn is_at(&self, page: PageNo, kind: Kind) -> bool {
         self.kind == kind && self.last == page.0
     }
 
-    /// The direction in which `page` is the neighbour of the last fault, if it is.
-    pub(super) fn next_direction(&self, page: PageNo, kind: Kind) -> Option<Direction> {
-        let direction = match page.0.abs_diff(self.last) {
-            1 if page.0 > self.last => Direction::Up,
-            1 => Direction::Down,
-            _ => return None,
-        };
-        (self.kind == kind).then_some(direction)
+    /// The step to `page`, if it is the neighbour of the last fault.
+    pub(super) fn next_step(&self, page: PageNo, kind: Kind) -> Option<Step> {
+        let step = i64::from(page.0) - i64::from(self.last);
+        (self.kind == kind && step.abs() == 1).then_some(Step(step))
     }
 
     /// Adds a fault; the run begins anew with two pages if it turned round.
-    pub(super) fn lengthen(&mut self, page: PageNo, direction: Direction) {
-        self.run = if self.direction.is_none_or(|was| was == direction) { self.run + 1 } else { 2 };
-        self.direction = Some(direction);
+    pub(super) fn lengthen(&mut self, page: PageNo, step: Step) {
+        self.run = if self.step.is_none_or(|was| was == step) { self.run + 1 } else { 2 };
+        self.step = Some(step);
         self.last = page.0;
     }
 }
