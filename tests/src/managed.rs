@@ -5,6 +5,7 @@ use crate::process::Finished;
 use crate::scenario::STDERR;
 use crate::{MIB, Place, Scenario, Stats, Variant, places};
 use anyhow::{Context, Result};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Smallest local budget, as the launcher has it.
@@ -45,8 +46,9 @@ pub fn run_managed(
     limit: Duration,
 ) -> Result<Managed> {
     let directory = places::emptied(place.run.clone())?;
-    let stats_file = places::tests().join("stats").join(format!("{}.json", scenario.name));
-    std::fs::create_dir_all(stats_file.parent().context("the statistics file is in a directory")?)?;
+    let mut stats_file = directory.clone().into_os_string();
+    stats_file.push(".stats.json");
+    let stats_file = PathBuf::from(stats_file);
     let _ = std::fs::remove_file(&stats_file);
 
     let mut launcher: Vec<String> = variant.prefix().iter().map(|word| (*word).to_owned()).collect();

@@ -26,6 +26,13 @@ pub struct Place {
 }
 
 impl Place {
+    /// The same inputs, and a working directory of its own for one of several runs at a time.
+    pub fn in_slot(&self, number: usize) -> Place {
+        let mut run = self.run.clone().into_os_string();
+        run.push(format!("-{number}"));
+        Place { run: run.into(), ..self.clone() }
+    }
+
     /// An input as an argument.
     pub fn input(&self, name: &str) -> String {
         self.inputs.join(name).to_string_lossy().into_owned()

@@ -11,7 +11,12 @@ pub type Outcome = Result<Completion, Failed>;
 /// Runs `trials` one after the other, while no other suite of this crate runs on this build directory: they measure
 /// memory and time, and two cores are enough for one of them.
 pub fn run(trials: Vec<Trial>) -> Conclusion {
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    run_beside(trials, 1)
+}
+
+/// As [`run`], but `threads` tests at a time.
+pub fn run_beside(trials: Vec<Trial>, threads: usize) -> Conclusion {
+    let arguments = Arguments { test_threads: Some(threads), ..Arguments::from_args() };
     let _lock = (!arguments.list).then(exclusive);
     libtest_mimic::run(&arguments, trials)
 }

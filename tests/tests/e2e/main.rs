@@ -7,16 +7,18 @@ use anyhow::{Result, bail};
 use hinterland_tests::runs::{CI_SIZE_BYTES, Run};
 use hinterland_tests::{MIB, Place, Scenario, Variant, managed, native, results, runs, skips, suite, verdict};
 use libtest_mimic::Trial;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 fn main() -> ExitCode {
     let natives = Arc::new(Natives::default());
     let runs = if suite::full() { [runs::product(), runs::full_size()].concat() } else { runs::pairwise() };
     let trials = runs.into_iter().map(|run| trial(run, natives.clone()));
-    suite::run(trials.collect()).exit_code()
+    // The short list has the machine for itself, because its times are kept; the long one takes hours as it is.
+    let threads = if suite::full() { std::thread::available_parallelism().map_or(1, usize::from) } else { 1 };
+    suite::run_beside(trials.collect(), threads).exit_code()
 }
 
 /// The test of one run. The name of one at full size ends with the size in MiB.
@@ -25,7 +27,8 @@ fn trial(Run { scenario, variant, size_bytes }: Run, natives: Arc<Natives>) -> T
     let size = if size_bytes == CI_SIZE_BYTES { String::new() } else { format!("::{}M", size_bytes / MIB) };
     suite::trial(format!("e2e::{}::{variant}{size}", scenario.name), obstacle, move || {
         let (place, native) = natives.of(scenario, size_bytes)?;
-        compare(scenario, variant, &place, &native)
+        let slot = Slot::take(&natives.slots);
+        compare(scenario, variant, &place.in_slot(slot.number), &native)
     })
 }
 
@@ -52,13 +55,37 @@ fn limit(native: Duration, size_bytes: u64) -> Duration {
 /// What came of preparing and running one scenario natively at one size; a failure is repeated to every test that needs it.
 type NativeRun = Result<(Place, Arc<native::Native>), String>;
 
-/// Native runs, made when the first test needs them.
+/// Native runs, made when the first test needs them; and the places of the managed ones that are under way.
 #[derive(Default)]
-struct Natives(Mutex<HashMap<(&'static str, u64), NativeRun>>);
+struct Natives {
+    runs: Mutex<HashMap<(&'static str, u64), NativeRun>>,
+    slots: Mutex<HashSet<usize>>,
+}
+
+/// A place that no other run uses meanwhile.
+struct Slot<'a> {
+    number: usize,
+    taken: &'a Mutex<HashSet<usize>>,
+}
+
+impl Slot<'_> {
+    fn take(taken: &Mutex<HashSet<usize>>) -> Slot<'_> {
+        let mut numbers = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = (0..).find(|number| !numbers.contains(number)).unwrap_or(0);
+        numbers.insert(number);
+        Slot { number, taken }
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+}
 
 impl Natives {
     fn of(&self, scenario: &'static Scenario, size_bytes: u64) -> Result<(Place, Arc<native::Native>)> {
-        let mut runs = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let run = runs.entry((scenario.name, size_bytes)).or_insert_with(|| {
             let place = native::prepare(scenario, size_bytes).map_err(|error| format!("{error:#}"))?;
             let native = native::run_native(scenario, &place, limit(Duration::ZERO, size_bytes) * 10);
