@@ -142,9 +142,9 @@ pub enum PrefetchName {
     /// Nothing comes from far memory before the program asks.
     None,
     /// Sequential streams, several at once, in windows that grow while a stream goes on.
-    #[default]
     NextN,
     /// Streams of any step, several at once.
+    #[default]
     Streams,
     /// The next pages after every major fault.
     NextNLine,

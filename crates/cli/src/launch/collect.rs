@@ -190,7 +190,7 @@ mod tests {
             tree_pss_peak_bytes: 0,
             budget: None,
             budget_source: None,
-            prefetch: "next-n".into(),
+            prefetch: "streams".into(),
             unmanaged_because: None,
         };
         serde_json::from_str(&Summary::new(&run, totals).json()).unwrap()

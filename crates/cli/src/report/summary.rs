@@ -222,7 +222,7 @@ mod tests {
             tree_pss_peak_bytes: 0,
             budget: None,
             budget_source: None,
-            prefetch: "next-n".into(),
+            prefetch: "streams".into(),
             unmanaged_because: None,
         }
     }

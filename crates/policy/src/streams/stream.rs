@@ -112,6 +112,12 @@ impl Stream {
         }
     }
 
+    /// Whether a sequential stream goes by here: where the program is faster than read-ahead, its faults are as far apart as what
+    /// comes at once, and look like steps.
+    pub(super) fn passes(&self, page: PageNo, now: u64) -> bool {
+        !self.step.is_long() && !self.is_stale(now) && page.0.abs_diff(self.key) <= self.window_pages.saturating_mul(2)
+    }
+
     /// Whether a run that came to `page` is this stream, walking through its last window or a window's length past it:
     /// pages of the window came too late or were dropped, or pages past it were local.
     pub(super) fn is_near(&self, page: PageNo, kind: Kind, step: Step, now: u64) -> bool {
