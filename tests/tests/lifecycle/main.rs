@@ -7,6 +7,7 @@ mod far_memory;
 mod fault_path;
 mod kills;
 mod nodes;
+mod pools;
 mod prefetch;
 mod refusals;
 mod snapshots;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         fault_path::trials(),
         kills::trials(),
         nodes::trials(),
+        pools::trials(),
         prefetch::trials(),
         refusals::trials(),
         snapshots::trials(),
