@@ -17,7 +17,7 @@ pub const LEDGER_VERSION: u64 = 4;
 /// Rows for processes. A row takes memory once somebody has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
-pub const BACKENDS_MAX: usize = 6;
+pub const BACKENDS_MAX: usize = 12;
 /// Bytes in a text field.
 pub const TEXT_BYTES: usize = 256;
 /// Buckets of a fault-latency histogram: 8 per power of two, up to 2^40 ns.
@@ -105,6 +105,12 @@ pub struct BackendRow {
     pub same_filled_pages: Counter,
     /// Uncompressed pages stored now.
     pub plain_pages: Counter,
+    /// Bytes that may be stored at most; 0 while a memory node is lost.
+    pub capacity_bytes: Counter,
+    /// How often a memory node was lost.
+    pub losses: Counter,
+    /// Pages copied to a memory node in place of lost replicas.
+    pub rebuilt_pages: Counter,
 }
 
 /// Begins a cache line: counters of different threads that share a line cost each of them a cache miss for each count.

@@ -15,6 +15,8 @@ pub mod variables {
     pub const RAM: &str = "HINTERLAND_RAM";
     /// Backend URLs in tier order, separated by spaces.
     pub const FAR: &str = "HINTERLAND_FAR";
+    /// Memory nodes that keep each page.
+    pub const REPLICAS: &str = "HINTERLAND_REPLICAS";
     /// `all` or `large`.
     pub const HEAP: &str = "HINTERLAND_HEAP";
     /// Eviction policy.
@@ -203,6 +205,8 @@ pub struct Settings {
     pub ram: Option<Budget>,
     /// Backend URLs in tier order; empty: the default (compressed RAM, then a file).
     pub far: Vec<String>,
+    /// Memory nodes that keep each page; `None`: one, or what the URLs say.
+    pub replicas: Option<usize>,
     /// Which allocations are far.
     pub heap: HeapMode,
     /// Eviction policy.
@@ -237,6 +241,8 @@ pub enum EnvError {
     },
     /// Not a number of pages.
     Pages(String),
+    /// Not a number of replicas.
+    Replicas(String),
 }
 
 impl fmt::Display for EnvError {
@@ -245,6 +251,9 @@ impl fmt::Display for EnvError {
             EnvError::Budget(e) => e.fmt(f),
             EnvError::Size(e) => e.fmt(f),
             EnvError::Choice { what, written, choices } => write!(f, "'{written}' is no {what}; choose from {choices}"),
+            EnvError::Replicas(s) => {
+                write!(f, "'{s}' is not a number of replicas; write how many memory nodes keep each page")
+            }
             EnvError::Pages(s) => write!(f, "'{s}' is not a number of pages from 0 to 512"),
         }
     }
@@ -268,6 +277,10 @@ impl Settings {
         }
         if let Some(text) = get(variables::FAR) {
             settings.far = text.split_whitespace().map(str::to_owned).collect();
+        }
+        if let Some(text) = get(variables::REPLICAS) {
+            let replicas = text.parse().ok().filter(|replicas| *replicas > 0);
+            settings.replicas = Some(replicas.ok_or((variables::REPLICAS, EnvError::Replicas(text)))?);
         }
         if let Some(text) = get(variables::HEAP) {
             settings.heap = text.parse().map_err(|e| (variables::HEAP, e))?;
@@ -296,6 +309,7 @@ impl Settings {
             (variables::LOCAL, budget(self.local)),
             (variables::RAM, budget(self.ram)),
             (variables::FAR, self.far.join(" ")),
+            (variables::REPLICAS, self.replicas.map(|replicas| replicas.to_string()).unwrap_or_default()),
             (variables::HEAP, self.heap.to_string()),
             (variables::EVICT, self.evict.to_string()),
             (variables::PREFETCH, self.prefetch.to_string()),
@@ -334,6 +348,7 @@ mod tests {
             local: "25%".parse().ok(),
             ram: "2G".parse().ok(),
             far: vec!["compressed:4G".into(), "file:/tmp/far?size=1G".into()],
+            replicas: Some(2),
             heap: HeapMode::Large,
             evict: EvictName::TwoQ,
             prefetch: PrefetchName::ReadAheadVma,
@@ -352,6 +367,7 @@ mod tests {
         assert_eq!(read(&[(variables::HEAP, "some")]).unwrap_err().0, variables::HEAP);
         assert_eq!(read(&[(variables::LOCAL, "1K")]).unwrap_err().0, variables::LOCAL);
         assert_eq!(read(&[(variables::PREFETCH, "markov")]).unwrap_err().0, variables::PREFETCH);
+        assert_eq!(read(&[(variables::REPLICAS, "0")]).unwrap_err().0, variables::REPLICAS);
         assert_eq!(read(&[(variables::READ_AHEAD, "9999")]).unwrap_err().0, variables::READ_AHEAD);
     }
 }

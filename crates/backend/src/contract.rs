@@ -2,6 +2,7 @@
 
 use crate::NodeTrouble;
 use hinterland_units::PageBytes;
+use std::time::Duration;
 
 /// Where a backend keeps one page: opaque to the pager, chosen by the backend, 44 bits at most.
 ///
@@ -118,6 +119,10 @@ pub struct BackendUsage {
     pub same_filled_pages: u64,
     /// Pages stored uncompressed because they do not shrink.
     pub plain_pages: u64,
+    /// How often a memory node was lost, and with it what it held.
+    pub losses: u64,
+    /// Pages copied to a memory node in place of replicas that were lost.
+    pub rebuilt_pages: u64,
 }
 
 /// Which process calls `after_fork`.
@@ -145,6 +150,17 @@ pub trait Backend: Send + Sync {
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     );
 
+    /// Loads a page whose content was found wrong from another place that has it, and whose bytes are `right`; gives up what is
+    /// wrong. Only a backend that keeps every page several times can: no other tries again what was damaged once.
+    ///
+    /// # Errors
+    /// No place has the right bytes.
+    fn repair(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
+        let _ = right;
+        let what = "there is no second copy of it";
+        Err(LoadError::Damaged { url: "far memory".into(), location: item.location, what })
+    }
+
     /// Gives the space of `locations` back.
     fn free(&self, locations: &[Location]);
 
@@ -164,6 +180,18 @@ pub trait Backend: Send + Sync {
         0
     }
 
+    /// Whether `tend` has something to do; cheap enough to be asked all the time.
+    fn needs_tending(&self) -> bool {
+        false
+    }
+
+    /// Takes one step of what is to be done beside loads and stores: replicas rebuilt, lost nodes tried again. Returns when the
+    /// next step is due; `None`: not before `needs_tending` says so. One thread calls it, not during a fork, which may have to wait
+    /// for the step: so it is short, or at most as long as a node is waited for.
+    fn tend(&self) -> Option<Duration> {
+        None
+    }
+
     /// First half of the clone: called in the forking process while no other call is under way and the program's fork
     /// waits, so it must be quick. Takes what locks the backend needs, and prepares what the child will own.
     ///
@@ -175,7 +203,7 @@ pub trait Backend: Send + Sync {
     /// (compressed RAM, tables); what it keeps elsewhere it must share, with a count of holders (a far file: generations in
     /// `file/relatives.rs`).
     ///
-    /// A memory node does it so (`node/mod.rs`): `before_fork` asks, in one message, for a clone of the process's session. The
+    /// Memory nodes do it so (`node/mod.rs`): `before_fork` asks each, in one message, for a clone of the process's session. The
     /// node shares its slabs with the clone until one side writes, and answers with the clone's number, which the child
     /// inherits. The child connects by itself under that number, because two processes on one connection would read each
     /// other's answers. The node drops a clone that nobody has connected to within its time of grace (so also that of a fork

@@ -64,6 +64,8 @@ impl Counters {
             bytes_out: self.bytes_out.load(Relaxed),
             same_filled_pages: self.same_filled_pages.load(Relaxed),
             plain_pages: self.plain_pages.load(Relaxed),
+            losses: 0,
+            rebuilt_pages: 0,
         }
     }
 }

@@ -6,8 +6,9 @@
 use crate::decorate::{Delay, Faulty, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
-use crate::{Backend, Compressed, FileBackend, FileOptions, NodeBackend, NodeTrouble, Reference, Tiers};
+use crate::{Backend, Compressed, FileBackend, FileOptions, NodeAddress, NodePool, NodeTrouble, Reference, Tiers};
 use hinterland_units::{ByteCount, PAGE_BYTES};
+use hinterland_wire::Endpoint;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -130,14 +131,14 @@ pub fn default_urls() -> Vec<BackendUrl> {
 /// Chooses what the URL left open.
 fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
     // What a node leaves open the node decides.
-    if url.capacity.is_none() && !matches!(url.scheme, Scheme::Node { .. }) {
+    if url.capacity.is_none() && !matches!(url.scheme, Scheme::Nodes { .. }) {
         let bytes = match &url.scheme {
             Scheme::File { path, .. } => {
                 let unusable = |error| OpenError::Path { url: url.to_string(), path: path.clone(), error };
                 let directory = far_file::directory_of(path).map_err(unusable)?;
                 far_file::free_bytes(&directory).map_err(unusable)? / 2
             }
-            Scheme::Compressed { .. } | Scheme::Node { .. } | Scheme::Reference => {
+            Scheme::Compressed { .. } | Scheme::Nodes { .. } | Scheme::Reference => {
                 (free_ram_bytes() / 2).max(CAPACITY_MIN)
             }
         };
@@ -156,10 +157,14 @@ fn open_one(url: &BackendUrl) -> Result<Arc<dyn Backend>, OpenError> {
             let memory = |error| OpenError::Memory { url: name.clone(), error };
             Arc::new(Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?)
         }
-        Scheme::Node { endpoint } => {
-            let address = endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?;
-            let node = NodeBackend::new(name.clone(), address, capacity_bytes);
-            Arc::new(node.map_err(|trouble| OpenError::Node { url: name.clone(), trouble })?)
+        Scheme::Nodes { endpoints, replicas } => {
+            let node = |endpoint: &Endpoint| {
+                let address = endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?;
+                Ok(NodeAddress { url: endpoint.to_string(), address })
+            };
+            let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;
+            let pool = NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1));
+            Arc::new(pool.map_err(|(url, trouble)| OpenError::Node { url, trouble })?)
         }
         Scheme::File { path, io, direct } => {
             check_writable(url)?;

@@ -3,14 +3,14 @@
 //! ```text
 //! compressed[:CAP][?codec=lz4|zstd]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
-//! tcp://HOST:PORT[?size=SIZE]
+//! tcp://HOST:PORT[,tcp://HOST:PORT …][?size=SIZE][&replicas=N]
 //! reference[:CAP]
 //! every one:  &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
 //! In a PATH, `%3F` stands for `?`, `%20` for a blank, and so on. Reading a URL opens nothing.
 
 use crate::decorate::{FaultKind, FaultRule, FaultWhen};
-use crate::{CodecName, IoMethod};
+use crate::{CodecName, IoMethod, NODES_MAX};
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
 use hinterland_wire::{Endpoint, EndpointError};
 use std::fmt;
@@ -45,10 +45,12 @@ pub enum Scheme {
         /// Whether the page cache is bypassed where possible.
         direct: bool,
     },
-    /// A memory node.
-    Node {
-        /// Where it listens.
-        endpoint: Endpoint,
+    /// Memory nodes.
+    Nodes {
+        /// Where they listen.
+        endpoints: Vec<Endpoint>,
+        /// Nodes that keep each page; `None`: one.
+        replicas: Option<usize>,
     },
     /// Plain pages in memory.
     Reference,
@@ -119,6 +121,32 @@ pub enum UrlError {
     /// A node's address cannot be used.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
+    /// More copies than nodes.
+    #[error("'{url}': {replicas} replicas need {replicas} nodes, and here are {nodes}; name more, separated by commas")]
+    Replicas {
+        /// The whole URL.
+        url: String,
+        /// Copies that were asked for.
+        replicas: usize,
+        /// Nodes that were named.
+        nodes: usize,
+    },
+    /// Too many nodes.
+    #[error("'{url}': {nodes} nodes are too many; a pool has at most {NODES_MAX}")]
+    Nodes {
+        /// The whole URL.
+        url: String,
+        /// Nodes that were named.
+        nodes: usize,
+    },
+    /// A node twice.
+    #[error("'{url}': {node} is named twice; two copies in one node would be lost together")]
+    Twice {
+        /// The whole URL.
+        url: String,
+        /// The node.
+        node: Endpoint,
+    },
     /// A file without a path.
     #[error("'{url}': the path is missing; write for example file:/mnt/ssd/far?size=64G")]
     NoPath {
@@ -154,17 +182,13 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             let path = rest.filter(|path| !path.is_empty()).ok_or_else(|| UrlError::NoPath { url: url.into() })?;
             Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
         }
-        "tcp" => {
-            let endpoint: Endpoint = head.parse()?;
-            endpoint.check_loopback()?;
-            Scheme::Node { endpoint }
-        }
+        "tcp" => Scheme::Nodes { endpoints: endpoints(url, head)?, replicas: None },
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
     };
     let mut decoration = Decoration::default();
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if name == "size" && matches!(scheme, Scheme::File { .. } | Scheme::Node { .. }) {
+        if name == "size" && matches!(scheme, Scheme::File { .. } | Scheme::Nodes { .. }) {
             capacity = Some(size(url, value)?);
         } else if !read_own(url, &mut scheme, name, value)? && !decoration.read(url, name, value)? {
             return Err(UrlError::Parameter { url: url.into(), name: name.into(), known: scheme.known() });
@@ -173,7 +197,50 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
     if capacity.is_some_and(|bytes| bytes.0 < PAGE_BYTES as u64) {
         return Err(UrlError::TooSmall { url: url.into() });
     }
+    check_replicas(url, &scheme)?;
     Ok(BackendUrl { scheme, capacity, decoration })
+}
+
+/// The nodes of a pool.
+fn endpoints(url: &str, head: &str) -> Result<Vec<Endpoint>, UrlError> {
+    let mut endpoints: Vec<Endpoint> = Vec::new();
+    for text in head.split(',') {
+        let endpoint: Endpoint = text.parse()?;
+        endpoint.check_loopback()?;
+        if endpoints.contains(&endpoint) {
+            return Err(UrlError::Twice { url: url.into(), node: endpoint });
+        }
+        endpoints.push(endpoint);
+    }
+    if endpoints.len() > NODES_MAX {
+        return Err(UrlError::Nodes { url: url.into(), nodes: endpoints.len() });
+    }
+    Ok(endpoints)
+}
+
+fn check_replicas(url: &str, scheme: &Scheme) -> Result<(), UrlError> {
+    match scheme {
+        Scheme::Nodes { endpoints, replicas: Some(replicas) } if *replicas > endpoints.len() => {
+            Err(UrlError::Replicas { url: url.into(), replicas: *replicas, nodes: endpoints.len() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Has every pool among `urls` that does not say how many replicas it keeps keep `replicas`.
+///
+/// # Errors
+/// A URL that cannot be read; a pool with fewer nodes.
+pub fn set_replicas(urls: &mut [String], replicas: usize) -> Result<(), UrlError> {
+    for url in urls {
+        let mut parsed = parse(url)?;
+        if let Scheme::Nodes { replicas: wanted @ None, .. } = &mut parsed.scheme {
+            *wanted = Some(replicas);
+            check_replicas(url, &parsed.scheme)?;
+            *url = parsed.to_string();
+        }
+    }
+    Ok(())
 }
 
 /// Reads a parameter that belongs to one backend; `false` if it is not one.
@@ -196,6 +263,10 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
                 _ => return Err(bad_value(url, name, value, "write on or off")),
             };
         }
+        (Scheme::Nodes { replicas, .. }, "replicas") => {
+            let number = value.parse().ok().filter(|number| (1..=NODES_MAX).contains(number));
+            *replicas = Some(number.ok_or_else(|| bad_value(url, name, value, "write how many nodes keep each page"))?);
+        }
         _ => return Ok(false),
     }
     Ok(true)
@@ -206,7 +277,7 @@ impl Scheme {
         match self {
             Scheme::Compressed { .. } => "codec, delay_us, jitter_us, throttle, fault, seed",
             Scheme::File { .. } => "size, io, direct, delay_us, jitter_us, throttle, fault, seed",
-            Scheme::Node { .. } => "size, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Nodes { .. } => "size, replicas, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Reference => COMMON,
         }
     }
@@ -284,9 +355,11 @@ impl fmt::Display for BackendUrl {
                 parameters.push(format!("codec={codec}"));
             }
             Scheme::Reference => f.write_str("reference")?,
-            Scheme::Node { endpoint } => {
-                write!(f, "{endpoint}")?;
+            Scheme::Nodes { endpoints, replicas } => {
+                let names: Vec<String> = endpoints.iter().map(Endpoint::to_string).collect();
+                f.write_str(&names.join(","))?;
                 parameters.extend(self.capacity.map(|bytes| format!("size={}", exact(bytes))));
+                parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
             }
             Scheme::File { path, io, direct } => {
                 write!(f, "file:{}", escape(&path.to_string_lossy()))?;
@@ -295,7 +368,7 @@ impl fmt::Display for BackendUrl {
                 parameters.extend((!direct).then(|| "direct=off".to_owned()));
             }
         }
-        if let (Some(bytes), false) = (self.capacity, matches!(self.scheme, Scheme::File { .. } | Scheme::Node { .. }))
+        if let (Some(bytes), false) = (self.capacity, matches!(self.scheme, Scheme::File { .. } | Scheme::Nodes { .. }))
         {
             write!(f, ":{}", exact(bytes))?;
         }
@@ -373,6 +446,7 @@ mod tests {
             "reference:1M?fault=store:0.5",
             "tcp://127.0.0.1:7440",
             "tcp://[::1]:99?size=8G&delay_us=5",
+            "tcp://127.0.0.1:1,tcp://127.0.0.1:2,tcp://[::1]:2?size=8G&replicas=2&fault=flip:0.1,load@3",
         ] {
             assert_eq!(parse(url).map(|read| read.to_string()), Ok(url.to_owned()));
         }
@@ -394,7 +468,12 @@ mod tests {
             ("compressed?size=1G", "no parameter 'size'"),
             ("tcp://10.1.2.3:7440", "ssh -N -L"),
             ("tcp://127.0.0.1:x", "is not tcp://HOST:PORT"),
-            ("tcp://127.0.0.1:1?codec=lz4", "no parameter 'codec'; known are size, delay_us"),
+            ("tcp://127.0.0.1:1?codec=lz4", "no parameter 'codec'; known are size, replicas, delay_us"),
+            ("tcp://127.0.0.1:1,tcp://127.0.0.1:2?replicas=3", "3 replicas need 3 nodes, and here are 2"),
+            ("tcp://127.0.0.1:1?replicas=0", "how many nodes"),
+            ("tcp://127.0.0.1:1,compressed", "'compressed' is not tcp://HOST:PORT"),
+            ("tcp://127.0.0.1:1,tcp://10.0.0.1:1", "ssh -N -L"),
+            ("tcp://127.0.0.1:1,tcp://127.0.0.1:1", "is named twice"),
             ("file:", "the path is missing"),
             ("file", "the path is missing"),
             ("file:/x?io=fast", "write auto or plain"),
@@ -406,7 +485,7 @@ mod tests {
         ] {
             let message = parse(url).expect_err(url).to_string();
             assert!(message.contains(words), "{url}: {message}");
-            let named = url.split('?').any(|head| message.contains(&format!("'{head}")));
+            let named = url.split(['?', ',']).any(|head| message.contains(&format!("'{head}")));
             assert!(named, "{message} does not name the URL");
         }
     }

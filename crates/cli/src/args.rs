@@ -42,6 +42,9 @@ pub struct RunArgs {
     /// Where cold pages go; repeat for tiers, fastest first. Default: compressed RAM, then a file
     #[arg(long, value_name = "URL")]
     pub far: Vec<String>,
+    /// Memory nodes of a pool (tcp://A,tcp://B,…) that keep each page; the run survives the loss of all but one. Default: 1
+    #[arg(long, value_name = "N")]
+    pub replicas: Option<String>,
     /// Which allocations are far: all (default), or large (of at least 64 KiB)
     #[arg(long, value_name = "all|large")]
     pub heap: Option<String>,
@@ -108,8 +111,9 @@ Examples:
   hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
   hinterland run --local 1G --heap large --stats out.json -- ./service
   hinterland run --local 1G --far tcp://127.0.0.1:7440 -- ./service
+  hinterland run --local 1G --far tcp://127.0.0.1:7440,tcp://127.0.0.1:7441,tcp://127.0.0.1:7442 --replicas 2 -- ./service
 
-Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _HEAP, _EVICT, _PREFETCH,
+Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _REPLICAS, _HEAP, _EVICT, _PREFETCH,
 _READ_AHEAD, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same names in lower case:
 local = \"512M\", far = [\"compressed:4G\"], quiet = true), then the defaults.
 

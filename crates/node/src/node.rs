@@ -81,7 +81,7 @@ impl Node {
     }
 
     /// Stops giving out memory, or does so again.
-    pub(crate) fn drain(&self, on: bool) {
+    pub fn drain(&self, on: bool) {
         self.draining.store(on, Relaxed);
     }
 

@@ -156,9 +156,9 @@ impl Pager {
             results[index] = Some(result.map(drop));
         });
         drop(items);
-        for ((page, _), (bytes, result)) in batch.pages.iter().zip(landing.iter().zip(results)) {
+        for ((page, entry), (bytes, result)) in batch.pages.iter().zip(landing.iter_mut().zip(results)) {
             let result = result.unwrap_or_else(|| panic!("the backend did not answer for {page}"));
-            self.verify(*page, bytes, result);
+            self.verify(*page, *entry, bytes, result);
         }
     }
 

@@ -12,7 +12,7 @@ use hinterland_backend::{LoadError, LoadItem, Priority};
 use hinterland_policy::{AheadWindow, Arrival, Request, Thread};
 use hinterland_sys::uffd::{Message, Partial};
 use hinterland_sys::{Fault, thread};
-use hinterland_units::{PAGE_BYTES, PageNo};
+use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -277,7 +277,7 @@ impl Pager {
                 result = r.map(drop);
             },
         );
-        self.verify(page, landing, result);
+        self.verify(page, entry, landing, result);
         self.at(Point::Loaded, page);
         // SAFETY: the landing page holds the verified content; the page is missing in the program and ours.
         let mapped = unsafe { self.kernel.map_copy(self.address(page), landing.as_ptr(), 1) };
@@ -294,12 +294,14 @@ impl Pager {
         Outcome::Served
     }
 
-    /// A page that arrived must be the page that left; otherwise the program ends.
-    pub(crate) fn verify(&self, page: PageNo, bytes: &[u8; PAGE_BYTES], loaded: Result<(), LoadError>) {
+    /// A page that arrived must be the page that left, perhaps from another place; otherwise the program ends.
+    pub(crate) fn verify(&self, page: PageNo, entry: Entry, bytes: &mut PageBytes, loaded: Result<(), LoadError>) {
         if let Err(error) = loaded {
             self.fatal(&format!("{page} is lost: {error}"));
         }
-        if Pager::hash(bytes) != self.table.hash(page) {
+        let hash = self.table.hash(page);
+        let right = |bytes: &PageBytes| Pager::hash(bytes) == hash;
+        if !right(bytes) && self.backend.repair(LoadItem { location: entry.location(), into: bytes }, &right).is_err() {
             self.fatal(&format!("{page} came back changed from far memory (checksum mismatch); the program is ended"));
         }
     }

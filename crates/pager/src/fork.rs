@@ -96,6 +96,7 @@ impl Pager {
         self.forget_threads();
         self.account.restart_peak();
         self.helpers_started.store(false, Relaxed);
+        self.tender.forget();
         self.ahead.clear();
         self.begin_here();
         self.kernel.replace(uffd, memory);

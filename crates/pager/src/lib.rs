@@ -1,7 +1,8 @@
 //! Page states, swap cache, reclaim and budgets: what happens between a fault and a backend.
 //!
-//! Three kinds of threads drive a [`Pager`]: *monitors* read faults and serve them (`fault`), the *evictor* keeps local
-//! memory within its budget (`reclaim`), and the *read-ahead* thread brings pages in before they are asked for (`ahead`).
+//! Several kinds of threads drive a [`Pager`]: *monitors* read faults and serve them (`fault`), the *evictor* keeps local
+//! memory within its budget (`reclaim`), and the *read-ahead* thread brings pages in before they are asked for (`ahead`); a
+//! *tender* runs when a backend has more to do than loads and stores (`tend`).
 //! Threads of the program call it when they map, unmap or protect (`range`) and when they fork (`fork`); on the inline path
 //! also when they fault (`here`) and before system calls (`pin`).
 
@@ -29,6 +30,7 @@ mod sharing;
 mod staging;
 mod state;
 mod table;
+mod tend;
 mod tree;
 mod zone;
 

@@ -12,6 +12,7 @@ use crate::sharing::SharedBytes;
 use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::table::{ContentHash, PageTable};
+use crate::tend::Tender;
 use crate::tree::Tree;
 use crate::zone::Zones;
 use hinterland_abi::{Ledger, ProcessRow};
@@ -97,6 +98,7 @@ pub struct Pager {
     /// Managed bytes at the last census.
     pub(crate) census_at: AtomicU64,
     pub(crate) growth: Growth,
+    pub(crate) tender: Tender,
     /// Evictor and read-ahead thread run (or are about to).
     pub(crate) helpers_started: AtomicBool,
     /// The evictor sleeps.
@@ -119,7 +121,7 @@ pub struct Pager {
     own_threads: [AtomicU32; OWN_THREADS_MAX],
 }
 
-/// Monitors, evictor, read-ahead.
+/// Monitors, evictor, read-ahead, tender.
 const OWN_THREADS_MAX: usize = 16;
 
 /// Memory that a thread of the pager works with: never shared, never far.
@@ -192,6 +194,7 @@ impl Pager {
             shared: config.shared,
             census_at: AtomicU64::new(0),
             growth: Growth::new(),
+            tender: Tender::new(),
             helpers_started: AtomicBool::new(false),
             evictor_idle: AtomicBool::new(false),
             overfull: AtomicBool::new(false),
@@ -395,6 +398,9 @@ impl Pager {
             to.ram_peak_bytes.fetch_max(backend.ram_bytes, Relaxed);
             to.same_filled_pages.store(backend.same_filled_pages, Relaxed);
             to.plain_pages.store(backend.plain_pages, Relaxed);
+            to.capacity_bytes.store(backend.capacity_bytes, Relaxed);
+            to.losses.store(backend.losses, Relaxed);
+            to.rebuilt_pages.store(backend.rebuilt_pages, Relaxed);
         }
     }
 

@@ -75,6 +75,7 @@ impl Pager {
             if self.path == FaultPath::Inline && (self.ahead.has_work() || self.above_high(&self.gate.enter())) {
                 self.start_helpers();
             }
+            self.have_backend_tended();
             let look_again = watch.look(self);
             if look_again.is_some() {
                 let _inside = self.gate.enter();

@@ -98,7 +98,11 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     let Chosen { path, ready, why } = choose_path(settings.fault_path, &features)?;
     hinterland_sys::descriptor::hide_with(descriptors::protect, descriptors::expose);
     hinterland_sys::uffd::keep_device();
-    let backend = hinterland_backend::open(&settings.far)?;
+    let mut far = settings.far.clone();
+    if let Some(replicas) = settings.replicas {
+        hinterland_backend::set_replicas(&mut far, replicas).map_err(OpenError::from)?;
+    }
+    let backend = hinterland_backend::open(&far)?;
     let waits = |url: &String| url.starts_with("file:") || url.starts_with("tcp:");
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(waits);
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)

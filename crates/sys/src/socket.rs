@@ -18,6 +18,7 @@ pub struct Socket {
     /// The kernel's number of this socket, which no other ever has: a descriptor can become another file behind our back.
     cookie: u64,
     limit: Duration,
+    send_limit: Duration,
     kernel: Box<ForKernel>,
 }
 
@@ -31,6 +32,7 @@ struct ForKernel {
     flag: libc::c_int,
     cookie: u64,
     cookie_bytes: libc::socklen_t,
+    waited: libc::pollfd,
 }
 
 // SAFETY: the pointers are set and used within one call on `&mut self`.
@@ -48,7 +50,7 @@ impl Socket {
         let fd = RawFd::try_from(fd).expect("descriptors are small");
         // SAFETY: plain data, for which zeros are valid values.
         let kernel: Box<ForKernel> = Box::new(unsafe { std::mem::zeroed() });
-        let mut socket = Socket { fd, cookie: 0, limit, kernel };
+        let mut socket = Socket { fd, cookie: 0, limit, send_limit: limit, kernel };
         socket.fd = descriptor::hide(fd)
             .map_err(|error| SysError { call: "fcntl", errno: error.raw_os_error().unwrap_or(libc::EMFILE) })?;
         socket.set_options()?;
@@ -66,21 +68,50 @@ impl Socket {
     }
 
     fn set_options(&mut self) -> Result<(), SysError> {
-        self.kernel.time = libc::timeval {
-            tv_sec: i64::try_from(self.limit.as_secs()).unwrap_or(i64::MAX),
-            tv_usec: self.limit.subsec_micros().into(),
-        };
         self.kernel.flag = 1;
-        let time = ((&raw const self.kernel.time).addr(), size_of::<libc::timeval>());
         let flag = ((&raw const self.kernel.flag).addr(), size_of::<libc::c_int>());
-        for (level, name, (value, bytes)) in [
-            (libc::SOL_SOCKET, libc::SO_RCVTIMEO, time),
-            (libc::SOL_SOCKET, libc::SO_SNDTIMEO, time),
-            (libc::IPPROTO_TCP, libc::TCP_NODELAY, flag),
-        ] {
-            checked("setsockopt", call(libc::SYS_setsockopt, [word(self.fd), word(level), word(name), value, bytes]))?;
+        self.set_option(libc::IPPROTO_TCP, libc::TCP_NODELAY, flag)?;
+        self.set_limits(self.limit, self.send_limit)
+    }
+
+    /// From now on, `receive` bounds every wait for bytes that do not arrive, and `send` the time that sending may take.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_limits(&mut self, receive: Duration, send: Duration) -> Result<(), SysError> {
+        (self.limit, self.send_limit) = (receive, send);
+        for (name, limit) in [(libc::SO_RCVTIMEO, receive), (libc::SO_SNDTIMEO, send)] {
+            self.kernel.time = libc::timeval {
+                tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+                tv_usec: limit.subsec_micros().into(),
+            };
+            let time = ((&raw const self.kernel.time).addr(), size_of::<libc::timeval>());
+            self.set_option(libc::SOL_SOCKET, name, time)?;
         }
         Ok(())
+    }
+
+    fn set_option(&self, level: i32, name: i32, (value, bytes): (usize, usize)) -> Result<(), SysError> {
+        let arguments = [word(self.fd), word(level), word(name), value, bytes];
+        checked("setsockopt", call(libc::SYS_setsockopt, arguments)).map(drop)
+    }
+
+    /// Waits until something has arrived, or the connection has ended; false: not within `limit`.
+    pub fn wait(&mut self, limit: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            let left = limit.saturating_sub(begun.elapsed());
+            // Rounded up: a wait of part of a millisecond is not one of none.
+            let milliseconds = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+            self.kernel.waited = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
+            let place = (&raw mut self.kernel.waited).addr();
+            match call(libc::SYS_poll, [place, 1, word(milliseconds), 0, 0]) {
+                0 => return false,
+                error if error == -(libc::EINTR as isize) => {}
+                // Ended or broken: the next call says how.
+                _ => return true,
+            }
+        }
     }
 
     fn write_address(&mut self, address: SocketAddr) -> usize {
@@ -126,7 +157,7 @@ impl Socket {
     /// Sends all bytes of `parts`, which are at most `PARTS_MAX`.
     ///
     /// # Errors
-    /// The system's; `ETIMEDOUT` when nothing could be sent for the limit.
+    /// The system's; `ETIMEDOUT` when it could not be sent within the limit.
     pub fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), SysError> {
         let all = self.name(parts.map(|part| (part.as_ptr().cast_mut(), part.len())));
         // SAFETY: the parts are borrowed until the call returns, and sendmsg only reads them.
@@ -185,9 +216,11 @@ impl Socket {
     /// # Safety
     /// The parts are still valid for what the call does with them.
     unsafe fn transfer(&mut self, number: i64, mut moved: usize, enough: usize) -> Result<usize, SysError> {
-        let name = if number == libc::SYS_sendmsg { "sendmsg" } else { "recvmsg" };
+        let sends = number == libc::SYS_sendmsg;
+        let (name, limit) = if sends { ("sendmsg", self.send_limit) } else { ("recvmsg", self.limit) };
         let failed = |errno| Err(SysError { call: name, errno });
-        let mut begun = None;
+        // What is asked for takes the other side some time; what is sent does not.
+        let mut begun = sends.then(Instant::now);
         while moved < enough {
             let message = &mut self.kernel.message;
             match call(number, [word(self.fd), (&raw mut *message).addr(), word(libc::MSG_NOSIGNAL), 0, 0]) {
@@ -205,7 +238,7 @@ impl Socket {
                 }
             }
             // Who trickles must come to an end too.
-            if moved < enough && begun.get_or_insert_with(Instant::now).elapsed() > self.limit {
+            if moved < enough && begun.get_or_insert_with(Instant::now).elapsed() >= limit {
                 return failed(libc::ETIMEDOUT);
             }
         }

@@ -8,6 +8,7 @@ mod fault_path;
 mod kills;
 mod nodes;
 mod pages;
+mod pools;
 mod prefetch;
 mod refusals;
 mod snapshots;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         kills::trials(),
         nodes::trials(),
         pages::trials(),
+        pools::trials(),
         prefetch::trials(),
         refusals::trials(),
         snapshots::trials(),

@@ -11,12 +11,12 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const PATHS: [&str; 2] = ["monitor", "inline"];
+pub const PATHS: [&str; 2] = ["monitor", "inline"];
 /// Time in which a run must have ended that has lost its node: six times what is promised, for machines with other work.
 const LOSS: Duration = Duration::from_secs(30);
 
 /// A test that is told its name.
-type Test = Box<dyn FnOnce(&str) -> Result<()> + Send>;
+pub type Test = Box<dyn FnOnce(&str) -> Result<()> + Send>;
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -49,13 +49,13 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// A node of its own for a test, on a free port.
-struct Node {
+pub struct Node {
     running: Running,
-    url: String,
+    pub url: String,
 }
 
 impl Node {
-    fn start(test: &str, capacity: &str) -> Result<Node> {
+    pub fn start(test: &str, capacity: &str) -> Result<Node> {
         let arguments = ["node", "--capacity", capacity, "--listen", "tcp://127.0.0.1:0"];
         let mut running = Launch::bare(&format!("{test}-node"), &arguments)?.start()?;
         running.wait_for("listening on ")?;
@@ -65,7 +65,7 @@ impl Node {
         Ok(Node { running, url })
     }
 
-    fn status(&self) -> Result<serde_json::Value> {
+    pub fn status(&self) -> Result<serde_json::Value> {
         let output = Command::new(places::launcher()?).args(["node", "status", "--json", &self.url]).output()?;
         ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
         Ok(serde_json::from_slice(&output.stdout)?)
@@ -84,8 +84,19 @@ impl Node {
         }
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.running.signal(signal)
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub fn kill(self) -> Result<()> {
+        self.running.signal(Signal::SIGKILL)?;
+        self.running.end().map(drop)
+    }
+
     /// Ends it in an orderly way.
-    fn end(self) -> Result<Ended> {
+    pub fn end(self) -> Result<Ended> {
         self.running.signal(Signal::SIGTERM)?;
         let ended = self.running.end()?;
         ended.expect(0, "listening on ")?;
@@ -98,6 +109,11 @@ fn launch(test: &str, far: &[&str], path: &str, program: &[&str]) -> Result<Laun
     let mut arguments = vec!["--local", "16M", "--fault-path", path];
     far.iter().for_each(|url| arguments.extend(["--far", url]));
     Launch::new(test, &arguments, program)
+}
+
+/// A run in little memory.
+pub fn launch_with(test: &str, flags: &[&str], program: &[&str]) -> Result<Launch> {
+    Launch::new(test, &[&["--local", "16M"], flags].concat(), program)
 }
 
 fn children(test: &str, path: &str, way: &str) -> Result<()> {

@@ -23,6 +23,19 @@ macro_rules! pass_on {
         fn usage(&self, rows: &mut Vec<$crate::BackendUsage>) {
             self.inner.usage(rows);
         }
+        fn repair(
+            &self,
+            item: $crate::LoadItem<'_>,
+            right: &dyn Fn(&hinterland_units::PageBytes) -> bool,
+        ) -> Result<(), $crate::LoadError> {
+            self.inner.repair(item, right)
+        }
+        fn needs_tending(&self) -> bool {
+            self.inner.needs_tending()
+        }
+        fn tend(&self) -> Option<std::time::Duration> {
+            self.inner.tend()
+        }
         fn shrink_ram(&self, bytes: u64) -> u64 {
             self.inner.shrink_ram(bytes)
         }

@@ -39,9 +39,9 @@ impl Lane {
     /// Memory of a lane: its two buffers and what the kernel is shown.
     pub(super) const RAM_BYTES: u64 = (24 << 10) + 4096;
 
-    /// Connects and agrees on a version.
-    pub(super) fn connect(address: SocketAddr) -> Result<Lane, NodeTrouble> {
-        let mut socket = Socket::connect(address, LIMIT)?;
+    /// Connects and agrees on a version. `limit` bounds every wait until `settle`.
+    pub(super) fn connect(address: SocketAddr, limit: Duration) -> Result<Lane, NodeTrouble> {
+        let mut socket = Socket::connect(address, limit)?;
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(&Hello::ours().encode());
         socket.send([&out[..]].into_iter())?;
@@ -54,6 +54,16 @@ impl Lane {
             Outcome::Version => Err(NodeTrouble::Version { node: welcome.versions }),
             Outcome::Busy => Err(NodeTrouble::Busy),
         }
+    }
+
+    /// From now on, waits take as long as `LIMIT`, and sending at most `send`.
+    pub(super) fn settle(&mut self, send: Duration) -> Result<(), NodeTrouble> {
+        Ok(self.socket.set_limits(LIMIT, send)?)
+    }
+
+    /// Waits until an answer begins to arrive; an error when none does within `patience`.
+    pub(super) fn wait(&mut self, patience: Duration) -> Result<(), NodeTrouble> {
+        if self.socket.wait(patience) { Ok(()) } else { Err(NodeTrouble::Silent { limit: patience }) }
     }
 
     /// Makes one request without data and hands its answer to `take`, which returns `None` for one that does not fit.

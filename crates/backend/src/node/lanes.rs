@@ -3,14 +3,21 @@
 use super::lane::Lane;
 use super::trouble::NodeTrouble;
 use crate::sync::lock;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Lanes of one sort.
 pub(super) struct Lanes {
     entries: Vec<Mutex<Option<Lane>>>,
     made: AtomicUsize,
     next: AtomicUsize,
+}
+
+/// A lane that nobody else uses until this is dropped.
+pub(super) struct Taken<'a> {
+    entry: MutexGuard<'a, Option<Lane>>,
+    lanes: &'a Lanes,
 }
 
 impl Lanes {
@@ -23,53 +30,28 @@ impl Lanes {
         }
     }
 
-    /// Calls `work` with a lane that nobody else uses meanwhile. Prefers low entries, so that few lanes are made; waits for one
-    /// when all are in use, or when no further one can be made (a program that forbids itself new connections goes on).
-    /// A lane that fails is closed.
-    pub(super) fn with<R>(
-        &self,
-        connect: impl Fn() -> Result<Lane, NodeTrouble>,
-        work: impl FnOnce(&mut Lane) -> Result<R, NodeTrouble>,
-    ) -> Result<R, NodeTrouble> {
+    /// A lane. Prefers low entries, so that few lanes are made; waits for one when all are in use, or when no further one can be
+    /// made (a program that forbids itself new connections goes on).
+    ///
+    /// # Errors
+    /// What `connect` says.
+    pub(super) fn take(&self, connect: impl Fn() -> Result<Lane, NodeTrouble>) -> Result<Taken<'_>, NodeTrouble> {
         for entry in &self.entries {
-            let mut entry = match entry.try_lock() {
+            let entry = match entry.try_lock() {
                 Ok(entry) => entry,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => continue,
             };
-            if entry.is_none() {
-                match connect() {
-                    Ok(lane) => {
-                        self.made.fetch_add(1, Relaxed);
-                        *entry = Some(lane);
-                    }
-                    Err(_) if self.made.load(Relaxed) > 0 => break,
-                    Err(trouble) => return Err(trouble),
-                }
+            let taken = Taken { entry, lanes: self };
+            match taken.connected(&connect) {
+                Err(_) if self.made.load(Relaxed) > 0 => break,
+                other => return other,
             }
-            return self.work_with(&mut entry, work);
         }
         // Lanes are made from the lowest entry on.
         let made = self.made.load(Relaxed).clamp(1, self.entries.len());
-        let mut entry = lock(&self.entries[self.next.fetch_add(1, Relaxed) % made]);
-        if entry.is_none() {
-            *entry = Some(connect()?);
-            self.made.fetch_add(1, Relaxed);
-        }
-        self.work_with(&mut entry, work)
-    }
-
-    fn work_with<R>(
-        &self,
-        entry: &mut Option<Lane>,
-        work: impl FnOnce(&mut Lane) -> Result<R, NodeTrouble>,
-    ) -> Result<R, NodeTrouble> {
-        let result = work(entry.as_mut().expect("made by the caller"));
-        if result.as_ref().is_err_and(|trouble| !trouble.is_full()) {
-            *entry = None;
-            self.made.fetch_sub(1, Relaxed);
-        }
-        result
+        let entry = lock(&self.entries[self.next.fetch_add(1, Relaxed) % made]);
+        Taken { entry, lanes: self }.connected(&connect)
     }
 
     /// Keeps a lane that was made elsewhere. Nobody uses any now.
@@ -84,8 +66,50 @@ impl Lanes {
         self.made.store(0, Relaxed);
     }
 
+    /// Closes the lanes that nobody uses now.
+    pub(super) fn close_idle(&self) {
+        for entry in &self.entries {
+            if let Ok(mut entry) = entry.try_lock()
+                && entry.take().is_some()
+            {
+                self.made.fetch_sub(1, Relaxed);
+            }
+        }
+    }
+
     /// How many there are.
     pub(super) fn made(&self) -> usize {
         self.made.load(Relaxed)
+    }
+}
+
+impl<'a> Taken<'a> {
+    /// With a connection, if there was none.
+    fn connected(mut self, connect: impl Fn() -> Result<Lane, NodeTrouble>) -> Result<Taken<'a>, NodeTrouble> {
+        if self.entry.is_none() {
+            *self.entry = Some(connect()?);
+            self.lanes.made.fetch_add(1, Relaxed);
+        }
+        Ok(self)
+    }
+
+    /// Closes it: it is out of step with the node.
+    pub(super) fn close(mut self) {
+        *self.entry = None;
+        self.lanes.made.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Deref for Taken<'_> {
+    type Target = Lane;
+
+    fn deref(&self) -> &Lane {
+        self.entry.as_ref().expect("made when it was taken")
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    fn deref_mut(&mut self) -> &mut Lane {
+        self.entry.as_mut().expect("made when it was taken")
     }
 }

@@ -1,25 +1,25 @@
-//! Which page slots of the leased slabs are in use: the client's side of a session's address space.
+//! Which page slots of the slabs are in use.
 //!
 //! ```text
-//! slot = slab × pages of a slab + page in the slab = address in the session / 4096
+//! slot = slab × pages of a slab + page in the slab
 //! ```
 //! Slots are given out in ascending order within a slab, so what is evicted together lies together. Slabs that are mostly free
 //! are used again before another is leased; those that are mostly full only when no more can be had. A slab without a page in
-//! it goes back to the node.
+//! it goes back to its nodes. A slab that is *closed* gets no more pages until it is opened again.
 
 use std::collections::BTreeMap;
 
 /// Empty slabs that are kept for the next pages.
 const EMPTY_MAX: usize = 1;
 
-/// The slots of one session.
+/// The slots of a pool.
 pub(super) struct Slots {
     slab_pages: usize,
     slabs: BTreeMap<u32, Slab>,
     /// The slab that is being filled, and the next slot in it.
     current: Option<(u32, usize)>,
     used: u64,
-    /// Slabs that the node may have back.
+    /// Slabs that the nodes may have back.
     empty: Vec<u32>,
 }
 
@@ -27,6 +27,7 @@ struct Slab {
     /// One bit for each slot, set when it is in use.
     used: Box<[u64]>,
     free: usize,
+    open: bool,
 }
 
 /// Which slabs may be filled.
@@ -48,7 +49,7 @@ impl Slots {
 
     /// Adds a slab that was leased.
     pub(super) fn add(&mut self, number: u32) {
-        let slab = Slab { used: vec![0; self.slab_pages / 64].into(), free: self.slab_pages };
+        let slab = Slab { used: vec![0; self.slab_pages / 64].into(), free: self.slab_pages, open: true };
         assert!(self.slabs.insert(number, slab).is_none(), "slab {number} was leased twice");
     }
 
@@ -77,7 +78,8 @@ impl Slots {
     /// The slab with the most free slots, if it may be filled.
     fn choose(&self, fill: Fill) -> Option<u32> {
         let least = if fill == Fill::MostlyFree { self.slab_pages / 4 * 3 } else { 1 };
-        let best = self.slabs.iter().max_by_key(|(number, slab)| (slab.free, std::cmp::Reverse(**number)));
+        let open = self.slabs.iter().filter(|(_, slab)| slab.open);
+        let best = open.max_by_key(|(number, slab)| (slab.free, std::cmp::Reverse(**number)));
         best.filter(|(_, slab)| slab.free >= least).map(|(number, _)| *number)
     }
 
@@ -93,8 +95,9 @@ impl Slots {
         slab.free += 1;
         self.used -= 1;
         if slab.free == self.slab_pages && self.current.is_none_or(|(current, _)| u64::from(current) != number) {
-            let is_empty = |slab: &&Slab| slab.free == self.slab_pages;
-            if self.slabs.values().filter(is_empty).count() > EMPTY_MAX {
+            let is_open = slab.open;
+            let is_empty = |slab: &&Slab| slab.open && slab.free == self.slab_pages;
+            if !is_open || self.slabs.values().filter(is_empty).count() > EMPTY_MAX {
                 let number = u32::try_from(number).expect("a number of ours");
                 self.slabs.remove(&number);
                 self.empty.push(number);
@@ -102,7 +105,37 @@ impl Slots {
         }
     }
 
-    /// Slabs that the node is to have back, at most `bound`: the caller tells it.
+    /// Opens or closes a slab.
+    pub(super) fn set_open(&mut self, number: u32, open: bool) {
+        let slab = self.slabs.get_mut(&number).expect("a slab that is here");
+        slab.open = open;
+        if !open && self.current.is_some_and(|(current, _)| current == number) {
+            self.current = None;
+        }
+        if !open && slab.free == self.slab_pages {
+            self.slabs.remove(&number);
+            self.empty.push(number);
+        }
+    }
+
+    /// Slots of a slab that are in use, in their order.
+    pub(super) fn used_in(&self, number: u32) -> Vec<u64> {
+        let slab = &self.slabs[&number];
+        let used = (0..self.slab_pages).filter(|slot| slab.used[slot / 64] & 1 << (slot % 64) != 0);
+        used.map(|slot| u64::from(number) * self.slab_pages as u64 + slot as u64).collect()
+    }
+
+    /// How many slots of a slab are in use; `None`: it is not here any more.
+    pub(super) fn used_count(&self, number: u32) -> Option<usize> {
+        self.slabs.get(&number).map(|slab| self.slab_pages - slab.free)
+    }
+
+    /// Pages of a slab.
+    pub(super) fn slab_pages(&self) -> usize {
+        self.slab_pages
+    }
+
+    /// Slabs that the nodes are to have back, at most `bound`: the caller tells them.
     pub(super) fn take_empty(&mut self, bound: usize) -> Vec<u32> {
         self.empty.split_off(self.empty.len().saturating_sub(bound))
     }
@@ -113,6 +146,7 @@ impl Slots {
     }
 
     /// Slabs that are leased.
+    #[cfg(test)]
     pub(super) fn slab_count(&self) -> usize {
         self.slabs.len() + self.empty.len()
     }

@@ -2,6 +2,7 @@
 
 use hinterland_sys::SysError;
 use hinterland_wire::{Refusal, WireError};
+use std::time::Duration;
 
 /// Why a memory node is of no use any more, or cannot be used at all.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -13,10 +14,10 @@ pub enum NodeTrouble {
         errno: i32,
     },
     /// It does not answer.
-    #[error("it has not answered for {limit_s} seconds")]
+    #[error("it has not answered for {}", spoken(*.limit))]
     Silent {
         /// How long it was waited for.
-        limit_s: u64,
+        limit: Duration,
     },
     /// What it says is not the protocol.
     #[error("{0}")]
@@ -33,6 +34,20 @@ pub enum NodeTrouble {
     /// It lacks something that is needed.
     #[error("it cannot clone sessions, so forked processes could not go on")]
     NoClone,
+    /// Its slabs have another size than those of the pool's first node.
+    #[error("its slabs have {is} bytes, those of the pool's other nodes {others}")]
+    SlabSize {
+        /// Bytes of its slabs.
+        is: u64,
+        /// Bytes of the others'.
+        others: u64,
+    },
+    /// What it sends back is not what it was given, again and again.
+    #[error("it sent damaged pages {times} times")]
+    Damages {
+        /// How often.
+        times: u32,
+    },
     /// It has too many connections.
     #[error("it has too many connections")]
     Busy,
@@ -59,12 +74,27 @@ impl NodeTrouble {
         let full = [Refusal::Full, Refusal::Quota, Refusal::Draining];
         matches!(self, NodeTrouble::Refused { refusal, .. } if full.contains(refusal))
     }
+
+    /// Whether it may pass by itself: the node is away, or has too much to do.
+    pub(super) fn may_pass(&self) -> bool {
+        matches!(self, NodeTrouble::Connection { .. } | NodeTrouble::Silent { .. } | NodeTrouble::Busy)
+            || self.is_full()
+    }
+}
+
+/// A time for people.
+fn spoken(time: Duration) -> String {
+    match (time.subsec_millis(), time.as_secs()) {
+        (0, 1) => "a second".into(),
+        (0, seconds) => format!("{seconds} seconds"),
+        _ => format!("{} ms", time.as_millis()),
+    }
 }
 
 impl From<SysError> for NodeTrouble {
     fn from(error: SysError) -> NodeTrouble {
         match error.errno {
-            libc::ETIMEDOUT => NodeTrouble::Silent { limit_s: super::lane::LIMIT.as_secs() },
+            libc::ETIMEDOUT => NodeTrouble::Silent { limit: super::lane::LIMIT },
             errno => NodeTrouble::Connection { errno },
         }
     }

@@ -13,6 +13,7 @@ use demote::{BATCH_PAGES, Staging};
 use hinterland_units::PageBytes;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use table::{Handle, Lists, Place, TIERS_MAX, Table};
 
 /// Demotions out of one tier that can be under way at once; more threads wait. Each tier has its own room: a demotion that
@@ -171,6 +172,23 @@ impl Backend for Tiers {
         // The tables belong to all; the first row carries them, so that the sum is right.
         let own = self.ram_bytes().saturating_sub(rows[first..].iter().map(|row| row.ram_bytes).sum());
         rows[first].ram_bytes += own;
+    }
+
+    fn repair(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
+        let handle = handle_of(item.location);
+        let place = self.table.pin(handle).expect("a page that was just loaded");
+        let inner = LoadItem { location: place.location, into: item.into };
+        let repaired = self.tiers[place.tier].repair(inner, right);
+        self.table.unpin(handle);
+        repaired
+    }
+
+    fn needs_tending(&self) -> bool {
+        self.tiers.iter().any(|tier| tier.needs_tending())
+    }
+
+    fn tend(&self) -> Option<Duration> {
+        self.tiers.iter().filter_map(|tier| tier.tend()).min()
     }
 
     fn shrink_ram(&self, bytes: u64) -> u64 {

@@ -39,10 +39,11 @@ struct Key {
     file: &'static str,
 }
 
-const KEYS: [Key; 12] = [
+const KEYS: [Key; 13] = [
     Key { variable: variables::LOCAL, flag: "--local", file: "local" },
     Key { variable: variables::RAM, flag: "--ram", file: "ram" },
     Key { variable: variables::FAR, flag: "--far", file: "far" },
+    Key { variable: variables::REPLICAS, flag: "--replicas", file: "replicas" },
     Key { variable: variables::HEAP, flag: "--heap", file: "heap" },
     Key { variable: variables::EVICT, flag: "--evict", file: "evict" },
     Key { variable: variables::PREFETCH, flag: "--prefetch", file: "prefetch" },
@@ -127,6 +128,9 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     let features: FeatureSet =
         settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
     settle_urls(&mut settings.far).map_err(|why| merged.refuse(variables::FAR, why))?;
+    if let Some(replicas) = settings.replicas {
+        settle_replicas(&mut settings.far, replicas).map_err(|why| merged.refuse(variables::REPLICAS, why))?;
+    }
     let budget_source = fill_budgets(&mut settings, &merged, host)?;
     Ok(RunConfig {
         settings,
@@ -174,6 +178,7 @@ fn flag(args: &RunArgs, variable: &str) -> Result<Option<String>, Error> {
             }
             if args.far.iter().any(String::is_empty) { Some(String::new()) } else { joined(&args.far) }
         }
+        variables::REPLICAS => args.replicas.clone(),
         variables::HEAP => args.heap.clone(),
         variables::EVICT => args.evict.clone(),
         variables::PREFETCH => args.prefetch.clone(),
@@ -203,14 +208,28 @@ fn joined(urls: &[String]) -> Option<String> {
 fn settle_urls(urls: &mut [String]) -> Result<(), String> {
     for url in urls {
         let mut parsed = hinterland_backend::parse(url).map_err(|error| error.to_string())?;
-        if let Scheme::Node { endpoint } = &mut parsed.scheme
-            && endpoint.address().is_none()
-        {
-            *endpoint = node::address_of(endpoint).map_err(|error| error.to_string())?.into();
-            *url = parsed.to_string();
+        let Scheme::Nodes { endpoints, .. } = &mut parsed.scheme else { continue };
+        if endpoints.iter().all(|endpoint| endpoint.address().is_some()) {
+            continue;
         }
+        for endpoint in endpoints.iter_mut().filter(|endpoint| endpoint.address().is_none()) {
+            *endpoint = node::address_of(endpoint).map_err(|error| error.to_string())?.into();
+        }
+        *url = parsed.to_string();
+        // Two names may stand for one address.
+        hinterland_backend::parse(url).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// Has memory nodes keep every page so often; refuses where there are none.
+fn settle_replicas(urls: &mut [String], replicas: usize) -> Result<(), String> {
+    if !urls.iter().any(|url| url.starts_with("tcp:")) {
+        return Err(format!(
+            "{replicas} replicas need as many memory nodes; name them with --far tcp://HOST:PORT,tcp://HOST:PORT"
+        ));
+    }
+    hinterland_backend::set_replicas(urls, replicas).map_err(|error| error.to_string())
 }
 
 /// Gives the budgets that nobody set their defaults, and refuses contradictory ones.

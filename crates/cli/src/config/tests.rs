@@ -107,6 +107,19 @@ fn refusals_name_the_place_and_what_may_stand_there() {
     let far = |url: &str| RunArgs { far: vec![url.into()], ..RunArgs::default() };
     assert!(refusal(plain(), far("nonsense")).starts_with("--far: 'nonsense'"));
     assert!(refusal(plain(), far("file:/a b")).contains("contains a space"));
+    let replicas = |far: &str, replicas: &str| RunArgs {
+        far: vec![far.into()],
+        replicas: Some(replicas.into()),
+        ..RunArgs::default()
+    };
+    let two = "tcp://127.0.0.1:1,tcp://127.0.0.1:2";
+    assert!(refusal(plain(), replicas(two, "3")).contains("3 replicas need 3 nodes, and here are 2"));
+    assert!(
+        refusal(plain(), replicas("compressed", "2")).starts_with("--replicas: 2 replicas need as many memory nodes")
+    );
+    assert!(refusal(plain(), replicas(two, "none")).contains("'none' is not a number of replicas"));
+    assert!(refusal(plain(), far("tcp://127.0.0.1:1,tcp://127.0.0.1:1")).contains("is named twice"));
+    assert_eq!(plain().resolve(&replicas(two, "2")).unwrap().settings.far, [format!("{two}?replicas=2")]);
     assert!(
         refusal(plain().with(variables::FAULT_PATH, "direct"), RunArgs::default()).contains("auto, monitor, inline")
     );

@@ -28,6 +28,12 @@ pub struct BackendFigures {
     pub same_filled_pages: u64,
     /// Uncompressed pages now.
     pub plain_pages: u64,
+    /// Bytes that may be stored at most.
+    pub capacity_bytes: u64,
+    /// How often a memory node was lost.
+    pub losses: u64,
+    /// Pages copied to a memory node in place of lost replicas.
+    pub rebuilt_pages: u64,
 }
 
 impl BackendFigures {
@@ -45,6 +51,9 @@ impl BackendFigures {
             ram_peak_bytes: row.ram_peak_bytes.load(Relaxed),
             same_filled_pages: row.same_filled_pages.load(Relaxed),
             plain_pages: row.plain_pages.load(Relaxed),
+            capacity_bytes: row.capacity_bytes.load(Relaxed),
+            losses: row.losses.load(Relaxed),
+            rebuilt_pages: row.rebuilt_pages.load(Relaxed),
         }
     }
 }
@@ -100,6 +109,7 @@ impl BackendTotals {
             figures.stored_peak_bytes = figures.stored_peak_bytes.max(seen.stored_peak_bytes);
             figures.pages_peak = figures.pages_peak.max(seen.pages_peak);
             figures.ram_peak_bytes = figures.ram_peak_bytes.max(seen.ram_peak_bytes);
+            figures.capacity_bytes = figures.capacity_bytes.max(seen.capacity_bytes);
         }
     }
 
@@ -109,6 +119,8 @@ impl BackendTotals {
             let figures = &mut self.of(tier, &seen.url).figures;
             figures.bytes_in += seen.bytes_in;
             figures.bytes_out += seen.bytes_out;
+            figures.losses += seen.losses;
+            figures.rebuilt_pages += seen.rebuilt_pages;
         }
     }
 

@@ -127,6 +127,12 @@ struct Backend<'a> {
     ram_peak_bytes: u64,
     same_filled_pages: u64,
     plain_pages: u64,
+    /// The most of any process; of a memory node, its quota, 0 while it is lost.
+    capacity_bytes: u64,
+    /// Losses of a memory node, summed over processes.
+    losses: u64,
+    /// Pages copied to a memory node in place of lost replicas, summed over processes.
+    rebuilt_pages: u64,
     compression_ratio: Option<f64>,
 }
 
@@ -256,6 +262,9 @@ fn backend(total: &BackendTotal) -> Backend<'_> {
         ram_peak_bytes: figures.ram_peak_bytes,
         same_filled_pages: figures.same_filled_pages,
         plain_pages: figures.plain_pages,
+        capacity_bytes: figures.capacity_bytes,
+        losses: figures.losses,
+        rebuilt_pages: figures.rebuilt_pages,
         compression_ratio: compression_ratio([total]),
     }
 }

@@ -226,6 +226,15 @@ fn far(total: &BackendTotal) -> String {
     if let Some(ratio) = compression_ratio([total]) {
         let _ = write!(text, ", compressed {ratio:.1}:1");
     }
+    if figures.url.starts_with("tcp:") && figures.capacity_bytes > 0 {
+        let _ = write!(text, " of {}", bytes(figures.capacity_bytes));
+    }
+    if figures.losses > 0 {
+        let _ = write!(text, ", lost {} times", count(figures.losses));
+    }
+    if figures.rebuilt_pages > 0 {
+        let _ = write!(text, ", {} pages rebuilt there", count(figures.rebuilt_pages));
+    }
     text
 }
 

@@ -1,0 +1,270 @@
+//! A link: one session at one node, and the lanes that lead to it.
+//!
+//! What a link holds ends with it: a node that was lost and comes back is used by a new link, in a new session, which is empty.
+//! So nothing that a node missed while it was away can be read from it.
+
+use super::lane::{LIMIT, Lane};
+use super::lanes::{Lanes, Taken};
+use super::latency::Latency;
+use super::trouble::NodeTrouble;
+use crate::sync::lock;
+use hinterland_wire::{Grant, Kind, Reply, Request};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// Threads that can wait for pages at once; more wait for those.
+const DEMAND_LANES: usize = 8;
+const BACKGROUND_LANES: usize = 2;
+/// Time that the node keeps a session whose process has gone; nobody comes back to it.
+const LEASE_MS: u32 = 1000;
+
+/// A node of a pool, whatever becomes of the links to it.
+pub(super) struct Node {
+    /// Its place in the pool.
+    pub(super) index: usize,
+    pub(super) url: String,
+    pub(super) address: SocketAddr,
+    /// Bytes that are asked for at most; 0: what the node allows.
+    pub(super) quota_bytes: u64,
+    /// How long a node may take no bytes.
+    pub(super) send_limit: Duration,
+    /// Bytes written to it and read from it.
+    pub(super) bytes_in: AtomicU64,
+    pub(super) bytes_out: AtomicU64,
+    /// How often it was lost.
+    pub(super) losses: AtomicU64,
+    /// Pages that were copied to it in place of lost copies.
+    pub(super) rebuilt_pages: AtomicU64,
+}
+
+impl Node {
+    pub(super) fn new(index: usize, url: String, address: SocketAddr, quota_bytes: u64, send_limit: Duration) -> Node {
+        let zero = || AtomicU64::new(0);
+        let (bytes_in, bytes_out, losses, rebuilt_pages) = (zero(), zero(), zero(), zero());
+        Node { index, url, address, quota_bytes, send_limit, bytes_in, bytes_out, losses, rebuilt_pages }
+    }
+}
+
+/// See the module.
+pub(super) struct Link {
+    pub(super) node: Arc<Node>,
+    /// What the program was called when it began, for those who look at the node.
+    name: Arc<str>,
+    /// The process's session; `None` in a forked child whose parent had nothing there, until it needs one.
+    session: Mutex<Option<Grant>>,
+    /// The session of the child that is about to be made.
+    for_child: Mutex<Option<Result<Grant, NodeTrouble>>>,
+    demand: Lanes,
+    background: Lanes,
+    pub(super) demands_under_way: AtomicUsize,
+    /// Slabs that are leased.
+    pub(super) slabs: AtomicUsize,
+    pub(super) latency: Latency,
+    /// It is avoided, because others are much faster.
+    pub(super) slow: AtomicBool,
+    /// Pages that came back damaged.
+    pub(super) damages: AtomicU32,
+    /// Why it is of no use any more.
+    lost: OnceLock<NodeTrouble>,
+}
+
+impl Link {
+    fn new(node: &Arc<Node>, name: &Arc<str>) -> Link {
+        Link {
+            node: node.clone(),
+            name: name.clone(),
+            session: Mutex::new(None),
+            for_child: Mutex::new(None),
+            demand: Lanes::new(DEMAND_LANES),
+            background: Lanes::new(BACKGROUND_LANES),
+            demands_under_way: AtomicUsize::new(0),
+            slabs: AtomicUsize::new(0),
+            latency: Latency::default(),
+            slow: AtomicBool::new(false),
+            damages: AtomicU32::new(0),
+            lost: OnceLock::new(),
+        }
+    }
+
+    /// Opens a session; also says how large the node's slabs are. `limit` bounds every wait.
+    pub(super) fn open(node: &Arc<Node>, name: &Arc<str>, limit: Duration) -> Result<(Link, u64), NodeTrouble> {
+        let link = Link::new(node, name);
+        let lane = link.join(limit)?;
+        let slab_bytes = lane.slab_bytes;
+        link.background.keep(lane);
+        Ok((link, slab_bytes))
+    }
+
+    /// A link that is lost from the beginning.
+    pub(super) fn never(node: &Arc<Node>, name: &Arc<str>, trouble: NodeTrouble) -> Link {
+        let link = Link::new(node, name);
+        link.lose(&trouble);
+        link
+    }
+
+    /// Why the link is lost, if it is.
+    pub(super) fn lost(&self) -> Option<&NodeTrouble> {
+        self.lost.get()
+    }
+
+    /// Ends the use of the link; false: it had ended before. What the first trouble was is the cause of the others.
+    pub(super) fn lose(&self, trouble: &NodeTrouble) -> bool {
+        let first = self.lost.set(trouble.clone()).is_ok();
+        if first {
+            self.node.losses.fetch_add(1, Relaxed);
+            // The node gives the session up when its last lane ends.
+            self.demand.close_idle();
+            self.background.close_idle();
+        }
+        first
+    }
+
+    /// A lane for a thread that waits for a page.
+    pub(super) fn demand_lane(&self, patience: Duration) -> Result<Taken<'_>, NodeTrouble> {
+        self.lane(&self.demand, patience)
+    }
+
+    /// A lane for everything else.
+    pub(super) fn background_lane(&self, patience: Duration) -> Result<Taken<'_>, NodeTrouble> {
+        self.lane(&self.background, patience)
+    }
+
+    fn lane<'a>(&self, lanes: &'a Lanes, patience: Duration) -> Result<Taken<'a>, NodeTrouble> {
+        let alive = || self.lost.get().cloned().map_or(Ok(()), Err);
+        alive()?;
+        let taken = lanes.take(|| self.join(patience))?;
+        // Whoever had the lane before may have lost the link.
+        alive()?;
+        Ok(taken)
+    }
+
+    /// A new lane in the process's session, which is opened if there is none.
+    fn join(&self, limit: Duration) -> Result<Lane, NodeTrouble> {
+        let mut lane = Lane::connect(self.node.address, limit)?;
+        let attach = |lane: &mut Lane, grant: Grant| {
+            lane.ask(|into, number| Request::attach(into, number, grant.session, grant.token), granted)
+        };
+        // Not under the lock: a node that does not answer would hold up who only looks.
+        let known = *lock(&self.session);
+        if let Some(grant) = known {
+            attach(&mut lane, grant)?;
+        } else {
+            let mut session = lock(&self.session);
+            if let Some(grant) = *session {
+                attach(&mut lane, grant)?;
+            } else {
+                let name = format!("{} {}", self.name, std::process::id());
+                let quota_bytes = self.node.quota_bytes;
+                let open = |into: &mut Vec<u8>, number| Request::open(into, number, &name, quota_bytes, LEASE_MS);
+                *session = Some(lane.ask(open, granted)?);
+            }
+        }
+        if limit != LIMIT || self.node.send_limit != LIMIT {
+            lane.settle(self.node.send_limit)?;
+        }
+        Ok(lane)
+    }
+
+    /// Makes one request without data in the background.
+    fn ask<R>(
+        &self,
+        write: impl FnOnce(&mut Vec<u8>, u64),
+        take: impl FnOnce(&Reply<'_>) -> Option<R>,
+    ) -> Result<R, NodeTrouble> {
+        let mut lane = self.background_lane(LIMIT)?;
+        let result = lane.ask(write, take);
+        if result.as_ref().is_err_and(|trouble| !trouble.is_full()) {
+            lane.close();
+        }
+        result
+    }
+
+    /// Asks for a slab.
+    pub(super) fn lease(&self) -> Result<u32, NodeTrouble> {
+        let take = |reply: &Reply<'_>| match reply {
+            Reply::Slabs(numbers) => numbers.iter().next(),
+            _ => None,
+        };
+        let number = self.ask(|into, number| Request::lease(into, number, 1), take)?;
+        self.slabs.fetch_add(1, Relaxed);
+        Ok(number)
+    }
+
+    /// Gives slabs back.
+    pub(super) fn give_back(&self, slabs: &[u32]) -> Result<(), NodeTrouble> {
+        self.slabs.fetch_sub(slabs.len(), Relaxed);
+        let write = |into: &mut Vec<u8>, number| Request::give_back(into, number, slabs);
+        self.ask(write, |reply| matches!(reply, Reply::Done).then_some(()))
+    }
+
+    /// Bytes that may still be asked for: of the session's quota, and of what the node has.
+    pub(super) fn free_bytes(&self, slab_bytes: u64) -> Result<u64, NodeTrouble> {
+        let take = |reply: &Reply<'_>| match reply {
+            Reply::Figures(figures) if figures.node.draining == 0 => {
+                Some(figures.node.capacity_bytes.saturating_sub(figures.node.used_bytes))
+            }
+            Reply::Figures(_) => Some(0),
+            _ => None,
+        };
+        let free = self.ask(|into, number| Request::plain(into, number, Kind::Statistics), take)?;
+        let held = self.slabs.load(Relaxed) as u64 * slab_bytes;
+        Ok(free.min(self.quota_bytes().saturating_sub(held)))
+    }
+
+    /// Whether the node still answers, within `limit`, on a lane of its own.
+    pub(super) fn ping(&self, limit: Duration) -> Result<(), NodeTrouble> {
+        self.join(limit).map(drop)
+    }
+
+    /// Bytes that the process may keep there.
+    pub(super) fn quota_bytes(&self) -> u64 {
+        lock(&self.session).map_or(self.node.quota_bytes, |grant| grant.quota_bytes)
+    }
+
+    /// Memory of the lanes.
+    pub(super) fn ram_bytes(&self) -> u64 {
+        (self.demand.made() + self.background.made()) as u64 * Lane::RAM_BYTES
+    }
+
+    /// Has the node make a clone of the session for the child that is about to be made. A child of a process that keeps nothing
+    /// there begins with a session of its own when it needs one.
+    pub(super) fn before_fork(&self) {
+        let keeps = self.lost().is_none() && self.slabs.load(Relaxed) > 0;
+        let clone = keeps.then(|| self.ask(|into, number| Request::plain(into, number, Kind::Clone), granted));
+        *lock(&self.for_child) = clone;
+    }
+
+    /// Goes on in the parent: why the node could not make a clone. It gives a clone up that nobody connects to.
+    pub(super) fn after_fork_in_parent(&self) -> Result<(), NodeTrouble> {
+        match lock(&self.for_child).take() {
+            // The session itself goes on.
+            Some(Err(NodeTrouble::Refused { .. })) | Some(Ok(_)) | None => Ok(()),
+            Some(Err(trouble)) => Err(trouble),
+        }
+    }
+
+    /// Goes on in the child, in the session that was made for it.
+    pub(super) fn after_fork_in_child(&self) -> Result<(), NodeTrouble> {
+        // The connections are the parent's: they are closed on this side, with nothing said.
+        self.demand.reset();
+        self.background.reset();
+        if self.lost().is_some() {
+            return Ok(());
+        }
+        *lock(&self.session) = None;
+        if let Some(clone) = lock(&self.for_child).take() {
+            *lock(&self.session) = Some(clone?);
+            self.background.keep(self.join(LIMIT)?);
+        }
+        Ok(())
+    }
+}
+
+fn granted(reply: &Reply<'_>) -> Option<Grant> {
+    match reply {
+        Reply::Session(grant) => Some(*grant),
+        _ => None,
+    }
+}

@@ -1,0 +1,274 @@
+//! Loads: a page comes from the replica that answers fastest, and from another when that one fails, is late, or sends other bytes.
+//!
+//! ```text
+//! first round:  each replica in the order of latency; while there is another one, only for its patience (a measured bound)
+//! second round: those that were late, for as long as it takes to call them lost
+//! ```
+
+use super::lane::LIMIT;
+use super::link::Link;
+use super::table::{Replica, Replicas};
+use super::{DEPTH, NodePool, NodeTrouble, wire};
+use crate::sync::lock;
+use crate::{LoadError, LoadItem, Location, Priority};
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Pages of one answer: a demand load that shares the link never waits for more. 128 KiB.
+pub(super) const LOAD_PAGES: usize = 32;
+/// How long a load for which nobody waits yet may be late before another node is asked.
+const PATIENCE_AHEAD: Duration = Duration::from_millis(500);
+/// Damaged pages after which a node is not used any more; up to then, single slabs are given up.
+const DAMAGES_MAX: u32 = 8;
+/// A sample from which on nodes are compared.
+const LATE: Duration = Duration::from_millis(10);
+/// Nodes that differ by less are equally good.
+const NEAR_NS: u64 = 50_000;
+/// A node that is slower is tried again now and then, if its mean is below this.
+const RETRIED_NS: u64 = 5_000_000;
+const RETRY_ONE_IN: u64 = 64;
+
+const DAMAGED: &str = "it arrived with another checksum than the node sent";
+
+/// A page that is to be loaded.
+struct Want {
+    replicas: Replicas,
+    /// Replicas that have been asked, one bit each; and those of them that were late.
+    tried: u32,
+    late: u32,
+    /// The second round.
+    last: bool,
+    answered: bool,
+    error: Option<LoadError>,
+}
+
+impl Want {
+    fn open(&self) -> impl Iterator<Item = usize> {
+        (0..self.replicas.len()).filter(move |at| self.tried & 1 << at == 0 && self.replicas[*at].is_live())
+    }
+}
+
+impl NodePool {
+    /// Loads `items`; calls `done` once for each.
+    pub(super) fn load_pages(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        let mut wants: Vec<Want> = {
+            let table = lock(&self.table);
+            let want = |item: &LoadItem<'_>| Want {
+                replicas: table.replicas(item.location.0).clone(),
+                tried: 0,
+                late: 0,
+                last: false,
+                answered: false,
+                error: None,
+            };
+            items.iter().map(want).collect()
+        };
+        let draw = if self.links.len() > 1 { self.draw() } else { 0 };
+        while let Some(first) = wants.iter().position(|want| !want.answered) {
+            if let Some(at) = preferred(&wants[first], draw) {
+                let link = wants[first].replicas[at].link.clone();
+                self.load_from(&link, (first, at), &mut wants, items, priority, draw, done);
+                continue;
+            }
+            let want = &mut wants[first];
+            if want.late != 0 {
+                (want.tried, want.late, want.last) = (want.tried & !want.late, 0, true);
+                continue;
+            }
+            want.answered = true;
+            let error = want.error.take().unwrap_or_else(|| self.loss_of(items[first].location));
+            done(first, Err(error));
+        }
+    }
+
+    /// Loads from one link an item that has its replica `at` there, and all later ones that prefer the same link.
+    #[allow(clippy::too_many_arguments, reason = "one step of `load_pages`, whose state it shares")]
+    fn load_from(
+        &self,
+        link: &Link,
+        (first, at): (usize, usize),
+        wants: &mut [Want],
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        draw: u64,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        let hedged = !wants[first].last && wants[first].open().count() > 1;
+        let patience = match priority {
+            _ if !hedged && wants[first].late != 0 => self.patience(),
+            _ if !hedged => LIMIT,
+            Priority::Demand => link.latency.patience(),
+            _ => PATIENCE_AHEAD,
+        };
+        let (mut members, mut subset, mut outer) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, (want, item)) in wants.iter().zip(items.iter_mut()).enumerate().skip(first) {
+            let preferred = || if want.answered { None } else { preferred(want, draw) };
+            let at = if index == first { Some(at) } else { preferred() };
+            let Some(at) = at.filter(|at| std::ptr::eq(&*want.replicas[*at].link, link)) else { continue };
+            members.push((index, at));
+            outer.push(item.location);
+            let location = Location(want.replicas[at].slot(item.location.0));
+            subset.push(LoadItem { location, into: item.into });
+        }
+        let mut damaged = Vec::new();
+        let mut arrived = 0;
+        let demand = usize::from(priority == Priority::Demand);
+        link.demands_under_way.fetch_add(demand, Relaxed);
+        let begun = Instant::now();
+        let loaded = self.transfer(link, &mut subset, priority, patience, &mut |position, page| {
+            if arrived == 0 && self.links.len() > 1 && priority == Priority::Demand {
+                link.latency.sample(begun.elapsed());
+            }
+            arrived += 1;
+            let (index, at) = members[position];
+            wants[index].tried |= 1 << at;
+            match page {
+                Some(page) => {
+                    wants[index].answered = true;
+                    done(index, Ok(page));
+                }
+                None => damaged.push(position),
+            }
+        });
+        link.demands_under_way.fetch_sub(demand, Relaxed);
+        link.node.bytes_out.fetch_add((arrived * PAGE_BYTES) as u64, Relaxed);
+        for position in damaged {
+            let ((index, at), location) = (members[position], outer[position]);
+            wants[index].error = Some(LoadError::Damaged { url: link.node.url.clone(), location, what: DAMAGED });
+            if wants[index].open().next().is_some() || wants[index].late != 0 {
+                self.distrust(location, &wants[index].replicas[at].clone());
+            }
+        }
+        if let Err(trouble) = loaded {
+            let late = hedged && matches!(trouble, NodeTrouble::Silent { .. }) && link.lost().is_none();
+            for (index, at) in members.into_iter().skip(arrived) {
+                wants[index].tried |= 1 << at;
+                wants[index].late |= u32::from(late) << at;
+                let lost = || LoadError::Lost { url: link.node.url.clone(), trouble: trouble.clone() };
+                wants[index].error.get_or_insert_with(lost);
+            }
+            if late {
+                link.latency.late(begun.elapsed());
+            } else {
+                self.judge(link, &trouble);
+            }
+        }
+        if self.links.len() > 1 && begun.elapsed() >= LATE {
+            self.weigh();
+        }
+    }
+
+    /// Loads `items`, whose locations are slots in the link's session. `take` gets those that arrive, in their order: `None` for one
+    /// that arrived damaged.
+    pub(super) fn transfer(
+        &self,
+        link: &Link,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        patience: Duration,
+        take: &mut dyn FnMut(usize, Option<&PageBytes>),
+    ) -> Result<(), NodeTrouble> {
+        let demand = priority == Priority::Demand;
+        let mut lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) }?;
+        // A message for the page that the program waits for, then larger ones.
+        let first = if demand { 1 } else { LOAD_PAGES };
+        let (count, mut asked, mut arrived) = (items.len(), 0, 0);
+        let end_of = |begin: usize| (begin + if begin == 0 { first } else { LOAD_PAGES }).min(count);
+        let (mut ends, mut messages, mut under_way) = ([0; DEPTH], 0, 0);
+        let mut moved = || -> Result<(), NodeTrouble> {
+            while arrived < count {
+                let depth = if !demand && link.demands_under_way.load(Relaxed) > 0 { 1 } else { DEPTH };
+                while asked < count && under_way < depth {
+                    let end = end_of(asked);
+                    lane.ask_pages(&items[asked..end], wire(priority))?;
+                    ends[(messages + under_way) % DEPTH] = end;
+                    (asked, under_way) = (end, under_way + 1);
+                }
+                if patience < LIMIT {
+                    lane.wait(patience)?;
+                }
+                let (begin, end) = (arrived, ends[messages % DEPTH]);
+                lane.receive_pages(&mut items[begin..end], |index, undamaged, page| {
+                    arrived += 1;
+                    take(begin + index, undamaged.then_some(page));
+                })?;
+                (messages, under_way) = (messages + 1, under_way - 1);
+            }
+            Ok(())
+        };
+        let moved = moved();
+        if moved.is_err() {
+            lane.close();
+        }
+        moved
+    }
+
+    /// Loads a page from any replica whose bytes are `right`.
+    pub(super) fn load_right(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
+        let LoadItem { location, into } = item;
+        let replicas = lock(&self.table).replicas(location.0).clone();
+        let wrong = |url: &str| LoadError::Damaged { url: url.to_owned(), location, what: "it is not what was stored" };
+        let mut error = wrong(&self.url);
+        let mut liars = Vec::new();
+        // A single one has said what it has: it is not asked until it says something else.
+        for replica in replicas.iter().filter(|replica| replicas.len() > 1 && replica.is_live()) {
+            let mut there = [LoadItem { location: Location(replica.slot(location.0)), into: &mut *into }];
+            let mut accepted = None;
+            let take = &mut |_, page: Option<&PageBytes>| accepted = Some(page.is_some_and(right));
+            if let Err(trouble) = self.transfer(&replica.link, &mut there, Priority::Demand, self.patience(), take) {
+                self.judge(&replica.link, &trouble);
+            }
+            match accepted {
+                Some(true) => {
+                    liars.into_iter().for_each(|liar| self.distrust(location, liar));
+                    return Ok(());
+                }
+                Some(false) => {
+                    error = wrong(&replica.link.node.url);
+                    liars.push(replica);
+                }
+                None => {}
+            }
+        }
+        Err(error)
+    }
+
+    /// A node sent other bytes than it was given, and another one has the page: its slab is given up, and after several times the
+    /// node. (The slab stays leased, because others may be reading from it: `DAMAGES_MAX` slabs at most.)
+    fn distrust(&self, location: Location, replica: &Replica) {
+        let times = replica.link.damages.fetch_add(1, Relaxed) + 1;
+        if times >= DAMAGES_MAX {
+            return self.judge(&replica.link, &NodeTrouble::Damages { times });
+        }
+        let mut table = lock(&self.table);
+        let number = table.slab_of(location.0);
+        let is_it = |other: &Replica| std::ptr::eq(&*other.link, &*replica.link) && other.slab == replica.slab;
+        table.change(number, None, |other| !is_it(other));
+        drop(table);
+        self.refresh();
+    }
+
+    /// Why a page has no replica.
+    fn loss_of(&self, location: Location) -> LoadError {
+        let table = lock(&self.table);
+        let (url, trouble) = table.lost(location.0).cloned().unwrap_or((self.url.clone(), NodeTrouble::Closed));
+        LoadError::Lost { url, trouble }
+    }
+}
+
+/// The replica that is to be asked next: the fastest of those that have not been tried, or one that is about as fast.
+fn preferred(want: &Want, draw: u64) -> Option<usize> {
+    let mean = |at: usize| want.replicas[at].link.latency.mean_ns();
+    let fastest = want.open().min_by_key(|at| mean(*at))?;
+    let Some(next) = want.open().filter(|at| *at != fastest).min_by_key(|at| mean(*at)) else { return Some(fastest) };
+    let near = mean(next) <= mean(fastest).saturating_mul(2).saturating_add(NEAR_NS);
+    let retried = mean(next) < RETRIED_NS && draw.is_multiple_of(RETRY_ONE_IN);
+    let other = near && draw & 1 << 32 != 0 || retried;
+    Some(if other && !want.last { next } else { fastest })
+}

@@ -1,0 +1,94 @@
+//! On which nodes a new slab lies: of two that are chosen at random, the one with more room (power of two choices).
+
+use super::NodePool;
+use super::link::Link;
+use super::table::Replica;
+use crate::StoreError;
+use crate::sync::lock;
+use hinterland_units::PAGE_BYTES;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl NodePool {
+    /// Leases a slab on as many nodes as there are to be replicas now.
+    pub(super) fn place(&self) -> Result<Vec<Replica>, StoreError> {
+        // Each round but the last ends with a loss.
+        for _ in 0..=self.links.len() {
+            let healthy = self.healthy();
+            let wanted = self.wanted(&healthy).replicas;
+            let mut replicas: Vec<Replica> = Vec::new();
+            let mut candidates = healthy;
+            let mut full = None;
+            while replicas.len() < wanted {
+                match self.place_one(&mut candidates, wanted - replicas.len()) {
+                    Ok(Some(replica)) => replicas.push(replica),
+                    Ok(None) => break,
+                    Err(error @ StoreError::Full { .. }) => full = Some(error),
+                    Err(_) => break,
+                }
+                if candidates.is_empty() {
+                    break;
+                }
+            }
+            if wanted > 0 && replicas.len() == wanted {
+                return Ok(replicas);
+            }
+            self.give_up(&replicas);
+            if let Some(full) = full {
+                return Err(full);
+            }
+        }
+        // Whose loss was the first is no longer known; any of them is a reason.
+        let link = lock(&self.links[0]).clone();
+        let trouble = link.lost().cloned().unwrap_or(super::NodeTrouble::Closed);
+        Err(self.store_error(&link, &trouble))
+    }
+
+    /// Leases a slab on one of `candidates`, which is taken out of them. `None`: there are none.
+    ///
+    /// # Errors
+    /// The one that was asked is full, or lost.
+    pub(super) fn place_one(
+        &self,
+        candidates: &mut Vec<Arc<Link>>,
+        wanted: usize,
+    ) -> Result<Option<Replica>, StoreError> {
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        let link = candidates.swap_remove(self.choose(candidates, wanted));
+        match link.lease() {
+            Ok(slab) => Ok(Some(Replica { link, slab, slab_pages: self.slab_bytes / PAGE_BYTES as u64 })),
+            Err(trouble) => {
+                self.judge(&link, &trouble);
+                Err(self.store_error(&link, &trouble))
+            }
+        }
+    }
+
+    fn choose(&self, candidates: &[Arc<Link>], wanted: usize) -> usize {
+        let fast: Vec<usize> = (0..candidates.len()).filter(|index| !candidates[*index].slow.load(Relaxed)).collect();
+        let among = if fast.is_empty() { (0..candidates.len()).collect() } else { fast };
+        let draw = usize::try_from(self.draw() >> 33).unwrap_or(0);
+        let first = among[draw % among.len()];
+        if among.len() <= wanted.min(candidates.len()) || among.len() == 1 {
+            // All of them are needed: nothing is to be chosen.
+            return first;
+        }
+        let second = among[(draw + 1 + (draw >> 8) % (among.len() - 1)) % among.len()];
+        let room = |index: usize| {
+            let link: &Link = &candidates[index];
+            link.free_bytes(self.slab_bytes).inspect_err(|trouble| self.judge(link, trouble)).unwrap_or(0)
+        };
+        if room(second) > room(first) { second } else { first }
+    }
+
+    /// Gives slabs back that were leased for nothing.
+    pub(super) fn give_up(&self, replicas: &[Replica]) {
+        for Replica { link, slab, .. } in replicas.iter().filter(|replica| replica.is_live()) {
+            if let Err(trouble) = link.give_back(&[*slab]) {
+                self.judge(link, &trouble);
+            }
+        }
+    }
+}

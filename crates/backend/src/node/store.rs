@@ -1,0 +1,227 @@
+//! Stores: a page is stored when every replica of its slab has answered for it.
+//!
+//! A replica that fails meanwhile is lost, and its slab closed; the pages then go to another slab, on as many nodes as are wanted.
+
+use super::lanes::Taken;
+use super::slots::Fill;
+use super::table::{Replica, Replicas};
+use super::{DEPTH, NodePool, NodeTrouble, wire};
+use crate::sync::lock;
+use crate::{Location, Priority, StoreError};
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use hinterland_wire::RANGES_MAX;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// A wait for the answer to a store from which on nodes are compared.
+const LATE: Duration = Duration::from_millis(50);
+
+/// What became of a message of pages.
+#[derive(Clone)]
+enum Fate {
+    Stored,
+    /// Refused by a node; the others may have it.
+    Refused(StoreError),
+    /// Too few nodes have it: another slab is needed.
+    Again,
+}
+
+impl NodePool {
+    /// Stores `pages`; `out` has the outcome of each.
+    pub(super) fn store_pages(
+        &self,
+        pages: &[&PageBytes],
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        let mut left: Vec<usize> = (0..pages.len()).collect();
+        // Each round but the last ends with a loss, or with the return of a node.
+        for _ in 0..self.links.len() * 2 + 2 {
+            let (slots, error) = self.take_slots(left.len());
+            for (index, error) in left.drain(slots.len()..).zip(std::iter::repeat(error)) {
+                out[index] = Err(error.expect("there is a reason for too few slots"));
+            }
+            let mut again = Vec::new();
+            let pages_of_a_slab = self.slab_bytes / PAGE_BYTES as u64;
+            let mut begin = 0;
+            for run in slots.chunk_by(|a, b| a / pages_of_a_slab == b / pages_of_a_slab) {
+                let indices = &left[begin..begin + run.len()];
+                begin += run.len();
+                self.store_run(run, indices, pages, priority, out, &mut again);
+            }
+            if again.is_empty() {
+                return;
+            }
+            left = again;
+        }
+        let unstable = StoreError::Device { url: self.url.clone(), errno: libc::EAGAIN };
+        left.iter().for_each(|index| out[*index] = Err(unstable.clone()));
+    }
+
+    /// Slots for `count` pages; fewer when the nodes give no more slabs, and why.
+    fn take_slots(&self, count: usize) -> (Vec<u64>, Option<StoreError>) {
+        let mut taken = Vec::with_capacity(count);
+        lock(&self.table).take(count, Fill::MostlyFree, &mut taken);
+        while taken.len() < count {
+            let _growing = lock(&self.growing);
+            // Another thread may have got some meanwhile.
+            lock(&self.table).take(count - taken.len(), Fill::MostlyFree, &mut taken);
+            if taken.len() == count {
+                break;
+            }
+            let placed = self.place();
+            let mut table = lock(&self.table);
+            match placed {
+                Ok(replicas) => assert!(table.add(replicas), "8 PiB of slabs have been leased"),
+                Err(error) => {
+                    table.take(count - taken.len(), Fill::All, &mut taken);
+                    return (taken, Some(error));
+                }
+            }
+        }
+        (taken, None)
+    }
+
+    /// Stores the pages `indices` of `pages` in `slots` of one slab; those that need another slab are appended to `again`.
+    fn store_run(
+        &self,
+        slots: &[u64],
+        indices: &[usize],
+        pages: &[&PageBytes],
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        again: &mut Vec<usize>,
+    ) {
+        let replicas = lock(&self.table).replicas(slots[0]).clone();
+        let contents: Vec<&PageBytes> = indices.iter().map(|index| pages[*index]).collect();
+        let fates = self.write(&replicas, slots, &contents, priority);
+        let mut failed = Vec::new();
+        for (position, (slot, index)) in slots.iter().zip(indices).enumerate() {
+            match &fates[position / RANGES_MAX] {
+                Fate::Stored => out[*index] = Ok(Location(*slot)),
+                Fate::Refused(error) => {
+                    failed.push(*slot);
+                    out[*index] = Err(error.clone());
+                }
+                Fate::Again => {
+                    failed.push(*slot);
+                    again.push(*index);
+                }
+            }
+        }
+        lock(&self.table).settle(slots, &failed);
+    }
+
+    /// Writes pages to all replicas, several messages under way at once; returns the fate of each message.
+    fn write(&self, replicas: &Replicas, slots: &[u64], pages: &[&PageBytes], priority: Priority) -> Vec<Fate> {
+        let messages = pages.len().div_ceil(RANGES_MAX);
+        let part = |message: usize| message * RANGES_MAX..((message + 1) * RANGES_MAX).min(pages.len());
+        let mut fates = vec![Fate::Stored; messages];
+        let patience = self.patience();
+        // In the order of the nodes: two threads that wait for each other's lanes would wait for ever.
+        let mut writers: Vec<Writer<'_>> = replicas.iter().filter_map(|replica| self.writer(replica)).collect();
+        let demands =
+            |writers: &[Writer<'_>]| writers.iter().any(|w| w.replica.link.demands_under_way.load(Relaxed) > 0);
+        let mut sent = 0;
+        for (message, fate) in fates.iter_mut().enumerate() {
+            let depth = if demands(&writers) { 1 } else { DEPTH };
+            while sent < messages && sent - message < depth {
+                let (slots, pages) = (&slots[part(sent)], &pages[part(sent)]);
+                self.each(&mut writers, |writer| writer.send(slots, pages, priority));
+                sent += 1;
+            }
+            self.each(&mut writers, |writer| {
+                let begun = Instant::now();
+                writer.lane.wait(patience)?;
+                writer.waited = begun.elapsed();
+                match writer.lane.take_done() {
+                    Ok(()) => {
+                        writer.replica.link.node.bytes_in.fetch_add((part(message).len() * PAGE_BYTES) as u64, Relaxed);
+                        // Of the last message it is known when it was sent.
+                        if self.links.len() > 1 && message + 1 == messages {
+                            writer.replica.link.latency.at_most(writer.sent.elapsed());
+                        }
+                        Ok(())
+                    }
+                    Err(trouble) if trouble.is_full() => {
+                        *fate = Fate::Refused(self.store_error(&writer.replica.link, &trouble));
+                        Ok(())
+                    }
+                    Err(trouble) => Err(trouble),
+                }
+            });
+        }
+        self.compare(&writers);
+        // Who is still here has answered for every message.
+        let missed = |replica: &Replica| replica.is_live() && !writers.iter().any(|w| std::ptr::eq(w.replica, replica));
+        let enough = writers.len() >= self.wanted(&self.healthy()).replicas.max(1);
+        let durable = enough && !replicas.iter().any(missed);
+        if !durable {
+            let stored = fates.iter_mut().filter(|fate| matches!(fate, Fate::Stored));
+            stored.for_each(|fate| *fate = Fate::Again);
+        }
+        fates
+    }
+
+    /// Notes who lets all others wait.
+    fn compare(&self, writers: &[Writer<'_>]) {
+        let late = |writer: &&Writer<'_>| {
+            let others = |other: &Writer<'_>| other.waited * 8 < writer.waited;
+            writer.waited > LATE && writers.iter().any(others)
+        };
+        if let Some(writer) = writers.iter().find(late) {
+            writer.replica.link.latency.late(writer.waited);
+            self.weigh();
+        }
+    }
+
+    fn writer<'a>(&self, replica: &'a Replica) -> Option<Writer<'a>> {
+        match replica.link.background_lane(self.patience()) {
+            Ok(lane) => Some(Writer { replica, lane, sent: Instant::now(), waited: Duration::ZERO }),
+            Err(trouble) => {
+                self.judge(&replica.link, &trouble);
+                None
+            }
+        }
+    }
+
+    /// Does `work` with each writer; ends those that fail.
+    fn each<'a>(
+        &self,
+        writers: &mut Vec<Writer<'a>>,
+        mut work: impl FnMut(&mut Writer<'a>) -> Result<(), NodeTrouble>,
+    ) {
+        let mut index = 0;
+        while index < writers.len() {
+            match work(&mut writers[index]) {
+                Ok(()) => index += 1,
+                Err(trouble) => {
+                    let writer = writers.remove(index);
+                    writer.lane.close();
+                    self.judge(&writer.replica.link, &trouble);
+                }
+            }
+        }
+    }
+}
+
+/// A replica that is being written to.
+struct Writer<'a> {
+    replica: &'a Replica,
+    lane: Taken<'a>,
+    /// When the last message was sent.
+    sent: Instant,
+    /// How long its last answer was waited for.
+    waited: Duration,
+}
+
+impl Writer<'_> {
+    fn send(&mut self, slots: &[u64], pages: &[&PageBytes], priority: Priority) -> Result<(), NodeTrouble> {
+        let mut there = [0; RANGES_MAX];
+        for (there, slot) in there.iter_mut().zip(slots) {
+            *there = self.replica.slot(*slot);
+        }
+        self.sent = Instant::now();
+        self.lane.send_pages(&there[..slots.len()], pages, wire(priority))
+    }
+}

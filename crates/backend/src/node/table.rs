@@ -1,0 +1,242 @@
+//! The slabs of a pool: which nodes hold each, and which may get more pages.
+//!
+//! ```text
+//! slab of the pool ──► replicas: (link, slab in that link's session), each on another node, with the same pages in the same slots
+//! ```
+//! **Invariant**: every live replica of a slab holds every page whose slot is in use and not being written. A replica whose link
+//! misses a write is gone before anybody could read it, because the link is lost with it.
+//!
+//! A slab is *whole* when it has as many replicas as are wanted now. One that is not is closed until it has been rebuilt: no page
+//! is stored in it meanwhile, so what is copied does not change. Numbers of slabs are never used again.
+
+use super::NODES_MAX;
+use super::link::Link;
+use super::slots::{Fill, Slots};
+use super::trouble::NodeTrouble;
+use crate::Location;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A slab of a node that holds the pages of a slab of the pool.
+#[derive(Clone)]
+pub(super) struct Replica {
+    pub(super) link: Arc<Link>,
+    /// Its number in the link's session.
+    pub(super) slab: u32,
+    /// Pages of a slab.
+    pub(super) slab_pages: u64,
+}
+
+impl Replica {
+    /// Where a page of the pool lies here: its slot in the link's session.
+    pub(super) fn slot(&self, slot: u64) -> u64 {
+        u64::from(self.slab) * self.slab_pages + slot % self.slab_pages
+    }
+
+    /// Whether it can be read and written.
+    pub(super) fn is_live(&self) -> bool {
+        self.link.lost().is_none()
+    }
+}
+
+/// The replicas of a slab, in the order of their nodes. Some may have been lost since they were looked up.
+pub(super) type Replicas = Arc<[Replica]>;
+
+/// See the module.
+pub(super) struct Table {
+    slots: Slots,
+    slabs: BTreeMap<u32, Slab>,
+    next: u32,
+    /// Pages at each node, each replica counted.
+    pages: [u64; NODES_MAX],
+}
+
+struct Slab {
+    replicas: Replicas,
+    /// Slots that are being written.
+    writing: usize,
+    /// What became of the last replica: its node, and why.
+    lost: Option<(String, NodeTrouble)>,
+    /// It has fewer replicas than are wanted.
+    degraded: bool,
+    /// A replica is being made: the slab stays closed until it is there, or given up.
+    rebuilding: bool,
+}
+
+/// What the pool can have now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wanted {
+    /// Replicas of each slab.
+    pub(super) replicas: usize,
+    /// So many nodes are not slow: slow ones need not get pages.
+    pub(super) avoid_slow: bool,
+}
+
+impl Table {
+    pub(super) fn new(slab_bytes: u64) -> Table {
+        Table { slots: Slots::new(slab_bytes), slabs: BTreeMap::new(), next: 0, pages: [0; NODES_MAX] }
+    }
+
+    /// Adds a slab that was leased on several nodes; false: there are no more numbers.
+    pub(super) fn add(&mut self, mut replicas: Vec<Replica>) -> bool {
+        let numbers = (1u64 << Location::BITS) / self.slots.slab_pages() as u64;
+        if u64::from(self.next) >= numbers.min(u64::from(u32::MAX)) {
+            return false;
+        }
+        replicas.sort_by_key(|replica| replica.link.node.index);
+        self.slots.add(self.next);
+        let slab = Slab { replicas: replicas.into(), writing: 0, lost: None, degraded: false, rebuilding: false };
+        self.slabs.insert(self.next, slab);
+        self.next += 1;
+        true
+    }
+
+    /// Appends up to `count` free slots to `into`, for pages that are about to be written; `settle` ends that.
+    pub(super) fn take(&mut self, count: usize, fill: Fill, into: &mut Vec<u64>) {
+        let before = into.len();
+        self.slots.take(count, fill, into);
+        for slot in &into[before..] {
+            let number = self.slab_of(*slot);
+            let slab = self.slabs.get_mut(&number).expect("a slab with a slot in use");
+            slab.writing += 1;
+            slab.replicas.iter().for_each(|replica| self.pages[replica.link.node.index] += 1);
+        }
+    }
+
+    /// The writes to `slots` have ended; those in `failed` are free again.
+    pub(super) fn settle(&mut self, slots: &[u64], failed: &[u64]) {
+        for slot in slots {
+            let number = self.slab_of(*slot);
+            self.slabs.get_mut(&number).expect("a slab with a slot in use").writing -= 1;
+        }
+        self.free(failed.iter().copied());
+    }
+
+    /// Gives slots back.
+    pub(super) fn free(&mut self, slots: impl Iterator<Item = u64>) {
+        for slot in slots {
+            self.slots.give_back(slot);
+            let slab = &self.slabs[&self.slab_of(slot)];
+            slab.replicas.iter().for_each(|replica| self.pages[replica.link.node.index] -= 1);
+        }
+    }
+
+    /// The number of the slab that a slot lies in.
+    pub(super) fn slab_of(&self, slot: u64) -> u32 {
+        u32::try_from(slot / self.slots.slab_pages() as u64).expect("a slot of ours")
+    }
+
+    /// The replicas of the slab that a slot in use lies in.
+    pub(super) fn replicas(&self, slot: u64) -> &Replicas {
+        &self.slabs[&self.slab_of(slot)].replicas
+    }
+
+    /// Why the slab of a slot in use has no replica, and whose fault that is.
+    pub(super) fn lost(&self, slot: u64) -> Option<&(String, NodeTrouble)> {
+        self.slabs[&self.slab_of(slot)].lost.as_ref()
+    }
+
+    /// Adds a replica, or takes those away that are not to be `kept`.
+    pub(super) fn change(&mut self, number: u32, add: Option<Replica>, kept: impl Fn(&Replica) -> bool) {
+        let Some(slab) = self.slabs.get_mut(&number) else { return };
+        let used = self.slots.used_count(number).unwrap_or(0) as u64;
+        for gone in slab.replicas.iter().filter(|replica| !kept(replica)) {
+            self.pages[gone.link.node.index] -= used;
+        }
+        add.iter().for_each(|new| self.pages[new.link.node.index] += used);
+        let left = slab.replicas.iter().filter(|replica| kept(replica)).cloned();
+        let mut replicas: Vec<Replica> = left.chain(add).collect();
+        replicas.sort_by_key(|replica| replica.link.node.index);
+        slab.replicas = replicas.into();
+    }
+
+    /// Drops replicas that were lost, and opens and closes slabs; returns whether some are degraded.
+    pub(super) fn refresh(&mut self, wanted: Wanted) -> bool {
+        let mut any_degraded = false;
+        for (number, slab) in &mut self.slabs {
+            let used = self.slots.used_count(*number);
+            let (live, gone): (Vec<Replica>, Vec<Replica>) = slab.replicas.iter().cloned().partition(Replica::is_live);
+            for replica in &gone {
+                let trouble = replica.link.lost().cloned().expect("it is not live");
+                slab.lost = Some((replica.link.node.url.clone(), trouble));
+                self.pages[replica.link.node.index] -= used.unwrap_or(0) as u64;
+            }
+            if !gone.is_empty() {
+                slab.replicas = live.into();
+            }
+            let Some(used) = used else { continue };
+            slab.degraded = slab.replicas.len() < wanted.replicas.max(1);
+            any_degraded |= slab.degraded && used > 0 && !slab.replicas.is_empty();
+            let slow = slab.replicas.iter().any(|replica| replica.link.slow.load(Relaxed));
+            self.slots.set_open(*number, !(slab.degraded || slab.rebuilding || slow && wanted.avoid_slow));
+        }
+        any_degraded
+    }
+
+    /// Begins to rebuild a slab that has pages, too few replicas, and nobody who writes to it: the first behind the number `after`,
+    /// or from the beginning on. It gets no page until `end_rebuild`.
+    pub(super) fn begin_rebuild(&mut self, after: u32) -> Option<u32> {
+        let ready = |number: &u32, slab: &Slab| {
+            let is_closed = slab.degraded && slab.writing == 0 && slab.replicas.iter().any(Replica::is_live);
+            is_closed && self.slots.used_count(*number) > Some(0)
+        };
+        let mut ready = self.slabs.iter().filter(|(number, slab)| ready(number, slab)).map(|(number, _)| *number);
+        let first = ready.next()?;
+        let number = std::iter::once(first).chain(ready).find(|number| *number > after).unwrap_or(first);
+        self.slabs.get_mut(&number).expect("just found").rebuilding = true;
+        Some(number)
+    }
+
+    /// Ends a rebuild, with a new replica or without; false: the slab is gone, or the replica lost.
+    pub(super) fn end_rebuild(&mut self, number: u32, replica: Option<Replica>) -> bool {
+        let is_there = self.used_in(number).is_some() && replica.as_ref().is_none_or(Replica::is_live);
+        if let Some(slab) = self.slabs.get_mut(&number) {
+            slab.rebuilding = false;
+        }
+        if is_there && replica.is_some() {
+            self.change(number, replica, |_| true);
+        }
+        is_there
+    }
+
+    /// The slots of a slab that are in use; `None`: it is gone.
+    pub(super) fn used_in(&self, number: u32) -> Option<Vec<u64>> {
+        self.slots.used_count(number).map(|_| self.slots.used_in(number))
+    }
+
+    /// The replicas of a slab.
+    pub(super) fn replicas_of(&self, number: u32) -> Option<Replicas> {
+        self.slabs.get(&number).map(|slab| slab.replicas.clone())
+    }
+
+    /// Whether pages have lost their last replica: how.
+    pub(super) fn first_loss(&self) -> Option<(String, NodeTrouble)> {
+        let has_pages = |number: &u32| self.slots.used_count(*number) > Some(0);
+        let gone = |slab: &Slab| !slab.replicas.iter().any(Replica::is_live);
+        let mut gone = self.slabs.iter().filter(|(number, slab)| gone(slab) && has_pages(number));
+        gone.find_map(|(_, slab)| slab.lost.clone())
+    }
+
+    /// Pages at a node now, each replica counted.
+    pub(super) fn pages_at(&self, node: usize) -> u64 {
+        self.pages[node]
+    }
+
+    /// Whether slabs without a page can go back.
+    pub(super) fn has_empty(&self) -> bool {
+        self.slots.has_empty()
+    }
+
+    /// Takes slabs without a page out, at most `bound`; their replicas are to be given back.
+    pub(super) fn take_empty(&mut self, bound: usize) -> Vec<Replicas> {
+        let numbers = self.slots.take_empty(bound);
+        numbers.iter().filter_map(|number| self.slabs.remove(number)).map(|slab| slab.replicas).collect()
+    }
+
+    /// Bytes of the tables.
+    pub(super) fn table_bytes(&self) -> u64 {
+        const ROW_BYTES: usize = 160;
+        self.slots.table_bytes() + (self.slabs.len() * ROW_BYTES) as u64
+    }
+}

@@ -1,0 +1,227 @@
+//! What a pool does beside loads and stores: nodes that were lost are tried again, slow ones asked whether they still are, and
+//! slabs that have too few replicas rebuilt, a message at a time.
+//!
+//! One call of `tend` takes one step, which a fork may have to wait for. All that is kept between steps is in the pool's own
+//! memory, so the child of a fork goes on with a rebuild where its parent was.
+
+use super::lane::LIMIT;
+use super::link::Link;
+use super::load::LOAD_PAGES;
+use super::table::Replica;
+use super::{NodePool, NodeTrouble};
+use crate::sync::lock;
+use crate::{LoadItem, Location, Priority};
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Bytes that are rebuilt in a second at most.
+const REBUILD_BYTES_PER_SECOND: u64 = 64 << 20;
+/// Time between two steps when nothing can be rebuilt.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Time after which a rebuild that found no room is tried again.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
+/// Time between two looks whether a slow node still is slow.
+const PING_PAUSE: Duration = Duration::from_millis(500);
+/// A lost node is tried again after so long, then after twice as long each time.
+const RETURN_PAUSE_MIN: Duration = Duration::from_millis(100);
+const RETURN_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How long a node that may be there again is waited for.
+const RETURN_LIMIT: Duration = Duration::from_millis(300);
+/// A link that has held so long was no accident: its loss begins with the shortest pause again.
+const STEADY: Duration = Duration::from_secs(30);
+
+/// What is under way.
+#[derive(Default)]
+pub(super) struct Tender {
+    rebuild: Option<Rebuild>,
+    /// For each node, when it is to be tried again.
+    returns: Vec<Return>,
+    pinged: Option<Instant>,
+    no_room: Option<Instant>,
+    /// The slab that was rebuilt last, or could not be.
+    last: u32,
+}
+
+struct Return {
+    pause: Duration,
+    /// When the last attempt was, or when it came back.
+    since: Instant,
+}
+
+/// A slab that gets a further replica.
+struct Rebuild {
+    number: u32,
+    to: Replica,
+    /// Slots with pages, and how many of them are done. No page is stored in the slab meanwhile.
+    slots: Vec<u64>,
+    done: usize,
+    pages: Vec<PageBytes>,
+}
+
+/// What became of a step of a rebuild.
+enum Step {
+    Going,
+    Done,
+    /// It cannot go on: the slab is gone, or a node.
+    Over,
+}
+
+impl NodePool {
+    /// Takes one step; returns when the next is due. `None`: nothing is to be done.
+    pub(super) fn tend_once(&self) -> Option<Duration> {
+        let mut tender = lock(&self.tender);
+        // Before looking: what comes to light while we look says so again.
+        self.untended.store(false, Relaxed);
+        self.try_returns(&mut tender);
+        self.ping_slow(&mut tender);
+        let pause = self.rebuild(&mut tender);
+        self.refresh();
+        pause.or_else(|| self.untended.load(Relaxed).then_some(PAUSE))
+    }
+
+    /// Opens new links to lost nodes that are due.
+    fn try_returns(&self, tender: &mut Tender) {
+        let fresh = || Return { pause: RETURN_PAUSE_MIN, since: Instant::now() };
+        tender.returns.resize_with(self.links.len(), fresh);
+        for (slot, again) in self.links.iter().zip(&mut tender.returns) {
+            let link = lock(slot).clone();
+            if link.lost().is_none() || again.since.elapsed() < again.pause {
+                continue;
+            }
+            // Its session ends with its lanes.
+            let opened = Link::open(&link.node, &self.name, RETURN_LIMIT);
+            let steady = again.since.elapsed() > again.pause + STEADY;
+            again.pause = if steady { RETURN_PAUSE_MIN } else { (again.pause * 2).min(RETURN_PAUSE_MAX) };
+            again.since = Instant::now();
+            if let Ok((link, slab_bytes)) = opened
+                && slab_bytes == self.slab_bytes
+            {
+                *lock(slot) = Arc::new(link);
+            }
+        }
+    }
+
+    /// Asks slow nodes for a sign of life: what they take bounds their latency, and who gives none is lost.
+    fn ping_slow(&self, tender: &mut Tender) {
+        if tender.pinged.is_some_and(|pinged| pinged.elapsed() < PING_PAUSE) {
+            return;
+        }
+        for link in self.healthy().iter().filter(|link| link.slow.load(Relaxed)) {
+            tender.pinged = Some(Instant::now());
+            let begun = Instant::now();
+            match link.ping(LIMIT / 2) {
+                Ok(()) => link.latency.at_most(begun.elapsed()),
+                Err(trouble) => self.judge(link, &trouble),
+            }
+        }
+        self.weigh();
+    }
+
+    /// One message of a rebuild, if there is one; returns when the next may follow.
+    fn rebuild(&self, tender: &mut Tender) -> Option<Duration> {
+        if tender.rebuild.is_none() {
+            if tender.no_room.is_some_and(|since| since.elapsed() < NO_ROOM_PAUSE) {
+                return None;
+            }
+            tender.rebuild = self.begin_rebuild(tender);
+        }
+        let rebuild = tender.rebuild.as_mut()?;
+        let before = rebuild.done;
+        let step = self.copy_some(rebuild);
+        let pause = pause_after(rebuild.done - before);
+        if matches!(step, Step::Going) {
+            return Some(pause);
+        }
+        let Rebuild { number, to, slots, .. } = tender.rebuild.take()?;
+        let is_whole = matches!(step, Step::Done);
+        let is_there = lock(&self.table).end_rebuild(number, is_whole.then(|| to.clone()));
+        if !is_whole || !is_there {
+            self.give_up(&[to]);
+            return Some(PAUSE);
+        }
+        to.link.node.rebuilt_pages.fetch_add(slots.len() as u64, Relaxed);
+        Some(pause)
+    }
+
+    /// Chooses a slab with too few replicas, and a node for one more.
+    fn begin_rebuild(&self, tender: &mut Tender) -> Option<Rebuild> {
+        let number = lock(&self.table).begin_rebuild(tender.last)?;
+        tender.last = number;
+        let begun = self.place_rebuild(number);
+        if begun.is_none() {
+            lock(&self.table).end_rebuild(number, None);
+            tender.no_room = Some(Instant::now());
+        }
+        begun
+    }
+
+    fn place_rebuild(&self, number: u32) -> Option<Rebuild> {
+        let replicas = lock(&self.table).replicas_of(number)?;
+        let holds = |link: &Arc<Link>| replicas.iter().any(|replica| replica.link.node.index == link.node.index);
+        let mut candidates: Vec<Arc<Link>> = self.healthy().into_iter().filter(|link| !holds(link)).collect();
+        let to = loop {
+            // Who is full or lost is no candidate any more.
+            if let Ok(to) = self.place_one(&mut candidates, 1) {
+                break to?;
+            }
+        };
+        let Some(slots) = lock(&self.table).used_in(number) else {
+            self.give_up(&[to]);
+            return None;
+        };
+        Some(Rebuild { number, to, slots, done: 0, pages: vec![[0; PAGE_BYTES]; LOAD_PAGES] })
+    }
+
+    /// Copies the next pages.
+    fn copy_some(&self, rebuild: &mut Rebuild) -> Step {
+        let Rebuild { number, to, slots, done, pages, .. } = rebuild;
+        let all = slots.len();
+        let slots = &slots[*done..all.min(*done + LOAD_PAGES)];
+        let Some(from) = lock(&self.table).replicas_of(*number) else { return Step::Over };
+        let read = from.iter().filter(|replica| replica.is_live()).any(|replica| {
+            let there = slots.iter().map(|slot| Location(replica.slot(*slot))).zip(pages.iter_mut());
+            let mut items: Vec<LoadItem<'_>> = there.map(|(location, into)| LoadItem { location, into }).collect();
+            let mut damaged = false;
+            let take = &mut |_, page: Option<&PageBytes>| damaged |= page.is_none();
+            let moved = self.transfer(&replica.link, &mut items, Priority::WriteBack, self.patience(), take);
+            if let Err(trouble) = &moved {
+                self.judge(&replica.link, trouble);
+            }
+            // Damage is left to who loads the page: it alone can tell which replica is right.
+            moved.is_ok() && !damaged
+        });
+        if !read {
+            return Step::Over;
+        }
+        let contents: Vec<&PageBytes> = pages[..slots.len()].iter().collect();
+        let there: Vec<u64> = slots.iter().map(|slot| to.slot(*slot)).collect();
+        if let Err(trouble) = self.write_one(&to.link, &there, &contents) {
+            self.judge(&to.link, &trouble);
+            return Step::Over;
+        }
+        *done += slots.len();
+        if *done == all { Step::Done } else { Step::Going }
+    }
+
+    fn write_one(&self, link: &Link, slots: &[u64], pages: &[&PageBytes]) -> Result<(), NodeTrouble> {
+        let mut lane = link.background_lane(LIMIT)?;
+        let mut write = || {
+            lane.send_pages(slots, pages, hinterland_wire::Priority::Migration)?;
+            lane.wait(self.patience())?;
+            lane.take_done()
+        };
+        let written = write();
+        if written.as_ref().is_err_and(|trouble| !trouble.is_full()) {
+            lane.close();
+        }
+        link.node.bytes_in.fetch_add((pages.len() * PAGE_BYTES) as u64, Relaxed);
+        written
+    }
+}
+
+/// The pause that keeps to the bandwidth after so many pages.
+fn pause_after(pages: usize) -> Duration {
+    Duration::from_nanos((pages * PAGE_BYTES) as u64 * 1_000_000_000 / REBUILD_BYTES_PER_SECOND)
+}

@@ -1,0 +1,215 @@
+//! What stands between a program and a node in these tests: passes everything on, until it is told to misbehave.
+
+use hinterland_wire::{HEADER_BYTES, HELLO_BYTES, Header, Kind, Reply, Request, WELCOME_BYTES, checksum};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// What the proxy does with answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Passes them on.
+    Pass,
+    /// Keeps everything to itself, as a stopped node or a broken line does.
+    Hold,
+    /// Hangs up, and on everybody who comes.
+    Dead,
+    /// Passes them on after a tenth of a second.
+    Slow,
+    /// Flips a bit of the data.
+    Flip,
+    /// Flips a bit of the data and makes the checksums right: as if the node's memory had changed.
+    Lie,
+    /// Sends the data that was asked for before.
+    Other,
+    /// Sends answers with data twice.
+    Twice,
+    /// Hangs up in the middle of data.
+    Cut,
+}
+
+/// A proxy before a node, on an address that stays when the node is replaced.
+pub struct Proxy {
+    state: Arc<State>,
+    pub address: SocketAddr,
+}
+
+struct State {
+    mode: Mutex<Mode>,
+    upstream: Mutex<SocketAddr>,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl Proxy {
+    pub fn start(upstream: SocketAddr) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let state = Arc::new(State {
+            mode: Mutex::new(Mode::Pass),
+            upstream: Mutex::new(upstream),
+            open: Mutex::new(Vec::new()),
+        });
+        let accepting = state.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if accepting.mode() != Mode::Dead {
+                    accepting.connect(client);
+                }
+            }
+        });
+        Proxy { state, address }
+    }
+
+    pub fn url(&self) -> String {
+        format!("tcp://{}", self.address)
+    }
+
+    pub fn set(&self, mode: Mode) {
+        *self.state.mode.lock().unwrap() = mode;
+        if mode == Mode::Dead {
+            self.hang_up();
+        }
+    }
+
+    /// From now on, another node stands behind it.
+    pub fn replace(&self, upstream: SocketAddr) {
+        *self.state.upstream.lock().unwrap() = upstream;
+        self.hang_up();
+    }
+
+    fn hang_up(&self) {
+        for stream in self.state.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.set(Mode::Dead);
+    }
+}
+
+/// The addresses of the ranges of each read that is under way, in their order.
+type Reads = Arc<Mutex<VecDeque<Vec<u64>>>>;
+
+impl State {
+    fn mode(&self) -> Mode {
+        *self.mode.lock().unwrap()
+    }
+
+    fn connect(self: &Arc<State>, client: TcpStream) {
+        let upstream = *self.upstream.lock().unwrap();
+        let Ok(node) = TcpStream::connect(upstream) else { return };
+        let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+        self.open.lock().unwrap().extend([clone(&client), clone(&node)]);
+        for stream in [&client, &node] {
+            stream.set_nodelay(true).expect("an option");
+        }
+        let reads = Reads::default();
+        let (state, from, to, seen) = (self.clone(), clone(&client), clone(&node), reads.clone());
+        thread::spawn(move || drop(state.requests(from, to, &seen)));
+        let state = self.clone();
+        thread::spawn(move || {
+            let _ = state.answers(&node, &client, &reads);
+            for stream in [node, client] {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+    }
+
+    fn wait_while_held(&self) {
+        while self.mode() == Mode::Hold {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn requests(&self, mut from: TcpStream, mut to: TcpStream, reads: &Reads) -> io::Result<()> {
+        let mut hello = [0; HELLO_BYTES];
+        from.read_exact(&mut hello)?;
+        self.wait_while_held();
+        to.write_all(&hello)?;
+        loop {
+            let Message { header, bytes, .. } = Message::read(&mut from)?;
+            let (header, control) = Header::decode_whole(&bytes[..HEADER_BYTES + header.control_bytes]).expect("ours");
+            if let Ok(Request::Read { ranges }) = Request::decode(&header, control) {
+                reads.lock().unwrap().push_back(ranges.iter().map(|range| range.address).collect());
+            }
+            self.wait_while_held();
+            to.write_all(&bytes)?;
+        }
+    }
+
+    fn answers(&self, mut from: &TcpStream, mut to: &TcpStream, reads: &Reads) -> io::Result<()> {
+        let mut welcome = [0; WELCOME_BYTES];
+        from.read_exact(&mut welcome)?;
+        self.wait_while_held();
+        to.write_all(&welcome)?;
+        let mut before: Option<Vec<u8>> = None;
+        loop {
+            let mut message = Message::read(&mut from)?;
+            self.wait_while_held();
+            let mode = self.mode();
+            if mode == Mode::Slow {
+                thread::sleep(Duration::from_millis(100));
+            }
+            if message.header.kind == Kind::Data {
+                let addresses = reads.lock().unwrap().pop_front().expect("a read that was asked");
+                let data = message.data().to_vec();
+                match mode {
+                    Mode::Flip => message.data()[100] ^= 4,
+                    Mode::Lie => {
+                        message.data()[100] ^= 4;
+                        message.reseal(&addresses);
+                    }
+                    Mode::Other => {
+                        if let Some(other) = before.filter(|other| other.len() == data.len()) {
+                            message.data().copy_from_slice(&other);
+                        }
+                    }
+                    Mode::Twice => to.write_all(&message.bytes)?,
+                    Mode::Cut => {
+                        to.write_all(&message.bytes[..message.bytes.len() / 2])?;
+                        return Ok(());
+                    }
+                    _ => {}
+                }
+                before = Some(data);
+            }
+            to.write_all(&message.bytes)?;
+        }
+    }
+}
+
+/// A whole message.
+struct Message {
+    header: Header,
+    bytes: Vec<u8>,
+}
+
+impl Message {
+    fn read(from: &mut impl Read) -> io::Result<Message> {
+        let mut bytes = vec![0; HEADER_BYTES];
+        from.read_exact(&mut bytes)?;
+        let header = Header::decode(bytes.first_chunk().expect("as long")).expect("a header");
+        bytes.resize(HEADER_BYTES + header.control_bytes + header.data_bytes, 0);
+        from.read_exact(&mut bytes[HEADER_BYTES..])?;
+        Ok(Message { header, bytes })
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        &mut self.bytes[HEADER_BYTES + self.header.control_bytes..]
+    }
+
+    /// Makes the checksums those of the data.
+    fn reseal(&mut self, addresses: &[u64]) {
+        let data = self.data().to_vec();
+        let pieces = data.chunks(data.len() / addresses.len());
+        let sums: Vec<u64> = addresses.iter().zip(pieces).map(|(address, piece)| checksum(*address, piece)).collect();
+        Reply::data(&mut self.bytes, self.header.number, &sums, data.len());
+        self.bytes.extend_from_slice(&data);
+    }
+}

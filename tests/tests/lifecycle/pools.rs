@@ -1,0 +1,136 @@
+//! Programs whose far memory is a pool of memory nodes: nodes that are killed and stopped under load, with and without replicas.
+
+use crate::nodes::{Node, PATHS, Test, launch_with};
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::launch::{Running, c_program};
+use hinterland_tests::{skips, suite};
+use libtest_mimic::Trial;
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+/// Time that a node's loss and what follows may take: many times what is promised, for machines with other work.
+const LIMIT: Duration = Duration::from_secs(40);
+/// The longest that one page may keep the program: ten times the promise.
+const STALL_MS: f64 = 20_000.0;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: String, test: Test| {
+        let directory = name.clone();
+        trials.push(suite::trial(name, skips::no_userfaultfd, move || test(&directory)));
+    };
+    for path in PATHS {
+        add(format!("lifecycle::pools::killed::{path}"), Box::new(move |test| killed(test, path)));
+        add(format!("lifecycle::pools::stopped::{path}"), Box::new(move |test| stopped(test, path)));
+        add(format!("lifecycle::pools::no_replica::{path}"), Box::new(move |test| no_replica(test, path)));
+    }
+    add("lifecycle::pools::refusals".into(), Box::new(refusals));
+    trials
+}
+
+/// Three nodes, and the URL of their pool.
+fn cluster(test: &str) -> Result<(Vec<Node>, String)> {
+    let nodes = (0..3).map(|n| Node::start(&format!("{test}-{n}"), "512M")).collect::<Result<Vec<_>>>()?;
+    let urls: Vec<&str> = nodes.iter().map(|node| &*node.url).collect();
+    let url = urls.join(",");
+    Ok((nodes, url))
+}
+
+/// `rounds` on a pool.
+fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -> Result<Running> {
+    let program = c_program("rounds", &[])?.display().to_string();
+    let flags = ["--fault-path", path, "--far", far, "--replicas", replicas];
+    let mut running = launch_with(test, &flags, &[&[&*program, "48"], more].concat())?.start()?;
+    running.wait_for("round 2\n")?;
+    Ok(running)
+}
+
+/// Lets the program finish: every byte was right, no page took too long.
+fn finish(running: Running) -> Result<serde_json::Value> {
+    std::fs::write(running.directory.join("enough"), "")?;
+    let ended = running.end()?;
+    ended.expect(0, "done, longest ")?.expect_paging()?;
+    let longest = ended.stdout.rsplit("longest ").next().and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
+    let longest = longest.with_context(|| format!("no time in: {}", ended.stdout))?;
+    ensure!(longest < STALL_MS, "a page took {longest} ms");
+    ended.stats()
+}
+
+/// Waits until `holds` for the bytes that each node has given out.
+fn eventually(what: &str, nodes: &[&Node], holds: impl Fn(&[u64]) -> bool) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let used = nodes.iter().map(|node| Ok(node.status()?["used_bytes"].as_u64().unwrap_or(0)));
+        let used = used.collect::<Result<Vec<u64>>>()?;
+        if holds(&used) {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < LIMIT, "{what}: {used:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn killed(test: &str, path: &str) -> Result<()> {
+    let (mut nodes, url) = cluster(test)?;
+    let running = start(test, path, &url, "2", &["fork"])?;
+    let gone = nodes.remove(0);
+    gone.kill()?;
+    // What is left of 48 MiB when 16 are local, twice.
+    let others: Vec<&Node> = nodes.iter().collect();
+    eventually("replicas are made again", &others, |used| used.iter().all(|used| *used > 30 << 20))?;
+    let stats = finish(running)?;
+    let backends = stats["backends"].as_array().context("backends")?;
+    ensure!(backends.len() == 3, "{stats}");
+    ensure!(backends[0]["losses"].as_u64() > Some(0) && backends[0]["pages"] == 0, "{stats}");
+    let rebuilt = backends.iter().filter_map(|backend| backend["rebuilt_pages"].as_u64()).sum::<u64>();
+    ensure!(rebuilt > 0, "nothing was rebuilt: {stats}");
+    nodes.into_iter().try_for_each(|node| node.end().map(drop))
+}
+
+fn stopped(test: &str, path: &str) -> Result<()> {
+    let (nodes, url) = cluster(test)?;
+    let running = start(test, path, &url, "2", &["fork"])?;
+    nodes[1].signal(Signal::SIGSTOP)?;
+    let others = [&nodes[0], &nodes[2]];
+    eventually("replicas are made again", &others, |used| used.iter().all(|used| *used > 30 << 20))?;
+    nodes[1].signal(Signal::SIGCONT)?;
+    // What it still knows is given up, not read.
+    let stats = finish(running)?;
+    ensure!(stats["backends"][1]["losses"].as_u64() > Some(0), "{stats}");
+    nodes.into_iter().try_for_each(|node| node.end().map(drop))
+}
+
+/// The loss of a node ends the run, with its name.
+fn no_replica(test: &str, path: &str) -> Result<()> {
+    let (nodes, url) = cluster(test)?;
+    let running = start(test, path, &url, "1", &[])?;
+    nodes[2].signal(Signal::SIGKILL)?;
+    let begun = Instant::now();
+    let ended = running.end()?;
+    ensure!(begun.elapsed() < LIMIT, "ended only after {:?}", begun.elapsed());
+    ended.expect(125, "round")?.expect_refusal(&[&format!("the memory node {} is lost: ", nodes[2].url)])?;
+    Ok(())
+}
+
+fn refusals(test: &str) -> Result<()> {
+    let node = Node::start(test, "16M")?;
+    let two = format!("{},{}", node.url, node.url.replace("127.0.0.1", "127.0.0.2"));
+    for (index, (far, replicas, words)) in [
+        (&*two, "3", "--replicas: '"),
+        (&*two, "3", "3 replicas need 3 nodes, and here are 2"),
+        (&*two, "some", "'some' is not a number of replicas"),
+        (&*two, "2", "Connection refused"),
+        ("compressed", "2", "2 replicas need as many memory nodes; name them with --far"),
+        (&*format!("{},{}", node.url, node.url), "1", "is named twice"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let flags = ["--far", far, "--replicas", replicas];
+        let ended = launch_with(&format!("{test}-{index}"), &flags, &["true"])?.run()?;
+        ended.expect(125, "")?.expect_refusal(&[words])?;
+    }
+    node.end()?;
+    Ok(())
+}
