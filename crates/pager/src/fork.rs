@@ -97,6 +97,7 @@ impl Pager {
         self.account.restart_peak();
         self.helpers_started.store(false, Relaxed);
         self.ahead.clear();
+        self.leave_trace();
         self.begin_here();
         self.kernel.replace(uffd, memory);
         for (first, count) in left {

@@ -5,10 +5,11 @@
 //! eighth of the memory, with tiny limits that force the rare paths.
 
 mod inline;
+mod traced;
 
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
-use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess};
+use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess, State};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
@@ -200,6 +201,8 @@ struct Case {
     policy: &'static str,
     prefetcher: &'static str,
     seed: u64,
+    /// Traced in microsets of so many pages.
+    microset_pages: Option<u32>,
 }
 
 /// A pager on a far range of its own.
@@ -226,6 +229,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         monitors: 1,
         census: |_, _| {},
         housekeeping: || {},
+        trace: case.microset_pages.map(traced::trace),
         ledger: None,
         shared: |_| None,
     };
@@ -247,6 +251,19 @@ fn run(
     policies: (&'static str, &'static str),
     seed: u64,
 ) {
+    run_traced(base, path, set, backend, policies, seed, None);
+}
+
+/// The same, traced.
+fn run_traced(
+    base: usize,
+    path: FaultPath,
+    set: FeatureSet,
+    backend: Arc<dyn Backend>,
+    policies: (&'static str, &'static str),
+    seed: u64,
+    microset_pages: Option<u32>,
+) {
     let (policy, prefetcher) = policies;
     let features = Features::probe(set);
     let able = match path {
@@ -257,7 +274,7 @@ fn run(
         eprintln!("skipped: no privilege to serve faults ({path:?}, userfaultfd)");
         return;
     }
-    let case = Case { base, path, backend, policy, prefetcher, seed };
+    let case = Case { base, path, backend, policy, prefetcher, seed, microset_pages };
     // SAFETY: the name is a C string; the descriptor is new.
     let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC)) };
     let arena = Arena { pager: pager(&case, features), file };
@@ -274,6 +291,11 @@ fn run(
         for (index, model) in (0..GROUP_PAGES).zip(models.lock().unwrap().iter_mut()) {
             arena.check(group_page(group, index), model);
         }
+    }
+    if let Some(microset_pages) = microset_pages {
+        arena.pager.end_trace();
+        let mapped = (0..PAGES).filter(|page| arena.pager.state(PageNo(*page)) == State::Resident).count();
+        assert!(mapped <= 2 * microset_pages as usize, "{mapped} pages are mapped");
     }
     let row = arena.pager.row();
     let peak = row.resident_managed_peak_bytes.load(Relaxed);
@@ -334,4 +356,19 @@ fn inline_moves_with_the_reference() {
 #[test]
 fn inline_write_protect_and_copy_on_older_kernels() {
     run(0x3060_0000_0000, Inline, FeatureSet::V6_1, compressed(), ("2q", "leap-per-thread"), 600);
+}
+
+#[test]
+fn traced_with_compressed_memory() {
+    run_traced(0x3070_0000_0000, Monitor, FeatureSet::All, compressed(), ("s3-fifo", "none"), 700, Some(64));
+}
+
+#[test]
+fn traced_page_by_page() {
+    run_traced(0x3080_0000_0000, Monitor, FeatureSet::V6_8, reference(), ("fifo", "none"), 800, Some(1));
+}
+
+#[test]
+fn traced_on_older_kernels() {
+    run_traced(0x3090_0000_0000, Monitor, FeatureSet::V6_1, compressed(), ("s3-fifo", "none"), 900, Some(100));
 }

@@ -135,6 +135,7 @@ impl Stage {
             monitors: 3,
             census: |_, _| {},
             housekeeping: || {},
+            trace: None,
             ledger: None,
             shared: |_| None,
         };

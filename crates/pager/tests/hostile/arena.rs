@@ -91,6 +91,7 @@ impl Arena {
             monitors,
             census: |_, _| {},
             housekeeping: || {},
+            trace: None,
             ledger: None,
             shared: |_| None,
         };
