@@ -13,7 +13,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 4;
+pub const LEDGER_VERSION: u64 = 5;
 /// Rows for processes. A row takes memory once somebody has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -260,6 +260,23 @@ impl Share {
     }
 }
 
+/// What the traced process of a run says of its trace.
+#[repr(C)]
+pub struct TraceRow {
+    /// The process: the first that was managed; 0: none yet. It stays the traced one when it calls exec.
+    pub pid: AtomicI32,
+    /// 1: the trace was closed.
+    pub closed: AtomicU32,
+    /// References that were recorded.
+    pub references: Counter,
+    /// Microsets that are whole.
+    pub microsets: Counter,
+    /// Bytes that were written.
+    pub bytes: Counter,
+    /// Why recording stopped before the program did; empty when it did not.
+    pub trouble: Text,
+}
+
 /// The segment.
 #[repr(C)]
 pub struct Ledger {
@@ -275,6 +292,8 @@ pub struct Ledger {
     pub unmanaged_allowed: AtomicU32,
     /// No share from here on has ever been used.
     pub shares_used: AtomicU32,
+    /// The trace, where one is recorded.
+    pub trace: TraceRow,
     /// The share of each row's process.
     pub shares: [Share; PROCESSES_MAX],
     /// Rows.

@@ -6,6 +6,6 @@ mod settings;
 
 pub use ledger::{
     BACKENDS_MAX, BackendRow, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX,
-    ProcessRow, RowState, Share, TEXT_BYTES, Text, bucket_of, bucket_upper_ns, file_id,
+    ProcessRow, RowState, Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,
 };
-pub use settings::{EnvError, EvictName, FaultPathName, HeapMode, PrefetchName, Settings, variables};
+pub use settings::{EnvError, EvictName, FaultPathName, HeapMode, PrefetchName, Settings, parse_microset, variables};

@@ -29,6 +29,10 @@ pub mod variables {
     pub const FAULT_PATH: &str = "HINTERLAND_FAULT_PATH";
     /// Named kernel feature set to pretend (`all`, `5.15`, `6.1`, `6.8`, `6.12`).
     pub const FEATURES: &str = "HINTERLAND_FEATURES";
+    /// File that the first process of the run records its trace in; set by the launcher.
+    pub const TRACE: &str = "HINTERLAND_TRACE";
+    /// Pages of a microset of the trace.
+    pub const MICROSET: &str = "HINTERLAND_MICROSET";
     /// Path of the ledger; set by the launcher.
     pub const LEDGER: &str = "HINTERLAND_LEDGER";
 }
@@ -219,6 +223,10 @@ pub struct Settings {
     pub fault_path: FaultPathName,
     /// Kernel feature set to pretend; empty: what the kernel has.
     pub features: String,
+    /// File for a trace; empty: none is recorded.
+    pub trace: String,
+    /// Pages of a microset; `None`: as many as usual.
+    pub microset_pages: Option<u32>,
     /// Path of the ledger; empty: no launcher listens.
     pub ledger: String,
 }
@@ -243,6 +251,8 @@ pub enum EnvError {
     Pages(String),
     /// Not a number of replicas.
     Replicas(String),
+    /// Not a size for a microset.
+    Microset(String),
 }
 
 impl fmt::Display for EnvError {
@@ -255,6 +265,7 @@ impl fmt::Display for EnvError {
                 write!(f, "'{s}' is not a number of replicas; write how many memory nodes keep each page")
             }
             EnvError::Pages(s) => write!(f, "'{s}' is not a number of pages from 0 to 512"),
+            EnvError::Microset(s) => write!(f, "'{s}' is not a number of pages from 1 to {MICROSET_PAGES_MAX}"),
         }
     }
 }
@@ -298,6 +309,10 @@ impl Settings {
             settings.fault_path = text.parse().map_err(|e| (variables::FAULT_PATH, e))?;
         }
         settings.features = get(variables::FEATURES).unwrap_or_default();
+        settings.trace = get(variables::TRACE).unwrap_or_default();
+        if let Some(text) = get(variables::MICROSET) {
+            settings.microset_pages = Some(parse_microset(&text).map_err(|e| (variables::MICROSET, e))?);
+        }
         settings.ledger = get(variables::LEDGER).unwrap_or_default();
         Ok(settings)
     }
@@ -316,8 +331,24 @@ impl Settings {
             (variables::READ_AHEAD, self.read_ahead_pages.map(|pages| pages.to_string()).unwrap_or_default()),
             (variables::FAULT_PATH, self.fault_path.to_string()),
             (variables::FEATURES, self.features.clone()),
+            (variables::TRACE, self.trace.clone()),
+            (variables::MICROSET, self.microset_pages.map(|pages| pages.to_string()).unwrap_or_default()),
             (variables::LEDGER, self.ledger.clone()),
         ]
+    }
+}
+
+/// Pages of a microset at most: 4 GiB.
+const MICROSET_PAGES_MAX: u32 = 1 << 20;
+
+/// Reads the size of a microset.
+///
+/// # Errors
+/// It is no number, or out of bounds.
+pub fn parse_microset(text: &str) -> Result<u32, EnvError> {
+    match text.parse() {
+        Ok(pages @ 1..=MICROSET_PAGES_MAX) => Ok(pages),
+        _ => Err(EnvError::Microset(text.into())),
     }
 }
 
@@ -355,6 +386,8 @@ mod tests {
             read_ahead_pages: Some(16),
             fault_path: FaultPathName::Inline,
             features: "6.1".into(),
+            trace: "/tmp/app.trace".into(),
+            microset_pages: Some(7),
             ledger: "/proc/1/fd/3".into(),
         };
         let pairs = settings.to_env();
@@ -369,5 +402,6 @@ mod tests {
         assert_eq!(read(&[(variables::PREFETCH, "markov")]).unwrap_err().0, variables::PREFETCH);
         assert_eq!(read(&[(variables::REPLICAS, "0")]).unwrap_err().0, variables::REPLICAS);
         assert_eq!(read(&[(variables::READ_AHEAD, "9999")]).unwrap_err().0, variables::READ_AHEAD);
+        assert_eq!(read(&[(variables::MICROSET, "0")]).unwrap_err().0, variables::MICROSET);
     }
 }

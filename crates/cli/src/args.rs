@@ -3,6 +3,7 @@
 
 use crate::bench::BenchArgs;
 use crate::node::NodeArgs;
+use crate::trace::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
@@ -20,6 +21,8 @@ pub struct Cli {
 pub enum Command {
     /// Run a program with a bound on its local memory.
     Run(Box<RunArgs>),
+    /// Record which pages a program touches, or look at such a trace.
+    Trace(Box<TraceArgs>),
     /// Say what this machine can do, what is missing, and the remedy for each.
     Doctor(DoctorArgs),
     /// Lend this machine's memory to programs, or ask a node how it is.
@@ -101,6 +104,7 @@ pub enum Format {
 const EXAMPLES: &str = "\
 Examples:
   hinterland run --local 512M -- python3 job.py
+  hinterland trace -o job.trace -- python3 job.py
   hinterland doctor
   hinterland bench --help";
 

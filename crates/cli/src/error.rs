@@ -122,6 +122,14 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// The trace cannot be written.
+    #[error("--output: {}: {source}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// A system call failed that does not fail on a healthy machine.
     #[error("{what}: {source}")]
     System {

@@ -57,7 +57,7 @@ impl Pager {
             }
             let above_high = self.above_high(&inside);
             drop(inside);
-            if self.monitors == 1 {
+            if self.monitors == 1 && self.tracer.is_none() {
                 messages[..count].iter().filter_map(Message::fault).for_each(|fault| follow.served(fault.thread));
             }
             if above_high {
@@ -84,6 +84,7 @@ impl Pager {
             self.wake(fault.address & !(PAGE_BYTES - 1), PAGE_BYTES);
             return;
         };
+        self.trace_fault(page, fault);
         loop {
             match self.serve_page(page, fault, scratch) {
                 Outcome::Served => return,
@@ -225,9 +226,17 @@ impl Pager {
 
     /// The page's frame is still in a staging slot (or it was prefetched there).
     fn swap_cache_hit(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
+        if self.is_parked(page) {
+            return self.unpark(page, entry);
+        }
         self.take_frames(1, scratch);
         if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
             self.account.give(1);
+            return Outcome::Again;
+        }
+        if self.is_parked(page) {
+            self.account.give(1);
+            self.settle(page, entry);
             return Outcome::Again;
         }
         let slot = self.table.slot(page);
@@ -317,8 +326,11 @@ impl Pager {
         self.wake(self.address(page), PAGE_BYTES);
     }
 
-    /// Tells the prefetcher of a request.
+    /// Tells the prefetcher of a request. In a traced program nothing comes ahead: it would not be seen to be touched.
     fn requested(&self, page: PageNo, request: Request, fault: Fault) -> Option<AheadWindow> {
+        if self.tracer.is_some() {
+            return None;
+        }
         let thread = match self.path {
             FaultPath::Monitor => u64::from(fault.thread),
             FaultPath::Inline => thread::pointer() as u64,

@@ -21,6 +21,7 @@ mod here;
 mod kernel;
 mod pager;
 mod pin;
+mod progress;
 #[cfg(test)]
 mod races;
 mod range;
@@ -31,6 +32,7 @@ mod staging;
 mod state;
 mod table;
 mod tend;
+mod tracer;
 mod tree;
 mod zone;
 
@@ -39,6 +41,7 @@ pub use pager::{Config, FATAL_EXIT_CODE, FaultPath, Pager};
 pub use pin::{Pin, PinAccess};
 pub use sharing::SharedBytes;
 pub use state::State;
+pub use tracer::{Recorder, Trace};
 
 /// First address of the far range: fixed, so that a filter, a tape or a debugger recognises a far pointer.
 pub const FAR_BASE: usize = 0x2000_0000_0000;

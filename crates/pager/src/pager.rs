@@ -13,6 +13,7 @@ use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::table::{ContentHash, PageTable};
 use crate::tend::Tender;
+use crate::tracer::{Trace, Tracer};
 use crate::tree::Tree;
 use crate::zone::Zones;
 use hinterland_abi::{Ledger, ProcessRow};
@@ -68,6 +69,8 @@ pub struct Config {
     pub shared: fn(bool) -> Option<SharedBytes>,
     /// Called a few times a second from a thread that owns nothing of the pager's: gives memory back that the program freed.
     pub housekeeping: fn(),
+    /// Records which pages the program touches. On the monitor path, with one monitor; nothing is prefetched then.
+    pub trace: Option<Trace>,
 }
 
 /// See the crate.
@@ -94,6 +97,7 @@ pub struct Pager {
     pub(crate) census: fn(&ProcessRow, u64),
     pub(crate) housekeeping: fn(),
     pub(crate) tree: Tree,
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) shared: fn(bool) -> Option<SharedBytes>,
     /// Managed bytes at the last census.
     pub(crate) census_at: AtomicU64,
@@ -167,6 +171,8 @@ impl Pager {
     /// # Errors
     /// The kernel's.
     pub fn new(config: Config, kernel: Kernel) -> Result<Pager, SysError> {
+        let one_monitor = config.path == FaultPath::Monitor && config.monitors == 1;
+        assert!(config.trace.is_none() || one_monitor, "a program is traced by one monitor");
         let pager = Pager {
             path: config.path,
             pins: Pins::new()?,
@@ -191,6 +197,7 @@ impl Pager {
             census: config.census,
             housekeeping: config.housekeeping,
             tree: Tree::new(config.local, config.ram, config.ledger),
+            tracer: config.trace.map(|trace| Tracer::new(trace, config.pages)).transpose()?,
             shared: config.shared,
             census_at: AtomicU64::new(0),
             growth: Growth::new(),
@@ -255,6 +262,9 @@ impl Pager {
     pub(crate) fn register_all(&self, foreign: &[(PageNo, u32)]) -> Result<(), SysError> {
         let staging = self.staging.moved_memory();
         self.kernel.register(staging.start, staging.len)?;
+        if let Some(tracer) = &self.tracer {
+            self.kernel.register(tracer.places().start, tracer.places().len)?;
+        }
         let mut next = 0;
         for (first, count) in foreign.iter().copied().chain([(PageNo(self.pages), 0)]) {
             if first.0 > next {

@@ -87,12 +87,13 @@ impl Pager {
         // The copy of a prefetched page that waits unused counts with the remote ones.
         let counted = |e: &Entry| e.copy_kept() && e.state() != State::Remote && !e.prefetched();
         self.forget_copies(claimed.iter().filter(|(_, entry)| counted(entry)).count() as u64);
+        let parked = self.drop_parked(claimed);
         for (page, _) in claimed {
             self.at(Point::Discarded, *page);
             self.settle(*page, Entry::new(State::Untouched));
         }
         self.backend.free(freed);
-        self.account.give(claimed.iter().filter(resident).count() as u64);
+        self.account.give(claimed.iter().filter(resident).count() as u64 + parked);
         self.count_untouched(claimed.len() as u64);
     }
 
@@ -200,7 +201,9 @@ impl Pager {
         if entry.copy_kept() {
             self.table.set_hash(target, self.table.hash(page));
         }
-        if entry.state() == State::SwapCached {
+        if entry.state() == State::SwapCached && self.is_parked(page) {
+            self.move_parked(page, target);
+        } else if entry.state() == State::SwapCached {
             let slot = self.table.slot(page);
             self.table.set_slot(target, slot);
             self.staging.set_page(slot, Some(target));
@@ -212,6 +215,9 @@ impl Pager {
             policy.arrived(target, Arrival::Demand);
         }
         drop(policy);
+        if entry.state() == State::Resident {
+            self.trace_moved(target);
+        }
         self.settle(target, entry);
         self.settle(page, Entry::new(State::Untouched));
     }

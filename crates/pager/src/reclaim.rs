@@ -52,7 +52,7 @@ enum Slot {
 
 /// What became of an attempt to make a page a victim.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Claim {
+pub(crate) enum Claim {
     /// It is `Leaving`, and ours.
     Ours,
     /// The kernel works on it: it stays `Resident`.
@@ -188,6 +188,9 @@ impl Pager {
 
     /// Takes a batch of victims out of the program into a chunk. False: there were none, or none could leave.
     fn fill(&self, scratch: &mut Scratch) -> bool {
+        if self.stage_parked() > 0 {
+            return true;
+        }
         self.claim_victims(&mut scratch.victims);
         scratch.victims.sort_unstable();
         let copied = self.copy_victims_out(&mut scratch.victims);
@@ -256,7 +259,7 @@ impl Pager {
     }
 
     /// Makes a page that the policy named `Leaving`, if it is `Resident` and not pinned.
-    fn claim_named(&self, page: PageNo) -> Claim {
+    pub(crate) fn claim_named(&self, page: PageNo) -> Claim {
         loop {
             match self.claim_victim(page, self.table.load(page)) {
                 Claim::Changed => {}

@@ -5,10 +5,11 @@
 //! eighth of the memory, with tiny limits that force the rare paths.
 
 mod inline;
+mod traced;
 
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
-use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess};
+use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess, State};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
@@ -203,6 +204,8 @@ struct Case {
     seed: u64,
     /// Page operations of each thread.
     operations: u32,
+    /// Traced in microsets of so many pages.
+    microset_pages: Option<u32>,
 }
 
 impl Case {
@@ -210,11 +213,25 @@ impl Case {
     fn new(test: usize, path: FaultPath, set: FeatureSet, backend: Arc<dyn Backend>) -> Case {
         let operations = std::env::var("HINTERLAND_MODEL_OPERATIONS").map_or(150_000, |n| n.parse().unwrap());
         let (base, seed) = (0x3000_0000_0000 + (test << 36), 100 * test as u64);
-        Case { base, path, set, backend, policy: "s3-fifo", prefetcher: "next-n", seed, operations }
+        Case {
+            base,
+            path,
+            set,
+            backend,
+            policy: "s3-fifo",
+            prefetcher: "next-n",
+            seed,
+            operations,
+            microset_pages: None,
+        }
     }
 
     fn with(self, policy: &'static str, prefetcher: &'static str) -> Case {
         Case { policy, prefetcher, ..self }
+    }
+
+    fn traced(self, microset_pages: u32) -> Case {
+        Case { prefetcher: "none", microset_pages: Some(microset_pages), ..self }
     }
 
     /// A tenth of the operations, for far memory that takes its time.
@@ -246,6 +263,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         monitors: 1,
         census: |_, _| {},
         housekeeping: || {},
+        trace: case.microset_pages.map(traced::trace),
         ledger: None,
         shared: |_| None,
     };
@@ -259,7 +277,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
 }
 
 fn run(case: &Case) {
-    let Case { path, prefetcher, seed, operations, .. } = *case;
+    let Case { path, prefetcher, seed, operations, microset_pages, .. } = *case;
     let features = Features::probe(case.set);
     let able = match path {
         FaultPath::Monitor => features.privilege == Privilege::Kernel,
@@ -284,6 +302,11 @@ fn run(case: &Case) {
         for (index, model) in (0..GROUP_PAGES).zip(models.lock().unwrap().iter_mut()) {
             arena.check(group_page(group, index), model);
         }
+    }
+    if let Some(microset_pages) = microset_pages {
+        arena.pager.end_trace();
+        let mapped = (0..PAGES).filter(|page| arena.pager.state(PageNo(*page)) == State::Resident).count();
+        assert!(mapped <= 2 * microset_pages as usize, "{mapped} pages are mapped");
     }
     let row = arena.pager.row();
     let peak = row.resident_managed_peak_bytes.load(Relaxed);
@@ -360,4 +383,19 @@ fn inline_write_protect_and_copy_on_older_kernels() {
 #[test]
 fn inline_slow_and_failing_far_memory() {
     run(&Case::new(8, Inline, FeatureSet::All, slow_and_failing()).with("s3-fifo", "next-n-line").short());
+}
+
+#[test]
+fn traced_with_compressed_memory() {
+    run(&Case::new(9, Monitor, FeatureSet::All, compressed()).traced(64));
+}
+
+#[test]
+fn traced_page_by_page() {
+    run(&Case::new(10, Monitor, FeatureSet::V6_8, reference()).with("fifo", "none").traced(1));
+}
+
+#[test]
+fn traced_on_older_kernels() {
+    run(&Case::new(11, Monitor, FeatureSet::V6_1, compressed()).traced(100));
 }

@@ -5,6 +5,7 @@
 //! | `start` | the constructor: settings, features, pager, threads |
 //! | `ledger` | this process's row of the shared statistics |
 //! | `fork`, `exit` | what happens when the process forks or ends |
+//! | `trace` | where the tracer's records go |
 //! | `census` | whose memory is what, as the kernel sees it |
 //! | `inline` | faults served by the thread that takes them, and what that takes: signals, system calls |
 //! | `interpose` | the names that the program calls instead of libc's |
@@ -49,6 +50,8 @@ mod regions;
 mod relatives;
 #[cfg(not(feature = "local-only"))]
 mod start;
+#[cfg(not(feature = "local-only"))]
+mod trace;
 
 #[cfg(not(feature = "local-only"))]
 pub(crate) use hinterland_pager::Pager;

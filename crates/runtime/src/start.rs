@@ -1,6 +1,6 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
-use crate::{caller, census, descriptors, fork, heap, inline, ledger, regions, relatives};
+use crate::{caller, census, descriptors, fork, heap, inline, ledger, regions, relatives, trace};
 use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
 use hinterland_backend::OpenError;
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
@@ -111,6 +111,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::PREFETCH, "unknown prefetcher".into()))?;
     Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).map_err(Refusal::AddressSpace)?;
     let (uffd, memory) = open_kernel(&features, path)?;
+    let trace = trace::begin(settings, path).map_err(|e| Refusal::Setting(hinterland_abi::variables::TRACE, e))?;
     let config = Config {
         path,
         base: FAR_BASE,
@@ -121,11 +122,12 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         policy,
         prefetcher,
         row,
-        monitors: if slow { MONITORS_SLOW } else { 1 },
+        monitors: if slow && trace.is_none() { MONITORS_SLOW } else { 1 },
         census: census::take,
         housekeeping: heap::give_back_freed,
         ledger: ledger::get(),
         shared: relatives::look,
+        trace,
     };
     let pager = Pager::new(config, Kernel::new(features, uffd, memory))?;
     let departure = if features.move_pages { "pages move" } else { "pages are copied: the kernel has no UFFDIO_MOVE" };

@@ -243,6 +243,17 @@ pub fn cpu_time() -> Duration {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// Processor time that another thread of this process has taken, or a process that shares its memory (vfork); zero when there
+/// is no such thread.
+pub fn cpu_time_of(thread: u32) -> Duration {
+    // MAKE_THREAD_CPUCLOCK and MAKE_PROCESS_CPUCLOCK of include/linux/posix-timers.h.
+    const PER_THREAD: libc::clockid_t = 4;
+    const SCHED: libc::clockid_t = 2;
+    let Ok(thread) = libc::clockid_t::try_from(thread) else { return Duration::ZERO };
+    let time = clock(!thread << 3 | PER_THREAD | SCHED);
+    if time.is_zero() { clock(!thread << 3 | SCHED) } else { time }
+}
+
 /// Time since the machine was started: the clock of start times in `/proc`.
 pub fn since_boot() -> Duration {
     clock(libc::CLOCK_BOOTTIME)
@@ -275,6 +286,25 @@ pub fn processor_of(thread: u32) -> Option<usize> {
     // parenthesis.
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
+/// Stack pointer and instruction pointer of a thread of this process that waits in the kernel; `None` when it runs, or the
+/// kernel does not say.
+pub fn place_of(thread: u32) -> Option<[u64; 2]> {
+    // "NUMBER six-arguments SP PC" in a system call, "-1 SP PC" in a fault (proc_pid_syscall(5)).
+    let line = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
+    let mut words = line.split_ascii_whitespace().rev();
+    let mut number = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (instruction, stack) = (number()?, number()?);
+    Some([stack, instruction])
+}
+
+/// The processor on which the calling thread runs now.
+pub fn processor() -> Option<usize> {
+    let mut processor = 0u32;
+    // SAFETY: the number outlives the call; the other two may be null.
+    let rc = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut processor, 0usize, 0usize) };
+    (rc == 0).then_some(processor as usize)
 }
 
 /// Keeps the calling thread on one processor, or lets it run on all that the process may use. False: the kernel refused.

@@ -15,6 +15,7 @@ mod snapshots;
 mod start_up;
 mod storm;
 mod strange_forks;
+mod traces;
 mod trees;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         start_up::trials(),
         storm::trials(),
         strange_forks::trials(),
+        traces::trials(),
         trees::trials(),
     ];
     hinterland_tests::suite::run(suites.into_iter().flatten().collect()).exit_code()

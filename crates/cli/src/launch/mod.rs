@@ -26,6 +26,7 @@ use crate::figures::Totals;
 use crate::host::Host;
 use crate::program;
 use crate::report::{Ending, Run, Summary};
+use crate::trace::Recording;
 use hinterland_abi::variables;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -43,7 +44,12 @@ enum Plan {
 
 /// Runs a program; returns the exit code that the launcher is to end with.
 pub fn run(args: &RunArgs) -> ExitCode {
-    match launch(args) {
+    run_and_record(args, None)
+}
+
+/// Runs a program and records its trace.
+pub fn run_and_record(args: &RunArgs, recording: Option<&Recording>) -> ExitCode {
+    match launch(args, recording) {
         Ok(ending) => ending::end_like(ending),
         Err(error) => {
             complain(&error);
@@ -52,14 +58,18 @@ pub fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-fn launch(args: &RunArgs) -> Result<Ending, Error> {
+fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error> {
     let env = |name: &str| std::env::var(name).ok();
-    let config = config::resolve(args, env, &Host::here())?;
+    let mut config = config::resolve(args, env, &Host::here())?;
+    if let Some(recording) = recording {
+        recording.settle(&mut config);
+    }
     let name = args.program.first().cloned().unwrap_or_default();
     let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let file = program::find(&name, &search)?;
     let plan = plan(&config, &name, &file, &search)?;
     let mut stats = config.stats.as_ref().map(open_stats).transpose()?;
+    recording.map(Recording::begin).transpose()?;
 
     let ledger = ledger::LauncherLedger::create(config.allow_unmanaged)?;
     let mut settings = config.settings.clone();
@@ -100,6 +110,9 @@ fn launch(args: &RunArgs) -> Result<Ending, Error> {
     };
     let summary = Summary::new(&run, &totals);
     say(&config, &summary, stats.as_mut());
+    if let Some(recording) = recording {
+        recording.say(&ledger.get().trace, config.quiet);
+    }
     Ok(run.ending)
 }
 

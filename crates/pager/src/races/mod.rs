@@ -134,6 +134,7 @@ impl Stage {
             monitors: 3,
             census: |_, _| {},
             housekeeping: || {},
+            trace: None,
             ledger: None,
             shared: |_| None,
         };

@@ -90,6 +90,7 @@ impl Arena {
             monitors,
             census: |_, _| {},
             housekeeping: || {},
+            trace: None,
             ledger: None,
             shared: |_| None,
         };

@@ -1,0 +1,139 @@
+//! Recording: `hinterland run` with a tracer in the library.
+
+use crate::args::RunArgs;
+use crate::config::RunConfig;
+use crate::error::{EXIT_REFUSED, Error, complain};
+use crate::launch;
+use clap::Args;
+use hinterland_abi::{FaultPathName, PrefetchName, TraceRow, parse_microset};
+use hinterland_units::ByteCount;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What is recorded, and how the program runs meanwhile.
+#[derive(Args)]
+pub struct RecordArgs {
+    /// Where the trace goes; what is there is replaced
+    #[arg(long, short, value_name = "FILE", required = true)]
+    output: Option<PathBuf>,
+    /// Pages that are mapped at a time, 1 to 1048576: fewer see more, and take longer. Default: 1024 (or half of the local
+    /// budget, if that is less)
+    #[arg(long, value_name = "PAGES")]
+    microset: Option<String>,
+    /// Bound on the program's local pages, as for `run`
+    #[arg(long, value_name = "SIZE|PCT%")]
+    local: Option<String>,
+    /// Where cold pages go when there are more, as for `run`
+    #[arg(long, value_name = "URL")]
+    far: Vec<String>,
+    /// Which allocations are far, and so traced: all (default), or large (of at least 64 KiB)
+    #[arg(long, value_name = "all|large")]
+    heap: Option<String>,
+    /// Pretend an older kernel, as for `run`
+    #[arg(long, value_name = "SET")]
+    features: Option<String>,
+    /// Write the run's figures as JSON to FILE, or to stdout (-)
+    #[arg(long, value_name = "FILE|-")]
+    stats: Option<String>,
+    /// No summary at the end
+    #[arg(long)]
+    quiet: bool,
+    /// Settings file, as for `run`
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    program: Vec<OsString>,
+}
+
+/// A trace that a run is to record.
+pub struct Recording {
+    path: PathBuf,
+    /// As the user wrote it.
+    shown: PathBuf,
+    microset_pages: Option<u32>,
+}
+
+/// Runs a program and records its trace.
+pub fn run(args: RecordArgs) -> ExitCode {
+    match recording(&args) {
+        Ok(recording) => launch::run_and_record(&run_args(args), Some(&recording)),
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}
+
+fn recording(args: &RecordArgs) -> Result<Recording, Error> {
+    let shown = args.output.clone().unwrap_or_default();
+    // The program may change its directory before it calls exec.
+    let path = std::path::absolute(&shown).map_err(|source| Error::Trace { path: shown.clone(), source })?;
+    let refuse = |why: String| Error::Setting { origin: "--microset".into(), why };
+    let microset_pages =
+        args.microset.as_deref().map(parse_microset).transpose().map_err(|why| refuse(why.to_string()))?;
+    Ok(Recording { path, shown, microset_pages })
+}
+
+fn run_args(args: RecordArgs) -> RunArgs {
+    RunArgs {
+        local: args.local,
+        far: args.far,
+        heap: args.heap,
+        features: args.features,
+        stats: args.stats,
+        quiet: args.quiet,
+        config: args.config,
+        program: args.program,
+        ..RunArgs::default()
+    }
+}
+
+impl Recording {
+    /// Sets a run up for it.
+    pub fn settle(&self, config: &mut RunConfig) {
+        config.settings.trace = self.path.to_string_lossy().into_owned();
+        config.settings.microset_pages = self.microset_pages;
+        config.settings.fault_path = FaultPathName::Monitor;
+        config.settings.prefetch = PrefetchName::None;
+        config.allow_unmanaged = false;
+    }
+
+    /// Empties the file before the program runs, so that a wrong path is refused now.
+    ///
+    /// # Errors
+    /// It cannot be written, or its name not be handed over.
+    pub fn begin(&self) -> Result<(), Error> {
+        let refuse = |source| Error::Trace { path: self.shown.clone(), source };
+        if self.path.to_str().is_none() {
+            return Err(refuse(std::io::Error::other("the path is not UTF-8")));
+        }
+        File::create(&self.path).map(drop).map_err(refuse)
+    }
+
+    /// Tells what was recorded.
+    pub fn say(&self, row: &TraceRow, quiet: bool) {
+        let (references, microsets) = (row.references.load(Relaxed), row.microsets.load(Relaxed));
+        let shown = self.shown.display();
+        let trouble = row.trouble.get();
+        if !trouble.is_empty() {
+            complain(format_args!(
+                "{shown}: {trouble}; the program went on without being traced, and the file holds the {references} references \
+                 that were written until then"
+            ));
+        } else if row.pid.load(Relaxed) == 0 {
+            complain(format_args!("{shown}: nothing was recorded: the program was not managed"));
+        } else if row.closed.load(Relaxed) == 0 {
+            complain(format_args!(
+                "{shown}: the program did not end in order; the file holds the {references} references that were written until then"
+            ));
+        }
+        if !quiet {
+            let size = ByteCount(row.bytes.load(Relaxed));
+            eprintln!("  {:<14} {references} references in {microsets} microsets, {size}: {shown}", "trace");
+        }
+    }
+}

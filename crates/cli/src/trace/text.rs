@@ -1,0 +1,74 @@
+//! A trace's figures for people: one line for each question.
+
+use super::show::{Figures, PatternFigures};
+use hinterland_units::ByteCount;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// Threads that are told one by one.
+const THREADS_MAX: usize = 16;
+
+/// The summary, several lines.
+pub fn of(figures: &Figures, path: &Path) -> String {
+    let of = if figures.program.is_empty() { String::new() } else { format!(" of {}", figures.program) };
+    let by = [&figures.origin, &figures.machine].into_iter().filter(|part| !part.is_empty());
+    let by: Vec<&str> = by.map(String::as_str).collect();
+    let mut out = format!("{}: trace{of} ({})\n", path.display(), by.join("; "));
+    let mut line = |name: &str, text: String| {
+        let _ = writeln!(out, "  {name:<14} {text}");
+    };
+    let bytes = |pages: u64| ByteCount(pages.saturating_mul(figures.page_bytes.into()));
+    let unit = if figures.microset_pages == 1 { "page" } else { "pages" };
+    line(
+        "references",
+        format!("{} in {} microsets of {} {unit}", figures.references, figures.microsets, figures.microset_pages),
+    );
+    let regions = figures.regions.iter().filter(|region| region.pages > 0);
+    let regions: Vec<String> = regions.map(|region| format!("{} {}", region.pages, region.name)).collect();
+    line("pages", format!("{} ({}): {}", figures.pages, bytes(figures.pages), regions.join(", ")));
+    line("patterns", patterns(&figures.patterns));
+    for set in &figures.working_sets {
+        let pages = set.pages.round().max(0.0);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded, not negative, and few")]
+        let size = bytes(pages as u64);
+        line("working set", format!("{pages} pages ({size}) in {} references", set.window_references));
+    }
+    for miss in &figures.miss_ratios {
+        line(
+            "LRU misses",
+            format!(
+                "{} with {} % local ({}): {} misses and {} first touches",
+                percent(miss.ratio),
+                miss.local_percent,
+                bytes(miss.local_pages),
+                miss.misses - miss.first_touches,
+                miss.first_touches
+            ),
+        );
+    }
+    for (number, thread) in figures.threads.iter().enumerate().take(THREADS_MAX) {
+        let cpu = match thread.cpu_ns {
+            0 => String::new(),
+            ns => format!(", {:.3} s of processor time", Duration::from_nanos(ns).as_secs_f64()),
+        };
+        let patterns = patterns(&thread.patterns);
+        line(
+            &format!("thread {number}"),
+            format!("{} references to {} pages{cpu}: {patterns}", thread.references, thread.pages),
+        );
+    }
+    if figures.threads.len() > THREADS_MAX {
+        line("more threads", format!("{}: --json tells of all", figures.threads.len() - THREADS_MAX));
+    }
+    out
+}
+
+fn patterns(patterns: &PatternFigures) -> String {
+    let [sequential, stride, irregular] = [patterns.sequential, patterns.stride, patterns.irregular].map(percent);
+    format!("{sequential} sequential, {stride} stride, {irregular} irregular")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}

@@ -1,0 +1,377 @@
+//! The tracer (3PO §3.1): at most a microset of pages is mapped at a time, so that every page a program comes back to is a
+//! fault, and is seen.
+//!
+//! ```text
+//!               fault: the page joins the microset
+//!   parked ──────────────────────────────────────────► mapped
+//!   (SwapCached, at its own place     MOVE              (Resident)
+//!    in a second range)  ◄────────────────────────────────┘
+//!                         the microset is full: all its pages at once, MOVE, run by run
+//! ```
+//!
+//! Parking moves the frame, not the content: a page's place in the second range has the same offset as the page, so runs of pages
+//! leave with one call and no slot has to be found or given back. Pages that MOVE cannot take (read-only ones, those shared with
+//! a forked process, locked ones) go the other ways that `Kernel::take_out` knows. When local memory is scarce, parked pages go on
+//! into staging chunks, and from there to the backends, as all victims do.
+//!
+//! One microset serves all threads, because they share the page table: a page that one thread has touched is not seen when
+//! another touches it in the same microset. A child of a fork is not traced: it goes on without, and takes its parked pages
+//! back as it touches them.
+//!
+//! Invariant: outside the tracer's lock, every `Resident` page that the tracer saw arrive is in `mapped`.
+
+use crate::fault::Outcome;
+use crate::kernel::Stay;
+use crate::pager::Pager;
+use crate::progress::Progress;
+use crate::reclaim::Claim;
+use crate::schedule::Point;
+use crate::staging::{CHUNK_SLOTS, Kind};
+use crate::state::{Entry, State};
+use hinterland_policy::Arrival;
+use hinterland_sys::{Fault, Mapping, SysError, mem, thread};
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+
+/// The slot of a page that is parked.
+const PARKED: u32 = u32::MAX;
+/// A microset takes this part of the run's budget at most.
+const BUDGET_PART: u64 = 2;
+
+/// Receives what the tracer sees. Called by threads that serve faults, one at a time.
+pub trait Recorder: Send {
+    /// Thread `thread` (its kernel id), which had taken `cpu_ns` of processor time, touches `page` for the first time in this
+    /// microset. False: nothing more can be recorded, and tracing ends.
+    fn touched(&mut self, page: PageNo, thread: u32, cpu_ns: u64) -> bool;
+
+    /// The microset is whole. False: as above.
+    fn microset_ended(&mut self) -> bool;
+
+    /// The program ends: nothing more will come.
+    fn finished(&mut self);
+
+    /// This process is a forked child, and is not traced: what is open must be closed, and nothing be written.
+    fn left_behind(&mut self);
+}
+
+/// How a program is to be traced.
+pub struct Trace {
+    /// Pages that may be mapped at a time; at least 1.
+    pub microset_pages: u32,
+    /// Where it goes.
+    pub recorder: Box<dyn Recorder>,
+}
+
+/// See the module.
+pub(crate) struct Tracer {
+    places: Mapping,
+    active: AtomicBool,
+    parked: AtomicU64,
+    /// No page from here on was ever parked.
+    end: AtomicU32,
+    /// Where the search for parked pages goes on, when they must leave.
+    next: AtomicU32,
+    microset: Mutex<Microset>,
+}
+
+struct Microset {
+    trace: Trace,
+    /// Touched in this microset.
+    members: HashSet<PageNo>,
+    /// Pages that may be mapped: the members, what `mremap` moved, and what could not leave.
+    mapped: Vec<PageNo>,
+    progress: Progress,
+}
+
+impl Tracer {
+    /// A second range for `pages` pages.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the address space is limited.
+    pub(crate) fn new(trace: Trace, pages: u32) -> Result<Tracer, SysError> {
+        assert!(trace.microset_pages > 0, "a microset has a page at least");
+        let microset = Microset { trace, members: HashSet::new(), mapped: Vec::new(), progress: Progress::default() };
+        Ok(Tracer {
+            places: Mapping::anonymous(pages as usize * PAGE_BYTES)?,
+            active: AtomicBool::new(true),
+            parked: AtomicU64::new(0),
+            end: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            microset: Mutex::new(microset),
+        })
+    }
+
+    /// The second range, which must be registered for MOVE to fill it.
+    pub(crate) fn places(&self) -> Mapping {
+        self.places
+    }
+
+    fn place(&self, page: PageNo) -> usize {
+        self.places.start + page.index() * PAGE_BYTES
+    }
+
+    fn microset(&self) -> MutexGuard<'_, Microset> {
+        self.microset.lock().expect("no thread panics while it holds the microset: a panic ends the process")
+    }
+}
+
+impl Microset {
+    /// Notes a touch; false when the recorder has had enough.
+    fn note(&mut self, page: PageNo, thread: u32) -> bool {
+        if !self.members.insert(page) {
+            return true;
+        }
+        self.mapped.push(page);
+        let cpu_ns = u64::try_from(thread::cpu_time_of(thread).as_nanos()).unwrap_or(u64::MAX);
+        self.trace.recorder.touched(page, thread, cpu_ns)
+    }
+}
+
+impl Pager {
+    /// A fault is about to be served: its page joins the microset, for which the last one may have to end.
+    pub(crate) fn trace_fault(&self, page: PageNo, fault: Fault) {
+        let Some(tracer) = self.tracer.as_ref().filter(|tracer| tracer.active.load(Relaxed)) else { return };
+        let state = self.table.load(page).state();
+        if !matches!(state, State::Untouched | State::SwapCached | State::Remote) || self.is_own_thread(fault.thread) {
+            return;
+        }
+        let mut microset = tracer.microset();
+        microset.progress.fault(fault.thread, page, || thread::place_of(fault.thread));
+        let bound = u64::from(microset.trace.microset_pages).min(self.tree.budget().0 / BUDGET_PART).max(1);
+        let full = microset.members.len() as u64 >= bound && !microset.members.contains(&page);
+        let goes_on = !full || self.end_microset(tracer, &mut microset);
+        if !(goes_on && microset.note(page, fault.thread)) {
+            tracer.active.store(false, Relaxed);
+        }
+    }
+
+    /// Ends the microset and parks its pages, but for those that a thread needs to get on: they begin the next one.
+    fn end_microset(&self, tracer: &Tracer, microset: &mut Microset) -> bool {
+        let mut goes_on = microset.trace.recorder.microset_ended();
+        microset.progress.microset_ended();
+        let held: Vec<(u32, PageNo)> =
+            microset.progress.held().filter(|(_, page)| microset.members.contains(page)).collect();
+        microset.members.clear();
+        let mut pages = std::mem::take(&mut microset.mapped);
+        for (thread, page) in held {
+            goes_on &= microset.note(page, thread);
+        }
+        pages.retain(|page| !microset.members.contains(page));
+        pages.sort_unstable();
+        pages.dedup();
+        self.park(tracer, &mut pages);
+        // What could not leave is tried again, but not ever more of it.
+        pages.truncate(microset.trace.microset_pages as usize);
+        microset.mapped.append(&mut pages);
+        goes_on
+    }
+
+    /// Parks pages; what is left in `pages` could not leave.
+    fn park(&self, tracer: &Tracer, pages: &mut Vec<PageNo>) {
+        let mut claimed = Vec::with_capacity(pages.len());
+        pages.retain(|page| match self.claim_named(*page) {
+            Claim::Ours => {
+                claimed.push(*page);
+                false
+            }
+            Claim::Pinned => true,
+            Claim::Not(state) => state.is_busy(),
+            Claim::Changed => unreachable!("a claim is tried until the page stands still"),
+        });
+        let mut policy = self.policy();
+        claimed.iter().for_each(|page| policy.forgotten(*page));
+        drop(policy);
+        for run in claimed.chunk_by(|one, next| one.0 + 1 == next.0) {
+            self.park_run(tracer, run, pages);
+        }
+    }
+
+    /// Parks neighbouring pages that the caller made `Leaving`.
+    fn park_run(&self, tracer: &Tracer, run: &[PageNo], stayed: &mut Vec<PageNo>) {
+        let mut next = 0;
+        while let Some(first) = run.get(next) {
+            self.at(Point::Leaving, *first);
+            // SAFETY: the pages are `Leaving` and ours, and their places are empty: a page is at its place or elsewhere.
+            let (out, stay) =
+                unsafe { self.kernel.take_out(self.address(*first), tracer.place(*first), run.len() - next) };
+            for page in &run[next..next + out] {
+                self.table.set_slot(*page, PARKED);
+                tracer.parked.fetch_add(1, Relaxed);
+                let entry = self.table.load(*page);
+                self.settle(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+            }
+            if let Some(last) = run[next..next + out].last() {
+                tracer.end.fetch_max(last.0 + 1, Relaxed);
+            }
+            next += out;
+            if let (Some(stay), Some(page)) = (stay, run.get(next)) {
+                if stay == Stay::Pinned {
+                    stayed.push(*page);
+                }
+                self.did_not_leave(*page, stay);
+                next += 1;
+            }
+        }
+    }
+
+    /// Whether a page in the swap cache is parked. For its owner; for others a hint.
+    pub(crate) fn is_parked(&self, page: PageNo) -> bool {
+        self.tracer.is_some() && self.table.slot(page) == PARKED
+    }
+
+    /// A parked page is touched: its frame moves back.
+    pub(crate) fn unpark(&self, page: PageNo, entry: Entry) -> Outcome {
+        let Some(tracer) = &self.tracer else { unreachable!("only a tracer parks pages") };
+        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+            return Outcome::Again;
+        }
+        if !self.is_parked(page) {
+            self.settle(page, entry);
+            return Outcome::Again;
+        }
+        self.at(Point::Hit, page);
+        let address = self.address(page);
+        // SAFETY: the page is ours and missing in the program; its place holds its content.
+        let (back, stay) = unsafe { self.kernel.take_out(tracer.place(page), address, 1) };
+        if back == 1 {
+            tracer.parked.fetch_sub(1, Relaxed);
+            self.row().minor_faults.fetch_add(1, Relaxed);
+            self.arrive(page, Arrival::SwapCacheHit);
+            let epoch = self.account.arrive(1);
+            self.settle(page, entry.with_state(State::Resident).arrived(epoch, true));
+        } else if stay == Some(Stay::Missing) {
+            self.fatal(&format!("{page} is not where it was parked; the program is ended"));
+        } else if mem::is_in_memory(address) {
+            self.fatal(&format!("{page} is mapped although its content is parked; the program is ended"));
+        } else {
+            // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
+            self.settle(page, entry);
+        }
+        self.wake(address, PAGE_BYTES);
+        Outcome::Served
+    }
+
+    /// Local memory is scarce: takes parked pages into a staging chunk, from which they leave as all victims do. Returns how
+    /// many.
+    pub(crate) fn stage_parked(&self) -> u32 {
+        let Some(tracer) = self.tracer.as_ref().filter(|tracer| tracer.parked.load(Relaxed) > 0) else { return 0 };
+        let mut pages = Vec::with_capacity(CHUNK_SLOTS as usize);
+        self.claim_parked(tracer, &mut pages);
+        if pages.is_empty() {
+            return 0;
+        }
+        let Some(chunk) = self.staging.take_empty(Kind::Moved) else {
+            pages.iter().for_each(|(page, entry)| self.settle(*page, *entry));
+            return 0;
+        };
+        let mut staged = 0;
+        for (index, (page, entry)) in (0..).zip(&pages) {
+            let slot = chunk.slot(index);
+            // SAFETY: the page is `Changing` and ours, its content at its place; the slot is empty and ours.
+            let (out, _) = unsafe { self.kernel.take_out(tracer.place(*page), self.staging.address(slot), 1) };
+            if out == 1 {
+                self.table.set_slot(*page, slot);
+                self.staging.set_page(slot, Some(*page));
+                tracer.parked.fetch_sub(1, Relaxed);
+                staged += 1;
+            }
+            self.settle(*page, *entry);
+        }
+        if staged == 0 {
+            self.staging.give_empty(chunk);
+        } else {
+            self.staging.push_full(chunk, u32::try_from(pages.len()).unwrap_or(CHUNK_SLOTS), staged);
+        }
+        staged
+    }
+
+    /// Makes up to a chunk of parked pages `Changing`, going round and round the range.
+    fn claim_parked(&self, tracer: &Tracer, pages: &mut Vec<(PageNo, Entry)>) {
+        /// Pages of the range that are looked at between two looks at how many were found.
+        const STEP_PAGES: u32 = 512;
+        let end = tracer.end.load(Relaxed);
+        let begun = tracer.next.load(Relaxed).min(end);
+        let steps = (begun..end).step_by(STEP_PAGES as usize).chain((0..begun).step_by(STEP_PAGES as usize));
+        for first in steps {
+            if pages.len() == CHUNK_SLOTS as usize {
+                return;
+            }
+            self.table.for_each_touched(PageNo(first), STEP_PAGES, |page| {
+                let entry = self.table.load(page);
+                if pages.len() == CHUNK_SLOTS as usize || entry.state() != State::SwapCached || !self.is_parked(page) {
+                    return;
+                }
+                if self.table.transition(page, entry, entry.with_state(State::Changing)).is_ok() {
+                    if self.is_parked(page) {
+                        pages.push((page, entry));
+                    } else {
+                        self.settle(page, entry);
+                    }
+                }
+                tracer.next.store(page.0 + 1, Relaxed);
+            });
+        }
+    }
+
+    /// Drops the content of those of the claimed pages that are parked; returns how many frames that freed.
+    pub(crate) fn drop_parked(&self, claimed: &[(PageNo, Entry)]) -> u64 {
+        let Some(tracer) = &self.tracer else { return 0 };
+        let parked: Vec<PageNo> = claimed
+            .iter()
+            .filter(|(page, entry)| entry.state() == State::SwapCached && self.is_parked(*page))
+            .map(|(page, _)| *page)
+            .collect();
+        for run in parked.chunk_by(|one, next| one.0 + 1 == next.0) {
+            // SAFETY: the caller owns these pages and drops their content, which is at their places.
+            unsafe { self.kernel.drop_pages(tracer.place(run[0]), run.len() * PAGE_BYTES) };
+        }
+        tracer.parked.fetch_sub(parked.len() as u64, Relaxed);
+        parked.len() as u64
+    }
+
+    /// Moves a parked page's content to the place of another page, which the caller owns, too.
+    pub(crate) fn move_parked(&self, page: PageNo, target: PageNo) {
+        let Some(tracer) = &self.tracer else { return };
+        // SAFETY: the caller owns both pages; the target has no content, at its place neither.
+        let moved = unsafe { self.kernel.relocate(tracer.place(page), tracer.place(target), 1) };
+        if let Err(error) = moved {
+            self.fatal(&format!("{page} cannot be moved from where it was parked: {error}"));
+        }
+        self.table.set_slot(target, PARKED);
+        tracer.end.fetch_max(target.0 + 1, Relaxed);
+    }
+
+    /// A mapped page has become another one (`mremap`): it leaves with the microset, too.
+    pub(crate) fn trace_moved(&self, target: PageNo) {
+        let Some(tracer) = self.tracer.as_ref().filter(|tracer| tracer.active.load(Relaxed)) else { return };
+        let mut microset = tracer.microset();
+        // A program that moves the same pages to and fro leaves many behind that are not mapped any more.
+        if microset.mapped.len() > 4 * microset.trace.microset_pages as usize + STEP_KEPT {
+            microset.mapped.retain(|page| self.table.load(*page).state() == State::Resident);
+        }
+        microset.mapped.push(target);
+    }
+
+    /// The program ends: what was seen is written.
+    pub fn end_trace(&self) {
+        let Some(tracer) = &self.tracer else { return };
+        let _signals = thread::SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let mut microset = tracer.microset();
+        if tracer.active.swap(false, Relaxed) {
+            microset.trace.recorder.finished();
+        }
+    }
+
+    /// This process is a forked child: it is not traced.
+    pub(crate) fn leave_trace(&self) {
+        let Some(tracer) = &self.tracer else { return };
+        tracer.active.store(false, Relaxed);
+        tracer.microset().trace.recorder.left_behind();
+    }
+}
+
+/// Pages beyond the members that are remembered as mapped before they are looked through.
+const STEP_KEPT: usize = 4096;

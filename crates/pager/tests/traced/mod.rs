@@ -1,0 +1,40 @@
+//! What a traced pager must tell its recorder, whatever its threads do.
+
+use hinterland_pager::{Recorder, Trace};
+use hinterland_units::PageNo;
+use std::collections::HashSet;
+
+/// A trace in microsets of so many pages that is checked as it comes.
+pub fn trace(microset_pages: u32) -> Trace {
+    let check = Check { microset_pages: microset_pages as usize, members: HashSet::new(), touches: 0, ended: 0 };
+    Trace { microset_pages, recorder: Box::new(check) }
+}
+
+struct Check {
+    microset_pages: usize,
+    members: HashSet<PageNo>,
+    touches: u64,
+    ended: u64,
+}
+
+impl Recorder for Check {
+    fn touched(&mut self, page: PageNo, thread: u32, _: u64) -> bool {
+        self.touches += 1;
+        assert!(thread != 0, "the kernel says who touches a page");
+        assert!(self.members.insert(page), "{page} comes twice in a microset");
+        true
+    }
+
+    fn microset_ended(&mut self) -> bool {
+        self.ended += 1;
+        assert!(self.members.len() >= self.microset_pages, "a microset ends before it is full: {}", self.members.len());
+        self.members.clear();
+        true
+    }
+
+    fn finished(&mut self) {
+        assert!(self.touches > 10_000 && self.ended > 100, "{} touches, {} microsets", self.touches, self.ended);
+    }
+
+    fn left_behind(&mut self) {}
+}
