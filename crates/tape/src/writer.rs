@@ -109,8 +109,9 @@ impl<W: io::Write> Writer<W> {
         self.payload = payload;
         self.payload.clear();
         self.context.clear();
+        outcome?;
         self.written = self.sequence;
-        outcome.map(drop)
+        Ok(())
     }
 
     /// Ends the trace: it is whole.

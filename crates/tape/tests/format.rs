@@ -243,5 +243,6 @@ fn what_was_written_before_the_sink_was_full_is_readable() {
     let whole = usize::try_from(writer.whole_bytes()).unwrap();
     let (seen, error, _) = read(&writer.sink().0[..whole]);
     assert_eq!((error, seen.len()), (None, page as usize - 50));
+    assert_eq!(writer.references_written(), seen.len() as u64);
     assert!(matches!(read(&writer.sink().0).1, Some(TraceError::Truncated { .. })));
 }

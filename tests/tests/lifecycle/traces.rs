@@ -201,7 +201,7 @@ fn sort(name: &str) -> Result<()> {
     let input = places::emptied(directory)?.join("lines");
     let mut state = 1u64;
     let mut text = String::new();
-    for _ in 0..200_000 {
+    for _ in 0..50_000 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         text += &format!("{state:020}\n");
     }
@@ -212,7 +212,7 @@ fn sort(name: &str) -> Result<()> {
 
 fn python(name: &str) -> Result<()> {
     let script = "import hashlib\n\
-                  table = {str(i): [i] * 5 for i in range(60000)}\n\
+                  table = {str(i): [i] * 5 for i in range(15000)}\n\
                   text = ','.join(f'{k}:{sum(v)}' for k, v in sorted(table.items()))\n\
                   print(len(table), hashlib.sha256(text.encode()).hexdigest())";
     let python = "/usr/bin/python3";
@@ -284,7 +284,9 @@ fn file_limit(name: &str) -> Result<()> {
     let program = c_program("walks", &[])?.display().to_string();
     // Blocks of 512 bytes: 60 KiB hold the head and one block.
     let line = format!("ulimit -f 120; exec {program} sequential 4096 10");
-    let (ended, file) = trace(name, &["--microset", "16"], &["sh", "-c", &line])?;
+    // No far file, which the limit would not allow.
+    let options = ["--microset", "16", "--far", "compressed:1G"];
+    let (ended, file) = trace(name, &options, &["sh", "-c", &line])?;
     unwritten(&ended, "File too large")?;
     let (seen, whole) = read(&file)?;
     ensure!(!whole && seen.len() > 2000, "{} references", seen.len());
