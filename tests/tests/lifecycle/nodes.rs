@@ -65,7 +65,7 @@ impl Node {
         Ok(Node { running, url })
     }
 
-    pub fn status(&self) -> Result<serde_json::Value> {
+    fn status(&self) -> Result<serde_json::Value> {
         let output = Command::new(places::launcher()?).args(["node", "status", "--json", &self.url]).output()?;
         ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
         Ok(serde_json::from_slice(&output.stdout)?)

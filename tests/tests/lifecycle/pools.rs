@@ -41,7 +41,7 @@ fn cluster(test: &str) -> Result<(Vec<Node>, String)> {
 fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -> Result<Running> {
     let program = c_program("rounds", &[])?.display().to_string();
     let flags = ["--fault-path", path, "--far", far, "--replicas", replicas];
-    let mut running = launch_with(test, &flags, &[&[&*program, "48"], more].concat())?.start()?;
+    let mut running = launch_with(test, &flags, &[&[&*program, "32"], more].concat())?.start()?;
     running.wait_for("round 2\n")?;
     Ok(running)
 }
@@ -57,28 +57,12 @@ fn finish(running: Running) -> Result<serde_json::Value> {
     ended.stats()
 }
 
-/// Waits until `holds` for the bytes that each node has given out.
-fn eventually(what: &str, nodes: &[&Node], holds: impl Fn(&[u64]) -> bool) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        let used = nodes.iter().map(|node| Ok(node.status()?["used_bytes"].as_u64().unwrap_or(0)));
-        let used = used.collect::<Result<Vec<u64>>>()?;
-        if holds(&used) {
-            return Ok(());
-        }
-        ensure!(begun.elapsed() < LIMIT, "{what}: {used:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 fn killed(test: &str, path: &str) -> Result<()> {
     let (mut nodes, url) = cluster(test)?;
-    let running = start(test, path, &url, "2", &["fork"])?;
+    let mut running = start(test, path, &url, "2", &["fork"])?;
     let gone = nodes.remove(0);
     gone.kill()?;
-    // What is left of 48 MiB when 16 are local, twice.
-    let others: Vec<&Node> = nodes.iter().collect();
-    eventually("replicas are made again", &others, |used| used.iter().all(|used| *used > 30 << 20))?;
+    running.wait_for("round 5\n")?;
     let stats = finish(running)?;
     let backends = stats["backends"].as_array().context("backends")?;
     ensure!(backends.len() == 3, "{stats}");
@@ -90,11 +74,12 @@ fn killed(test: &str, path: &str) -> Result<()> {
 
 fn stopped(test: &str, path: &str) -> Result<()> {
     let (nodes, url) = cluster(test)?;
-    let running = start(test, path, &url, "2", &["fork"])?;
+    let mut running = start(test, path, &url, "2", &["fork"])?;
     nodes[1].signal(Signal::SIGSTOP)?;
-    let others = [&nodes[0], &nodes[2]];
-    eventually("replicas are made again", &others, |used| used.iter().all(|used| *used > 30 << 20))?;
+    // In a whole round nobody can miss it.
+    running.wait_for("round 4\n")?;
     nodes[1].signal(Signal::SIGCONT)?;
+    running.wait_for("round 5\n")?;
     // What it still knows is given up, not read.
     let stats = finish(running)?;
     ensure!(stats["backends"][1]["losses"].as_u64() > Some(0), "{stats}");

@@ -45,6 +45,13 @@ impl Node {
         let (bytes_in, bytes_out, losses, rebuilt_pages) = (zero(), zero(), zero(), zero());
         Node { index, url, address, quota_bytes, send_limit, bytes_in, bytes_out, losses, rebuilt_pages }
     }
+
+    /// Begins to count, in a forked child: what its parent did is the parent's.
+    fn count_anew(&self) {
+        for counter in [&self.bytes_in, &self.bytes_out, &self.losses, &self.rebuilt_pages] {
+            counter.store(0, Relaxed);
+        }
+    }
 }
 
 /// See the module.
@@ -134,7 +141,7 @@ impl Link {
     fn lane<'a>(&self, lanes: &'a Lanes, patience: Duration) -> Result<Taken<'a>, NodeTrouble> {
         let alive = || self.lost.get().cloned().map_or(Ok(()), Err);
         alive()?;
-        let taken = lanes.take(|| self.join(patience))?;
+        let taken = lanes.take(|| alive().and_then(|()| self.join(patience)))?;
         // Whoever had the lane before may have lost the link.
         alive()?;
         Ok(taken)
@@ -250,6 +257,7 @@ impl Link {
         // The connections are the parent's: they are closed on this side, with nothing said.
         self.demand.reset();
         self.background.reset();
+        self.node.count_anew();
         if self.lost().is_some() {
             return Ok(());
         }
