@@ -24,6 +24,7 @@ mod pin;
 mod races;
 mod range;
 mod reclaim;
+pub mod rules;
 mod schedule;
 mod sharing;
 mod staging;
@@ -32,6 +33,7 @@ mod table;
 mod tree;
 mod zone;
 
+pub use account::Account;
 pub use kernel::Kernel;
 pub use pager::{Config, FATAL_EXIT_CODE, FaultPath, Pager};
 pub use pin::{Pin, PinAccess};
