@@ -1,0 +1,87 @@
+//! What a trace says of itself: its head and its regions.
+
+use crate::bytes::{Bytes, put, put_text};
+use twox_hash::XxHash3_64;
+
+/// Pages that positions count from zero in: the far range of a traced program, or a part of an imported one's address space.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// The same in every run of the program.
+    pub name: String,
+    /// Pages that it can have.
+    pub pages: u64,
+}
+
+/// What a trace is of.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Head {
+    /// Who recorded it: `hinterland 0.1.0`, `lackey`, `text`.
+    pub origin: String,
+    /// The program's file name.
+    pub program: String,
+    /// [`Head::digest`] of its arguments; 0: not known.
+    pub arguments_digest: u64,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Pages that were mapped at the same time at most; 1: every change from one page to another is recorded.
+    pub microset_pages: u32,
+    /// References carry the processor time of their thread.
+    pub has_cpu_times: bool,
+    /// Where it was recorded: architecture, kernel, processors.
+    pub machine: String,
+    /// When recording began, in seconds since 1970; 0: not known.
+    pub begun_unix_s: u64,
+}
+
+impl Head {
+    /// Tells arguments of different runs apart without keeping them: XXH3 of the arguments, a zero byte after each.
+    pub fn digest<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+        let joined: Vec<u8> = arguments.into_iter().flat_map(|argument| argument.iter().copied().chain([0])).collect();
+        XxHash3_64::oneshot(&joined)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_text(&mut out, &self.origin);
+        put_text(&mut out, &self.program);
+        put(&mut out, self.arguments_digest);
+        put(&mut out, self.page_bytes.into());
+        put(&mut out, self.microset_pages.into());
+        put(&mut out, self.has_cpu_times.into());
+        put_text(&mut out, &self.machine);
+        put(&mut out, self.begun_unix_s);
+        out
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Option<Head> {
+        let mut left = Bytes(payload);
+        let head = Head {
+            origin: left.text()?,
+            program: left.text()?,
+            arguments_digest: left.number()?,
+            page_bytes: left.small()?,
+            microset_pages: left.small()?,
+            has_cpu_times: left.number()? == 1,
+            machine: left.text()?,
+            begun_unix_s: left.number()?,
+        };
+        left.is_empty().then_some(head)
+    }
+}
+
+impl Region {
+    pub(crate) fn encode(&self, number: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        put(&mut out, number.into());
+        put_text(&mut out, &self.name);
+        put(&mut out, self.pages);
+        out
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Option<(u32, Region)> {
+        let mut left = Bytes(payload);
+        let number = left.small()?;
+        let region = Region { name: left.text()?, pages: left.number()? };
+        left.is_empty().then_some((number, region))
+    }
+}

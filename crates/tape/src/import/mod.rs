@@ -1,0 +1,71 @@
+//! Traces that others recorded, turned into ours.
+
+mod lackey;
+mod text;
+mod touches;
+
+pub use lackey::lackey;
+pub use text::text;
+
+use std::io;
+
+/// Why an import stops.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// A line makes no sense.
+    #[error("line {line}: {what}: '{text}'")]
+    Line {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        what: &'static str,
+        /// The line itself, cut short.
+        text: String,
+    },
+    /// There is not one reference.
+    #[error("there is no reference in it; {expected}")]
+    Empty {
+        /// What was looked for.
+        expected: &'static str,
+    },
+    /// It cannot be read.
+    #[error("cannot read: {0}")]
+    Read(#[source] io::Error),
+    /// The trace cannot be written.
+    #[error("cannot write the trace: {0}")]
+    Write(#[source] io::Error),
+}
+
+/// What an import made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Imported {
+    /// References in the trace.
+    pub references: u64,
+    /// Microsets in the trace.
+    pub microsets: u64,
+    /// Lines that were read.
+    pub lines: u64,
+}
+
+/// Calls `each` with every line, from 1; bytes that are not UTF-8 are replaced.
+fn for_each_line(
+    mut input: impl io::BufRead,
+    mut each: impl FnMut(u64, &str) -> Result<(), ImportError>,
+) -> Result<u64, ImportError> {
+    let mut line = Vec::new();
+    let mut number = 0;
+    loop {
+        line.clear();
+        if input.read_until(b'\n', &mut line).map_err(ImportError::Read)? == 0 {
+            return Ok(number);
+        }
+        number += 1;
+        each(number, String::from_utf8_lossy(&line).trim_end())?;
+    }
+}
+
+/// An error of a line.
+fn refuse(line: u64, what: &'static str, text: &str) -> ImportError {
+    const SHOWN: usize = 60;
+    ImportError::Line { line, what, text: text.chars().take(SHOWN).collect() }
+}

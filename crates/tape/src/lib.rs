@@ -1,0 +1,32 @@
+//! Page traces: which page a program touched, when, and in which thread.
+//!
+//! ```text
+//!   tracer, import ──► Writer ──► blocks (framed, checked, each readable by itself) ──► Trace ──► References ──► study
+//! ```
+//!
+//! The format is in docs/tape.md. Pure code over bytes: no file, no clock, no `unsafe`; a [`Writer`] writes to whatever it is
+//! given, a [`Trace`] reads bytes that somebody has in memory.
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod error;
+mod frame;
+mod head;
+pub mod import;
+mod reader;
+mod record;
+pub mod study;
+mod writer;
+
+pub use error::TraceError;
+pub use head::{Head, Region};
+pub use reader::{Gap, References, Trace};
+pub use record::Reference;
+pub use writer::Writer;
+
+/// Version of the format that is written, and the only one that is read.
+pub const VERSION: u8 = 1;
+/// Threads in one trace at most, and regions.
+pub const INDEX_MAX: u32 = 1 << 16;
+/// Pages of a microset unless somebody says otherwise (3PO, §5: `MICROSET_SIZE`).
+pub const MICROSET_PAGES: u32 = 1024;

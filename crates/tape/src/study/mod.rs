@@ -1,0 +1,70 @@
+//! What a trace says of its program: how much of it is regular, how much memory it works in, and how often it would have to
+//! wait in less memory.
+//!
+//! What microsets do to it: a page that is touched again inside its microset is not recorded again. So all figures are of the
+//! program as seen through a first level of memory of `microset_pages` pages, which is emptied when it is full. Miss ratios are
+//! ratios of the recorded references, and say nothing of memory smaller than a microset.
+
+mod map;
+mod pattern;
+mod stack;
+
+pub use map::AccessMap;
+pub use pattern::{Pattern, Patterns, Shares};
+pub use stack::{Recency, StackDistances};
+
+use crate::Reference;
+use std::collections::HashSet;
+
+/// What one thread did.
+#[derive(Clone, Default, Debug)]
+pub struct ThreadStudy {
+    /// Its references.
+    pub references: u64,
+    /// How regular they were.
+    pub shares: Shares,
+    /// Pages that it touched.
+    pub pages: u64,
+    /// Its processor time at its last reference, in nanoseconds.
+    pub cpu_ns: u64,
+    touched: HashSet<u64>,
+    patterns: Patterns,
+}
+
+/// Everything at once, reference by reference.
+#[derive(Default)]
+pub struct Study {
+    /// References so far.
+    pub references: u64,
+    /// By thread.
+    pub threads: Vec<ThreadStudy>,
+    /// Reuse, of all threads together.
+    pub distances: StackDistances,
+}
+
+impl Study {
+    /// Nothing seen yet.
+    pub fn new() -> Study {
+        Study::default()
+    }
+
+    /// Takes a reference in.
+    pub fn reference(&mut self, reference: &Reference) {
+        self.references += 1;
+        let index = reference.thread as usize;
+        if index >= self.threads.len() {
+            self.threads.resize(index + 1, ThreadStudy::default());
+        }
+        let thread = &mut self.threads[index];
+        thread.references += 1;
+        thread.cpu_ns = reference.cpu_ns;
+        thread.shares.count(thread.patterns.reference(reference.position()));
+        thread.pages += u64::from(thread.touched.insert(reference.position()));
+        self.distances.reference(reference.position());
+    }
+
+    /// The shares of all threads together.
+    pub fn shares(&self) -> Shares {
+        self.threads.iter().fold(Shares::default(), |sum, thread| sum + thread.shares)
+    }
+}

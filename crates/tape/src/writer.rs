@@ -1,0 +1,178 @@
+//! Writes a trace, block by block.
+
+use crate::frame::{self, Kind};
+use crate::record::Context;
+use crate::{Head, INDEX_MAX, Region, bytes};
+use std::io;
+
+/// A block is written once it has so many bytes: about 10,000 references.
+const BLOCK_BYTES: usize = 32 << 10;
+
+/// Writes a trace to `W`. What is in blocks that were written can be read whatever happens to the writer afterwards.
+///
+/// After an error nothing more can be written; the trace is good up to [`Writer::whole_bytes`].
+pub struct Writer<W> {
+    sink: W,
+    seed: u64,
+    blocks: u32,
+    whole_bytes: u64,
+    regions: u32,
+    sequence: u64,
+    microsets: u64,
+    /// References in the microset that is not whole yet.
+    open: u64,
+    /// References in the blocks that were written.
+    written: u64,
+    context: Context,
+    payload: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl<W: io::Write> Writer<W> {
+    /// Begins a trace: writes its head.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn new(sink: W, head: &Head) -> io::Result<Writer<W>> {
+        let mut writer = Writer {
+            sink,
+            seed: 0,
+            blocks: 0,
+            whole_bytes: 0,
+            regions: 0,
+            sequence: 0,
+            microsets: 0,
+            open: 0,
+            written: 0,
+            context: Context::default(),
+            payload: Vec::with_capacity(BLOCK_BYTES + 64),
+            out: Vec::with_capacity(BLOCK_BYTES + 128),
+        };
+        writer.seed = writer.put(Kind::Head, &head.encode())?;
+        Ok(writer)
+    }
+
+    /// Declares a region; returns its number.
+    ///
+    /// # Errors
+    /// The sink's; `InvalidInput` beyond [`INDEX_MAX`] regions.
+    pub fn region(&mut self, region: &Region) -> io::Result<u32> {
+        if self.regions == INDEX_MAX {
+            return Err(invalid("a trace cannot have more regions"));
+        }
+        self.flush()?;
+        self.put(Kind::Region, &region.encode(self.regions))?;
+        self.regions += 1;
+        Ok(self.regions - 1)
+    }
+
+    /// Notes that `thread`, which had taken `cpu_ns` of processor time, touched a page.
+    ///
+    /// # Errors
+    /// The sink's; `InvalidInput` for a region that was not declared or a thread beyond [`INDEX_MAX`].
+    pub fn touch(&mut self, thread: u32, region: u32, page: u32, cpu_ns: u64) -> io::Result<()> {
+        if thread >= INDEX_MAX || region >= self.regions {
+            return Err(invalid("no such thread or region"));
+        }
+        self.begin_block();
+        self.context.put_touch(&mut self.payload, thread, region, page, cpu_ns);
+        self.sequence += 1;
+        self.open += 1;
+        self.write_full_block()
+    }
+
+    /// Ends the microset; one without references does not count.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn end_microset(&mut self) -> io::Result<()> {
+        if self.open == 0 {
+            return Ok(());
+        }
+        self.begin_block();
+        Context::put_end(&mut self.payload);
+        self.open = 0;
+        self.microsets += 1;
+        self.write_full_block()
+    }
+
+    /// Writes the block that is not full yet.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.payload.is_empty() {
+            return Ok(());
+        }
+        let payload = std::mem::take(&mut self.payload);
+        let outcome = self.put(Kind::References, &payload);
+        self.payload = payload;
+        self.payload.clear();
+        self.context.clear();
+        self.written = self.sequence;
+        outcome.map(drop)
+    }
+
+    /// Ends the trace: it is whole.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.end_microset()?;
+        self.flush()?;
+        let mut payload = Vec::new();
+        bytes::put(&mut payload, self.sequence);
+        bytes::put(&mut payload, self.microsets);
+        self.put(Kind::End, &payload)?;
+        self.sink.flush()
+    }
+
+    /// References noted.
+    pub fn references(&self) -> u64 {
+        self.sequence
+    }
+
+    /// References in whole blocks.
+    pub fn references_written(&self) -> u64 {
+        self.written
+    }
+
+    /// Microsets that are whole.
+    pub fn microsets(&self) -> u64 {
+        self.microsets
+    }
+
+    /// Bytes of the blocks that were written whole.
+    pub fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
+    }
+
+    /// What it writes to.
+    pub fn sink(&mut self) -> &mut W {
+        &mut self.sink
+    }
+
+    fn begin_block(&mut self) {
+        if self.payload.is_empty() {
+            bytes::put(&mut self.payload, self.sequence);
+            bytes::put(&mut self.payload, self.microsets);
+        }
+    }
+
+    fn write_full_block(&mut self) -> io::Result<()> {
+        if self.payload.len() < BLOCK_BYTES { Ok(()) } else { self.flush() }
+    }
+
+    fn put(&mut self, kind: Kind, payload: &[u8]) -> io::Result<u64> {
+        self.out.clear();
+        let checksum = frame::put(&mut self.out, kind, self.blocks, payload, self.seed);
+        self.sink.write_all(&self.out)?;
+        self.blocks = self.blocks.checked_add(1).ok_or_else(|| invalid("a trace cannot have more blocks"))?;
+        self.whole_bytes += self.out.len() as u64;
+        Ok(checksum)
+    }
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
