@@ -6,7 +6,7 @@
 //!                                               └ ideal: LRU and MIN, the measures for the others
 //! ```
 //!
-//! No clock, no I/O, no `unsafe`; everything that is random has a seed. What the model leaves out is in decision 0019.
+//! No clock, no I/O, no `unsafe`; everything that is random has a seed. What the model leaves out is in decision 0021.
 #![forbid(unsafe_code)]
 
 mod ahead;
@@ -26,7 +26,9 @@ pub use figures::Figures;
 pub use link::{Link, LinkError, LinkModel, Priority};
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 
-use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS, make, make_prefetcher};
+pub use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};
+
+use hinterland_policy::{make, make_prefetcher};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use machine::Machine;
 
