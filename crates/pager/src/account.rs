@@ -42,6 +42,12 @@ pub(crate) fn margin(pages: u64) -> u64 {
     (pages / 128).clamp(64, 512)
 }
 
+impl Default for Account {
+    fn default() -> Account {
+        Account::new()
+    }
+}
+
 impl Account {
     /// An account with the smallest bound.
     pub fn new() -> Account {

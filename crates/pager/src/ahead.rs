@@ -16,9 +16,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Windows that wait; older ones are dropped, because the program has probably passed them.
-const WAITING_MAX: usize = 8;
+pub const WAITING_MAX: usize = 8;
 /// Pages brought in at once when loading costs processor time: small, so that the first ones are mapped early.
-const BATCH_PAGES: usize = 16;
+pub const BATCH_PAGES: usize = 16;
+
+/// Steps of reclaim that the read-ahead thread makes for the frames of one batch.
+pub const FRAMES_STEPS_MAX: u32 = 4;
 
 /// Windows on their way to the read-ahead thread.
 #[derive(Default)]
@@ -133,8 +136,7 @@ impl Pager {
 
     /// Counts frames for a batch, reclaiming a little for it. False: memory is too tight to read ahead.
     fn frames_for(&self, pages: u64, scratch: &mut Scratch) -> bool {
-        const STEPS_MAX: u32 = 4;
-        for _ in 0..STEPS_MAX {
+        for _ in 0..FRAMES_STEPS_MAX {
             if self.account.try_take(pages) || self.grow(pages) && self.account.try_take(pages) {
                 return true;
             }

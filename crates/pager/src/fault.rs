@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Messages read at once: more than threads usually fault at the same moment.
 const MESSAGES: usize = 16;
 /// Pages mapped ahead of a first touch at most: beyond this the cost of a COPY is all per page.
-const ZERO_PAGES: usize = 64;
+pub const ZERO_PAGES: usize = 64;
 
 /// Zeros to map at first touches.
 #[repr(align(4096))]

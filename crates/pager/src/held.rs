@@ -23,9 +23,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 /// Pages that wait at most when a window leaves one of them unmapped: as many windows are under way.
-const KEYS_MAX: u32 = 64;
+pub const KEYS_MAX: u32 = 64;
 /// When all of a window waits: this part of the budget, as the swap cache of victims has.
-const BUDGET_PART: u64 = 32;
+pub const BUDGET_PART: u64 = 32;
 
 /// See the module. Slots by index among the key slots.
 pub(crate) struct Held {

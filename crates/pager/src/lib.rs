@@ -26,6 +26,7 @@ mod progress;
 mod races;
 mod range;
 mod reclaim;
+pub mod rules;
 mod schedule;
 mod sharing;
 mod staging;
@@ -36,6 +37,7 @@ mod tracer;
 mod tree;
 mod zone;
 
+pub use account::Account;
 pub use kernel::Kernel;
 pub use pager::{Config, FATAL_EXIT_CODE, FaultPath, Pager};
 pub use pin::{Pin, PinAccess};

@@ -138,7 +138,7 @@ pub(crate) struct Scratch {
 }
 
 /// Pages in a landing area: the largest read-ahead batch.
-pub(crate) const LANDING_PAGES: usize = 64;
+pub const LANDING_PAGES: usize = 64;
 
 impl Scratch {
     pub(crate) fn new() -> Scratch {

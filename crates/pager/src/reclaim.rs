@@ -24,17 +24,17 @@ const REPORT_STEPS: u32 = 16;
 /// Times in a row that the store may be unable to shrink: another thread may be moving its pages out at that moment.
 const RAM_REFUSALS_MAX: u32 = 64;
 /// Who leaves with a victim that the policy named.
-struct Company {
+pub struct Company {
     /// Victims asked of the policy at a time.
-    seeds: usize,
+    pub seeds: usize,
     /// Neighbours that may leave together: so many pages, aligned.
-    cluster_pages: u32,
+    pub cluster_pages: u32,
     /// Epochs (16 in a turnover of local memory) after which a page that nothing proved to be in use may leave beside a victim.
-    cold_epochs: u8,
+    pub cold_epochs: u8,
 }
 
 /// With MOVE, neighbours save shootdowns only where they lie side by side.
-const MOVED_COMPANY: Company = Company { seeds: 16, cluster_pages: 16, cold_epochs: 2 };
+pub const MOVED_COMPANY: Company = Company { seeds: 16, cluster_pages: 16, cold_epochs: 2 };
 /// By copy, all of a zone leave for the price of one; they can be few and old.
 const COPIED_COMPANY: Company = Company { seeds: 1, cluster_pages: ZONE_PAGES, cold_epochs: 6 };
 /// Time between two calls of the housekeeping.

@@ -1,0 +1,195 @@
+//! Serving the program's faults, step by step as the pager's `fault.rs`.
+
+use crate::Touch;
+use crate::held::Room;
+use crate::link::Priority;
+use crate::machine::Machine;
+use crate::page::{Marks, State};
+use hinterland_pager::rules::ZERO_PAGES;
+use hinterland_policy::{AheadWindow, Arrival, Request, Thread};
+
+impl Machine<'_> {
+    /// The program touches a page that is not `Resident`; returns when it goes on.
+    pub(crate) fn fault(&mut self, touch: Touch, began: u64) -> u64 {
+        let Touch { slot, .. } = touch;
+        let mut now = began;
+        let mut waited = false;
+        loop {
+            match self.pages[slot as usize].state {
+                State::Resident => unreachable!("a page is used only by the program, which waits"),
+                State::Unused => {
+                    self.used(slot, now, waited.then_some(now - began));
+                    self.figures.awaited += u64::from(waited);
+                    return now;
+                }
+                State::Fetching | State::WritingBack => {
+                    now = self.wait_until_settled(slot);
+                    waited = true;
+                }
+                State::Untouched => return self.first_touch(touch, now),
+                State::SwapCached => return self.swap_cache_hit(touch, now),
+                State::Held => return self.prefetch_hit(touch, now, waited.then_some(now - began)),
+                State::Remote => return self.fetch(touch, now),
+            }
+        }
+    }
+
+    /// Waits while somebody else works on a page.
+    fn wait_until_settled(&mut self, slot: u32) -> u64 {
+        loop {
+            let now = self.step();
+            if !matches!(self.pages[slot as usize].state, State::Fetching | State::WritingBack) {
+                return now;
+            }
+        }
+    }
+
+    fn first_touch(&mut self, touch: Touch, now: u64) -> u64 {
+        let mut now = self.take_frame(now);
+        self.figures.first += 1;
+        let window = self.requested(touch, Request::FirstTouch);
+        self.arrive(touch.slot, Arrival::FirstTouch, State::Resident);
+        self.count_content(1, false);
+        now += self.setup.costs.fault_ns;
+        if let Some(window) = window {
+            now += self.zero_ahead(window) * self.setup.costs.map_page_ns;
+        }
+        now
+    }
+
+    /// Maps zeros ahead of the program, as far as frames are free; returns how many.
+    fn zero_ahead(&mut self, window: AheadWindow) -> u64 {
+        let mut mapped = 0;
+        let pages = window.pages.min(u32::try_from(ZERO_PAGES).unwrap_or(u32::MAX));
+        for page in (0..pages).filter_map(|index| window.page(index)) {
+            let Some(slot) = self.work.slot(page).filter(|_| !window.leaves_unmapped(page)) else { continue };
+            if self.pages[slot as usize].state == State::Untouched && self.account.try_take(1) {
+                self.arrive(slot, Arrival::FirstTouch, State::Unused);
+                self.pages[slot as usize].marks.set(Marks::BLANK, true);
+                mapped += 1;
+            }
+        }
+        self.count_content(mapped, false);
+        self.figures.zeros_ahead += mapped;
+        mapped
+    }
+
+    fn swap_cache_hit(&mut self, touch: Touch, now: u64) -> u64 {
+        let now = self.take_frame(now);
+        if self.pages[touch.slot as usize].state != State::SwapCached {
+            // It was written back while this fault made room.
+            self.account.give(1);
+            return self.fault(touch, now);
+        }
+        self.figures.minor += 1;
+        self.arrive(touch.slot, Arrival::SwapCacheHit, State::Resident);
+        self.used(touch.slot, now, None);
+        let now = now + self.setup.costs.fault_ns;
+        if let Some(window) = self.requested(touch, Request::Minor) {
+            self.ask_ahead(now, window);
+        }
+        now
+    }
+
+    /// First use of a page that waited unmapped. `late_ns`: how long the program had to wait for it.
+    fn prefetch_hit(&mut self, touch: Touch, now: u64, late_ns: Option<u64>) -> u64 {
+        let now = self.take_frame(now);
+        if self.pages[touch.slot as usize].state != State::Held {
+            self.account.give(1);
+            return self.fault(touch, now);
+        }
+        self.figures.prefetch_hits += 1;
+        self.figures.hits_inferred += u64::from(self.held.release(touch.slot).mapped);
+        self.arrive(touch.slot, Arrival::Demand, State::Resident);
+        self.used(touch.slot, now, late_ns);
+        let now = now + self.setup.costs.fault_ns;
+        if let Some(window) = self.requested(touch, Request::PrefetchHit) {
+            self.ask_ahead(now, window);
+        }
+        now
+    }
+
+    fn fetch(&mut self, touch: Touch, now: u64) -> u64 {
+        let slot = touch.slot as usize;
+        let now = self.take_frame(now);
+        if self.pages[slot].state != State::Remote {
+            // The read-ahead thread was quicker. The frame is taken again there.
+            self.account.give(1);
+            return self.fault(touch, now);
+        }
+        // Nobody else may fetch it meanwhile.
+        self.pages[slot].state = State::Fetching;
+        self.figures.major += 1;
+        self.figures.pollution += u64::from(self.pages[slot].marks.has(Marks::DISPLACED));
+        if let Some(window) = self.requested(touch, Request::Major) {
+            self.ask_ahead(now, window);
+        }
+        let now = self.carry(now, 1, Priority::Demand);
+        self.arrive(touch.slot, Arrival::Demand, State::Resident);
+        self.pages[slot].marks.set(Marks::COPIED, true);
+        now + self.setup.costs.fault_ns + self.setup.costs.major_extra_ns
+    }
+
+    /// A page is used for the first time since it came; `late_ns`: how long the program had to wait for it.
+    fn used(&mut self, slot: u32, now: u64, late_ns: Option<u64>) {
+        let since_ns = self.since_ns[slot as usize];
+        let page = &mut self.pages[slot as usize];
+        page.state = State::Resident;
+        page.marks.set(Marks::BLANK, false);
+        if !page.marks.has(Marks::PREFETCHED) {
+            return;
+        }
+        page.marks.set(Marks::PREFETCHED, false);
+        self.figures.used += 1;
+        match late_ns {
+            Some(late_ns) => {
+                self.figures.late += 1;
+                self.figures.late_ns += late_ns;
+            }
+            None => {
+                self.figures.on_time += 1;
+                self.figures.lead_ns += now.saturating_sub(since_ns);
+            }
+        }
+    }
+
+    fn requested(&mut self, touch: Touch, request: Request) -> Option<AheadWindow> {
+        self.prefetcher.requested(self.work.page(touch.slot), request, Thread(touch.thread.into()))
+    }
+
+    /// Counts a frame as used; evicts by itself where there is none. Returns when it is had.
+    fn take_frame(&mut self, mut now: u64) -> u64 {
+        while !self.account.try_take(1) {
+            self.figures.direct_reclaims += 1;
+            if let Some(work) = self.reclaim_step() {
+                now += work.cpu_ns;
+                self.run_until(now);
+                if work.dirty_pages > 0 {
+                    now = self.carry(now, work.dirty_pages, Priority::WriteBack);
+                }
+                self.settle(work);
+            } else if self.has_events() {
+                // Nothing can leave: what others write back will be free.
+                now = self.step().max(now);
+            } else {
+                self.account.take(1);
+                return now;
+            }
+        }
+        now
+    }
+
+    /// Room for a page to wait unmapped; the oldest may have to go for it.
+    pub(crate) fn take_held_room(&mut self, bound: u32) -> Option<Room> {
+        if let Some(room) = self.held.take(bound) {
+            return Some(room);
+        }
+        let (oldest, waiting) = self.held.drop_oldest()?;
+        let page = &mut self.pages[oldest as usize];
+        assert_eq!(page.state, State::Held, "the page in slot {oldest} waits");
+        page.state = State::Remote;
+        page.marks.set(Marks::PREFETCHED, false);
+        self.prefetcher.wasted(waiting.mapped + 1);
+        Some(Room::Reused)
+    }
+}

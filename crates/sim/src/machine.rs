@@ -1,0 +1,246 @@
+//! The machine: a program, its pager and the link, in virtual time.
+//!
+//! ```text
+//!   program ── touch ──► resident: on it goes
+//!      │                 anything else: a fault (`fault`), which may wait for the link or for frames
+//!      ├─ wakes ──► evictor (`reclaim`): victims into the swap cache, out over the link
+//!      └─ asks  ──► read-ahead thread (`ahead`): windows in over the link
+//! ```
+//!
+//! Each of the three does one thing at a time and waits for at most one request on the link; so what happens next is the
+//! earliest of three times, and the order of equal times is fixed. The same trace, setup and seed give the same figures.
+//!
+//! Policies, prefetchers, account and constants are the runtime's own; what is modelled is who does what when.
+
+use crate::ahead::Ahead;
+use crate::figures::Figures;
+use crate::held::Held;
+use crate::link::{Link, Priority};
+use crate::page::{Marks, Page, State};
+use crate::reclaim::{Chunk, Evictor};
+use crate::{Setup, Touch, Workload};
+use hinterland_pager::Account;
+use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
+use std::collections::VecDeque;
+
+/// References between two reports of progress.
+pub(crate) const REPORT_REFERENCES: usize = 1 << 20;
+/// Arrivals that wait for their victims at most: more than the watermarks lie apart.
+const CAUSES_MAX: usize = 1024;
+/// The bound follows what is touched in steps of so many pages (the pager's `STEP_MIN`).
+const BOUND_STEP_PAGES: u64 = 16;
+
+/// Who waits for a request on the link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    Program,
+    Evictor,
+    Ahead,
+}
+
+/// See the module.
+pub(crate) struct Machine<'a> {
+    pub(crate) work: &'a Workload,
+    pub(crate) setup: &'a Setup,
+    pub(crate) policy: Box<dyn EvictionPolicy>,
+    pub(crate) prefetcher: Box<dyn Prefetcher>,
+    pub(crate) account: Account,
+    /// What the policy is shaped for.
+    capacity: u64,
+    /// By slot.
+    pub(crate) pages: Vec<Page>,
+    /// By slot: when it was last prefetched.
+    pub(crate) since_ns: Vec<u64>,
+    /// The swap cache, oldest first.
+    pub(crate) chunks: VecDeque<Chunk>,
+    pub(crate) held: Held,
+    pub(crate) link: Link<Who>,
+    pub(crate) evictor: Evictor,
+    pub(crate) ahead: Ahead,
+    /// The program's request on the link is done.
+    program_done: bool,
+    /// Pages with content, and the most there were: what a budget in percent is a share of.
+    content_pages: u64,
+    content_pages_max: u64,
+    /// For each arrival that nothing has left for yet: it was prefetched. From the first reclaim on.
+    causes: Option<VecDeque<bool>>,
+    /// When something happens next beside the program.
+    next_ns: u64,
+    pub(crate) figures: Figures,
+}
+
+impl<'a> Machine<'a> {
+    pub(crate) fn new(
+        work: &'a Workload,
+        setup: &'a Setup,
+        policy: Box<dyn EvictionPolicy>,
+        prefetcher: Box<dyn Prefetcher>,
+    ) -> Machine<'a> {
+        let mut machine = Machine {
+            work,
+            setup,
+            policy,
+            prefetcher,
+            account: Account::new(),
+            capacity: 0,
+            pages: vec![Page::default(); work.slots()],
+            since_ns: vec![0; work.slots()],
+            chunks: VecDeque::new(),
+            held: Held::default(),
+            link: Link::new(&setup.link),
+            evictor: Evictor::Idle,
+            ahead: Ahead::default(),
+            program_done: false,
+            content_pages: 0,
+            content_pages_max: 0,
+            causes: None,
+            next_ns: u64::MAX,
+            figures: Figures::default(),
+        };
+        machine.fit_budget();
+        machine
+    }
+
+    /// Replays the whole trace. `progress` is told from time to time how many references are done.
+    pub(crate) fn run(mut self, progress: &mut dyn FnMut(u64)) -> Figures {
+        let work = self.work;
+        for touches in work.touches().chunks(REPORT_REFERENCES) {
+            for touch in touches {
+                let now = touch.at_ns + self.figures.stalled_ns;
+                if now >= self.next_ns {
+                    self.run_until(now);
+                }
+                if self.pages[touch.slot as usize].state != State::Resident {
+                    self.touch(*touch, now);
+                }
+            }
+            self.figures.references += touches.len() as u64;
+            progress(self.figures.references);
+        }
+        // What was asked for before the program ended still comes: it costs the link, and nobody's time.
+        self.run_until(u64::MAX - 1);
+        self.finish()
+    }
+
+    fn finish(self) -> Figures {
+        let mut figures = self.figures;
+        let faults = figures.first + figures.minor + figures.prefetch_hits + figures.awaited + figures.major;
+        figures.resident = figures.references - faults;
+        figures.link_pages = self.link.pages();
+        figures.cpu_ns = self.work.cpu_ns();
+        figures
+    }
+
+    /// A touch of a page that is not `Resident`.
+    #[cold]
+    fn touch(&mut self, touch: Touch, now: u64) {
+        let resumes = self.fault(touch, now);
+        self.figures.stalled_ns += resumes - now;
+        self.figures.local_peak = self.figures.local_peak.max(self.account.local().0);
+        self.wake_evictor(resumes);
+        self.schedule();
+    }
+
+    /// Lets happen what happens up to a moment.
+    #[cold]
+    pub(crate) fn run_until(&mut self, until_ns: u64) {
+        self.schedule();
+        while self.next_ns <= until_ns {
+            self.step();
+        }
+    }
+
+    /// Lets the next thing happen, which exists; returns when.
+    pub(crate) fn step(&mut self) -> u64 {
+        let now = self.next_ns;
+        assert_ne!(now, u64::MAX, "somebody waits and nothing is going to happen");
+        if self.link.next_ns() == now {
+            match self.link.step() {
+                Some(Who::Program) => self.program_done = true,
+                Some(Who::Evictor) => self.evictor_stored(now),
+                Some(Who::Ahead) => self.ahead_done(now),
+                None => {}
+            }
+        } else if self.evictor.wakes_ns() == now {
+            self.evictor_goes_on(now);
+        } else {
+            self.ahead_goes_on(now);
+        }
+        self.schedule();
+        now
+    }
+
+    fn schedule(&mut self) {
+        self.next_ns = self.link.next_ns().min(self.evictor.wakes_ns()).min(self.ahead.wakes_ns());
+    }
+
+    /// Whether anything is going to happen beside the program.
+    pub(crate) fn has_events(&mut self) -> bool {
+        self.schedule();
+        self.next_ns != u64::MAX
+    }
+
+    /// The program waits for pages on the link; returns when they are done.
+    pub(crate) fn carry(&mut self, now: u64, pages: u32, priority: Priority) -> u64 {
+        self.link.submit(now, Who::Program, pages, priority);
+        self.program_done = false;
+        self.schedule();
+        let mut at = now;
+        while !self.program_done {
+            at = self.step();
+        }
+        at
+    }
+
+    /// A page has become resident.
+    pub(crate) fn arrive(&mut self, slot: u32, how: Arrival, state: State) {
+        let epoch = self.account.arrive(1);
+        let page = &mut self.pages[slot as usize];
+        assert!(!page.is_mapped(), "the page in slot {slot} arrives twice");
+        (page.state, page.epoch) = (state, epoch);
+        page.marks.set(Marks::PROVEN, how == Arrival::SwapCacheHit);
+        page.marks.set(Marks::DISPLACED, false);
+        self.policy.arrived(self.work.page(slot), how);
+        if let Some(causes) = &mut self.causes {
+            if causes.len() == CAUSES_MAX {
+                causes.pop_front();
+            }
+            causes.push_back(how == Arrival::Ahead);
+        }
+    }
+
+    /// Why a page that leaves now has to: for a prefetched page?
+    pub(crate) fn next_cause(&mut self) -> bool {
+        self.causes.get_or_insert_default().pop_front().unwrap_or(false)
+    }
+
+    /// Pages have got content, or (`gone`) lost it.
+    pub(crate) fn count_content(&mut self, pages: u64, gone: bool) {
+        self.content_pages = if gone { self.content_pages - pages } else { self.content_pages + pages };
+        if self.content_pages > self.content_pages_max {
+            self.content_pages_max = self.content_pages;
+            self.fit_budget();
+        }
+    }
+
+    /// Lets bound and policy follow what is touched.
+    fn fit_budget(&mut self) {
+        let touched = ByteCount(self.content_pages_max * PAGE_BYTES as u64);
+        let bound = match self.setup.local {
+            // The floor of a budget in bytes is the user's business (`Budget::from_str`), and the account has its own.
+            Budget::Bytes(bytes) => bytes.0 / PAGE_BYTES as u64,
+            percent => percent.bytes(touched).0 / PAGE_BYTES as u64,
+        };
+        if self.capacity > 0 && bound < self.account.budget().0 + BOUND_STEP_PAGES {
+            return;
+        }
+        self.account.set_bound(PageCount(bound), PageCount(bound));
+        let bound = self.account.budget().0;
+        // As the pager's `fit_policy`.
+        if self.capacity.abs_diff(bound) * 32 > self.capacity {
+            self.capacity = bound;
+            self.policy.resize(usize::try_from(bound).unwrap_or(usize::MAX));
+        }
+    }
+}

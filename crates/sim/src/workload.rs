@@ -1,0 +1,256 @@
+//! What is replayed: a program's touches, in order, in a form that the replay runs over fast.
+//!
+//! ```text
+//!   thread, region, page, CPU time ──► slot: 512 to a chunk, chunks in order of appearance   (tables stay as small as what is touched)
+//!                                 └──► page number: regions side by side, a gap between them  (policies see the neighbourhood)
+//! ```
+//!
+//! The program's clock is the processor time of all its threads added up, in the order of the trace: as on one processor.
+
+use hinterland_units::{PAGE_BYTES, PageNo};
+
+/// Pages in a chunk: what one page-table page maps.
+const CHUNK_PAGES: u32 = 512;
+/// Chunks at most: page numbers have 32 bits.
+const CHUNKS_MAX: usize = 1 << 23;
+
+/// One touch of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Touch {
+    /// When, in nanoseconds of the program's processor time.
+    pub at_ns: u64,
+    /// Which page, by slot.
+    pub slot: u32,
+    /// Which thread.
+    pub thread: u32,
+}
+
+/// Why references cannot be replayed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WorkloadError {
+    /// Not one.
+    #[error("there is no reference to replay")]
+    Empty,
+    /// The regions' touched parts do not fit into one range of page numbers.
+    #[error("the touched regions span {pages} pages, more than the {max} that can be simulated", max = CHUNKS_MAX * CHUNK_PAGES as usize)]
+    TooWide {
+        /// Pages from the first to the last touched one, regions added up.
+        pages: u64,
+    },
+    /// More than 2^32 − 2 references.
+    #[error("there are more than {max} references; cut the trace", max = u32::MAX - 1)]
+    TooLong,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    touches: Vec<Touch>,
+    /// By chunk: the number of its first page.
+    first_pages: Vec<u32>,
+    /// By page number / 512: its chunk plus one; 0: nothing there is touched.
+    chunks: Vec<u32>,
+    /// By slot: the page is touched at some time.
+    touched: Vec<bool>,
+    touched_pages: u64,
+}
+
+impl Workload {
+    /// The touches.
+    pub fn touches(&self) -> &[Touch] {
+        &self.touches
+    }
+
+    /// Different pages that are touched.
+    pub fn touched_pages(&self) -> u64 {
+        self.touched_pages
+    }
+
+    /// Bytes of them.
+    pub fn touched_bytes(&self) -> u64 {
+        self.touched_pages * PAGE_BYTES as u64
+    }
+
+    /// Processor time of the whole.
+    pub fn cpu_ns(&self) -> u64 {
+        self.touches.last().map_or(0, |touch| touch.at_ns)
+    }
+
+    /// Slots: whole chunks.
+    pub(crate) fn slots(&self) -> usize {
+        self.touched.len()
+    }
+
+    /// The number by which policies know the page in a slot.
+    #[inline]
+    pub(crate) fn page(&self, slot: u32) -> PageNo {
+        PageNo(self.first_pages[(slot / CHUNK_PAGES) as usize] + slot % CHUNK_PAGES)
+    }
+
+    /// The slot of a page that is touched at some time; `None` for all others, which the program does not have.
+    #[inline]
+    pub(crate) fn slot(&self, page: PageNo) -> Option<u32> {
+        let chunk = self.chunks.get((page.0 / CHUNK_PAGES) as usize)?.checked_sub(1)?;
+        let slot = chunk * CHUNK_PAGES + page.0 % CHUNK_PAGES;
+        self.touched[slot as usize].then_some(slot)
+    }
+}
+
+/// Collects references into a [`Workload`].
+#[derive(Clone, Debug, Default)]
+pub struct Collector {
+    /// Processor time between two references; `None`: the references tell.
+    fixed_ns: Option<u64>,
+    touches: Vec<Touch>,
+    /// By region, by page / 512: chunk plus one.
+    regions: Vec<Vec<u32>>,
+    touched: Vec<bool>,
+    touched_pages: u64,
+    /// Processor time of each thread.
+    threads: Vec<u64>,
+    now_ns: u64,
+}
+
+impl Collector {
+    /// `fixed_ns`: processor time from each reference to the next, for traces that carry none.
+    pub fn new(fixed_ns: Option<u64>) -> Collector {
+        Collector { fixed_ns, ..Collector::default() }
+    }
+
+    /// Adds a reference: `thread`, which had taken `cpu_ns` of processor time, touched `page` of `region`.
+    ///
+    /// # Errors
+    /// [`WorkloadError::TooLong`].
+    pub fn push(&mut self, thread: u32, region: u32, page: u32, cpu_ns: u64) -> Result<(), WorkloadError> {
+        if self.touches.len() >= u32::MAX as usize - 1 {
+            return Err(WorkloadError::TooLong);
+        }
+        self.now_ns += match self.fixed_ns {
+            Some(ns) => ns,
+            None => self.passed(thread, cpu_ns),
+        };
+        let slot = self.slot(region, page);
+        if !std::mem::replace(&mut self.touched[slot as usize], true) {
+            self.touched_pages += 1;
+        }
+        self.touches.push(Touch { at_ns: self.now_ns, slot, thread });
+        Ok(())
+    }
+
+    /// Processor time of a thread since its last reference.
+    fn passed(&mut self, thread: u32, cpu_ns: u64) -> u64 {
+        let index = thread as usize;
+        if index >= self.threads.len() {
+            self.threads.resize(index + 1, 0);
+        }
+        let before = std::mem::replace(&mut self.threads[index], cpu_ns);
+        cpu_ns.saturating_sub(before)
+    }
+
+    fn slot(&mut self, region: u32, page: u32) -> u32 {
+        let (region, chunk) = (region as usize, (page / CHUNK_PAGES) as usize);
+        if region >= self.regions.len() {
+            self.regions.resize_with(region + 1, Vec::new);
+        }
+        let chunks = &mut self.regions[region];
+        if chunk >= chunks.len() {
+            chunks.resize(chunk + 1, 0);
+        }
+        if chunks[chunk] == 0 {
+            let slots = self.touched.len() + CHUNK_PAGES as usize;
+            self.touched.resize(slots, false);
+            chunks[chunk] = u32::try_from(slots / CHUNK_PAGES as usize).expect("references are fewer than 2^32");
+        }
+        (chunks[chunk] - 1) * CHUNK_PAGES + page % CHUNK_PAGES
+    }
+
+    /// The workload.
+    ///
+    /// # Errors
+    /// Nothing was collected, or it spans too many pages.
+    pub fn finish(self) -> Result<Workload, WorkloadError> {
+        if self.touches.is_empty() {
+            return Err(WorkloadError::Empty);
+        }
+        let mut chunks: Vec<u32> = Vec::new();
+        let mut span: usize = 0;
+        for region in &self.regions {
+            let begins = region.iter().position(|chunk| *chunk != 0);
+            let Some(begins) = begins else { continue };
+            // A gap, so that no stream runs from one region into the next.
+            span += region.len() - begins + 1;
+            if span <= CHUNKS_MAX {
+                chunks.extend_from_slice(&region[begins..]);
+                chunks.push(0);
+            }
+        }
+        if span > CHUNKS_MAX {
+            return Err(WorkloadError::TooWide { pages: span as u64 * u64::from(CHUNK_PAGES) });
+        }
+        let mut first_pages = vec![0; self.touched.len() / CHUNK_PAGES as usize];
+        for (first, chunk) in (0..).step_by(CHUNK_PAGES as usize).zip(&chunks) {
+            if let Some(chunk) = chunk.checked_sub(1) {
+                first_pages[chunk as usize] = first;
+            }
+        }
+        let Collector { touches, touched, touched_pages, .. } = self;
+        Ok(Workload { touches, first_pages, chunks, touched, touched_pages })
+    }
+}
+
+/// Touches of the pages of one region by one thread, `fixed_ns` apart.
+///
+/// # Errors
+/// As [`Collector`]'s.
+pub fn pages_in_order(pages: impl IntoIterator<Item = u32>, fixed_ns: u64) -> Result<Workload, WorkloadError> {
+    let mut collector = Collector::new(Some(fixed_ns));
+    pages.into_iter().try_for_each(|page| collector.push(0, 0, page, 0))?;
+    collector.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_and_slots_name_each_other_and_regions_do_not_touch() {
+        let mut collector = Collector::new(Some(1));
+        let places = [(1, 5), (0, 1_000_000), (1, 6), (0, 1_000_511), (0, 1_000_600), (1, 4_000_000_000)];
+        for (region, page) in places {
+            collector.push(0, region, page, 0).unwrap();
+        }
+        let work = collector.finish().unwrap();
+        assert_eq!(work.touched_pages(), 6);
+        let pages: Vec<u32> = work.touches().iter().map(|touch| work.page(touch.slot).0).collect();
+        for (touch, page) in work.touches().iter().zip(&pages) {
+            assert_eq!(work.slot(PageNo(*page)), Some(touch.slot));
+        }
+        assert_eq!(pages[2] - pages[0], 1, "neighbours stay neighbours");
+        assert_eq!((pages[3] - pages[1], pages[4] - pages[1]), (511, 600));
+        assert!(pages[0] - pages[4] > CHUNK_PAGES, "a gap between the regions");
+        assert_eq!(work.slot(PageNo(pages[0] + 2)), None, "never touched");
+        assert_eq!(work.slot(PageNo(u32::MAX)), None);
+    }
+
+    #[test]
+    fn the_clock_is_the_processor_time_of_all_threads() {
+        let mut collector = Collector::new(None);
+        for (thread, cpu_ns) in [(0, 100), (1, 10), (0, 150), (1, 30), (1, 25)] {
+            collector.push(thread, 0, 7, cpu_ns).unwrap();
+        }
+        let work = collector.finish().unwrap();
+        let times: Vec<u64> = work.touches().iter().map(|touch| touch.at_ns).collect();
+        assert_eq!(times, [100, 110, 160, 180, 180], "a clock that runs backwards stands");
+    }
+
+    #[test]
+    fn nothing_and_too_much_are_refused() {
+        assert_eq!(Collector::new(None).finish().unwrap_err(), WorkloadError::Empty);
+        let mut collector = Collector::new(Some(1));
+        for region in 0..2 {
+            collector.push(0, region, 0, 0).unwrap();
+            collector.push(0, region, u32::MAX, 0).unwrap();
+        }
+        assert!(matches!(collector.finish(), Err(WorkloadError::TooWide { .. })));
+    }
+}

@@ -1,0 +1,156 @@
+//! What holds for every replay, whatever the workload: nothing is lost or counted twice, and the same seed gives the same figures.
+
+#[path = "../../policy/tests/harness/patterns.rs"]
+#[allow(dead_code, reason = "each test uses its own part")]
+mod patterns;
+
+use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};
+use hinterland_sim::{Collector, Figures, LinkModel, REFERENCES, Setup, Workload, pages_in_order, simulate};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+fn local(pages: u64) -> Budget {
+    Budget::Bytes(ByteCount(pages * PAGE_BYTES as u64))
+}
+
+fn played(work: &Workload, setup: &Setup, eviction: &str, prefetcher: &str) -> Figures {
+    simulate(work, setup, eviction, prefetcher, &mut |_| {}).expect("a possible combination")
+}
+
+/// Scans up and down, strides, hot sets and jumps, by several threads in several regions.
+fn some_program(seed: u64) -> Workload {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut collector = Collector::new(None);
+    let mut cpu_ns = [0; 3];
+    for _ in 0..random.random_range(20..60) {
+        let thread = random.random_range(0..3_u32);
+        let region = random.random_range(0..2);
+        let (base, pages, step) = (
+            random.random_range(2_000..4_000_i64),
+            random.random_range(1..2_000_i64),
+            *[-3, -1, 1, 1, 1, 2, 10, 0].get(random.random_range(0..8)).expect("eight"),
+        );
+        let gap_ns = 10_u64.pow(random.random_range(0..6));
+        for at in 0..pages {
+            let page = if step == 0 { random.random_range(0..3_000) } else { base + at * step };
+            cpu_ns[thread as usize] += random.random_range(0..=gap_ns);
+            let page = u32::try_from(page.rem_euclid(20_000)).expect("small");
+            collector.push(thread, region, page, cpu_ns[thread as usize]).expect("short");
+        }
+    }
+    collector.finish().expect("not empty")
+}
+
+fn some_setup(random: &mut SmallRng) -> Setup {
+    let link = ["rdma-25g", "tcp-10g", "ssd", "0ns:100Gb/s", "1ms:100Mb/s"][random.random_range(0..5)];
+    let link: LinkModel = link.parse().expect("a link");
+    Setup {
+        written_percent: *[0, 30, 100].get(random.random_range(0..3)).expect("three"),
+        seed: random.random(),
+        window_pages_max: [None, None, Some(0), Some(512)][random.random_range(0..4)],
+        ..Setup::new(local(random.random_range(256..3_000)), link)
+    }
+}
+
+fn holds(figures: &Figures, work: &Workload, setup: &Setup, what: &str) {
+    let f = figures;
+    assert_eq!(f.references, work.touches().len() as u64, "{what}");
+    let kinds = f.resident + f.first + f.minor + f.prefetch_hits + f.awaited + f.major;
+    assert_eq!(kinds, f.references, "{what}: {f:?}");
+    assert_eq!(f.link_pages, f.major + f.prefetched + f.evicted_dirty, "{what}: {f:?}");
+    assert!(f.on_time + f.late == f.used && f.used <= f.prefetched, "{what}: {f:?}");
+    assert!(f.prefetch_hits <= f.prefetched_unmapped && f.prefetched_unmapped <= f.prefetched, "{what}: {f:?}");
+    assert!(f.pollution <= f.major && f.late_ns <= f.stalled_ns, "{what}: {f:?}");
+    assert!(f.local_peak <= setup.frames(work), "{what}: the budget did not hold: {f:?}");
+    let came = f.first + f.zeros_ahead + f.major + f.prefetched;
+    assert!(f.evicted_dirty + f.evicted_clean + f.evicted_zero <= came, "{what}: more left than came: {f:?}");
+    let waits = f.first + f.minor + f.prefetch_hits + f.major;
+    assert!(f.stalled_ns >= waits * setup.costs.fault_ns + f.major * setup.link.latency_ns, "{what}: {f:?}");
+    assert_eq!(f.cpu_ns, work.cpu_ns(), "{what}");
+    assert!(setup.written_percent < 100 || f.evicted_clean == 0, "{what}: {f:?}");
+}
+
+#[test]
+fn every_touch_is_of_one_kind_and_every_page_on_the_link_has_a_reason() {
+    let mut seen = Figures::default();
+    for seed in 0..10 {
+        let work = some_program(seed);
+        let mut random = SmallRng::seed_from_u64(seed + 1_000);
+        for eviction in EVICTION_POLICIES {
+            for prefetcher in PREFETCHERS {
+                let setup = some_setup(&mut random);
+                let what = format!("seed {seed}, {eviction}, {prefetcher}, {setup:?}");
+                let figures = played(&work, &setup, eviction, prefetcher);
+                holds(&figures, &work, &setup, &what);
+                assert!(prefetcher != "none" || figures.prefetched == 0, "{what}: {figures:?}");
+                seen.late += figures.late;
+                seen.awaited += figures.awaited;
+                seen.pollution += figures.pollution;
+                seen.direct_reclaims += figures.direct_reclaims;
+                seen.evicted_zero += figures.evicted_zero;
+                seen.evicted_clean += figures.evicted_clean;
+                seen.hits_inferred += figures.hits_inferred;
+            }
+        }
+        for reference in REFERENCES {
+            let setup = some_setup(&mut random);
+            holds(
+                &played(&work, &setup, reference, "none"),
+                &work,
+                &setup,
+                &format!("seed {seed}, {reference}, {setup:?}"),
+            );
+        }
+    }
+    let rare = [
+        seen.late,
+        seen.awaited,
+        seen.pollution,
+        seen.direct_reclaims,
+        seen.evicted_zero,
+        seen.evicted_clean,
+        seen.hits_inferred,
+    ];
+    assert!(rare.iter().all(|count| *count > 0), "the programs are too tame to test anything: {seen:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_figures_and_another_seed_others() {
+    let work = some_program(7);
+    let setup = Setup { written_percent: 50, ..Setup::new(local(600), "tcp-10g".parse().expect("a link")) };
+    for (eviction, prefetcher) in [("s3-fifo", "leap"), ("2q", "next-n"), ("lru", "none"), ("min", "none")] {
+        let first = played(&work, &setup, eviction, prefetcher);
+        assert_eq!(first, played(&work, &setup, eviction, prefetcher));
+        let other = played(&work, &Setup { seed: 2, ..setup.clone() }, eviction, prefetcher);
+        assert_ne!(first, other, "{eviction}, {prefetcher}");
+    }
+}
+
+#[test]
+fn nothing_has_fewer_major_faults_than_min_without_prefetching() {
+    for (pattern, trace) in patterns::all(1024) {
+        let work = pages_in_order(trace, 1_000).expect("not empty");
+        let setup = Setup::new(local(1024), "rdma-25g".parse().expect("a link"));
+        let best = played(&work, &setup, "min", "none");
+        for eviction in EVICTION_POLICIES.iter().chain(&["lru"]) {
+            let figures = played(&work, &setup, eviction, "none");
+            assert!(best.major <= figures.major, "{eviction}, {pattern}: {} < {}", figures.major, best.major);
+            assert_eq!(best.first, figures.first + figures.zeros_ahead - figures.evicted_zero, "{eviction}, {pattern}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let work = pages_in_order(0..10, 1).expect("not empty");
+    let setup = Setup::new(local(1024), "ssd".parse().expect("a link"));
+    let refusal = |setup: &Setup, eviction: &str, prefetcher: &str| {
+        simulate(&work, setup, eviction, prefetcher, &mut |_| {}).expect_err("impossible").to_string()
+    };
+    assert!(refusal(&setup, "random", "none").contains("'random' is no eviction policy; there are fifo"));
+    assert!(refusal(&setup, "fifo", "markov").contains("'markov' is no prefetcher; there are none, next-n"));
+    assert!(refusal(&setup, "min", "leap").contains("goes with prefetcher none"));
+    assert!(refusal(&Setup { local: local(255), ..setup.clone() }, "fifo", "none").contains("fewer than the 256"));
+    assert!(refusal(&Setup { written_percent: 101, ..setup }, "fifo", "none").contains("101 of 100"));
+}
