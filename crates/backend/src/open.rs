@@ -132,8 +132,10 @@ pub fn default_urls() -> Vec<BackendUrl> {
 fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
     // What a node leaves open the node decides.
     if url.capacity.is_none() && !matches!(url.scheme, Scheme::Nodes { .. }) {
+        let mut most = u64::MAX;
         let bytes = match &url.scheme {
             Scheme::File { path, .. } => {
+                most = far_file::length_limit_bytes() & !(PAGE_BYTES as u64 - 1);
                 let unusable = |error| OpenError::Path { url: url.to_string(), path: path.clone(), error };
                 let directory = far_file::directory_of(path).map_err(unusable)?;
                 far_file::free_bytes(&directory).map_err(unusable)? / 2
@@ -143,7 +145,7 @@ fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
             }
         };
         // Whole mebibytes, so that the URL stays readable.
-        url.capacity = Some(ByteCount((bytes >> 20).max(1) << 20));
+        url.capacity = Some(ByteCount(((bytes >> 20).max(1) << 20).min(most)));
     }
     Ok(url)
 }

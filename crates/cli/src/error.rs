@@ -106,6 +106,16 @@ pub enum Error {
         /// What far memory needs.
         needed: ByteCount,
     },
+    /// `ulimit -f` leaves no room for the shared figures.
+    #[error(
+        "files may have {limit} at most (ulimit -f), and the shared memory for the run's figures has {needed} (it takes what is used); `ulimit -f unlimited`"
+    )]
+    FileLength {
+        /// The limit.
+        limit: ByteCount,
+        /// What the ledger needs.
+        needed: ByteCount,
+    },
     /// The preloaded library is not there or cannot be used.
     #[error(
         "{what}; install libhinterland.so beside the hinterland command, in ../lib or ../lib/hinterland, or set HINTERLAND_LIBRARY to its path"

@@ -1,9 +1,10 @@
 //! What cannot work is refused before the program starts, in words that say what to do.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::launch::{Launch, c_program};
+use hinterland_tests::launch::{Ended, Launch, c_program};
 use hinterland_tests::{places, skips, suite};
 use libtest_mimic::Trial;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Gid, Uid};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -52,6 +53,7 @@ pub fn trials() -> Vec<Trial> {
             ended.expect_refusal(&["/etc/passwd"])?.expect(126, "")?;
             Ok(())
         }),
+        suite::trial("lifecycle::refusals::short_files", skips::no_userfaultfd, short_files),
         suite::trial("lifecycle::refusals::static_program", skips::no_userfaultfd, static_program),
         suite::trial("lifecycle::refusals::sanitized_program", no_sanitizer, sanitized_program),
         suite::trial("lifecycle::refusals::no_privilege", no_nobody, no_privilege),
@@ -71,6 +73,29 @@ fn refused(name: &str, arguments: &[&str], word: &str) -> Result<()> {
 }
 
 /// A statically linked program is refused; on request it runs unmanaged, with a warning.
+/// A limit on the length of files kills neither the launcher nor the program by the kernel's signal for it: the limit is named, or
+/// the far file is as short as it must be.
+fn short_files() -> Result<()> {
+    run_with_short_files(100 << 10, &[])?.expect_refusal(&["ulimit -f"])?;
+    run_with_short_files(64 << 20, &[])?.expect(0, "ran\n")?;
+    run_with_short_files(64 << 20, &["--far", "file:far?size=1G"])?.expect_refusal(&["ulimit -f", "64 MiB"])?;
+    Ok(())
+}
+
+fn run_with_short_files(bytes: u64, flags: &[&str]) -> Result<Ended> {
+    let mut command = Command::new(places::launcher()?);
+    command.args(["run", "--quiet"]).args(flags).args(["echo", "ran"]);
+    let prepare = move || {
+        // Some parents ignore the signal.
+        // SAFETY: no handler is set.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+        Ok(setrlimit(Resource::RLIMIT_FSIZE, bytes, bytes)?)
+    };
+    // SAFETY: both calls may be made between fork and exec.
+    unsafe { command.pre_exec(prepare) };
+    Launch::of("short-files", command)?.run()
+}
+
 fn static_program() -> Result<()> {
     let program = c_program("hold", &["-static"])?.display().to_string();
     let ended = Launch::new("static", &["--local", "16M"], &[&program, "32"])?.run()?;

@@ -1,6 +1,7 @@
 //! Opens the file behind the `file` backend: without a name from the start, so that nothing is left behind, whatever
 //! becomes of the process.
 
+use hinterland_units::ByteCount;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -61,6 +62,14 @@ pub(crate) fn directory_of(path: &Path) -> io::Result<PathBuf> {
 /// false.
 pub(super) fn create(directory: &Path, bytes: u64, want_direct: bool) -> io::Result<FarFile> {
     let length = i64::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // Asked for here, because the kernel would not only refuse, but send a signal that ends the program.
+    if bytes > length_limit_bytes() {
+        let limit = ByteCount(length_limit_bytes());
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("files may have {limit} (ulimit -f), and it would have {}", ByteCount(bytes)),
+        ));
+    }
     let direct = if want_direct { open_nameless(directory, libc::O_DIRECT) } else { Err(io::ErrorKind::Other.into()) };
     let (file, direct) = match direct {
         Ok(file) => (file, true),
@@ -130,6 +139,14 @@ pub(crate) fn free_bytes(directory: &Path) -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok(answer.f_bavail.saturating_mul(answer.f_frsize))
+}
+
+/// The longest that a file of this process may become (`ulimit -f`).
+pub(crate) fn length_limit_bytes() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the kernel fills the limit in, or leaves it.
+    unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0usize, &raw mut limit) };
+    limit.rlim_cur
 }
 
 #[cfg(test)]

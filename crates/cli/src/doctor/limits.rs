@@ -1,7 +1,7 @@
 //! Resource limits that the program inherits (ulimit).
 
 use super::Check;
-use crate::launch::ADDRESS_SPACE_BYTES;
+use crate::launch::{ADDRESS_SPACE_BYTES, LEDGER_BYTES};
 use hinterland_units::ByteCount;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
@@ -14,6 +14,7 @@ pub fn checks() -> Vec<Check> {
         address_space(soft(Resource::RLIMIT_AS)),
         locked(soft(Resource::RLIMIT_MEMLOCK)),
         descriptors(soft(Resource::RLIMIT_NOFILE)),
+        file_length(soft(Resource::RLIMIT_FSIZE)),
     ]
 }
 
@@ -52,6 +53,23 @@ fn descriptors(limit: Option<u64>) -> Check {
     }
 }
 
+fn file_length(limit: Option<u64>) -> Check {
+    let needed = LEDGER_BYTES as u64;
+    match limit {
+        Some(bytes) if bytes < needed => Check::missing(
+            "ulimit -f",
+            format!(
+                "files of {} at most; the shared memory for a run's figures has {}",
+                ByteCount(bytes),
+                ByteCount(needed)
+            ),
+            "ulimit -f unlimited",
+        ),
+        Some(bytes) => Check::ok("ulimit -f", format!("files of {} at most, far files too", ByteCount(bytes))),
+        None => Check::ok("ulimit -f", "unlimited length of files"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +80,6 @@ mod tests {
         assert_eq!(address_space(Some(64 << 30)).status, Status::Missing);
         assert_eq!(address_space(None).status, Status::Ok);
         assert_eq!(descriptors(Some(20)).status, Status::Limited);
+        assert_eq!(file_length(Some(1 << 10)).status, Status::Missing);
     }
 }

@@ -5,8 +5,10 @@
 
 use crate::error::Error;
 use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, ProcessRow, RowState};
+use hinterland_units::ByteCount;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{Whence, ftruncate, lseek};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,7 +16,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-const LEDGER_BYTES: usize = size_of::<Ledger>();
+/// Its length; the memory is taken as it is used.
+pub const LEDGER_BYTES: usize = size_of::<Ledger>();
 const PAGE_BYTES: usize = hinterland_units::PAGE_BYTES;
 
 /// The ledger of this run.
@@ -26,6 +29,12 @@ pub struct LauncherLedger {
 impl LauncherLedger {
     /// Makes an empty ledger; `unmanaged_allowed`: a program that cannot be managed runs all the same.
     pub fn create(unmanaged_allowed: bool) -> Result<LauncherLedger, Error> {
+        // The kernel would not only refuse what is longer, but end the launcher by a signal.
+        if let Ok((limit, _)) = getrlimit(Resource::RLIMIT_FSIZE)
+            && limit < LEDGER_BYTES as u64
+        {
+            return Err(Error::FileLength { limit: ByteCount(limit), needed: ByteCount(LEDGER_BYTES as u64) });
+        }
         let what = "cannot set up the shared memory for the run's figures";
         let fd = memfd_create(c"hinterland-ledger", MFdFlags::MFD_CLOEXEC).map_err(Error::system(what))?;
         let length = i64::try_from(LEDGER_BYTES).unwrap_or(i64::MAX);

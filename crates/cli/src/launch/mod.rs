@@ -16,6 +16,7 @@ mod signals;
 mod spawn;
 mod watch;
 
+pub use ledger::LEDGER_BYTES;
 pub use library::find as find_library;
 pub use readiness::{ADDRESS_SPACE_BYTES, TRAP_REMEDY, remedy as userfaultfd_remedy};
 
