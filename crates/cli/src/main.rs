@@ -4,6 +4,7 @@
 //! args ─▶ config ─▶ launch ─▶ report        what `run` does, from the command line to the summary
 //!           host     program   figures       what it needs to know of the machine, the program, the ledger
 //! doctor                                     the same questions asked of the machine alone
+//! sim                                        a trace, replayed on the runtime's policies
 //! node                                       the memory node, and what one says of itself
 //! bench                                      measurements against the kernel's swap
 //! ```
@@ -20,6 +21,7 @@ mod node;
 mod program;
 mod report;
 mod sample;
+mod sim;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(args) => launch::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Node(args) => node::run(args),
         Command::Bench(args) => bench::run(args),
     }

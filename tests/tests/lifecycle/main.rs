@@ -9,6 +9,7 @@ mod kills;
 mod nodes;
 mod prefetch;
 mod refusals;
+mod simulated;
 mod snapshots;
 mod start_up;
 mod storm;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         nodes::trials(),
         prefetch::trials(),
         refusals::trials(),
+        simulated::trials(),
         snapshots::trials(),
         start_up::trials(),
         storm::trials(),
