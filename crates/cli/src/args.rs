@@ -3,6 +3,7 @@
 
 use crate::bench::BenchArgs;
 use crate::node::NodeArgs;
+use crate::sim::SimArgs;
 use crate::trace::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -25,6 +26,8 @@ pub enum Command {
     Trace(Box<TraceArgs>),
     /// Say what this machine can do, what is missing, and the remedy for each.
     Doctor(DoctorArgs),
+    /// Replay a trace on the runtime's policies, over links that need not be there.
+    Sim(Box<SimArgs>),
     /// Lend this machine's memory to programs, or ask a node how it is.
     Node(NodeArgs),
     /// Measure Hinterland against the kernel's own swap.

@@ -4,6 +4,7 @@
 //! args ─▶ config ─▶ launch ─▶ report        what `run` does, from the command line to the summary
 //!           host     program   figures       what it needs to know of the machine, the program, the ledger
 //! doctor                                     the same questions asked of the machine alone
+//! sim                                        a trace, replayed on the runtime's policies
 //! trace                                      page traces: recording, importing, looking at them
 //! node                                       the memory node, and what one says of itself
 //! bench                                      measurements against the kernel's swap
@@ -21,6 +22,7 @@ mod node;
 mod program;
 mod report;
 mod sample;
+mod sim;
 mod trace;
 
 use args::{Cli, Command};
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Run(args) => launch::run(&args),
         Command::Trace(args) => trace::run(args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Node(args) => node::run(args),
         Command::Bench(args) => bench::run(args),
     }

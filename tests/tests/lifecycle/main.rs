@@ -11,6 +11,7 @@ mod pages;
 mod pools;
 mod prefetch;
 mod refusals;
+mod simulated;
 mod snapshots;
 mod start_up;
 mod storm;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         pools::trials(),
         prefetch::trials(),
         refusals::trials(),
+        simulated::trials(),
         snapshots::trials(),
         start_up::trials(),
         storm::trials(),

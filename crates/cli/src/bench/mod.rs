@@ -7,7 +7,7 @@ mod error;
 mod fork;
 mod paging;
 mod programs;
-mod report;
+pub mod report;
 mod rivals;
 mod worker;
 

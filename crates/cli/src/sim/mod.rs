@@ -1,0 +1,148 @@
+//! `hinterland sim`: replays a trace on the runtime's own policies, over links that need not be there.
+//!
+//! ```text
+//! read ─▶ combinations ─▶ replays (hinterland-sim, one for each processor at a time) ─▶ report ─▶ table or JSON
+//! ```
+
+mod combinations;
+mod read;
+mod replays;
+mod report;
+mod table;
+
+use crate::error::{EXIT_REFUSED, complain};
+use clap::{Args, ValueEnum};
+use hinterland_sim::{Costs, FaultPath, LinkModel, Setup, SetupError, WorkloadError};
+use hinterland_tape::TraceError;
+use hinterland_units::Budget;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// `hinterland sim`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SimArgs {
+    /// The trace, as `hinterland trace` writes it
+    trace: PathBuf,
+    /// Bound on local pages: a size (512M, 2G), or a share of what the program has touched so far; at least 16M
+    #[arg(long, value_name = "SIZE|PCT%", default_value = "50%")]
+    local: Budget,
+    /// Prefetchers: all, or some of none, next-n, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "all")]
+    prefetch: Vec<String>,
+    /// Eviction: all, or some of fifo, second-chance, s3-fifo, 2q, and the references lru and min (which go with none)
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "s3-fifo,min")]
+    evict: Vec<String>,
+    /// Links: rdma-25g (5 µs), tcp-10g (15 µs), ssd (90 µs, 4 Gb/s), or LATENCY:BANDWIDTH such as 5us:25Gb/s
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "rdma-25g,tcp-10g,ssd")]
+    link: Vec<LinkModel>,
+    /// Whose costs a fault has
+    #[arg(long, value_enum, value_name = "PATH", default_value_t = Path::Inline)]
+    fault_path: Path,
+    /// Largest prefetch window in pages, 0 to 512. Default: 64 with next-n, 8 with the others
+    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=512))]
+    read_ahead: Option<u32>,
+    /// Of 100 pages that come back from far memory, so many are written to before they leave again (a trace does not tell)
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    written: u8,
+    /// Processor time from each reference to the next, in nanoseconds, instead of the trace's
+    #[arg(long, value_name = "NS")]
+    reference_ns: Option<u64>,
+    /// Chooses which pages are written to
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Of a damaged trace, replay what can be read
+    #[arg(long)]
+    partial: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Fault paths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Path {
+    /// A thread beside the program's.
+    Monitor,
+    /// The thread that faults.
+    Inline,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland trace -o app.trace -- ./app
+  hinterland sim app.trace --local 25%
+  hinterland sim app.trace --local 25% --prefetch all --evict all --link rdma-25g,tcp-10g,ssd
+  hinterland sim app.trace --local 512M --prefetch none,leap --link 2us:100Gb/s --json | jq '.rows[].slowdown'
+
+Each row is a replay of the whole trace in virtual time. The slowdown is beside the processor time in the trace, with all memory
+local. min evicts what is needed last (Belady): no policy has fewer major faults without prefetching. Far memory is a memory node
+or a disk, which takes pages as they are. The same trace, settings and seed give the same figures.
+
+Exit code: 0, or 125 when it refuses.";
+
+/// Why nothing can be simulated.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Trace { path: PathBuf, source: TraceError },
+    #[error("{}: {source}; {readable} references can be read: --partial replays them", path.display())]
+    Partial { path: PathBuf, source: TraceError, readable: usize },
+    #[error("{}: {source}", path.display())]
+    Workload { path: PathBuf, source: WorkloadError },
+    #[error(
+        "{}: its pages have {found} bytes; only those of {} can be simulated", path.display(), hinterland_units::PAGE_BYTES
+    )]
+    PageSize { path: PathBuf, found: u32 },
+    #[error("{0}")]
+    Setup(#[from] SetupError),
+    #[error("the figures cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("stdout: {0}")]
+    Output(io::Error),
+}
+
+/// Runs the command.
+pub fn run(args: &SimArgs) -> ExitCode {
+    match simulate(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            complain(refusal);
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}
+
+fn simulate(args: &SimArgs) -> Result<(), Refusal> {
+    // Names first: reading may take long.
+    let combinations = combinations::of(args)?;
+    let traced = read::trace(args)?;
+    let figures = replays::all(&traced.work, &combinations)?;
+    let report = report::of(args, &traced, &combinations, &figures);
+    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::of(&report) };
+    match io::Write::write_all(&mut io::stdout(), text.as_bytes()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.map_err(Refusal::Output),
+    }
+}
+
+impl SimArgs {
+    fn setup(&self, link: &LinkModel) -> Setup {
+        let path = match self.fault_path {
+            Path::Monitor => FaultPath::Monitor,
+            Path::Inline => FaultPath::Inline,
+        };
+        Setup {
+            local: self.local,
+            link: link.clone(),
+            costs: Costs::of(path),
+            window_pages_max: self.read_ahead,
+            written_percent: self.written,
+            seed: self.seed,
+        }
+    }
+}

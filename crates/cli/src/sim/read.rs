@@ -1,0 +1,92 @@
+//! Reading a trace into a workload.
+
+use super::{Refusal, SimArgs};
+use crate::error::complain;
+use hinterland_sim::{Collector, Workload};
+use hinterland_tape::{Head, Trace, TraceError};
+use hinterland_units::PAGE_BYTES;
+
+/// A trace that was read.
+pub struct Traced {
+    /// What it is of.
+    pub head: Head,
+    /// What is replayed.
+    pub work: Workload,
+    /// What could not be read, in words.
+    pub damage: Vec<String>,
+    /// Its program closed it.
+    pub whole: bool,
+    /// There are times, from the trace or from the user.
+    pub has_times: bool,
+}
+
+/// Reads the trace; says what is missing in it.
+pub fn trace(args: &SimArgs) -> Result<Traced, Refusal> {
+    let path = &args.trace;
+    let bytes = std::fs::read(path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
+    let trace = Trace::open(&bytes).map_err(|source| Refusal::Trace { path: path.clone(), source })?;
+    let head = trace.head().clone();
+    if head.page_bytes as usize != PAGE_BYTES {
+        return Err(Refusal::PageSize { path: path.clone(), found: head.page_bytes });
+    }
+    let (work, damage, whole) = collect(args, &trace)?;
+    let has_times = head.has_cpu_times || args.reference_ns.is_some();
+    let traced = Traced { head, work, damage, whole, has_times };
+    for note in notes(args, &traced) {
+        complain(format_args!("{}: {note}", path.display()));
+    }
+    Ok(traced)
+}
+
+fn collect(args: &SimArgs, trace: &Trace<'_>) -> Result<(Workload, Vec<String>, bool), Refusal> {
+    let workload = |source| Refusal::Workload { path: args.trace.clone(), source };
+    let fixed_ns = args.reference_ns.or((!trace.head().has_cpu_times).then_some(0));
+    let mut collector = Collector::new(fixed_ns);
+    let (mut readable, mut damage): (usize, Vec<TraceError>) = (0, Vec::new());
+    let mut references = trace.references();
+    while let Some(next) = references.next() {
+        match next {
+            Ok(reference) => {
+                collector
+                    .push(reference.thread, reference.region, reference.page, reference.cpu_ns)
+                    .map_err(workload)?;
+                readable += 1;
+            }
+            Err(error) => {
+                damage.push(error);
+                if references.skip_damage().is_none() {
+                    break;
+                }
+            }
+        }
+    }
+    if let Some(source) = damage.first().filter(|_| !args.partial) {
+        return Err(Refusal::Partial { path: args.trace.clone(), source: *source, readable });
+    }
+    let damage = damage.iter().map(TraceError::to_string).collect();
+    Ok((collector.finish().map_err(workload)?, damage, references.is_whole()))
+}
+
+/// What a reader of the figures must know.
+fn notes(args: &SimArgs, traced: &Traced) -> Vec<String> {
+    let mut notes = traced.damage.clone();
+    if !traced.whole && traced.damage.is_empty() {
+        notes.push("the trace has no end: its program did not close it".into());
+    }
+    if !traced.has_times {
+        notes.push("the trace has no times: nothing lies between two references (--reference-ns says how long)".into());
+    }
+    let frames = args.link.first().map_or(0, |link| args.setup(link).frames(&traced.work));
+    if frames >= traced.work.touched_pages() {
+        let touched = hinterland_units::ByteCount(traced.work.touched_bytes());
+        notes.push(format!("all that it touches ({touched}) is local: nothing is paged"));
+    }
+    if frames <= traced.head.microset_pages.into() {
+        let microset = traced.head.microset_pages;
+        notes.push(format!(
+            "its microsets have up to {microset} pages, local memory {frames}: what is touched again inside one is not in \
+             the trace, so there are too few faults; trace with a smaller --microset"
+        ));
+    }
+    notes
+}

@@ -1,0 +1,150 @@
+//! What was found, as it is written to JSON.
+
+use super::SimArgs;
+use super::combinations::Combination;
+use super::read::Traced;
+use hinterland_sim::Figures;
+use serde::Serialize;
+
+/// All replays of a trace.
+#[derive(Serialize)]
+pub struct Report {
+    /// The trace.
+    pub trace: String,
+    /// Its program.
+    pub program: String,
+    /// What could not be read of it.
+    pub damage: Vec<String>,
+    /// References that were replayed.
+    pub references: u64,
+    /// Different pages.
+    pub pages: u64,
+    /// Frames that the program may have in the end.
+    pub local_pages: u64,
+    /// Whose costs a fault has.
+    pub fault_path: &'static str,
+    /// Of 100 pages that come back, so many are written to before they leave again.
+    pub written_percent: u8,
+    /// Chose which.
+    pub seed: u64,
+    /// Processor time in the trace; none where it has no times.
+    pub cpu_seconds: Option<f64>,
+    /// Link by link.
+    pub rows: Vec<Row>,
+}
+
+/// One replay. Shares are from 0 to 1, and missing where there is nothing to be a share of.
+#[derive(Serialize)]
+pub struct Row {
+    /// The link.
+    pub link: String,
+    /// Eviction policy or reference.
+    pub evict: String,
+    /// Prefetcher.
+    pub prefetch: String,
+    /// Touches of mapped pages.
+    pub resident: u64,
+    /// Faults on pages without content.
+    pub first_touch_faults: u64,
+    /// Faults served from the swap cache.
+    pub minor_faults: u64,
+    /// Touches that waited for far memory.
+    pub major_faults: u64,
+    /// Touches that waited for a page that was on its way, and found it mapped.
+    pub awaited: u64,
+    /// Pages fetched ahead of the program.
+    pub prefetched_pages: u64,
+    /// Of these, left unmapped.
+    pub prefetched_unmapped_pages: u64,
+    /// Prefetch hits that the runtime would observe.
+    pub prefetch_hits_observed: u64,
+    /// Prefetch hits that it would infer.
+    pub prefetch_hits_inferred: u64,
+    /// Prefetched pages that were used.
+    pub prefetched_used_pages: u64,
+    /// Their share of all prefetched pages.
+    pub accuracy: Option<f64>,
+    /// Their share of all requests for content that is not mapped.
+    pub coverage: Option<f64>,
+    /// The share of them that was there before the program asked.
+    pub timely: Option<f64>,
+    /// How long such a page waited for its use, on average.
+    pub lead_mean_ns: Option<u64>,
+    /// How long the program waited for the others, on average.
+    pub late_mean_ns: Option<u64>,
+    /// Major faults on pages that had left to make room for prefetched ones.
+    pub pollution_pages: u64,
+    /// Pages that left and were stored.
+    pub evicted_dirty_pages: u64,
+    /// Pages that left without.
+    pub evicted_clean_pages: u64,
+    /// Faults that evicted by themselves.
+    pub direct_reclaims: u64,
+    /// Bytes over the link.
+    pub link_bytes: u64,
+    /// Time that the program waited.
+    pub stall_seconds: f64,
+    /// Predicted run time; none where the trace has no times.
+    pub run_seconds: Option<f64>,
+    /// The same beside all memory local.
+    pub slowdown: Option<f64>,
+}
+
+/// Nanoseconds as seconds.
+#[allow(clippy::cast_precision_loss, reason = "a time for people")]
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// Puts it together.
+pub fn of(args: &SimArgs, traced: &Traced, combinations: &[Combination], figures: &[Figures]) -> Report {
+    let work = &traced.work;
+    let rows = combinations.iter().zip(figures).map(|(one, figures)| row(one, figures, traced.has_times));
+    Report {
+        trace: args.trace.display().to_string(),
+        program: traced.head.program.clone(),
+        damage: traced.damage.clone(),
+        references: work.touches().len() as u64,
+        pages: work.touched_pages(),
+        local_pages: combinations.first().map_or(0, |one| one.setup.frames(work)),
+        fault_path: match args.fault_path {
+            super::Path::Monitor => "monitor",
+            super::Path::Inline => "inline",
+        },
+        written_percent: args.written,
+        seed: args.seed,
+        cpu_seconds: traced.has_times.then(|| seconds(work.cpu_ns())),
+        rows: rows.collect(),
+    }
+}
+
+fn row(one: &Combination, figures: &Figures, has_times: bool) -> Row {
+    Row {
+        link: one.setup.link.name.clone(),
+        evict: one.evict.clone(),
+        prefetch: one.prefetch.clone(),
+        resident: figures.resident,
+        first_touch_faults: figures.first,
+        minor_faults: figures.minor,
+        major_faults: figures.major,
+        awaited: figures.awaited,
+        prefetched_pages: figures.prefetched,
+        prefetched_unmapped_pages: figures.prefetched_unmapped,
+        prefetch_hits_observed: figures.prefetch_hits,
+        prefetch_hits_inferred: figures.hits_inferred,
+        prefetched_used_pages: figures.used,
+        accuracy: figures.accuracy(),
+        coverage: figures.coverage(),
+        timely: figures.timely(),
+        lead_mean_ns: figures.lead_mean_ns(),
+        late_mean_ns: figures.late_mean_ns(),
+        pollution_pages: figures.pollution,
+        evicted_dirty_pages: figures.evicted_dirty,
+        evicted_clean_pages: figures.evicted_clean,
+        direct_reclaims: figures.direct_reclaims,
+        link_bytes: figures.link_bytes(),
+        stall_seconds: seconds(figures.stalled_ns),
+        run_seconds: has_times.then(|| seconds(figures.run_ns())),
+        slowdown: figures.slowdown().filter(|_| has_times),
+    }
+}

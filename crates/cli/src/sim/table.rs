@@ -1,0 +1,66 @@
+//! The report as a table for people.
+
+use super::report::{Report, Row};
+use crate::bench::report::table::table;
+use hinterland_units::{ByteCount, PageCount};
+
+const NAMES: [&str; 16] = [
+    "link",
+    "eviction",
+    "prefetch",
+    "major",
+    "minor",
+    "first",
+    "prefetched",
+    "hits seen",
+    "accuracy",
+    "coverage",
+    "in time",
+    "late by µs",
+    "pollution",
+    "on the link",
+    "seconds",
+    "slowdown",
+];
+
+/// The report in words and columns.
+pub fn of(report: &Report) -> String {
+    let bytes = |pages: u64| ByteCount(PageCount(pages).bytes());
+    let times = report.cpu_seconds.map_or("no times".into(), |s| format!("{s:.3} s of processor time"));
+    let mut columns = table(&NAMES, 3);
+    for row in &report.rows {
+        columns.add_row(cells(row));
+    }
+    format!(
+        "{}: {} references to {} of memory, {times}; {} local, faults on the {} path\n\n{columns}\n",
+        report.program,
+        report.references,
+        bytes(report.pages),
+        bytes(report.local_pages),
+        report.fault_path,
+    )
+}
+
+fn cells(row: &Row) -> [String; 16] {
+    let percent = |share: Option<f64>| share.map_or("–".into(), |share| format!("{:.1} %", share * 100.0));
+    let figure = |figure: Option<f64>, digits: usize| figure.map_or("–".into(), |f| format!("{f:.digits$}"));
+    let late_us = row.late_mean_ns.map(|ns| format!("{}.{}", ns / 1000, ns % 1000 / 100));
+    [
+        row.link.clone(),
+        row.evict.clone(),
+        row.prefetch.clone(),
+        row.major_faults.to_string(),
+        row.minor_faults.to_string(),
+        row.first_touch_faults.to_string(),
+        row.prefetched_pages.to_string(),
+        row.prefetch_hits_observed.to_string(),
+        percent(row.accuracy),
+        percent(row.coverage),
+        percent(row.timely),
+        late_us.unwrap_or("–".into()),
+        row.pollution_pages.to_string(),
+        ByteCount(row.link_bytes).to_string(),
+        figure(row.run_seconds, 3),
+        figure(row.slowdown, 2),
+    ]
+}

@@ -1,0 +1,169 @@
+//! `hinterland sim` as a user runs it: the table, the JSON's names, and what it refuses.
+
+use hinterland_tape::{Head, Region, Writer};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Pages of the program: 32 MiB.
+const PAGES: u32 = 8192;
+
+fn sim(trace: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hinterland")).arg("sim").arg(trace).args(arguments).output().unwrap()
+}
+
+fn json(trace: &Path, arguments: &[&str]) -> Value {
+    let output = sim(trace, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What it says when it refuses.
+fn refusal(trace: &Path, arguments: &[&str]) -> String {
+    let output = sim(trace, arguments);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A trace of a program that walks through its pages three times, a microsecond from each to the next.
+fn trace(directory: &tempfile::TempDir) -> PathBuf {
+    let head =
+        Head { program: "walk".into(), page_bytes: 4096, microset_pages: 64, has_cpu_times: true, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    let region = writer.region(&Region { name: "far".into(), pages: u64::from(PAGES) }).unwrap();
+    for (at, page) in (1..).zip((0..3).flat_map(|_| 0..PAGES)) {
+        writer.touch(0, region, page, at * 1000).unwrap();
+        if at % 64 == 0 {
+            writer.end_microset().unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    let path = directory.path().join("walk.trace");
+    std::fs::write(&path, writer.sink()).unwrap();
+    path
+}
+
+#[test]
+fn the_table_has_a_row_for_each_combination() {
+    let directory = tempfile::tempdir().unwrap();
+    let output =
+        sim(&trace(&directory), &["--evict", "s3-fifo,min", "--prefetch", "none,leap", "--link", "ssd,rdma-25g"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.starts_with("walk: 24576 references to 32 MiB of memory, 0.025 s"), "{text}");
+    for name in ["link", "major", "accuracy", "coverage", "in time", "pollution", "slowdown"] {
+        assert!(text.contains(name), "no {name}: {text}");
+    }
+    assert_eq!(text.lines().filter(|line| line.contains("ssd") || line.contains("rdma-25g")).count(), 6, "{text}");
+}
+
+#[test]
+fn the_json_has_the_promised_names_and_every_replay_counts_every_reference() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory);
+    let report = json(&path, &["--evict", "all", "--prefetch", "all", "--link", "tcp-10g"]);
+    for name in ["trace", "program", "damage", "fault_path", "written_percent", "seed", "cpu_seconds"] {
+        assert!(!report[name].is_null(), "{name}: {report}");
+    }
+    assert_eq!(
+        (&report["references"], &report["pages"], &report["local_pages"]),
+        (&24576.into(), &8192.into(), &4096.into())
+    );
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4 * 8 + 2);
+    for row in rows {
+        let count = |name: &str| row[name].as_u64().unwrap_or_else(|| panic!("no {name}: {row}"));
+        let kinds =
+            ["resident", "first_touch_faults", "minor_faults", "major_faults", "awaited", "prefetch_hits_observed"];
+        assert_eq!(kinds.map(count).iter().sum::<u64>(), 24576, "{row}");
+        let moved = count("major_faults") + count("prefetched_pages") + count("evicted_dirty_pages");
+        assert_eq!(count("link_bytes"), moved * 4096, "{row}");
+        assert!(row["slowdown"].as_f64().unwrap() > 1.0 && row["run_seconds"].as_f64().unwrap() > 0.024, "{row}");
+        for name in [
+            "prefetched_unmapped_pages",
+            "prefetch_hits_inferred",
+            "prefetched_used_pages",
+            "pollution_pages",
+            "evicted_clean_pages",
+            "direct_reclaims",
+        ] {
+            count(name);
+        }
+        for name in ["accuracy", "coverage", "timely", "lead_mean_ns", "late_mean_ns", "stall_seconds"] {
+            assert!(row.as_object().unwrap().contains_key(name), "{name}: {row}");
+        }
+    }
+    let major = |evict: &str, prefetch: &str| {
+        let row = rows.iter().find(|row| row["evict"] == evict && row["prefetch"] == prefetch).unwrap();
+        row["major_faults"].as_u64().unwrap()
+    };
+    assert!(major("min", "none") < major("lru", "none") && major("s3-fifo", "leap") * 4 < major("s3-fifo", "none"));
+    assert_eq!(
+        report,
+        json(&path, &["--evict", "all", "--prefetch", "all", "--link", "tcp-10g"]),
+        "the same figures again"
+    );
+}
+
+#[test]
+fn a_trace_without_times_has_no_slowdown_unless_somebody_says_how_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("text.trace");
+    let mut writer = Vec::new();
+    let pages: String = (0..3).flat_map(|_| 0..PAGES).map(|page| format!("{page}\n")).collect();
+    let head = Head { page_bytes: 4096, microset_pages: 1, ..Head::default() };
+    hinterland_tape::import::text(pages.as_bytes(), &mut writer, &head).unwrap();
+    std::fs::write(&path, writer).unwrap();
+    let arguments = ["--evict", "fifo", "--prefetch", "none", "--link", "ssd"];
+    let report = json(&path, &arguments);
+    assert!(report["cpu_seconds"].is_null() && report["rows"][0]["slowdown"].is_null(), "{report}");
+    let report = json(&path, &[&arguments[..], &["--reference-ns", "500"]].concat());
+    assert!(report["rows"][0]["slowdown"].as_f64() > Some(10.0), "{report}");
+    assert_eq!(report["cpu_seconds"].as_f64(), Some(24576.0 * 500e-9));
+}
+
+#[test]
+fn damaged_truncated_and_foreign_files_are_refused_with_the_place_and_what_can_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() * 2 / 3]).unwrap();
+    let says = refusal(&path, &[]);
+    assert!(says.contains("walk.trace: byte ") && says.contains("the file ends inside the block"), "{says}");
+    assert!(says.contains("references can be read: --partial replays them"), "{says}");
+    let report = json(&path, &["--partial", "--evict", "fifo", "--prefetch", "none", "--link", "ssd"]);
+    let references = report["references"].as_u64().unwrap();
+    assert!((1..24576).contains(&references) && says.contains(&format!("; {references} references")), "{says}{report}");
+    assert_eq!(report["damage"].as_array().unwrap().len(), 1);
+    let mut damaged = whole.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    std::fs::write(&path, &damaged).unwrap();
+    assert!(refusal(&path, &[]).contains("is damaged (its checksum does not match)"));
+    std::fs::write(&path, "not a trace at all, and long enough for any head").unwrap();
+    assert!(refusal(&path, &["--partial"]).contains("this is no trace"));
+    assert!(refusal(Path::new("/nowhere/app.trace"), &[]).contains("/nowhere/app.trace: No such file"));
+    std::fs::write(&path, &whole).unwrap();
+    for (arguments, says) in [
+        (&["--local", "1M"][..], "below the smallest budget"),
+        (&["--evict", "random"], "'random' is no eviction policy"),
+        (&["--prefetch", "leap", "--evict", "min"], "goes with prefetcher none"),
+        (&["--link", "5us"], "'5us' is no link"),
+    ] {
+        assert!(refusal(&path, arguments).contains(says), "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_the_figures_cannot_say_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory);
+    let said = |arguments: &[&str]| {
+        let output = sim(&path, &[arguments, &["--link", "ssd", "--prefetch", "none"]].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&["--local", "1G"]).contains("all that it touches (32 MiB) is local"));
+    assert_eq!(said(&["--local", "16M"]), "");
+}
