@@ -40,7 +40,7 @@ pub struct SimArgs {
     /// Whose costs a fault has
     #[arg(long, value_enum, value_name = "PATH", default_value_t = Path::Inline)]
     fault_path: Path,
-    /// Largest prefetch window in pages, 0 to 512. Default: 64 with next-n, 8 with the others
+    /// Largest prefetch window in pages, 0 to 512. Default: 64 with streams and next-n, 8 with the others
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=512))]
     read_ahead: Option<u32>,
     /// Of 100 pages that come back from far memory, so many are written to before they leave again (a trace does not tell)
