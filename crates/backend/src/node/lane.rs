@@ -41,7 +41,7 @@ impl Lane {
 
     /// Connects and agrees on a version. `limit` bounds every wait until `settle`.
     pub(super) fn connect(address: SocketAddr, limit: Duration) -> Result<Lane, NodeTrouble> {
-        let mut socket = Socket::connect(address, limit)?;
+        let mut socket = Socket::connect(address, limit).map_err(NodeTrouble::connecting)?;
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(&Hello::ours().encode());
         socket.send([&out[..]].into_iter())?;

@@ -7,6 +7,15 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
+/// The content of an entry, unless somebody uses it.
+fn idle(entry: &Mutex<Option<Lane>>) -> Option<MutexGuard<'_, Option<Lane>>> {
+    match entry.try_lock() {
+        Ok(entry) => Some(entry),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
 /// Lanes of one sort.
 pub(super) struct Lanes {
     entries: Vec<Mutex<Option<Lane>>>,
@@ -30,28 +39,43 @@ impl Lanes {
         }
     }
 
-    /// A lane. Prefers low entries, so that few lanes are made; waits for one when all are in use, or when no further one can be
+    /// A lane that nobody uses now; if there is none, a new one. Waits for one when all are in use, or when no further one can be
     /// made (a program that forbids itself new connections goes on).
     ///
     /// # Errors
-    /// What `connect` says.
+    /// What `connect` says when there is no lane at all.
     pub(super) fn take(&self, connect: impl Fn() -> Result<Lane, NodeTrouble>) -> Result<Taken<'_>, NodeTrouble> {
-        for entry in &self.entries {
-            let entry = match entry.try_lock() {
-                Ok(entry) => entry,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => continue,
-            };
-            let taken = Taken { entry, lanes: self };
-            match taken.connected(&connect) {
-                Err(_) if self.made.load(Relaxed) > 0 => break,
-                other => return other,
+        let mut refused = None;
+        loop {
+            let mut vacant = None;
+            for entry in self.entries.iter().filter_map(idle) {
+                if entry.is_some() {
+                    return Ok(Taken { entry, lanes: self });
+                }
+                vacant.get_or_insert(entry);
             }
+            if let Some(mut entry) = vacant.filter(|_| refused.is_none()) {
+                match connect() {
+                    Ok(lane) => {
+                        *entry = Some(lane);
+                        self.made.fetch_add(1, Relaxed);
+                        return Ok(Taken { entry, lanes: self });
+                    }
+                    Err(trouble) => refused = Some(trouble),
+                }
+            }
+            if let Some(trouble) = refused.as_ref().filter(|_| self.made.load(Relaxed) == 0) {
+                return Err(trouble.clone());
+            }
+            // In turn, so that not all wait for the same one.
+            let first = self.next.fetch_add(1, Relaxed);
+            let mut entries = (0..self.entries.len()).map(|n| &self.entries[(first + n) % self.entries.len()]);
+            let entry = entries.find(|entry| idle(entry).is_none_or(|entry| entry.is_some())).map(lock);
+            if let Some(entry) = entry.filter(|entry| entry.is_some()) {
+                return Ok(Taken { entry, lanes: self });
+            }
+            // Who had it has closed it.
         }
-        // Lanes are made from the lowest entry on.
-        let made = self.made.load(Relaxed).clamp(1, self.entries.len());
-        let entry = lock(&self.entries[self.next.fetch_add(1, Relaxed) % made]);
-        Taken { entry, lanes: self }.connected(&connect)
     }
 
     /// Keeps a lane that was made elsewhere. Nobody uses any now.
@@ -83,16 +107,7 @@ impl Lanes {
     }
 }
 
-impl<'a> Taken<'a> {
-    /// With a connection, if there was none.
-    fn connected(mut self, connect: impl Fn() -> Result<Lane, NodeTrouble>) -> Result<Taken<'a>, NodeTrouble> {
-        if self.entry.is_none() {
-            *self.entry = Some(connect()?);
-            self.lanes.made.fetch_add(1, Relaxed);
-        }
-        Ok(self)
-    }
-
+impl Taken<'_> {
     /// Closes it: it is out of step with the node.
     pub(super) fn close(mut self) {
         *self.entry = None;

@@ -264,7 +264,12 @@ impl Link {
         *lock(&self.session) = None;
         if let Some(clone) = lock(&self.for_child).take() {
             *lock(&self.session) = Some(clone?);
-            self.background.keep(self.join(LIMIT)?);
+            match self.join(LIMIT) {
+                Ok(lane) => self.background.keep(lane),
+                // The node waits for us: perhaps we can connect when we need to.
+                Err(trouble) if trouble.is_local() => {}
+                Err(trouble) => return Err(trouble),
+            }
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ const RETRY_ONE_IN: u64 = 64;
 const DAMAGED: &str = "it arrived with another checksum than the node sent";
 
 /// A page that is to be loaded.
+#[derive(Default)]
 struct Want {
     replicas: Replicas,
     /// Replicas that have been asked, one bit each; and those of them that were late.
@@ -44,6 +45,10 @@ struct Want {
 }
 
 impl Want {
+    fn new(replicas: &Replicas) -> Want {
+        Want { replicas: replicas.clone(), ..Want::default() }
+    }
+
     fn open(&self) -> impl Iterator<Item = usize> {
         (0..self.replicas.len()).filter(move |at| self.tried & 1 << at == 0 && self.replicas[*at].is_live())
     }
@@ -59,15 +64,7 @@ impl NodePool {
     ) {
         let mut wants: Vec<Want> = {
             let table = lock(&self.table);
-            let want = |item: &LoadItem<'_>| Want {
-                replicas: table.replicas(item.location.0).clone(),
-                tried: 0,
-                late: 0,
-                last: false,
-                answered: false,
-                error: None,
-            };
-            items.iter().map(want).collect()
+            items.iter().map(|item| Want::new(table.replicas(item.location.0))).collect()
         };
         let draw = if self.links.len() > 1 { self.draw() } else { 0 };
         while let Some(first) = wants.iter().position(|want| !want.answered) {
@@ -79,6 +76,10 @@ impl NodePool {
             let want = &mut wants[first];
             if want.late != 0 {
                 (want.tried, want.late, want.last) = (want.tried & !want.late, 0, true);
+                continue;
+            }
+            if let Some(now) = self.new_replicas(items[first].location, &want.replicas) {
+                *want = Want::new(&now);
                 continue;
             }
             want.answered = true;
@@ -171,11 +172,19 @@ impl NodePool {
         link: &Link,
         items: &mut [LoadItem<'_>],
         priority: Priority,
-        patience: Duration,
+        mut patience: Duration,
         take: &mut dyn FnMut(usize, Option<&PageBytes>),
     ) -> Result<(), NodeTrouble> {
         let demand = priority == Priority::Demand;
-        let mut lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) }?;
+        let lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) };
+        let mut lane = match lane {
+            // One of the last: it is not given up because an answer is late.
+            Err(trouble) if trouble.is_local() && demand => {
+                patience = self.patience();
+                link.background_lane(patience)
+            }
+            lane => lane,
+        }?;
         // A message for the page that the program waits for, then larger ones.
         let first = if demand { 1 } else { LOAD_PAGES };
         let (count, mut asked, mut arrived) = (items.len(), 0, 0);
@@ -209,6 +218,13 @@ impl NodePool {
         moved
     }
 
+    /// The replicas of a page, if one of them was made after `before` was looked up.
+    fn new_replicas(&self, location: Location, before: &Replicas) -> Option<Replicas> {
+        let now = lock(&self.table).replicas(location.0).clone();
+        let is_new = |replica: &Replica| replica.is_live() && !before.iter().any(|old| old.is_same(replica));
+        now.iter().any(is_new).then_some(now)
+    }
+
     /// Loads a page from any replica whose bytes are `right`.
     pub(super) fn load_right(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
         let LoadItem { location, into } = item;
@@ -216,8 +232,9 @@ impl NodePool {
         let wrong = |url: &str| LoadError::Damaged { url: url.to_owned(), location, what: "it is not what was stored" };
         let mut error = wrong(&self.url);
         let mut liars = Vec::new();
-        // A single one has said what it has: it is not asked until it says something else.
-        for replica in replicas.iter().filter(|replica| replicas.len() > 1 && replica.is_live()) {
+        // A single node has said what it has: it is not asked until it says something else. Of several, whose bytes were wrong is
+        // not known here, and may be gone from the row.
+        for replica in replicas.iter().filter(|replica| self.links.len() > 1 && replica.is_live()) {
             let mut there = [LoadItem { location: Location(replica.slot(location.0)), into: &mut *into }];
             let mut accepted = None;
             let take = &mut |_, page: Option<&PageBytes>| accepted = Some(page.is_some_and(right));
@@ -239,17 +256,20 @@ impl NodePool {
         Err(error)
     }
 
-    /// A node sent other bytes than it was given, and another one has the page: its slab is given up, and after several times the
-    /// node. (The slab stays leased, because others may be reading from it: `DAMAGES_MAX` slabs at most.)
+    /// A node sent other bytes than it was given: its slab is given up if another node has that, and after several times the node,
+    /// if others have all of its slabs. The last copy of a page is kept: every load of it is checked. (A slab that is given up
+    /// stays leased, because others may be reading from it: about `DAMAGES_MAX` slabs.)
     fn distrust(&self, location: Location, replica: &Replica) {
         let times = replica.link.damages.fetch_add(1, Relaxed) + 1;
-        if times >= DAMAGES_MAX {
+        let mut table = lock(&self.table);
+        if times >= DAMAGES_MAX && !table.has_last_copies(&replica.link) {
+            drop(table);
             return self.judge(&replica.link, &NodeTrouble::Damages { times });
         }
-        let mut table = lock(&self.table);
-        let number = table.slab_of(location.0);
-        let is_it = |other: &Replica| std::ptr::eq(&*other.link, &*replica.link) && other.slab == replica.slab;
-        table.change(number, None, |other| !is_it(other));
+        if table.replicas(location.0).iter().any(|other| other.is_live() && !other.is_same(replica)) {
+            let number = table.slab_of(location.0);
+            table.change(number, None, |other| !other.is_same(replica));
+        }
         drop(table);
         self.refresh();
     }

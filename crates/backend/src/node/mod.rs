@@ -68,6 +68,8 @@ pub struct NodePool {
     draws: AtomicU64,
     /// Something is to be done in the background.
     untended: AtomicBool,
+    /// Pages have fewer replicas than are wanted.
+    degraded: AtomicBool,
     tender: Mutex<Tender>,
 }
 
@@ -130,6 +132,7 @@ impl NodePool {
                     growing: Mutex::new(()),
                     draws: AtomicU64::new(u64::from(std::process::id())),
                     untended: AtomicBool::new(away.is_some()),
+                    degraded: AtomicBool::new(false),
                     tender: Mutex::new(Tender::default()),
                 })
             }
@@ -159,6 +162,7 @@ impl NodePool {
         // With the table locked, so that of two at a time the later one has the later view.
         let healthy = self.healthy();
         let degraded = table.refresh(self.wanted(&healthy));
+        self.degraded.store(degraded, Relaxed);
         drop(table);
         let slow = healthy.iter().any(|link| link.slow.load(Relaxed));
         if self.links.len() > 1 && (degraded || slow || healthy.len() < self.links.len()) {
@@ -166,9 +170,9 @@ impl NodePool {
         }
     }
 
-    /// Ends the use of a link for a trouble that is more than a full node.
+    /// Ends the use of a link for a trouble that is the node's, and more than that it is full.
     fn judge(&self, link: &Link, trouble: &NodeTrouble) {
-        if !trouble.is_full() && link.lose(trouble) {
+        if !trouble.is_full() && !trouble.is_local() && link.lose(trouble) {
             self.refresh();
         }
     }
@@ -189,10 +193,11 @@ impl NodePool {
         }
     }
 
-    /// How long an answer is waited for before a node is lost: where another has the pages, half as long, so that a stall stays
+    /// How long an answer is waited for before a node is lost: where another has all pages, half as long, so that a stall stays
     /// below `LIMIT`.
     fn patience(&self) -> Duration {
-        if self.replicas > 1 && self.healthy().len() > 1 { LIMIT / 2 } else { LIMIT }
+        let has_others = self.replicas > 1 && !self.degraded.load(Relaxed) && self.healthy().len() > 1;
+        if has_others { LIMIT / 2 } else { LIMIT }
     }
 
     fn store_error(&self, link: &Link, trouble: &NodeTrouble) -> StoreError {

@@ -24,6 +24,8 @@ impl NodePool {
                     Ok(Some(replica)) => replicas.push(replica),
                     Ok(None) => break,
                     Err(error @ StoreError::Full { .. }) => full = Some(error),
+                    // It is there, but not to be reached from here.
+                    Err(StoreError::Lost { ref trouble, .. }) if trouble.is_local() => {}
                     Err(_) => break,
                 }
                 if candidates.is_empty() {

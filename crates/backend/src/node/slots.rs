@@ -40,16 +40,16 @@ pub(super) enum Fill {
 }
 
 impl Slots {
-    /// Without slabs. A slab has a multiple of 64 pages.
+    /// Without slabs.
     pub(super) fn new(slab_bytes: u64) -> Slots {
         let slab_pages = usize::try_from(slab_bytes).expect("a size in memory") / hinterland_units::PAGE_BYTES;
-        assert!(slab_pages.is_multiple_of(64) && slab_pages > 0, "a slab of {slab_bytes} bytes");
+        assert!(slab_pages > 0, "a slab of {slab_bytes} bytes");
         Slots { slab_pages, slabs: BTreeMap::new(), current: None, used: 0, empty: Vec::new() }
     }
 
     /// Adds a slab that was leased.
     pub(super) fn add(&mut self, number: u32) {
-        let slab = Slab { used: vec![0; self.slab_pages / 64].into(), free: self.slab_pages, open: true };
+        let slab = Slab { used: vec![0; self.slab_pages.div_ceil(64)].into(), free: self.slab_pages, open: true };
         assert!(self.slabs.insert(number, slab).is_none(), "slab {number} was leased twice");
     }
 
@@ -135,9 +135,17 @@ impl Slots {
         self.slab_pages
     }
 
-    /// Slabs that the nodes are to have back, at most `bound`: the caller tells them.
-    pub(super) fn take_empty(&mut self, bound: usize) -> Vec<u32> {
-        self.empty.split_off(self.empty.len().saturating_sub(bound))
+    /// Slabs that the nodes are to have back, at most `bound`, without those that are still `needed`: the caller tells them.
+    pub(super) fn take_empty(&mut self, bound: usize, needed: impl Fn(u32) -> bool) -> Vec<u32> {
+        let mut taken = Vec::new();
+        self.empty.retain(|number| {
+            let stays = taken.len() == bound || needed(*number);
+            if !stays {
+                taken.push(*number);
+            }
+            stays
+        });
+        taken
     }
 
     /// Whether some can be had.
@@ -182,6 +190,16 @@ mod tests {
     }
 
     #[test]
+    fn slabs_may_be_small() {
+        let mut slots = Slots::new(16 * 4096);
+        slots.add(2);
+        let mut into = Vec::new();
+        slots.take(20, Fill::MostlyFree, &mut into);
+        assert_eq!(into, (32..48).collect::<Vec<_>>());
+        assert_eq!(slots.used_in(2), into);
+    }
+
+    #[test]
     fn no_slot_is_given_twice_and_empty_slabs_go_back() {
         for seed in 0..10 {
             let mut rng = Rng(seed);
@@ -208,7 +226,7 @@ mod tests {
                         }
                     }
                     _ => {
-                        for number in slots.take_empty(256) {
+                        for number in slots.take_empty(256, |_| false) {
                             assert!(leased.remove(&number), "seed {seed} step {step}: {number} twice");
                         }
                     }
@@ -219,7 +237,7 @@ mod tests {
                 assert_eq!((slots.used, slots.slab_count()), (held.len() as u64, leased.len()));
             }
             held.drain(..).for_each(|slot| slots.give_back(slot));
-            let back = slots.take_empty(256).len();
+            let back = slots.take_empty(256, |_| false).len();
             assert!(slots.slab_count() <= EMPTY_MAX + 1, "seed {seed}: {back} of {} went back", leased.len());
         }
     }

@@ -20,7 +20,8 @@ const LATE: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 enum Fate {
     Stored,
-    /// Refused by a node; the others may have it.
+    /// Refused by a node, or it could not be reached; the others may have it. Another slab is needed: this one gets no pages for
+    /// a while.
     Refused(StoreError),
     /// Too few nodes have it: another slab is needed.
     Again,
@@ -35,8 +36,9 @@ impl NodePool {
         out: &mut [Result<Location, StoreError>],
     ) {
         let mut left: Vec<usize> = (0..pages.len()).collect();
-        // Each round but the last ends with a loss, or with the return of a node.
-        for _ in 0..self.links.len() * 2 + 2 {
+        // Each round but the last ends with a loss, with the return of a node, or with a slab less that may be written to.
+        let rounds = self.links.len() * 2 + 2 + lock(&self.table).slab_count();
+        for _ in 0..rounds {
             let (slots, error) = self.take_slots(left.len());
             for (index, error) in left.drain(slots.len()..).zip(std::iter::repeat(error)) {
                 out[index] = Err(error.expect("there is a reason for too few slots"));
@@ -53,9 +55,9 @@ impl NodePool {
                 return;
             }
             left = again;
+            // Whoever lost a node, or found it again, may not have come that far.
+            self.refresh();
         }
-        let unstable = StoreError::Device { url: self.url.clone(), errno: libc::EAGAIN };
-        left.iter().for_each(|index| out[*index] = Err(unstable.clone()));
     }
 
     /// Slots for `count` pages; fewer when the nodes give no more slabs, and why.
@@ -70,14 +72,18 @@ impl NodePool {
                 break;
             }
             let placed = self.place();
-            let mut table = lock(&self.table);
-            match placed {
-                Ok(replicas) => assert!(table.add(replicas), "8 PiB of slabs have been leased"),
-                Err(error) => {
-                    table.take(count - taken.len(), Fill::All, &mut taken);
-                    return (taken, Some(error));
+            let error = match placed {
+                Ok(replicas) if lock(&self.table).add(&replicas) => continue,
+                Ok(replicas) => {
+                    self.give_up(&replicas);
+                    StoreError::Device { url: self.url.clone(), errno: libc::EOVERFLOW }
                 }
-            }
+                Err(error) => error,
+            };
+            lock(&self.table).take(count - taken.len(), Fill::All, &mut taken);
+            // Slabs that were refused some time ago are tried again from now on.
+            self.refresh();
+            return (taken, Some(error));
         }
         (taken, None)
     }
@@ -99,17 +105,22 @@ impl NodePool {
         for (position, (slot, index)) in slots.iter().zip(indices).enumerate() {
             match &fates[position / RANGES_MAX] {
                 Fate::Stored => out[*index] = Ok(Location(*slot)),
-                Fate::Refused(error) => {
-                    failed.push(*slot);
-                    out[*index] = Err(error.clone());
-                }
-                Fate::Again => {
+                other => {
                     failed.push(*slot);
                     again.push(*index);
+                    // Unless a later round stores it.
+                    out[*index] = Err(match other {
+                        Fate::Refused(error) => error.clone(),
+                        _ => StoreError::Device { url: self.url.clone(), errno: libc::EAGAIN },
+                    });
                 }
             }
         }
-        lock(&self.table).settle(slots, &failed);
+        let mut table = lock(&self.table);
+        if fates.iter().any(|fate| matches!(fate, Fate::Refused(_))) {
+            table.refused(slots[0]);
+        }
+        table.settle(slots, &failed);
     }
 
     /// Writes pages to all replicas, several messages under way at once; returns the fate of each message.
@@ -119,7 +130,9 @@ impl NodePool {
         let mut fates = vec![Fate::Stored; messages];
         let patience = self.patience();
         // In the order of the nodes: two threads that wait for each other's lanes would wait for ever.
-        let mut writers: Vec<Writer<'_>> = replicas.iter().filter_map(|replica| self.writer(replica)).collect();
+        let mut unreached = None;
+        let mut writers: Vec<Writer<'_>> =
+            replicas.iter().filter_map(|replica| self.writer(replica, &mut unreached)).collect();
         let demands =
             |writers: &[Writer<'_>]| writers.iter().any(|w| w.replica.link.demands_under_way.load(Relaxed) > 0);
         let mut sent = 0;
@@ -157,8 +170,9 @@ impl NodePool {
         let enough = writers.len() >= self.wanted(&self.healthy()).replicas.max(1);
         let durable = enough && !replicas.iter().any(missed);
         if !durable {
+            let instead = unreached.map_or(Fate::Again, Fate::Refused);
             let stored = fates.iter_mut().filter(|fate| matches!(fate, Fate::Stored));
-            stored.for_each(|fate| *fate = Fate::Again);
+            stored.for_each(|fate| *fate = instead.clone());
         }
         fates
     }
@@ -175,11 +189,15 @@ impl NodePool {
         }
     }
 
-    fn writer<'a>(&self, replica: &'a Replica) -> Option<Writer<'a>> {
+    /// A writer to a replica. `None`: its node is lost, or no connection can be made here, which is noted in `unreached`.
+    fn writer<'a>(&self, replica: &'a Replica, unreached: &mut Option<StoreError>) -> Option<Writer<'a>> {
         match replica.link.background_lane(self.patience()) {
             Ok(lane) => Some(Writer { replica, lane, sent: Instant::now(), waited: Duration::ZERO }),
             Err(trouble) => {
                 self.judge(&replica.link, &trouble);
+                if trouble.is_local() {
+                    *unreached = Some(self.store_error(&replica.link, &trouble));
+                }
                 None
             }
         }

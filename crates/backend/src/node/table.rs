@@ -17,6 +17,10 @@ use crate::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Time for which a slab gets no pages after a node refused some.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// A slab of a node that holds the pages of a slab of the pool.
 #[derive(Clone)]
@@ -32,6 +36,11 @@ impl Replica {
     /// Where a page of the pool lies here: its slot in the link's session.
     pub(super) fn slot(&self, slot: u64) -> u64 {
         u64::from(self.slab) * self.slab_pages + slot % self.slab_pages
+    }
+
+    /// Whether both are one.
+    pub(super) fn is_same(&self, other: &Replica) -> bool {
+        Arc::ptr_eq(&self.link, &other.link) && self.slab == other.slab
     }
 
     /// Whether it can be read and written.
@@ -62,6 +71,8 @@ struct Slab {
     degraded: bool,
     /// A replica is being made: the slab stays closed until it is there, or given up.
     rebuilding: bool,
+    /// When a node refused pages for it: the slab stays closed for a while.
+    refused: Option<Instant>,
 }
 
 /// What the pool can have now.
@@ -79,14 +90,22 @@ impl Table {
     }
 
     /// Adds a slab that was leased on several nodes; false: there are no more numbers.
-    pub(super) fn add(&mut self, mut replicas: Vec<Replica>) -> bool {
+    pub(super) fn add(&mut self, replicas: &[Replica]) -> bool {
         let numbers = (1u64 << Location::BITS) / self.slots.slab_pages() as u64;
         if u64::from(self.next) >= numbers.min(u64::from(u32::MAX)) {
             return false;
         }
+        let mut replicas = replicas.to_vec();
         replicas.sort_by_key(|replica| replica.link.node.index);
         self.slots.add(self.next);
-        let slab = Slab { replicas: replicas.into(), writing: 0, lost: None, degraded: false, rebuilding: false };
+        let slab = Slab {
+            replicas: replicas.into(),
+            writing: 0,
+            lost: None,
+            degraded: false,
+            rebuilding: false,
+            refused: None,
+        };
         self.slabs.insert(self.next, slab);
         self.next += 1;
         true
@@ -169,9 +188,27 @@ impl Table {
             slab.degraded = slab.replicas.len() < wanted.replicas.max(1);
             any_degraded |= slab.degraded && used > 0 && !slab.replicas.is_empty();
             let slow = slab.replicas.iter().any(|replica| replica.link.slow.load(Relaxed));
-            self.slots.set_open(*number, !(slab.degraded || slab.rebuilding || slow && wanted.avoid_slow));
+            slab.refused = slab.refused.filter(|since| since.elapsed() < REFUSED_PAUSE);
+            let is_closed = slab.degraded || slab.rebuilding || slab.refused.is_some() || slow && wanted.avoid_slow;
+            self.slots.set_open(*number, !is_closed);
         }
         any_degraded
+    }
+
+    /// A node refused pages for the slab of a slot, which was in use when they were sent: others may have room.
+    pub(super) fn refused(&mut self, slot: u64) {
+        let number = self.slab_of(slot);
+        if let Some(slab) = self.slabs.get_mut(&number)
+            && self.slots.used_count(number).is_some()
+        {
+            slab.refused = Some(Instant::now());
+            self.slots.set_open(number, false);
+        }
+    }
+
+    /// How many slabs there are.
+    pub(super) fn slab_count(&self) -> usize {
+        self.slabs.len()
     }
 
     /// Begins to rebuild a slab that has pages, too few replicas, and nobody who writes to it: the first behind the number `after`,
@@ -228,9 +265,20 @@ impl Table {
         self.slots.has_empty()
     }
 
-    /// Takes slabs without a page out, at most `bound`; their replicas are to be given back.
+    /// Whether a link has the only replica of pages.
+    pub(super) fn has_last_copies(&self, link: &Arc<Link>) -> bool {
+        let is_last = |slab: &Slab| {
+            let mut live = slab.replicas.iter().filter(|replica| replica.is_live());
+            live.next().is_some_and(|replica| Arc::ptr_eq(&replica.link, link)) && live.next().is_none()
+        };
+        self.slabs.iter().any(|(number, slab)| self.slots.used_count(*number) > Some(0) && is_last(slab))
+    }
+
+    /// Takes slabs without a page out, at most `bound`; their replicas are to be given back. One that is being copied stays until
+    /// that has ended: its source would refuse a read, as if it were no longer in step.
     pub(super) fn take_empty(&mut self, bound: usize) -> Vec<Replicas> {
-        let numbers = self.slots.take_empty(bound);
+        let numbers =
+            self.slots.take_empty(bound, |number| self.slabs.get(&number).is_some_and(|slab| slab.rebuilding));
         numbers.iter().filter_map(|number| self.slabs.remove(number)).map(|slab| slab.replicas).collect()
     }
 

@@ -12,8 +12,8 @@ use super::{NodePool, NodeTrouble};
 use crate::sync::lock;
 use crate::{LoadItem, Location, Priority};
 use hinterland_units::{PAGE_BYTES, PageBytes};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Bytes that are rebuilt in a second at most.
@@ -39,6 +39,8 @@ pub(super) struct Tender {
     /// For each node, when it is to be tried again.
     returns: Vec<Return>,
     pinged: Option<Instant>,
+    /// How often a slow node was asked for a sign of life.
+    pings: usize,
     no_room: Option<Instant>,
     /// The slab that was rebuilt last, or could not be.
     last: u32,
@@ -74,46 +76,56 @@ impl NodePool {
         let mut tender = lock(&self.tender);
         // Before looking: what comes to light while we look says so again.
         self.untended.store(false, Relaxed);
-        self.try_returns(&mut tender);
-        self.ping_slow(&mut tender);
+        // One wait at most for a node that does not answer: a fork waits for this step.
+        if !self.try_return(&mut tender) {
+            self.ping_slow(&mut tender);
+        }
         let pause = self.rebuild(&mut tender);
         self.refresh();
         pause.or_else(|| self.untended.load(Relaxed).then_some(PAUSE))
     }
 
-    /// Opens new links to lost nodes that are due.
-    fn try_returns(&self, tender: &mut Tender) {
+    /// Opens a new link to a lost node that is due, if there is one; of several, the one that has waited longest.
+    fn try_return(&self, tender: &mut Tender) -> bool {
         let fresh = || Return { pause: RETURN_PAUSE_MIN, since: Instant::now() };
         tender.returns.resize_with(self.links.len(), fresh);
-        for (slot, again) in self.links.iter().zip(&mut tender.returns) {
-            let link = lock(slot).clone();
-            if link.lost().is_none() || again.since.elapsed() < again.pause {
-                continue;
-            }
-            // Its session ends with its lanes.
-            let opened = Link::open(&link.node, &self.name, RETURN_LIMIT);
-            let steady = again.since.elapsed() > again.pause + STEADY;
-            again.pause = if steady { RETURN_PAUSE_MIN } else { (again.pause * 2).min(RETURN_PAUSE_MAX) };
-            again.since = Instant::now();
-            if let Ok((link, slab_bytes)) = opened
-                && slab_bytes == self.slab_bytes
-            {
-                *lock(slot) = Arc::new(link);
-            }
+        let is_due = |slot: &Mutex<Arc<Link>>, again: &Return| {
+            lock(slot).lost().is_some() && again.since.elapsed() >= again.pause
+        };
+        let due = self.links.iter().zip(&mut tender.returns).filter(|(slot, again)| is_due(slot, again));
+        let Some((slot, again)) = due.min_by_key(|(_, again)| again.since) else { return false };
+        // Its session ends with its lanes.
+        let node = lock(slot).node.clone();
+        let opened = Link::open(&node, &self.name, RETURN_LIMIT);
+        let steady = again.since.elapsed() > again.pause + STEADY;
+        again.pause = if steady { RETURN_PAUSE_MIN } else { (again.pause * 2).min(RETURN_PAUSE_MAX) };
+        again.since = Instant::now();
+        if let Ok((link, slab_bytes)) = opened
+            && slab_bytes == self.slab_bytes
+        {
+            *lock(slot) = Arc::new(link);
+            // At once: with one node more, more replicas are wanted of what is stored from now on.
+            self.refresh();
         }
+        true
     }
 
-    /// Asks slow nodes for a sign of life: what they take bounds their latency, and who gives none is lost.
+    /// Asks a slow node for a sign of life: what it takes bounds its latency, and who gives none is lost.
     fn ping_slow(&self, tender: &mut Tender) {
         if tender.pinged.is_some_and(|pinged| pinged.elapsed() < PING_PAUSE) {
             return;
         }
-        for link in self.healthy().iter().filter(|link| link.slow.load(Relaxed)) {
-            tender.pinged = Some(Instant::now());
+        let slow: Vec<Arc<Link>> = self.healthy().into_iter().filter(|link| link.slow.load(Relaxed)).collect();
+        if !slow.is_empty() {
+            // In turn.
+            let link = &slow[tender.pings % slow.len()];
+            (tender.pings, tender.pinged) = (tender.pings.wrapping_add(1), Some(Instant::now()));
             let begun = Instant::now();
-            match link.ping(LIMIT / 2) {
+            match link.ping(self.patience()) {
                 Ok(()) => link.latency.at_most(begun.elapsed()),
-                Err(trouble) => self.judge(link, &trouble),
+                Err(trouble) if trouble.is_absence() => self.judge(link, &trouble),
+                // It is there: the lanes that are used find out what is wrong.
+                Err(_) => {}
             }
         }
         self.weigh();

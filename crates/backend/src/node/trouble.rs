@@ -13,6 +13,12 @@ pub enum NodeTrouble {
         /// The system's error number.
         errno: i32,
     },
+    /// No connection to it can be made, for a reason that lies in this process or on this machine.
+    #[error("no connection can be made: {}", std::io::Error::from_raw_os_error(*.errno))]
+    Local {
+        /// The system's error number.
+        errno: i32,
+    },
     /// It does not answer.
     #[error("it has not answered for {}", spoken(*.limit))]
     Silent {
@@ -75,10 +81,40 @@ impl NodeTrouble {
         matches!(self, NodeTrouble::Refused { refusal, .. } if full.contains(refusal))
     }
 
+    /// Whether it says nothing of the node.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self, NodeTrouble::Local { .. })
+    }
+
+    /// Whether it means that nobody is there.
+    pub(super) fn is_absence(&self) -> bool {
+        match self {
+            NodeTrouble::Silent { .. } => true,
+            NodeTrouble::Connection { errno } => [libc::ECONNREFUSED, libc::ECONNRESET].contains(errno),
+            _ => false,
+        }
+    }
+
+    /// What it means that no connection could be made. (On a connection that was made, the same error means that it is broken:
+    /// what was sent on it may still arrive.)
+    pub(super) fn connecting(error: SysError) -> NodeTrouble {
+        const LOCAL: [i32; 8] = [
+            libc::EMFILE,
+            libc::ENFILE,
+            libc::ENOMEM,
+            libc::ENOBUFS,
+            libc::EPERM,
+            libc::EACCES,
+            libc::ENOSYS,
+            libc::EADDRNOTAVAIL,
+        ];
+        if LOCAL.contains(&error.errno) { NodeTrouble::Local { errno: error.errno } } else { error.into() }
+    }
+
     /// Whether it may pass by itself: the node is away, or has too much to do.
     pub(super) fn may_pass(&self) -> bool {
-        matches!(self, NodeTrouble::Connection { .. } | NodeTrouble::Silent { .. } | NodeTrouble::Busy)
-            || self.is_full()
+        let passes = matches!(self, NodeTrouble::Connection { .. } | NodeTrouble::Silent { .. } | NodeTrouble::Busy);
+        passes || self.is_local() || self.is_full()
     }
 }
 

@@ -3,6 +3,7 @@
 #[path = "../../../backend/tests/common/mod.rs"]
 mod common;
 mod proxy;
+mod races;
 mod schedules;
 
 use common::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store, with_fork};
