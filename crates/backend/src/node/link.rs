@@ -6,6 +6,7 @@
 use super::lane::{LIMIT, Lane};
 use super::lanes::{Lanes, Taken};
 use super::latency::Latency;
+use super::load::RETRIED_NS;
 use super::trouble::NodeTrouble;
 use crate::sync::lock;
 use hinterland_wire::{Grant, Kind, Reply, Request};
@@ -218,6 +219,11 @@ impl Link {
         let free = self.ask(|into, number| Request::plain(into, number, Kind::Statistics), take)?;
         let held = self.slabs.load(Relaxed) as u64 * slab_bytes;
         Ok(free.min(self.quota_bytes().saturating_sub(held)))
+    }
+
+    /// Whether no load asks it: only a ping learns how it is.
+    pub(super) fn is_passed_by(&self) -> bool {
+        self.slow.load(Relaxed) || self.latency.mean_ns() >= RETRIED_NS
     }
 
     /// Whether the node still answers, within `limit`, on a lane of its own.

@@ -26,7 +26,7 @@ const LATE: Duration = Duration::from_millis(10);
 /// Nodes that differ by less are equally good.
 const NEAR_NS: u64 = 50_000;
 /// A node that is slower is tried again now and then, if its mean is below this.
-const RETRIED_NS: u64 = 5_000_000;
+pub(super) const RETRIED_NS: u64 = 5_000_000;
 const RETRY_ONE_IN: u64 = 64;
 
 const DAMAGED: &str = "it arrived with another checksum than the node sent";

@@ -164,8 +164,8 @@ impl NodePool {
         let degraded = table.refresh(self.wanted(&healthy));
         self.degraded.store(degraded, Relaxed);
         drop(table);
-        let slow = healthy.iter().any(|link| link.slow.load(Relaxed));
-        if self.links.len() > 1 && (degraded || slow || healthy.len() < self.links.len()) {
+        let passed_by = healthy.iter().any(|link| link.is_passed_by());
+        if self.links.len() > 1 && (degraded || passed_by || healthy.len() < self.links.len()) {
             self.untended.store(true, Relaxed);
         }
     }
@@ -186,7 +186,7 @@ impl NodePool {
             let before = link.slow.load(Relaxed);
             let now = link.latency.is_slow(fastest_ns, before);
             link.slow.store(now, Relaxed);
-            changed || now != before
+            changed || now != before || link.is_passed_by() && !self.untended.load(Relaxed)
         });
         if changed {
             self.refresh();

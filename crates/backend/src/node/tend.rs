@@ -1,4 +1,4 @@
-//! What a pool does beside loads and stores: nodes that were lost are tried again, slow ones asked whether they still are, and
+//! What a pool does beside loads and stores: nodes that were lost are tried again, those that no load asks are pinged, and
 //! slabs that have too few replicas rebuilt, a message at a time.
 //!
 //! One call of `tend` takes one step, which a fork may have to wait for. All that is kept between steps is in the pool's own
@@ -22,7 +22,7 @@ const REBUILD_BYTES_PER_SECOND: u64 = 64 << 20;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time after which a rebuild that found no room is tried again.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
-/// Time between two looks whether a slow node still is slow.
+/// Time between two pings of nodes that loads pass by.
 const PING_PAUSE: Duration = Duration::from_millis(500);
 /// A lost node is tried again after so long, then after twice as long each time.
 const RETURN_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ pub(super) struct Tender {
     /// For each node, when it is to be tried again.
     returns: Vec<Return>,
     pinged: Option<Instant>,
-    /// How often a slow node was asked for a sign of life.
+    /// How often one of them was asked for a sign of life.
     pings: usize,
     no_room: Option<Instant>,
     /// The slab that was rebuilt last, or could not be.
@@ -78,7 +78,7 @@ impl NodePool {
         self.untended.store(false, Relaxed);
         // One wait at most for a node that does not answer: a fork waits for this step.
         if !self.try_return(&mut tender) {
-            self.ping_slow(&mut tender);
+            self.ping_passed_by(&mut tender);
         }
         let pause = self.rebuild(&mut tender);
         self.refresh();
@@ -110,15 +110,15 @@ impl NodePool {
         true
     }
 
-    /// Asks a slow node for a sign of life: what it takes bounds its latency, and who gives none is lost.
-    fn ping_slow(&self, tender: &mut Tender) {
+    /// Asks a node that loads pass by for a sign of life: what it takes bounds its latency, and who gives none is lost.
+    fn ping_passed_by(&self, tender: &mut Tender) {
         if tender.pinged.is_some_and(|pinged| pinged.elapsed() < PING_PAUSE) {
             return;
         }
-        let slow: Vec<Arc<Link>> = self.healthy().into_iter().filter(|link| link.slow.load(Relaxed)).collect();
-        if !slow.is_empty() {
+        let asked: Vec<Arc<Link>> = self.healthy().into_iter().filter(|link| link.is_passed_by()).collect();
+        if !asked.is_empty() {
             // In turn.
-            let link = &slow[tender.pings % slow.len()];
+            let link = &asked[tender.pings % asked.len()];
             (tender.pings, tender.pinged) = (tender.pings.wrapping_add(1), Some(Instant::now()));
             let begun = Instant::now();
             match link.ping(self.patience()) {

@@ -86,11 +86,12 @@ impl NodeTrouble {
         matches!(self, NodeTrouble::Local { .. })
     }
 
-    /// Whether it means that nobody is there.
+    /// Whether it means that nobody is there, or nobody who knows the session.
     pub(super) fn is_absence(&self) -> bool {
         match self {
             NodeTrouble::Silent { .. } => true,
-            NodeTrouble::Connection { errno } => [libc::ECONNREFUSED, libc::ECONNRESET].contains(errno),
+            NodeTrouble::Connection { errno } => [libc::ECONNREFUSED, libc::ECONNRESET, libc::EPIPE].contains(errno),
+            NodeTrouble::Refused { refusal: Refusal::NoSession, .. } => true,
             _ => false,
         }
     }

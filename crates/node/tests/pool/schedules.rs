@@ -6,11 +6,22 @@ use super::proxy::Mode;
 use super::{Cluster, SLAB_PAGES, Stored, address, start_node};
 use hinterland_backend::samples::Rng;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Schedules of each of the four tests; more with `HINTERLAND_POOL_SCHEDULES`, from the seed `HINTERLAND_POOL_SEED` on.
 const SCHEDULES: u64 = 5;
 const EVENTS: usize = 3;
+/// A node that was slow gets one load in 64, or none but pings: in so long, its loss is noticed.
+const NOTICED_WITHIN: Duration = Duration::from_millis(1200);
+
+/// Ends the work beside, also when a check fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
 
 fn from_env(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
@@ -55,7 +66,9 @@ fn schedule(seed: u64) {
         let victim = rng.index(3);
         let modes = [Mode::Dead, Mode::Hold, Mode::Slow, Mode::Flip, Mode::Other, Mode::Twice, Mode::Cut];
         let kind = rng.index(modes.len() + 1);
-        if kind == modes.len() {
+        let restarted = kind == modes.len();
+        if restarted {
+            println!("  restart of node {victim}");
             let fresh = start_node(64);
             cluster.proxies[victim].replace(address(&fresh));
             cluster.nodes[victim] = fresh;
@@ -73,13 +86,23 @@ fn schedule(seed: u64) {
                         round += 1;
                     }
                 });
+                let until = Over(&over);
                 stored.check(&cluster.pool);
                 std::thread::sleep(Duration::from_millis(rng.below(30)));
                 cluster.proxies[victim].set(Mode::Pass);
-                over.store(true, Relaxed);
+                drop(until);
                 worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             });
         });
+        if restarted {
+            // One bad day at a time: what was there is gone.
+            cluster.tended(|| {
+                let begun = Instant::now();
+                while begun.elapsed() < NOTICED_WITHIN {
+                    stored.check(&cluster.pool);
+                }
+            });
+        }
         cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
         stored.check(&cluster.pool);
     }
