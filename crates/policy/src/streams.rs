@@ -197,8 +197,8 @@ impl Prefetcher for Streams {
         }
         let longer = self.progressions.as_mut().and_then(|progressions| {
             let fault = (kind == Some(Kind::Remote)).then_some(page.0);
-            let passed = self.streams.iter().any(|stream| stream.passes(page, self.requests));
-            let step = fault.filter(|_| !passed).and_then(|page| progressions.step_to(page));
+            let is_passed = |_: &u32| self.streams.iter().any(|stream| stream.passes(page, self.requests));
+            let step = fault.filter(|fault| !is_passed(fault)).and_then(|page| progressions.step_to(page));
             progressions.push(fault);
             step
         });
