@@ -21,7 +21,7 @@ use std::sync::atomic::{
 };
 
 /// Pages in a stretch, aligned: 1 MiB. Protecting it costs about as much as four scattered MOVEs.
-pub(crate) const ZONE_PAGES: u32 = 256;
+pub const ZONE_PAGES: u32 = 256;
 /// Victims of a zone for which copies pay.
 const VICTIMS_MIN: usize = 6;
 /// Average length of runs from which on MOVE is as good.
@@ -42,7 +42,7 @@ pub(crate) fn switch(path: FaultPath, features: &Features) -> AtomicU8 {
 
 /// Scans that the victims show: the zones in which the policy named the last ones.
 #[derive(Default)]
-pub(crate) struct Scans {
+pub struct Scans {
     zones: [AtomicU32; SCANS],
     next: AtomicUsize,
 }
@@ -52,7 +52,7 @@ const SCANS: usize = 4;
 
 impl Scans {
     /// Whether a victim lies in the zone of one before, or beside it; notes it. A wrong answer costs time only.
-    pub(crate) fn goes_on_at(&self, victim: PageNo) -> bool {
+    pub fn goes_on_at(&self, victim: PageNo) -> bool {
         let zone = victim.0 / ZONE_PAGES + 1;
         let known = self.zones.iter().find(|other| zone.abs_diff(other.load(Relaxed)) <= 1);
         let cell = known.unwrap_or_else(|| &self.zones[self.next.fetch_add(1, Relaxed) % SCANS]);

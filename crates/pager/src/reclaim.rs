@@ -36,7 +36,7 @@ pub struct Company {
 /// With MOVE, neighbours save shootdowns only where they lie side by side.
 pub const MOVED_COMPANY: Company = Company { seeds: 16, cluster_pages: 16, cold_epochs: 2 };
 /// By copy, all of a zone leave for the price of one; they can be few and old.
-const COPIED_COMPANY: Company = Company { seeds: 1, cluster_pages: ZONE_PAGES, cold_epochs: 6 };
+pub const COPIED_COMPANY: Company = Company { seeds: 1, cluster_pages: ZONE_PAGES, cold_epochs: 6 };
 /// Time between two calls of the housekeeping.
 const TIDY_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -45,6 +45,8 @@ pub struct Setup {
     pub local: Budget,
     /// The way to far memory.
     pub link: LinkModel,
+    /// Who serves faults: it decides which pages leave together.
+    pub fault_path: FaultPath,
     /// What the pager's work costs.
     pub costs: Costs,
     /// Largest prefetch window in pages; `None`: what is usual for the prefetcher.
@@ -95,8 +97,13 @@ pub enum SetupError {
 impl Setup {
     /// A plain setup: inline faults, usual windows, every page written to between arrival and departure.
     pub fn new(local: Budget, link: LinkModel) -> Setup {
-        let costs = Costs::of(FaultPath::Inline);
-        Setup { local, link, costs, window_pages_max: None, written_percent: 100, seed: 1 }
+        let (fault_path, costs) = (FaultPath::Inline, Costs::of(FaultPath::Inline));
+        Setup { local, link, fault_path, costs, window_pages_max: None, written_percent: 100, seed: 1 }
+    }
+
+    /// The same with faults served on that path, at the costs of it.
+    pub fn on(self, fault_path: FaultPath) -> Setup {
+        Setup { fault_path, costs: Costs::of(fault_path), ..self }
     }
 
     /// Frames that a program may have in the end.

@@ -20,6 +20,7 @@ use crate::page::{Marks, Page, State};
 use crate::reclaim::{Chunk, Evictor};
 use crate::{Setup, Touch, Workload};
 use hinterland_pager::Account;
+use hinterland_pager::rules::Scans;
 use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
 use std::collections::VecDeque;
@@ -56,6 +57,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) chunks: VecDeque<Chunk>,
     pub(crate) held: Held,
     pub(crate) link: Link<Who>,
+    /// Which victims follow each other, as in the pager's `copy_out.rs`.
+    pub(crate) scans: Scans,
     pub(crate) evictor: Evictor,
     pub(crate) ahead: Ahead,
     /// The program's request on the link is done.
@@ -89,6 +92,7 @@ impl<'a> Machine<'a> {
             chunks: VecDeque::new(),
             held: Held::default(),
             link: Link::new(&setup.link),
+            scans: Scans::default(),
             evictor: Evictor::Idle,
             ahead: Ahead::default(),
             program_done: false,

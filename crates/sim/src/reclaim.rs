@@ -1,9 +1,10 @@
 //! Reclaim, as the pager's `reclaim.rs`: victims leave in batches, age in the swap cache, and are written back.
 
+use crate::FaultPath;
 use crate::link::Priority;
 use crate::machine::{Machine, Who};
 use crate::page::{Marks, State};
-use hinterland_pager::rules::{CHUNK_SLOTS, MOVED_COMPANY};
+use hinterland_pager::rules::{CHUNK_SLOTS, COPIED_COMPANY, Company, MOVED_COMPANY};
 use hinterland_units::PageNo;
 
 /// Victims that left together: slot, and how often the page had been taken out by then.
@@ -106,13 +107,15 @@ impl Machine<'_> {
     /// The victims that the policy names, and their neighbours that are about as cold.
     fn claim_victims(&mut self) -> Vec<PageNo> {
         let mut victims = Vec::with_capacity(CHUNK_SLOTS as usize);
-        let mut named = Vec::with_capacity(MOVED_COMPANY.seeds);
+        let copies = self.setup.fault_path == FaultPath::Inline;
+        let seeds = if copies { COPIED_COMPANY.seeds } else { MOVED_COMPANY.seeds };
+        let mut named = Vec::with_capacity(seeds);
         while victims.len() < CHUNK_SLOTS as usize {
             named.clear();
-            self.policy.victims(MOVED_COMPANY.seeds.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
-            if named.is_empty() {
-                break;
-            }
+            self.policy.victims(seeds.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
+            let Some(first) = named.first() else { break };
+            let scattered = copies && !self.scans.goes_on_at(*first);
+            let company = if scattered { COPIED_COMPANY } else { MOVED_COMPANY };
             for page in &named {
                 let slot = self.work.slot(*page).unwrap_or_else(|| panic!("{page} is no page of the program"));
                 assert!(self.pages[slot as usize].is_mapped(), "{page} is a victim and not resident");
@@ -120,23 +123,23 @@ impl Machine<'_> {
                 victims.push(*page);
             }
             for page in &named {
-                self.claim_neighbours(*page, &mut victims);
+                self.claim_neighbours(*page, &company, &mut victims);
             }
         }
         victims
     }
 
     /// Adds the neighbours of a victim that have been resident for a while without a proof of use (decision 0009).
-    fn claim_neighbours(&mut self, victim: PageNo, victims: &mut Vec<PageNo>) {
+    fn claim_neighbours(&mut self, victim: PageNo, company: &Company, victims: &mut Vec<PageNo>) {
         let now = self.account.epoch();
-        let first = victim.0 / MOVED_COMPANY.cluster_pages * MOVED_COMPANY.cluster_pages;
-        for page in (first..first + MOVED_COMPANY.cluster_pages).map(PageNo) {
+        let first = victim.0 / company.cluster_pages * company.cluster_pages;
+        for page in (first..first + company.cluster_pages).map(PageNo) {
             if victims.len() == CHUNK_SLOTS as usize {
                 return;
             }
             let Some(slot) = self.work.slot(page) else { continue };
             let known = &self.pages[slot as usize];
-            let cold = !known.marks.has(Marks::PROVEN) && now.wrapping_sub(known.epoch) >= MOVED_COMPANY.cold_epochs;
+            let cold = !known.marks.has(Marks::PROVEN) && now.wrapping_sub(known.epoch) >= company.cold_epochs;
             if known.is_mapped() && cold {
                 self.policy.forgotten(page);
                 self.take_out(slot);

@@ -1,9 +1,10 @@
-//! What the simulator predicts is what happens: the same touches, by a real program and replayed, have as many faults.
+//! What the simulator predicts is what happens: the same touches, by a real program and replayed, have as many faults. So has a
+//! program that was recorded.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_sim::{Costs, FaultPath, Figures, LinkModel, Setup, pages_in_order, simulate};
+use hinterland_sim::{FaultPath, Figures, LinkModel, Setup, pages_in_order, simulate};
 use hinterland_tests::launch::{Launch, c_program};
-use hinterland_tests::{MIB, skips, suite};
+use hinterland_tests::{MIB, Need, skips, suite};
 use hinterland_units::{Budget, ByteCount};
 use libtest_mimic::Trial;
 
@@ -14,6 +15,15 @@ const LOCAL_MIB: u64 = 16;
 const TOUCHES: u32 = 2 * PAGES;
 /// Processor time of a touch: the program does next to nothing.
 const TOUCH_NS: u64 = 20;
+
+const PATHS: [&str; 2] = ["monitor", "inline"];
+
+/// Small objects, reached by keys that have nothing to do with where they lie.
+const OBJECTS: &str = "\
+import random
+random.seed(2)
+table = {random.getrandbits(40): [number, str(number)] for number in range(120000)}
+print('sum', sum(table[key][0] * len(table[key][1]) for key in sorted(table)))";
 
 /// Orders, policies, prefetchers. Not `next-n`: pages that it maps make no fault, and how many come in time depends on when its
 /// thread gets a processor.
@@ -29,11 +39,16 @@ const CASES: [(&str, &str, &str); 7] = [
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
-    let runs = CASES.iter().flat_map(|case| ["monitor", "inline"].map(|path| (*case, path)));
+    let runs = CASES.iter().flat_map(|case| PATHS.map(|path| (*case, path)));
     runs.map(|((order, evict, prefetch), path)| {
         let name = format!("lifecycle::simulated::{order}::{evict}::{prefetch}::{path}");
         suite::trial(name.clone(), skips::no_userfaultfd, move || agrees(&name, order, evict, prefetch, path))
     })
+    .chain(PATHS.map(|path| {
+        let name = format!("lifecycle::simulated::recorded::{path}");
+        let obstacle = || skips::missing(&[Need::Program("python3")]).or_else(skips::no_userfaultfd);
+        suite::trial(name.clone(), obstacle, move || agrees_with_a_recording(&name, path))
+    }))
     .collect()
 }
 
@@ -71,7 +86,7 @@ fn predicted(order: &str, evict: &str, prefetch: &str, path: &str) -> Result<Fig
     let link: LinkModel = "1us:100Gb/s".parse()?;
     let path = if path == "inline" { FaultPath::Inline } else { FaultPath::Monitor };
     let local = Budget::Bytes(ByteCount(LOCAL_MIB * MIB));
-    let setup = Setup { costs: Costs::of(path), ..Setup::new(local, link) };
+    let setup = Setup::new(local, link).on(path);
     Ok(simulate(&work, &setup, evict, prefetch, &mut |_| {})?)
 }
 
@@ -92,6 +107,33 @@ fn agrees(name: &str, order: &str, evict: &str, prefetch: &str, path: &str) -> R
         real.abs_diff(simulated) * 10 <= real,
         "{real} faults on far memory ({major} major, {minor} minor, {hits} on prefetched pages), and the simulator found {simulated}: \
          {found:?}"
+    );
+    Ok(())
+}
+
+/// The commands, as a user gives them: what `sim` finds in a trace of a program is what `run` has.
+fn agrees_with_a_recording(name: &str, path: &str) -> Result<()> {
+    let local = format!("{LOCAL_MIB}M");
+    let program = ["/usr/bin/env", "PYTHONHASHSEED=0", "python3", "-c", OBJECTS];
+    let recording = Launch::bare(name, &[&["trace", "-o", "app.trace", "--"], &program[..]].concat())?;
+    let trace = recording.directory.join("app.trace").display().to_string();
+    let sum = recording.run()?.expect(0, "sum ")?.stdout.clone();
+    let of_both = ["--local", &local, "--prefetch", "none", "--fault-path", path];
+
+    let real =
+        Launch::new(&format!("{name}::run"), &[&of_both[..], &["--far", "compressed"]].concat(), &program)?.run()?;
+    let stats = real.expect(0, &sum)?.stats()?;
+    let replay = [&["sim", &trace, "--evict", "s3-fifo", "--link", "1us:100Gb/s", "--json"], &of_both[..]].concat();
+    let replay: serde_json::Value =
+        serde_json::from_str(&Launch::bare(&format!("{name}::sim"), &replay)?.run()?.expect(0, "")?.stdout)?;
+    let row = &replay["rows"][0];
+
+    let faults = |of: &serde_json::Value| Some(of["major_faults"].as_u64()? + of["minor_faults"].as_u64()?);
+    let (real, simulated) = (faults(&stats).context("no faults")?, faults(row).context("no faults")?);
+    ensure!(real > 10_000, "the program hardly paged: {stats}");
+    ensure!(
+        real.abs_diff(simulated) * 10 <= real,
+        "{real} faults on far memory, and the simulator found {simulated}: {row}"
     );
     Ok(())
 }

@@ -12,7 +12,7 @@ mod table;
 
 use crate::error::{EXIT_REFUSED, complain};
 use clap::{Args, ValueEnum};
-use hinterland_sim::{Costs, FaultPath, LinkModel, Setup, SetupError, WorkloadError};
+use hinterland_sim::{FaultPath, LinkModel, Setup, SetupError, WorkloadError};
 use hinterland_tape::TraceError;
 use hinterland_units::Budget;
 use std::io;
@@ -37,7 +37,7 @@ pub struct SimArgs {
     /// Links: rdma-25g (5 µs), tcp-10g (15 µs), ssd (90 µs, 4 Gb/s), or LATENCY:BANDWIDTH such as 5us:25Gb/s
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "rdma-25g,tcp-10g,ssd")]
     link: Vec<LinkModel>,
-    /// Whose costs a fault has
+    /// Who serves faults: it decides their costs, and which pages leave together
     #[arg(long, value_enum, value_name = "PATH", default_value_t = Path::Inline)]
     fault_path: Path,
     /// Largest prefetch window in pages, 0 to 512. Default: 64 with streams and next-n, 8 with the others
@@ -137,12 +137,10 @@ impl SimArgs {
             Path::Inline => FaultPath::Inline,
         };
         Setup {
-            local: self.local,
-            link: link.clone(),
-            costs: Costs::of(path),
             window_pages_max: self.read_ahead,
             written_percent: self.written,
             seed: self.seed,
+            ..Setup::new(self.local, link.clone()).on(path)
         }
     }
 }
