@@ -3,7 +3,7 @@
 //! Defaults: no URL at all means compressed RAM, then a file in `$TMPDIR` (or `/var/tmp`). Compressed RAM without a cap may
 //! take half of the RAM that is free now; a file without a size, half of the free disk space.
 
-use crate::decorate::{Delay, Faulty, Throttle};
+use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{Backend, Compressed, FileBackend, FileOptions, NodeAddress, NodePool, NodeTrouble, Reference, Tiers};
@@ -180,12 +180,15 @@ fn open_one(url: &BackendUrl) -> Result<Arc<dyn Backend>, OpenError> {
 
 /// Wraps the decorators around a backend: faults nearest to it, then the link.
 fn decorate(mut backend: Arc<dyn Backend>, url: String, decoration: &Decoration) -> Arc<dyn Backend> {
-    let Decoration { delay_us, jitter_us, throttle, faults, seed } = decoration;
+    let Decoration { delay_us, jitter_us, throttle, link, faults, seed } = decoration;
     if !faults.is_empty() {
         backend = Arc::new(Faulty::new(backend, url, faults.clone(), *seed));
     }
     if let Some(rate) = throttle {
         backend = Arc::new(Throttle::new(backend, rate.0));
+    }
+    if let Some(model) = link {
+        backend = Arc::new(OverLink::new(backend, model.clone()));
     }
     if *delay_us > 0 || *jitter_us > 0 {
         backend = Arc::new(Delay::new(backend, *delay_us, *jitter_us, *seed));

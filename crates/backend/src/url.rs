@@ -5,12 +5,12 @@
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
 //! tcp://HOST:PORT[,tcp://HOST:PORT …][?size=SIZE][&replicas=N]
 //! reference[:CAP]
-//! every one:  &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
+//! every one:  &link=LATENCY:BANDWIDTH &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
 //! In a PATH, `%3F` stands for `?`, `%20` for a blank, and so on. Reading a URL opens nothing.
 
 use crate::decorate::{FaultKind, FaultRule, FaultWhen};
-use crate::{CodecName, IoMethod, NODES_MAX};
+use crate::{CodecName, IoMethod, LinkModel, NODES_MAX};
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
 use hinterland_wire::{Endpoint, EndpointError};
 use std::fmt;
@@ -65,6 +65,8 @@ pub struct Decoration {
     pub jitter_us: u64,
     /// Bytes that may pass each second.
     pub throttle: Option<ByteCount>,
+    /// What it is the far end of.
+    pub link: Option<LinkModel>,
     /// Faults.
     pub faults: Vec<FaultRule>,
     /// Seed of jitter and faults.
@@ -155,7 +157,7 @@ pub enum UrlError {
     },
 }
 
-const COMMON: &str = "delay_us, jitter_us, throttle, fault, seed";
+const COMMON: &str = "link, delay_us, jitter_us, throttle, fault, seed";
 const FAULTS: &str = "write for example flip:0.001 or load@100, kinds are load, store, flip; join several with commas";
 
 /// Reads a backend's URL; opens nothing.
@@ -275,9 +277,9 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
 impl Scheme {
     fn known(&self) -> &'static str {
         match self {
-            Scheme::Compressed { .. } => "codec, delay_us, jitter_us, throttle, fault, seed",
-            Scheme::File { .. } => "size, io, direct, delay_us, jitter_us, throttle, fault, seed",
-            Scheme::Nodes { .. } => "size, replicas, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Compressed { .. } => "codec, link, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::File { .. } => "size, io, direct, link, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Nodes { .. } => "size, replicas, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Reference => COMMON,
         }
     }
@@ -291,6 +293,10 @@ impl Decoration {
             "delay_us" => self.delay_us = number()?,
             "jitter_us" => self.jitter_us = number()?,
             "seed" => self.seed = number()?,
+            "link" => {
+                let wanted = "write LATENCY:BANDWIDTH, for example 5us:25Gb/s";
+                self.link = Some(value.parse().map_err(|_| bad_value(url, name, value, wanted))?);
+            }
             "throttle" => {
                 let rate = size(url, value)?;
                 if rate.0 == 0 {
@@ -372,7 +378,8 @@ impl fmt::Display for BackendUrl {
         {
             write!(f, ":{}", exact(bytes))?;
         }
-        let Decoration { delay_us, jitter_us, throttle, faults, seed } = &self.decoration;
+        let Decoration { delay_us, jitter_us, throttle, link, faults, seed } = &self.decoration;
+        parameters.extend(link.as_ref().map(|link| format!("link={link}")));
         for (name, number) in [("delay_us", delay_us), ("jitter_us", jitter_us), ("seed", seed)] {
             parameters.extend((*number != 0).then(|| format!("{name}={number}")));
         }
@@ -443,7 +450,7 @@ mod tests {
             "file:/mnt/ssd/far?size=64G",
             "file:/a%20b?size=5000&io=plain&direct=off",
             "reference",
-            "reference:1M?fault=store:0.5",
+            "reference:1M?link=5us:25Gb/s&fault=store:0.5",
             "tcp://127.0.0.1:7440",
             "tcp://[::1]:99?size=8G&delay_us=5",
             "tcp://127.0.0.1:1,tcp://127.0.0.1:2,tcp://[::1]:2?size=8G&replicas=2&fault=flip:0.1,load@3",
@@ -463,12 +470,12 @@ mod tests {
             ("", "no backend ''"),
             ("compressed:lots", "'lots' is not a size"),
             ("compressed:12", "smaller than one page"),
-            ("compressed?code=lz4", "no parameter 'code'; known are codec, delay_us"),
+            ("compressed?code=lz4", "no parameter 'code'; known are codec, link"),
             ("compressed?codec=gzip", "'gzip' is no value for codec; write lz4 or zstd"),
             ("compressed?size=1G", "no parameter 'size'"),
             ("tcp://10.1.2.3:7440", "ssh -N -L"),
             ("tcp://127.0.0.1:x", "is not tcp://HOST:PORT"),
-            ("tcp://127.0.0.1:1?codec=lz4", "no parameter 'codec'; known are size, replicas, delay_us"),
+            ("tcp://127.0.0.1:1?codec=lz4", "no parameter 'codec'; known are size, replicas, link"),
             ("tcp://127.0.0.1:1,tcp://127.0.0.1:2?replicas=3", "3 replicas need 3 nodes, and here are 2"),
             ("tcp://127.0.0.1:1?replicas=0", "how many nodes"),
             ("tcp://127.0.0.1:1,compressed", "'compressed' is not tcp://HOST:PORT"),
@@ -481,6 +488,7 @@ mod tests {
             ("reference?fault=flip", "kinds are load, store, flip"),
             ("reference?fault=flip:2", "kinds are load, store, flip"),
             ("reference?throttle=0", "bytes per second"),
+            ("reference?link=5us", "write LATENCY:BANDWIDTH, for example 5us:25Gb/s"),
             ("reference?delay_us=-1", "write a whole number"),
         ] {
             let message = parse(url).expect_err(url).to_string();

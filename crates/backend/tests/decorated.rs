@@ -23,7 +23,7 @@ fn slow_tiers_lose_nothing() {
     let tiers = opened(&[
         "compressed:1M?jitter_us=60&seed=1",
         "file:/tmp?size=2M&delay_us=20&jitter_us=200&seed=2",
-        "reference:2M?jitter_us=300&throttle=400M&seed=3",
+        "reference:2M?link=20us:10Gb/s&jitter_us=300&throttle=400M&seed=3",
     ]);
     fuzz_threads(&*tiers, 11, 4, 300, 500);
     assert_empty(&*tiers);

@@ -1,10 +1,10 @@
 //! The read-ahead thread, as the pager's `ahead.rs`: windows wait in a short queue, and come in batch by batch.
 
 use crate::held::Room;
-use crate::link::Priority;
 use crate::machine::{Machine, Who};
 use crate::page::{Marks, State};
 use crate::reclaim::Work;
+use hinterland_backend::Priority;
 use hinterland_pager::rules::{BUDGET_PART, FRAMES_STEPS_MAX, KEY_SLOTS, KEYS_MAX, LANDING_PAGES, WAITING_MAX};
 use hinterland_policy::{AheadWindow, Arrival, Unmapped};
 use std::collections::VecDeque;

@@ -2,9 +2,9 @@
 
 use crate::Touch;
 use crate::held::Room;
-use crate::link::Priority;
 use crate::machine::Machine;
 use crate::page::{Marks, State};
+use hinterland_backend::Priority;
 use hinterland_pager::rules::ZERO_PAGES;
 use hinterland_policy::{AheadWindow, Arrival, Request, Thread};
 

@@ -5,9 +5,9 @@
 //! whose next touch is furthest away leaves; no policy has fewer major faults without prefetching.
 
 use crate::figures::Figures;
-use crate::link::{Link, Priority};
 use crate::machine::REPORT_REFERENCES;
 use crate::{Setup, Workload};
+use hinterland_backend::{Link, Priority};
 use std::collections::BinaryHeap;
 
 /// No page, no time.

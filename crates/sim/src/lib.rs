@@ -15,7 +15,6 @@ mod fault;
 mod figures;
 mod held;
 mod ideal;
-mod link;
 mod machine;
 mod page;
 mod reclaim;
@@ -23,7 +22,7 @@ mod workload;
 
 pub use costs::{Costs, FaultPath};
 pub use figures::Figures;
-pub use link::{Link, LinkError, LinkModel, Priority};
+pub use hinterland_backend::{Link, LinkError, LinkModel, Priority};
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 
 pub use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};

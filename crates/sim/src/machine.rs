@@ -15,10 +15,10 @@
 use crate::ahead::Ahead;
 use crate::figures::Figures;
 use crate::held::Held;
-use crate::link::{Link, Priority};
 use crate::page::{Marks, Page, State};
 use crate::reclaim::{Chunk, Evictor};
 use crate::{Setup, Touch, Workload};
+use hinterland_backend::{Link, Priority};
 use hinterland_pager::Account;
 use hinterland_pager::rules::Scans;
 use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};

@@ -1,9 +1,9 @@
 //! Reclaim, as the pager's `reclaim.rs`: victims leave in batches, age in the swap cache, and are written back.
 
 use crate::FaultPath;
-use crate::link::Priority;
 use crate::machine::{Machine, Who};
 use crate::page::{Marks, State};
+use hinterland_backend::Priority;
 use hinterland_pager::rules::{CHUNK_SLOTS, COPIED_COMPANY, Company, MOVED_COMPANY};
 use hinterland_units::PageNo;
 

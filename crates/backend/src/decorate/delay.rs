@@ -1,5 +1,6 @@
 //! Makes every call take longer, as a distant backend would: a fixed time and a random share more.
 
+use super::clock::Monotonic;
 use super::pass_on;
 use crate::samples::Rng;
 use crate::{Backend, LoadError, LoadItem, Location, Priority, StoreError};
@@ -15,18 +16,19 @@ pub struct Delay {
     jitter_us: u64,
     calls: AtomicU64,
     seed: u64,
+    clock: Monotonic,
 }
 
 impl Delay {
     /// Every call waits `fixed_us`, and up to `jitter_us` more, chosen by `seed` and the call's number.
     pub fn new(inner: Arc<dyn Backend>, fixed_us: u64, jitter_us: u64, seed: u64) -> Delay {
-        Delay { inner, fixed_us, jitter_us, calls: AtomicU64::new(0), seed }
+        Delay { inner, fixed_us, jitter_us, calls: AtomicU64::new(0), seed, clock: Monotonic::new() }
     }
 
     fn wait(&self) {
         let call = self.calls.fetch_add(1, Relaxed);
         let jitter_us = Rng(self.seed ^ call.wrapping_mul(0x9e37_79b9)).below(self.jitter_us + 1);
-        std::thread::sleep(Duration::from_micros(self.fixed_us + jitter_us));
+        self.clock.wait(Duration::from_micros(self.fixed_us + jitter_us));
     }
 }
 

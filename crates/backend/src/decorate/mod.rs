@@ -1,15 +1,28 @@
 //! Decorators: backends that behave as another does, with one property added. For tests and experiments.
 
+mod clock;
 mod delay;
 mod faulty;
+mod over_link;
 mod throttle;
 
 pub use delay::Delay;
 pub use faulty::{FaultKind, FaultRule, FaultWhen, Faulty};
+pub(crate) use over_link::OverLink;
 pub use throttle::Throttle;
 
 /// Implements the methods that a decorator passes on unchanged to its field `inner`.
 macro_rules! pass_on {
+    () => {
+        $crate::decorate::pass_on_but_forks!();
+        fn after_fork(&self, side: $crate::ForkSide) -> Result<(), $crate::StoreError> {
+            self.inner.after_fork(side)
+        }
+    };
+}
+
+/// As `pass_on`, but for `after_fork`.
+macro_rules! pass_on_but_forks {
     () => {
         fn free(&self, locations: &[$crate::Location]) {
             self.inner.free(locations);
@@ -42,9 +55,6 @@ macro_rules! pass_on {
         fn before_fork(&self) {
             self.inner.before_fork();
         }
-        fn after_fork(&self, side: $crate::ForkSide) -> Result<(), $crate::StoreError> {
-            self.inner.after_fork(side)
-        }
     };
 }
-use pass_on;
+use {pass_on, pass_on_but_forks};

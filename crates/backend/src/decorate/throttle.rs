@@ -1,6 +1,7 @@
 //! Bounds the bytes that pass each second, as a link would. A demand load overtakes: it waits for nobody, but what it
 //! takes is taken from the others.
 
+use super::clock::Monotonic;
 use super::pass_on;
 use crate::sync::lock;
 use crate::{Backend, LoadError, LoadItem, Location, Priority, StoreError};
@@ -14,12 +15,14 @@ pub struct Throttle {
     bytes_per_second: u64,
     /// When the link has carried all that was promised so far.
     free_at: Mutex<Instant>,
+    clock: Monotonic,
 }
 
 impl Throttle {
     /// Lets `bytes_per_second` pass; at least 1.
     pub fn new(inner: Arc<dyn Backend>, bytes_per_second: u64) -> Throttle {
-        Throttle { inner, bytes_per_second: bytes_per_second.max(1), free_at: Mutex::new(Instant::now()) }
+        let (free_at, clock) = (Mutex::new(Instant::now()), Monotonic::new());
+        Throttle { inner, bytes_per_second: bytes_per_second.max(1), free_at, clock }
     }
 
     fn pass(&self, pages: usize, priority: Priority) {
@@ -34,7 +37,7 @@ impl Throttle {
             // A demand load takes only its own time: the queue shifts behind it.
             if priority == Priority::Demand { duration } else { start + duration - now }
         };
-        std::thread::sleep(wait);
+        self.clock.wait(wait);
     }
 }
 

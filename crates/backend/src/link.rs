@@ -1,4 +1,5 @@
-//! The link to far memory, in virtual time: a latency, a bandwidth, and a queue in which demand overtakes.
+//! A link to far memory: a latency, a bandwidth, and a queue in which demand overtakes. The simulator has it in virtual time; the
+//! decorator `OverLink` makes real calls take as long.
 //!
 //! ```text
 //!   demand fetch ─┐
@@ -6,11 +7,11 @@
 //!   write-back ───┘   (4096 bytes / bandwidth each)
 //! ```
 //!
-//! Both directions share the bandwidth, and a request pays the latency once: as the runtime's decorators `throttle` and `delay`
-//! have it. A page that is being sent is not interrupted.
+//! Both directions share the bandwidth, and a request pays the latency once. A page that is being sent is not interrupted.
 //!
 //! Invariant: requests of one priority are served in the order of their coming; `free_at_ns` never runs backwards.
 
+use crate::Priority;
 use hinterland_units::PAGE_BYTES;
 use std::collections::VecDeque;
 use std::fmt;
@@ -97,17 +98,6 @@ impl fmt::Display for LinkModel {
     }
 }
 
-/// Who is served first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Priority {
-    /// The program waits.
-    Demand,
-    /// It may ask soon.
-    Prefetch,
-    /// Nobody waits but whoever needs the frames.
-    WriteBack,
-}
-
 /// Pages that go over the link together, and who waits for them.
 #[derive(Clone, Copy, Debug)]
 struct Request<Who> {
@@ -177,6 +167,24 @@ impl<Who: Copy> Link<Who> {
         None
     }
 
+    /// When the first request of `who` will be done if nothing more is asked for; `None`: it has been taken off, or there is none.
+    pub fn done_ns(&self, who: Who) -> Option<u64>
+    where
+        Who: PartialEq,
+    {
+        if let Some((done_ns, _)) = self.under_way.iter().find(|(_, other)| *other == who) {
+            return Some(*done_ns);
+        }
+        let mut pages = 0;
+        for request in self.waiting.iter().flatten() {
+            pages += u64::from(request.pages_left);
+            if request.who == who {
+                return Some(self.free_at_ns + pages * self.page_ns + self.latency_ns);
+            }
+        }
+        None
+    }
+
     /// Pages that were sent.
     pub fn pages(&self) -> u64 {
         self.pages
@@ -234,6 +242,20 @@ mod tests {
             link.submit(0, who, 2, Priority::WriteBack);
         }
         assert_eq!(run(&mut link, 10_000), [(1_200, 'a'), (1_400, 'b'), (1_600, 'c')]);
+    }
+
+    #[test]
+    fn what_is_foretold_holds_until_somebody_overtakes() {
+        let mut link = link();
+        link.submit(0, 'p', 2, Priority::Prefetch);
+        link.submit(0, 'w', 1, Priority::WriteBack);
+        assert_eq!(['p', 'w', 'd'].map(|who| link.done_ns(who)), [Some(1_200), Some(1_300), None]);
+        assert_eq!(run(&mut link, 30), []);
+        link.submit(30, 'd', 1, Priority::Demand);
+        assert_eq!(['d', 'p', 'w'].map(|who| link.done_ns(who)), [Some(1_200), Some(1_300), Some(1_400)]);
+        assert_eq!(run(&mut link, 1_250), [(1_200, 'd')]);
+        assert_eq!(['d', 'p', 'w'].map(|who| link.done_ns(who)), [None, Some(1_300), Some(1_400)]);
+        assert_eq!(run(&mut link, 10_000), [(1_300, 'p'), (1_400, 'w')]);
     }
 
     #[test]

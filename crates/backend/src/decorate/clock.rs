@@ -1,0 +1,71 @@
+//! The time that decorators add, kept to a few microseconds: a sleeping thread wakes too late for a link of 5 µs.
+
+use hinterland_sys::gate::futex_wait_for;
+use hinterland_sys::thread;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+/// The end of a wait, in which the thread looks at the clock again and again: the kernel's timers may be late by 50 µs
+/// (timer slack, `PR_SET_TIMERSLACK` in prctl(2)).
+const WATCHED: Duration = Duration::from_micros(60);
+
+/// Time, and how it passes.
+pub(crate) trait Clock: Send + Sync {
+    /// Nanoseconds since some moment.
+    fn now_ns(&self) -> u64;
+    /// Returns at `due_ns` or later.
+    fn wait_until(&self, due_ns: u64);
+}
+
+/// The machine's clock.
+pub(crate) struct Monotonic(Instant);
+
+impl Monotonic {
+    pub(super) fn new() -> Monotonic {
+        Monotonic(Instant::now())
+    }
+
+    /// Waits for `duration` from now on.
+    pub(super) fn wait(&self, duration: Duration) {
+        self.wait_until(self.now_ns().saturating_add(nanoseconds(duration)));
+    }
+}
+
+impl Clock for Monotonic {
+    fn now_ns(&self) -> u64 {
+        nanoseconds(self.0.elapsed())
+    }
+
+    fn wait_until(&self, due_ns: u64) {
+        /// Nobody wakes this.
+        static NEVER: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let left_ns = due_ns.saturating_sub(self.now_ns());
+            match Duration::from_nanos(left_ns).checked_sub(WATCHED) {
+                _ if left_ns == 0 => return,
+                Some(sleep) if !sleep.is_zero() => futex_wait_for(&NEVER, 0, Some(sleep)),
+                // Whoever else needs this processor, which a thread that waits for a real link would not use, gets it.
+                _ => thread::yield_now(),
+            }
+        }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_never_too_short() {
+        let clock = Monotonic::new();
+        for microseconds in [0, 1, 5, 59, 60, 61, 200, 3_000] {
+            let (begun, duration) = (Instant::now(), Duration::from_micros(microseconds));
+            clock.wait(duration);
+            assert!(begun.elapsed() >= duration, "{microseconds} µs");
+        }
+    }
+}

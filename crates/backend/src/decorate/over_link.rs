@@ -1,0 +1,245 @@
+//! Puts a link between the pager and a backend: what is asked for queues by priority, and each page takes its time.
+//!
+//! ```text
+//!   store, load ──► the pages enter the link's queue ──► the backend works ──► page by page: wait until it has arrived, `done`
+//! ```
+//!
+//! The queue is that of the simulator ([`Link`]), here in real time and without a thread: whoever waits works out what the link has
+//! sent until now, and when the page that it waits for will be there if nobody overtakes it. The backend's own work is done while
+//! the pages travel. Every process has a link of its own.
+
+use super::clock::{Clock, Monotonic};
+use super::pass_on_but_forks;
+use crate::sync::lock;
+use crate::{Backend, ForkSide, Link, LinkModel, LoadError, LoadItem, Location, Priority, StoreError};
+use hinterland_units::PageBytes;
+use std::sync::{Arc, Mutex};
+
+/// A backend at the far end of a link.
+pub(crate) struct OverLink<C: Clock = Monotonic> {
+    inner: Arc<dyn Backend>,
+    model: LinkModel,
+    clock: C,
+    traffic: Mutex<Traffic>,
+}
+
+/// A call's number, and a page's among those of the call.
+type Parcel = (u64, usize);
+
+struct Traffic {
+    link: Link<Parcel>,
+    calls: u64,
+}
+
+impl Traffic {
+    fn new(model: &LinkModel) -> Traffic {
+        Traffic { link: Link::new(model), calls: 0 }
+    }
+
+    /// Lets all happen that has happened by `now_ns`.
+    fn advance(&mut self, now_ns: u64) {
+        while self.link.next_ns() <= now_ns {
+            self.link.step();
+        }
+    }
+}
+
+impl OverLink {
+    /// Puts a link like `model` before `inner`.
+    pub(crate) fn new(inner: Arc<dyn Backend>, model: LinkModel) -> OverLink {
+        OverLink::timed(inner, model, Monotonic::new())
+    }
+}
+
+impl<C: Clock> OverLink<C> {
+    fn timed(inner: Arc<dyn Backend>, model: LinkModel, clock: C) -> OverLink<C> {
+        let traffic = Mutex::new(Traffic::new(&model));
+        OverLink { inner, model, clock, traffic }
+    }
+
+    /// Asks the link to carry `pages`; returns the call's number.
+    fn submit(&self, pages: usize, priority: Priority) -> u64 {
+        let mut traffic = lock(&self.traffic);
+        let now_ns = self.clock.now_ns();
+        traffic.advance(now_ns);
+        traffic.calls += 1;
+        let call = traffic.calls;
+        for page in 0..pages {
+            traffic.link.submit(now_ns, (call, page), 1, priority);
+        }
+        call
+    }
+
+    /// Waits until a page has arrived.
+    fn await_page(&self, parcel: Parcel) {
+        let due_ns = || {
+            let mut traffic = lock(&self.traffic);
+            traffic.advance(self.clock.now_ns());
+            traffic.link.done_ns(parcel)
+        };
+        while let Some(due_ns) = due_ns() {
+            self.clock.wait_until(due_ns);
+        }
+    }
+}
+
+impl<C: Clock> Backend for OverLink<C> {
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        let call = self.submit(pages.len(), priority);
+        self.inner.store(pages, priority, out);
+        if let Some(last) = pages.len().checked_sub(1) {
+            self.await_page((call, last));
+        }
+    }
+
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        let call = self.submit(items.len(), priority);
+        // The backend may hold locks while it says that a page is done: nobody waits for the link meanwhile.
+        let mut arrivals = Vec::with_capacity(items.len());
+        self.inner.load(items, priority, &mut |index, result| arrivals.push((index, result.err())));
+        for (turn, (index, error)) in arrivals.into_iter().enumerate() {
+            self.await_page((call, turn));
+            done(index, error.map_or(Ok(&*items[index].into), Err));
+        }
+    }
+
+    fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
+        if side == ForkSide::Child {
+            // Of what the parent had under way, nobody here waits for anything.
+            *lock(&self.traffic) = Traffic::new(&self.model);
+        }
+        self.inner.after_fork(side)
+    }
+
+    pass_on_but_forks!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reference;
+    use hinterland_units::PAGE_BYTES;
+    use std::cell::RefCell;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Instant;
+
+    /// Time that passes only while somebody waits.
+    #[derive(Default)]
+    struct ByHand(AtomicU64);
+
+    impl Clock for ByHand {
+        fn now_ns(&self) -> u64 {
+            self.0.load(Relaxed)
+        }
+        fn wait_until(&self, due_ns: u64) {
+            self.0.fetch_max(due_ns, Relaxed);
+        }
+    }
+
+    fn reference() -> Arc<Reference> {
+        Arc::new(Reference::new("reference".into(), 1 << 20))
+    }
+
+    /// A page takes 100 ns, and 1000 ns more until it is there.
+    fn over_link() -> OverLink<ByHand> {
+        let model = LinkModel { name: "test".into(), latency_ns: 1_000, bits_per_second: 327_680_000_000 };
+        OverLink::timed(reference(), model, ByHand::default())
+    }
+
+    fn stored<C: Clock>(far: &OverLink<C>, pages: usize) -> Vec<Location> {
+        let mut out = vec![Ok(Location(0)); pages];
+        let contents: Vec<PageBytes> = (0..pages).map(|n| [u8::try_from(n).unwrap(); PAGE_BYTES]).collect();
+        far.store(&contents.iter().collect::<Vec<_>>(), Priority::WriteBack, &mut out);
+        out.into_iter().map(|location| location.expect("room")).collect()
+    }
+
+    /// Loads, and says when each page was done.
+    fn load(
+        far: &OverLink<ByHand>,
+        locations: &[Location],
+        priority: Priority,
+        meanwhile: &dyn Fn(usize),
+    ) -> Vec<(usize, u64)> {
+        let mut into = vec![[0xff; PAGE_BYTES]; locations.len()];
+        let items = locations.iter().zip(&mut into).map(|(location, into)| LoadItem { location: *location, into });
+        let mut times = Vec::new();
+        far.load(&mut items.collect::<Vec<_>>(), priority, &mut |index, page| {
+            assert!(page.expect("stored").iter().all(|byte| u64::from(*byte) == locations[index].0 - locations[0].0));
+            times.push((index, far.clock.now_ns()));
+            meanwhile(index);
+        });
+        times
+    }
+
+    #[test]
+    fn pages_of_one_call_follow_each_other_and_pay_the_latency_once() {
+        let far = over_link();
+        let locations = stored(&far, 4);
+        assert_eq!(far.clock.now_ns(), 1_400);
+        let times = load(&far, &locations, Priority::Prefetch, &|_| {});
+        assert_eq!(times, [(0, 2_500), (1, 2_600), (2, 2_700), (3, 2_800)]);
+        assert_eq!(load(&far, &locations[..1], Priority::Demand, &|_| {}), [(0, 3_900)]);
+        far.load(&mut [], Priority::Demand, &mut |_, _| panic!("nothing was asked for"));
+        assert_eq!((far.clock.now_ns(), lock(&far.traffic).link.pages()), (3_900, 9));
+    }
+
+    #[test]
+    fn a_demand_load_overtakes_what_is_not_sent_yet() {
+        let far = over_link();
+        let locations = stored(&far, 16);
+        let demanded = RefCell::new(Vec::new());
+        let begun = far.clock.now_ns();
+        // At 1100 the first page is there, and the twelfth is being sent.
+        let times = load(&far, &locations, Priority::Prefetch, &|index| {
+            if index == 0 {
+                *demanded.borrow_mut() = load(&far, &locations[..1], Priority::Demand, &|_| {});
+            }
+        });
+        let after = |(index, ns): &(usize, u64)| (*index, ns - begun);
+        assert_eq!(demanded.borrow().iter().map(after).collect::<Vec<_>>(), [(0, 2_300)]);
+        let times: Vec<_> = times.iter().map(after).collect();
+        // The pages that had been sent were there before the demanded one; those behind it came 100 ns later than without it.
+        assert_eq!((times[0], times[11]), ((0, 1_100), (11, 2_300)));
+        assert_eq!(times[12..], [(12, 2_400), (13, 2_500), (14, 2_600), (15, 2_700)]);
+    }
+
+    #[test]
+    fn a_child_has_a_link_of_its_own() {
+        let far = over_link();
+        let locations = stored(&far, 2);
+        // Somebody has asked for pages, and is not there any more.
+        far.submit(50, Priority::Demand);
+        far.after_fork(ForkSide::Child).unwrap();
+        let begun = far.clock.now_ns();
+        assert_eq!(load(&far, &locations[..1], Priority::Demand, &|_| {}), [(0, begun + 1_100)]);
+    }
+
+    #[test]
+    fn real_calls_take_as_long_as_their_pages() {
+        // A page takes 33 µs and a call 2 ms more.
+        let far = OverLink::new(reference(), "2ms:1Gb/s".parse().unwrap());
+        let begun = Instant::now();
+        let locations = stored(&far, 30);
+        assert!(begun.elapsed().as_micros() >= 2_983, "30 pages need 983 µs, and 2 ms");
+        std::thread::scope(|scope| {
+            for locations in locations.chunks(10) {
+                scope.spawn(|| {
+                    let mut into = vec![[0; PAGE_BYTES]; 10];
+                    let items = locations.iter().zip(&mut into);
+                    let items = items.map(|(location, into)| LoadItem { location: *location, into });
+                    let mut count = 0;
+                    far.load(&mut items.collect::<Vec<_>>(), Priority::Demand, &mut |_, page| {
+                        count += u32::from(page.is_ok());
+                    });
+                    assert_eq!(count, 10);
+                });
+            }
+        });
+        assert!(begun.elapsed().as_micros() >= 2 * 2_983, "three calls share the bandwidth");
+    }
+}
