@@ -6,6 +6,7 @@
 //! Beside the rows stands what the processes share: how much of the run's budget each of them holds. These words lie close
 //! together, because a process that wants more adds them all up.
 
+use crate::activity::{ACTIVITIES_MAX, ActivityRow};
 use std::sync::atomic::{
     AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
 };
@@ -13,7 +14,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 5;
+pub const LEDGER_VERSION: u64 = 6;
 /// Rows for processes. A row takes memory once somebody has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -193,6 +194,16 @@ pub struct ProcessRow {
     pub prefetch_hits: Counter,
     /// Of those, seen: first uses of prefetched pages that waited unmapped.
     pub prefetch_hits_observed: Counter,
+    /// Faults that waited for a page which was on its way ahead of the program.
+    pub prefetch_late_faults: Counter,
+    /// Windows that the prefetcher asked for in far memory.
+    pub prefetch_windows: Counter,
+    /// Pages in them, wherever these were.
+    pub prefetch_window_pages: Counter,
+    /// Pages of the largest.
+    pub prefetch_window_pages_max: Counter,
+    /// Windows that were dropped because too many others came after them.
+    pub prefetch_windows_dropped: Counter,
     /// Faults that had to reclaim memory themselves.
     pub direct_reclaims: Counter,
     /// Time that threads of the program waited for faults, in nanoseconds, summed over threads.
@@ -209,6 +220,8 @@ pub struct ProcessRow {
     pub prefetched_unmapped_pages: Counter,
     /// Of those, given up before they were used.
     pub prefetch_unused_pages: Counter,
+    /// Windows that were given up because no frames were free for them.
+    pub prefetch_windows_refused: Counter,
     /// Pages dropped because the stored copy was still right.
     pub evicted_clean_pages: Counter,
     /// Pages written to a backend.
@@ -227,6 +240,10 @@ pub struct ProcessRow {
     pub fault_ns: [Counter; FAULT_BUCKETS],
     /// Histogram of the times from a page's arrival ahead of the program to its first use, where that is seen.
     pub prefetch_wait_ns: [Counter; FAULT_BUCKETS],
+    /// The busiest threads.
+    pub threads: [ActivityRow; ACTIVITIES_MAX],
+    /// The busiest regions.
+    pub regions: [ActivityRow; ACTIVITIES_MAX],
     /// One row for each backend.
     pub backends: [BackendRow; BACKENDS_MAX],
 }

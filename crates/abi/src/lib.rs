@@ -1,9 +1,11 @@
 //! Layouts shared between processes: the ledger (statistics in shared memory) and the settings that a launched program
 //! reads from its environment.
 
+mod activity;
 mod ledger;
 mod settings;
 
+pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
 pub use ledger::{
     BACKENDS_MAX, BackendRow, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX,
     ProcessRow, RowState, Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,

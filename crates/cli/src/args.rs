@@ -2,6 +2,7 @@
 //! the same words (`config`).
 
 use crate::bench::BenchArgs;
+use crate::explain::ExplainArgs;
 use crate::node::NodeArgs;
 use crate::sim::SimArgs;
 use crate::trace::TraceArgs;
@@ -24,6 +25,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Record which pages a program touches, or look at such a trace.
     Trace(Box<TraceArgs>),
+    /// Say what the prefetcher saw and did in a run, in words.
+    Explain(ExplainArgs),
     /// Say what this machine can do, what is missing, and the remedy for each.
     Doctor(DoctorArgs),
     /// Replay a trace on the runtime's policies, over links that need not be there.

@@ -3,6 +3,7 @@
 //! ```text
 //! args ─▶ config ─▶ launch ─▶ report        what `run` does, from the command line to the summary
 //!           host     program   figures       what it needs to know of the machine, the program, the ledger
+//! explain                                    what the prefetcher saw and did, from what `run --stats` wrote
 //! doctor                                     the same questions asked of the machine alone
 //! sim                                        a trace, replayed on the runtime's policies
 //! trace                                      page traces: recording, importing, looking at them
@@ -15,6 +16,7 @@ mod bench;
 mod config;
 mod doctor;
 mod error;
+mod explain;
 mod figures;
 mod host;
 mod launch;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(args) => launch::run(&args),
         Command::Trace(args) => trace::run(args),
+        Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Node(args) => node::run(args),

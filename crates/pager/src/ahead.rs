@@ -33,10 +33,11 @@ pub(crate) struct AheadQueue {
 }
 
 impl AheadQueue {
-    /// Asks for a window.
-    pub(crate) fn push(&self, window: AheadWindow) {
+    /// Asks for a window. True: the oldest had to go.
+    fn push(&self, window: AheadWindow) -> bool {
         let mut windows = self.windows.lock().expect("no thread panics while it holds the queue");
-        if windows.len() == WAITING_MAX {
+        let is_full = windows.len() == WAITING_MAX;
+        if is_full {
             windows.pop_front();
         }
         windows.push_back(window);
@@ -44,6 +45,7 @@ impl AheadQueue {
         drop(windows);
         self.signal.fetch_add(1, SeqCst);
         futex_wake(&self.signal);
+        is_full
     }
 
     /// Whether windows wait.
@@ -73,6 +75,13 @@ struct Batch {
 }
 
 impl Pager {
+    /// Asks the read-ahead thread for a window.
+    pub(crate) fn ask_ahead(&self, window: AheadWindow) {
+        if self.ahead.push(window) {
+            self.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Brings windows in for ever: the body of the read-ahead thread.
     pub fn run_ahead(&self) -> ! {
         self.register_thread();
@@ -114,6 +123,7 @@ impl Pager {
                 for (page, entry) in &batch.pages {
                     self.settle(*page, *entry);
                 }
+                self.row().prefetch_windows_refused.fetch_add(1, Relaxed);
                 return;
             }
             self.load_ahead(batch, scratch);
@@ -128,7 +138,7 @@ impl Pager {
     fn claim_remote(&self, page: PageNo, pages: &mut Vec<(PageNo, Entry)>) {
         let entry = self.table.load(page);
         if entry.state() == State::Remote
-            && self.table.transition(page, entry, entry.with_state(State::Fetching)).is_ok()
+            && self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(true)).is_ok()
         {
             pages.push((page, entry));
         }
@@ -187,6 +197,7 @@ impl Pager {
             mapped += self.map_run(&batch.pages[next..next + run], landing[next].as_ptr(), &mut batch.freed);
             next += run;
         }
+        self.came_ahead(batch.pages.iter().map(|(page, _)| *page));
         self.backend.free(&batch.freed);
         self.account.publish(self.row());
         mapped

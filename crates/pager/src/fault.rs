@@ -4,12 +4,12 @@
 //! wakes the faulting thread, which then faults again.
 
 use crate::follow::Follow;
-use crate::pager::{FaultPath, Pager, Scratch};
+use crate::pager::{Pager, Scratch};
 use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadError, LoadItem, Priority};
-use hinterland_policy::{AheadWindow, Arrival, Request, Thread};
+use hinterland_policy::{AheadWindow, Arrival, Request};
 use hinterland_sys::uffd::{Message, Partial};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
@@ -77,6 +77,13 @@ impl Pager {
         row.fault_ns[bucket_of(ns)].fetch_add(1, Relaxed);
     }
 
+    /// Counts a fault that has to wait for a busy page, if that is on its way ahead of the program.
+    pub(crate) fn count_late(&self, busy: Entry) {
+        if busy.state() == State::Fetching && busy.prefetched() {
+            self.row().prefetch_late_faults.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Serves one fault that was read; the thread waits for it in the kernel.
     fn serve(&self, fault: Fault, scratch: &mut Scratch) {
         let Some(page) = self.page_of(fault.address) else {
@@ -89,7 +96,7 @@ impl Pager {
             match self.serve_page(page, fault, scratch) {
                 Outcome::Served => return,
                 // Noted: the last step of the page's owner wakes the thread, and it faults again.
-                Outcome::Busy(entry) if self.table.wait_on(page, entry) => return,
+                Outcome::Busy(entry) if self.table.wait_on(page, entry) => return self.count_late(entry),
                 Outcome::Busy(_) | Outcome::Again => {}
             }
         }
@@ -262,7 +269,7 @@ impl Pager {
         self.settle(page, settled);
         self.backend.free(freed.as_slice());
         if let Some(window) = self.requested(page, request, fault) {
-            self.ahead.push(window);
+            self.ask_ahead(window);
         }
         Outcome::Served
     }
@@ -275,7 +282,7 @@ impl Pager {
             return Outcome::Again;
         }
         if let Some(window) = self.requested(page, Request::Major, fault) {
-            self.ahead.push(window);
+            self.ask_ahead(window);
         }
         let landing = &mut scratch.landing()[0];
         let mut result = Ok(());
@@ -324,19 +331,6 @@ impl Pager {
         self.account.give(1);
         self.settle(page, before);
         self.wake(self.address(page), PAGE_BYTES);
-    }
-
-    /// Tells the prefetcher of a request. In a traced program nothing comes ahead: it would not be seen to be touched.
-    fn requested(&self, page: PageNo, request: Request, fault: Fault) -> Option<AheadWindow> {
-        if self.tracer.is_some() {
-            return None;
-        }
-        let thread = match self.path {
-            FaultPath::Monitor => u64::from(fault.thread),
-            FaultPath::Inline => thread::pointer() as u64,
-        };
-        let mut prefetcher = self.prefetcher.lock().expect("no thread panics while it holds the prefetcher");
-        prefetcher.requested(page, request, Thread(thread))
     }
 
     /// Counts `pages` frames as used; reclaims when they do not fit under the hard floor.

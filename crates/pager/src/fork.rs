@@ -98,6 +98,7 @@ impl Pager {
         self.helpers_started.store(false, Relaxed);
         self.tender.forget();
         self.ahead.clear();
+        self.watch_anew();
         self.leave_trace();
         self.begin_here();
         self.kernel.replace(uffd, memory);

@@ -123,7 +123,7 @@ impl Pager {
         let mapped = self.held.beside[self.staging.key_index(slot)].mapped.swap(0, Relaxed);
         self.row().prefetch_unused_pages.fetch_add(1, Relaxed);
         self.settle(page, entry.with_state(State::Remote).with_prefetched(false));
-        self.prefetcher.lock().expect("no thread panics while it holds the prefetcher").wasted(mapped + 1);
+        self.wasted(page, mapped);
         true
     }
 

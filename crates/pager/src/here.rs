@@ -100,7 +100,10 @@ impl Pager {
                 Outcome::Served => return,
                 Outcome::Again => {}
                 // One of our own threads waits for nobody: it needs to know who it is only here.
-                Outcome::Busy(_) if fault.thread == 0 => fault.thread = thread::id(),
+                Outcome::Busy(entry) if fault.thread == 0 => {
+                    self.count_late(entry);
+                    fault.thread = thread::id();
+                }
                 Outcome::Busy(entry) => {
                     if self.wait_for(page, entry) {
                         return;

@@ -35,6 +35,7 @@ mod table;
 mod tend;
 mod tracer;
 mod tree;
+mod watch;
 mod zone;
 
 pub use account::Account;

@@ -15,6 +15,7 @@ use crate::table::{ContentHash, PageTable};
 use crate::tend::Tender;
 use crate::tracer::{Trace, Tracer};
 use crate::tree::Tree;
+use crate::watch::Watched;
 use crate::zone::Zones;
 use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::{Backend, BackendUsage, Location};
@@ -87,7 +88,7 @@ pub struct Pager {
     pub(crate) staging: Staging,
     pub(crate) account: Account,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) prefetcher: Mutex<Box<dyn Prefetcher>>,
+    pub(crate) prefetcher: Mutex<Watched>,
     pub(crate) ahead: AheadQueue,
     pub(crate) held: Held,
     pub(crate) gate: Gate,
@@ -188,7 +189,7 @@ impl Pager {
             staging: Staging::new()?,
             account: Account::new(),
             backend: config.backend,
-            prefetcher: Mutex::new(config.prefetcher),
+            prefetcher: Mutex::new(Watched::new(config.prefetcher)),
             ahead: AheadQueue::default(),
             held: Held::new(),
             gate: Gate::new()?,

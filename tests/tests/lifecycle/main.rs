@@ -3,6 +3,7 @@
 
 mod children;
 mod endings;
+mod explain;
 mod far_memory;
 mod fault_path;
 mod kills;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let suites = [
         children::trials(),
         endings::trials(),
+        explain::trials(),
         far_memory::trials(),
         fault_path::trials(),
         kills::trials(),

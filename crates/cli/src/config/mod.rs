@@ -79,6 +79,8 @@ pub struct RunConfig {
     pub allow_unmanaged: bool,
     /// Where the budget came from, when nobody set one.
     pub budget_source: Option<String>,
+    /// Where the prefetcher was chosen, if it was.
+    pub prefetch_source: Option<String>,
 }
 
 /// A value and where it was written.
@@ -142,6 +144,7 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         quiet: merged.switch(QUIET)?,
         allow_unmanaged: merged.switch(ALLOW_UNMANAGED)?,
         budget_source,
+        prefetch_source: merged.get(variables::PREFETCH).map(|found| found.origin.clone()),
     })
 }
 

@@ -3,10 +3,12 @@
 //! Counters add up. A peak over several processes is the largest sum that was ever sampled over the processes alive at that
 //! moment, and at least the largest peak of a single process, which its row keeps exactly.
 
+mod activity;
 mod backends;
 mod row;
 mod totals;
 
+pub use activity::Activity;
 pub use backends::BackendTotal;
 pub use row::{Counters, Gauges, RowFigures};
 pub use totals::{Totals, UnmanagedSource};

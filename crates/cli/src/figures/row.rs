@@ -1,5 +1,6 @@
 //! A snapshot of one process's ledger row.
 
+use super::activity::Activity;
 use super::backends::BackendFigures;
 use super::quantities;
 use crate::sample::Process;
@@ -11,6 +12,7 @@ quantities! {
     Counters {
         touched_pages, major_faults, minor_faults, first_touch_faults, spurious_faults, prefetched_pages, prefetch_hits,
         prefetch_hits_observed, prefetched_unmapped_pages, prefetch_unused_pages,
+        prefetch_late_faults, prefetch_windows, prefetch_window_pages, prefetch_windows_dropped, prefetch_windows_refused,
         evicted_clean_pages, evicted_dirty_pages, evicted_zero_pages, kept_pages, direct_reclaims, stall_ns,
         moved_out_pages, copied_out_pages, forks,
     }
@@ -59,6 +61,12 @@ pub struct RowFigures {
     pub fault_ns: Vec<u64>,
     /// Times from arrival ahead of the program to first use, by bucket.
     pub prefetch_wait_ns: Vec<u64>,
+    /// Pages of the largest window that its prefetcher asked for in far memory.
+    pub prefetch_window_pages_max: u64,
+    /// Its busiest threads.
+    pub threads: Vec<Activity>,
+    /// The busiest regions of its far memory.
+    pub regions: Vec<Activity>,
     /// Backends.
     pub backends: Vec<BackendFigures>,
 }
@@ -111,6 +119,9 @@ impl RowFigures {
             fault_max_ns: get(&row.fault_max_ns),
             fault_ns: row.fault_ns.iter().map(get).collect(),
             prefetch_wait_ns: row.prefetch_wait_ns.iter().map(get).collect(),
+            prefetch_window_pages_max: get(&row.prefetch_window_pages_max),
+            threads: Activity::read(row, &row.threads),
+            regions: Activity::read(row, &row.regions),
             backends,
         }
     }
@@ -153,6 +164,11 @@ fn counters(row: &ProcessRow) -> Counters {
         prefetch_hits_observed: get(&row.prefetch_hits_observed),
         prefetched_unmapped_pages: get(&row.prefetched_unmapped_pages),
         prefetch_unused_pages: get(&row.prefetch_unused_pages),
+        prefetch_late_faults: get(&row.prefetch_late_faults),
+        prefetch_windows: get(&row.prefetch_windows),
+        prefetch_window_pages: get(&row.prefetch_window_pages),
+        prefetch_windows_dropped: get(&row.prefetch_windows_dropped),
+        prefetch_windows_refused: get(&row.prefetch_windows_refused),
         evicted_clean_pages: get(&row.evicted_clean_pages),
         evicted_dirty_pages: get(&row.evicted_dirty_pages),
         evicted_zero_pages: get(&row.evicted_zero_pages),

@@ -1,5 +1,6 @@
 //! The sum of all processes of a run.
 
+use super::activity::Activity;
 use super::backends::{BackendTotal, BackendTotals};
 use super::row::{Counters, Gauges, RowFigures};
 use crate::sample::{Image, Process};
@@ -33,6 +34,12 @@ pub struct Totals {
     pub fault_ns: Vec<u64>,
     /// Times from arrival ahead of the program to first use, by bucket.
     pub prefetch_wait_ns: Vec<u64>,
+    /// Pages of the largest window that a prefetcher asked for in far memory.
+    pub prefetch_window_pages_max: u64,
+    /// The busiest threads.
+    pub threads: Vec<Activity>,
+    /// The busiest regions.
+    pub regions: Vec<Activity>,
     /// Processes that have ended (or were still running when the last look was taken), at most 256.
     pub processes: Vec<RowFigures>,
     /// The rest of them.
@@ -96,6 +103,9 @@ impl Totals {
             sums.resize(sums.len().max(counts.len()), 0);
             sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
+        self.prefetch_window_pages_max = self.prefetch_window_pages_max.max(row.prefetch_window_pages_max);
+        Activity::merge(&mut self.threads, &row.threads);
+        Activity::merge(&mut self.regions, &row.regions);
         self.peak.combine(&row.peak, u64::max);
         self.local_budget_bytes = self.local_budget_bytes.max(row.local_budget_bytes);
         self.process_count += 1;

@@ -191,6 +191,8 @@ mod tests {
             budget: None,
             budget_source: None,
             prefetch: "streams".into(),
+            prefetch_source: None,
+            read_ahead_pages: None,
             unmanaged_because: None,
         };
         serde_json::from_str(&Summary::new(&run, totals).json()).unwrap()
@@ -296,6 +298,13 @@ mod tests {
             "prefetched_unmapped_pages",
             "prefetch_unused_pages",
             "prefetcher",
+            "stats_version",
+            "prefetch_late_faults",
+            "prefetch_windows",
+            "prefetch_window_pages",
+            "prefetch_window_pages_max",
+            "prefetch_windows_dropped",
+            "prefetch_windows_refused",
             "evicted_clean_pages",
             "evicted_dirty_pages",
             "stall_seconds",
@@ -310,7 +319,8 @@ mod tests {
         }
         assert_eq!((&json["prefetch_wait_ns"]["p50"], &json["prefetch_wait_ns"]["p99"]), (&0.into(), &0.into()));
         assert!(json["prefetch_accuracy"].is_null() && json["prefetch_coverage"].is_null());
-        assert!(json["backends"].is_array() && json["processes"].is_array());
+        assert!(["backends", "processes", "threads", "regions"].iter().all(|name| json[name].is_array()));
+        assert!(json["prefetcher_source"].is_null() && json["read_ahead_pages"].is_null());
         for name in ["count", "managed_peak_bytes", "touched_pages", "major_faults", "stall_seconds", "forks"] {
             assert_eq!(json["processes_others"][name].as_f64(), Some(0.0), "{name}");
         }

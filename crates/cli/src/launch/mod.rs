@@ -104,6 +104,8 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
         budget: config.settings.local,
         budget_source: config.budget_source.clone(),
         prefetch: config.settings.prefetch.to_string(),
+        prefetch_source: config.prefetch_source.clone(),
+        read_ahead_pages: config.settings.read_ahead_pages,
         unmanaged_because: match plan {
             Plan::Managed(_) => None,
             Plan::Unmanaged(why) => Some(why),

@@ -1,13 +1,18 @@
 //! The figures as JSON. The names are a promise to scripts; a figure that is zero is there and zero.
 
 use super::summary::{Summary, compression_ratio};
-use crate::figures::{BackendTotal, Counters, Gauges, RowFigures, UnmanagedSource};
+use crate::figures::{Activity, BackendTotal, Counters, Gauges, RowFigures, UnmanagedSource};
 use serde::Serialize;
 use std::time::Duration;
+
+/// The version of the document: another one when a name changes its meaning or goes away.
+pub const STATS_VERSION: u64 = 1;
 
 /// The document. Bytes, pages, seconds and nanoseconds as the names say; peaks over the whole run.
 #[derive(Serialize)]
 struct Document<'a> {
+    /// [`STATS_VERSION`].
+    stats_version: u64,
     /// The program's exit code; 128 + n when signal n ended it.
     exit_code: u8,
     /// The signal that ended it, or null.
@@ -40,6 +45,10 @@ struct Document<'a> {
     fault_ns: FaultNs,
     /// As `--prefetch` names it.
     prefetcher: &'a str,
+    /// The flag, variable or file that chose it; null: nobody did.
+    prefetcher_source: Option<&'a str>,
+    /// What `--read-ahead` says; null: nobody did.
+    read_ahead_pages: Option<u32>,
     prefetched_pages: u64,
     /// Prefetched pages that were used, seen and inferred.
     prefetch_hits: u64,
@@ -56,6 +65,20 @@ struct Document<'a> {
     prefetch_coverage: Option<f64>,
     /// From arrival to first use, where it is seen.
     prefetch_wait_ns: WaitNs,
+    /// Faults that waited for a page which was on its way ahead of the program.
+    prefetch_late_faults: u64,
+    /// Windows asked for in far memory, and the pages in them, wherever these were.
+    prefetch_windows: u64,
+    prefetch_window_pages: u64,
+    prefetch_window_pages_max: u64,
+    /// Windows dropped because too many others came after them.
+    prefetch_windows_dropped: u64,
+    /// Windows given up because no frames were free for them.
+    prefetch_windows_refused: u64,
+    /// The busiest threads, at most 16.
+    threads: &'a [Activity],
+    /// The busiest regions of 64 MiB, at most 16.
+    regions: &'a [Activity],
     evicted_clean_pages: u64,
     evicted_dirty_pages: u64,
     evicted_zero_pages: u64,
@@ -180,6 +203,7 @@ impl Summary<'_> {
         let (counters, peak, times) = (&totals.counters, self.peak(), self.fault_times());
         let prefetching = self.prefetching();
         Document {
+            stats_version: STATS_VERSION,
             exit_code: run.ending.exit_code(),
             signal: run.ending.signal(),
             program: &run.program,
@@ -215,6 +239,8 @@ impl Summary<'_> {
             spurious_faults: counters.spurious_faults,
             fault_ns: FaultNs { p50: times.p50, p99: times.p99, max: times.max },
             prefetcher: &run.prefetch,
+            prefetcher_source: run.prefetch_source.as_deref(),
+            read_ahead_pages: run.read_ahead_pages,
             prefetched_pages: counters.prefetched_pages,
             prefetch_hits: counters.prefetch_hits,
             prefetch_hits_observed: counters.prefetch_hits_observed,
@@ -224,6 +250,14 @@ impl Summary<'_> {
             prefetch_accuracy: prefetching.accuracy,
             prefetch_coverage: prefetching.coverage,
             prefetch_wait_ns: WaitNs { p50: prefetching.wait_p50_ns, p99: prefetching.wait_p99_ns },
+            prefetch_late_faults: counters.prefetch_late_faults,
+            prefetch_windows: counters.prefetch_windows,
+            prefetch_window_pages: counters.prefetch_window_pages,
+            prefetch_window_pages_max: totals.prefetch_window_pages_max,
+            prefetch_windows_dropped: counters.prefetch_windows_dropped,
+            prefetch_windows_refused: counters.prefetch_windows_refused,
+            threads: &totals.threads,
+            regions: &totals.regions,
             evicted_clean_pages: counters.evicted_clean_pages,
             evicted_dirty_pages: counters.evicted_dirty_pages,
             evicted_zero_pages: counters.evicted_zero_pages,

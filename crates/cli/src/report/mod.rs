@@ -5,4 +5,6 @@ mod prefetch;
 mod summary;
 mod text;
 
+pub use json::STATS_VERSION;
 pub use summary::{Ending, Run, Summary};
+pub use text::{bytes, count, duration, percent};

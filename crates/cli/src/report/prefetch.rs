@@ -51,6 +51,8 @@ mod tests {
             budget: None,
             budget_source: None,
             prefetch: "leap".into(),
+            prefetch_source: None,
+            read_ahead_pages: None,
             unmanaged_because: None,
         };
         Summary::new(&run, totals).prefetching()

@@ -57,6 +57,10 @@ pub struct Run {
     pub budget_source: Option<String>,
     /// The prefetcher.
     pub prefetch: String,
+    /// The flag, variable or file that chose it, if any did.
+    pub prefetch_source: Option<String>,
+    /// Largest read-ahead window, when somebody set it.
+    pub read_ahead_pages: Option<u32>,
     /// Why the program was started without Hinterland, if so.
     pub unmanaged_because: Option<String>,
 }
@@ -223,6 +227,8 @@ mod tests {
             budget: None,
             budget_source: None,
             prefetch: "streams".into(),
+            prefetch_source: None,
+            read_ahead_pages: None,
             unmanaged_because: None,
         }
     }

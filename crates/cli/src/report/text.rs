@@ -238,7 +238,8 @@ fn far(total: &BackendTotal) -> String {
     text
 }
 
-fn bytes(bytes: u64) -> String {
+/// Bytes in the unit that fits them.
+pub fn bytes(bytes: u64) -> String {
     ByteCount(bytes).to_string()
 }
 
@@ -247,7 +248,7 @@ fn in_brackets(text: &str) -> String {
 }
 
 /// A number with its thousands apart.
-fn count(number: u64) -> String {
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -259,12 +260,13 @@ fn count(number: u64) -> String {
     out
 }
 
-fn percent(share: f64) -> String {
+/// A share for people.
+pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// A duration in the unit that fits it.
-fn duration(duration: Duration) -> String {
+pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match duration.as_nanos() {
         0 => "0 s".into(),

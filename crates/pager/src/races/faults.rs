@@ -103,7 +103,7 @@ fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
         for round in 0..4 {
             stage.send_far(PAGE, 10 + round);
             stage.send_far(other, 20 + round);
-            stage.pager.ahead.push(AheadWindow { first: other, step: -1, pages: 2, unmapped: Unmapped::All });
+            stage.pager.ask_ahead(AheadWindow { first: other, step: -1, pages: 2, unmapped: Unmapped::All });
             while stage.state(PAGE) != State::SwapCached || stage.state(other) != State::SwapCached {
                 std::thread::yield_now();
             }
@@ -131,6 +131,6 @@ fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::schedule::Hold)) {
     assert!(key.0 < PAGES);
     let ahead = stage.hold(Point::AheadLoaded, PAGE);
     stage.pager.start_helpers();
-    stage.pager.ahead.push(AheadWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::Key(key) });
+    stage.pager.ask_ahead(AheadWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::Key(key) });
     race(stage, ahead.reached());
 }

@@ -1,0 +1,121 @@
+//! What the user might change. Each piece has the figures that it follows from; the limits are where a change begins to pay.
+
+use super::findings::Findings;
+use crate::report::{count, percent};
+use serde::Serialize;
+
+/// Requests below which nothing is advised: a run that hardly pages has no pattern.
+const REQUESTS_MIN: u64 = 1000;
+/// A share that is worth a word.
+const MUCH: f64 = 0.3;
+/// Most of something.
+const MOST: f64 = 0.7;
+
+/// One change.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Advice {
+    /// What to change; `nothing` when there is nothing.
+    pub change: &'static str,
+    /// The figures that say so.
+    pub because: String,
+}
+
+/// The advice that the findings give, at least one piece.
+pub fn of(findings: &Findings) -> Vec<Advice> {
+    let Findings { saw, did, .. } = findings;
+    if saw.requests < REQUESTS_MIN {
+        let because = format!("{} requests are too few to tell anything", count(saw.requests));
+        return vec![Advice { change: "nothing", because }];
+    }
+    let mut advice: Vec<Advice> = [off(findings), strides(findings), waste(findings), late(findings), tight(findings)]
+        .into_iter()
+        .chain([minor(findings), irregular(findings)])
+        .flatten()
+        .collect();
+    if advice.is_empty() {
+        let coverage = did.coverage.map_or_else(|| "–".into(), percent);
+        let because = format!("{coverage} of the requests for content came ahead of the program");
+        advice.push(Advice { change: "nothing", because });
+    }
+    advice
+}
+
+/// Regular requests that nothing follows.
+fn off(findings: &Findings) -> Option<Advice> {
+    let patterns = &findings.saw.patterns;
+    let regular = patterns.sequential + patterns.strided;
+    let because =
+        format!("{} of the requests are sequential or strided, and nothing is fetched ahead", percent(regular));
+    let change = match (findings.prefetcher.as_str(), findings.read_ahead_pages) {
+        ("none", _) => "--prefetch streams",
+        (_, Some(0)) => "leave --read-ahead 0 out",
+        _ => return None,
+    };
+    (regular >= MUCH).then_some(Advice { change, because })
+}
+
+/// Steps that the prefetcher does not know.
+fn strides(findings: &Findings) -> Option<Advice> {
+    let knows_one_page = ["next-n", "next-n-line", "readahead", "readahead-vma"];
+    let strided = findings.saw.patterns.strided;
+    let because =
+        format!("{} of the requests are strided, and {} follows single pages", percent(strided), findings.prefetcher);
+    let unknown = knows_one_page.contains(&findings.prefetcher.as_str()) && strided >= MUCH;
+    unknown.then_some(Advice { change: "--prefetch streams", because })
+}
+
+/// Pages that came for nothing.
+fn waste(findings: &Findings) -> Option<Advice> {
+    let did = &findings.did;
+    let accuracy = did.accuracy.filter(|accuracy| *accuracy < 0.5 && did.watched >= 100)?;
+    let change =
+        if did.coverage.is_none_or(|coverage| coverage < 0.1) { "--prefetch none" } else { "a smaller --read-ahead" };
+    let because = format!("of {} pages that were watched only {} were used", count(did.watched), percent(accuracy));
+    Some(Advice { change, because })
+}
+
+/// Pages that came too late.
+fn late(findings: &Findings) -> Option<Advice> {
+    let (did, saw) = (&findings.did, &findings.saw);
+    let because = format!(
+        "{} faults waited for pages that were already on their way, beside {} that waited for others: far memory is slower than the \
+         program reads",
+        count(did.late),
+        count(saw.major)
+    );
+    (did.late * 4 > saw.major.max(REQUESTS_MIN))
+        .then_some(Advice { change: "a larger --read-ahead, or faster far memory", because })
+}
+
+/// Windows that found no frames.
+fn tight(findings: &Findings) -> Option<Advice> {
+    let did = &findings.did;
+    let lost = did.windows_refused + did.windows_dropped;
+    let because = format!(
+        "of {} windows {} found no free frames and {} were overtaken by others",
+        count(did.windows),
+        count(did.windows_refused),
+        count(did.windows_dropped)
+    );
+    (lost * 4 > did.windows && lost > 0)
+        .then_some(Advice { change: "more --local, or a smaller --read-ahead", because })
+}
+
+/// Pages that had just left.
+fn minor(findings: &Findings) -> Option<Advice> {
+    let saw = &findings.saw;
+    let because = format!("{} of {} requests were for pages that had just left", count(saw.minor), count(saw.requests));
+    (saw.minor * 3 > saw.requests).then_some(Advice { change: "a little more --local", because })
+}
+
+/// Nothing to follow.
+fn irregular(findings: &Findings) -> Option<Advice> {
+    let saw = &findings.saw;
+    let because = format!(
+        "{} of the requests follow no step, so no prefetcher knows them before; the program waited for {} of its time",
+        percent(saw.patterns.irregular),
+        percent(saw.stall_share)
+    );
+    let costs = saw.stall_share > 0.1 && saw.patterns.irregular >= MOST;
+    costs.then_some(Advice { change: "more --local, or faster far memory", because })
+}

@@ -1,0 +1,215 @@
+//! What follows from the figures. Its JSON is what `explain --json` writes.
+
+use super::advice::{self, Advice};
+use super::stats::Stats;
+use crate::figures::Activity;
+use serde::Serialize;
+
+/// A pattern has a row to itself from this share of its requests on.
+const MOST: f64 = 0.6;
+
+/// Everything that is said of a run.
+#[derive(Serialize)]
+pub struct Findings {
+    /// The program.
+    pub program: String,
+    /// As `--prefetch` names it.
+    pub prefetcher: String,
+    /// Why that one.
+    pub why: String,
+    /// The bound on its windows, when somebody set it.
+    pub read_ahead_pages: Option<u32>,
+    /// Processes.
+    pub processes: u64,
+    /// What it saw.
+    pub saw: Saw,
+    /// What it did.
+    pub did: Did,
+    /// The busiest threads.
+    pub threads: Vec<Place>,
+    /// The busiest regions of 64 MiB.
+    pub regions: Vec<Place>,
+    /// What the user might change, the most useful first.
+    pub advice: Vec<Advice>,
+}
+
+/// Requests, and their patterns as shares of those of the busiest threads.
+#[derive(Serialize)]
+pub struct Saw {
+    /// For content that was not mapped.
+    pub requests: u64,
+    /// They waited for far memory.
+    pub major: u64,
+    /// The pages were in the swap cache.
+    pub minor: u64,
+    /// The pages had been prefetched, and waited unmapped.
+    pub prefetch_hits: u64,
+    /// Beside them: faults on pages without content.
+    pub first_touches: u64,
+    /// Time that threads waited, summed over them.
+    pub stall_seconds: f64,
+    /// Of the run.
+    pub stall_share: f64,
+    /// Patterns.
+    pub patterns: Patterns,
+}
+
+/// Shares of requests, from 0 to 1.
+#[derive(Clone, Copy, Serialize)]
+pub struct Patterns {
+    /// The next page, up or down.
+    pub sequential: f64,
+    /// By a longer step.
+    pub strided: f64,
+    /// By no step.
+    pub irregular: f64,
+}
+
+/// Windows and pages.
+#[derive(Serialize)]
+pub struct Did {
+    /// Asked for in far memory.
+    pub windows: u64,
+    /// Pages of one, on average.
+    pub window_pages_mean: f64,
+    /// Pages of the largest.
+    pub window_pages_max: u64,
+    /// Pages that came ahead.
+    pub fetched: u64,
+    /// Of them, used as far as is known.
+    pub used: u64,
+    /// Of the used ones, seen.
+    pub used_seen: u64,
+    /// Of the used ones, inferred from the use of a key page.
+    pub used_inferred: u64,
+    /// Left unmapped, so that their use is seen.
+    pub watched: u64,
+    /// Of the watched ones, given up before they were used.
+    pub wasted: u64,
+    /// Faults that waited for a page which was on its way ahead.
+    pub late: u64,
+    /// Windows dropped because too many others came after them.
+    pub windows_dropped: u64,
+    /// Windows given up because no frames were free for them.
+    pub windows_refused: u64,
+    /// Seen hits, as a share of the watched pages.
+    pub accuracy: Option<f64>,
+    /// Hits, as a share of major and minor faults and hits.
+    pub coverage: Option<f64>,
+    /// Half of the pages that were seen used had waited no longer.
+    pub wait_p50_ns: u64,
+}
+
+/// A thread or a region.
+#[derive(Serialize)]
+pub struct Place {
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: Activity,
+    /// `sequential`, `strided`, `irregular` or `mixed`.
+    pub pattern: &'static str,
+    /// Shares.
+    pub patterns: Patterns,
+}
+
+impl Findings {
+    /// What the figures of a run say.
+    pub fn of(stats: &Stats) -> Findings {
+        let saw = Saw {
+            requests: stats.requests(),
+            major: stats.major_faults,
+            minor: stats.minor_faults,
+            prefetch_hits: stats.prefetch_hits_observed,
+            first_touches: stats.first_touch_faults,
+            stall_seconds: stats.stall_seconds,
+            stall_share: stats.stall_share,
+            patterns: Patterns::of(&stats.threads),
+        };
+        let did = Did {
+            windows: stats.prefetch_windows,
+            window_pages_mean: share(stats.prefetch_window_pages, stats.prefetch_windows),
+            window_pages_max: stats.prefetch_window_pages_max,
+            fetched: stats.prefetched_pages,
+            used: stats.prefetch_hits,
+            used_seen: stats.prefetch_hits_observed,
+            used_inferred: stats.prefetch_hits_inferred,
+            watched: stats.prefetched_unmapped_pages,
+            wasted: stats.prefetch_unused_pages,
+            late: stats.prefetch_late_faults,
+            windows_dropped: stats.prefetch_windows_dropped,
+            windows_refused: stats.prefetch_windows_refused,
+            accuracy: stats.prefetch_accuracy,
+            coverage: stats.prefetch_coverage,
+            wait_p50_ns: stats.prefetch_wait_ns.p50,
+        };
+        let mut findings = Findings {
+            program: stats.program.clone(),
+            prefetcher: stats.prefetcher.clone(),
+            why: why(stats),
+            read_ahead_pages: stats.read_ahead_pages,
+            processes: stats.process_count,
+            saw,
+            did,
+            threads: stats.threads.iter().map(Place::of).collect(),
+            regions: stats.regions.iter().map(Place::of).collect(),
+            advice: Vec::new(),
+        };
+        findings.advice = advice::of(&findings);
+        findings
+    }
+
+    /// As JSON, ended by a newline.
+    pub fn json(&self) -> Result<String, serde_json::Error> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+}
+
+impl Patterns {
+    /// Of the requests of all of them together.
+    fn of<'a>(places: impl IntoIterator<Item = &'a Activity>) -> Patterns {
+        let mut sums = [0; 4];
+        for one in places {
+            let figures = [one.sequential, one.strided, one.irregular(), one.requests()];
+            sums.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
+        }
+        let [sequential, strided, irregular] = [0, 1, 2].map(|at| share(sums[at], sums[3]));
+        Patterns { sequential, strided, irregular }
+    }
+}
+
+impl Place {
+    fn of(figures: &Activity) -> Place {
+        let patterns = Patterns::of([figures]);
+        let shares =
+            [("sequential", patterns.sequential), ("strided", patterns.strided), ("irregular", patterns.irregular)];
+        let most = shares.into_iter().find(|(_, share)| *share >= MOST);
+        Place { figures: figures.clone(), pattern: most.map_or("mixed", |(name, _)| name), patterns }
+    }
+}
+
+/// A part of a whole; 0 of nothing.
+pub fn share(part: u64, whole: u64) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "a share needs few digits")]
+    if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
+}
+
+/// Why this prefetcher, and what it does.
+fn why(stats: &Stats) -> String {
+    let chosen = match &stats.prefetcher_source {
+        Some(source) => format!("chosen by {source}"),
+        None => "the default".into(),
+    };
+    let does = match stats.prefetcher.as_str() {
+        "none" => "nothing comes before the program asks",
+        "next-n" => "follows sequential streams, several at once",
+        "streams" => "follows streams of any step, several at once",
+        "next-n-line" => "fetches the next pages after every major fault",
+        "readahead" => "fetches the aligned block around a fault, as Linux does",
+        "readahead-vma" => "fetches along the direction of the last two faults, as Linux does",
+        "stride" => "fetches along the last step once it has repeated",
+        "leap" => "fetches along the step that most of the last 32 requests took",
+        "leap-per-thread" => "fetches along the step that most of a thread's last 32 requests took",
+        _ => return chosen,
+    };
+    format!("{chosen}; it {}", if stats.prefetcher == "none" { format!("is off: {does}") } else { does.into() })
+}

@@ -1,0 +1,62 @@
+//! `hinterland explain`: what the prefetcher saw and did in a run, in words, from the figures that `run --stats` wrote.
+//!
+//! ```text
+//! stats (read, checked) ─▶ findings (shares, patterns, advice) ─▶ words or JSON
+//! ```
+
+mod advice;
+mod findings;
+mod stats;
+mod words;
+
+use crate::error::{EXIT_REFUSED, complain};
+use clap::Args;
+use findings::Findings;
+use stats::Refusal;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// `hinterland explain`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ExplainArgs {
+    /// The figures of a run, as `hinterland run --stats` writes them; - for stdin
+    stats: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland run --local 25% --stats out.json -- ./app
+  hinterland explain out.json
+  hinterland explain out.json --json | jq '.advice[].change'
+
+A request is a fault on content that is not mapped. Pages that were mapped ahead make none when they are used: their use is told by
+that of the key page of their window (inferred). Patterns are those of the requests of each thread.
+
+Exit code: 0, or 125 when there is nothing to explain.";
+
+/// Runs the command.
+pub fn run(args: &ExplainArgs) -> ExitCode {
+    match explain(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            complain(refusal);
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}
+
+fn explain(args: &ExplainArgs) -> Result<(), Refusal> {
+    let stats = stats::read(&args.stats)?;
+    let findings = Findings::of(&stats);
+    let text = if args.json { findings.json()? } else { words::of(&findings) };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.map_err(Refusal::Output),
+    }
+}

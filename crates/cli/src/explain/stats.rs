@@ -1,0 +1,193 @@
+//! The figures of a run, read back, and why a file may have none to explain.
+
+use crate::figures::Activity;
+use crate::report::STATS_VERSION;
+use serde::Deserialize;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Longer files are none of ours: 256 processes take some 200 KiB.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Why nothing can be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Not JSON, or not ours.
+    #[error("{}: {why}; `hinterland run --stats FILE -- PROGRAM` writes such figures", path.display())]
+    NoStats {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Written by another version.
+    #[error(
+        "{}: these figures have version {found}, and this hinterland reads version {STATS_VERSION}; take the hinterland that wrote them, \
+         or run the program again", path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// As found.
+        found: String,
+    },
+    /// The program ran without Hinterland.
+    #[error("{}: {program} was not managed ({reason}), so no prefetcher saw anything", path.display())]
+    NotManaged {
+        /// The file.
+        path: PathBuf,
+        /// The program.
+        program: String,
+        /// Why.
+        reason: String,
+    },
+    /// Everything fitted.
+    #[error(
+        "{}: nothing of {program} was ever taken out of local memory ({managed} of a budget of {budget}), so there was nothing to \
+         fetch; a smaller --local makes it page", path.display()
+    )]
+    NothingPaged {
+        /// The file.
+        path: PathBuf,
+        /// The program.
+        program: String,
+        /// The most that was managed.
+        managed: String,
+        /// The budget.
+        budget: String,
+    },
+    /// The findings cannot be written as JSON.
+    #[error("the findings cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Nobody takes the words.
+    #[error("stdout: {0}")]
+    Output(io::Error),
+}
+
+/// Percentiles.
+#[derive(Deserialize)]
+pub struct Times {
+    /// Half took no longer.
+    pub p50: u64,
+}
+
+/// What is read of the figures; `report/json.rs` says what they are.
+#[derive(Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the document")]
+pub struct Stats {
+    pub program: String,
+    pub fault_path: String,
+    pub reason: String,
+    pub process_count: u64,
+    pub local_budget_bytes: u64,
+    pub managed_peak_bytes: u64,
+    pub stall_seconds: f64,
+    pub stall_share: f64,
+    pub first_touch_faults: u64,
+    pub major_faults: u64,
+    pub minor_faults: u64,
+    pub evicted_clean_pages: u64,
+    pub evicted_dirty_pages: u64,
+    pub evicted_zero_pages: u64,
+    pub prefetcher: String,
+    pub prefetcher_source: Option<String>,
+    pub read_ahead_pages: Option<u32>,
+    pub prefetched_pages: u64,
+    pub prefetch_hits: u64,
+    pub prefetch_hits_observed: u64,
+    pub prefetch_hits_inferred: u64,
+    pub prefetched_unmapped_pages: u64,
+    pub prefetch_unused_pages: u64,
+    pub prefetch_accuracy: Option<f64>,
+    pub prefetch_coverage: Option<f64>,
+    pub prefetch_wait_ns: Times,
+    pub prefetch_late_faults: u64,
+    pub prefetch_windows: u64,
+    pub prefetch_window_pages: u64,
+    pub prefetch_window_pages_max: u64,
+    pub prefetch_windows_dropped: u64,
+    pub prefetch_windows_refused: u64,
+    pub threads: Vec<Activity>,
+    pub regions: Vec<Activity>,
+}
+
+/// Reads the figures of a run in which something was paged.
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn read(path: &Path) -> Result<Stats, Refusal> {
+    let bytes = bytes(path).map_err(|source| Refusal::Io { path: path.into(), source })?;
+    let stats = parse(path, &bytes)?;
+    let (path, program) = (path.to_owned(), stats.program.clone());
+    if stats.fault_path == "none" {
+        return Err(Refusal::NotManaged { path, program, reason: stats.reason });
+    }
+    let left = stats.evicted_clean_pages + stats.evicted_dirty_pages + stats.evicted_zero_pages;
+    if left + stats.requests() == 0 {
+        let [managed, budget] = [stats.managed_peak_bytes, stats.local_budget_bytes].map(crate::report::bytes);
+        return Err(Refusal::NothingPaged { path, program, managed, budget });
+    }
+    Ok(stats)
+}
+
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let source: Box<dyn Read> =
+        if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+    let length = source.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if length as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "is too long for the figures of a run"));
+    }
+    Ok(bytes)
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Stats, Refusal> {
+    let no_stats = |why: String| Refusal::NoStats { path: path.into(), why };
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| no_stats(format!("is not JSON: {error}")))?;
+    match value.get("stats_version") {
+        Some(version) if *version == STATS_VERSION => {}
+        Some(version) => return Err(Refusal::Version { path: path.into(), found: version.to_string() }),
+        // Figures had no version before they had what is read here.
+        None if value.get("fault_path").is_some() && value.get("major_faults").is_some() => {
+            return Err(Refusal::Version { path: path.into(), found: "0".into() });
+        }
+        None => return Err(no_stats("is JSON, but not the figures of a run".into())),
+    }
+    serde_json::from_value(value).map_err(|error| no_stats(format!("is damaged: {error}")))
+}
+
+impl Stats {
+    /// Requests that reached the pager for content that was not mapped.
+    pub fn requests(&self) -> u64 {
+        self.major_faults + self.minor_faults + self.prefetch_hits_observed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        parse(Path::new("out.json"), text.as_bytes()).err().map_or_else(String::new, |refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn what_is_no_figures_is_refused_with_the_reason() {
+        assert!(refusal("{\"a\":").contains("out.json: is not JSON: EOF"));
+        assert!(refusal("{\"rows\": []}").contains("not the figures of a run; `hinterland run --stats"));
+        assert!(refusal("[1, 2]").contains("not the figures of a run"));
+        assert!(refusal("{\"fault_path\": \"inline\", \"major_faults\": 3}").contains("have version 0, and this"));
+        assert!(refusal("{\"stats_version\": 99}").contains("have version 99"));
+        assert!(refusal("{\"stats_version\": 1, \"program\": 5}").contains("is damaged"));
+    }
+}

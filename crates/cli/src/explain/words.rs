@@ -1,0 +1,138 @@
+//! The findings in words.
+
+use super::findings::{Findings, Patterns, Place};
+use crate::bench::report::table::table;
+use crate::report::{bytes, count, duration, percent};
+use hinterland_abi::REGION_PAGES;
+use hinterland_units::PAGE_BYTES;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Bytes of a region.
+const REGION_BYTES: u64 = REGION_PAGES as u64 * PAGE_BYTES as u64;
+
+/// What was found, in lines and tables.
+pub fn of(findings: &Findings) -> String {
+    let mut out = format!("{}: prefetcher {} ({})\n", findings.program, findings.prefetcher, findings.why);
+    if findings.processes > 1 {
+        let _ = writeln!(out, "  counts are sums over {} processes", count(findings.processes));
+    }
+    out += &saw(findings);
+    out += &did(findings);
+    out += &threads(findings);
+    out += &regions(findings);
+    out += "\nwhat might be changed\n";
+    for advice in &findings.advice {
+        let _ = writeln!(out, "  {}: {}", advice.change, advice.because);
+    }
+    out
+}
+
+fn saw(findings: &Findings) -> String {
+    let saw = &findings.saw;
+    let [major, minor, hits, first] = [saw.major, saw.minor, saw.prefetch_hits, saw.first_touches].map(count);
+    let stalled = duration(Duration::from_secs_f64(saw.stall_seconds.max(0.0)));
+    format!(
+        "\nwhat it saw\n  \
+         {} requests for content that was not mapped: {major} waited for far memory (major), {minor} found their page in the swap \
+         cache (minor), {hits} were first uses of prefetched pages\n  \
+         beside them {first} first touches; the program waited for {stalled}, {} of the run\n  \
+         patterns: {}\n",
+        count(saw.requests),
+        percent(saw.stall_share),
+        patterns(&saw.patterns)
+    )
+}
+
+fn patterns(patterns: &Patterns) -> String {
+    let [sequential, strided, irregular] = [patterns.sequential, patterns.strided, patterns.irregular].map(percent);
+    format!("{sequential} sequential, {strided} strided, {irregular} irregular")
+}
+
+fn did(findings: &Findings) -> String {
+    let did = &findings.did;
+    if did.windows == 0 {
+        return "\nwhat it did\n  nothing: it asked for no page ahead of the program\n".into();
+    }
+    let bound = findings.read_ahead_pages.map(|pages| format!(" (--read-ahead {pages})")).unwrap_or_default();
+    let mut out = format!(
+        "\nwhat it did\n  \
+         {} windows of {:.1} pages on average, {} at most{bound}\n  \
+         {} pages came ahead: {} were used as far as is known ({} seen, {} inferred)",
+        count(did.windows),
+        did.window_pages_mean,
+        did.window_pages_max,
+        count(did.fetched),
+        count(did.used),
+        count(did.used_seen),
+        count(did.used_inferred),
+    );
+    if let (Some(accuracy), Some(coverage)) = (did.accuracy, did.coverage) {
+        let _ = write!(
+            out,
+            "\n  of {} pages that were watched {} were used, half of them within {}; {} were given up unused\n  \
+             so {} of what the program needed from far memory was there before it asked",
+            count(did.watched),
+            percent(accuracy),
+            duration(Duration::from_nanos(did.wait_p50_ns)),
+            count(did.wasted),
+            percent(coverage)
+        );
+    }
+    let lost = [
+        (did.late, "faults waited for a page that was on its way ahead"),
+        (did.windows_dropped, "windows were dropped because too many others came after them"),
+        (did.windows_refused, "windows were given up because no frames were free"),
+    ];
+    for (number, what) in lost.into_iter().filter(|(number, _)| *number > 0) {
+        let _ = write!(out, "\n  {} {what}", count(number));
+    }
+    out + "\n"
+}
+
+/// What a row is called, its pattern, and its figures.
+fn cells(name: String, place: &Place) -> [String; 9] {
+    let one = &place.figures;
+    let pattern = match place.pattern {
+        "strided" => format!("strided by {}", one.step),
+        "mixed" => format!("mixed: {}", patterns(&place.patterns)),
+        pattern => format!("{pattern}, {}", percent(most(&place.patterns))),
+    };
+    let figures = [one.requests(), one.major, one.minor, one.prefetch_hits, one.first_touches, one.windows].map(count);
+    let [requests, major, minor, hits, first, windows] = figures;
+    [name, pattern, requests, major, minor, hits, first, windows, one.window_pages_max.to_string()]
+}
+
+fn most(patterns: &Patterns) -> f64 {
+    patterns.sequential.max(patterns.strided).max(patterns.irregular)
+}
+
+fn threads(findings: &Findings) -> String {
+    if findings.threads.is_empty() {
+        return String::new();
+    }
+    let names = ["thread", "pattern", "requests", "major", "minor", "hits", "first", "windows", "largest"];
+    let mut columns = table(&names, 2);
+    for place in &findings.threads {
+        let of = if findings.processes > 1 { format!(" of {}", place.figures.pid) } else { String::new() };
+        columns.add_row(cells(format!("{}{of}", place.figures.name), place));
+    }
+    format!("\nby thread\n{columns}\n")
+}
+
+fn regions(findings: &Findings) -> String {
+    if findings.regions.is_empty() {
+        return String::new();
+    }
+    let names =
+        ["region", "pattern", "requests", "major", "minor", "hits", "first", "windows", "largest", "ahead", "unused"];
+    let mut columns = table(&names, 2);
+    for place in &findings.regions {
+        let one = &place.figures;
+        let of = if findings.processes > 1 { format!(" of {}", one.pid) } else { String::new() };
+        let mut row = cells(format!("{:#x}{of}", one.name), place).to_vec();
+        row.extend([count(one.fetched_pages), count(one.unused_pages)]);
+        columns.add_row(row);
+    }
+    format!("\nby region of {}\n{columns}\n", bytes(REGION_BYTES))
+}

@@ -1,0 +1,135 @@
+//! `hinterland explain` as a user runs it, on figures that are made up: its words, its JSON's names, and what it refuses.
+
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// Figures of a run that walked and jumped about.
+fn stats() -> Value {
+    let place = |name: u64, sequential: u64| {
+        json!({
+            "pid": 7, "name": name, "first_touches": 10, "major": 3000, "minor": 500, "prefetch_hits": 500,
+            "sequential": sequential, "strided": 0, "step": 0, "windows": 400, "window_pages": 25_600,
+            "window_pages_max": 64, "fetched_pages": 20_000, "unused_pages": 20,
+        })
+    };
+    json!({
+        "stats_version": 1, "program": "job", "fault_path": "inline", "reason": "pages move", "process_count": 1,
+        "local_budget_bytes": 1 << 27, "managed_peak_bytes": 1 << 28, "stall_seconds": 1.5, "stall_share": 0.4,
+        "first_touch_faults": 20, "major_faults": 6000, "minor_faults": 1000,
+        "evicted_clean_pages": 1, "evicted_dirty_pages": 1, "evicted_zero_pages": 1,
+        "prefetcher": "streams", "prefetcher_source": null, "read_ahead_pages": null,
+        "prefetched_pages": 40_000, "prefetch_hits": 30_000, "prefetch_hits_observed": 1000,
+        "prefetch_hits_inferred": 29_000, "prefetched_unmapped_pages": 1100, "prefetch_unused_pages": 40,
+        "prefetch_accuracy": 0.909, "prefetch_coverage": 0.811, "prefetch_wait_ns": {"p50": 12_000, "p99": 90_000},
+        "prefetch_late_faults": 0, "prefetch_windows": 800, "prefetch_window_pages": 51_200,
+        "prefetch_window_pages_max": 64, "prefetch_windows_dropped": 0, "prefetch_windows_refused": 0,
+        "threads": [place(71, 3900), place(72, 100)],
+        "regions": [place(0x2000_0000_0000, 3900), place(0x2000_0400_0000, 100)],
+    })
+}
+
+fn explain(stats: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+    command.args(["explain", "-"]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(stats.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn refusal(stats: &str) -> String {
+    let output = explain(stats, &[]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn says_what_was_seen_and_done_by_thread_and_region() {
+    let output = explain(&stats().to_string(), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for part in [
+        "job: prefetcher streams (the default; it follows streams of any step, several at once)",
+        "8,000 requests for content that was not mapped: 6,000 waited for far memory (major), 1,000 found",
+        "patterns: 50.0 % sequential, 0.0 % strided, 50.0 % irregular",
+        "800 windows of 64.0 pages on average, 64 at most",
+        "40,000 pages came ahead: 30,000 were used as far as is known (1,000 seen, 29,000 inferred)",
+        "of 1,100 pages that were watched 90.9 % were used, half of them within 12.0 µs; 40 were given up unused",
+        "sequential, 97.5 %",
+        "irregular, 97.5 %",
+        "0x200004000000",
+        "nothing: 81.1 % of the requests for content came ahead of the program",
+    ] {
+        assert!(text.contains(part), "no '{part}':\n{text}");
+    }
+}
+
+#[test]
+fn the_json_has_the_promised_names() {
+    let output = explain(&stats().to_string(), &["--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for name in ["requests", "major", "minor", "prefetch_hits", "first_touches"] {
+        assert!(found["saw"][name].is_u64(), "{name}");
+    }
+    for name in ["windows", "window_pages_max", "fetched", "used", "used_seen", "used_inferred", "wasted", "late"] {
+        assert!(found["did"][name].is_u64(), "{name}");
+    }
+    assert_eq!(found["threads"][0]["pattern"], "sequential");
+    assert_eq!(found["regions"][1]["pattern"], "irregular");
+    assert_eq!(found["saw"]["patterns"]["sequential"], 0.5);
+    assert_eq!(found["advice"][0]["change"], "nothing");
+}
+
+/// The changes that are advised after some figures were changed.
+fn advised(changes: Value) -> Vec<String> {
+    let mut stats = stats();
+    for (name, value) in changes.as_object().unwrap() {
+        stats[name] = value.clone();
+    }
+    let found: Value = serde_json::from_slice(&explain(&stats.to_string(), &["--json"]).stdout).unwrap();
+    found["advice"].as_array().unwrap().iter().map(|one| one["change"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn advice_follows_from_the_figures() {
+    assert_eq!(advised(json!({"prefetcher": "none"})), ["--prefetch streams"]);
+    assert_eq!(advised(json!({"read_ahead_pages": 0})), ["leave --read-ahead 0 out"]);
+    assert_eq!(advised(json!({"prefetch_accuracy": 0.2})), ["a smaller --read-ahead"]);
+    assert_eq!(advised(json!({"prefetch_accuracy": 0.2, "prefetch_coverage": 0.05})), ["--prefetch none"]);
+    assert_eq!(advised(json!({"prefetch_late_faults": 2000})), ["a larger --read-ahead, or faster far memory"]);
+    assert_eq!(advised(json!({"prefetch_windows_refused": 300})), ["more --local, or a smaller --read-ahead"]);
+    assert_eq!(advised(json!({"minor_faults": 5000})), ["a little more --local"]);
+    let jumps = json!([stats()["threads"][1]]);
+    assert_eq!(advised(json!({"threads": jumps})), ["more --local, or faster far memory"]);
+    assert_eq!(advised(json!({"major_faults": 5, "minor_faults": 5, "prefetch_hits_observed": 5})), ["nothing"]);
+}
+
+#[test]
+fn what_has_nothing_to_explain_is_refused_with_the_reason() {
+    assert!(refusal("exit code 0\n").contains("is not JSON"));
+    assert!(refusal("{}").contains("is JSON, but not the figures of a run; `hinterland run --stats FILE"));
+    let of = |name: &str, value: Value| {
+        let mut stats = stats();
+        stats[name] = value;
+        refusal(&stats.to_string())
+    };
+    assert!(of("stats_version", json!(2)).contains("have version 2, and this hinterland reads version 1"));
+    assert!(of("threads", json!("none")).contains("is damaged"));
+    assert!(of("fault_path", json!("none")).contains("job was not managed (pages move)"));
+    let mut idle = stats();
+    for name in ["major_faults", "minor_faults", "prefetch_hits_observed"] {
+        idle[name] = json!(0);
+    }
+    for name in ["evicted_clean_pages", "evicted_dirty_pages", "evicted_zero_pages"] {
+        idle[name] = json!(0);
+    }
+    let says = refusal(&idle.to_string());
+    assert!(
+        says.contains("nothing of job was ever taken out of local memory (256 MiB of a budget of 128 MiB)"),
+        "{says}"
+    );
+    let missing = Command::new(env!("CARGO_BIN_EXE_hinterland")).args(["explain", "/no/such/file"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("/no/such/file: No such file"));
+}

@@ -1,0 +1,243 @@
+//! The prefetcher, and what is noted of the requests that it sees: by thread and by region of 64 MiB, for the busiest of each.
+//!
+//! Which are the busiest is told in a fixed number of rows ("Space-Saving": A. Metwally, D. Agrawal, A. El Abbadi, Efficient
+//! computation of frequent and top-k elements in data streams, ICDT 2005): who has no row takes that of the lightest, and its
+//! weight, so that one who makes more than a sixteenth of all requests has a row. The figures in a row begin at zero each time.
+//!
+//! One lock for all of it, held for single requests. Only its holder writes to the rows, so a count is a load and a store.
+
+use crate::pager::{FaultPath, Pager};
+use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, REGION_PAGES};
+use hinterland_policy::{AheadWindow, Pattern, Prefetcher, Recent, Request, Thread};
+use hinterland_sys::{Fault, thread};
+use hinterland_units::PageNo;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// See the module.
+pub(crate) struct Watched {
+    prefetcher: Box<dyn Prefetcher>,
+    threads: Busiest,
+    regions: Busiest,
+}
+
+impl Watched {
+    pub(crate) fn new(prefetcher: Box<dyn Prefetcher>) -> Watched {
+        Watched { prefetcher, threads: Busiest::default(), regions: Busiest::default() }
+    }
+
+    /// Begins anew with the rows of a forked child, which are nobody's.
+    pub(crate) fn forget_rows(&mut self) {
+        (self.threads, self.regions) = (Busiest::default(), Busiest::default());
+    }
+}
+
+/// One request, and what the prefetcher asked for after it.
+#[derive(Clone, Copy)]
+struct Seen {
+    page: PageNo,
+    request: Request,
+    window: Option<AheadWindow>,
+}
+
+impl Pager {
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.prefetcher.lock().expect("no thread panics while it holds the prefetcher")
+    }
+
+    /// Tells the prefetcher of a request. In a traced program nothing comes ahead: it would not be seen to be touched.
+    pub(crate) fn requested(&self, page: PageNo, request: Request, fault: Fault) -> Option<AheadWindow> {
+        if self.tracer.is_some() {
+            return None;
+        }
+        let who = match self.path {
+            FaultPath::Monitor => u64::from(fault.thread),
+            FaultPath::Inline => thread::pointer() as u64,
+        };
+        let row = self.row();
+        let mut watched = self.watched();
+        let window = watched.prefetcher.requested(page, request, Thread(who));
+        let seen = Seen { page, request, window };
+        let region = page.0 / REGION_PAGES;
+        let address = self.address(PageNo(region * REGION_PAGES)) as u64;
+        watched.regions.note(&row.regions, seen, region.into(), || address);
+        let kernel_id = || if fault.thread == 0 { thread::id() } else { fault.thread };
+        watched.threads.note(&row.threads, seen, who, || kernel_id().into());
+        if let Some(window) = window.filter(|_| request != Request::FirstTouch) {
+            add(&row.prefetch_windows, 1);
+            add(&row.prefetch_window_pages, window.pages.into());
+            row.prefetch_window_pages_max.fetch_max(window.pages.into(), Relaxed);
+        }
+        window
+    }
+
+    /// Tells the prefetcher that `page`, which waited, and `mapped` pages that came with it were not used.
+    pub(crate) fn wasted(&self, page: PageNo, mapped: u32) {
+        let mut watched = self.watched();
+        watched.prefetcher.wasted(mapped + 1);
+        if let Some(at) = watched.regions.find((page.0 / REGION_PAGES).into()) {
+            add(&self.row().regions[at].unused_pages, 1);
+        }
+    }
+
+    /// Notes pages that came ahead.
+    pub(crate) fn came_ahead(&self, pages: impl Iterator<Item = PageNo>) {
+        let mut watched = self.watched();
+        for page in pages {
+            if let Some(at) = watched.regions.find((page.0 / REGION_PAGES).into()) {
+                add(&self.row().regions[at].fetched_pages, 1);
+            }
+        }
+    }
+
+    /// The rows of the process are those of a forked child now.
+    pub(crate) fn watch_anew(&self) {
+        self.watched().forget_rows();
+    }
+}
+
+/// Counts; the caller holds the lock.
+fn add(counter: &Counter, count: u64) {
+    counter.store(counter.load(Relaxed) + count, Relaxed);
+}
+
+/// Who has which row.
+struct Busiest {
+    /// By row: whose it is.
+    ids: [Option<u64>; ACTIVITIES_MAX],
+    /// By row: requests, those of its former owners included.
+    weights: [u64; ACTIVITIES_MAX],
+    recent: [Recent; ACTIVITIES_MAX],
+    /// By row: how far the step leads (Boyer and Moore's vote).
+    votes: [u32; ACTIVITIES_MAX],
+    /// The row that was used last.
+    last: usize,
+}
+
+impl Default for Busiest {
+    fn default() -> Busiest {
+        Busiest {
+            ids: [None; ACTIVITIES_MAX],
+            weights: [0; ACTIVITIES_MAX],
+            recent: [const { Recent::new() }; ACTIVITIES_MAX],
+            votes: [0; ACTIVITIES_MAX],
+            last: 0,
+        }
+    }
+}
+
+impl Busiest {
+    fn find(&mut self, id: u64) -> Option<usize> {
+        if self.ids[self.last] != Some(id) {
+            self.last = self.ids.iter().position(|known| *known == Some(id))?;
+        }
+        Some(self.last)
+    }
+
+    /// The row of `id`, which may have been the lightest one's; `name` is what the row is called then.
+    fn place(&mut self, rows: &[ActivityRow], id: u64, name: impl FnOnce() -> u64) -> usize {
+        if let Some(at) = self.find(id) {
+            return at;
+        }
+        let lightest = (0..ACTIVITIES_MAX).min_by_key(|at| (self.ids[*at].is_some(), self.weights[*at]));
+        self.last = lightest.unwrap_or(0);
+        self.ids[self.last] = Some(id);
+        self.recent[self.last] = Recent::new();
+        self.votes[self.last] = 0;
+        rows[self.last].open(name());
+        self.last
+    }
+
+    fn note(&mut self, rows: &[ActivityRow], seen: Seen, id: u64, name: impl FnOnce() -> u64) {
+        let at = self.place(rows, id, name);
+        let row = &rows[at];
+        let kind = match seen.request {
+            Request::FirstTouch => return add(&row.first_touches, 1),
+            Request::Major => &row.major,
+            Request::Minor => &row.minor,
+            Request::PrefetchHit => &row.prefetch_hits,
+        };
+        add(kind, 1);
+        self.weights[at] += 1;
+        match self.recent[at].requested(seen.page, seen.window) {
+            Pattern::Sequential => add(&row.sequential, 1),
+            Pattern::Strided(step) => {
+                add(&row.strided, 1);
+                self.vote(row, at, step);
+            }
+            Pattern::Irregular => {}
+        }
+        if let Some(window) = seen.window {
+            add(&row.windows, 1);
+            add(&row.window_pages, window.pages.into());
+            row.window_pages_max.fetch_max(window.pages.into(), Relaxed);
+        }
+    }
+
+    fn vote(&mut self, row: &ActivityRow, at: usize, step: i64) {
+        let step = step.cast_unsigned();
+        if self.votes[at] == 0 {
+            row.step.store(step, Relaxed);
+        }
+        let agrees = row.step.load(Relaxed) == step;
+        self.votes[at] = if agrees { self.votes[at].saturating_add(1) } else { self.votes[at] - 1 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Box<[ActivityRow; ACTIVITIES_MAX]> {
+        // SAFETY: rows consist of atomics, which are valid when zero.
+        unsafe { Box::<[ActivityRow; ACTIVITIES_MAX]>::new_zeroed().assume_init() }
+    }
+
+    fn note(busiest: &mut Busiest, rows: &[ActivityRow], id: u64, page: u32) {
+        let seen = Seen { page: PageNo(page), request: Request::Major, window: None };
+        busiest.note(rows, seen, id, || id + 1000);
+    }
+
+    #[test]
+    fn a_row_says_what_was_requested_and_how() {
+        let (mut busiest, rows) = (Busiest::default(), rows());
+        for at in 0..100 {
+            note(&mut busiest, &*rows, 7, at);
+            note(&mut busiest, &*rows, 8, 50_000 + at * 10);
+        }
+        let figures = |row: &ActivityRow| {
+            [&row.name, &row.major, &row.sequential, &row.strided, &row.step].map(|c| c.load(Relaxed))
+        };
+        assert_eq!(figures(&rows[0]), [1007, 100, 99, 0, 0]);
+        assert_eq!(figures(&rows[1]), [1008, 100, 0, 98, 10]);
+        assert_eq!(rows[2].name.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn the_busy_keep_their_rows_while_others_come_and_go() {
+        let (mut busiest, rows) = (Busiest::default(), rows());
+        for round in 0..10_000 {
+            // Five make three quarters of all requests; thousands make one or two each.
+            for id in 0..5 {
+                (0..3).for_each(|_| note(&mut busiest, &*rows, id, 5));
+                note(&mut busiest, &*rows, 100 + round / 2, 9);
+            }
+        }
+        let mut names: Vec<u64> =
+            rows.iter().filter(|row| row.major.load(Relaxed) == 30_000).map(|row| row.name.load(Relaxed)).collect();
+        names.sort_unstable();
+        assert_eq!(names, [1000, 1001, 1002, 1003, 1004]);
+    }
+
+    #[test]
+    fn first_touches_take_no_row_of_one_who_made_requests() {
+        let (mut busiest, rows) = (Busiest::default(), rows());
+        (0..15).for_each(|id| note(&mut busiest, &*rows, id, 5));
+        for id in 100..200 {
+            let seen = Seen { page: PageNo(1), request: Request::FirstTouch, window: None };
+            busiest.note(&*rows, seen, id, || id);
+        }
+        assert_eq!(rows.iter().filter(|row| row.major.load(Relaxed) == 1).count(), 15);
+        assert_eq!(rows.iter().map(|row| row.first_touches.load(Relaxed)).sum::<u64>(), 1, "the last one's row");
+    }
+}
