@@ -30,4 +30,4 @@ pub use node::{NODES_MAX, NodeAddress, NodePool, NodeTrouble};
 pub use open::{OpenError, check_writable, default_urls, open};
 pub use reference::Reference;
 pub use tiers::Tiers;
-pub use url::{BackendUrl, Decoration, Scheme, UrlError, parse, set_replicas};
+pub use url::{BackendUrl, Decoration, Scheme, UrlError, names_nodes, parse, set_replicas};

@@ -7,6 +7,7 @@ use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{Backend, Compressed, FileBackend, FileOptions, NodeAddress, NodePool, NodeTrouble, Reference, Tiers};
+use hinterland_sys::Address;
 use hinterland_units::{ByteCount, PAGE_BYTES};
 use hinterland_wire::Endpoint;
 use std::ffi::CString;
@@ -161,7 +162,10 @@ fn open_one(url: &BackendUrl) -> Result<Arc<dyn Backend>, OpenError> {
         }
         Scheme::Nodes { endpoints, replicas } => {
             let node = |endpoint: &Endpoint| {
-                let address = endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?;
+                let address = match endpoint {
+                    Endpoint::Unix { path } => Address::Unix(path.clone()),
+                    Endpoint::Tcp { .. } => endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?.into(),
+                };
                 Ok(NodeAddress { url: endpoint.to_string(), address })
             };
             let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;

@@ -121,6 +121,7 @@ Examples:
   hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
   hinterland run --local 1G --heap large --stats out.json -- ./service
   hinterland run --local 1G --far tcp://127.0.0.1:7440 -- ./service
+  hinterland run --local 1G --far unix:/run/user/1000/hinterland.sock -- ./service
   hinterland run --local 1G --far tcp://127.0.0.1:7440,tcp://127.0.0.1:7441,tcp://127.0.0.1:7442 --replicas 2 -- ./service
 
 Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _REPLICAS, _HEAP, _EVICT, _PREFETCH,

@@ -6,13 +6,13 @@ use crate::node::Node;
 use crate::session::{Session, Trouble};
 use crate::slab::SLAB_BYTES;
 use crate::store::NoRoom;
+use crate::stream::Stream;
 use hinterland_units::ByteCount;
 use hinterland_wire::{
     CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, HELLO_BYTES, Header, Hello, Outcome, Refusal, Reply,
     Request, Welcome, WireError,
 };
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) enum LaneError {
 }
 
 /// Serves a connection to its end.
-pub(crate) fn serve(node: &Node, stream: TcpStream, busy: bool) -> Result<(), LaneError> {
+pub(crate) fn serve(node: &Node, stream: Stream, busy: bool) -> Result<(), LaneError> {
     let features = shake_hands(&stream, busy)?;
     let mut lane = Lane { node, features, session: None, out: vec![], reply: vec![], sums: vec![], data: vec![] };
     let result = lane.run(&stream);
@@ -50,8 +50,8 @@ pub(crate) fn serve(node: &Node, stream: TcpStream, busy: bool) -> Result<(), La
     result
 }
 
-fn shake_hands(mut stream: &TcpStream, busy: bool) -> Result<Features, LaneError> {
-    stream.set_nodelay(true)?;
+fn shake_hands(mut stream: &Stream, busy: bool) -> Result<Features, LaneError> {
+    stream.send_at_once()?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut bytes = [0; HELLO_BYTES];
     stream.read_exact(&mut bytes)?;
@@ -78,7 +78,7 @@ struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    fn run(&mut self, stream: &TcpStream) -> Result<(), LaneError> {
+    fn run(&mut self, stream: &Stream) -> Result<(), LaneError> {
         let mut input = Input { bytes: vec![0; MESSAGE_BYTES_MAX].into_boxed_slice(), begin: 0, end: 0 };
         let mut trusted = false;
         loop {
@@ -102,7 +102,7 @@ impl Lane<'_> {
     }
 
     /// Serves one request; false when the client has hung up.
-    fn step(&mut self, input: &mut Input, stream: &TcpStream) -> Result<bool, LaneError> {
+    fn step(&mut self, input: &mut Input, stream: &Stream) -> Result<bool, LaneError> {
         if !input.fill(HEADER_BYTES, stream, self)? {
             return Ok(false);
         }
@@ -122,7 +122,7 @@ impl Lane<'_> {
         Ok(true)
     }
 
-    fn send(&mut self, mut stream: &TcpStream) -> io::Result<()> {
+    fn send(&mut self, mut stream: &Stream) -> io::Result<()> {
         stream.write_all(&self.out)?;
         self.out.clear();
         Ok(())
@@ -282,7 +282,7 @@ struct Input {
 impl Input {
     /// Reads until `count` bytes are there; what is to be answered is sent before waiting. False: the client hung up between
     /// two requests.
-    fn fill(&mut self, count: usize, mut stream: &TcpStream, lane: &mut Lane<'_>) -> Result<bool, LaneError> {
+    fn fill(&mut self, count: usize, mut stream: &Stream, lane: &mut Lane<'_>) -> Result<bool, LaneError> {
         while self.end - self.begin < count {
             if self.begin + count > self.bytes.len() {
                 self.bytes.copy_within(self.begin..self.end, 0);

@@ -7,21 +7,41 @@ use std::str::FromStr;
 /// The port of a node when none is written.
 pub const PORT: u16 = 7440;
 
-/// `tcp://HOST:PORT`. Who wants to connect resolves the name.
+/// Bytes of the path of a UNIX socket: what fits a `sockaddr_un`, with the zero behind it (unix(7)).
+pub const PATH_BYTES_MAX: usize = 107;
+
+/// Where a node listens, as people write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Endpoint {
-    /// A name or an address; IPv6 without brackets.
-    pub host: String,
-    /// The port.
-    pub port: u16,
+pub enum Endpoint {
+    /// `tcp://HOST:PORT`. Who wants to connect resolves the name.
+    Tcp {
+        /// A name or an address; IPv6 without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// `unix:/PATH`: a socket on this machine.
+    Unix {
+        /// An absolute path.
+        path: String,
+    },
 }
 
 /// Why an endpoint cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EndpointError {
     /// It is written in another way.
-    #[error("'{0}' is not tcp://HOST:PORT; write for example tcp://127.0.0.1:7440")]
+    #[error("'{0}' is not tcp://HOST:PORT or unix:/PATH; write for example tcp://127.0.0.1:7440")]
     Form(String),
+    /// The path of a socket that cannot be written in a list of nodes.
+    #[error(
+        "'{0}': a socket needs an absolute path without blanks, commas, '?' and '%'; write for example \
+         unix:/run/hinterland.sock"
+    )]
+    Path(String),
+    /// The path of a socket that is too long for the system.
+    #[error("'{0}': a socket's path has at most {PATH_BYTES_MAX} bytes; choose a shorter one")]
+    TooLong(String),
     /// Pages would travel unprotected.
     #[error(
         "'{0}' is not a loopback address, and connections are not protected yet: keep the node on 127.0.0.1 and \
@@ -31,9 +51,12 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// The address, if the host is one and not a name.
+    /// The address, if there is a host and it is one and not a name.
     pub fn address(&self) -> Option<SocketAddr> {
-        self.host.parse().ok().map(|address: IpAddr| SocketAddr::new(address, self.port))
+        match self {
+            Endpoint::Tcp { host, port } => host.parse().ok().map(|address: IpAddr| SocketAddr::new(address, *port)),
+            Endpoint::Unix { .. } => None,
+        }
     }
 
     /// Refuses addresses that other machines can reach. Names pass: they are resolved first.
@@ -50,7 +73,7 @@ impl Endpoint {
 
 impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Endpoint {
-        Endpoint { host: address.ip().to_string(), port: address.port() }
+        Endpoint::Tcp { host: address.ip().to_string(), port: address.port() }
     }
 }
 
@@ -58,6 +81,9 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return read_path(text, path);
+        }
         let form = || EndpointError::Form(text.to_owned());
         let rest = text.strip_prefix("tcp://").ok_or_else(form)?;
         let (host, port) = match rest.strip_prefix('[') {
@@ -73,14 +99,28 @@ impl FromStr for Endpoint {
         if host.is_empty() || !host.chars().all(fits) {
             return Err(form());
         }
-        Ok(Endpoint { host: host.to_owned(), port })
+        Ok(Endpoint::Tcp { host: host.to_owned(), port })
     }
+}
+
+fn read_path(text: &str, path: &str) -> Result<Endpoint, EndpointError> {
+    let separates = |c: char| c.is_whitespace() || c.is_control() || matches!(c, ',' | '?' | '%');
+    if !path.starts_with('/') || path.ends_with('/') || path.contains(separates) {
+        return Err(EndpointError::Path(text.to_owned()));
+    }
+    if path.len() > PATH_BYTES_MAX {
+        return Err(EndpointError::TooLong(text.to_owned()));
+    }
+    Ok(Endpoint::Unix { path: path.to_owned() })
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Endpoint { host, port } = self;
-        if host.contains(':') { write!(f, "tcp://[{host}]:{port}") } else { write!(f, "tcp://{host}:{port}") }
+        match self {
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
+            Endpoint::Unix { path } => write!(f, "unix:{path}"),
+        }
     }
 }
 
@@ -90,10 +130,10 @@ mod tests {
 
     #[test]
     fn reads_back_what_it_writes() {
-        for text in ["tcp://127.0.0.1:7440", "tcp://[::1]:99", "tcp://node-1.example.org:7440"] {
+        for text in ["tcp://127.0.0.1:7440", "tcp://[::1]:99", "tcp://node-1.example.org:7440", "unix:/run/a-b.sock"] {
             assert_eq!(text.parse::<Endpoint>().map(|endpoint| endpoint.to_string()), Ok(text.to_owned()));
         }
-        assert_eq!("tcp://localhost".parse::<Endpoint>().map(|endpoint| endpoint.port), Ok(PORT));
+        assert_eq!("tcp://localhost".parse(), Ok(Endpoint::Tcp { host: "localhost".into(), port: PORT }));
     }
 
     #[test]
@@ -103,6 +143,15 @@ mod tests {
         {
             assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Form(text.into())), "{text}");
         }
+        for text in
+            ["unix:", "unix:node.sock", "unix://", "unix:/a b", "unix:/a,b", "unix:/a?b", "unix:/a/", "unix:/%41"]
+        {
+            assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Path(text.into())), "{text}");
+        }
+        let of_length = |bytes: usize| format!("unix:/{}", "x".repeat(bytes - 1));
+        assert!(of_length(PATH_BYTES_MAX).parse::<Endpoint>().is_ok_and(|fits| fits.check_loopback().is_ok()));
+        let long = of_length(PATH_BYTES_MAX + 1);
+        assert_eq!(long.parse::<Endpoint>(), Err(EndpointError::TooLong(long)));
         for text in ["tcp://0.0.0.0:7440", "tcp://10.0.0.7:7440", "tcp://[::]:7440"] {
             let refused = text.parse::<Endpoint>().expect(text).check_loopback().expect_err(text).to_string();
             assert!(refused.contains(text) && refused.contains("ssh -N -L"), "{refused}");

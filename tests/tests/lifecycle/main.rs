@@ -14,6 +14,7 @@ mod prefetch;
 mod refusals;
 mod simulated;
 mod snapshots;
+mod sockets;
 mod start_up;
 mod storm;
 mod strange_forks;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         nodes::trials(),
         pages::trials(),
         pools::trials(),
+        sockets::trials(),
         prefetch::trials(),
         refusals::trials(),
         simulated::trials(),

@@ -56,7 +56,12 @@ pub struct Node {
 
 impl Node {
     pub fn start(test: &str, capacity: &str) -> Result<Node> {
-        let arguments = ["node", "--capacity", capacity, "--listen", "tcp://127.0.0.1:0"];
+        Node::start_on(test, capacity, "tcp://127.0.0.1:0")
+    }
+
+    /// One that listens at `url`.
+    pub fn start_on(test: &str, capacity: &str, url: &str) -> Result<Node> {
+        let arguments = ["node", "--capacity", capacity, "--listen", url];
         let mut running = Launch::bare(&format!("{test}-node"), &arguments)?.start()?;
         running.wait_for("listening on ")?;
         let said = std::fs::read_to_string(running.directory.join("stdout"))?;
@@ -65,14 +70,14 @@ impl Node {
         Ok(Node { running, url })
     }
 
-    fn status(&self) -> Result<serde_json::Value> {
+    pub fn status(&self) -> Result<serde_json::Value> {
         let output = Command::new(places::launcher()?).args(["node", "status", "--json", &self.url]).output()?;
         ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
     /// Waits until nothing is given out any more.
-    fn wait_until_free(&self) -> Result<()> {
+    pub fn wait_until_free(&self) -> Result<()> {
         let begun = Instant::now();
         loop {
             let status = self.status()?;
@@ -105,7 +110,7 @@ impl Node {
     }
 }
 
-fn launch(test: &str, far: &[&str], path: &str, program: &[&str]) -> Result<Launch> {
+pub fn launch(test: &str, far: &[&str], path: &str, program: &[&str]) -> Result<Launch> {
     let mut arguments = vec!["--local", "16M", "--fault-path", path];
     far.iter().for_each(|url| arguments.extend(["--far", url]));
     Launch::new(test, &arguments, program)

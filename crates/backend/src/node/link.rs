@@ -9,8 +9,8 @@ use super::latency::Latency;
 use super::load::RETRIED_NS;
 use super::trouble::NodeTrouble;
 use crate::sync::lock;
+use hinterland_sys::Address;
 use hinterland_wire::{Grant, Kind, Reply, Request};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Node {
     /// Its place in the pool.
     pub(super) index: usize,
     pub(super) url: String,
-    pub(super) address: SocketAddr,
+    pub(super) address: Address,
     /// Bytes that are asked for at most; 0: what the node allows.
     pub(super) quota_bytes: u64,
     /// How long a node may take no bytes.
@@ -41,7 +41,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(index: usize, url: String, address: SocketAddr, quota_bytes: u64, send_limit: Duration) -> Node {
+    pub(super) fn new(index: usize, url: String, address: Address, quota_bytes: u64, send_limit: Duration) -> Node {
         let zero = || AtomicU64::new(0);
         let (bytes_in, bytes_out, losses, rebuilt_pages) = (zero(), zero(), zero(), zero());
         Node { index, url, address, quota_bytes, send_limit, bytes_in, bytes_out, losses, rebuilt_pages }
@@ -150,7 +150,7 @@ impl Link {
 
     /// A new lane in the process's session, which is opened if there is none.
     fn join(&self, limit: Duration) -> Result<Lane, NodeTrouble> {
-        let mut lane = Lane::connect(self.node.address, limit)?;
+        let mut lane = Lane::connect(&self.node.address, limit)?;
         let attach = |lane: &mut Lane, grant: Grant| {
             lane.ask(|into, number| Request::attach(into, number, grant.session, grant.token), granted)
         };

@@ -212,11 +212,12 @@ fn settle_urls(urls: &mut [String]) -> Result<(), String> {
     for url in urls {
         let mut parsed = hinterland_backend::parse(url).map_err(|error| error.to_string())?;
         let Scheme::Nodes { endpoints, .. } = &mut parsed.scheme else { continue };
-        if endpoints.iter().all(|endpoint| endpoint.address().is_some()) {
-            continue;
+        let named = endpoints.clone();
+        for endpoint in endpoints.iter_mut() {
+            *endpoint = node::resolved(endpoint).map_err(|error| error.to_string())?;
         }
-        for endpoint in endpoints.iter_mut().filter(|endpoint| endpoint.address().is_none()) {
-            *endpoint = node::address_of(endpoint).map_err(|error| error.to_string())?.into();
+        if *endpoints == named {
+            continue;
         }
         *url = parsed.to_string();
         // Two names may stand for one address.
@@ -227,7 +228,7 @@ fn settle_urls(urls: &mut [String]) -> Result<(), String> {
 
 /// Has memory nodes keep every page so often; refuses where there are none.
 fn settle_replicas(urls: &mut [String], replicas: usize) -> Result<(), String> {
-    if !urls.iter().any(|url| url.starts_with("tcp:")) {
+    if !urls.iter().any(|url| hinterland_backend::names_nodes(url)) {
         return Err(format!(
             "{replicas} replicas need as many memory nodes; name them with --far tcp://HOST:PORT,tcp://HOST:PORT"
         ));

@@ -6,23 +6,50 @@ use hinterland_wire::{
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Time that a node may take for each step.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The address of a node that may be named; a loopback address.
+/// The endpoint with an address in place of a name; a loopback address.
 ///
 /// # Errors
 /// The name stands for nothing, or for another machine.
-pub fn address_of(endpoint: &Endpoint) -> Result<SocketAddr, NodeError> {
-    let found = (endpoint.host.as_str(), endpoint.port).to_socket_addrs().ok();
-    let addresses: Vec<SocketAddr> = found.into_iter().flatten().collect();
-    // A name may stand for several; nodes listen on IPv4 unless told otherwise.
-    let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-    let address = *address.ok_or_else(|| NodeError::Name(endpoint.clone()))?;
-    Endpoint::from(address).check_loopback()?;
-    Ok(address)
+pub fn resolved(endpoint: &Endpoint) -> Result<Endpoint, NodeError> {
+    let resolved = match endpoint {
+        Endpoint::Tcp { host, port } if endpoint.address().is_none() => {
+            let found = (host.as_str(), *port).to_socket_addrs().ok();
+            let addresses: Vec<SocketAddr> = found.into_iter().flatten().collect();
+            // A name may stand for several; nodes listen on IPv4 unless told otherwise.
+            let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+            Endpoint::from(*address.ok_or_else(|| NodeError::Name(endpoint.clone()))?)
+        }
+        other => other.clone(),
+    };
+    resolved.check_loopback()?;
+    Ok(resolved)
+}
+
+/// A connection to a node, whatever it runs over.
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
+fn connect(node: &Endpoint) -> std::io::Result<Box<dyn Stream>> {
+    Ok(match node {
+        Endpoint::Unix { path } => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            Box::new(stream)
+        }
+        Endpoint::Tcp { .. } => {
+            let address = node.address().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+            let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            Box::new(stream)
+        }
+    })
 }
 
 /// Makes the request that `write` writes, and hands the answer to `take`.
@@ -32,8 +59,8 @@ pub fn ask<R>(
     take: impl FnOnce(Reply<'_>) -> Option<R>,
 ) -> Result<R, NodeError> {
     let node: Endpoint = node.parse()?;
-    let address = address_of(&node)?;
-    let (message, header) = exchange(address, write).map_err(|why| NodeError::Ask { node: node.clone(), why })?;
+    let address = resolved(&node)?;
+    let (message, header) = exchange(&address, write).map_err(|why| NodeError::Ask { node: node.clone(), why })?;
     let reply = Reply::decode(&header, &message[HEADER_BYTES..]);
     let why = match reply {
         Ok(Reply::Refused { words, .. }) => words.to_owned(),
@@ -47,10 +74,9 @@ pub fn ask<R>(
 }
 
 /// The answer's bytes and its header, checked.
-fn exchange(address: SocketAddr, write: impl FnOnce(&mut Vec<u8>)) -> Result<(Vec<u8>, Header), String> {
+fn exchange(node: &Endpoint, write: impl FnOnce(&mut Vec<u8>)) -> Result<(Vec<u8>, Header), String> {
     let io = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(io)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
+    let mut stream = connect(node).map_err(io)?;
     stream.write_all(&Hello::ours().encode()).map_err(io)?;
     let mut welcome = [0; WELCOME_BYTES];
     stream.read_exact(&mut welcome).map_err(io)?;

@@ -5,7 +5,7 @@ mod serve;
 mod status;
 
 use crate::error::EXIT_REFUSED;
-pub use ask::address_of;
+pub use ask::resolved;
 use clap::{Args, Subcommand, ValueEnum};
 use std::process::ExitCode;
 
@@ -36,7 +36,7 @@ pub struct ServeArgs {
     /// Most that one program and the children that it forks may keep. Default: the capacity
     #[arg(long, value_name = "SIZE")]
     quota: Option<String>,
-    /// Where to listen: a loopback address; port 0 takes a free one
+    /// Where to listen: a loopback address (port 0 takes a free one), or a socket for programs of the same user, unix:/PATH
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
     listen: String,
     /// How to write the log, on standard error
@@ -80,6 +80,7 @@ const EXAMPLES: &str = "\
 Examples:
   hinterland node --capacity 16G
   hinterland node --capacity 16G --quota 4G --listen tcp://127.0.0.1:7441 --log json
+  hinterland node --capacity 16G --listen unix:/run/user/1000/hinterland.sock
   hinterland node status tcp://127.0.0.1:7440
   hinterland node drain tcp://127.0.0.1:7440
 
