@@ -16,12 +16,14 @@
 #![forbid(unsafe_code)]
 
 mod lane;
+mod latency;
 mod listen;
 mod node;
 mod session;
 mod slab;
 mod store;
 
+pub use latency::{BUCKETS, Histogram, Work};
 pub use listen::{Listening, NodeError};
-pub use node::{Node, Options};
+pub use node::{Node, Options, SessionFigures};
 pub use slab::SLAB_BYTES;

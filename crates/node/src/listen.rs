@@ -44,7 +44,7 @@ pub struct Listening {
 }
 
 struct Shared {
-    node: Node,
+    node: Arc<Node>,
     over: AtomicBool,
     /// Connections, to end them with.
     streams: Mutex<HashMap<u64, TcpStream>>,
@@ -70,8 +70,11 @@ impl Listening {
         let refused = |error| NodeError::Listen(endpoint.clone(), error);
         let listener = TcpListener::bind(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        let shared =
-            Arc::new(Shared { node: Node::new(options), over: AtomicBool::new(false), streams: Mutex::default() });
+        let shared = Arc::new(Shared {
+            node: Arc::new(Node::new(options)),
+            over: AtomicBool::new(false),
+            streams: Mutex::default(),
+        });
         let (taker, reaper) = (shared.clone(), shared.clone());
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(work).map_err(NodeError::Thread)
@@ -89,7 +92,7 @@ impl Listening {
     }
 
     /// The node.
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &Arc<Node> {
         &self.shared.node
     }
 
