@@ -2,6 +2,7 @@
 //!
 //! Requests that have arrived together are answered together. The buffers of a lane are bounded by the protocol's bounds.
 
+use crate::latency::Work;
 use crate::node::Node;
 use crate::session::{Session, Trouble};
 use crate::slab::SLAB_BYTES;
@@ -15,7 +16,7 @@ use hinterland_wire::{
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time that a connection may take to say what it wants. Afterwards it may be silent as long as it likes.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -42,7 +43,9 @@ pub(crate) enum LaneError {
 /// Serves a connection to its end.
 pub(crate) fn serve(node: &Node, stream: Stream, busy: bool) -> Result<(), LaneError> {
     let features = shake_hands(&stream, busy)?;
-    let mut lane = Lane { node, features, session: None, out: vec![], reply: vec![], sums: vec![], data: vec![] };
+    let shard = node.latencies.shard();
+    let mut lane =
+        Lane { node, features, shard, session: None, out: vec![], reply: vec![], sums: vec![], data: vec![] };
     let result = lane.run(&stream);
     if let Some(session) = lane.session {
         session.leave();
@@ -68,6 +71,8 @@ fn shake_hands(mut stream: &Stream, busy: bool) -> Result<Features, LaneError> {
 struct Lane<'a> {
     node: &'a Node,
     features: Features,
+    /// Where its latencies are counted.
+    shard: usize,
     session: Option<Arc<Session>>,
     /// Answers that are not sent yet.
     out: Vec<u8>,
@@ -114,7 +119,14 @@ impl Lane<'_> {
         let (message, rest) = input.bytes[input.begin..input.end].split_at(whole);
         let (header, control) = Header::decode_whole(message)?;
         let request = Request::decode(&header, control)?;
+        let begun = Instant::now();
+        let work = match request {
+            Request::Read { .. } => Work::Read,
+            Request::Write { .. } => Work::Write,
+            _ => Work::Other,
+        };
         self.answer(header.number, request, &rest[..header.data_bytes])?;
+        self.node.latencies.count(self.shard, work, begun.elapsed());
         input.begin += whole + header.data_bytes;
         if self.out.len() >= ANSWER_BYTES {
             self.send(stream)?;
@@ -153,10 +165,17 @@ impl Lane<'_> {
                 tracing::info!(on, "drain");
                 self.done(number);
             }
+            Request::Resize { capacity_bytes } if self.features.has(Features::RECALL) => {
+                node.resize(capacity_bytes);
+                tracing::info!(capacity = %ByteCount(node.figures().capacity_bytes), "resized");
+                self.done(number);
+            }
             Request::Clone if !self.features.has(Features::CLONE) => {
                 self.refuse(number, Refusal::Order, "the feature was not agreed on");
             }
-            Request::Drain { .. } => self.refuse(number, Refusal::Order, "the feature was not agreed on"),
+            Request::Drain { .. } | Request::Resize { .. } => {
+                self.refuse(number, Refusal::Order, "the feature was not agreed on")
+            }
             other => {
                 let Some(session) = self.session.clone() else {
                     self.refuse(number, Refusal::Order, "this connection has no session yet");
@@ -203,12 +222,20 @@ impl Lane<'_> {
                 }
                 Err(refusal) => return self.refuse(number, refusal, "no second session can be made"),
             },
+            Request::Recall => {
+                Reply::recalled(&mut self.reply, number, &self.node.recall(session));
+                return self.out.extend_from_slice(&self.reply);
+            }
             Request::Close => {
                 self.node.close(session.id);
                 tracing::info!(session = session.id.0, "session closed");
                 Ok(())
             }
-            Request::Open { .. } | Request::Attach { .. } | Request::Statistics | Request::Drain { .. } => {
+            Request::Open { .. }
+            | Request::Attach { .. }
+            | Request::Statistics
+            | Request::Drain { .. }
+            | Request::Resize { .. } => {
                 unreachable!("answered without a session")
             }
         };

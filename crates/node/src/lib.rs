@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod lane;
+mod latency;
 mod listen;
 mod node;
 mod session;
@@ -23,6 +24,7 @@ mod slab;
 mod store;
 mod stream;
 
+pub use latency::{BUCKETS, Histogram, Work};
 pub use listen::{Listening, NodeError};
-pub use node::{Node, Options};
+pub use node::{Node, Options, SessionFigures};
 pub use slab::SLAB_BYTES;

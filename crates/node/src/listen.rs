@@ -45,7 +45,7 @@ pub struct Listening {
 }
 
 struct Shared {
-    node: Node,
+    node: Arc<Node>,
     over: AtomicBool,
     /// Connections, to end them with.
     streams: Mutex<HashMap<u64, Stream>>,
@@ -71,8 +71,11 @@ impl Listening {
         let listener = Listener::bind(endpoint).map_err(refused)?;
         let listener = Arc::new(listener.ok_or_else(|| NodeError::Name(endpoint.to_string()))?);
         let endpoint = listener.endpoint().map_err(refused)?;
-        let shared =
-            Arc::new(Shared { node: Node::new(options), over: AtomicBool::new(false), streams: Mutex::default() });
+        let shared = Arc::new(Shared {
+            node: Arc::new(Node::new(options)),
+            over: AtomicBool::new(false),
+            streams: Mutex::default(),
+        });
         let (taker, entry, reaper) = (shared.clone(), listener.clone(), shared.clone());
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(work).map_err(NodeError::Thread)
@@ -90,7 +93,7 @@ impl Listening {
     }
 
     /// The node.
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &Arc<Node> {
         &self.shared.node
     }
 

@@ -1,9 +1,10 @@
 //! The node as a whole: its sessions, and what is said about it.
 
+use crate::latency::{Histogram, Latencies, Work};
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
 use crate::store::{Account, Tenant};
-use hinterland_wire::{Grant, NodeRow, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
+use hinterland_wire::{Grant, NodeRow, Recall, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -15,9 +16,9 @@ const LEASE_MAX: Duration = Duration::from_secs(60);
 /// What an operator decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes that the node lends at most; rounded down to whole slabs.
+    /// Bytes that the node lends at first; rounded down to whole slabs.
     pub capacity_bytes: u64,
-    /// Bytes that one session and its clones may keep at most.
+    /// Bytes that one session and its clones may keep at most, however much the node lends.
     pub quota_bytes: u64,
     /// Sessions at a time.
     pub sessions_max: usize,
@@ -28,7 +29,7 @@ pub struct Options {
 impl Options {
     /// `capacity_bytes` for everybody, and as many clients as a machine serves.
     pub fn new(capacity_bytes: u64) -> Options {
-        Options { capacity_bytes, quota_bytes: capacity_bytes, sessions_max: 16384, lanes_max: 4096 }
+        Options { capacity_bytes, quota_bytes: u64::MAX, sessions_max: 16384, lanes_max: 4096 }
     }
 }
 
@@ -45,6 +46,7 @@ pub struct Node {
     pub(crate) lanes: AtomicU64,
     /// Requests that were refused, and connections that were ended for what they sent.
     pub(crate) refused: AtomicU64,
+    pub(crate) latencies: Latencies,
     /// What sessions had done that are gone, in the order of `done`.
     ended: [AtomicU64; 5],
 }
@@ -61,6 +63,7 @@ impl Node {
             started: Instant::now(),
             lanes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            latencies: Latencies::default(),
             ended: Default::default(),
         }
     }
@@ -83,6 +86,22 @@ impl Node {
     /// Stops giving out memory, or does so again.
     pub fn drain(&self, on: bool) {
         self.draining.store(on, Relaxed);
+    }
+
+    /// Lends so much from now on. What is given out above that is asked back; until it comes it stays.
+    pub fn resize(&self, capacity_bytes: u64) {
+        self.store.set_bound(capacity_bytes / SLAB_BYTES);
+    }
+
+    /// What is wanted back of a session: all when the node is drained, its part when more is given out than is lent now.
+    pub(crate) fn recall(&self, session: &Session) -> Recall {
+        let (used, held) = (self.store.used(), session.slab_count() as u64);
+        let over = used.saturating_sub(self.store.bound());
+        // Rounded up, and never more than it has. (Sessions that share slabs have more together than is used.)
+        let part = u64::try_from((u128::from(over) * u128::from(held)).div_ceil(u128::from(used.max(1))));
+        let part = part.unwrap_or(u64::MAX).min(held).min(u64::from(u32::MAX) - 1);
+        let slabs = if self.is_draining() { u32::MAX } else { u32::try_from(part).expect("below") };
+        Recall { slabs, quota_bytes: Node::grant(session).quota_bytes }
     }
 
     /// Begins a session; its maker is its first lane.
@@ -189,15 +208,25 @@ impl Node {
         }
     }
 
-    /// Appends the figures of the node and of its largest sessions to a reply.
-    pub(crate) fn write_statistics(&self, into: &mut Vec<u8>) {
-        let node = self.figures();
+    /// How long requests of one kind took.
+    pub fn latency(&self, work: Work) -> Histogram {
+        self.latencies.of(work)
+    }
+
+    /// The figures of the `bound` sessions with most slabs, the largest first.
+    pub fn largest_sessions(&self, bound: usize) -> Vec<SessionFigures> {
         let mut sessions: Vec<(usize, Arc<Session>)> =
             self.sessions().values().map(|session| (session.slab_count(), session.clone())).collect();
         sessions.sort_by_key(|(slabs, session)| (std::cmp::Reverse(*slabs), session.id));
-        sessions.truncate(SESSION_ROWS_MAX);
-        let rows: Vec<SessionRow<'_>> = sessions.iter().map(|(slabs, session)| row(session, *slabs)).collect();
-        Statistics::encode(into, &node, &rows);
+        sessions.truncate(bound);
+        sessions.iter().map(|(slabs, session)| SessionFigures::of(session, *slabs)).collect()
+    }
+
+    /// Appends the figures of the node and of its largest sessions to a reply.
+    pub(crate) fn write_statistics(&self, into: &mut Vec<u8>) {
+        let sessions = self.largest_sessions(SESSION_ROWS_MAX);
+        let rows: Vec<SessionRow<'_>> = sessions.iter().map(SessionFigures::row).collect();
+        Statistics::encode(into, &self.figures(), &rows);
     }
 
     fn sessions(&self) -> RwLockReadGuard<'_, HashMap<SessionId, Arc<Session>>> {
@@ -209,15 +238,41 @@ impl Node {
     }
 }
 
-fn row(session: &Session, slabs: usize) -> SessionRow<'_> {
-    SessionRow {
-        session: session.id.0,
-        lanes: session.lanes(),
-        slabs: u32::try_from(slabs).unwrap_or(u32::MAX),
-        quota_bytes: session.tenant.quota().bound() * SLAB_BYTES,
-        read_bytes: session.counts.read_bytes.load(Relaxed),
-        written_bytes: session.counts.written_bytes.load(Relaxed),
-        name: &session.name,
+/// What is said of one session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionFigures {
+    /// As its client called it.
+    pub name: String,
+    /// Its number.
+    pub session: u64,
+    /// Connections.
+    pub lanes: u32,
+    /// Slabs in its address space.
+    pub slabs: u32,
+    /// Bytes that it may keep, together with its clones.
+    pub quota_bytes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+impl SessionFigures {
+    fn of(session: &Session, slabs: usize) -> SessionFigures {
+        SessionFigures {
+            name: session.name.clone(),
+            session: session.id.0,
+            lanes: session.lanes(),
+            slabs: u32::try_from(slabs).unwrap_or(u32::MAX),
+            quota_bytes: Node::grant(session).quota_bytes,
+            read_bytes: session.counts.read_bytes.load(Relaxed),
+            written_bytes: session.counts.written_bytes.load(Relaxed),
+        }
+    }
+
+    fn row(&self) -> SessionRow<'_> {
+        let SessionFigures { ref name, session, lanes, slabs, quota_bytes, read_bytes, written_bytes } = *self;
+        SessionRow { session, lanes, slabs, quota_bytes, read_bytes, written_bytes, name }
     }
 }
 

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub(crate) struct Account {
     used: AtomicU64,
-    bound: u64,
+    bound: AtomicU64,
 }
 
 impl Account {
     pub(crate) fn new(bound_slabs: u64) -> Account {
-        Account { used: AtomicU64::new(0), bound: bound_slabs }
+        Account { used: AtomicU64::new(0), bound: AtomicU64::new(bound_slabs) }
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -20,11 +20,16 @@ impl Account {
     }
 
     pub(crate) fn bound(&self) -> u64 {
-        self.bound
+        self.bound.load(Relaxed)
+    }
+
+    /// Changes the bound; what is in use stays so, even if it is more.
+    pub(crate) fn set_bound(&self, bound_slabs: u64) {
+        self.bound.store(bound_slabs, Relaxed);
     }
 
     fn take(&self) -> bool {
-        self.used.fetch_update(Relaxed, Relaxed, |used| (used < self.bound).then_some(used + 1)).is_ok()
+        self.used.fetch_update(Relaxed, Relaxed, |used| (used < self.bound()).then_some(used + 1)).is_ok()
     }
 
     fn give(&self) {

@@ -68,6 +68,7 @@ impl Client {
             Reply::Slabs(numbers) => Answer::Slabs(numbers.iter().collect()),
             Reply::Data(_) => Answer::Data(data),
             Reply::Done => Answer::Done,
+            Reply::Recalled(recall) => Answer::Recalled(recall),
             Reply::Figures(figures) => Answer::Figures(figures.node),
             Reply::Refused { refusal, .. } => Answer::Refused(refusal),
         })
@@ -96,6 +97,7 @@ enum Answer {
     Data(Vec<u8>),
     Done,
     Figures(NodeRow),
+    Recalled(Recall),
     Refused(Refusal),
 }
 

@@ -32,8 +32,10 @@ impl Features {
     pub const CLONE: Features = Features(1);
     /// `Drain`.
     pub const DRAIN: Features = Features(2);
+    /// `Recall` and `Resize`: the node may want slabs back.
+    pub const RECALL: Features = Features(4);
     /// What this implementation has.
-    pub const ALL: Features = Features(3);
+    pub const ALL: Features = Features(7);
 
     /// Whether all of `others` are here.
     pub fn has(self, others: Features) -> bool {

@@ -42,6 +42,10 @@ pub enum Kind {
     Drain = 9,
     /// End the session.
     Close = 10,
+    /// Ask what the node wants back.
+    Recall = 11,
+    /// Change what a node lends.
+    Resize = 12,
     /// A session is open.
     Session = 0x81,
     /// Slabs that were given out.
@@ -52,12 +56,14 @@ pub enum Kind {
     Done = 0x86,
     /// Figures.
     Figures = 0x88,
+    /// What the node wants back.
+    Recalled = 0x8b,
     /// It was not done, and why.
     Refused = 0xff,
 }
 
 impl Kind {
-    const ALL: [Kind; 16] = [
+    const ALL: [Kind; 19] = [
         Kind::Open,
         Kind::Attach,
         Kind::Lease,
@@ -68,11 +74,14 @@ impl Kind {
         Kind::Statistics,
         Kind::Drain,
         Kind::Close,
+        Kind::Recall,
+        Kind::Resize,
         Kind::Session,
         Kind::Slabs,
         Kind::Data,
         Kind::Done,
         Kind::Figures,
+        Kind::Recalled,
         Kind::Refused,
     ];
 

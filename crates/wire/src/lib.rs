@@ -29,7 +29,7 @@ pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT};
 pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, Priority};
 pub use lists::{Checksums, Numbers, Range, Ranges};
-pub use reply::{Grant, Refusal, Reply};
+pub use reply::{Grant, Recall, Refusal, Reply};
 pub use request::Request;
 pub use statistics::{NodeRow, SessionRow, Statistics};
 

@@ -17,6 +17,15 @@ pub struct Grant {
     pub lease_ms: u32,
 }
 
+/// What a node wants of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recall {
+    /// Slabs that the session is asked to give back; `u32::MAX`: all that it has, and will have.
+    pub slabs: u32,
+    /// Bytes that it may keep now, together with the sessions that were cloned from it.
+    pub quota_bytes: u64,
+}
+
 /// Why something was not done. The session goes on unless the text says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
@@ -67,10 +76,12 @@ pub enum Reply<'a> {
     Slabs(Numbers<'a>),
     /// To `Read`: the data follows in the order of the ranges.
     Data(Checksums<'a>),
-    /// To `Return`, `Write`, `Drain`, `Close`.
+    /// To `Return`, `Write`, `Drain`, `Resize`, `Close`.
     Done,
     /// To `Statistics`.
     Figures(Statistics<'a>),
+    /// To `Recall`.
+    Recalled(Recall),
     /// To anything.
     Refused {
         /// The reason, for programs.
@@ -105,6 +116,7 @@ impl<'a> Reply<'a> {
             Kind::Data => return Checksums::decode(reader).map(Reply::Data),
             Kind::Done => Reply::Done,
             Kind::Figures => return Statistics::decode(reader).map(Reply::Figures),
+            Kind::Recalled => Reply::Recalled(Recall { slabs: reader.u32()?, quota_bytes: reader.u64()? }),
             Kind::Refused => Reply::Refused {
                 refusal: Refusal::of(reader.u16()?)?,
                 used_bytes: reader.u64()?,
@@ -151,6 +163,14 @@ impl<'a> Reply<'a> {
     pub fn figures(into: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>)) {
         begin(into, Kind::Figures, Priority::Demand, number);
         write(into);
+        seal(into, 0);
+    }
+
+    /// `Recalled` to request `number`.
+    pub fn recalled(into: &mut Vec<u8>, number: u64, recall: &Recall) {
+        begin(into, Kind::Recalled, Priority::Demand, number);
+        into.extend_from_slice(&recall.slabs.to_le_bytes());
+        into.extend_from_slice(&recall.quota_bytes.to_le_bytes());
         seal(into, 0);
     }
 

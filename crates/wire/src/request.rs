@@ -55,6 +55,13 @@ pub enum Request<'a> {
     },
     /// Forget the session and all that it holds. Answer: `Done`.
     Close,
+    /// How many slabs of this session does the node want back? Answer: `Recalled`.
+    Recall,
+    /// Lend so much from now on. Answer: `Done`. Needs no session.
+    Resize {
+        /// Bytes; rounded down to whole slabs.
+        capacity_bytes: u64,
+    },
 }
 
 impl<'a> Request<'a> {
@@ -91,6 +98,8 @@ impl<'a> Request<'a> {
                 _ => return Err(WireError::Value("the switch")),
             },
             Kind::Close => Request::Close,
+            Kind::Recall => Request::Recall,
+            Kind::Resize => Request::Resize { capacity_bytes: reader.u64()? },
             other => return Err(WireError::Kind(other as u8)),
         };
         if matches!(request, Request::Lease { slabs } if slabs == 0 || slabs as usize > SLABS_MAX) {
@@ -145,10 +154,18 @@ impl<'a> Request<'a> {
         seal(into, data_bytes);
     }
 
-    /// `Clone`, `Statistics` or `Close` as request `number`.
+    /// `Clone`, `Statistics`, `Close` or `Recall` as request `number`.
     pub fn plain(into: &mut Vec<u8>, number: u64, kind: Kind) {
-        debug_assert!(matches!(kind, Kind::Clone | Kind::Statistics | Kind::Close), "{kind:?} has a control part");
+        let is_plain = matches!(kind, Kind::Clone | Kind::Statistics | Kind::Close | Kind::Recall);
+        debug_assert!(is_plain, "{kind:?} has a control part");
         begin(into, kind, Priority::Demand, number);
+        seal(into, 0);
+    }
+
+    /// `Resize` as request `number`.
+    pub fn resize(into: &mut Vec<u8>, number: u64, capacity_bytes: u64) {
+        begin(into, Kind::Resize, Priority::Demand, number);
+        into.extend_from_slice(&capacity_bytes.to_le_bytes());
         seal(into, 0);
     }
 

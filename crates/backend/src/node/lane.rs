@@ -27,6 +27,8 @@ pub(super) struct Lane {
     socket: Socket,
     /// Bytes of the node's slabs.
     pub(super) slab_bytes: u64,
+    /// What both sides understand.
+    pub(super) features: Features,
     /// The last request's number, and the last answer's.
     asked: u64,
     answered: u64,
@@ -49,7 +51,10 @@ impl Lane {
         let welcome = Welcome::decode(head.first_chunk().expect("longer"))?;
         match welcome.outcome {
             Outcome::Accepted if !welcome.features.has(Features::CLONE) => Err(NodeTrouble::NoClone),
-            Outcome::Accepted => Ok(Lane { socket, slab_bytes: welcome.slab_bytes, asked: 0, answered: 0, out, head }),
+            Outcome::Accepted => {
+                let Welcome { slab_bytes, features, .. } = welcome;
+                Ok(Lane { socket, slab_bytes, features, asked: 0, answered: 0, out, head })
+            }
             Outcome::Version => Err(NodeTrouble::Version { node: welcome.versions }),
             Outcome::Busy => Err(NodeTrouble::Busy),
         }

@@ -7,10 +7,11 @@ use super::lane::{LIMIT, Lane};
 use super::lanes::{Lanes, Taken};
 use super::latency::Latency;
 use super::load::RETRIED_NS;
+use super::recall::Recall;
 use super::trouble::NodeTrouble;
 use crate::sync::lock;
 use hinterland_sys::Address;
-use hinterland_wire::{Grant, Kind, Reply, Request};
+use hinterland_wire::{Features, Grant, Kind, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -69,6 +70,8 @@ pub(super) struct Link {
     pub(super) demands_under_way: AtomicUsize,
     /// Slabs that are leased.
     pub(super) slabs: AtomicUsize,
+    /// What the node wants back of them.
+    pub(super) recall: Recall,
     pub(super) latency: Latency,
     /// It is avoided, because others are much faster.
     pub(super) slow: AtomicBool,
@@ -89,6 +92,7 @@ impl Link {
             background: Lanes::new(BACKGROUND_LANES),
             demands_under_way: AtomicUsize::new(0),
             slabs: AtomicUsize::new(0),
+            recall: Recall::default(),
             latency: Latency::default(),
             slow: AtomicBool::new(false),
             damages: AtomicU32::new(0),
@@ -219,6 +223,23 @@ impl Link {
         let free = self.ask(|into, number| Request::plain(into, number, Kind::Statistics), take)?;
         let held = self.slabs.load(Relaxed) as u64 * slab_bytes;
         Ok(free.min(self.quota_bytes().saturating_sub(held)))
+    }
+
+    /// Asks what the node wants back; a node that cannot be asked wants nothing.
+    pub(super) fn ask_recall(&self) -> Result<(), NodeTrouble> {
+        if !self.background_lane(LIMIT)?.features.has(Features::RECALL) {
+            return Ok(());
+        }
+        let take = |reply: &Reply<'_>| match reply {
+            Reply::Recalled(recall) => Some(*recall),
+            _ => None,
+        };
+        let recall = self.ask(|into, number| Request::plain(into, number, Kind::Recall), take)?;
+        self.recall.set(recall.slabs);
+        if let Some(grant) = lock(&self.session).as_mut() {
+            grant.quota_bytes = recall.quota_bytes;
+        }
+        Ok(())
     }
 
     /// Whether no load asks it: only a ping learns how it is.

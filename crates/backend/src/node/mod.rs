@@ -6,6 +6,7 @@
 //! stores: to every replica, several messages under way on each; durable when all answered  (store)
 //! new slabs: on as many nodes as there are replicas, of two chosen at random the one with more room  (place)
 //! lost nodes, lost replicas: a thread of the pager's calls `tend`                          (tend)
+//! slabs that nodes want back: it moves them to others                                      (recall)
 //! ```
 //! This process decides which slot holds which page; the nodes only know slabs and bytes. So a `free` is no message.
 //!
@@ -25,6 +26,7 @@ mod latency;
 mod link;
 mod load;
 mod place;
+mod recall;
 mod slots;
 mod store;
 mod table;
@@ -42,7 +44,7 @@ use link::{Link, Node};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use table::{Table, Wanted};
 use tend::Tender;
 pub use trouble::NodeTrouble;
@@ -51,6 +53,9 @@ pub use trouble::NodeTrouble;
 pub const NODES_MAX: usize = 8;
 /// Messages of a call that are under way together: what fills the time of an answer, and fits the kernel's buffers.
 const DEPTH: usize = 4;
+
+/// Time for which nodes that are being emptied get pages again after no other had room.
+const CROWDED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pages in memory nodes.
 pub struct NodePool {
@@ -70,6 +75,8 @@ pub struct NodePool {
     untended: AtomicBool,
     /// Pages have fewer replicas than are wanted.
     degraded: AtomicBool,
+    /// When the nodes had no slab left: for a while those that are being emptied get pages, too.
+    crowded: Mutex<Option<Instant>>,
     tender: Mutex<Tender>,
 }
 
@@ -133,6 +140,7 @@ impl NodePool {
                     draws: AtomicU64::new(u64::from(std::process::id())),
                     untended: AtomicBool::new(away.is_some()),
                     degraded: AtomicBool::new(false),
+                    crowded: Mutex::new(None),
                     tender: Mutex::new(Tender::default()),
                 })
             }
@@ -153,7 +161,10 @@ impl NodePool {
     fn wanted(&self, healthy: &[Arc<Link>]) -> Wanted {
         let replicas = self.replicas.min(healthy.len());
         let fast = healthy.iter().filter(|link| !link.slow.load(Relaxed)).count();
-        Wanted { replicas, avoid_slow: fast >= replicas }
+        let staying = healthy.iter().filter(|link| !link.recall.is_total()).count();
+        let avoid_leaving =
+            staying >= replicas && lock(&self.crowded).is_none_or(|since| since.elapsed() >= CROWDED_PAUSE);
+        Wanted { replicas, avoid_slow: fast >= replicas, avoid_leaving }
     }
 
     /// Fits the table to the links as they are now.
@@ -286,7 +297,8 @@ impl Backend for NodePool {
     }
 
     fn needs_tending(&self) -> bool {
-        self.untended.load(Relaxed)
+        // Nodes of a pool are asked now and then what they want back.
+        self.links.len() > 1 || self.untended.load(Relaxed)
     }
 
     fn tend(&self) -> Option<Duration> {

@@ -60,7 +60,10 @@ impl NodePool {
         }
         let link = candidates.swap_remove(self.choose(candidates, wanted));
         match link.lease() {
-            Ok(slab) => Ok(Some(Replica { link, slab, slab_pages: self.slab_bytes / PAGE_BYTES as u64 })),
+            Ok(slab) => {
+                let slab_pages = self.slab_bytes / PAGE_BYTES as u64;
+                Ok(Some(Replica { link, slab, slab_pages, users: Arc::new(()) }))
+            }
             Err(trouble) => {
                 self.judge(&link, &trouble);
                 Err(self.store_error(&link, &trouble))

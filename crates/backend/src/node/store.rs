@@ -80,9 +80,11 @@ impl NodePool {
                 }
                 Err(error) => error,
             };
-            lock(&self.table).take(count - taken.len(), Fill::All, &mut taken);
-            // Slabs that were refused some time ago are tried again from now on.
+            // Slabs that were refused some time ago are tried again from now on, and nodes that are being emptied get pages again:
+            // better than none.
+            *lock(&self.crowded) = Some(Instant::now());
             self.refresh();
+            lock(&self.table).take(count - taken.len(), Fill::All, &mut taken);
             return (taken, Some(error));
         }
         (taken, None)

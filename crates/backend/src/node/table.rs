@@ -30,6 +30,8 @@ pub(super) struct Replica {
     pub(super) slab: u32,
     /// Pages of a slab.
     pub(super) slab_pages: u64,
+    /// Counts who may still read it.
+    pub(super) users: Arc<()>,
 }
 
 impl Replica {
@@ -41,6 +43,11 @@ impl Replica {
     /// Whether both are one.
     pub(super) fn is_same(&self, other: &Replica) -> bool {
         Arc::ptr_eq(&self.link, &other.link) && self.slab == other.slab
+    }
+
+    /// Whether nobody but the caller knows it any more.
+    pub(super) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.users) == 1
     }
 
     /// Whether it can be read and written.
@@ -69,7 +76,7 @@ struct Slab {
     lost: Option<(String, NodeTrouble)>,
     /// It has fewer replicas than are wanted.
     degraded: bool,
-    /// A replica is being made: the slab stays closed until it is there, or given up.
+    /// A replica is being made, in addition or in place of another: the slab stays closed until it is there, or given up.
     rebuilding: bool,
     /// When a node refused pages for it: the slab stays closed for a while.
     refused: Option<Instant>,
@@ -82,6 +89,8 @@ pub(super) struct Wanted {
     pub(super) replicas: usize,
     /// So many nodes are not slow: slow ones need not get pages.
     pub(super) avoid_slow: bool,
+    /// So many nodes want nothing back: those that want all back need not get pages.
+    pub(super) avoid_leaving: bool,
 }
 
 impl Table {
@@ -189,7 +198,9 @@ impl Table {
             any_degraded |= slab.degraded && used > 0 && !slab.replicas.is_empty();
             let slow = slab.replicas.iter().any(|replica| replica.link.slow.load(Relaxed));
             slab.refused = slab.refused.filter(|since| since.elapsed() < REFUSED_PAUSE);
-            let is_closed = slab.degraded || slab.rebuilding || slab.refused.is_some() || slow && wanted.avoid_slow;
+            let leaving = slab.replicas.iter().any(|replica| replica.link.recall.is_total());
+            let avoided = slow && wanted.avoid_slow || leaving && wanted.avoid_leaving;
+            let is_closed = slab.degraded || slab.rebuilding || slab.refused.is_some() || avoided;
             self.slots.set_open(*number, !is_closed);
         }
         any_degraded
@@ -225,14 +236,28 @@ impl Table {
         Some(number)
     }
 
-    /// Ends a rebuild, with a new replica or without; false: the slab is gone, or the replica lost.
-    pub(super) fn end_rebuild(&mut self, number: u32, replica: Option<Replica>) -> bool {
+    /// Begins to move a slab away from a link: of those that nobody writes to, the one with the fewest pages; returns its number,
+    /// and the replica that is to go. It gets no page until `end_rebuild`.
+    pub(super) fn begin_move(&mut self, link: &Arc<Link>) -> Option<(u32, Replica)> {
+        let there = |slab: &Slab| slab.replicas.iter().find(|replica| Arc::ptr_eq(&replica.link, link)).cloned();
+        let ready = self.slabs.iter().filter(|(_, slab)| !slab.degraded && !slab.rebuilding && slab.writing == 0);
+        let used = ready.filter_map(|(number, slab)| Some((self.slots.used_count(*number)?, *number, there(slab)?)));
+        let (_, number, replica) =
+            used.filter(|(used, ..)| *used > 0).min_by_key(|(used, number, _)| (*used, *number))?;
+        self.slabs.get_mut(&number).expect("just found").rebuilding = true;
+        self.slots.set_open(number, false);
+        Some((number, replica))
+    }
+
+    /// Ends a rebuild or a move, with a new replica or without, which takes the place of `from`; false: the slab is gone, or the
+    /// replica lost.
+    pub(super) fn end_rebuild(&mut self, number: u32, replica: Option<Replica>, from: Option<&Replica>) -> bool {
         let is_there = self.used_in(number).is_some() && replica.as_ref().is_none_or(Replica::is_live);
         if let Some(slab) = self.slabs.get_mut(&number) {
             slab.rebuilding = false;
         }
         if is_there && replica.is_some() {
-            self.change(number, replica, |_| true);
+            self.change(number, replica, |other| from.is_none_or(|from| !from.is_same(other)));
         }
         is_there
     }

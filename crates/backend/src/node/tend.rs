@@ -7,6 +7,7 @@
 use super::lane::LIMIT;
 use super::link::Link;
 use super::load::LOAD_PAGES;
+use super::recall::Recalls;
 use super::table::Replica;
 use super::{NodePool, NodeTrouble};
 use crate::sync::lock;
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 const REBUILD_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Time between two steps when nothing can be rebuilt.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time between two steps when all is well.
+const IDLE_PAUSE: Duration = Duration::from_millis(250);
 /// Time after which a rebuild that found no room is tried again.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// Time between two pings of nodes that loads pass by.
@@ -41,9 +44,10 @@ pub(super) struct Tender {
     pinged: Option<Instant>,
     /// How often one of them was asked for a sign of life.
     pings: usize,
-    no_room: Option<Instant>,
+    pub(super) no_room: Option<Instant>,
     /// The slab that was rebuilt last, or could not be.
     last: u32,
+    recalls: Recalls,
 }
 
 struct Return {
@@ -52,10 +56,12 @@ struct Return {
     since: Instant,
 }
 
-/// A slab that gets a further replica.
-struct Rebuild {
+/// A slab that gets a further replica, or another in place of one.
+pub(super) struct Rebuild {
     number: u32,
     to: Replica,
+    /// What it takes the place of.
+    pub(super) from: Option<Replica>,
     /// Slots with pages, and how many of them are done. No page is stored in the slab meanwhile.
     slots: Vec<u64>,
     done: usize,
@@ -75,14 +81,21 @@ impl NodePool {
     pub(super) fn tend_once(&self) -> Option<Duration> {
         let mut tender = lock(&self.tender);
         // Before looking: what comes to light while we look says so again.
-        self.untended.store(false, Relaxed);
+        let was_untended = self.untended.swap(false, Relaxed);
         // One wait at most for a node that does not answer: a fork waits for this step.
+        let mut changed = false;
         if !self.try_return(&mut tender) {
             self.ping_passed_by(&mut tender);
+            changed = self.ask_recalls(&mut tender.recalls);
         }
         let pause = self.rebuild(&mut tender);
-        self.refresh();
-        pause.or_else(|| self.untended.load(Relaxed).then_some(PAUSE))
+        if was_untended || changed || pause.is_some() {
+            self.refresh();
+        }
+        self.return_replaced(&mut tender.recalls);
+        self.return_empty();
+        let pause = pause.or_else(|| self.untended.load(Relaxed).then_some(PAUSE));
+        pause.or_else(|| (self.links.len() > 1).then_some(IDLE_PAUSE))
     }
 
     /// Opens a new link to a lost node that is due, if there is one; of several, the one that has waited longest.
@@ -137,7 +150,7 @@ impl NodePool {
             if tender.no_room.is_some_and(|since| since.elapsed() < NO_ROOM_PAUSE) {
                 return None;
             }
-            tender.rebuild = self.begin_rebuild(tender);
+            tender.rebuild = self.begin_rebuild(tender).or_else(|| self.begin_move(tender));
         }
         let rebuild = tender.rebuild.as_mut()?;
         let before = rebuild.done;
@@ -146,14 +159,17 @@ impl NodePool {
         if matches!(step, Step::Going) {
             return Some(pause);
         }
-        let Rebuild { number, to, slots, .. } = tender.rebuild.take()?;
+        let Rebuild { number, to, from, slots, .. } = tender.rebuild.take()?;
         let is_whole = matches!(step, Step::Done);
-        let is_there = lock(&self.table).end_rebuild(number, is_whole.then(|| to.clone()));
+        let is_there = lock(&self.table).end_rebuild(number, is_whole.then(|| to.clone()), from.as_ref());
         if !is_whole || !is_there {
             self.give_up(&[to]);
             return Some(PAUSE);
         }
-        to.link.node.rebuilt_pages.fetch_add(slots.len() as u64, Relaxed);
+        match from {
+            Some(from) => self.replaced(&mut tender.recalls, from),
+            None => _ = to.link.node.rebuilt_pages.fetch_add(slots.len() as u64, Relaxed),
+        }
         Some(pause)
     }
 
@@ -163,13 +179,13 @@ impl NodePool {
         tender.last = number;
         let begun = self.place_rebuild(number);
         if begun.is_none() {
-            lock(&self.table).end_rebuild(number, None);
+            lock(&self.table).end_rebuild(number, None, None);
             tender.no_room = Some(Instant::now());
         }
         begun
     }
 
-    fn place_rebuild(&self, number: u32) -> Option<Rebuild> {
+    pub(super) fn place_rebuild(&self, number: u32) -> Option<Rebuild> {
         let replicas = lock(&self.table).replicas_of(number)?;
         let holds = |link: &Arc<Link>| replicas.iter().any(|replica| replica.link.node.index == link.node.index);
         let mut candidates: Vec<Arc<Link>> = self.healthy().into_iter().filter(|link| !holds(link)).collect();
@@ -183,7 +199,7 @@ impl NodePool {
             self.give_up(&[to]);
             return None;
         };
-        Some(Rebuild { number, to, slots, done: 0, pages: vec![[0; PAGE_BYTES]; LOAD_PAGES] })
+        Some(Rebuild { number, to, from: None, slots, done: 0, pages: vec![[0; PAGE_BYTES]; LOAD_PAGES] })
     }
 
     /// Copies the next pages.

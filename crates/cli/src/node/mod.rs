@@ -1,6 +1,9 @@
 //! `hinterland node`: lends this machine's memory. `hinterland node status`: what a node says of itself.
 
 mod ask;
+mod http;
+mod metrics;
+mod progress;
 mod serve;
 mod status;
 
@@ -23,8 +26,10 @@ pub struct NodeArgs {
 enum NodeCommand {
     /// Show how much a node lends, to whom, and what it has done.
     Status(StatusArgs),
-    /// Let a node give out no more memory; programs that use it go on.
+    /// Empty a node: it gives out no more memory, and programs that have other nodes with room move their pages there.
     Drain(DrainArgs),
+    /// Have a node lend more or less. What is given out above that moves to other nodes, as with drain.
+    Resize(ResizeArgs),
 }
 
 /// What a node lends, and where it listens.
@@ -39,9 +44,12 @@ pub struct ServeArgs {
     /// Where to listen: a loopback address (port 0 takes a free one), or a socket for programs of the same user, unix:/PATH
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
     listen: String,
+    /// Answer /metrics (Prometheus) and /healthz here: HOST:PORT, or a port on loopback
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<String>,
     /// How to write the log, on standard error
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log: LogFormat,
+    #[arg(long, alias = "log", value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
     /// Log every connection and refusal
     #[arg(long, short)]
     verbose: bool,
@@ -64,6 +72,9 @@ struct StatusArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// Again every second, until it is interrupted
+    #[arg(long)]
+    watch: bool,
 }
 
 #[derive(Args)]
@@ -74,15 +85,33 @@ struct DrainArgs {
     /// Give out memory again
     #[arg(long)]
     end: bool,
+    /// Wait until it is empty, and show what is still to move
+    #[arg(long, conflicts_with = "end")]
+    wait: bool,
+}
+
+#[derive(Args)]
+struct ResizeArgs {
+    /// The node
+    #[arg(value_name = "URL")]
+    node: String,
+    /// What it lends from now on, in whole slabs of 2 MiB: a size (8G)
+    #[arg(value_name = "SIZE")]
+    capacity: String,
+    /// Wait until no more is given out than that, and show what is still to move
+    #[arg(long)]
+    wait: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   hinterland node --capacity 16G
-  hinterland node --capacity 16G --quota 4G --listen tcp://127.0.0.1:7441 --log json
+  hinterland node --capacity 16G --quota 4G --listen tcp://127.0.0.1:7441 --log-format json
   hinterland node --capacity 16G --listen unix:/run/user/1000/hinterland.sock
+  hinterland node --capacity 16G --metrics 9440
   hinterland node status tcp://127.0.0.1:7440
-  hinterland node drain tcp://127.0.0.1:7440
+  hinterland node drain tcp://127.0.0.1:7440 --wait
+  hinterland node resize tcp://127.0.0.1:7440 8G
 
 A node listens on loopback addresses only; to reach one on another machine, forward the port:
 ssh -N -L 7440:127.0.0.1:7440 HOST. SIGTERM and SIGINT end it; programs that still use it end with a message.
@@ -126,8 +155,9 @@ pub enum NodeError {
 pub fn run(args: NodeArgs) -> ExitCode {
     let done = match args.command {
         None => serve::run(&args.serve),
-        Some(NodeCommand::Status(status)) => status::run(&status.node, status.json),
-        Some(NodeCommand::Drain(drain)) => status::drain(&drain.node, !drain.end),
+        Some(NodeCommand::Status(status)) => status::run(&status.node, status.json, status.watch),
+        Some(NodeCommand::Drain(drain)) => progress::drain(&drain.node, !drain.end, drain.wait),
+        Some(NodeCommand::Resize(resize)) => progress::resize(&resize.node, &resize.capacity, resize.wait),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

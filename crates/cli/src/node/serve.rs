@@ -1,12 +1,15 @@
 //! The node's life: start, log, end by a signal.
 
+use super::metrics;
 use super::{LogFormat, NodeError, ServeArgs};
 use hinterland_node::{Listening, Options};
 use hinterland_units::ByteCount;
 use hinterland_wire::Endpoint;
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
+use std::sync::Arc;
 
 /// Serves until a signal ends it.
 pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
@@ -17,15 +20,20 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     let endpoint: Endpoint = args.listen.parse()?;
     let capacity_bytes = size("--capacity", &args.capacity)?.unwrap_or(0);
     let mut options = Options::new(capacity_bytes);
-    options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(capacity_bytes).min(capacity_bytes);
+    options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
     start_log(args);
     // Before the first connection: a signal that comes early must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let listening = Listening::start(&endpoint, options)?;
     let (node, lends) = (listening.endpoint(), ByteCount(listening.node().figures().capacity_bytes));
-    let quota = ByteCount(options.quota_bytes);
+    let quota = ByteCount(options.quota_bytes.min(capacity_bytes));
     tracing::info!(%node, capacity = %lends, quota = %quota, pid = std::process::id(), "listening");
     writeln!(std::io::stdout(), "listening on {node}, lending {lends}")?;
+    if let Some(place) = &args.metrics {
+        let address = metrics::serve(place, Arc::clone(listening.node()))?;
+        writeln!(std::io::stdout(), "figures at http://{address}/metrics")?;
+    }
+    tell_systemd(NotifyState::Ready);
     if let Some(signal) = signals.forever().next() {
         let figures = listening.node().figures();
         tracing::info!(
@@ -37,15 +45,23 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
             "ending"
         );
     }
+    tell_systemd(NotifyState::Stopping);
     listening.stop();
     tracing::info!("ended");
     Ok(())
 }
 
+/// Says how far we are, if a service manager wants to know.
+fn tell_systemd(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "the service manager cannot be told");
+    }
+}
+
 fn start_log(args: &ServeArgs) {
     let level = if args.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
     let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
-    match args.log {
+    match args.log_format {
         LogFormat::Text => log.with_ansi(false).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }

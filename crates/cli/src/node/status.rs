@@ -1,12 +1,12 @@
-//! What a node says of itself, as a table or as JSON; and the switch that stops it from giving out memory.
+//! What a node says of itself, as a table or as JSON.
 
 use super::{NodeError, ask::ask};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use hinterland_units::ByteCount;
-use hinterland_wire::{Kind, Reply, Request};
+use hinterland_wire::{Kind, NodeRow, Reply, Request};
 use serde::Serialize;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// The JSON document, and what the table is made of.
@@ -16,6 +16,8 @@ struct Status {
     uptime_ms: u64,
     capacity_bytes: u64,
     used_bytes: u64,
+    /// What is given out and wanted back.
+    to_move_bytes: u64,
     slab_bytes: u64,
     draining: bool,
     lanes: u64,
@@ -43,25 +45,40 @@ struct Session {
 }
 
 /// `hinterland node status`.
-pub fn run(node: &str, json: bool) -> Result<(), NodeError> {
-    let status = ask(
+pub fn run(node: &str, json: bool, watch: bool) -> Result<(), NodeError> {
+    let mut out = std::io::stdout();
+    loop {
+        let status = of(node)?;
+        let text = match (json, watch) {
+            (true, false) => serde_json::to_string_pretty(&status).map_err(std::io::Error::from)? + "\n",
+            (true, true) => serde_json::to_string(&status).map_err(std::io::Error::from)? + "\n",
+            // On a terminal each takes the place of the one before.
+            (false, true) if out.is_terminal() => "\x1b[H\x1b[2J".to_owned() + &status.table(),
+            (false, _) => status.table(),
+        };
+        out.write_all(text.as_bytes())?;
+        if !watch {
+            return Ok(());
+        }
+        out.flush()?;
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn of(node: &str) -> Result<Status, NodeError> {
+    ask(
         node,
         |into| Request::plain(into, 1, Kind::Statistics),
         |reply| match reply {
             Reply::Figures(figures) => Some(Status::new(node, &figures)),
             _ => None,
         },
-    )?;
-    let text =
-        if json { serde_json::to_string_pretty(&status).map_err(std::io::Error::from)? + "\n" } else { status.table() };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    )
 }
 
-/// `hinterland node drain`.
-pub fn drain(node: &str, on: bool) -> Result<(), NodeError> {
-    ask(node, |into| Request::drain(into, 1, on), |reply| matches!(reply, Reply::Done).then_some(()))?;
-    let what = if on { "gives out no more memory; programs that use it go on" } else { "gives out memory again" };
-    Ok(writeln!(std::io::stdout(), "{node} {what}")?)
+/// What a node has given out and wants back.
+pub fn to_move_bytes(row: &NodeRow) -> u64 {
+    if row.draining != 0 { row.used_bytes } else { row.used_bytes.saturating_sub(row.capacity_bytes) }
 }
 
 impl Status {
@@ -72,6 +89,7 @@ impl Status {
             uptime_ms: row.uptime_ms,
             capacity_bytes: row.capacity_bytes,
             used_bytes: row.used_bytes,
+            to_move_bytes: to_move_bytes(row),
             slab_bytes: row.slab_bytes,
             draining: row.draining != 0,
             lanes: row.lanes,
@@ -100,9 +118,14 @@ impl Status {
     fn table(&self) -> String {
         let bytes = |bytes: u64| ByteCount(bytes).to_string();
         let uptime = humantime::format_duration(Duration::from_secs(self.uptime_ms / 1000));
-        let draining = if self.draining { ", draining" } else { "" };
+        let to_move = match (self.draining, self.to_move_bytes) {
+            (true, 0) => ", drained: it can be stopped".to_owned(),
+            (true, left) => format!(", draining: {} to move", bytes(left)),
+            (false, 0) => String::new(),
+            (false, over) => format!(", over by {}", bytes(over)),
+        };
         let mut text = format!(
-            "{}: {} of {} given out, up {uptime}{draining}\n",
+            "{}: {} of {} given out, up {uptime}{to_move}\n",
             self.node,
             bytes(self.used_bytes),
             bytes(self.capacity_bytes),

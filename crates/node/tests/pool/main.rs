@@ -4,6 +4,7 @@
 mod common;
 mod proxy;
 mod races;
+mod recalls;
 mod schedules;
 
 use common::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store, with_fork};

@@ -111,7 +111,12 @@ impl State {
         }
         let reads = Reads::default();
         let (state, from, to, seen) = (self.clone(), clone(&client), clone(&node), reads.clone());
-        thread::spawn(move || drop(state.requests(from, to, &seen)));
+        let end = clone(&node);
+        thread::spawn(move || {
+            drop(state.requests(from, to, &seen));
+            // The client has hung up.
+            let _ = end.shutdown(Shutdown::Both);
+        });
         let state = self.clone();
         thread::spawn(move || {
             let _ = state.answers(&node, &client, &reads);

@@ -40,7 +40,7 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
     let token = Token(std::array::from_fn(|_| u8::try_from(rng.below(256)).unwrap()));
     let (a, b, c) = (rng.next_u64(), rng.next_u64(), 1 + rng.u32(SLABS_MAX as u64));
     let priority = [Priority::Demand, Priority::Prefetch, Priority::WriteBack, Priority::Migration][rng.index(4)];
-    let said = match rng.below(16) {
+    let said = match rng.below(18) {
         0 => {
             Request::open(&mut into, number, &name, a, c);
             format!("{:?}", Request::Open { name: &name, quota_bytes: a, lease_ms: c })
@@ -66,7 +66,7 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
             format!("Write {priority:?} {ranges:?}")
         }
         6 => {
-            let kind = [Kind::Clone, Kind::Statistics, Kind::Close][rng.index(3)];
+            let kind = [Kind::Clone, Kind::Statistics, Kind::Close, Kind::Recall][rng.index(4)];
             Request::plain(&mut into, number, kind);
             format!("{kind:?}")
         }
@@ -92,7 +92,16 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
             Reply::done(&mut into, number);
             "Done".into()
         }
-        12 | 13 => {
+        12 => {
+            Request::resize(&mut into, number, a);
+            format!("{:?}", Request::Resize { capacity_bytes: a })
+        }
+        13 => {
+            let recall = Recall { slabs: c, quota_bytes: b };
+            Reply::recalled(&mut into, number, &recall);
+            format!("{:?}", Reply::Recalled(recall))
+        }
+        14 | 15 => {
             let node = NodeRow { capacity_bytes: a, used_bytes: b, draining: 1, ..NodeRow::default() };
             let row = |session| SessionRow {
                 session,
@@ -127,7 +136,7 @@ pub fn described(header: &Header, control: &[u8]) -> Result<String, WireError> {
                 assert!(ranges.data_bytes() <= DATA_BYTES_MAX && ranges.count() <= RANGES_MAX);
                 format!("{:?} {:?} {:?}", header.kind, header.priority, ranges.iter().collect::<Vec<_>>())
             }
-            Request::Clone | Request::Statistics | Request::Close => format!("{:?}", header.kind),
+            Request::Clone | Request::Statistics | Request::Close | Request::Recall => format!("{:?}", header.kind),
             _ => format!("{request:?}"),
         });
     }
@@ -138,7 +147,7 @@ pub fn described(header: &Header, control: &[u8]) -> Result<String, WireError> {
         Reply::Data(sums) => format!("Data {} {:?}", header.data_bytes, sums.iter().collect::<Vec<_>>()),
         Reply::Figures(figures) => format!("{:?} {:?}", figures.node, figures.sessions().collect::<Vec<_>>()),
         Reply::Done => "Done".into(),
-        Reply::Refused { .. } => format!("{reply:?}"),
+        Reply::Refused { .. } | Reply::Recalled(_) => format!("{reply:?}"),
     })
 }
 

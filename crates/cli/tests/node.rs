@@ -1,0 +1,273 @@
+//! The node as operators meet it: figures for Prometheus, health, readiness, the log, and the files in `packaging/`.
+
+use hinterland_wire::*;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A node that is killed when the test ends.
+struct Node {
+    child: Child,
+    /// `HOST:PORT` of both.
+    node: String,
+    metrics: String,
+}
+
+impl Node {
+    fn start(arguments: &[&str], notify: Option<&std::path::Path>) -> Node {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+        command.arg("node").args(arguments).env_remove("NOTIFY_SOCKET");
+        if let Some(socket) = notify {
+            command.env("NOTIFY_SOCKET", socket);
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut next = |begin: &str| {
+            let line = lines.next().unwrap_or_else(|| panic!("no '{begin}': {:?}", child.wait())).expect("text");
+            line.strip_prefix(begin).unwrap_or_else(|| panic!("{line}")).to_owned()
+        };
+        let node = next("listening on tcp://").split(',').next().expect("an address").to_owned();
+        let metrics = next("figures at http://").replace("/metrics", "");
+        Node { child, node, metrics }
+    }
+
+    fn get(&self, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(&self.metrics).expect("the address of the figures");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        (head.to_owned(), body.to_owned())
+    }
+
+    /// Opens a session, and leaves its lane open.
+    fn session(&self, name: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.node).expect("the node");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+        stream.write_all(&Hello::ours().encode()).expect("sent");
+        stream.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
+        ask(&mut stream, |into| Request::open(into, 1, name, 0, 100), &[]);
+        stream
+    }
+
+    /// Ends it in an orderly way; what it logged.
+    fn end(mut self) -> String {
+        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill");
+        assert!(killed.success());
+        assert_eq!(self.child.wait().expect("its end").code(), Some(0));
+        let mut log = String::new();
+        self.child.stderr.take().expect("piped").read_to_string(&mut log).expect("text");
+        log
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ask(stream: &mut TcpStream, write: impl FnOnce(&mut Vec<u8>), data: &[u8]) {
+    let mut message = Vec::new();
+    write(&mut message);
+    stream.write_all(&message).and_then(|()| stream.write_all(data)).expect("sent");
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head).expect("an answer");
+    let header = Header::decode(&head).expect("a header");
+    stream.read_exact(&mut vec![0; header.control_bytes + header.data_bytes]).expect("the rest");
+    assert_ne!(header.kind, Kind::Refused);
+}
+
+const ANYWHERE: [&str; 6] = ["--capacity", "64M", "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+
+/// The value of a sample, which must be there.
+fn value(text: &str, sample: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {sample} in:\n{text}")).parse().expect("a number")
+}
+
+#[test]
+fn figures_are_those_of_the_node_and_follow_the_conventions() {
+    let node = Node::start(&ANYWHERE, None);
+    let mut lane = node.session("first 1");
+    ask(&mut lane, |into| Request::lease(into, 2, 3), &[]);
+    let data = [7; 4096];
+    let range = Range { address: 0, bytes: 4096, checksum: checksum(0, &data) };
+    for number in 3..8 {
+        ask(&mut lane, |into| Request::write(into, number, Priority::WriteBack, [range].into_iter()), &data);
+    }
+    ask(&mut lane, |into| Request::read(into, 8, Priority::Demand, [range, range].into_iter()), &[]);
+    let (head, text) = node.get("/metrics");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
+    for (sample, is) in [
+        ("hinterland_node_capacity_bytes", f64::from(64 << 20)),
+        ("hinterland_node_used_bytes", f64::from(6 << 20)),
+        ("hinterland_node_sessions", 1.0),
+        ("hinterland_node_connections", 1.0),
+        ("hinterland_node_draining", 0.0),
+        ("hinterland_node_reads_total", 2.0),
+        ("hinterland_node_read_bytes_total", 8192.0),
+        ("hinterland_node_writes_total", 5.0),
+        ("hinterland_node_written_bytes_total", 5.0 * 4096.0),
+        ("hinterland_node_refusals_total", 0.0),
+        ("hinterland_node_request_duration_seconds_count{kind=\"read\"}", 1.0),
+        ("hinterland_node_request_duration_seconds_bucket{le=\"+Inf\",kind=\"write\"}", 5.0),
+        ("hinterland_node_session_held_bytes{session=\"1\",name=\"first 1\"}", f64::from(6 << 20)),
+        ("hinterland_node_session_written_bytes_total{session=\"1\",name=\"first 1\"}", 5.0 * 4096.0),
+    ] {
+        assert_eq!(value(&text, sample), is, "{sample}");
+    }
+    assert!(value(&text, "hinterland_node_request_duration_seconds_sum{kind=\"write\"}") > 0.0);
+    let described = |word: &str| -> Vec<&str> {
+        text.lines().filter_map(|line| line.strip_prefix(word)?.split(' ').next()).collect()
+    };
+    let (typed, helped) = (described("# TYPE "), described("# HELP "));
+    assert_eq!(typed, helped);
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().expect("a name");
+        assert!(typed.iter().any(|family| name.starts_with(family)), "{line} is not described");
+        assert!(name.starts_with("hinterland_node_"), "{line}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+    assert_eq!(node.get("/healthz").1, "ok\n");
+    assert!(node.get("/").0.starts_with("HTTP/1.1 404"));
+    let mut operator = TcpStream::connect(&node.node).expect("the node");
+    operator.write_all(&Hello::ours().encode()).expect("sent");
+    operator.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
+    ask(&mut operator, |into| Request::drain(into, 1, true), &[]);
+    assert_eq!(node.get("/healthz").1, "draining\n");
+}
+
+#[test]
+fn of_many_sessions_some_are_told_apart_and_no_name_breaks_the_text() {
+    let node = Node::start(&ANYWHERE, None);
+    let lanes: Vec<TcpStream> = (0..40).map(|_| node.session("a\"} 1\nhinterland_node_used_bytes 2\\")).collect();
+    let (_, text) = node.get("/metrics");
+    assert_eq!(value(&text, "hinterland_node_sessions"), 40.0);
+    let rows = text.lines().filter(|line| line.starts_with("hinterland_node_session_held_bytes{"));
+    assert_eq!(rows.count(), 32);
+    assert_eq!(text.lines().filter(|line| line.starts_with("hinterland_node_used_bytes ")).count(), 1);
+    assert!(text.contains(r#"name="a\"} 1\nhinterland_node_used_bytes 2\\"} "#), "{text}");
+    drop(lanes);
+}
+
+#[test]
+fn the_log_is_json_and_the_service_manager_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).expect("a socket");
+    manager.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+    let heard = || {
+        let mut bytes = [0; 256];
+        let count = manager.recv(&mut bytes).expect("a word");
+        String::from_utf8_lossy(&bytes[..count]).trim().to_owned()
+    };
+    let node = Node::start(&[&ANYWHERE[..], &["--log-format", "json"]].concat(), Some(&path));
+    assert_eq!(heard(), "READY=1");
+    drop(node.session("first 1"));
+    let log = node.end();
+    assert_eq!(heard(), "STOPPING=1");
+    let events: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    for message in ["listening", "session opened", "ending", "ended"] {
+        assert!(events.iter().any(|event| event["message"] == message), "no '{message}' in {log}");
+    }
+    assert!(events.iter().all(|event| event["level"] == "INFO" && event["timestamp"].is_string()), "{log}");
+}
+
+#[test]
+fn resize_and_drain_say_what_is_left_to_move() {
+    let node = Node::start(&ANYWHERE, None);
+    let url = format!("tcp://{}", node.node);
+    let say = |arguments: &[&str]| {
+        let command = Command::new(env!("CARGO_BIN_EXE_hinterland")).arg("node").args(arguments).output();
+        let output = command.expect("the command");
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let mut lane = node.session("first 1");
+    ask(&mut lane, |into| Request::lease(into, 2, 4), &[]);
+    assert_eq!(say(&["resize", &url, "128M"]), (Some(0), format!("{url} lends 128 MiB\n  nothing is to be moved\n")));
+    assert_eq!(say(&["resize", &url, "5M"]), (Some(0), format!("{url} lends 4 MiB\n  4 MiB to move\n")));
+    let (_, status) = say(&["status", &url]);
+    assert!(status.contains("8 MiB of 4 MiB given out") && status.contains("over by 4 MiB"), "{status}");
+    let (code, words) = say(&["resize", &url, "1M"]);
+    assert!(code == Some(125) && words.contains("give at least 2M"), "{words}");
+    let (_, words) = say(&["drain", &url]);
+    assert!(words.ends_with("programs that use it go on\n  8 MiB to move\n"), "{words}");
+    let (_, status) = say(&["status", &url]);
+    assert!(status.contains("draining: 8 MiB to move"), "{status}");
+    // Who waits is told when it is empty.
+    let waits = std::thread::spawn({
+        let url = url.clone();
+        move || Command::new(env!("CARGO_BIN_EXE_hinterland")).args(["node", "drain", &url, "--wait"]).output()
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!waits.is_finished());
+    ask(&mut lane, |into| Request::give_back(into, 3, &[0, 1, 2, 3]), &[]);
+    let output = waits.join().expect("no panic").expect("the command");
+    let words = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(words.ends_with("nothing is to be moved\n"), "{words}");
+    let (_, status) = say(&["status", &url]);
+    assert!(status.contains("drained: it can be stopped"), "{status}");
+}
+
+#[test]
+fn a_place_that_cannot_be_used_is_refused() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address").to_string();
+    for (place, words) in [("nowhere", "write for example 127.0.0.1:9440"), (taken.as_str(), "cannot listen on")] {
+        let arguments = ["node", "--capacity", "64M", "--listen", "tcp://127.0.0.1:0", "--metrics", place];
+        let output = Command::new(env!("CARGO_BIN_EXE_hinterland")).args(arguments).output().expect("the command");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(125) && said.contains("--metrics: ") && said.contains(words), "{said}");
+    }
+}
+
+/// A file of `packaging/`.
+fn packaged(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Starts a node with these flags, but on free ports.
+fn starts_with(flags: &[String]) {
+    let free = |flag: &String| match flag.as_str() {
+        "tcp://127.0.0.1:7440" => "tcp://127.0.0.1:0".to_owned(),
+        "127.0.0.1:9440" => "127.0.0.1:0".to_owned(),
+        other => other.to_owned(),
+    };
+    let flags: Vec<String> = flags.iter().map(free).collect();
+    let node = Node::start(&flags.iter().map(String::as_str).collect::<Vec<_>>(), None);
+    assert_eq!(node.get("/healthz").1, "ok\n");
+}
+
+#[test]
+fn the_flags_of_the_service_and_the_container_are_real() {
+    let unit = packaged("hinterland-node.service");
+    let command =
+        unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/hinterland node ")).expect("a command");
+    starts_with(&command.replace("${CAPACITY}", "64M").split(' ').map(str::to_owned).collect::<Vec<_>>());
+    let container = packaged("Containerfile");
+    let list = |word: &str| -> Vec<String> {
+        let line = container.lines().find_map(|line| line.strip_prefix(word)).expect(word);
+        serde_json::from_str(line).expect("a list")
+    };
+    let flags: Vec<String> = list("ENTRYPOINT ").into_iter().skip(2).chain(list("CMD ")).collect();
+    starts_with(&flags);
+}
+
+#[test]
+fn the_unit_is_one_that_systemd_understands() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("hinterland-node.service");
+    // `verify` looks for the command, too.
+    let unit = packaged("hinterland-node.service").replace("/usr/bin/hinterland", env!("CARGO_BIN_EXE_hinterland"));
+    std::fs::write(&path, unit).expect("written");
+    let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output() else {
+        return eprintln!("skipped: systemd-analyze is not installed");
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && !said.contains("hinterland-node.service:"), "{said}");
+}
