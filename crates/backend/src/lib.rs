@@ -15,6 +15,7 @@ mod open;
 mod reference;
 mod same_filled;
 pub mod samples;
+mod sealed;
 mod sync;
 mod tiers;
 mod url;
@@ -25,7 +26,8 @@ pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Locatio
 pub use decorate::{Delay, FaultKind, FaultRule, FaultWhen, Faulty, Throttle};
 pub use file::{FileBackend, FileOptions, IoMethod};
 pub use node::{NODES_MAX, NodeAddress, NodePool, NodeTrouble};
-pub use open::{OpenError, check_writable, default_urls, open};
+pub use open::{OpenError, OpenOptions, check_writable, default_urls, open, open_with};
 pub use reference::Reference;
+pub use sealed::Sealed;
 pub use tiers::Tiers;
 pub use url::{BackendUrl, Decoration, Scheme, UrlError, parse, set_replicas};

@@ -51,6 +51,9 @@ pub struct RunArgs {
     /// Memory nodes of a pool (tcp://A,tcp://B,…) that keep each page; the run survives the loss of all but one. Default: 1
     #[arg(long, value_name = "N")]
     pub replicas: Option<String>,
+    /// Encrypt pages before they leave the program's process, for files and memory nodes
+    #[arg(long)]
+    pub encrypt: bool,
     /// Which allocations are far: all (default), or large (of at least 64 KiB)
     #[arg(long, value_name = "all|large")]
     pub heap: Option<String>,
@@ -119,9 +122,10 @@ Examples:
   hinterland run --local 1G --heap large --stats out.json -- ./service
   hinterland run --local 1G --far tcp://127.0.0.1:7440 -- ./service
   hinterland run --local 1G --far tcp://127.0.0.1:7440,tcp://127.0.0.1:7441,tcp://127.0.0.1:7442 --replicas 2 -- ./service
+  hinterland run --local 1G --far compressed:2G --far 'file:/mnt/ssd?size=16G' --encrypt -- ./service
 
-Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _REPLICAS, _HEAP, _EVICT, _PREFETCH,
-_READ_AHEAD, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same names in lower case:
+Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _REPLICAS, _ENCRYPT, _HEAP, _EVICT,
+_PREFETCH, _READ_AHEAD, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same names in lower case:
 local = \"512M\", far = [\"compressed:4G\"], quiet = true), then the defaults.
 
 Exit code: the program's own; 128 + n when it died of signal n and the launcher cannot end the same way; 127 when the

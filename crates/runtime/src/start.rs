@@ -2,7 +2,7 @@
 
 use crate::{caller, census, descriptors, fork, heap, inline, ledger, regions, relatives, trace};
 use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
-use hinterland_backend::OpenError;
+use hinterland_backend::{OpenError, OpenOptions};
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{
@@ -102,7 +102,8 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     if let Some(replicas) = settings.replicas {
         hinterland_backend::set_replicas(&mut far, replicas).map_err(OpenError::from)?;
     }
-    let backend = hinterland_backend::open(&far)?;
+    let options = OpenOptions { encrypt: settings.encrypt };
+    let backend = hinterland_backend::open_with(&far, &options)?;
     let waits = |url: &String| url.starts_with("file:") || url.starts_with("tcp:");
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(waits);
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)

@@ -2,6 +2,7 @@
 //! settings are nonsense or its far memory is too small, full, forbidden or damaged.
 
 mod children;
+mod encrypted;
 mod endings;
 mod far_memory;
 mod fault_path;
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let suites = [
         children::trials(),
+        encrypted::trials(),
         endings::trials(),
         far_memory::trials(),
         fault_path::trials(),

@@ -84,6 +84,11 @@ impl Node {
         }
     }
 
+    /// Its process.
+    pub fn pid(&self) -> i32 {
+        self.running.pid.as_raw()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.running.signal(signal)

@@ -281,6 +281,7 @@ impl Backend for NodePool {
                 plain_pages: pages,
                 losses: link.node.losses.load(Relaxed),
                 rebuilt_pages: link.node.rebuilt_pages.load(Relaxed),
+                encrypted: false,
             });
         }
     }

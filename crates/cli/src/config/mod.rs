@@ -11,7 +11,7 @@ use crate::args::RunArgs;
 use crate::error::Error;
 use crate::host::Host;
 use crate::node;
-use hinterland_abi::{Settings, variables};
+use hinterland_abi::{Settings, parse_switch, variables};
 use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
 use hinterland_units::{Budget, ByteCount};
@@ -39,11 +39,12 @@ struct Key {
     file: &'static str,
 }
 
-const KEYS: [Key; 13] = [
+const KEYS: [Key; 14] = [
     Key { variable: variables::LOCAL, flag: "--local", file: "local" },
     Key { variable: variables::RAM, flag: "--ram", file: "ram" },
     Key { variable: variables::FAR, flag: "--far", file: "far" },
     Key { variable: variables::REPLICAS, flag: "--replicas", file: "replicas" },
+    Key { variable: variables::ENCRYPT, flag: "--encrypt", file: "encrypt" },
     Key { variable: variables::HEAP, flag: "--heap", file: "heap" },
     Key { variable: variables::EVICT, flag: "--evict", file: "evict" },
     Key { variable: variables::PREFETCH, flag: "--prefetch", file: "prefetch" },
@@ -108,11 +109,7 @@ impl Merged {
     }
 
     fn switch(&self, variable: &'static str) -> Result<bool, Error> {
-        match self.text(variable).unwrap_or("").to_ascii_lowercase().as_str() {
-            "" | "0" | "false" | "no" | "off" => Ok(false),
-            "1" | "true" | "yes" | "on" => Ok(true),
-            other => Err(self.refuse(variable, format!("'{other}' is neither yes nor no; write 1 or 0"))),
-        }
+        parse_switch(self.text(variable).unwrap_or("")).map_err(|why| self.refuse(variable, why))
     }
 }
 
@@ -179,6 +176,7 @@ fn flag(args: &RunArgs, variable: &str) -> Result<Option<String>, Error> {
             if args.far.iter().any(String::is_empty) { Some(String::new()) } else { joined(&args.far) }
         }
         variables::REPLICAS => args.replicas.clone(),
+        variables::ENCRYPT => args.encrypt.then(|| "1".into()),
         variables::HEAP => args.heap.clone(),
         variables::EVICT => args.evict.clone(),
         variables::PREFETCH => args.prefetch.clone(),
