@@ -19,6 +19,12 @@ pub mod variables {
     pub const REPLICAS: &str = "HINTERLAND_REPLICAS";
     /// Pages are encrypted before they leave the process.
     pub const ENCRYPT: &str = "HINTERLAND_ENCRYPT";
+    /// Paths of our certificate and its key, for memory nodes: `CERT,KEY`.
+    pub const TLS: &str = "HINTERLAND_TLS";
+    /// Path of the CA that signs the nodes' certificates.
+    pub const TLS_CA: &str = "HINTERLAND_TLS_CA";
+    /// Path of a key that memory nodes have, too.
+    pub const KEY_FILE: &str = "HINTERLAND_KEY_FILE";
     /// `all` or `large`.
     pub const HEAP: &str = "HINTERLAND_HEAP";
     /// Eviction policy.
@@ -215,6 +221,12 @@ pub struct Settings {
     pub replicas: Option<usize>,
     /// Pages are encrypted before they leave the process.
     pub encrypt: bool,
+    /// Paths of our certificate and its key, for memory nodes; empty: none.
+    pub tls: String,
+    /// Path of the CA that signs the nodes' certificates; empty: none.
+    pub tls_ca: String,
+    /// Path of a key that memory nodes have, too; empty: none.
+    pub key_file: String,
     /// Which allocations are far.
     pub heap: HeapMode,
     /// Eviction policy.
@@ -303,6 +315,9 @@ impl Settings {
         if let Some(text) = get(variables::ENCRYPT) {
             settings.encrypt = parse_switch(&text).map_err(|e| (variables::ENCRYPT, e))?;
         }
+        settings.tls = get(variables::TLS).unwrap_or_default();
+        settings.tls_ca = get(variables::TLS_CA).unwrap_or_default();
+        settings.key_file = get(variables::KEY_FILE).unwrap_or_default();
         if let Some(text) = get(variables::HEAP) {
             settings.heap = text.parse().map_err(|e| (variables::HEAP, e))?;
         }
@@ -336,6 +351,9 @@ impl Settings {
             (variables::FAR, self.far.join(" ")),
             (variables::REPLICAS, self.replicas.map(|replicas| replicas.to_string()).unwrap_or_default()),
             (variables::ENCRYPT, if self.encrypt { "1".into() } else { String::new() }),
+            (variables::TLS, self.tls.clone()),
+            (variables::TLS_CA, self.tls_ca.clone()),
+            (variables::KEY_FILE, self.key_file.clone()),
             (variables::HEAP, self.heap.to_string()),
             (variables::EVICT, self.evict.to_string()),
             (variables::PREFETCH, self.prefetch.to_string()),
@@ -404,6 +422,9 @@ mod tests {
             far: vec!["compressed:4G".into(), "file:/tmp/far?size=1G".into()],
             replicas: Some(2),
             encrypt: true,
+            tls: "/etc/a.pem,/etc/a.key".into(),
+            tls_ca: "/etc/ca.pem".into(),
+            key_file: "/etc/key".into(),
             heap: HeapMode::Large,
             evict: EvictName::TwoQ,
             prefetch: PrefetchName::ReadAheadVma,

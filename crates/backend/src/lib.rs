@@ -25,7 +25,7 @@ pub use compressed::Compressed;
 pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 pub use decorate::{Delay, FaultKind, FaultRule, FaultWhen, Faulty, Throttle};
 pub use file::{FileBackend, FileOptions, IoMethod};
-pub use node::{NODES_MAX, NodeAddress, NodePool, NodeTrouble};
+pub use node::{NODES_MAX, NodeAddress, NodePool, NodeTrouble, Secured};
 pub use open::{OpenError, OpenOptions, check_writable, default_urls, open, open_with};
 pub use reference::Reference;
 pub use sealed::Sealed;

@@ -7,9 +7,11 @@ use crate::decorate::{Delay, Faulty, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
-    Backend, Compressed, FileBackend, FileOptions, NodeAddress, NodePool, NodeTrouble, Reference, Sealed, Tiers,
+    Backend, Compressed, FileBackend, FileOptions, NodeAddress, NodePool, NodeTrouble, Reference, Sealed, Secured,
+    Tiers,
 };
 use hinterland_sys::SysError;
+use hinterland_tls::ClientCredentials;
 use hinterland_units::{ByteCount, PAGE_BYTES};
 use hinterland_wire::Endpoint;
 use std::ffi::CString;
@@ -82,10 +84,12 @@ pub enum OpenError {
 }
 
 /// What holds for all backends of a program.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     /// Pages are encrypted before they leave the process: for files and memory nodes.
     pub encrypt: bool,
+    /// What is shown to memory nodes and demanded of them; `None`: nothing, and only loopback addresses will do.
+    pub credentials: Option<ClientCredentials>,
 }
 
 /// Opens the backends in the order given; an empty list opens the default.
@@ -187,8 +191,11 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
         }
         Scheme::Nodes { endpoints, replicas } => {
             let node = |endpoint: &Endpoint| {
+                endpoint.check_reach(options.credentials.is_some()).map_err(UrlError::from)?;
                 let address = endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?;
-                Ok(NodeAddress { url: endpoint.to_string(), address })
+                let secured = |credentials| Secured { credentials, name: endpoint.host.clone() };
+                let secured = options.credentials.clone().map(secured);
+                Ok(NodeAddress { url: endpoint.to_string(), address, secured })
             };
             let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;
             let pool = NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1));

@@ -126,7 +126,7 @@ fn every_kind_of_page_comes_back() {
 #[test]
 fn files_are_sealed_and_memory_is_not() {
     let urls = ["compressed:256K", "file:/tmp?size=64M&fault=load:0.02", "reference:64M"].map(str::to_owned);
-    let tiers = open_with(&urls, &OpenOptions { encrypt: true }).expect("tiers");
+    let tiers = open_with(&urls, &OpenOptions { encrypt: true, ..OpenOptions::default() }).expect("tiers");
     fuzz_threads(&*tiers, 3, 4, 300, 500);
     let encrypted: Vec<bool> = rows(&*tiers).iter().map(|row| row.encrypted).collect();
     assert_eq!(encrypted, [false, true, false]);
@@ -209,7 +209,7 @@ fn what_was_freed_opens_no_more() {
 
 #[test]
 fn processes_go_on_with_keys_of_their_own() {
-    let options = OpenOptions { encrypt: true };
+    let options = OpenOptions { encrypt: true, ..OpenOptions::default() };
     let backend = open_with(&["file:/tmp?size=64M".to_owned()], &options).expect("a file");
     fork_round(&*backend, 1, 2);
 }

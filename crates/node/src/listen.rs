@@ -1,7 +1,9 @@
 //! Taking connections, and the end of the node.
 
+use crate::connection::Connection;
 use crate::lane::{self, LaneError};
 use crate::node::{Node, Options};
+use hinterland_tls::NodeCredentials;
 use hinterland_wire::{Endpoint, EndpointError};
 use std::collections::HashMap;
 use std::io;
@@ -45,6 +47,7 @@ pub struct Listening {
 
 struct Shared {
     node: Node,
+    credentials: Option<NodeCredentials>,
     over: AtomicBool,
     /// Connections, to end them with.
     streams: Mutex<HashMap<u64, TcpStream>>,
@@ -57,21 +60,37 @@ impl Shared {
 }
 
 impl Listening {
-    /// Starts a node on a loopback address; port 0 lets the system choose.
+    /// Starts a node for everybody, on a loopback address; port 0 lets the system choose.
     ///
     /// # Errors
     /// The address, or the system.
     pub fn start(endpoint: &Endpoint, options: Options) -> Result<Listening, NodeError> {
+        Listening::start_with(endpoint, options, None)
+    }
+
+    /// Starts a node; with credentials for those alone who have some too, and on any address.
+    ///
+    /// # Errors
+    /// The address, or the system.
+    pub fn start_with(
+        endpoint: &Endpoint,
+        options: Options,
+        credentials: Option<NodeCredentials>,
+    ) -> Result<Listening, NodeError> {
         if options.capacity_bytes < crate::SLAB_BYTES {
             return Err(NodeError::TooSmall(options.capacity_bytes));
         }
-        endpoint.check_loopback()?;
+        endpoint.check_reach(credentials.is_some())?;
         let address = endpoint.address().ok_or_else(|| NodeError::Name(endpoint.to_string()))?;
         let refused = |error| NodeError::Listen(endpoint.clone(), error);
         let listener = TcpListener::bind(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        let shared =
-            Arc::new(Shared { node: Node::new(options), over: AtomicBool::new(false), streams: Mutex::default() });
+        let shared = Arc::new(Shared {
+            node: Node::new(options),
+            credentials,
+            over: AtomicBool::new(false),
+            streams: Mutex::default(),
+        });
         let (taker, reaper) = (shared.clone(), shared.clone());
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(work).map_err(NodeError::Thread)
@@ -148,7 +167,8 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, peer: SocketAddr)
     shared.node.lanes.fetch_add(1, Relaxed);
     let owner = shared.clone();
     let work = move || {
-        let result = lane::serve(&shared.node, stream, busy);
+        let begun = Connection::begin(stream, shared.credentials.as_ref()).map_err(LaneError::from);
+        let result = begun.and_then(|connection| lane::serve(&shared.node, connection, busy));
         match result {
             Ok(()) => tracing::debug!(%peer, "connection over"),
             // Also what an ordinary exit looks like, with an answer under way.

@@ -147,7 +147,7 @@ fn tiers_go_on_in_both() {
 }
 
 fn sealed(urls: &[String]) -> Arc<dyn Backend> {
-    let options = OpenOptions { encrypt: true };
+    let options = OpenOptions { encrypt: true, ..OpenOptions::default() };
     open_with(urls, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 

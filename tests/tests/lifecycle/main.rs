@@ -12,6 +12,7 @@ mod pages;
 mod pools;
 mod prefetch;
 mod refusals;
+mod secured;
 mod simulated;
 mod snapshots;
 mod start_up;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         pools::trials(),
         prefetch::trials(),
         refusals::trials(),
+        secured::trials(),
         simulated::trials(),
         snapshots::trials(),
         start_up::trials(),

@@ -56,7 +56,12 @@ pub struct Node {
 
 impl Node {
     pub fn start(test: &str, capacity: &str) -> Result<Node> {
-        let arguments = ["node", "--capacity", capacity, "--listen", "tcp://127.0.0.1:0"];
+        Node::start_with(test, capacity, &[])
+    }
+
+    /// With more flags.
+    pub fn start_with(test: &str, capacity: &str, flags: &[&str]) -> Result<Node> {
+        let arguments = [&["node", "--capacity", capacity, "--listen", "tcp://127.0.0.1:0"], flags].concat();
         let mut running = Launch::bare(&format!("{test}-node"), &arguments)?.start()?;
         running.wait_for("listening on ")?;
         let said = std::fs::read_to_string(running.directory.join("stdout"))?;

@@ -1,9 +1,11 @@
 //! One request to a node that needs no session.
 
-use super::NodeError;
+use super::{Identity, NodeError};
+use hinterland_tls::{ClientCredentials, explain};
 use hinterland_wire::{
     CONTROL_BYTES_MAX, Endpoint, HEADER_BYTES, Header, Hello, Outcome, Reply, WELCOME_BYTES, Welcome,
 };
+use rustls::StreamOwned;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -11,29 +13,37 @@ use std::time::Duration;
 /// Time that a node may take for each step.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The address of a node that may be named; a loopback address.
+/// The address of a node that may be named; a loopback address, unless the connection is to be `secured`.
 ///
 /// # Errors
 /// The name stands for nothing, or for another machine.
-pub fn address_of(endpoint: &Endpoint) -> Result<SocketAddr, NodeError> {
+pub fn address_of(endpoint: &Endpoint, secured: bool) -> Result<SocketAddr, NodeError> {
+    if let Some(address) = endpoint.address() {
+        endpoint.check_reach(secured)?;
+        return Ok(address);
+    }
     let found = (endpoint.host.as_str(), endpoint.port).to_socket_addrs().ok();
     let addresses: Vec<SocketAddr> = found.into_iter().flatten().collect();
     // A name may stand for several; nodes listen on IPv4 unless told otherwise.
     let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     let address = *address.ok_or_else(|| NodeError::Name(endpoint.clone()))?;
-    Endpoint::from(address).check_loopback()?;
+    endpoint.resolved_to(address.ip()).check_reach(secured)?;
     Ok(address)
 }
 
 /// Makes the request that `write` writes, and hands the answer to `take`.
 pub fn ask<R>(
     node: &str,
+    identity: &Identity,
     write: impl FnOnce(&mut Vec<u8>),
     take: impl FnOnce(Reply<'_>) -> Option<R>,
 ) -> Result<R, NodeError> {
     let node: Endpoint = node.parse()?;
-    let address = address_of(&node)?;
-    let (message, header) = exchange(address, write).map_err(|why| NodeError::Ask { node: node.clone(), why })?;
+    let credentials = identity.sources()?.as_ref().map(ClientCredentials::read).transpose()?;
+    let address = address_of(&node, credentials.is_some())?;
+    let failed = |why| NodeError::Ask { node: node.clone(), why };
+    let mut stream = connect(address, &node.host, credentials.as_ref()).map_err(failed)?;
+    let (message, header) = exchange(&mut stream, write).map_err(failed)?;
     let reply = Reply::decode(&header, &message[HEADER_BYTES..]);
     let why = match reply {
         Ok(Reply::Refused { words, .. }) => words.to_owned(),
@@ -46,11 +56,32 @@ pub fn ask<R>(
     Err(NodeError::Ask { node, why })
 }
 
-/// The answer's bytes and its header, checked.
-fn exchange(address: SocketAddr, write: impl FnOnce(&mut Vec<u8>)) -> Result<(Vec<u8>, Header), String> {
+/// A connection, or TLS over one.
+trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
+fn connect(
+    address: SocketAddr,
+    name: &str,
+    credentials: Option<&ClientCredentials>,
+) -> Result<Box<dyn Stream>, String> {
     let io = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(io)?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(io)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
+    let Some(credentials) = credentials else { return Ok(Box::new(stream)) };
+    let session = credentials.begin(name).map_err(|error| explain(&error))?;
+    Ok(Box::new(StreamOwned::new(session, stream)))
+}
+
+/// What went wrong, in the words of TLS if it was that.
+fn words(error: &std::io::Error) -> String {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    tls.map_or_else(|| error.to_string(), explain)
+}
+
+/// The answer's bytes and its header, checked.
+fn exchange(stream: &mut dyn Stream, write: impl FnOnce(&mut Vec<u8>)) -> Result<(Vec<u8>, Header), String> {
+    let io = |error: std::io::Error| words(&error);
     stream.write_all(&Hello::ours().encode()).map_err(io)?;
     let mut welcome = [0; WELCOME_BYTES];
     stream.read_exact(&mut welcome).map_err(io)?;
@@ -59,6 +90,9 @@ fn exchange(address: SocketAddr, write: impl FnOnce(&mut Vec<u8>)) -> Result<(Ve
         Outcome::Accepted => {}
         Outcome::Version => return Err(format!("it speaks versions {:?} of the protocol", welcome.versions)),
         Outcome::Busy => return Err("it has too many connections".into()),
+        Outcome::Secured => {
+            return Err("it wants to know who connects; give --tls and --tls-ca, or the --key-file".into());
+        }
     }
     let mut message = Vec::new();
     write(&mut message);

@@ -1,6 +1,6 @@
 //! What a node says of itself, as a table or as JSON; and the switch that stops it from giving out memory.
 
-use super::{NodeError, ask::ask};
+use super::{Identity, NodeError, ask::ask};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use hinterland_units::ByteCount;
@@ -43,9 +43,10 @@ struct Session {
 }
 
 /// `hinterland node status`.
-pub fn run(node: &str, json: bool) -> Result<(), NodeError> {
+pub fn run(node: &str, identity: &Identity, json: bool) -> Result<(), NodeError> {
     let status = ask(
         node,
+        identity,
         |into| Request::plain(into, 1, Kind::Statistics),
         |reply| match reply {
             Reply::Figures(figures) => Some(Status::new(node, &figures)),
@@ -58,8 +59,8 @@ pub fn run(node: &str, json: bool) -> Result<(), NodeError> {
 }
 
 /// `hinterland node drain`.
-pub fn drain(node: &str, on: bool) -> Result<(), NodeError> {
-    ask(node, |into| Request::drain(into, 1, on), |reply| matches!(reply, Reply::Done).then_some(()))?;
+pub fn drain(node: &str, identity: &Identity, on: bool) -> Result<(), NodeError> {
+    ask(node, identity, |into| Request::drain(into, 1, on), |reply| matches!(reply, Reply::Done).then_some(()))?;
     let what = if on { "gives out no more memory; programs that use it go on" } else { "gives out memory again" };
     Ok(writeln!(std::io::stdout(), "{node} {what}")?)
 }
