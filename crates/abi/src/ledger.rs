@@ -112,6 +112,8 @@ pub struct BackendRow {
     pub losses: Counter,
     /// Pages copied to a memory node in place of lost replicas.
     pub rebuilt_pages: Counter,
+    /// 1 when it gets to see encrypted pages only.
+    pub encrypted: Counter,
 }
 
 /// Begins a cache line: counters of different threads that share a line cost each of them a cache miss for each count.

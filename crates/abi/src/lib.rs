@@ -10,4 +10,6 @@ pub use ledger::{
     BACKENDS_MAX, BackendRow, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX,
     ProcessRow, RowState, Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,
 };
-pub use settings::{EnvError, EvictName, FaultPathName, HeapMode, PrefetchName, Settings, parse_microset, variables};
+pub use settings::{
+    EnvError, EvictName, FaultPathName, HeapMode, PrefetchName, Settings, parse_microset, parse_switch, variables,
+};

@@ -17,6 +17,14 @@ pub mod variables {
     pub const FAR: &str = "HINTERLAND_FAR";
     /// Memory nodes that keep each page.
     pub const REPLICAS: &str = "HINTERLAND_REPLICAS";
+    /// Pages are encrypted before they leave the process.
+    pub const ENCRYPT: &str = "HINTERLAND_ENCRYPT";
+    /// Paths of our certificate and its key, for memory nodes: `CERT,KEY`.
+    pub const TLS: &str = "HINTERLAND_TLS";
+    /// Path of the CA that signs the nodes' certificates.
+    pub const TLS_CA: &str = "HINTERLAND_TLS_CA";
+    /// Path of a key that memory nodes have, too.
+    pub const KEY_FILE: &str = "HINTERLAND_KEY_FILE";
     /// `all` or `large`.
     pub const HEAP: &str = "HINTERLAND_HEAP";
     /// Eviction policy.
@@ -211,6 +219,14 @@ pub struct Settings {
     pub far: Vec<String>,
     /// Memory nodes that keep each page; `None`: one, or what the URLs say.
     pub replicas: Option<usize>,
+    /// Pages are encrypted before they leave the process.
+    pub encrypt: bool,
+    /// Paths of our certificate and its key, for memory nodes; empty: none.
+    pub tls: String,
+    /// Path of the CA that signs the nodes' certificates; empty: none.
+    pub tls_ca: String,
+    /// Path of a key that memory nodes have, too; empty: none.
+    pub key_file: String,
     /// Which allocations are far.
     pub heap: HeapMode,
     /// Eviction policy.
@@ -253,6 +269,8 @@ pub enum EnvError {
     Replicas(String),
     /// Not a size for a microset.
     Microset(String),
+    /// Neither yes nor no.
+    Switch(String),
 }
 
 impl fmt::Display for EnvError {
@@ -265,6 +283,7 @@ impl fmt::Display for EnvError {
                 write!(f, "'{s}' is not a number of replicas; write how many memory nodes keep each page")
             }
             EnvError::Pages(s) => write!(f, "'{s}' is not a number of pages from 0 to 512"),
+            EnvError::Switch(s) => write!(f, "'{s}' is neither yes nor no; write 1 or 0"),
             EnvError::Microset(s) => write!(f, "'{s}' is not a number of pages from 1 to {MICROSET_PAGES_MAX}"),
         }
     }
@@ -293,6 +312,12 @@ impl Settings {
             let replicas = text.parse().ok().filter(|replicas| *replicas > 0);
             settings.replicas = Some(replicas.ok_or((variables::REPLICAS, EnvError::Replicas(text)))?);
         }
+        if let Some(text) = get(variables::ENCRYPT) {
+            settings.encrypt = parse_switch(&text).map_err(|e| (variables::ENCRYPT, e))?;
+        }
+        settings.tls = get(variables::TLS).unwrap_or_default();
+        settings.tls_ca = get(variables::TLS_CA).unwrap_or_default();
+        settings.key_file = get(variables::KEY_FILE).unwrap_or_default();
         if let Some(text) = get(variables::HEAP) {
             settings.heap = text.parse().map_err(|e| (variables::HEAP, e))?;
         }
@@ -325,6 +350,10 @@ impl Settings {
             (variables::RAM, budget(self.ram)),
             (variables::FAR, self.far.join(" ")),
             (variables::REPLICAS, self.replicas.map(|replicas| replicas.to_string()).unwrap_or_default()),
+            (variables::ENCRYPT, if self.encrypt { "1".into() } else { String::new() }),
+            (variables::TLS, self.tls.clone()),
+            (variables::TLS_CA, self.tls_ca.clone()),
+            (variables::KEY_FILE, self.key_file.clone()),
             (variables::HEAP, self.heap.to_string()),
             (variables::EVICT, self.evict.to_string()),
             (variables::PREFETCH, self.prefetch.to_string()),
@@ -349,6 +378,18 @@ pub fn parse_microset(text: &str) -> Result<u32, EnvError> {
     match text.parse() {
         Ok(pages @ 1..=MICROSET_PAGES_MAX) => Ok(pages),
         _ => Err(EnvError::Microset(text.into())),
+    }
+}
+
+/// Reads yes or no.
+///
+/// # Errors
+/// It is neither.
+pub fn parse_switch(text: &str) -> Result<bool, EnvError> {
+    match text.to_ascii_lowercase().as_str() {
+        "" | "0" | "false" | "no" | "off" => Ok(false),
+        "1" | "true" | "yes" | "on" => Ok(true),
+        _ => Err(EnvError::Switch(text.into())),
     }
 }
 
@@ -380,6 +421,10 @@ mod tests {
             ram: "2G".parse().ok(),
             far: vec!["compressed:4G".into(), "file:/tmp/far?size=1G".into()],
             replicas: Some(2),
+            encrypt: true,
+            tls: "/etc/a.pem,/etc/a.key".into(),
+            tls_ca: "/etc/ca.pem".into(),
+            key_file: "/etc/key".into(),
             heap: HeapMode::Large,
             evict: EvictName::TwoQ,
             prefetch: PrefetchName::ReadAheadVma,

@@ -123,6 +123,8 @@ pub struct BackendUsage {
     pub losses: u64,
     /// Pages copied to a memory node in place of replicas that were lost.
     pub rebuilt_pages: u64,
+    /// Whether it gets to see encrypted pages only.
+    pub encrypted: bool,
 }
 
 /// Which process calls `after_fork`.

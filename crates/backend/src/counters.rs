@@ -66,6 +66,7 @@ impl Counters {
             plain_pages: self.plain_pages.load(Relaxed),
             losses: 0,
             rebuilt_pages: 0,
+            encrypted: false,
         }
     }
 }

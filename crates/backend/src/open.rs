@@ -6,8 +6,12 @@
 use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
-use crate::{Backend, Compressed, FileBackend, FileOptions, NodeAddress, NodePool, NodeTrouble, Reference, Tiers};
-use hinterland_sys::Address;
+use crate::{
+    Backend, Compressed, FileBackend, FileOptions, NodeAddress, NodePool, NodeTrouble, Reference, Sealed, Secured,
+    Tiers,
+};
+use hinterland_sys::{Address, SysError};
+use hinterland_tls::ClientCredentials;
 use hinterland_units::{ByteCount, PAGE_BYTES};
 use hinterland_wire::Endpoint;
 use std::ffi::CString;
@@ -55,6 +59,14 @@ pub enum OpenError {
         /// Why.
         error: io::Error,
     },
+    /// A key cannot be made.
+    #[error("'{url}': no key can be made for it: {error}")]
+    Key {
+        /// The backend.
+        url: String,
+        /// Why.
+        error: SysError,
+    },
     /// A memory node cannot be used.
     #[error("the memory node {url} cannot be used: {trouble}")]
     Node {
@@ -71,11 +83,28 @@ pub enum OpenError {
     TooMany(usize),
 }
 
+/// What holds for all backends of a program.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Pages are encrypted before they leave the process: for files and memory nodes.
+    pub encrypt: bool,
+    /// What is shown to memory nodes and demanded of them; `None`: nothing, and only loopback addresses will do.
+    pub credentials: Option<ClientCredentials>,
+}
+
 /// Opens the backends in the order given; an empty list opens the default.
 ///
 /// # Errors
 /// What cannot be read or used, and why.
 pub fn open(urls: &[String]) -> Result<Arc<dyn Backend>, OpenError> {
+    open_with(urls, &OpenOptions::default())
+}
+
+/// As `open`, with options.
+///
+/// # Errors
+/// As for `open`.
+pub fn open_with(urls: &[String], options: &OpenOptions) -> Result<Arc<dyn Backend>, OpenError> {
     if urls.len() > TIERS_MAX {
         return Err(OpenError::TooMany(urls.len()));
     }
@@ -83,7 +112,7 @@ pub fn open(urls: &[String]) -> Result<Arc<dyn Backend>, OpenError> {
     if parsed.is_empty() {
         parsed = default_urls();
     }
-    let mut tiers = parsed.into_iter().map(|url| open_one(&fill_in(url)?)).collect::<Result<Vec<_>, _>>()?;
+    let mut tiers = parsed.into_iter().map(|url| open_one(&fill_in(url)?, options)).collect::<Result<Vec<_>, _>>()?;
     if tiers.len() == 1 {
         return Ok(tiers.remove(0));
     }
@@ -151,7 +180,7 @@ fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
     Ok(url)
 }
 
-fn open_one(url: &BackendUrl) -> Result<Arc<dyn Backend>, OpenError> {
+fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>, OpenError> {
     let name = url.to_string();
     let capacity_bytes = url.capacity.map_or(0, |bytes| bytes.0);
     let backend: Arc<dyn Backend> = match &url.scheme {
@@ -162,11 +191,20 @@ fn open_one(url: &BackendUrl) -> Result<Arc<dyn Backend>, OpenError> {
         }
         Scheme::Nodes { endpoints, replicas } => {
             let node = |endpoint: &Endpoint| {
-                let address = match endpoint {
-                    Endpoint::Unix { path } => Address::Unix(path.clone()),
-                    Endpoint::Tcp { .. } => endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?.into(),
+                endpoint.check_reach(options.credentials.is_some()).map_err(UrlError::from)?;
+                let secured = |host: &String| {
+                    let secured = |credentials| Secured { credentials, name: host.clone() };
+                    options.credentials.clone().map(secured)
                 };
-                Ok(NodeAddress { url: endpoint.to_string(), address })
+                let (address, secured) = match endpoint {
+                    // Only the same user can connect.
+                    Endpoint::Unix { path } => (Address::Unix(path.clone()), None),
+                    Endpoint::Tcp { host, .. } => {
+                        let address = endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?;
+                        (address.into(), secured(host))
+                    }
+                };
+                Ok(NodeAddress { url: endpoint.to_string(), address, secured })
             };
             let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;
             let pool = NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1));
@@ -179,7 +217,14 @@ fn open_one(url: &BackendUrl) -> Result<Arc<dyn Backend>, OpenError> {
             Arc::new(FileBackend::new(name.clone(), options).map_err(unusable)?)
         }
     };
-    Ok(decorate(backend, name, &url.decoration))
+    let backend = decorate(backend, name.clone(), &url.decoration);
+    let leaves = matches!(url.scheme, Scheme::File { .. } | Scheme::Nodes { .. });
+    if !options.encrypt || !leaves {
+        return Ok(backend);
+    }
+    // Around everything that may go wrong on the way.
+    let sealed = Sealed::new(backend, name.clone());
+    Ok(Arc::new(sealed.map_err(|error| OpenError::Key { url: name, error })?))
 }
 
 /// Wraps the decorators around a backend: faults nearest to it, then the link.

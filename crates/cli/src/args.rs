@@ -3,7 +3,7 @@
 
 use crate::bench::BenchArgs;
 use crate::explain::ExplainArgs;
-use crate::node::NodeArgs;
+use crate::node::{Identity, NodeArgs};
 use crate::sim::SimArgs;
 use crate::trace::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -54,6 +54,11 @@ pub struct RunArgs {
     /// Memory nodes of a pool (tcp://A,tcp://B,…) that keep each page; the run survives the loss of all but one. Default: 1
     #[arg(long, value_name = "N")]
     pub replicas: Option<String>,
+    /// Encrypt pages before they leave the program's process, for files and memory nodes
+    #[arg(long)]
+    pub encrypt: bool,
+    #[command(flatten)]
+    pub identity: Identity,
     /// Which allocations are far: all (default), or large (of at least 64 KiB)
     #[arg(long, value_name = "all|large")]
     pub heap: Option<String>,
@@ -123,10 +128,12 @@ Examples:
   hinterland run --local 1G --far tcp://127.0.0.1:7440 -- ./service
   hinterland run --local 1G --far unix:/run/user/1000/hinterland.sock -- ./service
   hinterland run --local 1G --far tcp://127.0.0.1:7440,tcp://127.0.0.1:7441,tcp://127.0.0.1:7442 --replicas 2 -- ./service
+  hinterland run --local 1G --far compressed:2G --far 'file:/mnt/ssd?size=16G' --encrypt -- ./service
+  hinterland run --local 1G --far tcp://node-1:7440 --key-file far.key -- ./service
 
-Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _REPLICAS, _HEAP, _EVICT, _PREFETCH,
-_READ_AHEAD, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same names in lower case:
-local = \"512M\", far = [\"compressed:4G\"], quiet = true), then the defaults.
+Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _REPLICAS, _ENCRYPT, _TLS, _TLS_CA, _KEY_FILE,
+_HEAP, _EVICT, _PREFETCH, _READ_AHEAD, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same
+names in lower case: local = \"512M\", far = [\"compressed:4G\"], quiet = true), then the defaults.
 
 Exit code: the program's own; 128 + n when it died of signal n and the launcher cannot end the same way; 127 when the
 program does not exist, 126 when it cannot be executed, 125 when Hinterland refuses (the message says why).";

@@ -2,12 +2,12 @@
 //!
 //! Requests that have arrived together are answered together. The buffers of a lane are bounded by the protocol's bounds.
 
+use crate::connection::{Connection, HandshakeError};
 use crate::latency::Work;
 use crate::node::Node;
 use crate::session::{Session, Trouble};
 use crate::slab::SLAB_BYTES;
 use crate::store::NoRoom;
-use crate::stream::Stream;
 use hinterland_units::ByteCount;
 use hinterland_wire::{
     CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, HELLO_BYTES, Header, Hello, Outcome, Refusal, Reply,
@@ -16,10 +16,8 @@ use hinterland_wire::{
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Time that a connection may take to say what it wants. Afterwards it may be silent as long as it likes.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest message.
 const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX + DATA_BYTES_MAX;
 /// Answers are sent when so much has come together, or nothing more is asked.
@@ -30,6 +28,8 @@ const ANSWER_BYTES: usize = 128 << 10;
 pub(crate) enum LaneError {
     #[error(transparent)]
     Connection(#[from] io::Error),
+    #[error("{0}")]
+    Refused(String),
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error("no version in common: the client speaks {0} to {1}")]
@@ -40,31 +40,40 @@ pub(crate) enum LaneError {
     Busy,
 }
 
+impl From<HandshakeError> for LaneError {
+    fn from(error: HandshakeError) -> LaneError {
+        match error {
+            HandshakeError::Connection(error) => LaneError::Connection(error),
+            refused @ HandshakeError::Refused(_) => LaneError::Refused(refused.to_string()),
+        }
+    }
+}
+
 /// Serves a connection to its end.
-pub(crate) fn serve(node: &Node, stream: Stream, busy: bool) -> Result<(), LaneError> {
-    let features = shake_hands(&stream, busy)?;
+pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(), LaneError> {
+    let features = shake_hands(&mut stream, busy)?;
     let shard = node.latencies.shard();
     let mut lane =
         Lane { node, features, shard, session: None, out: vec![], reply: vec![], sums: vec![], data: vec![] };
-    let result = lane.run(&stream);
+    let result = lane.run(&mut stream);
     if let Some(session) = lane.session {
         session.leave();
     }
     result
 }
 
-fn shake_hands(mut stream: &Stream, busy: bool) -> Result<Features, LaneError> {
-    stream.send_at_once()?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn shake_hands(stream: &mut Connection, busy: bool) -> Result<Features, LaneError> {
     let mut bytes = [0; HELLO_BYTES];
     stream.read_exact(&mut bytes)?;
     let hello = Hello::decode(&bytes)?;
     let welcome = Welcome::answer(&hello, SLAB_BYTES, busy);
     stream.write_all(&welcome.encode())?;
+    stream.flush()?;
     match welcome.outcome {
         Outcome::Accepted => Ok(welcome.features),
         Outcome::Version => Err(LaneError::Version(hello.versions.0, hello.versions.1)),
         Outcome::Busy => Err(LaneError::Busy),
+        Outcome::Secured => unreachable!("whoever has no credentials does not come here"),
     }
 }
 
@@ -83,7 +92,7 @@ struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    fn run(&mut self, stream: &Stream) -> Result<(), LaneError> {
+    fn run(&mut self, stream: &mut Connection) -> Result<(), LaneError> {
         let mut input = Input { bytes: vec![0; MESSAGE_BYTES_MAX].into_boxed_slice(), begin: 0, end: 0 };
         let mut trusted = false;
         loop {
@@ -107,7 +116,7 @@ impl Lane<'_> {
     }
 
     /// Serves one request; false when the client has hung up.
-    fn step(&mut self, input: &mut Input, stream: &Stream) -> Result<bool, LaneError> {
+    fn step(&mut self, input: &mut Input, stream: &mut Connection) -> Result<bool, LaneError> {
         if !input.fill(HEADER_BYTES, stream, self)? {
             return Ok(false);
         }
@@ -134,9 +143,12 @@ impl Lane<'_> {
         Ok(true)
     }
 
-    fn send(&mut self, mut stream: &Stream) -> io::Result<()> {
-        stream.write_all(&self.out)?;
-        self.out.clear();
+    fn send(&mut self, stream: &mut Connection) -> io::Result<()> {
+        if !self.out.is_empty() {
+            stream.write_all(&self.out)?;
+            stream.flush()?;
+            self.out.clear();
+        }
         Ok(())
     }
 
@@ -309,7 +321,7 @@ struct Input {
 impl Input {
     /// Reads until `count` bytes are there; what is to be answered is sent before waiting. False: the client hung up between
     /// two requests.
-    fn fill(&mut self, count: usize, mut stream: &Stream, lane: &mut Lane<'_>) -> Result<bool, LaneError> {
+    fn fill(&mut self, count: usize, stream: &mut Connection, lane: &mut Lane<'_>) -> Result<bool, LaneError> {
         while self.end - self.begin < count {
             if self.begin + count > self.bytes.len() {
                 self.bytes.copy_within(self.begin..self.end, 0);

@@ -15,6 +15,7 @@
 //! tenant ever sees another's bytes. What a client sends can end its own connection, no more.
 #![forbid(unsafe_code)]
 
+mod connection;
 mod lane;
 mod latency;
 mod listen;

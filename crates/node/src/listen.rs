@@ -1,7 +1,9 @@
 //! Taking connections, and the end of the node.
 
+use crate::connection::Connection;
 use crate::lane::{self, LaneError};
 use crate::node::{Node, Options};
+use hinterland_tls::NodeCredentials;
 use crate::stream::{Listener, Stream};
 use hinterland_wire::{Endpoint, EndpointError};
 use std::collections::HashMap;
@@ -25,6 +27,9 @@ pub enum NodeError {
     /// The name stands for no address.
     #[error("'{0}' is a name; a node listens on an address, for example tcp://127.0.0.1:7440")]
     Name(String),
+    /// Credentials where nobody is asked for them.
+    #[error("'{0}' takes no credentials: nobody but the same user and root can connect to it")]
+    NotNeeded(Endpoint),
     /// Less than one slab.
     #[error("a capacity of {0} bytes is less than one slab of {slab}; give at least 2M", slab = crate::SLAB_BYTES)]
     TooSmall(u64),
@@ -46,6 +51,7 @@ pub struct Listening {
 
 struct Shared {
     node: Arc<Node>,
+    credentials: Option<NodeCredentials>,
     over: AtomicBool,
     /// Connections, to end them with.
     streams: Mutex<HashMap<u64, Stream>>,
@@ -58,21 +64,37 @@ impl Shared {
 }
 
 impl Listening {
-    /// Starts a node on a loopback address, where port 0 lets the system choose, or on a UNIX socket.
+    /// Starts a node for everybody, on a loopback address, where port 0 lets the system choose, or on a UNIX socket.
     ///
     /// # Errors
     /// The address, or the system.
     pub fn start(endpoint: &Endpoint, options: Options) -> Result<Listening, NodeError> {
+        Listening::start_with(endpoint, options, None)
+    }
+
+    /// Starts a node; with credentials for those alone who have some too, and on any address.
+    ///
+    /// # Errors
+    /// The address, or the system.
+    pub fn start_with(
+        endpoint: &Endpoint,
+        options: Options,
+        credentials: Option<NodeCredentials>,
+    ) -> Result<Listening, NodeError> {
         if options.capacity_bytes < crate::SLAB_BYTES {
             return Err(NodeError::TooSmall(options.capacity_bytes));
         }
-        endpoint.check_loopback()?;
+        endpoint.check_reach(credentials.is_some())?;
+        if credentials.is_some() && matches!(endpoint, Endpoint::Unix { .. }) {
+            return Err(NodeError::NotNeeded(endpoint.clone()));
+        }
         let refused = |error| NodeError::Listen(endpoint.clone(), error);
         let listener = Listener::bind(endpoint).map_err(refused)?;
         let listener = Arc::new(listener.ok_or_else(|| NodeError::Name(endpoint.to_string()))?);
         let endpoint = listener.endpoint().map_err(refused)?;
         let shared = Arc::new(Shared {
             node: Arc::new(Node::new(options)),
+            credentials,
             over: AtomicBool::new(false),
             streams: Mutex::default(),
         });
@@ -151,7 +173,8 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream, peer: String) -> io:
     shared.node.lanes.fetch_add(1, Relaxed);
     let owner = shared.clone();
     let work = move || {
-        let result = lane::serve(&shared.node, stream, busy);
+        let begun = Connection::begin(stream, shared.credentials.as_ref()).map_err(LaneError::from);
+        let result = begun.and_then(|connection| lane::serve(&shared.node, connection, busy));
         match result {
             Ok(()) => tracing::debug!(%peer, "connection over"),
             // Also what an ordinary exit looks like, with an answer under way.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store, usage, with_fork};
-use hinterland_backend::{Backend, LoadItem, Location, Priority, StoreError, open};
+use hinterland_backend::{Backend, LoadItem, Location, OpenOptions, Priority, StoreError, open, open_with};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::Arc;
@@ -144,6 +144,32 @@ fn tiers_go_on_in_both() {
     fork_round(&*tiers, 5, 2);
     fuzz_threads(&*tiers, 11, 4, 200, 500);
     assert!(rows(&*tiers)[1].bytes_in > 0, "nothing went down");
+}
+
+fn sealed(urls: &[String]) -> Arc<dyn Backend> {
+    let options = OpenOptions { encrypt: true, ..OpenOptions::default() };
+    open_with(urls, &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn sealed_pages_are_shared_by_forked_processes() {
+    let node = node(64);
+    let url = node.endpoint().to_string();
+    fork_round(&*sealed(std::slice::from_ref(&url)), 1, 2);
+    fuzz_threads(&*sealed(&["compressed:256K".to_owned(), url]), 9, 4, 200, 400);
+}
+
+/// Bits flip on the way: what has another tag is asked for once more.
+#[test]
+fn sealed_pages_of_a_wrong_replica_are_repaired() {
+    let (one, two) = (node(64), node(64));
+    let url = format!("{},{}?replicas=2&fault=flip:0.3&seed=4", one.endpoint(), two.endpoint());
+    let backend = sealed(&[url]);
+    let pages: Vec<PageBytes> = (0..200).map(page_of).collect();
+    let at = locations(store(&*backend, &pages));
+    for (index, loaded) in load(&*backend, &at, Priority::Prefetch).into_iter().enumerate() {
+        assert!(loaded.expect("the nodes have it right") == pages[index], "page {index}");
+    }
 }
 
 #[test]

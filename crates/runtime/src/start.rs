@@ -2,12 +2,13 @@
 
 use crate::{caller, census, descriptors, fork, heap, inline, ledger, regions, relatives, trace};
 use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
-use hinterland_backend::OpenError;
+use hinterland_backend::{OpenError, OpenOptions};
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{
     FeatureSet, Features, Mapping, Privilege, SysError, Uffd, seccomp, thread, thread::SignalsBlocked,
 };
+use hinterland_tls::{ClientCredentials, CredentialError, Sources};
 use hinterland_units::PAGE_BYTES;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -39,6 +40,8 @@ enum Refusal {
     Backend(#[from] OpenError),
     #[error(transparent)]
     System(#[from] SysError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
     #[error("a descriptor cannot be kept: {0}")]
     Descriptor(#[from] std::io::Error),
     #[error("the inline fault path cannot be taken: {0}")]
@@ -102,7 +105,8 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     if let Some(replicas) = settings.replicas {
         hinterland_backend::set_replicas(&mut far, replicas).map_err(OpenError::from)?;
     }
-    let backend = hinterland_backend::open(&far)?;
+    let options = OpenOptions { encrypt: settings.encrypt, credentials: credentials(settings)? };
+    let backend = hinterland_backend::open_with(&far, &options)?;
     let waits = |url: &String| url.starts_with("file:") || hinterland_backend::names_nodes(url);
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(waits);
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
@@ -146,6 +150,12 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     READY.store(true, Release);
     heap_init(settings.heap)?;
     Ok(path)
+}
+
+/// What memory nodes are shown, and what is demanded of them.
+fn credentials(settings: &Settings) -> Result<Option<ClientCredentials>, CredentialError> {
+    let sources = Sources::new(&settings.tls, &settings.tls_ca, &settings.key_file)?;
+    sources.as_ref().map(ClientCredentials::read).transpose()
 }
 
 /// The fault path for this process.

@@ -6,6 +6,7 @@ pub mod descriptor;
 pub mod features;
 pub mod gate;
 pub mod mem;
+pub mod random;
 pub mod seccomp;
 pub mod socket;
 pub mod thread;

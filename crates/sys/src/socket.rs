@@ -156,6 +156,24 @@ impl Socket {
         unsafe { self.transfer(libc::SYS_recvmsg, 0, all).map(drop) }
     }
 
+    /// Receives what arrives first, at least one byte; 0: the other side has closed.
+    ///
+    /// # Errors
+    /// The system's; `ETIMEDOUT` when nothing arrived for the limit.
+    pub fn receive_some(&mut self, into: &mut [u8]) -> Result<usize, SysError> {
+        self.name(std::iter::once((into.as_mut_ptr(), into.len())));
+        loop {
+            let message = (&raw mut self.kernel.message).addr();
+            match call(libc::SYS_recvmsg, [word(self.fd), message, word(libc::MSG_NOSIGNAL), 0, 0]) {
+                error if error == -(libc::EINTR as isize) => {}
+                error if error == -(libc::EAGAIN as isize) => {
+                    return Err(SysError { call: "recvmsg", errno: libc::ETIMEDOUT });
+                }
+                result => return checked("recvmsg", result),
+            }
+        }
+    }
+
     /// As `receive`, but shows the first `shown` bytes, which lie in the first part, to `accept` as soon as they are there. When it
     /// says no, nothing more is waited for. Returns how many bytes have arrived.
     ///

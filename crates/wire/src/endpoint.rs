@@ -13,10 +13,12 @@ pub const PATH_BYTES_MAX: usize = 107;
 /// Where a node listens, as people write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Endpoint {
-    /// `tcp://HOST:PORT`. Who wants to connect resolves the name.
+    /// `tcp://HOST:PORT`, or `tcp://HOST=ADDRESS:PORT` when somebody has resolved the name.
     Tcp {
         /// A name or an address; IPv6 without brackets.
         host: String,
+        /// What the name stands for.
+        resolved: Option<IpAddr>,
         /// The port.
         port: u16,
     },
@@ -44,8 +46,9 @@ pub enum EndpointError {
     TooLong(String),
     /// Pages would travel unprotected.
     #[error(
-        "'{0}' is not a loopback address, and connections are not protected yet: keep the node on 127.0.0.1 and \
-         forward the port, for example with ssh -N -L 7440:127.0.0.1:7440 HOST"
+        "'{0}' is not a loopback address, and other machines may reach it: give --tls CERT,KEY and --tls-ca CA, or a --key-file, \
+         to node and program alike; or keep the node on 127.0.0.1 and forward the port, for example with \
+         ssh -N -L 7440:127.0.0.1:7440 HOST"
     )]
     NotLoopback(String),
 }
@@ -54,18 +57,30 @@ impl Endpoint {
     /// The address, if there is a host and it is one and not a name.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
-            Endpoint::Tcp { host, port } => host.parse().ok().map(|address: IpAddr| SocketAddr::new(address, *port)),
+            Endpoint::Tcp { host, resolved, port } => {
+                resolved.or_else(|| host.parse().ok()).map(|address| SocketAddr::new(address, *port))
+            }
             Endpoint::Unix { .. } => None,
         }
     }
 
-    /// Refuses addresses that other machines can reach. Names pass: they are resolved first.
+    /// The same, with what its name stands for.
+    pub fn resolved_to(&self, address: IpAddr) -> Endpoint {
+        match self {
+            Endpoint::Tcp { host, port, .. } => Endpoint::Tcp { host: host.clone(), resolved: Some(address), port: *port },
+            Endpoint::Unix { .. } => self.clone(),
+        }
+    }
+
+    /// Refuses addresses that other machines can reach, unless both sides are `secured`. Names pass: they are resolved first.
     ///
     /// # Errors
-    /// It is an address, and no loopback address.
-    pub fn check_loopback(&self) -> Result<(), EndpointError> {
+    /// It is an address, no loopback address, and not secured.
+    pub fn check_reach(&self, secured: bool) -> Result<(), EndpointError> {
         match self.address() {
-            Some(address) if !address.ip().is_loopback() => Err(EndpointError::NotLoopback(self.to_string())),
+            Some(address) if !secured && !address.ip().is_loopback() => {
+                Err(EndpointError::NotLoopback(self.to_string()))
+            }
             _ => Ok(()),
         }
     }
@@ -73,7 +88,7 @@ impl Endpoint {
 
 impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Endpoint {
-        Endpoint::Tcp { host: address.ip().to_string(), port: address.port() }
+        Endpoint::Tcp { host: address.ip().to_string(), resolved: None, port: address.port() }
     }
 }
 
@@ -86,6 +101,10 @@ impl FromStr for Endpoint {
         }
         let form = || EndpointError::Form(text.to_owned());
         let rest = text.strip_prefix("tcp://").ok_or_else(form)?;
+        let (name, rest) = match rest.split_once('=') {
+            Some((name, rest)) => (Some(name), rest),
+            None => (None, rest),
+        };
         let (host, port) = match rest.strip_prefix('[') {
             Some(rest) => rest.split_once(']').ok_or_else(form)?,
             None => rest.find(':').map_or((rest, ""), |at| rest.split_at(at)),
@@ -96,10 +115,11 @@ impl FromStr for Endpoint {
             None => return Err(form()),
         };
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-        if host.is_empty() || !host.chars().all(fits) {
+        if [host].into_iter().chain(name).any(|host| host.is_empty() || !host.chars().all(fits)) {
             return Err(form());
         }
-        Ok(Endpoint::Tcp { host: host.to_owned(), port })
+        let resolved = name.map(|_| host.parse().map_err(|_| form())).transpose()?;
+        Ok(Endpoint::Tcp { host: name.unwrap_or(host).to_owned(), resolved, port })
     }
 }
 
@@ -117,8 +137,15 @@ fn read_path(text: &str, path: &str) -> Result<Endpoint, EndpointError> {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
-            Endpoint::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
+            Endpoint::Tcp { host, resolved, port } => {
+                let name = resolved.map(|_| format!("{host}=")).unwrap_or_default();
+                let host = resolved.map_or_else(|| host.clone(), |address| address.to_string());
+                if host.contains(':') {
+                    write!(f, "tcp://{name}[{host}]:{port}")
+                } else {
+                    write!(f, "tcp://{name}{host}:{port}")
+                }
+            }
             Endpoint::Unix { path } => write!(f, "unix:{path}"),
         }
     }
@@ -130,17 +157,33 @@ mod tests {
 
     #[test]
     fn reads_back_what_it_writes() {
-        for text in ["tcp://127.0.0.1:7440", "tcp://[::1]:99", "tcp://node-1.example.org:7440", "unix:/run/a-b.sock"] {
+        for text in [
+            "tcp://127.0.0.1:7440",
+            "tcp://[::1]:99",
+            "tcp://node-1.example.org:7440",
+            "tcp://node-1=10.0.0.7:99",
+            "tcp://node-1=[fe80::1]:99",
+            "unix:/run/a-b.sock",
+        ] {
             assert_eq!(text.parse::<Endpoint>().map(|endpoint| endpoint.to_string()), Ok(text.to_owned()));
         }
-        assert_eq!("tcp://localhost".parse(), Ok(Endpoint::Tcp { host: "localhost".into(), port: PORT }));
+        assert_eq!("tcp://localhost".parse(), Ok(Endpoint::Tcp { host: "localhost".into(), resolved: None, port: PORT }));
     }
 
     #[test]
     fn says_what_is_wrong() {
-        for text in
-            ["", "127.0.0.1:7440", "tcp://", "tcp://:7440", "tcp://a:b", "tcp://[::1", "tcp://[::1]x", "tcp://a b"]
-        {
+        for text in [
+            "",
+            "127.0.0.1:7440",
+            "tcp://",
+            "tcp://:7440",
+            "tcp://a:b",
+            "tcp://[::1",
+            "tcp://[::1]x",
+            "tcp://a b",
+            "tcp://a=b:1",
+            "tcp://=10.0.0.7",
+        ] {
             assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Form(text.into())), "{text}");
         }
         for text in
@@ -149,15 +192,16 @@ mod tests {
             assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Path(text.into())), "{text}");
         }
         let of_length = |bytes: usize| format!("unix:/{}", "x".repeat(bytes - 1));
-        assert!(of_length(PATH_BYTES_MAX).parse::<Endpoint>().is_ok_and(|fits| fits.check_loopback().is_ok()));
+        assert!(of_length(PATH_BYTES_MAX).parse::<Endpoint>().is_ok_and(|fits| fits.check_reach(false).is_ok()));
         let long = of_length(PATH_BYTES_MAX + 1);
         assert_eq!(long.parse::<Endpoint>(), Err(EndpointError::TooLong(long)));
         for text in ["tcp://0.0.0.0:7440", "tcp://10.0.0.7:7440", "tcp://[::]:7440"] {
-            let refused = text.parse::<Endpoint>().expect(text).check_loopback().expect_err(text).to_string();
-            assert!(refused.contains(text) && refused.contains("ssh -N -L"), "{refused}");
+            let refused = text.parse::<Endpoint>().expect(text).check_reach(false).expect_err(text).to_string();
+            assert!(refused.contains(text) && refused.contains("--key-file"), "{refused}");
+            assert_eq!(text.parse::<Endpoint>().expect(text).check_reach(true), Ok(()));
         }
         for text in ["tcp://127.0.0.9:7440", "tcp://[::1]:7440", "tcp://localhost:1"] {
-            assert_eq!(text.parse::<Endpoint>().expect(text).check_loopback(), Ok(()));
+            assert_eq!(text.parse::<Endpoint>().expect(text).check_reach(false), Ok(()));
         }
     }
 }

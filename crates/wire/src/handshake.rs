@@ -67,6 +67,8 @@ pub enum Outcome {
     Version = 1,
     /// Too many connections. The connection ends.
     Busy = 2,
+    /// Both sides have to prove who they are, by TLS. The connection ends.
+    Secured = 3,
 }
 
 /// What a node says first.
@@ -155,6 +157,7 @@ impl Welcome {
             0 => Outcome::Accepted,
             1 => Outcome::Version,
             2 => Outcome::Busy,
+            3 => Outcome::Secured,
             _ => return Err(WireError::Value("the outcome")),
         };
         let version = reader.u16()?;

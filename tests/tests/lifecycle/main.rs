@@ -2,6 +2,7 @@
 //! settings are nonsense or its far memory is too small, full, forbidden or damaged.
 
 mod children;
+mod encrypted;
 mod endings;
 mod explain;
 mod far_memory;
@@ -12,6 +13,7 @@ mod pages;
 mod pools;
 mod prefetch;
 mod refusals;
+mod secured;
 mod simulated;
 mod snapshots;
 mod sockets;
@@ -26,6 +28,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let suites = [
         children::trials(),
+        encrypted::trials(),
         endings::trials(),
         explain::trials(),
         far_memory::trials(),
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         sockets::trials(),
         prefetch::trials(),
         refusals::trials(),
+        secured::trials(),
         simulated::trials(),
         snapshots::trials(),
         start_up::trials(),

@@ -61,7 +61,12 @@ impl Node {
 
     /// One that listens at `url`.
     pub fn start_on(test: &str, capacity: &str, url: &str) -> Result<Node> {
-        let arguments = ["node", "--capacity", capacity, "--listen", url];
+        Node::start_with(test, capacity, &["--listen", url])
+    }
+
+    /// With more flags, of which `--listen` is one.
+    pub fn start_with(test: &str, capacity: &str, flags: &[&str]) -> Result<Node> {
+        let arguments = [&["node", "--capacity", capacity], flags].concat();
         let mut running = Launch::bare(&format!("{test}-node"), &arguments)?.start()?;
         running.wait_for("listening on ")?;
         let said = std::fs::read_to_string(running.directory.join("stdout"))?;
@@ -87,6 +92,11 @@ impl Node {
             ensure!(begun.elapsed() < Duration::from_secs(10), "still given out: {status}");
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> i32 {
+        self.running.pid.as_raw()
     }
 
     /// Sends it a signal.

@@ -3,9 +3,10 @@
 //! Requests are answered in their order; those of one call may be under way together. A lane that an error came from is out of
 //! step and never used again.
 
+use super::channel::{Channel, Secured};
 use super::trouble::NodeTrouble;
 use crate::LoadItem;
-use hinterland_sys::{Address, Socket};
+use hinterland_sys::Address;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
     CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Outcome, Priority, Range, Reply, Request,
@@ -24,7 +25,7 @@ const _: () = assert!(RANGE_BYTES as usize == PAGE_BYTES);
 
 /// A connection.
 pub(super) struct Lane {
-    socket: Socket,
+    channel: Channel,
     /// Bytes of the node's slabs.
     pub(super) slab_bytes: u64,
     /// What both sides understand.
@@ -41,33 +42,41 @@ impl Lane {
     pub(super) const RAM_BYTES: u64 = (24 << 10) + 4096;
 
     /// Connects and agrees on a version. `limit` bounds every wait until `settle`.
-    pub(super) fn connect(address: &Address, limit: Duration) -> Result<Lane, NodeTrouble> {
-        let mut socket = Socket::connect(address, limit).map_err(NodeTrouble::connecting)?;
+    pub(super) fn connect(
+        address: &Address,
+        secured: Option<&Secured>,
+        limit: Duration,
+    ) -> Result<Lane, NodeTrouble> {
+        let mut channel = Channel::connect(address, secured, limit)?;
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(&Hello::ours().encode());
-        socket.send([&out[..]].into_iter())?;
+        channel.send([&out[..]].into_iter())?;
         let mut head = vec![0; HEADER_BYTES + CONTROL_BYTES_MAX];
-        socket.receive([&mut head[..WELCOME_BYTES]].into_iter())?;
+        channel.receive([&mut head[..WELCOME_BYTES]].into_iter())?;
         let welcome = Welcome::decode(head.first_chunk().expect("longer"))?;
         match welcome.outcome {
             Outcome::Accepted if !welcome.features.has(Features::CLONE) => Err(NodeTrouble::NoClone),
             Outcome::Accepted => {
                 let Welcome { slab_bytes, features, .. } = welcome;
-                Ok(Lane { socket, slab_bytes, features, asked: 0, answered: 0, out, head })
+                Ok(Lane { channel, slab_bytes, features, asked: 0, answered: 0, out, head })
             }
             Outcome::Version => Err(NodeTrouble::Version { node: welcome.versions }),
             Outcome::Busy => Err(NodeTrouble::Busy),
+            Outcome::Secured => {
+                let words = "it wants to know who connects; give --tls and --tls-ca, or the --key-file".into();
+                Err(NodeTrouble::Credentials { words })
+            }
         }
     }
 
     /// From now on, waits take as long as `LIMIT`, and sending at most `send`.
     pub(super) fn settle(&mut self, send: Duration) -> Result<(), NodeTrouble> {
-        Ok(self.socket.set_limits(LIMIT, send)?)
+        self.channel.set_limits(LIMIT, send)
     }
 
     /// Waits until an answer begins to arrive; an error when none does within `patience`.
     pub(super) fn wait(&mut self, patience: Duration) -> Result<(), NodeTrouble> {
-        if self.socket.wait(patience) { Ok(()) } else { Err(NodeTrouble::Silent { limit: patience }) }
+        if self.channel.wait(patience) { Ok(()) } else { Err(NodeTrouble::Silent { limit: patience }) }
     }
 
     /// Makes one request without data and hands its answer to `take`, which returns `None` for one that does not fit.
@@ -78,7 +87,7 @@ impl Lane {
     ) -> Result<R, NodeTrouble> {
         let number = self.next_number();
         write(&mut self.out, number);
-        self.socket.send([&self.out[..]].into_iter())?;
+        self.channel.send([&self.out[..]].into_iter())?;
         self.answer(take)
     }
 
@@ -87,7 +96,7 @@ impl Lane {
         let number = self.next_number();
         let ranges = items.iter().map(|item| page_range(item.location.0, 0));
         Request::read(&mut self.out, number, priority, ranges);
-        Ok(self.socket.send([&self.out[..]].into_iter())?)
+        self.channel.send([&self.out[..]].into_iter())
     }
 
     /// Takes the answer to the oldest `ask_pages` that is open, made with the same items; `done(i, whether it arrived undamaged)`
@@ -108,7 +117,7 @@ impl Lane {
         };
         let pages = items.iter_mut().map(|item| &mut item.into[..]);
         let parts = std::iter::once(&mut self.head[..whole]).chain(pages);
-        let moved = self.socket.receive_if(parts, HEADER_BYTES, fits)?;
+        let moved = self.channel.receive_if(parts, HEADER_BYTES, fits)?;
         if moved < whole + data_bytes {
             // A refusal is shorter than what was waited for; what follows its header may lie in the pages.
             let spilt = items.iter().flat_map(|item| item.into.iter());
@@ -134,7 +143,7 @@ impl Lane {
         pages: &[&PageBytes],
         priority: Priority,
     ) -> Result<(), NodeTrouble> {
-        if !self.socket.is_ours() {
+        if !self.channel.is_ours() {
             return Err(NodeTrouble::Closed);
         }
         let number = self.next_number();
@@ -142,7 +151,7 @@ impl Lane {
             slots.iter().zip(pages).map(|(slot, page)| page_range(*slot, checksum(page_address(*slot), *page)));
         Request::write(&mut self.out, number, priority, ranges);
         let parts = std::iter::once(&self.out[..]).chain(pages.iter().map(|page| &page[..]));
-        Ok(self.socket.send(parts)?)
+        self.channel.send(parts)
     }
 
     /// Takes the answer to the oldest request that is open and has nothing but success or refusal for an answer.
@@ -158,10 +167,10 @@ impl Lane {
 
     /// Takes the answer to the oldest request that is open.
     fn answer<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeTrouble> {
-        self.socket.receive([&mut self.head[..HEADER_BYTES]].into_iter())?;
+        self.channel.receive([&mut self.head[..HEADER_BYTES]].into_iter())?;
         let header = Header::decode(self.head.first_chunk().expect("longer"))?;
         let whole = HEADER_BYTES + header.control_bytes;
-        self.socket.receive([&mut self.head[HEADER_BYTES..whole]].into_iter())?;
+        self.channel.receive([&mut self.head[HEADER_BYTES..whole]].into_iter())?;
         self.answered += 1;
         let (header, control) = Header::decode_whole(&self.head[..whole])?;
         check_number(&header, self.answered)?;

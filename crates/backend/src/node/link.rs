@@ -3,6 +3,8 @@
 //! What a link holds ends with it: a node that was lost and comes back is used by a new link, in a new session, which is empty.
 //! So nothing that a node missed while it was away can be read from it.
 
+use super::NodeAddress;
+use super::channel::{Channel, Secured};
 use super::lane::{LIMIT, Lane};
 use super::lanes::{Lanes, Taken};
 use super::latency::Latency;
@@ -28,6 +30,8 @@ pub(super) struct Node {
     pub(super) index: usize,
     pub(super) url: String,
     pub(super) address: Address,
+    /// How both sides prove who they are; `None`: they do not.
+    pub(super) secured: Option<Secured>,
     /// Bytes that are asked for at most; 0: what the node allows.
     pub(super) quota_bytes: u64,
     /// How long a node may take no bytes.
@@ -42,10 +46,11 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(index: usize, url: String, address: Address, quota_bytes: u64, send_limit: Duration) -> Node {
+    pub(super) fn new(index: usize, is: NodeAddress, quota_bytes: u64, send_limit: Duration) -> Node {
+        let NodeAddress { url, address, secured } = is;
         let zero = || AtomicU64::new(0);
         let (bytes_in, bytes_out, losses, rebuilt_pages) = (zero(), zero(), zero(), zero());
-        Node { index, url, address, quota_bytes, send_limit, bytes_in, bytes_out, losses, rebuilt_pages }
+        Node { index, url, address, secured, quota_bytes, send_limit, bytes_in, bytes_out, losses, rebuilt_pages }
     }
 
     /// Begins to count, in a forked child: what its parent did is the parent's.
@@ -154,7 +159,7 @@ impl Link {
 
     /// A new lane in the process's session, which is opened if there is none.
     fn join(&self, limit: Duration) -> Result<Lane, NodeTrouble> {
-        let mut lane = Lane::connect(&self.node.address, limit)?;
+        let mut lane = Lane::connect(&self.node.address, self.node.secured.as_ref(), limit)?;
         let attach = |lane: &mut Lane, grant: Grant| {
             lane.ask(|into, number| Request::attach(into, number, grant.session, grant.token), granted)
         };
@@ -259,7 +264,8 @@ impl Link {
 
     /// Memory of the lanes.
     pub(super) fn ram_bytes(&self) -> u64 {
-        (self.demand.made() + self.background.made()) as u64 * Lane::RAM_BYTES
+        let tls_bytes = if self.node.secured.is_some() { Channel::TLS_RAM_BYTES } else { 0 };
+        (self.demand.made() + self.background.made()) as u64 * (Lane::RAM_BYTES + tls_bytes)
     }
 
     /// Has the node make a clone of the session for the child that is about to be made. A child of a process that keeps nothing

@@ -20,6 +20,7 @@
 //! Sources: power of two choices (Mitzenmacher 2001; Infiniswap §4.1, Leap §4.4), replicas by slab (Carbink §2.3, Hydra §2.2 as
 //! what it is compared with), bounded rebuilding in the background (Hydra §4.4).
 
+mod channel;
 mod lane;
 mod lanes;
 mod latency;
@@ -36,6 +37,7 @@ mod trouble;
 use crate::samples::Rng;
 use crate::sync::lock;
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+pub use channel::Secured;
 use hinterland_sys::Address;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::SLABS_MAX;
@@ -86,6 +88,8 @@ pub struct NodeAddress {
     pub url: String,
     /// Where it listens.
     pub address: Address,
+    /// How both sides prove who they are; `None`: they do not.
+    pub secured: Option<Secured>,
 }
 
 impl NodePool {
@@ -104,8 +108,8 @@ impl NodePool {
         let name: Arc<str> = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().into();
         let (mut links, mut slab, mut away) = (Vec::new(), None, None);
         let send_limit = if replicas > 1 { LIMIT / 2 } else { LIMIT };
-        for (index, NodeAddress { url, address }) in nodes.into_iter().enumerate() {
-            let node = Arc::new(Node::new(index, url, address, quota_bytes, send_limit));
+        for (index, address) in nodes.into_iter().enumerate() {
+            let node = Arc::new(Node::new(index, address, quota_bytes, send_limit));
             let refused = |trouble| Err((node.url.clone(), trouble));
             links.push(match Link::open(&node, &name, LIMIT) {
                 Ok((_, is)) if slab.is_some_and(|others| others != is) => {
@@ -292,6 +296,7 @@ impl Backend for NodePool {
                 plain_pages: pages,
                 losses: link.node.losses.load(Relaxed),
                 rebuilt_pages: link.node.rebuilt_pages.load(Relaxed),
+                encrypted: false,
             });
         }
     }

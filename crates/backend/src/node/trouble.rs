@@ -54,6 +54,12 @@ pub enum NodeTrouble {
         /// How often.
         times: u32,
     },
+    /// One side has not proved who it is.
+    #[error("{words}")]
+    Credentials {
+        /// What is wrong with which.
+        words: String,
+    },
     /// It has too many connections.
     #[error("it has too many connections")]
     Busy,

@@ -11,9 +11,10 @@ use crate::args::RunArgs;
 use crate::error::Error;
 use crate::host::Host;
 use crate::node;
-use hinterland_abi::{Settings, variables};
+use hinterland_abi::{Settings, parse_switch, variables};
 use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
+use hinterland_tls::{ClientCredentials, Sources};
 use hinterland_units::{Budget, ByteCount};
 use std::path::PathBuf;
 
@@ -39,11 +40,15 @@ struct Key {
     file: &'static str,
 }
 
-const KEYS: [Key; 13] = [
+const KEYS: [Key; 17] = [
     Key { variable: variables::LOCAL, flag: "--local", file: "local" },
     Key { variable: variables::RAM, flag: "--ram", file: "ram" },
     Key { variable: variables::FAR, flag: "--far", file: "far" },
     Key { variable: variables::REPLICAS, flag: "--replicas", file: "replicas" },
+    Key { variable: variables::ENCRYPT, flag: "--encrypt", file: "encrypt" },
+    Key { variable: variables::TLS, flag: "--tls", file: "tls" },
+    Key { variable: variables::TLS_CA, flag: "--tls-ca", file: "tls_ca" },
+    Key { variable: variables::KEY_FILE, flag: "--key-file", file: "key_file" },
     Key { variable: variables::HEAP, flag: "--heap", file: "heap" },
     Key { variable: variables::EVICT, flag: "--evict", file: "evict" },
     Key { variable: variables::PREFETCH, flag: "--prefetch", file: "prefetch" },
@@ -110,11 +115,7 @@ impl Merged {
     }
 
     fn switch(&self, variable: &'static str) -> Result<bool, Error> {
-        match self.text(variable).unwrap_or("").to_ascii_lowercase().as_str() {
-            "" | "0" | "false" | "no" | "off" => Ok(false),
-            "1" | "true" | "yes" | "on" => Ok(true),
-            other => Err(self.refuse(variable, format!("'{other}' is neither yes nor no; write 1 or 0"))),
-        }
+        parse_switch(self.text(variable).unwrap_or("")).map_err(|why| self.refuse(variable, why))
     }
 }
 
@@ -129,7 +130,8 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         .map_err(|(variable, why)| merged.refuse(variable, why))?;
     let features: FeatureSet =
         settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
-    settle_urls(&mut settings.far).map_err(|why| merged.refuse(variables::FAR, why))?;
+    let secured = settle_credentials(&mut settings, &merged)?;
+    settle_urls(&mut settings.far, secured).map_err(|why| merged.refuse(variables::FAR, why))?;
     if let Some(replicas) = settings.replicas {
         settle_replicas(&mut settings.far, replicas).map_err(|why| merged.refuse(variables::REPLICAS, why))?;
     }
@@ -182,6 +184,10 @@ fn flag(args: &RunArgs, variable: &str) -> Result<Option<String>, Error> {
             if args.far.iter().any(String::is_empty) { Some(String::new()) } else { joined(&args.far) }
         }
         variables::REPLICAS => args.replicas.clone(),
+        variables::ENCRYPT => args.encrypt.then(|| "1".into()),
+        variables::TLS => args.identity.tls.clone(),
+        variables::TLS_CA => args.identity.tls_ca.clone(),
+        variables::KEY_FILE => args.identity.key_file.clone(),
         variables::HEAP => args.heap.clone(),
         variables::EVICT => args.evict.clone(),
         variables::PREFETCH => args.prefetch.clone(),
@@ -207,14 +213,36 @@ fn joined(urls: &[String]) -> Option<String> {
     (!urls.is_empty()).then(|| urls.join(" "))
 }
 
-/// Refuses URLs that no backend takes, and puts addresses where nodes are named: the library in the program looks no name up.
-fn settle_urls(urls: &mut [String]) -> Result<(), String> {
+/// Reads the credentials for memory nodes once, so that what is wrong with them is said now, and makes their paths good for programs
+/// in other directories. Whether there are any.
+fn settle_credentials(settings: &mut Settings, merged: &Merged) -> Result<bool, Error> {
+    let given =
+        [variables::KEY_FILE, variables::TLS, variables::TLS_CA].into_iter().find(|name| merged.get(name).is_some());
+    let Some(given) = given else { return Ok(false) };
+    let absolute = |path: &str| match path {
+        "" => Ok(String::new()),
+        path => std::path::absolute(path).map(|path| path.display().to_string()),
+    };
+    let refuse = |why: String| merged.refuse(given, why);
+    let sources =
+        Sources::new(&settings.tls, &settings.tls_ca, &settings.key_file).map_err(|why| refuse(why.to_string()))?;
+    sources.as_ref().map(ClientCredentials::read).transpose().map_err(|why| refuse(why.to_string()))?;
+    let pair: Result<Vec<String>, _> = settings.tls.split(',').map(absolute).collect();
+    let io = |error: std::io::Error| refuse(error.to_string());
+    settings.tls = pair.map_err(io)?.join(",");
+    settings.tls_ca = absolute(&settings.tls_ca).map_err(io)?;
+    settings.key_file = absolute(&settings.key_file).map_err(io)?;
+    Ok(true)
+}
+
+/// Refuses URLs that no backend takes, and puts addresses beside the names of nodes: the library in the program looks no name up.
+fn settle_urls(urls: &mut [String], secured: bool) -> Result<(), String> {
     for url in urls {
         let mut parsed = hinterland_backend::parse(url).map_err(|error| error.to_string())?;
         let Scheme::Nodes { endpoints, .. } = &mut parsed.scheme else { continue };
         let named = endpoints.clone();
         for endpoint in endpoints.iter_mut() {
-            *endpoint = node::resolved(endpoint).map_err(|error| error.to_string())?;
+            *endpoint = node::resolved(endpoint, secured).map_err(|error| error.to_string())?;
         }
         if *endpoints == named {
             continue;

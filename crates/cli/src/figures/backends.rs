@@ -34,6 +34,8 @@ pub struct BackendFigures {
     pub losses: u64,
     /// Pages copied to a memory node in place of lost replicas.
     pub rebuilt_pages: u64,
+    /// Whether it gets to see encrypted pages only.
+    pub encrypted: bool,
 }
 
 impl BackendFigures {
@@ -54,6 +56,7 @@ impl BackendFigures {
             capacity_bytes: row.capacity_bytes.load(Relaxed),
             losses: row.losses.load(Relaxed),
             rebuilt_pages: row.rebuilt_pages.load(Relaxed),
+            encrypted: row.encrypted.load(Relaxed) != 0,
         }
     }
 }
@@ -110,6 +113,7 @@ impl BackendTotals {
             figures.pages_peak = figures.pages_peak.max(seen.pages_peak);
             figures.ram_peak_bytes = figures.ram_peak_bytes.max(seen.ram_peak_bytes);
             figures.capacity_bytes = figures.capacity_bytes.max(seen.capacity_bytes);
+            figures.encrypted |= seen.encrypted;
         }
     }
 

@@ -1,9 +1,11 @@
 //! One request to a node that needs no session.
 
-use super::NodeError;
+use super::{Identity, NodeError};
+use hinterland_tls::{ClientCredentials, explain};
 use hinterland_wire::{
     CONTROL_BYTES_MAX, Endpoint, HEADER_BYTES, Header, Hello, Outcome, Reply, WELCOME_BYTES, Welcome,
 };
+use rustls::StreamOwned;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -12,55 +14,39 @@ use std::time::Duration;
 /// Time that a node may take for each step.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The endpoint with an address in place of a name; a loopback address.
+/// The endpoint with the address that its name stands for: beside the name, which is what a certificate is for, when the
+/// connection is to be `secured`; else in its place, and a loopback address.
 ///
 /// # Errors
 /// The name stands for nothing, or for another machine.
-pub fn resolved(endpoint: &Endpoint) -> Result<Endpoint, NodeError> {
+pub fn resolved(endpoint: &Endpoint, secured: bool) -> Result<Endpoint, NodeError> {
     let resolved = match endpoint {
-        Endpoint::Tcp { host, port } if endpoint.address().is_none() => {
+        Endpoint::Tcp { host, port, .. } if endpoint.address().is_none() => {
             let found = (host.as_str(), *port).to_socket_addrs().ok();
             let addresses: Vec<SocketAddr> = found.into_iter().flatten().collect();
             // A name may stand for several; nodes listen on IPv4 unless told otherwise.
             let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-            Endpoint::from(*address.ok_or_else(|| NodeError::Name(endpoint.clone()))?)
+            let address = *address.ok_or_else(|| NodeError::Name(endpoint.clone()))?;
+            if secured { endpoint.resolved_to(address.ip()) } else { address.into() }
         }
         other => other.clone(),
     };
-    resolved.check_loopback()?;
+    resolved.check_reach(secured)?;
     Ok(resolved)
-}
-
-/// A connection to a node, whatever it runs over.
-trait Stream: Read + Write {}
-
-impl<T: Read + Write> Stream for T {}
-
-fn connect(node: &Endpoint) -> std::io::Result<Box<dyn Stream>> {
-    Ok(match node {
-        Endpoint::Unix { path } => {
-            let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            Box::new(stream)
-        }
-        Endpoint::Tcp { .. } => {
-            let address = node.address().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
-            let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            Box::new(stream)
-        }
-    })
 }
 
 /// Makes the request that `write` writes, and hands the answer to `take`.
 pub fn ask<R>(
     node: &str,
+    identity: &Identity,
     write: impl FnOnce(&mut Vec<u8>),
     take: impl FnOnce(Reply<'_>) -> Option<R>,
 ) -> Result<R, NodeError> {
     let node: Endpoint = node.parse()?;
-    let address = resolved(&node)?;
-    let (message, header) = exchange(&address, write).map_err(|why| NodeError::Ask { node: node.clone(), why })?;
+    let credentials = identity.sources()?.as_ref().map(ClientCredentials::read).transpose()?;
+    let failed = |why| NodeError::Ask { node: node.clone(), why };
+    let mut stream = connect(&resolved(&node, credentials.is_some())?, credentials.as_ref()).map_err(failed)?;
+    let (message, header) = exchange(&mut stream, write).map_err(failed)?;
     let reply = Reply::decode(&header, &message[HEADER_BYTES..]);
     let why = match reply {
         Ok(Reply::Refused { words, .. }) => words.to_owned(),
@@ -73,10 +59,38 @@ pub fn ask<R>(
     Err(NodeError::Ask { node, why })
 }
 
-/// The answer's bytes and its header, checked.
-fn exchange(node: &Endpoint, write: impl FnOnce(&mut Vec<u8>)) -> Result<(Vec<u8>, Header), String> {
+/// A connection to a node, whatever it runs over.
+trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
+fn connect(node: &Endpoint, credentials: Option<&ClientCredentials>) -> Result<Box<dyn Stream>, String> {
     let io = |error: std::io::Error| error.to_string();
-    let mut stream = connect(node).map_err(io)?;
+    match node {
+        Endpoint::Unix { path } => {
+            let stream = UnixStream::connect(path).map_err(io)?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
+            Ok(Box::new(stream))
+        }
+        Endpoint::Tcp { host, .. } => {
+            let address = node.address().ok_or_else(|| format!("{host} stands for no address"))?;
+            let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(io)?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
+            let Some(credentials) = credentials else { return Ok(Box::new(stream)) };
+            let session = credentials.begin(host).map_err(|error| explain(&error))?;
+            Ok(Box::new(StreamOwned::new(session, stream)))
+        }
+    }
+}
+
+/// What went wrong, in the words of TLS if it was that.
+fn words(error: &std::io::Error) -> String {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    tls.map_or_else(|| error.to_string(), explain)
+}
+
+/// The answer's bytes and its header, checked.
+fn exchange(stream: &mut dyn Stream, write: impl FnOnce(&mut Vec<u8>)) -> Result<(Vec<u8>, Header), String> {
+    let io = |error: std::io::Error| words(&error);
     stream.write_all(&Hello::ours().encode()).map_err(io)?;
     let mut welcome = [0; WELCOME_BYTES];
     stream.read_exact(&mut welcome).map_err(io)?;
@@ -85,6 +99,9 @@ fn exchange(node: &Endpoint, write: impl FnOnce(&mut Vec<u8>)) -> Result<(Vec<u8
         Outcome::Accepted => {}
         Outcome::Version => return Err(format!("it speaks versions {:?} of the protocol", welcome.versions)),
         Outcome::Busy => return Err("it has too many connections".into()),
+        Outcome::Secured => {
+            return Err("it wants to know who connects; give --tls and --tls-ca, or the --key-file".into());
+        }
     }
     let mut message = Vec::new();
     write(&mut message);

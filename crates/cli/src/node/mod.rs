@@ -10,6 +10,7 @@ mod status;
 use crate::error::EXIT_REFUSED;
 pub use ask::resolved;
 use clap::{Args, Subcommand, ValueEnum};
+use hinterland_tls::{CredentialError, Sources};
 use std::process::ExitCode;
 
 /// `hinterland node`.
@@ -41,9 +42,12 @@ pub struct ServeArgs {
     /// Most that one program and the children that it forks may keep. Default: the capacity
     #[arg(long, value_name = "SIZE")]
     quota: Option<String>,
-    /// Where to listen: a loopback address (port 0 takes a free one), or a socket for programs of the same user, unix:/PATH
+    /// Where to listen: a loopback address, or any with --tls or --key-file (port 0 takes a free one); or a socket for programs of
+    /// the same user, unix:/PATH
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
     listen: String,
+    #[command(flatten)]
+    identity: Identity,
     /// Answer /metrics (Prometheus) and /healthz here: HOST:PORT, or a port on loopback
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
@@ -53,6 +57,28 @@ pub struct ServeArgs {
     /// Log every connection and refusal
     #[arg(long, short)]
     verbose: bool,
+}
+
+/// How node and program prove to each other who they are.
+#[derive(Args, Clone, Default)]
+pub struct Identity {
+    /// Our certificate and its private key, PEM files; with --tls-ca
+    #[arg(long, value_name = "CERT,KEY")]
+    pub tls: Option<String>,
+    /// The CA that has signed the other side's certificates, a PEM file
+    #[arg(long, value_name = "CA")]
+    pub tls_ca: Option<String>,
+    /// A secret file that both sides have, instead of certificates: at least 32 random bytes
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<String>,
+}
+
+impl Identity {
+    /// The files that are named.
+    fn sources(&self) -> Result<Option<Sources>, CredentialError> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        Sources::new(&text(&self.tls), &text(&self.tls_ca), &text(&self.key_file))
+    }
 }
 
 /// How the log looks.
@@ -75,6 +101,8 @@ struct StatusArgs {
     /// Again every second, until it is interrupted
     #[arg(long)]
     watch: bool,
+    #[command(flatten)]
+    identity: Identity,
 }
 
 #[derive(Args)]
@@ -88,6 +116,8 @@ struct DrainArgs {
     /// Wait until it is empty, and show what is still to move
     #[arg(long, conflicts_with = "end")]
     wait: bool,
+    #[command(flatten)]
+    identity: Identity,
 }
 
 #[derive(Args)]
@@ -101,6 +131,8 @@ struct ResizeArgs {
     /// Wait until no more is given out than that, and show what is still to move
     #[arg(long)]
     wait: bool,
+    #[command(flatten)]
+    identity: Identity,
 }
 
 const EXAMPLES: &str = "\
@@ -112,9 +144,12 @@ Examples:
   hinterland node status tcp://127.0.0.1:7440
   hinterland node drain tcp://127.0.0.1:7440 --wait
   hinterland node resize tcp://127.0.0.1:7440 8G
+  hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --key-file far.key
+  hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --tls node.pem,node.key --tls-ca clients.pem
+  hinterland node status tcp://10.0.0.7:7440 --key-file far.key
 
-A node listens on loopback addresses only; to reach one on another machine, forward the port:
-ssh -N -L 7440:127.0.0.1:7440 HOST. SIGTERM and SIGINT end it; programs that still use it end with a message.
+Without --tls or --key-file a node listens on loopback addresses only, for everybody on this machine. A key file:
+(umask 077; head -c 32 /dev/urandom > far.key). SIGTERM and SIGINT end it; programs that still use it end with a message.
 
 Exit code: 0 after an orderly end, 125 when the node cannot be started or asked (the message says why).";
 
@@ -135,6 +170,9 @@ pub enum NodeError {
     /// The URL of a node.
     #[error(transparent)]
     Endpoint(#[from] hinterland_wire::EndpointError),
+    /// What is to prove who we are.
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
     /// The name of a node.
     #[error("the name in {0} stands for no address")]
     Name(hinterland_wire::Endpoint),
@@ -155,9 +193,11 @@ pub enum NodeError {
 pub fn run(args: NodeArgs) -> ExitCode {
     let done = match args.command {
         None => serve::run(&args.serve),
-        Some(NodeCommand::Status(status)) => status::run(&status.node, status.json, status.watch),
-        Some(NodeCommand::Drain(drain)) => progress::drain(&drain.node, !drain.end, drain.wait),
-        Some(NodeCommand::Resize(resize)) => progress::resize(&resize.node, &resize.capacity, resize.wait),
+        Some(NodeCommand::Status(status)) => status::run(&status.node, &status.identity, status.json, status.watch),
+        Some(NodeCommand::Drain(drain)) => progress::drain(&drain.node, &drain.identity, !drain.end, drain.wait),
+        Some(NodeCommand::Resize(resize)) => {
+            progress::resize(&resize.node, &resize.identity, &resize.capacity, resize.wait)
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

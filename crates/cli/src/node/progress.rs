@@ -1,7 +1,7 @@
 //! `hinterland node drain` and `resize`: what is said to the node, and how far its clients are.
 
 use super::status::to_move_bytes;
-use super::{NodeError, ask::ask};
+use super::{Identity, NodeError, ask::ask};
 use hinterland_units::ByteCount;
 use hinterland_wire::{Kind, NodeRow, Reply, Request};
 use std::io::Write;
@@ -13,37 +13,37 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const STUCK: Duration = Duration::from_secs(10);
 
 /// `hinterland node drain`.
-pub fn drain(node: &str, on: bool, wait: bool) -> Result<(), NodeError> {
-    ask(node, |into| Request::drain(into, 1, on), done)?;
+pub fn drain(node: &str, identity: &Identity, on: bool, wait: bool) -> Result<(), NodeError> {
+    ask(node, identity, |into| Request::drain(into, 1, on), done)?;
     let what = if on { "gives out no more memory; programs that use it go on" } else { "gives out memory again" };
-    tell(node, what, on, wait)
+    tell(node, identity, what, on, wait)
 }
 
 /// `hinterland node resize`.
-pub fn resize(node: &str, capacity: &str, wait: bool) -> Result<(), NodeError> {
+pub fn resize(node: &str, identity: &Identity, capacity: &str, wait: bool) -> Result<(), NodeError> {
     let refused = |why: String| NodeError::Flag { flag: "SIZE", why };
     let ByteCount(bytes) = capacity.parse().map_err(|error: hinterland_units::SizeError| refused(error.to_string()))?;
     if bytes < hinterland_node::SLAB_BYTES {
         return Err(refused(format!("{capacity} is less than one slab; give at least 2M, or drain the node")));
     }
-    ask(node, |into| Request::resize(into, 1, bytes), done)?;
-    tell(node, &format!("lends {}", ByteCount(figures(node)?.capacity_bytes)), true, wait)
+    ask(node, identity, |into| Request::resize(into, 1, bytes), done)?;
+    tell(node, identity, &format!("lends {}", ByteCount(figures(node, identity)?.capacity_bytes)), true, wait)
 }
 
 fn done(reply: Reply<'_>) -> Option<()> {
     matches!(reply, Reply::Done).then_some(())
 }
 
-fn figures(node: &str) -> Result<NodeRow, NodeError> {
+fn figures(node: &str, identity: &Identity) -> Result<NodeRow, NodeError> {
     let take = |reply: Reply<'_>| match reply {
         Reply::Figures(figures) => Some(figures.node),
         _ => None,
     };
-    ask(node, |into| Request::plain(into, 1, Kind::Statistics), take)
+    ask(node, identity, |into| Request::plain(into, 1, Kind::Statistics), take)
 }
 
 /// Says what was done and what is still to move; goes on with the latter if somebody waits.
-fn tell(node: &str, what: &str, moves: bool, wait: bool) -> Result<(), NodeError> {
+fn tell(node: &str, identity: &Identity, what: &str, moves: bool, wait: bool) -> Result<(), NodeError> {
     let mut out = std::io::stdout();
     writeln!(out, "{node} {what}")?;
     if !moves {
@@ -51,7 +51,7 @@ fn tell(node: &str, what: &str, moves: bool, wait: bool) -> Result<(), NodeError
     }
     let (mut last, mut since, mut told) = (None, Instant::now(), false);
     loop {
-        let left = to_move_bytes(&figures(node)?);
+        let left = to_move_bytes(&figures(node, identity)?);
         if last != Some(left) {
             match left {
                 0 => writeln!(out, "  nothing is to be moved")?,

@@ -3,6 +3,7 @@
 use super::metrics;
 use super::{LogFormat, NodeError, ServeArgs};
 use hinterland_node::{Listening, Options};
+use hinterland_tls::NodeCredentials;
 use hinterland_units::ByteCount;
 use hinterland_wire::Endpoint;
 use sd_notify::NotifyState;
@@ -24,7 +25,8 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     start_log(args);
     // Before the first connection: a signal that comes early must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
-    let listening = Listening::start(&endpoint, options)?;
+    let credentials = args.identity.sources()?.as_ref().map(NodeCredentials::read).transpose()?;
+    let listening = Listening::start_with(&endpoint, options, credentials)?;
     let (node, lends) = (listening.endpoint(), ByteCount(listening.node().figures().capacity_bytes));
     let quota = ByteCount(options.quota_bytes.min(capacity_bytes));
     tracing::info!(%node, capacity = %lends, quota = %quota, pid = std::process::id(), "listening");

@@ -1,6 +1,6 @@
 //! What a node says of itself, as a table or as JSON.
 
-use super::{NodeError, ask::ask};
+use super::{Identity, NodeError, ask::ask};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use hinterland_units::ByteCount;
@@ -45,10 +45,10 @@ struct Session {
 }
 
 /// `hinterland node status`.
-pub fn run(node: &str, json: bool, watch: bool) -> Result<(), NodeError> {
+pub fn run(node: &str, identity: &Identity, json: bool, watch: bool) -> Result<(), NodeError> {
     let mut out = std::io::stdout();
     loop {
-        let status = of(node)?;
+        let status = of(node, identity)?;
         let text = match (json, watch) {
             (true, false) => serde_json::to_string_pretty(&status).map_err(std::io::Error::from)? + "\n",
             (true, true) => serde_json::to_string(&status).map_err(std::io::Error::from)? + "\n",
@@ -65,9 +65,10 @@ pub fn run(node: &str, json: bool, watch: bool) -> Result<(), NodeError> {
     }
 }
 
-fn of(node: &str) -> Result<Status, NodeError> {
+fn of(node: &str, identity: &Identity) -> Result<Status, NodeError> {
     ask(
         node,
+        identity,
         |into| Request::plain(into, 1, Kind::Statistics),
         |reply| match reply {
             Reply::Figures(figures) => Some(Status::new(node, &figures)),

@@ -156,6 +156,8 @@ struct Backend<'a> {
     losses: u64,
     /// Pages copied to a memory node in place of lost replicas, summed over processes.
     rebuilt_pages: u64,
+    /// It got to see encrypted pages only.
+    encrypted: bool,
     compression_ratio: Option<f64>,
 }
 
@@ -299,6 +301,7 @@ fn backend(total: &BackendTotal) -> Backend<'_> {
         capacity_bytes: figures.capacity_bytes,
         losses: figures.losses,
         rebuilt_pages: figures.rebuilt_pages,
+        encrypted: figures.encrypted,
         compression_ratio: compression_ratio([total]),
     }
 }

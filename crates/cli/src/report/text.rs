@@ -216,8 +216,9 @@ fn table_row([process, program, managed, local, major, stalled]: [String; 6]) ->
 fn far(total: &BackendTotal) -> String {
     let figures = &total.figures;
     let mut text = format!(
-        "{}: in {}, out {}; stored at most {} for {} pages",
+        "{}{}: in {}, out {}; stored at most {} for {} pages",
         figures.url,
+        if figures.encrypted { " (encrypted)" } else { "" },
         bytes(figures.bytes_in),
         bytes(figures.bytes_out),
         bytes(figures.stored_peak_bytes),

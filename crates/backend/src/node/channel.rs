@@ -1,0 +1,267 @@
+//! What a lane sends and receives through: a connection, or TLS over one.
+//!
+//! A channel is used by one thread at a time, also in a signal handler: TLS is computation on buffers from the library's own
+//! allocator, and only the socket calls the kernel. A forked child drops its copies with nothing said and makes connections of its
+//! own: two processes that went on with one state would encrypt two records alike.
+
+use super::trouble::NodeTrouble;
+use hinterland_sys::{Address, Socket, SysError};
+use hinterland_tls::{ClientConnection, ClientCredentials, explain};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::time::{Duration, Instant};
+
+/// Bytes that are encrypted before they are sent.
+const SEND_BYTES: usize = 64 << 10;
+
+/// How a node is to prove who it is, and we to it.
+#[derive(Clone, Debug)]
+pub struct Secured {
+    /// What we show and demand.
+    pub credentials: ClientCredentials,
+    /// The name that the node's certificate must be for.
+    pub name: String,
+}
+
+/// See the module.
+pub(super) enum Channel {
+    Plain(Socket),
+    Secured(Box<Tls>),
+}
+
+/// TLS over a socket.
+pub(super) struct Tls {
+    socket: Socket,
+    session: ClientConnection,
+    limit: Duration,
+    send_limit: Duration,
+}
+
+impl Channel {
+    /// Memory of TLS beside that of a lane: a record each way, and what is encrypted at once.
+    pub(super) const TLS_RAM_BYTES: u64 = (SEND_BYTES + (32 << 10)) as u64;
+
+    /// Connects; `limit` bounds every wait, and the handshake as a whole.
+    pub(super) fn connect(
+        address: &Address,
+        secured: Option<&Secured>,
+        limit: Duration,
+    ) -> Result<Channel, NodeTrouble> {
+        let socket = Socket::connect(address, limit).map_err(NodeTrouble::connecting)?;
+        match secured {
+            None => Ok(Channel::Plain(socket)),
+            Some(secured) => Tls::begin(socket, secured, limit).map(|tls| Channel::Secured(Box::new(tls))),
+        }
+    }
+
+    fn socket(&mut self) -> &mut Socket {
+        match self {
+            Channel::Plain(socket) => socket,
+            Channel::Secured(tls) => &mut tls.socket,
+        }
+    }
+
+    /// See `Socket::set_limits`.
+    pub(super) fn set_limits(&mut self, receive: Duration, send: Duration) -> Result<(), NodeTrouble> {
+        if let Channel::Secured(tls) = self {
+            (tls.limit, tls.send_limit) = (receive, send);
+        }
+        Ok(self.socket().set_limits(receive, send)?)
+    }
+
+    /// See `Socket::is_ours`.
+    pub(super) fn is_ours(&mut self) -> bool {
+        self.socket().is_ours()
+    }
+
+    /// Waits until something has arrived; false: not within `limit`.
+    pub(super) fn wait(&mut self, limit: Duration) -> bool {
+        match self {
+            Channel::Plain(socket) => socket.wait(limit),
+            Channel::Secured(tls) => tls.has_arrived() || tls.socket.wait(limit),
+        }
+    }
+
+    /// Sends all bytes of `parts`.
+    pub(super) fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeTrouble> {
+        match self {
+            Channel::Plain(socket) => Ok(socket.send(parts)?),
+            Channel::Secured(tls) => tls.send(parts),
+        }
+    }
+
+    /// Receives into all of `parts`, until they are full.
+    pub(super) fn receive<'a>(&mut self, parts: impl Iterator<Item = &'a mut [u8]>) -> Result<(), NodeTrouble> {
+        match self {
+            Channel::Plain(socket) => Ok(socket.receive(parts)?),
+            Channel::Secured(tls) => {
+                let begun = Instant::now();
+                parts.into_iter().try_for_each(|part| tls.fill(part, begun))
+            }
+        }
+    }
+
+    /// See `Socket::receive_if`.
+    pub(super) fn receive_if<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a mut [u8]>,
+        shown: usize,
+        accept: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<usize, NodeTrouble> {
+        match self {
+            Channel::Plain(socket) => Ok(socket.receive_if(parts, shown, accept)?),
+            Channel::Secured(tls) => tls.receive_if(parts, shown, accept),
+        }
+    }
+}
+
+impl Tls {
+    fn begin(socket: Socket, secured: &Secured, limit: Duration) -> Result<Tls, NodeTrouble> {
+        let words = |error| NodeTrouble::Credentials { words: explain(&error) };
+        let session = secured.credentials.begin(&secured.name).map_err(words)?;
+        let mut tls = Tls { socket, session, limit, send_limit: limit };
+        let begun = Instant::now();
+        while tls.session.is_handshaking() {
+            tls.flush()?;
+            tls.pull(begun).map_err(|trouble| match trouble {
+                // What a node without TLS does with a handshake.
+                NodeTrouble::Connection { errno: libc::ECONNRESET | libc::EPIPE } => NodeTrouble::Credentials {
+                    words:
+                        "it hung up in the middle of the handshake; perhaps it was started without --tls and --key-file"
+                            .into(),
+                },
+                other => other,
+            })?;
+        }
+        tls.flush()?;
+        Ok(tls)
+    }
+
+    /// Whether there are bytes that `fill` need not wait for.
+    fn has_arrived(&mut self) -> bool {
+        // Takes in nothing new: only says what there is. An error is for whoever reads.
+        self.session.process_new_packets().map_or(true, |state| state.plaintext_bytes_to_read() > 0)
+    }
+
+    fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeTrouble> {
+        let begun = Instant::now();
+        let mut encrypted = 0;
+        for part in parts {
+            self.session.writer().write_all(part).expect("the buffer is not bounded");
+            encrypted += part.len();
+            if encrypted >= SEND_BYTES {
+                self.flush()?;
+                encrypted = 0;
+                if begun.elapsed() >= self.send_limit {
+                    return Err(NodeTrouble::Silent { limit: self.send_limit });
+                }
+            }
+        }
+        self.flush()
+    }
+
+    /// Sends what is encrypted.
+    fn flush(&mut self) -> Result<(), NodeTrouble> {
+        while self.session.wants_write() {
+            self.session.write_tls(&mut Sender(&mut self.socket)).map_err(|error| trouble("sendmsg", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something to arrive, and decrypts it.
+    fn pull(&mut self, begun: Instant) -> Result<(), NodeTrouble> {
+        // Who trickles must come to an end too.
+        if begun.elapsed() >= self.limit {
+            return Err(NodeTrouble::Silent { limit: self.limit });
+        }
+        match self.session.read_tls(&mut Receiver(&mut self.socket)) {
+            Ok(0) => return Err(NodeTrouble::Connection { errno: libc::ECONNRESET }),
+            Ok(_) => {}
+            Err(error) => return Err(trouble("recvmsg", &error)),
+        }
+        if let Err(error) = self.session.process_new_packets() {
+            // Says why to the other side, if it still listens.
+            let _ = self.flush();
+            return Err(NodeTrouble::Credentials { words: explain(&error) });
+        }
+        self.flush()
+    }
+
+    /// Reads what is there into `part`; returns how many bytes.
+    fn read(&mut self, part: &mut [u8]) -> Result<usize, NodeTrouble> {
+        match self.session.reader().read(part) {
+            Ok(0) if !part.is_empty() => Err(NodeTrouble::Connection { errno: libc::ECONNRESET }),
+            Ok(read) => Ok(read),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            Err(_) => Err(NodeTrouble::Connection { errno: libc::ECONNRESET }),
+        }
+    }
+
+    fn fill(&mut self, part: &mut [u8], begun: Instant) -> Result<(), NodeTrouble> {
+        let mut filled = 0;
+        while filled < part.len() {
+            match self.read(&mut part[filled..])? {
+                0 => self.pull(begun)?,
+                read => filled += read,
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_if<'a>(
+        &mut self,
+        mut parts: impl Iterator<Item = &'a mut [u8]>,
+        shown: usize,
+        accept: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<usize, NodeTrouble> {
+        let begun = Instant::now();
+        let (head, rest) = parts.next().expect("there is a first part").split_at_mut(shown);
+        self.fill(head, begun)?;
+        let accepted = accept(head);
+        let mut moved = shown;
+        for part in std::iter::once(rest).chain(parts) {
+            if accepted {
+                self.fill(part, begun)?;
+                moved += part.len();
+                continue;
+            }
+            let read = self.read(part)?;
+            moved += read;
+            if read < part.len() {
+                break;
+            }
+        }
+        Ok(moved)
+    }
+}
+
+fn trouble(call: &'static str, error: &io::Error) -> NodeTrouble {
+    SysError { call, errno: error.raw_os_error().unwrap_or(libc::EIO) }.into()
+}
+
+/// The socket, as rustls wants it.
+struct Sender<'a>(&'a mut Socket);
+
+impl Write for Sender<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let parts = &parts[..parts.len().min(hinterland_sys::socket::PARTS_MAX)];
+        let sent = self.0.send(parts.iter().map(|part| &**part));
+        sent.map_err(|error| io::Error::from_raw_os_error(error.errno))?;
+        Ok(parts.iter().map(|part| part.len()).sum())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Receiver<'a>(&'a mut Socket);
+
+impl Read for Receiver<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.receive_some(into).map_err(|error| io::Error::from_raw_os_error(error.errno))
+    }
+}

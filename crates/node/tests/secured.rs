@@ -1,0 +1,183 @@
+//! Nodes and programs that prove who they are: the contract over TLS, and who is turned away, with which words on both sides.
+
+#[path = "../../backend/tests/common/mod.rs"]
+mod common;
+
+use common::{fork_round, fuzz_threads, load, page_of, store};
+use hinterland_backend::{Backend, OpenOptions, Priority, open_with};
+use hinterland_node::{Listening, Options, SLAB_BYTES};
+use hinterland_tls::{ClientCredentials, NodeCredentials, Sources};
+use hinterland_units::PageBytes;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn secret(directory: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, bytes).expect("a file");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("ours");
+    path
+}
+
+fn key_file(directory: &Path, byte: u8) -> Sources {
+    Sources::SharedKey(secret(directory, &format!("key-{byte}"), &[byte; 32]))
+}
+
+/// A CA and somebody called `host` whom it knows; `years`: when that is true.
+fn certificates(directory: &Path, host: &str, years: (i32, i32)) -> Sources {
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, format!("the CA of {host}"));
+    let key = KeyPair::generate().expect("a key");
+    let ca = directory.join(format!("{host}-ca.pem"));
+    std::fs::write(&ca, params.self_signed(&key).expect("a CA").pem()).expect("a file");
+    let issuer = Issuer::new(params, key);
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.subject_alt_names = vec![SanType::IpAddress(host.parse().expect("an address"))];
+    (params.not_before, params.not_after) = (date_time_ymd(years.0, 1, 1), date_time_ymd(years.1, 1, 1));
+    let key = KeyPair::generate().expect("a key");
+    let own = directory.join(format!("{host}.pem"));
+    std::fs::write(&own, params.signed_by(&key, &issuer).expect("signed").pem()).expect("a file");
+    Sources::Certificates { own: (own, secret(directory, &format!("{host}.key"), key.serialize_pem().as_bytes())), ca }
+}
+
+const VALID: (i32, i32) = (2020, 2120);
+
+fn node(sources: Option<&Sources>) -> Listening {
+    let anywhere = "tcp://127.0.0.1:0".parse().expect("an endpoint");
+    let credentials = sources.map(|sources| NodeCredentials::read(sources).unwrap_or_else(|error| panic!("{error}")));
+    Listening::start_with(&anywhere, Options::new(64 * SLAB_BYTES), credentials).expect("a node")
+}
+
+fn connect(url: &str, sources: Option<&Sources>) -> Result<Arc<dyn Backend>, String> {
+    let credentials = sources.map(|sources| ClientCredentials::read(sources).unwrap_or_else(|error| panic!("{error}")));
+    let options = OpenOptions { credentials, ..OpenOptions::default() };
+    open_with(&[url.to_owned()], &options).map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn refused(node: &Listening, sources: Option<&Sources>, words: &str) {
+    let url = node.endpoint().to_string();
+    let error = connect(&url, sources).err().expect("not let in");
+    assert!(error.contains(&url) && error.contains(words), "'{words}' is not in: {error}");
+}
+
+#[test]
+fn pages_come_back_over_tls() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for sources in [key_file(directory.path(), 1), certificates(directory.path(), "127.0.0.1", VALID)] {
+        let node = node(Some(&sources));
+        let backend = connect(&node.endpoint().to_string(), Some(&sources)).unwrap_or_else(|error| panic!("{error}"));
+        fuzz_threads(&*backend, 5, 4, 200, 500);
+        // More than a message, and more than is encrypted at once.
+        let pages: Vec<PageBytes> = (0..1000).map(page_of).collect();
+        let at: Vec<_> = store(&*backend, &pages).into_iter().map(|answer| answer.expect("room")).collect();
+        for priority in [Priority::Demand, Priority::Prefetch, Priority::WriteBack] {
+            for (index, loaded) in load(&*backend, &at, priority).into_iter().enumerate() {
+                assert!(loaded.expect("stored") == pages[index], "page {index}");
+            }
+        }
+    }
+}
+
+#[test]
+fn forked_processes_connect_by_themselves() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let key = key_file(directory.path(), 1);
+    let node = node(Some(&key));
+    fork_round(&*connect(&node.endpoint().to_string(), Some(&key)).expect("a node"), 1, 2);
+}
+
+#[test]
+fn whoever_has_other_credentials_is_turned_away() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let (key, other) = (key_file(path, 1), key_file(path, 2));
+    let keyed = node(Some(&key));
+    refused(&keyed, Some(&other), "--key-file");
+    refused(&keyed, None, "it wants to know who connects; give --tls and --tls-ca, or the --key-file");
+    let plain = node(None);
+    refused(&plain, Some(&key), "perhaps it was started without --tls and --key-file");
+    // Certificates of another CA, for another name, expired; and certificates where there is a key.
+    let (here, elsewhere) = (certificates(path, "127.0.0.1", VALID), certificates(path, "127.0.0.2", VALID));
+    let (old, ours) = (certificates(path, "127.0.0.3", (2020, 2021)), node(Some(&here)));
+    refused(&ours, Some(&elsewhere), "was not signed by the CA");
+    refused(&ours, None, "it wants to know who connects");
+    refused(&node(Some(&elsewhere)), Some(&elsewhere), "for another name");
+    refused(&node(Some(&old)), Some(&old), "has expired");
+    refused(&keyed, Some(&here), "certificates");
+    // The client finds nothing wrong with the node, and the node something with the client.
+    let (Sources::Certificates { own, .. }, Sources::Certificates { ca, .. }) = (&elsewhere, &here) else { panic!() };
+    let stranger = Sources::Certificates { own: own.clone(), ca: ca.clone() };
+    refused(&ours, Some(&stranger), "it does not accept our certificate: no CA");
+    assert_eq!(ours.node().figures().sessions, 0);
+    assert!(connect(&ours.endpoint().to_string(), Some(&here)).is_ok(), "the right ones still get in");
+}
+
+/// Clients that begin a handshake and never end it, or trickle, are gone after their time; others are served meanwhile.
+#[test]
+fn a_handshake_that_does_not_end_is_ended() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let key = key_file(directory.path(), 1);
+    let node = node(Some(&key));
+    let address = node.endpoint().address().expect("an address");
+    let begun = Instant::now();
+    let mut silent = TcpStream::connect(address).expect("a connection");
+    let mut half = TcpStream::connect(address).expect("a connection");
+    // A record that announces 16 KiB.
+    half.write_all(&[0x16, 3, 1, 0x40, 0]).expect("sent");
+    let mut trickling = half.try_clone().expect("a second handle");
+    let trickle = std::thread::spawn(move || {
+        while trickling.write_all(&[1]).is_ok() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let backend = connect(&node.endpoint().to_string(), Some(&key)).expect("others are served");
+    assert!(store(&*backend, &[page_of(1)])[0].is_ok());
+    let mut read = Vec::new();
+    for stream in [&mut silent, &mut half] {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+        // The end, however it is said.
+        let ended = stream.read_to_end(&mut read);
+        assert!(ended.is_ok() || ended.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
+    drop((silent, half));
+    trickle.join().expect("it ends");
+}
+
+/// A hello of TLS 1.2 is answered with the alert that says so.
+#[test]
+fn older_versions_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let node = node(Some(&key_file(directory.path(), 1)));
+    let mut stream = TcpStream::connect(node.endpoint().address().expect("an address")).expect("a connection");
+    let mut hello = vec![0x16, 3, 1, 0, 47, 1, 0, 0, 43, 3, 3];
+    hello.extend([7; 32]);
+    hello.extend([0, 0, 2, 0xc0, 0x2f, 1, 0, 0, 0]);
+    stream.write_all(&hello).expect("sent");
+    let mut alert = [0; 7];
+    stream.read_exact(&mut alert).expect("an answer");
+    assert_eq!((alert[0], alert[5]), (21, 2), "a fatal alert: {alert:?}");
+}
+
+#[test]
+fn other_machines_are_let_in_with_credentials_only() {
+    let everywhere = "tcp://0.0.0.0:0".parse().expect("an endpoint");
+    let start = |credentials| Listening::start_with(&everywhere, Options::new(SLAB_BYTES), credentials);
+    let error = start(None).err().expect("refused").to_string();
+    assert!(error.contains("--key-file") && error.contains("ssh -N -L"), "{error}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let key = key_file(directory.path(), 1);
+    let node = start(Some(NodeCredentials::read(&key).expect("a key"))).expect("a node");
+    let port = node.endpoint().address().expect("a TCP endpoint").port();
+    assert!(connect(&format!("tcp://127.0.0.1:{port}"), Some(&key)).is_ok());
+    // A name that somebody has resolved; the address of another machine, which is only refused without credentials.
+    assert!(connect(&format!("tcp://localhost=127.0.0.1:{port}"), Some(&key)).is_ok());
+    let error = connect("tcp://192.0.2.1:7440", None).err().expect("refused");
+    assert!(error.contains("--key-file"), "{error}");
+}

@@ -1,0 +1,153 @@
+//! What the user names: files with certificates and keys.
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// The shortest key that both sides may share: as long as what is derived of it.
+const SHARED_BYTES_MIN: usize = 32;
+/// More is no key.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Paths of credentials.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sources {
+    /// Certificates.
+    Certificates {
+        /// Our own, with those that lead to its CA; and its key. PEM.
+        own: (PathBuf, PathBuf),
+        /// The CA that signs the other side's. PEM.
+        ca: PathBuf,
+    },
+    /// A key that both sides have.
+    SharedKey(PathBuf),
+}
+
+/// Why credentials cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// Which kind?
+    #[error("--tls and --key-file are two ways to the same end; give one of them")]
+    Both,
+    /// One without the other.
+    #[error("--tls CERT,KEY says who we are, and --tls-ca CA whom we trust; give both")]
+    Half,
+    /// Not two paths.
+    #[error("'{0}' is not CERT,KEY; write the paths of two PEM files with a comma between them")]
+    Pair(String),
+    /// A file cannot be read.
+    #[error("{}: {error}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A secret that others can read.
+    #[error("{shown}: others can read this secret; chmod 600 {shown}", shown = .0.display())]
+    Open(PathBuf),
+    /// Too short.
+    #[error(
+        "{shown}: {bytes} bytes are too few for a key; make one with: (umask 077; head -c 32 /dev/urandom > {shown})",
+        shown = path.display()
+    )]
+    Short {
+        /// Which.
+        path: PathBuf,
+        /// How many there are.
+        bytes: usize,
+    },
+    /// Not what it should be.
+    #[error("{}: {what}", path.display())]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Sources {
+    /// What the values of `--tls`, `--tls-ca` and `--key-file` name; an empty one is not given.
+    ///
+    /// # Errors
+    /// They do not fit together.
+    pub fn new(tls: &str, ca: &str, key_file: &str) -> Result<Option<Sources>, CredentialError> {
+        match (tls, ca, key_file) {
+            ("", "", "") => Ok(None),
+            ("", "", path) => Ok(Some(Sources::SharedKey(path.into()))),
+            (own, ca, "") if !own.is_empty() && !ca.is_empty() => {
+                let pair = own.split_once(',').filter(|(certificate, key)| !certificate.is_empty() && !key.is_empty());
+                let (certificate, key) = pair.ok_or_else(|| CredentialError::Pair(own.to_owned()))?;
+                Ok(Some(Sources::Certificates { own: (certificate.into(), key.into()), ca: ca.into() }))
+            }
+            (_, _, "") => Err(CredentialError::Half),
+            _ => Err(CredentialError::Both),
+        }
+    }
+}
+
+/// Reads a file; a secret one must not be readable for others.
+pub(crate) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
+    let failed = |error| CredentialError::Read { path: path.to_owned(), error };
+    let mut file = File::open(path).map_err(failed)?;
+    let is = file.metadata().map_err(failed)?;
+    if !is.is_file() {
+        return Err(CredentialError::Content { path: path.to_owned(), what: "this is no file".into() });
+    }
+    if secret && is.permissions().mode() & 0o077 != 0 {
+        return Err(CredentialError::Open(path.to_owned()));
+    }
+    if is.len() > FILE_BYTES_MAX {
+        return Err(CredentialError::Content { path: path.to_owned(), what: "this is too long for a key".into() });
+    }
+    // At its full length from the beginning: a vector that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(is.len()).unwrap_or(0) + 1));
+    file.by_ref().take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+/// Reads a shared key.
+pub(crate) fn shared(path: &Path) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
+    let bytes = read(path, true)?;
+    if bytes.len() < SHARED_BYTES_MIN {
+        return Err(CredentialError::Short { path: path.to_owned(), bytes: bytes.len() });
+    }
+    Ok(bytes)
+}
+
+/// Reads our own certificate and its key.
+pub(crate) fn own(
+    (certificate, key): &(PathBuf, PathBuf),
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialError> {
+    let chain = certificates(certificate)?;
+    let pem = read(key, true)?;
+    let wrong = |what: String| CredentialError::Content { path: key.clone(), what };
+    let key =
+        PrivateKeyDer::from_pem_slice(&pem).map_err(|error| wrong(format!("there is no private key here: {error}")))?;
+    Ok((chain, key))
+}
+
+/// Reads the certificates of the CA.
+pub(crate) fn roots(path: &Path) -> Result<Arc<RootCertStore>, CredentialError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let wrong = |error| CredentialError::Content { path: path.to_owned(), what: format!("this is no CA: {error}") };
+        roots.add(certificate).map_err(wrong)?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
+    let pem = read(path, false)?;
+    let wrong = |what: String| CredentialError::Content { path: path.to_owned(), what };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let chain = chain.map_err(|error| wrong(format!("there is no certificate here: {error}")))?;
+    if chain.is_empty() { Err(wrong("there is no certificate here".into())) } else { Ok(chain) }
+}

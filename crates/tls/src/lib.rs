@@ -1,0 +1,34 @@
+//! Who may connect: TLS 1.3 in which both sides prove who they are, by certificates or by a key that both have.
+//!
+//! ```text
+//! --tls CERT,KEY --tls-ca CA   each side shows its certificate; the other demands that the CA has signed it (nodes: for their name)
+//! --key-file FILE              two Ed25519 key pairs are derived from the file, one for nodes and one for clients;
+//!                              each side shows its public key, and the other demands just that one (RFC 7250)
+//! ```
+//! Both are the same transport with other verifiers. Nothing is resumed, so every connection is proved anew. This crate computes and
+//! reads files; it knows no sockets.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod files;
+mod node;
+mod pinned;
+mod shared_key;
+mod words;
+
+pub use client::ClientCredentials;
+pub use files::{CredentialError, Sources};
+pub use node::NodeCredentials;
+pub use rustls::{ClientConnection, ServerConnection};
+pub use words::explain;
+
+use rustls::crypto::{CryptoProvider, ring};
+use std::sync::Arc;
+
+/// The one version.
+static VERSIONS: [&rustls::SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
