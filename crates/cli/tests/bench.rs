@@ -63,6 +63,73 @@ fn nonsense_is_refused_before_anything_is_set_up() {
     }
 }
 
+#[test]
+fn prefetching_is_not_measured_over_nonsense() {
+    for (arguments, says) in [
+        (&["--size", "8M"][..], "half of it is local, and that must be at least 16 MiB"),
+        (&["--link", "5us"], "'5us' is no link"),
+        (&["--prefetcher", "oracle"], "'oracle' is no prefetcher"),
+        (&["--repeat", "0"], "at least 1"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+        let output = command.args(["bench", "prefetch"]).args(arguments).output().unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_report_of_prefetchers_is_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    let (report, picture) = (directory.path().join("report.json"), directory.path().join("picture.svg"));
+    let row = |prefetcher: &str, us: f64| {
+        serde_json::json!({
+            "link": "5us:25Gb/s", "pattern": "interleaved-2", "prefetcher": prefetcher, "cut_short": false, "ended": "ok",
+            "distribution": [[0.5, us], [0.99, us * 10.0]], "round_us": [], "round_quantiles_us": [],
+            "round_major_faults_per_access": [],
+        })
+    };
+    let machine = serde_json::json!({"cpu": "", "cores": 1, "ram_bytes": 0, "kernel": ""});
+    let text = serde_json::json!({
+        "bench": "prefetch", "command": [], "version": "", "date": "", "machine": machine, "size_bytes": 1 << 26,
+        "far": "compressed", "fault_path": "auto", "repeat": 1, "seed": 1, "targets": [],
+        "rows": [row("none", 7.0), row("streams", 0.1)],
+    });
+    fs::write(&report, text.to_string()).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+    let status = command.args(["bench", "plot"]).args([&report, &Path::new("-o").into(), &picture]).status().unwrap();
+    assert!(status.success());
+    let picture = fs::read_to_string(&picture).unwrap();
+    assert!(["interleaved-2, 5us:25Gb/s", "none", "streams"].iter().all(|words| picture.contains(words)));
+}
+
+/// Here is no library that could manage a program, so what needs one is left out and said.
+#[test]
+fn nodes_are_measured_without_a_program_too() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+    let output = command.args(["bench", "nodes", "--repeat", "1", "--format", "json"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for name in [
+        "raw_round_trip_us_p50",
+        "raw_stream_bytes_per_second",
+        "tcp_load_us_p50",
+        "node_cpu_us_per_read",
+        "node_beside_slabs_bytes",
+        "write_back_bytes_per_second",
+        "write_back_2_replicas_bytes_per_second",
+    ] {
+        assert!(report["figures"][name]["median"].as_f64().is_some_and(|figure| figure != 0.0), "{name}: {report}");
+    }
+    let has = |name: &str| !report["figures"][name].is_null() || !report["skipped"][name].is_null();
+    for name in ["tcp_fault_us_p50", "encrypted_fault", "scan_bytes_per_second", "memcached_cpu_us_per_get"] {
+        assert!(has(name) || has(&format!("{name}_us_p50")), "{name}: {report}");
+    }
+    assert!(report["targets"].as_array().is_some_and(|targets| targets.len() >= 3), "{report}");
+}
+
 /// What the bench may change on a machine.
 #[derive(PartialEq, Debug)]
 struct Machine {

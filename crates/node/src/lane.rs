@@ -53,8 +53,7 @@ impl From<HandshakeError> for LaneError {
 pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(), LaneError> {
     let features = shake_hands(&mut stream, busy)?;
     let shard = node.latencies.shard();
-    let mut lane =
-        Lane { node, features, shard, session: None, out: vec![], reply: vec![], sums: vec![], data: vec![] };
+    let mut lane = Lane { node, features, shard, session: None, out: vec![], reply: vec![], sums: vec![] };
     let result = lane.run(&mut stream);
     if let Some(session) = lane.session {
         session.leave();
@@ -85,10 +84,9 @@ struct Lane<'a> {
     session: Option<Arc<Session>>,
     /// Answers that are not sent yet.
     out: Vec<u8>,
-    /// Of the answer that is being made: its header and control part, its data's checksums, its data.
+    /// Of the answer that is being made: its header and control part, its data's checksums.
     reply: Vec<u8>,
     sums: Vec<u64>,
-    data: Vec<u8>,
 }
 
 impl Lane<'_> {
@@ -203,15 +201,17 @@ impl Lane<'_> {
     fn serve(&mut self, number: u64, session: &Session, request: Request<'_>, data: &[u8]) {
         let outcome = match request {
             Request::Read { ranges } => {
-                self.data.clear();
+                // The data goes to its place at once: how long what stands before it will be is known.
+                let begin = self.out.len();
+                self.out.resize(begin + Reply::data_head_bytes(ranges.count()), 0);
                 self.sums.clear();
-                let read = session.read(ranges, &mut self.data, &mut self.sums);
+                let read = session.read(ranges, &mut self.out, &mut self.sums);
                 if read.is_ok() {
-                    Reply::data(&mut self.reply, number, &self.sums, self.data.len());
-                    self.out.extend_from_slice(&self.reply);
-                    self.out.extend_from_slice(&self.data);
+                    Reply::data(&mut self.reply, number, &self.sums, ranges.data_bytes());
+                    self.out[begin..][..Reply::data_head_bytes(ranges.count())].copy_from_slice(&self.reply);
                     return;
                 }
+                self.out.truncate(begin);
                 read
             }
             Request::Write { ranges } => session.write(ranges, data),

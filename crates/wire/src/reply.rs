@@ -2,7 +2,9 @@
 
 use crate::bytes::{Reader, put_text};
 use crate::header::{begin, seal};
-use crate::{Checksums, Header, Kind, Numbers, Priority, SessionId, Statistics, Token, WORDS_BYTES_MAX, WireError};
+use crate::{
+    Checksums, HEADER_BYTES, Header, Kind, Numbers, Priority, SessionId, Statistics, Token, WORDS_BYTES_MAX, WireError,
+};
 
 /// A session as it was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,6 +153,11 @@ impl<'a> Reply<'a> {
         begin(into, Kind::Data, Priority::Demand, number);
         Checksums::encode(into, checksums);
         seal(into, data_bytes);
+    }
+
+    /// Bytes of header and control part of an answer with the data of `ranges` ranges.
+    pub fn data_head_bytes(ranges: usize) -> usize {
+        HEADER_BYTES + size_of::<u32>() + ranges * size_of::<u64>()
     }
 
     /// `Done` to request `number`.

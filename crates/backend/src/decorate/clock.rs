@@ -13,8 +13,8 @@ const WATCHED: Duration = Duration::from_micros(60);
 pub(crate) trait Clock: Send + Sync {
     /// Nanoseconds since some moment.
     fn now_ns(&self) -> u64;
-    /// Returns at `due_ns` or later.
-    fn wait_until(&self, due_ns: u64);
+    /// Returns at `due_ns` or later. `yields`: other threads may have the processor meanwhile, even if the end is late then.
+    fn wait_until(&self, due_ns: u64, yields: bool);
 }
 
 /// The machine's clock.
@@ -27,7 +27,7 @@ impl Monotonic {
 
     /// Waits for `duration` from now on.
     pub(super) fn wait(&self, duration: Duration) {
-        self.wait_until(self.now_ns().saturating_add(nanoseconds(duration)));
+        self.wait_until(self.now_ns().saturating_add(nanoseconds(duration)), true);
     }
 }
 
@@ -36,7 +36,7 @@ impl Clock for Monotonic {
         nanoseconds(self.0.elapsed())
     }
 
-    fn wait_until(&self, due_ns: u64) {
+    fn wait_until(&self, due_ns: u64, yields: bool) {
         /// Nobody wakes this.
         static NEVER: AtomicU32 = AtomicU32::new(0);
         loop {
@@ -44,8 +44,9 @@ impl Clock for Monotonic {
             match Duration::from_nanos(left_ns).checked_sub(WATCHED) {
                 _ if left_ns == 0 => return,
                 Some(sleep) if !sleep.is_zero() => futex_wait_for(&NEVER, 0, Some(sleep)),
-                // Whoever else needs this processor, which a thread that waits for a real link would not use, gets it.
-                _ => thread::yield_now(),
+                // A thread that waits for a real link would leave the processor to others.
+                _ if yields => thread::yield_now(),
+                _ => std::hint::spin_loop(),
             }
         }
     }

@@ -71,14 +71,15 @@ impl<C: Clock> OverLink<C> {
     }
 
     /// Waits until a page has arrived.
-    fn await_page(&self, parcel: Parcel) {
+    fn await_page(&self, parcel: Parcel, priority: Priority) {
         let due_ns = || {
             let mut traffic = lock(&self.traffic);
             traffic.advance(self.clock.now_ns());
             traffic.link.done_ns(parcel)
         };
         while let Some(due_ns) = due_ns() {
-            self.clock.wait_until(due_ns);
+            // As whoever polls a network card for the page that it needs.
+            self.clock.wait_until(due_ns, priority != Priority::Demand);
         }
     }
 }
@@ -88,7 +89,7 @@ impl<C: Clock> Backend for OverLink<C> {
         let call = self.submit(pages.len(), priority);
         self.inner.store(pages, priority, out);
         if let Some(last) = pages.len().checked_sub(1) {
-            self.await_page((call, last));
+            self.await_page((call, last), priority);
         }
     }
 
@@ -103,7 +104,7 @@ impl<C: Clock> Backend for OverLink<C> {
         let mut arrivals = Vec::with_capacity(items.len());
         self.inner.load(items, priority, &mut |index, result| arrivals.push((index, result.err())));
         for (turn, (index, error)) in arrivals.into_iter().enumerate() {
-            self.await_page((call, turn));
+            self.await_page((call, turn), priority);
             done(index, error.map_or(Ok(&*items[index].into), Err));
         }
     }
@@ -136,7 +137,7 @@ mod tests {
         fn now_ns(&self) -> u64 {
             self.0.load(Relaxed)
         }
-        fn wait_until(&self, due_ns: u64) {
+        fn wait_until(&self, due_ns: u64, _: bool) {
             self.0.fetch_max(due_ns, Relaxed);
         }
     }

@@ -2,7 +2,7 @@
 
 mod arguments;
 mod memory;
-mod process;
+pub mod process;
 pub mod rounds;
 mod run;
 mod system;

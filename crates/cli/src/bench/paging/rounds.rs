@@ -106,6 +106,8 @@ fn worker_args(bench: &Bench, pattern: Pattern, threads: u32) -> WorkerArgs {
         accesses: setting.args.accesses.unwrap_or(u64::from(all) * pattern.accesses_per_page()),
         seconds_max: setting.args.seconds_max,
         seed: setting.args.seed,
+        warm_up: None,
+        access_times: false,
     }
 }
 
@@ -149,7 +151,8 @@ mod tests {
 
     fn sample(stream_digest: u64, cut_short: bool) -> Outcome {
         let (processor, paging) = (Processor::default(), Paging::default());
-        let measured = Measured { accesses: 10, cut_short, seconds: 1.0, processor, paging, stream_digest };
+        let measured =
+            Measured { accesses: 10, cut_short, seconds: 1.0, processor, paging, stream_digest, access_times: None };
         Ok(Sample { measured, fill_seconds: 0.0, ram: Ram::default(), limit_bytes: None })
     }
 

@@ -6,6 +6,7 @@ pub mod plot;
 mod ratios;
 pub mod statistics;
 pub mod table;
+pub mod target;
 
 use super::error::BenchError;
 use clap::ValueEnum;

@@ -8,6 +8,7 @@ use crate::bench::paging::{Outcome, Ram, Sample, Setting, System};
 use crate::bench::worker::{Hinterland, Pattern, Processor};
 use procfs::Current;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::time::SystemTime;
 
 /// `ended` of a row whose runs all finished.
@@ -72,12 +73,21 @@ impl Origin {
     /// This process, this machine, now.
     pub fn now() -> Origin {
         Origin {
-            command: std::env::args().collect(),
+            command: command(),
             version: env!("CARGO_PKG_VERSION").into(),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             machine: Machine::look(),
         }
     }
+}
+
+/// What was typed, without the places of files on this machine: of a path, its last part.
+fn command() -> Vec<String> {
+    let last = |word: String| match Path::new(&word).file_name() {
+        Some(name) if word.starts_with('/') => name.to_string_lossy().into_owned(),
+        _ => word,
+    };
+    std::env::args().map(last).collect()
 }
 
 /// The machine.

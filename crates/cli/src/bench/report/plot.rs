@@ -1,19 +1,20 @@
-//! The report as a picture: time per access by pattern, one bar for each system.
+//! A report as a picture. Of `bench paging`: time per access by pattern, one bar for each system.
 
 use super::model::{Report, Row};
 use crate::bench::error::BenchError;
 use crate::bench::paging::System;
+use crate::bench::prefetch;
 use hinterland_units::ByteCount;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// Draws a report as SVG: time per access, one bar for each system, one panel for each number of threads.
+/// Draws a report of bench paging (time per access, one bar for each system) or bench prefetch (distributions) as SVG
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Example:
   hinterland bench plot docs/results/paging.json -o docs/results/paging.svg")]
 pub struct PlotArgs {
-    /// A report of `hinterland bench paging --format json`
+    /// A report of `hinterland bench paging` or `prefetch` with `--format json`
     pub report: PathBuf,
     /// Where to draw
     #[arg(long, short, value_name = "FILE")]
@@ -32,9 +33,19 @@ const GROUP_SHARE: f64 = 0.8;
 /// The report cannot be read or the picture not be written.
 pub fn run(args: &PlotArgs) -> Result<(), BenchError> {
     let text = std::fs::read_to_string(&args.report).map_err(BenchError::io("read", &args.report))?;
-    let report =
-        serde_json::from_str(&text).map_err(|source| BenchError::Report { path: args.report.clone(), source })?;
-    draw(&report, &args.output).map_err(|e| BenchError::Plot { path: args.output.clone(), reason: e.to_string() })
+    let refused = |source| BenchError::Report { path: args.report.clone(), source };
+    let kind: Kind = serde_json::from_str(&text).map_err(refused)?;
+    let drawn = match kind.bench.as_deref() {
+        Some("prefetch") => prefetch::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
+        _ => draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
+    };
+    drawn.map_err(|e| BenchError::Plot { path: args.output.clone(), reason: e.to_string() })
+}
+
+/// What tells reports apart.
+#[derive(serde::Deserialize)]
+struct Kind {
+    bench: Option<String>,
 }
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -124,7 +135,8 @@ fn bounds(row: &Row) -> Option<(f64, f64, f64)> {
     Some((median, seconds.min * per, seconds.max * per))
 }
 
-fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+/// Each value once, in the order of their coming.
+pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.fold(Vec::new(), |mut seen, value| {
         if !seen.contains(&value) {
             seen.push(value);

@@ -48,8 +48,14 @@ pub struct Hinterland {
     pub fault_path: String,
     /// Pages brought in ahead of the program.
     pub prefetched_pages: u64,
-    /// Of those, used.
+    /// Of those, used: seen or inferred.
     pub prefetch_hits: u64,
+    /// Prefetched pages that were left unmapped, so that their use is seen.
+    #[serde(default)]
+    pub prefetched_unmapped_pages: u64,
+    /// Of those, used.
+    #[serde(default)]
+    pub prefetch_hits_observed: u64,
     /// Pages dropped because their stored copy was right.
     pub evicted_clean_pages: u64,
     /// Pages written to far memory.
@@ -92,7 +98,7 @@ pub struct Snapshot {
 }
 
 struct RowSnapshot {
-    counts: [u64; 8],
+    counts: [u64; 10],
     thread_ns: BTreeMap<String, u64>,
     stall_ns: u64,
     fault_ns: Box<[u64; FAULT_BUCKETS]>,
@@ -169,7 +175,7 @@ impl Counters {
             hinterland: None,
         };
         if let (Some(row), Some(before), Some(after)) = (self.row(), &start.row, &end.row) {
-            let [major, minor, prefetched, hits, clean, dirty, reclaims, zero] =
+            let [major, minor, prefetched, hits, clean, dirty, reclaims, zero, unmapped, observed] =
                 std::array::from_fn(|i| after.counts[i].saturating_sub(before.counts[i]));
             (paging.major_faults, paging.minor_faults) = (major, minor);
             let (p50, p99) = before.percentiles_until(after);
@@ -183,6 +189,8 @@ impl Counters {
                 fault_path: row.fault_path.get(),
                 prefetched_pages: prefetched,
                 prefetch_hits: hits,
+                prefetched_unmapped_pages: unmapped,
+                prefetch_hits_observed: observed,
                 evicted_clean_pages: clean + zero,
                 evicted_dirty_pages: dirty,
                 direct_reclaims: reclaims,
@@ -213,6 +221,8 @@ impl RowSnapshot {
             &row.evicted_dirty_pages,
             &row.direct_reclaims,
             &row.evicted_zero_pages,
+            &row.prefetched_unmapped_pages,
+            &row.prefetch_hits_observed,
         ];
         let mut fault_ns = Box::new([0; FAULT_BUCKETS]);
         for (copy, bucket) in fault_ns.iter_mut().zip(&row.fault_ns) {
@@ -287,7 +297,7 @@ mod tests {
     #[test]
     fn percentiles_count_only_the_faults_in_between() {
         let fault_ns = || Box::new([0; FAULT_BUCKETS]);
-        let empty = || RowSnapshot { counts: [0; 8], thread_ns: BTreeMap::new(), stall_ns: 0, fault_ns: fault_ns() };
+        let empty = || RowSnapshot { counts: [0; 10], thread_ns: BTreeMap::new(), stall_ns: 0, fault_ns: fault_ns() };
         let (mut before, mut after) = (empty(), empty());
         assert_eq!(before.percentiles_until(&after), (0, 0));
         before.fault_ns[10] = 1000;

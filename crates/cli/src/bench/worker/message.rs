@@ -2,6 +2,7 @@
 //! after `Done`, it waits for a line on standard input.
 
 use super::counters::{Paging, Processor};
+use super::times::Times;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
@@ -42,6 +43,8 @@ pub struct Measured {
     pub paging: Paging,
     /// A digest of the pages touched, in order: equal for equal streams.
     pub stream_digest: u64,
+    /// How long the accesses took, where that was asked for.
+    pub access_times: Option<Times>,
 }
 
 impl Message {
@@ -66,5 +69,31 @@ pub fn wait_for_word() -> io::Result<()> {
     match io::stdin().lock().read_line(&mut line)? {
         0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the bench is gone")),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_survive_the_message() {
+        let mut cells = vec![0; super::super::times::CELLS];
+        (0..100).for_each(|_| super::super::times::timed(&mut cells, &mut [1; 8]));
+        let times = Times::of(std::iter::once(&cells[..]));
+        let measured = Measured {
+            accesses: 100,
+            cut_short: false,
+            seconds: 1.0,
+            processor: Processor::default(),
+            paging: Paging::default(),
+            stream_digest: 7,
+            access_times: Some(times.clone()),
+        };
+        let text = serde_json::to_string(&Message::Done(Box::new(measured))).unwrap();
+        match serde_json::from_str(&text).unwrap() {
+            Message::Done(read) => assert_eq!(read.access_times, Some(times)),
+            other => panic!("{other:?}"),
+        }
     }
 }

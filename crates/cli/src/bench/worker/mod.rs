@@ -9,12 +9,14 @@ mod counters;
 mod message;
 mod phase;
 mod stream;
+mod times;
 
 #[cfg(test)]
 pub use counters::Paging;
 pub use counters::{Hinterland, Processor};
 pub use message::{Measured, Message};
 pub use stream::Pattern;
+pub use times::Times;
 
 use content::{Content, PAGE_WORDS};
 use counters::Counters;
@@ -26,6 +28,7 @@ use std::fs::File;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use stream::Stream;
+use times::CELLS;
 
 /// What to run.
 #[derive(clap::Args, Clone, Debug)]
@@ -51,6 +54,12 @@ pub struct WorkerArgs {
     /// Seed of contents and streams.
     #[arg(long)]
     pub seed: u64,
+    /// Accesses before the timed phase; as many as there are pages, when nothing is said.
+    #[arg(long)]
+    pub warm_up: Option<u64>,
+    /// Whether the duration of each access is measured.
+    #[arg(long)]
+    pub access_times: bool,
 }
 
 impl WorkerArgs {
@@ -65,7 +74,9 @@ impl WorkerArgs {
             ("--seconds-max", self.seconds_max.to_string()),
             ("--seed", self.seed.to_string()),
         ];
-        words.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+        let warm_up = self.warm_up.map(|accesses| ("--warm-up", accesses.to_string()));
+        let words = words.into_iter().chain(warm_up).flat_map(|(name, value)| [name.to_owned(), value]);
+        words.chain(self.access_times.then(|| "--access-times".to_owned())).collect()
     }
 }
 
@@ -86,6 +97,10 @@ fn work(args: &WorkerArgs) -> Result<(), String> {
     let pages = args.pages as usize;
     let mut versions = near_table(pages * size_of::<u16>()).map_err(|e| format!("no memory for the versions: {e}"))?;
     versions.fill(0);
+    let tables = if args.access_times { args.threads as usize } else { 0 };
+    let mut times = near_table((tables * CELLS).max(1) * size_of::<u64>())
+        .map_err(|e| format!("no memory for the durations: {e}"))?;
+    times.fill(0);
     let counters = Counters::new()?;
     drop(counters.snapshot());
     Message::Ready.send().map_err(says)?;
@@ -106,12 +121,19 @@ fn work(args: &WorkerArgs) -> Result<(), String> {
     Message::Filled { seconds: start.elapsed().as_secs_f64() }.send().map_err(says)?;
 
     let mut shares = shares(args, content, words, bytemuck::cast_slice_mut(&mut versions[..]));
+    for (share, times) in shares.iter_mut().zip(bytemuck::cast_slice_mut(&mut times[..]).chunks_exact_mut(CELLS)) {
+        share.times = Some(times);
+    }
     let limit = Duration::from_secs(args.seconds_max);
-    phase::run(&mut shares, u64::from(args.pages), limit, &counters).map_err(|wrong| wrong.to_string())?;
+    let warm_up = args.warm_up.unwrap_or(u64::from(args.pages));
+    phase::run(&mut shares, warm_up, limit, &counters).map_err(|wrong| wrong.to_string())?;
+    shares.iter_mut().filter_map(|share| share.times.as_deref_mut()).for_each(|times| times.fill(0));
     Message::Warm.send().map_err(says)?;
     let phase = phase::run(&mut shares, args.accesses, limit, &counters).map_err(|wrong| wrong.to_string())?;
     let (processor, paging) = counters.between(&phase.edges.0, &phase.edges.1);
+    let times = shares.iter().filter_map(|share| share.times.as_deref());
     let measured = Measured {
+        access_times: args.access_times.then(|| Times::of(times)),
         accesses: phase.accesses,
         cut_short: phase.accesses < args.accesses / u64::from(args.threads) * u64::from(args.threads),
         seconds: phase.seconds,
@@ -143,6 +165,7 @@ fn shares<'a>(args: &WorkerArgs, content: Content, words: &'a mut [u64], version
             ),
             modifies: args.pattern == Pattern::Write,
             content,
+            times: None,
         })
         .collect()
 }
@@ -161,7 +184,17 @@ mod tests {
     use super::*;
 
     fn args(pattern: Pattern, threads: u32) -> WorkerArgs {
-        WorkerArgs { pages: 1001, hot_pages: 200, pattern, threads, accesses: 4000, seconds_max: 60, seed: 5 }
+        WorkerArgs {
+            pages: 1001,
+            hot_pages: 200,
+            pattern,
+            threads,
+            accesses: 4000,
+            seconds_max: 60,
+            seed: 5,
+            warm_up: Some(7),
+            access_times: true,
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use super::content::{Content, PAGE_WORDS, WrongWord};
 use super::counters::{Counters, Snapshot};
 use super::stream::Stream;
+use super::times::timed;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ pub struct Share<'a> {
     pub modifies: bool,
     /// What the pages hold.
     pub content: Content,
+    /// Where durations of accesses are counted, if they are measured.
+    pub times: Option<&'a mut [u64]>,
 }
 
 /// What a thread did.
@@ -50,6 +53,9 @@ impl Share<'_> {
             let page = self.first_page + index as u64;
             let words = &mut self.words[index * PAGE_WORDS..(index + 1) * PAGE_WORDS];
             let version = &mut self.versions[index];
+            if let Some(times) = &mut self.times {
+                timed(times, words);
+            }
             if count % FULL_CHECK_EVERY == 0 {
                 self.content.check_all(page, *version, words)?;
             } else {
@@ -132,6 +138,7 @@ mod tests {
             stream: Stream::new(pattern, 100, 25, 1),
             modifies: pattern == Pattern::Write,
             content,
+            times: None,
         })
     }
 

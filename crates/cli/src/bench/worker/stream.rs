@@ -1,7 +1,7 @@
 //! The access streams: which page a thread touches next.
 //!
 //! A stream depends on its pattern, its page count and its seed alone, so every system sees the same one. Drawing an
-//! element allocates nothing and touches no table: what is measured is paging.
+//! element allocates nothing and touches no table but that of a few strides: what is measured is paging.
 //!
 //! Zipf: exponent 0.99 as in YCSB (Cooper et al., SoCC 2010), drawn by rejection inversion (Hörmann and Derflinger 1996,
 //! `rand_distr`). Ranks are scattered over the pages, so that popularity is no locality.
@@ -17,6 +17,8 @@ const ZIPF_EXPONENT: f64 = 0.99;
 /// Pages from one page of the scattered pattern to the next: the largest group of neighbours that the pager evicts together
 /// (`CLUSTER_PAGES`, crates/pager), so that none of them has a neighbour in local memory.
 const SCATTERED_STEP: u32 = 16;
+/// Steps of interleaved streams: all different, so that the way from one stream to the next never repeats.
+const STEPS: [u32; 4] = [3, 5, 7, 11];
 
 /// In which order pages are touched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
@@ -30,6 +32,14 @@ pub enum Pattern {
     #[value(name = "stride-10")]
     #[serde(rename = "stride-10")]
     Stride10,
+    /// Two streams in turn, each over its half of the data: every third page, and every fifth.
+    #[value(name = "interleaved-2")]
+    #[serde(rename = "interleaved-2")]
+    Interleaved2,
+    /// Four streams in turn, each over its quarter of the data: every third, fifth, seventh and eleventh page.
+    #[value(name = "interleaved-4")]
+    #[serde(rename = "interleaved-4")]
+    Interleaved4,
     /// Random reads, popular pages far more often than others.
     Zipf,
     /// Uniformly random; every page is read, checked and modified.
@@ -45,7 +55,7 @@ impl Pattern {
     pub fn accesses_per_page(self) -> u64 {
         match self {
             Pattern::Scattered => 1,
-            Pattern::Sequential | Pattern::Stride10 => 2,
+            Pattern::Sequential | Pattern::Stride10 | Pattern::Interleaved2 | Pattern::Interleaved4 => 2,
             Pattern::Random | Pattern::Write | Pattern::HotScan => 3,
             Pattern::Zipf => 6,
         }
@@ -70,7 +80,7 @@ enum Order {
     Sequential { next: u32 },
     Random,
     Scattered { groups: u32 },
-    Stride { next: u32, step: u32, start: u32 },
+    Strides { turn: usize, strides: Vec<Stride> },
     Zipf { ranks: Zipf<f64>, scatter: u64 },
     HotScan { hot_pages: u32, scan_next: u32, hot_turn: bool },
 }
@@ -86,7 +96,9 @@ impl Stream {
             Pattern::Sequential => Order::Sequential { next: 0 },
             Pattern::Random | Pattern::Write => Order::Random,
             Pattern::Scattered => Order::Scattered { groups: pages.div_ceil(SCATTERED_STEP) },
-            Pattern::Stride10 => Order::Stride { next: 0, step: 10, start: 0 },
+            Pattern::Stride10 => strides(pages, &[10]),
+            Pattern::Interleaved2 => strides(pages, &STEPS[..2]),
+            Pattern::Interleaved4 => strides(pages, &STEPS),
             Pattern::Zipf => Order::Zipf { ranks: zipf(pages), scatter: scatter(pages) },
             Pattern::HotScan => {
                 assert!(hot_pages > 0 && hot_pages < pages, "{hot_pages} hot pages of {pages}");
@@ -108,13 +120,9 @@ impl Stream {
             }
             Order::Random => self.rng.random_range(0..pages),
             Order::Scattered { groups } => self.rng.random_range(0..*groups) * SCATTERED_STEP,
-            Order::Stride { next, step, start } => {
-                let page = *next;
-                *next = page + *step;
-                if *next >= pages {
-                    *start = (*start + 1) % (*step).min(pages);
-                    *next = *start;
-                }
+            Order::Strides { turn, strides } => {
+                let page = strides[*turn].next_page();
+                *turn = (*turn + 1) % strides.len();
                 page
             }
             Order::Zipf { ranks, scatter } => {
@@ -135,6 +143,35 @@ impl Stream {
             }
         }
     }
+}
+
+/// Every so many pages of a part of the data, again and again; each round starts one page further on.
+struct Stride {
+    first: u32,
+    pages: u32,
+    step: u32,
+    start: u32,
+    next: u32,
+}
+
+impl Stride {
+    fn next_page(&mut self) -> u32 {
+        let page = self.next;
+        self.next = page + self.step;
+        if self.next >= self.pages {
+            self.start = (self.start + 1) % self.step.min(self.pages);
+            self.next = self.start;
+        }
+        self.first + page
+    }
+}
+
+/// Streams of these steps in turn, each over an equal part of the pages; pages that are left over are never touched.
+fn strides(pages: u32, steps: &[u32]) -> Order {
+    let each = pages / u32::try_from(steps.len()).expect("a few");
+    let stride =
+        |(place, step): (u32, &u32)| Stride { first: place * each, pages: each, step: *step, start: 0, next: 0 };
+    Order::Strides { turn: 0, strides: (0..).zip(steps).map(stride).collect() }
 }
 
 /// The distribution of ranks 1..=pages.
@@ -192,6 +229,16 @@ mod tests {
             round.sort_unstable();
             assert_eq!(round, (0..1000).collect::<Vec<_>>(), "{pattern}");
         }
+    }
+
+    #[test]
+    fn interleaved_streams_take_turns_and_come_to_all_pages() {
+        assert_eq!(take(Pattern::Interleaved2, 1, 6), [0, 500, 3, 505, 6, 510]);
+        let mut pages = take(Pattern::Interleaved4, 1, 4 * 250 * 2);
+        assert_eq!(pages[..8], [0, 250, 500, 750, 3, 255, 507, 761]);
+        pages.sort_unstable();
+        pages.dedup();
+        assert_eq!(pages, (0..1000).collect::<Vec<_>>());
     }
 
     #[test]

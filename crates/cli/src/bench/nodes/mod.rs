@@ -1,0 +1,261 @@
+//! `hinterland bench nodes`: memory nodes beside what TCP, a fast store and one replica take. Everything is on this machine: the bench
+//! starts nodes, memcached and a raw server, and ends them.
+//!
+//! Each round measures everything once; ratios are taken within each round.
+
+mod memcached;
+mod pool;
+mod process;
+mod raw;
+mod report;
+mod shaped;
+
+pub use raw::serve as serve_raw;
+pub use shaped::in_namespace as run_shaped;
+
+use super::error::BenchError;
+use super::managed;
+use super::report::Format;
+use super::report::model::Origin;
+use super::worker::{Measured, Pattern, WorkerArgs};
+use hinterland_abi::{FaultPathName, PrefetchName, Settings};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use memcached::Memcached;
+use pool::Filled;
+use process::Node;
+use raw::Raw;
+use report::{Report, Round};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Round trips of one measurement.
+const ROUND_TRIPS: usize = 5000;
+/// Bytes of a page with what the protocol puts before it.
+const ANSWER_BYTES: usize = PAGE_BYTES + 52;
+/// Bytes of the raw stream.
+const STREAM_BYTES: u64 = 512 << 20;
+/// Data of a program, and how much of it is local: few touches find their page there.
+const PROGRAM_PAGES: u32 = 16_384;
+const LOCAL: ByteCount = ByteCount(16 << 20);
+/// Pages at the node for reads, and in memcached: 128 MiB.
+const STORED_PAGES: u32 = 32_768;
+/// How long reads are measured.
+const READS: Duration = Duration::from_secs(1);
+/// What each node lends.
+const CAPACITY_BYTES: u64 = 512 << 20;
+
+/// Memory nodes over loopback: faults, scans, reads beside memcached, replicas, demand beside bulk, memory
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Example:
+  hinterland bench nodes --repeat 5 --format json -o nodes.json
+
+What the machine lacks (memcached, the right to make a network namespace) is left out or replaced, and said.")]
+pub struct NodesArgs {
+    /// Rounds
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    repeat: u32,
+    /// Who serves faults: auto, monitor, inline
+    #[arg(long, default_value_t, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    fault_path: FaultPathName,
+    /// Seed of contents and accesses
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// What to write to standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Write there instead of to standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// The part of `bench nodes` that runs in a network namespace; started by the bench itself.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ShapedArgs {
+    /// Seed of contents and accesses.
+    #[arg(long)]
+    pub seed: u64,
+}
+
+/// A figure of sorted durations.
+trait Percentile {
+    /// What so many of 100 did not exceed.
+    fn percentile(&self, percent: usize) -> f64;
+}
+
+impl Percentile for Vec<f64> {
+    fn percentile(&self, percent: usize) -> f64 {
+        self[(self.len() * percent / 100).min(self.len() - 1)]
+    }
+}
+
+/// What runs during the bench.
+struct Bench {
+    args: NodesArgs,
+    launcher: PathBuf,
+    raw: Raw,
+    nodes: [Node; 2],
+    /// A node on a socket of this machine, where nodes can listen on one.
+    same_host: Result<Node, String>,
+    memcached: Result<Memcached, String>,
+    /// Whether `hinterland run` can encrypt.
+    encrypts: bool,
+    _directory: tempfile::TempDir,
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// A node cannot be started, or the report cannot be written.
+pub fn run(args: &NodesArgs) -> Result<(), BenchError> {
+    if args.repeat == 0 {
+        return Err(BenchError::Setting("--repeat must be at least 1".into()));
+    }
+    let mut bench = Bench::start(args)?;
+    let mut rounds = Vec::new();
+    for round in 0..args.repeat {
+        eprintln!("round {}/{}", round + 1, args.repeat);
+        rounds.push(bench.round(args.seed.wrapping_add(u64::from(round))));
+    }
+    drop(bench);
+    let report = Report::new(&rounds, args.seed, Origin::now());
+    super::report::write(&report, report::render, args.format, args.output.as_deref())?;
+    if args.format == Format::Json {
+        eprint!("{}", report::render(&report));
+    }
+    Ok(())
+}
+
+impl Bench {
+    fn start(args: &NodesArgs) -> Result<Bench, BenchError> {
+        let launcher = std::env::current_exe().map_err(BenchError::io("find", Path::new("/proc/self/exe")))?;
+        let directory = tempfile::tempdir().map_err(BenchError::io("make", Path::new("a temporary directory")))?;
+        let tcp = || Node::start(&launcher, "tcp://127.0.0.1:0", CAPACITY_BYTES).map_err(BenchError::Setting);
+        let socket = format!("unix:{}/node.sock", directory.path().display());
+        let help = Command::new(&launcher).args(["run", "--help"]).output();
+        Ok(Bench {
+            args: args.clone(),
+            raw: Raw::start(&launcher).map_err(BenchError::Setting)?,
+            nodes: [tcp()?, tcp()?],
+            same_host: Node::start(&launcher, &socket, CAPACITY_BYTES),
+            memcached: Memcached::start(STORED_PAGES),
+            encrypts: help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--encrypt")),
+            launcher,
+            _directory: directory,
+        })
+    }
+
+    /// Measures everything once.
+    fn round(&mut self, seed: u64) -> Round {
+        let mut round = Round::default();
+        let mut raw = self.raw.round_trips_us(ROUND_TRIPS, ANSWER_BYTES);
+        round.figure("raw_stream_bytes_per_second", self.raw.stream_rate(STREAM_BYTES));
+        let tcp = self.nodes[0].url.clone();
+        self.fault(&mut round, "tcp_fault", &tcp, &[], seed);
+        // Before and after what is compared with it.
+        if let (Ok(before), Ok(after)) = (&mut raw, self.raw.round_trips_us(ROUND_TRIPS, ANSWER_BYTES)) {
+            before.extend(after);
+            before.sort_by(f64::total_cmp);
+        }
+        round.percentiles("raw_round_trip", raw);
+        match &self.same_host {
+            Ok(node) => self.fault(&mut round, "same_host_fault", &node.url, &[], seed),
+            Err(why) => round.skip("same_host_fault", why),
+        }
+        if self.encrypts {
+            self.fault(&mut round, "encrypted_fault", &tcp, &["--encrypt"], seed);
+        } else {
+            round.skip("encrypted_fault", "`hinterland run` has no --encrypt");
+        }
+        round.figure("scan_bytes_per_second", self.scan(&tcp, seed));
+        self.reads(&mut round, seed);
+        self.write_back(&mut round, seed);
+        match shaped::measure(&self.launcher, seed) {
+            Ok(shaped) => round.shaped(&shaped),
+            Err(why) => round.skip("shaped", &why),
+        }
+        round
+    }
+
+    /// The worker under `hinterland run` with a node as far memory.
+    fn program(
+        &self,
+        pattern: Pattern,
+        url: &str,
+        flags: &[&str],
+        prefetch: PrefetchName,
+        seed: u64,
+    ) -> Result<Measured, String> {
+        let worker = WorkerArgs {
+            pages: PROGRAM_PAGES,
+            hot_pages: 1,
+            pattern,
+            threads: 1,
+            accesses: u64::from(PROGRAM_PAGES),
+            seconds_max: 5,
+            seed,
+            warm_up: Some(u64::from(PROGRAM_PAGES) / 4),
+            access_times: true,
+        };
+        let settings = Settings {
+            local: Some(Budget::Bytes(LOCAL)),
+            far: vec![url.to_owned()],
+            prefetch,
+            fault_path: self.args.fault_path,
+            ..Settings::default()
+        };
+        managed::run(&self.launcher, flags, &settings, &worker)
+    }
+
+    /// Random reads without read-ahead: the accesses that faulted are the longest ones.
+    fn fault(&self, round: &mut Round, name: &str, url: &str, flags: &[&str], seed: u64) {
+        let measured = self.program(Pattern::Random, url, flags, PrefetchName::None, seed);
+        for (what, share) in [("p50", 0.5), ("p99", 0.99)] {
+            let of = |measured: &Measured| {
+                let times = measured.access_times.as_ref()?;
+                times.quantile_of_longest_ns(measured.paging.major_faults, share)
+            };
+            #[allow(clippy::cast_precision_loss, reason = "nanoseconds of one access")]
+            let us = |ns: u64| ns as f64 * 1e-3;
+            let figure = measured.clone().and_then(|measured| of(&measured).map(us).ok_or("nothing faulted".into()));
+            round.figure(&format!("{name}_us_{what}"), figure);
+        }
+    }
+
+    /// What a sequential scan brings in from far memory.
+    #[allow(clippy::cast_precision_loss, reason = "bytes of a measurement lie far below 2^52")]
+    fn scan(&self, url: &str, seed: u64) -> Result<f64, String> {
+        let measured = self.program(Pattern::Sequential, url, &[], PrefetchName::default(), seed)?;
+        let pages = measured.paging.major_faults + managed::figures(&measured).prefetched_pages;
+        Ok(pages as f64 * PAGE_BYTES as f64 / measured.seconds)
+    }
+
+    /// Reads of single pages, many under way: the servers' processor time for each. And what the node holds beside the pages.
+    #[allow(clippy::cast_precision_loss, reason = "bytes and pages of a measurement lie far below 2^52")]
+    fn reads(&mut self, round: &mut Round, seed: u64) {
+        let node = &self.nodes[0];
+        let measured = Filled::new(&node.url, STORED_PAGES, seed).and_then(|filled| {
+            let before = node.server.cpu_time();
+            let pages = filled.load_for(READS, seed)?;
+            let cpu = node.server.cpu_time().saturating_sub(before);
+            let beside = node.server.pss_bytes() as f64 - f64::from(STORED_PAGES) * PAGE_BYTES as f64;
+            round.percentiles("tcp_load", filled.demand_us(ROUND_TRIPS, seed));
+            Ok((cpu.as_secs_f64() * 1e6 / pages.max(1) as f64, beside))
+        });
+        round.figure("node_cpu_us_per_read", measured.clone().map(|measured| measured.0));
+        round.figure("node_beside_slabs_bytes", measured.map(|measured| measured.1));
+        match &mut self.memcached {
+            Ok(memcached) => round.figure("memcached_cpu_us_per_get", memcached.get_us(READS, seed)),
+            Err(why) => round.skip("memcached_cpu_us_per_get", why),
+        }
+    }
+
+    /// Stores of evicted pages, in one node and in two.
+    fn write_back(&self, round: &mut Round, seed: u64) {
+        let [first, second] = &self.nodes;
+        let stored = |url: &str| Filled::new(url, PROGRAM_PAGES, seed).map(|filled| filled.stored_rate);
+        round.figure("write_back_bytes_per_second", stored(&first.url));
+        let pool = format!("{},{}?replicas=2", first.url, second.url);
+        round.figure("write_back_2_replicas_bytes_per_second", stored(&pool));
+    }
+}

@@ -1,0 +1,192 @@
+//! `hinterland bench prefetch`: what prefetchers make of access patterns, over links that are not there (decision 0029) and over
+//! far memory as it is.
+//!
+//! Every prefetcher runs once in each round, in an order that rotates; each run is a process of its own. Ratios are taken within
+//! each round. The duration of every access is measured, of those that do not fault too.
+
+mod plot;
+mod rows;
+mod targets;
+
+pub use plot::draw;
+pub use rows::Report;
+
+use super::error::BenchError;
+use super::managed;
+use super::report::Format;
+use super::report::model::Origin;
+use super::worker::{Measured, Pattern, WorkerArgs};
+use hinterland_abi::{FaultPathName, PrefetchName, Settings};
+use hinterland_backend::LinkModel;
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use std::path::{Path, PathBuf};
+
+/// One access in so many pages before the timed phase: the streams are known and the memory is full.
+const WARM_UP_PART: u64 = 4;
+/// Those that Leap is compared with, and Hinterland's own.
+const PREFETCHERS: [&str; 8] = ["none", "readahead", "readahead-vma", "stride", "leap", "next-n", "streams", "auto"];
+
+/// Prefetchers over links: time per access, major faults, accuracy, coverage
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  hinterland bench prefetch --format json -o prefetch.json && hinterland bench plot prefetch.json -o prefetch.svg
+  hinterland bench prefetch --pattern stride-10 --link 5us:25Gb/s --prefetcher none,leap,streams --repeat 5")]
+pub struct PrefetchArgs {
+    /// How much data each run touches; half of it is local
+    #[arg(long, default_value = "64M", value_name = "SIZE")]
+    size: ByteCount,
+    /// Far memory, before which the links are put
+    #[arg(long, default_value = "compressed", value_name = "URL")]
+    far: String,
+    /// Links: none (the far memory as it is), rdma-25g, tcp-10g, ssd, or LATENCY:BANDWIDTH
+    #[arg(long, value_delimiter = ',', default_value = "none,5us:25Gb/s,15us:10Gb/s,90us:4Gb/s", value_name = "LINK")]
+    link: Vec<String>,
+    /// Access patterns
+    #[arg(long, value_delimiter = ',', default_value = "sequential,stride-10,interleaved-2,interleaved-4,random")]
+    pattern: Vec<Pattern>,
+    /// Prefetchers. Default: none, readahead, readahead-vma, stride, leap, next-n, streams, and auto if there is one
+    #[arg(long, value_delimiter = ',', value_name = "PREFETCHER", value_parser = str::parse::<PrefetchName>)]
+    prefetcher: Vec<PrefetchName>,
+    /// Who serves faults: auto, monitor, inline
+    #[arg(long, default_value_t, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    fault_path: FaultPathName,
+    /// Largest window, instead of what is usual for each prefetcher
+    #[arg(long, value_name = "PAGES")]
+    read_ahead: Option<u32>,
+    /// Rounds
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    repeat: u32,
+    /// The longest that a timed phase may take; it is cut short then
+    #[arg(long, default_value_t = 1, value_name = "SECONDS")]
+    seconds_max: u64,
+    /// Seed of contents and accesses
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// What to write to standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Write there instead of to standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// A run's figures, or why there are none.
+type Outcome = Result<Measured, String>;
+
+/// One prefetcher with one pattern over one link.
+struct Entry {
+    link: String,
+    pattern: Pattern,
+    prefetcher: PrefetchName,
+    rounds: Vec<Outcome>,
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// What was asked makes no sense, or the report cannot be written.
+pub fn run(args: &PrefetchArgs) -> Result<(), BenchError> {
+    let launcher = std::env::current_exe().map_err(BenchError::io("find", Path::new("/proc/self/exe")))?;
+    let prefetchers = if args.prefetcher.is_empty() {
+        PREFETCHERS.iter().filter_map(|name| name.parse().ok()).collect()
+    } else {
+        args.prefetcher.clone()
+    };
+    let pages = check(args)?;
+    let mut entries = Vec::new();
+    for link in &args.link {
+        let far = far(&args.far, link)?;
+        for pattern in &args.pattern {
+            eprintln!("{pattern} over {far}");
+            entries.extend(run_case(args, &launcher, (link, &far), *pattern, pages, &prefetchers));
+        }
+    }
+    let report = Report::new(args, &entries, Origin::now());
+    super::report::write(&report, rows::render, args.format, args.output.as_deref())?;
+    if args.format == Format::Json {
+        eprint!("{}", rows::render(&report));
+    }
+    Ok(())
+}
+
+fn check(args: &PrefetchArgs) -> Result<u32, BenchError> {
+    let refuse = |text: String| Err(BenchError::Setting(text));
+    if args.repeat == 0 {
+        return refuse("--repeat must be at least 1".into());
+    }
+    if args.size.0 / 2 < Budget::FLOOR.0 {
+        return refuse(format!(
+            "--size {}: half of it is local, and that must be at least {}",
+            args.size,
+            Budget::FLOOR
+        ));
+    }
+    match u32::try_from(args.size.0 / PAGE_BYTES as u64) {
+        Ok(pages) => Ok(pages),
+        Err(_) => refuse(format!("--size {} is more than 2^32 pages", args.size)),
+    }
+}
+
+/// The far memory with a link before it.
+fn far(url: &str, link: &str) -> Result<String, BenchError> {
+    if link == "none" {
+        return Ok(url.to_owned());
+    }
+    let model: LinkModel = link.parse().map_err(|error| BenchError::Setting(format!("--link: {error}")))?;
+    let separator = if url.contains('?') { '&' } else { '?' };
+    Ok(format!("{url}{separator}link={model}"))
+}
+
+fn run_case(
+    args: &PrefetchArgs,
+    launcher: &Path,
+    (link, far): (&str, &str),
+    pattern: Pattern,
+    pages: u32,
+    prefetchers: &[PrefetchName],
+) -> Vec<Entry> {
+    let worker = WorkerArgs {
+        pages,
+        hot_pages: 1,
+        pattern,
+        threads: 1,
+        accesses: u64::from(pages),
+        seconds_max: args.seconds_max,
+        seed: args.seed,
+        warm_up: Some(u64::from(pages) / WARM_UP_PART),
+        access_times: true,
+    };
+    let entry =
+        |prefetcher: &PrefetchName| Entry { link: link.into(), pattern, prefetcher: *prefetcher, rounds: vec![] };
+    let mut entries: Vec<Entry> = prefetchers.iter().map(entry).collect();
+    for round in 0..args.repeat as usize {
+        for turn in 0..entries.len() {
+            let place = (turn + round) % entries.len();
+            let entry = &mut entries[place];
+            let settings = Settings {
+                local: Some(Budget::Bytes(ByteCount(args.size.0 / 2))),
+                far: vec![far.to_owned()],
+                prefetch: entry.prefetcher,
+                read_ahead_pages: args.read_ahead,
+                fault_path: args.fault_path,
+                ..Settings::default()
+            };
+            let outcome = managed::run(launcher, &[], &settings, &worker);
+            tell(round + 1, entry.prefetcher, &outcome);
+            entry.rounds.push(outcome);
+        }
+    }
+    entries
+}
+
+fn tell(round: usize, prefetcher: PrefetchName, outcome: &Outcome) {
+    match outcome {
+        Ok(measured) => {
+            let mean = measured.access_times.as_ref().and_then(|times| times.mean_ns()).unwrap_or(0.0);
+            let cut = if measured.cut_short { ", cut short" } else { "" };
+            let faults = measured.paging.major_faults;
+            eprintln!("  round {round}: {prefetcher}: {:.2} µs per access, {faults} major faults{cut}", mean * 1e-3);
+        }
+        Err(reason) => eprintln!("  round {round}: {prefetcher}: {reason}"),
+    }
+}
