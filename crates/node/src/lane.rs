@@ -23,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX + DATA_BYTES_MAX;
 /// Answers are sent when so much has come together, or nothing more is asked.
 const ANSWER_BYTES: usize = 128 << 10;
+const UNSHARED: &str = "this slab cannot be shared: descriptors are used up";
 
 /// Why a lane ended.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +57,7 @@ fn shake_hands(mut stream: &Stream, busy: bool) -> Result<Features, LaneError> {
     let mut bytes = [0; HELLO_BYTES];
     stream.read_exact(&mut bytes)?;
     let hello = Hello::decode(&bytes)?;
-    let welcome = Welcome::answer(&hello, SLAB_BYTES, busy);
+    let welcome = Welcome::answer(&hello, stream.features(), SLAB_BYTES, busy);
     stream.write_all(&welcome.encode())?;
     match welcome.outcome {
         Outcome::Accepted => Ok(welcome.features),
@@ -114,7 +115,7 @@ impl Lane<'_> {
         let (message, rest) = input.bytes[input.begin..input.end].split_at(whole);
         let (header, control) = Header::decode_whole(message)?;
         let request = Request::decode(&header, control)?;
-        self.answer(header.number, request, &rest[..header.data_bytes])?;
+        self.answer(stream, header.number, request, &rest[..header.data_bytes])?;
         input.begin += whole + header.data_bytes;
         if self.out.len() >= ANSWER_BYTES {
             self.send(stream)?;
@@ -128,7 +129,7 @@ impl Lane<'_> {
         Ok(())
     }
 
-    fn answer(&mut self, number: u64, request: Request<'_>, data: &[u8]) -> Result<(), LaneError> {
+    fn answer(&mut self, stream: &Stream, number: u64, request: Request<'_>, data: &[u8]) -> Result<(), LaneError> {
         let node = self.node;
         match request {
             Request::Open { .. } | Request::Attach { .. } if self.session.is_some() => {
@@ -156,13 +157,19 @@ impl Lane<'_> {
             Request::Clone if !self.features.has(Features::CLONE) => {
                 self.refuse(number, Refusal::Order, "the feature was not agreed on");
             }
+            Request::Share { .. } if !self.features.has(Features::SHARED) => {
+                self.refuse(number, Refusal::Order, "the feature was not agreed on");
+            }
             Request::Drain { .. } => self.refuse(number, Refusal::Order, "the feature was not agreed on"),
             other => {
                 let Some(session) = self.session.clone() else {
                     self.refuse(number, Refusal::Order, "this connection has no session yet");
                     return Err(LaneError::Order);
                 };
-                self.serve(number, &session, other, data);
+                match other {
+                    Request::Share { slab } => self.share(stream, number, &session, slab)?,
+                    other => self.serve(number, &session, other, data),
+                }
             }
         }
         Ok(())
@@ -187,13 +194,15 @@ impl Lane<'_> {
             Request::Lease { .. } if self.node.is_draining() => {
                 return self.refuse(number, Refusal::Draining, "the node gives out no more memory");
             }
-            Request::Lease { slabs } => match session.lease_slabs(slabs as usize) {
-                Ok(numbers) => {
-                    Reply::slabs(&mut self.reply, number, &numbers);
-                    return self.out.extend_from_slice(&self.reply);
+            Request::Lease { slabs } => {
+                match session.lease_slabs(slabs as usize, self.features.has(Features::SHARED)) {
+                    Ok(numbers) => {
+                        Reply::slabs(&mut self.reply, number, &numbers);
+                        return self.out.extend_from_slice(&self.reply);
+                    }
+                    Err(trouble) => Err(trouble),
                 }
-                Err(trouble) => Err(trouble),
-            },
+            }
             Request::Return { slabs } => session.return_slabs(slabs),
             Request::Clone => match self.node.clone_of(session) {
                 Ok(clone) => {
@@ -211,11 +220,30 @@ impl Lane<'_> {
             Request::Open { .. } | Request::Attach { .. } | Request::Statistics | Request::Drain { .. } => {
                 unreachable!("answered without a session")
             }
+            Request::Share { .. } => unreachable!("answered by itself"),
         };
         match outcome {
             Ok(()) => self.done(number),
             Err(trouble) => self.explain(number, session, trouble),
         }
+    }
+
+    /// Answers with a descriptor, which goes with the bytes of the answer and no others.
+    fn share(&mut self, stream: &Stream, number: u64, session: &Session, slab: u32) -> io::Result<()> {
+        match session.reader(slab) {
+            Ok(Some(descriptor)) => {
+                self.send(stream)?;
+                Reply::done(&mut self.reply, number);
+                if stream.send_with(&self.reply, &descriptor).is_err() {
+                    // Too many are on their way; a connection that is broken ends with the next answer.
+                    self.refuse(number, Refusal::Full, UNSHARED);
+                }
+            }
+            // The client reads it by messages, as any other.
+            Ok(None) => self.refuse(number, Refusal::Full, UNSHARED),
+            Err(trouble) => self.explain(number, session, trouble),
+        }
+        Ok(())
     }
 
     fn enter(&mut self, number: u64, session: Result<Arc<Session>, Refusal>) {

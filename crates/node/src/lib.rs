@@ -11,12 +11,13 @@
 //! ```
 //!
 //! **No global lock** is on the way of a read or write: a lane takes its session's table for reading and the slab for the copy.
-//! A slab's memory is a mapping of its own: new ones are zeroed by the kernel, given back ones belong to it again, so no
+//! A slab's memory is a mapping or a file of its own: new ones are zeroed by the kernel, given back ones belong to it again, so no
 //! tenant ever sees another's bytes. What a client sends can end its own connection, no more.
 #![forbid(unsafe_code)]
 
 mod lane;
 mod listen;
+mod memory;
 mod node;
 mod session;
 mod slab;
@@ -24,5 +25,6 @@ mod store;
 mod stream;
 
 pub use listen::{Listening, NodeError};
+pub use memory::raise_descriptor_limit;
 pub use node::{Node, Options};
 pub use slab::SLAB_BYTES;

@@ -85,6 +85,11 @@ impl Node {
         self.draining.store(on, Relaxed);
     }
 
+    /// What is lent from now on goes with its last user: the node ends.
+    pub(crate) fn end(&self) {
+        self.store.end();
+    }
+
     /// Begins a session; its maker is its first lane.
     pub(crate) fn open(&self, name: &str, quota_bytes: u64, lease_ms: u32) -> Result<Arc<Session>, Refusal> {
         if self.is_draining() {

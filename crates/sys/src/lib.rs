@@ -7,6 +7,7 @@ pub mod features;
 pub mod gate;
 pub mod mem;
 pub mod seccomp;
+pub mod shared;
 pub mod socket;
 pub mod thread;
 pub mod trampoline;

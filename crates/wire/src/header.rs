@@ -42,6 +42,8 @@ pub enum Kind {
     Drain = 9,
     /// End the session.
     Close = 10,
+    /// Ask for a slab's descriptor.
+    Share = 11,
     /// A session is open.
     Session = 0x81,
     /// Slabs that were given out.
@@ -57,7 +59,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 16] = [
+    const ALL: [Kind; 17] = [
         Kind::Open,
         Kind::Attach,
         Kind::Lease,
@@ -68,6 +70,7 @@ impl Kind {
         Kind::Statistics,
         Kind::Drain,
         Kind::Close,
+        Kind::Share,
         Kind::Session,
         Kind::Slabs,
         Kind::Data,

@@ -67,7 +67,7 @@ pub enum Reply<'a> {
     Slabs(Numbers<'a>),
     /// To `Read`: the data follows in the order of the ranges.
     Data(Checksums<'a>),
-    /// To `Return`, `Write`, `Drain`, `Close`.
+    /// To `Return`, `Write`, `Drain`, `Close`, `Share`.
     Done,
     /// To `Statistics`.
     Figures(Statistics<'a>),

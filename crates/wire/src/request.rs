@@ -55,6 +55,11 @@ pub enum Request<'a> {
     },
     /// Forget the session and all that it holds. Answer: `Done`.
     Close,
+    /// Give a descriptor to read this slab with. Answer: `Done`, with the descriptor beside its first byte.
+    Share {
+        /// Which.
+        slab: u32,
+    },
 }
 
 impl<'a> Request<'a> {
@@ -91,6 +96,7 @@ impl<'a> Request<'a> {
                 _ => return Err(WireError::Value("the switch")),
             },
             Kind::Close => Request::Close,
+            Kind::Share => Request::Share { slab: reader.u32()? },
             other => return Err(WireError::Kind(other as u8)),
         };
         if matches!(request, Request::Lease { slabs } if slabs == 0 || slabs as usize > SLABS_MAX) {
@@ -149,6 +155,13 @@ impl<'a> Request<'a> {
     pub fn plain(into: &mut Vec<u8>, number: u64, kind: Kind) {
         debug_assert!(matches!(kind, Kind::Clone | Kind::Statistics | Kind::Close), "{kind:?} has a control part");
         begin(into, kind, Priority::Demand, number);
+        seal(into, 0);
+    }
+
+    /// `Share` as request `number`.
+    pub fn share(into: &mut Vec<u8>, number: u64, slab: u32) {
+        begin(into, Kind::Share, Priority::WriteBack, number);
+        into.extend_from_slice(&slab.to_le_bytes());
         seal(into, 0);
     }
 

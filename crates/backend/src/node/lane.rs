@@ -5,6 +5,7 @@
 
 use super::trouble::NodeTrouble;
 use crate::LoadItem;
+use hinterland_sys::shared::Received;
 use hinterland_sys::{Address, Socket};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
@@ -27,6 +28,8 @@ pub(super) struct Lane {
     socket: Socket,
     /// Bytes of the node's slabs.
     pub(super) slab_bytes: u64,
+    /// The node passes descriptors of slabs here.
+    pub(super) shares: bool,
     /// The last request's number, and the last answer's.
     asked: u64,
     answered: u64,
@@ -49,7 +52,10 @@ impl Lane {
         let welcome = Welcome::decode(head.first_chunk().expect("longer"))?;
         match welcome.outcome {
             Outcome::Accepted if !welcome.features.has(Features::CLONE) => Err(NodeTrouble::NoClone),
-            Outcome::Accepted => Ok(Lane { socket, slab_bytes: welcome.slab_bytes, asked: 0, answered: 0, out, head }),
+            Outcome::Accepted => {
+                let shares = welcome.features.has(Features::SHARED) && matches!(address, Address::Unix(_));
+                Ok(Lane { socket, slab_bytes: welcome.slab_bytes, shares, asked: 0, answered: 0, out, head })
+            }
             Outcome::Version => Err(NodeTrouble::Version { node: welcome.versions }),
             Outcome::Busy => Err(NodeTrouble::Busy),
         }
@@ -75,6 +81,15 @@ impl Lane {
         write(&mut self.out, number);
         self.socket.send([&self.out[..]].into_iter())?;
         self.answer(take)
+    }
+
+    /// Asks for a descriptor to read a slab with; `None`: it came without one.
+    pub(super) fn ask_shared(&mut self, slab: u32) -> Result<Option<Received>, NodeTrouble> {
+        let number = self.next_number();
+        Request::share(&mut self.out, number, slab);
+        self.socket.send([&self.out[..]].into_iter())?;
+        let received = self.socket.receive_with([&mut self.head[..HEADER_BYTES]].into_iter())?;
+        self.answer_behind_header(|reply| matches!(reply, Reply::Done).then_some(())).map(|()| received)
     }
 
     /// Asks for pages, whose bytes `receive_pages` takes.
@@ -154,6 +169,11 @@ impl Lane {
     /// Takes the answer to the oldest request that is open.
     fn answer<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeTrouble> {
         self.socket.receive([&mut self.head[..HEADER_BYTES]].into_iter())?;
+        self.answer_behind_header(take)
+    }
+
+    /// Takes the rest of an answer whose header has arrived.
+    fn answer_behind_header<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeTrouble> {
         let header = Header::decode(self.head.first_chunk().expect("longer"))?;
         let whole = HEADER_BYTES + header.control_bytes;
         self.socket.receive([&mut self.head[HEADER_BYTES..whole]].into_iter())?;
