@@ -5,7 +5,7 @@ mod common;
 
 use common::{fuzz, fuzz_threads, load, page_of, store, with_fork};
 use hinterland_backend::samples::Rng;
-use hinterland_backend::{Backend, Location, Priority, open};
+use hinterland_backend::{Backend, LoadItem, Location, Priority, open};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
@@ -138,6 +138,59 @@ fn two_programs_share_a_node_and_no_slab() {
             scope.spawn(move || fuzz_threads(&*backend, 40 + tenant, 2, 150, 600));
         }
     });
+}
+
+/// A page that no other test has.
+fn unique(seed: u64) -> PageBytes {
+    let mut rng = Rng(seed);
+    std::array::from_fn(|_| rng.next_u64().to_le_bytes()[3])
+}
+
+/// Flips a bit of every page of `seeds` in the shared slabs of this process; returns how many were found.
+fn damage(seeds: std::ops::Range<u64>) -> usize {
+    let pages: Vec<PageBytes> = seeds.map(unique).collect();
+    let mut found = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").expect("descriptors").flatten() {
+        let name = std::fs::read_link(entry.path()).unwrap_or_default();
+        let number = entry.file_name().to_str().and_then(|number| number.parse::<i32>().ok());
+        let Some(fd) = number.filter(|_| name.to_string_lossy().contains("hinterland-slab")) else { continue };
+        for at in (0..i64::try_from(SLAB_BYTES).expect("small")).step_by(PAGE_BYTES) {
+            let mut page = [0; PAGE_BYTES];
+            // SAFETY: the buffers are of the length that is named; the descriptor may be another by now, of which nothing is expected.
+            unsafe {
+                if libc::pread(fd, page.as_mut_ptr().cast(), PAGE_BYTES, at) == PAGE_BYTES.cast_signed()
+                    && pages.contains(&page)
+                {
+                    page[100] ^= 4;
+                    found +=
+                        usize::from(libc::pwrite(fd, page.as_ptr().cast(), PAGE_BYTES, at) == PAGE_BYTES.cast_signed());
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn damage_in_shared_memory_is_repaired_by_the_other_node() {
+    const SEEDS: std::ops::Range<u64> = 77_000_000..77_000_020;
+    let (near, anywhere) = (node(8), "tcp://127.0.0.1:0".parse().expect("an endpoint"));
+    let far = Listening::start(&anywhere, Options::new(8 * SLAB_BYTES)).expect("a node");
+    let url = format!("{},{}?replicas=2", near.endpoint(), far.endpoint());
+    for (url, is_repaired) in [(url, true), (near.endpoint().to_string(), false)] {
+        let pool = open(&[url]).unwrap_or_else(|error| panic!("{error}"));
+        let pages: Vec<PageBytes> = SEEDS.map(unique).collect();
+        let held = store(&*pool, &pages).into_iter().map(|answer| answer.unwrap_or_else(|error| panic!("{error}")));
+        let held: Vec<Location> = held.collect();
+        assert_eq!(damage(SEEDS), 20);
+        for (location, seed) in held.into_iter().zip(SEEDS) {
+            let (right, mut into) = (unique(seed), [0; PAGE_BYTES]);
+            let loaded = load(&*pool, &[location], Priority::Demand).remove(0).expect("what lies there");
+            assert!(loaded != right || is_repaired, "page {seed} was not damaged");
+            let repaired = pool.repair(LoadItem { location, into: &mut into }, &|page| *page == right);
+            assert!(repaired.is_ok() == is_repaired && (!is_repaired || into == right), "page {seed}: {repaired:?}");
+        }
+    }
 }
 
 /// A client that keeps what it is given.
