@@ -5,10 +5,11 @@
 
 use crate::stream::Stream;
 use hinterland_tls::{NodeCredentials, ServerConnection, explain};
-use hinterland_wire::{HELLO_BYTES, Hello, Outcome, Welcome};
+use hinterland_wire::{Features, HELLO_BYTES, Hello, Outcome, Welcome};
 use rustls::StreamOwned;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Time that a connection may take to say what it wants. Afterwards it may be silent as long as it likes.
@@ -44,6 +45,22 @@ impl Connection {
         match (stream, credentials) {
             (Stream::Tcp(stream), Some(credentials)) => shake_hands(stream, credentials),
             (stream, _) => Ok(Connection::Plain(stream)),
+        }
+    }
+
+    /// What the node offers here: no descriptors pass through TLS.
+    pub(crate) fn features(&self) -> Features {
+        match self {
+            Connection::Plain(stream) => stream.features(),
+            Connection::Secured(_) => Features::ALL.without(Features::SHARED),
+        }
+    }
+
+    /// Sends a message with a descriptor beside its first byte.
+    pub(crate) fn send_with(&self, bytes: &[u8], descriptor: &OwnedFd) -> io::Result<()> {
+        match self {
+            Connection::Plain(stream) => stream.send_with(bytes, descriptor),
+            Connection::Secured(_) => Err(ErrorKind::Unsupported.into()),
         }
     }
 
@@ -130,7 +147,7 @@ fn refuse_plain(stream: &mut TcpStream) -> io::Result<()> {
     let mut bytes = [0; HELLO_BYTES];
     stream.read_exact(&mut bytes)?;
     if let Ok(hello) = Hello::decode(&bytes) {
-        let welcome = Welcome { outcome: Outcome::Secured, ..Welcome::answer(&hello, crate::SLAB_BYTES, false) };
+        let welcome = Welcome { outcome: Outcome::Secured, ..Welcome::answer(&hello, Features::ALL, crate::SLAB_BYTES, false) };
         stream.write_all(&welcome.encode())?;
     }
     linger(stream)

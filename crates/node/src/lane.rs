@@ -22,6 +22,7 @@ use std::time::Instant;
 const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX + DATA_BYTES_MAX;
 /// Answers are sent when so much has come together, or nothing more is asked.
 const ANSWER_BYTES: usize = 128 << 10;
+const UNSHARED: &str = "this slab cannot be shared: descriptors are used up";
 
 /// Why a lane ended.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +66,7 @@ fn shake_hands(stream: &mut Connection, busy: bool) -> Result<Features, LaneErro
     let mut bytes = [0; HELLO_BYTES];
     stream.read_exact(&mut bytes)?;
     let hello = Hello::decode(&bytes)?;
-    let welcome = Welcome::answer(&hello, SLAB_BYTES, busy);
+    let welcome = Welcome::answer(&hello, stream.features(), SLAB_BYTES, busy);
     stream.write_all(&welcome.encode())?;
     stream.flush()?;
     match welcome.outcome {
@@ -132,7 +133,7 @@ impl Lane<'_> {
             Request::Write { .. } => Work::Write,
             _ => Work::Other,
         };
-        self.answer(header.number, request, &rest[..header.data_bytes])?;
+        self.answer(stream, header.number, request, &rest[..header.data_bytes])?;
         self.node.latencies.count(self.shard, work, begun.elapsed());
         input.begin += whole + header.data_bytes;
         if self.out.len() >= ANSWER_BYTES {
@@ -150,7 +151,7 @@ impl Lane<'_> {
         Ok(())
     }
 
-    fn answer(&mut self, number: u64, request: Request<'_>, data: &[u8]) -> Result<(), LaneError> {
+    fn answer(&mut self, stream: &mut Connection, number: u64, request: Request<'_>, data: &[u8]) -> Result<(), LaneError> {
         let node = self.node;
         match request {
             Request::Open { .. } | Request::Attach { .. } if self.session.is_some() => {
@@ -183,6 +184,9 @@ impl Lane<'_> {
             Request::Clone if !self.features.has(Features::CLONE) => {
                 self.refuse(number, Refusal::Order, "the feature was not agreed on");
             }
+            Request::Share { .. } if !self.features.has(Features::SHARED) => {
+                self.refuse(number, Refusal::Order, "the feature was not agreed on");
+            }
             Request::Drain { .. } | Request::Resize { .. } => {
                 self.refuse(number, Refusal::Order, "the feature was not agreed on")
             }
@@ -191,7 +195,10 @@ impl Lane<'_> {
                     self.refuse(number, Refusal::Order, "this connection has no session yet");
                     return Err(LaneError::Order);
                 };
-                self.serve(number, &session, other, data);
+                match other {
+                    Request::Share { slab } => self.share(stream, number, &session, slab)?,
+                    other => self.serve(number, &session, other, data),
+                }
             }
         }
         Ok(())
@@ -218,13 +225,15 @@ impl Lane<'_> {
             Request::Lease { .. } if self.node.is_draining() => {
                 return self.refuse(number, Refusal::Draining, "the node gives out no more memory");
             }
-            Request::Lease { slabs } => match session.lease_slabs(slabs as usize) {
-                Ok(numbers) => {
-                    Reply::slabs(&mut self.reply, number, &numbers);
-                    return self.out.extend_from_slice(&self.reply);
+            Request::Lease { slabs } => {
+                match session.lease_slabs(slabs as usize, self.features.has(Features::SHARED)) {
+                    Ok(numbers) => {
+                        Reply::slabs(&mut self.reply, number, &numbers);
+                        return self.out.extend_from_slice(&self.reply);
+                    }
+                    Err(trouble) => Err(trouble),
                 }
-                Err(trouble) => Err(trouble),
-            },
+            }
             Request::Return { slabs } => session.return_slabs(slabs),
             Request::Clone => match self.node.clone_of(session) {
                 Ok(clone) => {
@@ -250,11 +259,30 @@ impl Lane<'_> {
             | Request::Resize { .. } => {
                 unreachable!("answered without a session")
             }
+            Request::Share { .. } => unreachable!("answered by itself"),
         };
         match outcome {
             Ok(()) => self.done(number),
             Err(trouble) => self.explain(number, session, trouble),
         }
+    }
+
+    /// Answers with a descriptor, which goes with the bytes of the answer and no others.
+    fn share(&mut self, stream: &mut Connection, number: u64, session: &Session, slab: u32) -> io::Result<()> {
+        match session.reader(slab) {
+            Ok(Some(descriptor)) => {
+                self.send(stream)?;
+                Reply::done(&mut self.reply, number);
+                if stream.send_with(&self.reply, &descriptor).is_err() {
+                    // Too many are on their way; a connection that is broken ends with the next answer.
+                    self.refuse(number, Refusal::Full, UNSHARED);
+                }
+            }
+            // The client reads it by messages, as any other.
+            Ok(None) => self.refuse(number, Refusal::Full, UNSHARED),
+            Err(trouble) => self.explain(number, session, trouble),
+        }
+        Ok(())
     }
 
     fn enter(&mut self, number: u64, session: Result<Arc<Session>, Refusal>) {

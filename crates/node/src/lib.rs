@@ -11,7 +11,7 @@
 //! ```
 //!
 //! **No global lock** is on the way of a read or write: a lane takes its session's table for reading and the slab for the copy.
-//! A slab's memory is a mapping of its own: new ones are zeroed by the kernel, given back ones belong to it again, so no
+//! A slab's memory is a mapping or a file of its own: new ones are zeroed by the kernel, given back ones belong to it again, so no
 //! tenant ever sees another's bytes. What a client sends can end its own connection, no more.
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ mod connection;
 mod lane;
 mod latency;
 mod listen;
+mod memory;
 mod node;
 mod session;
 mod slab;
@@ -27,5 +28,6 @@ mod stream;
 
 pub use latency::{BUCKETS, Histogram, Work};
 pub use listen::{Listening, NodeError};
+pub use memory::raise_descriptor_limit;
 pub use node::{Node, Options, SessionFigures};
 pub use slab::SLAB_BYTES;

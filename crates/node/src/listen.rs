@@ -128,6 +128,7 @@ impl Listening {
         /// Lanes notice at once; one that copies a slab needs a moment.
         const PATIENCE: Duration = Duration::from_secs(2);
         self.shared.over.store(true, Relaxed);
+        self.shared.node.end();
         self.listener.shut_down();
         for thread in self.threads.drain(..) {
             let _ = thread.join();

@@ -104,6 +104,11 @@ impl Node {
         Recall { slabs, quota_bytes: Node::grant(session).quota_bytes }
     }
 
+    /// What is lent from now on goes with its last user: the node ends.
+    pub(crate) fn end(&self) {
+        self.store.end();
+    }
+
     /// Begins a session; its maker is its first lane.
     pub(crate) fn open(&self, name: &str, quota_bytes: u64, lease_ms: u32) -> Result<Arc<Session>, Refusal> {
         if self.is_draining() {

@@ -3,6 +3,7 @@
 use crate::slab::{SLAB_BYTES, Slab};
 use crate::store::{NoRoom, Tenant};
 use hinterland_wire::{Numbers, Range, Ranges, SessionId, Token, checksum};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -85,8 +86,8 @@ impl Session {
     }
 
     /// Adds `count` slabs, all or none; returns their numbers, the lowest that are free.
-    pub(crate) fn lease_slabs(&self, count: usize) -> Result<Vec<u32>, Trouble> {
-        let new = (0..count).map(|_| Slab::new(&self.tenant)).collect::<Result<Vec<_>, _>>()?;
+    pub(crate) fn lease_slabs(&self, count: usize, shared: bool) -> Result<Vec<u32>, Trouble> {
+        let new = (0..count).map(|_| Slab::new(&self.tenant, shared)).collect::<Result<Vec<_>, _>>()?;
         let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
         let mut numbers = Vec::with_capacity(count);
         let mut at = 0;
@@ -125,7 +126,7 @@ impl Session {
         for range in ranges.iter() {
             let (number, offset) = locate(&slabs, range).expect("checked above");
             let begin = into.len();
-            slab(&slabs, number).read(offset, range.bytes as usize, into);
+            slab(&slabs, number).read(offset, range.bytes as usize, into)?;
             sums.push(checksum(range.address, &into[begin..]));
         }
         self.counts.reads.fetch_add(ranges.count() as u64, Relaxed);
@@ -146,10 +147,10 @@ impl Session {
             return Err(Trouble::Damaged);
         }
         let put = |slabs: &Table| {
-            for (range, piece) in pieces() {
+            pieces().try_for_each(|(range, piece)| {
                 let (number, offset) = locate(slabs, range).expect("checked before");
-                slab(slabs, number).write(offset, piece);
-            }
+                slab(slabs, number).write(offset, piece)
+            })
         };
         let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
         if !ranges.iter().all(|range| locate(&slabs, range).is_some()) {
@@ -157,7 +158,7 @@ impl Session {
         }
         // A slab becomes shared only under the exclusive lock of a table that has it; ours is held.
         if numbers(&slabs, ranges).all(|number| Arc::strong_count(slab(&slabs, number)) == 1) {
-            put(&slabs);
+            put(&slabs)?;
         } else {
             drop(slabs);
             let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +166,7 @@ impl Session {
                 return Err(Trouble::Outside);
             }
             self.unshare(&mut slabs, ranges)?;
-            put(&slabs);
+            put(&slabs)?;
         }
         self.counts.writes.fetch_add(ranges.count() as u64, Relaxed);
         self.counts.written_bytes.fetch_add(ranges.data_bytes() as u64, Relaxed);
@@ -184,6 +185,13 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// A descriptor to read a slab with; `None`: it cannot be shared.
+    pub(crate) fn reader(&self, number: u32) -> Result<Option<OwnedFd>, Trouble> {
+        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        let slab = slabs.get(number as usize).and_then(Option::as_ref).ok_or(Trouble::Outside)?;
+        Ok(slab.reader())
     }
 
     /// Forgets all content.

@@ -1,22 +1,29 @@
 //! What may be lent, and to whom: counted before memory is taken.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Slabs in use and the bound on them: of the node, or of one tenant.
 #[derive(Debug)]
 pub(crate) struct Account {
     used: AtomicU64,
     bound: AtomicU64,
+    /// The node ends: what it lent goes with its last user.
+    over: AtomicBool,
 }
 
 impl Account {
     pub(crate) fn new(bound_slabs: u64) -> Account {
-        Account { used: AtomicU64::new(0), bound: AtomicU64::new(bound_slabs) }
+        Account { used: AtomicU64::new(0), bound: AtomicU64::new(bound_slabs), over: AtomicBool::new(false) }
     }
 
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Relaxed)
+    }
+
+    /// The node ends.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Relaxed);
     }
 
     pub(crate) fn bound(&self) -> u64 {
@@ -81,6 +88,13 @@ impl Charge {
             return Err(NoRoom::Node);
         }
         Ok(Charge(tenant.clone()))
+    }
+}
+
+impl Charge {
+    /// Whether the node ends.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.store.over.load(Relaxed)
     }
 }
 

@@ -1,11 +1,14 @@
 //! What lanes run over: TCP on a loopback address, or a UNIX socket. The place for a further transport.
 
-use hinterland_wire::Endpoint;
+use hinterland_wire::{Endpoint, Features};
 use rustix::fs::{FileType, FlockOperation, Mode};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::io::{self, Read, Write};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -23,6 +26,27 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// What the node offers here: descriptors pass through UNIX sockets only.
+    pub(crate) fn features(&self) -> Features {
+        match self {
+            Stream::Tcp(_) => Features::ALL.without(Features::SHARED),
+            Stream::Unix(_) => Features::ALL,
+        }
+    }
+
+    /// Sends a message with a descriptor beside its first byte.
+    pub(crate) fn send_with(&self, bytes: &[u8], descriptor: &OwnedFd) -> io::Result<()> {
+        let Stream::Unix(stream) = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [descriptor.as_fd()];
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room for one");
+        let sent = rustix::io::retry_on_intr(|| {
+            rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL)
+        })?;
+        { self }.write_all(&bytes[sent..])
+    }
+
     /// Has small messages leave without waiting for more.
     pub(crate) fn send_at_once(&self) -> io::Result<()> {
         match self {

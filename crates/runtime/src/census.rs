@@ -89,7 +89,9 @@ fn count(sums: &mut Sums, area: &Area, is_own: impl Fn(usize) -> bool) {
     if area.start.wrapping_sub(FAR_BASE) < FAR_PAGES as usize * PAGE_BYTES {
         return;
     }
-    if area.shared {
+    if area.shared && is_own(area.start) {
+        // A view of a memory node's slab: the node's memory.
+    } else if area.shared {
         sums.shared += area.rss_bytes;
     } else if is_own(area.start) {
         sums.own += area.anonymous_bytes;
@@ -111,11 +113,12 @@ mod tests {
 7f0000000000-7f0000100000 rw-p 00000000 00:00 0 \nRss: 40 kB\nAnonymous: 40 kB\n\
 7f0000200000-7f0000300000 r-xp 00000000 08:01 99 /lib/libc.so\nRss: 500 kB\nAnonymous: 8 kB\n\
 7f0000400000-7f0000500000 rw-s 00000000 00:01 7 /memfd:x\nRss: 16 kB\nAnonymous: 0 kB\n\
+7f0000600000-7f0000800000 r--s 00000000 00:01 8 /memfd:hinterland-slab (deleted)\nRss: 48 kB\nAnonymous: 0 kB\n\
 7ffc00000000-7ffc00100000 rw-p 00000000 00:00 0 [stack]\nRss: 20 kB\nAnonymous: 20 kB\n";
 
     #[test]
     fn every_kind_is_counted_once() {
-        let sums = add_up(SMAPS.as_bytes(), |address| address == 0x7f00_0000_0000);
+        let sums = add_up(SMAPS.as_bytes(), |address| [0x7f00_0000_0000, 0x7f00_0060_0000].contains(&address));
         let kib = |n: u64| n * 1024;
         let expected =
             Sums { unmanaged_anonymous: kib(28), stacks: kib(20), own: kib(40), file: kib(492), shared: kib(16) };

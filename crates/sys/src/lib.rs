@@ -8,6 +8,7 @@ pub mod gate;
 pub mod mem;
 pub mod random;
 pub mod seccomp;
+pub mod shared;
 pub mod socket;
 pub mod thread;
 pub mod trampoline;

@@ -76,6 +76,17 @@ pub fn own(mapping: Mapping) {
     }
 }
 
+/// Ends the record of a mapping that is about to end.
+pub(crate) fn disown(mapping: Mapping) {
+    for (start, len) in &OWN {
+        if start.load(Relaxed) == mapping.start && len.load(Relaxed) == mapping.len {
+            // First the length: an entry without one says nothing.
+            len.store(0, Relaxed);
+            start.store(0, Relaxed);
+        }
+    }
+}
+
 fn map(start: usize, len: usize, protection: i32, flags: i32) -> Result<Mapping, SysError> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping; MAP_FIXED_NOREPLACE replaces nothing.

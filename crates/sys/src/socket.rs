@@ -4,7 +4,10 @@
 //! lies on the heap, calls go by the trampoline, `errno` stays as it is, and nothing is allocated after `connect`.
 
 mod address;
+#[cfg(test)]
+mod tests;
 
+use crate::shared::Received;
 use crate::{SysError, descriptor, trampoline};
 pub use address::Address;
 use std::os::fd::RawFd;
@@ -12,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Pieces of memory that one call can name.
 pub const PARTS_MAX: usize = 72;
+
+/// No signal when the other side has closed, and no descriptor that an exec would pass on.
+const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
 
 /// A connected socket. It is closed when it is dropped.
 #[derive(Debug)]
@@ -35,7 +41,19 @@ struct ForKernel {
     cookie: u64,
     cookie_bytes: libc::socklen_t,
     waited: libc::pollfd,
+    beside: Beside,
 }
+
+/// What comes beside bytes: room for one descriptor (cmsg(3), unix(7)).
+#[repr(C, align(8))]
+#[derive(Debug)]
+struct Beside {
+    head: libc::cmsghdr,
+    fd: libc::c_int,
+}
+
+/// Bytes of it without padding: with more, the kernel would put a second descriptor there.
+const BESIDE_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<libc::c_int>();
 
 // SAFETY: the pointers are set and used within one call on `&mut self`.
 unsafe impl Send for Socket {}
@@ -174,6 +192,27 @@ impl Socket {
         }
     }
 
+    /// As `receive`, and takes the descriptor that came beside the bytes, if one did.
+    ///
+    /// # Errors
+    /// As for `receive`.
+    pub fn receive_with<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a mut [u8]>,
+    ) -> Result<Option<Received>, SysError> {
+        self.kernel.beside.head.cmsg_len = 0;
+        self.kernel.message.msg_control = (&raw mut self.kernel.beside).cast();
+        self.kernel.message.msg_controllen = BESIDE_BYTES;
+        let received = self.receive(parts);
+        self.kernel.message.msg_control = std::ptr::null_mut();
+        self.kernel.message.msg_controllen = 0;
+        let Beside { head, fd } = &self.kernel.beside;
+        let is_one =
+            (head.cmsg_len, head.cmsg_level, head.cmsg_type) == (BESIDE_BYTES, libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        let beside = is_one.then(|| Received::new(*fd));
+        received.map(|()| beside)
+    }
+
     /// As `receive`, but shows the first `shown` bytes, which lie in the first part, to `accept` as soon as they are there. When it
     /// says no, nothing more is waited for. Returns how many bytes have arrived.
     ///
@@ -223,7 +262,7 @@ impl Socket {
         let mut begun = sends.then(Instant::now);
         while moved < enough {
             let message = &mut self.kernel.message;
-            match call(number, [word(self.fd), (&raw mut *message).addr(), word(libc::MSG_NOSIGNAL), 0, 0]) {
+            match call(number, [word(self.fd), (&raw mut *message).addr(), word(FLAGS), 0, 0]) {
                 0 => return failed(libc::ECONNRESET),
                 error if error == -(libc::EINTR as isize) => {}
                 error if error == -(libc::EAGAIN as isize) => return failed(libc::ETIMEDOUT),
@@ -282,126 +321,4 @@ fn call(number: i64, arguments: [usize; 5]) -> isize {
 fn checked(name: &'static str, result: isize) -> Result<usize, SysError> {
     let failed = |_| SysError { call: name, errno: i32::try_from(-result).unwrap_or(libc::EIO) };
     usize::try_from(result).map_err(failed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-
-    fn pair(limit: Duration) -> (Socket, std::net::TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = Socket::connect(&listener.local_addr().unwrap().into(), limit).unwrap();
-        (socket, listener.accept().unwrap().0)
-    }
-
-    #[test]
-    fn parts_arrive_whole_and_in_order() {
-        let (mut socket, mut peer) = pair(Duration::from_secs(20));
-        assert!(socket.is_ours());
-        let echo = std::thread::spawn(move || {
-            let mut bytes = vec![0; 3_000_000];
-            peer.read_exact(&mut bytes).unwrap();
-            // In pieces that fit no part.
-            bytes.chunks(7777).for_each(|chunk| peer.write_all(chunk).unwrap());
-        });
-        let sent: Vec<u8> = (0..3_000_000u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
-        socket.send(sent.chunks(50_000)).unwrap();
-        let mut received = vec![0; 3_000_000];
-        socket.receive(received.chunks_mut(41_999)).unwrap();
-        assert!(sent == received);
-        echo.join().unwrap();
-        assert_eq!(socket.receive([&mut [0u8; 4][..]].into_iter()).unwrap_err().errno, libc::ECONNRESET);
-    }
-
-    #[test]
-    fn what_is_not_accepted_is_not_waited_for() {
-        let (mut socket, mut peer) = pair(Duration::from_secs(20));
-        peer.write_all(b"no, thanks").unwrap();
-        let (mut head, mut rest) = ([0; 4], [0; 100]);
-        let parts = [&mut head[..], &mut rest[..]].into_iter();
-        let moved = socket.receive_if(parts, 2, |shown| shown == b"ok").unwrap();
-        assert_eq!((moved, &head, &rest[..6]), (10, b"no, ", &b"thanks"[..]));
-        let late = std::thread::spawn(move || {
-            for piece in ["o", "kay, ", "this is all", " that comes"] {
-                peer.write_all(piece.as_bytes()).unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        let parts = [&mut head[..], &mut rest[..24]].into_iter();
-        assert_eq!(socket.receive_if(parts, 2, |shown| shown == b"ok").unwrap(), 28);
-        assert_eq!((&head, &rest[..24]), (b"okay", &b", this is all that comes"[..]));
-        late.join().unwrap();
-    }
-
-    #[test]
-    fn silence_and_trickling_end_at_the_limit() {
-        let limit = Duration::from_millis(200);
-        let (mut socket, peer) = pair(limit);
-        let begun = Instant::now();
-        assert_eq!(socket.receive([&mut [0u8; 4][..]].into_iter()).unwrap_err().errno, libc::ETIMEDOUT);
-        assert!((limit..limit * 50).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-        let trickle = std::thread::spawn(move || {
-            let mut peer = peer;
-            while peer.write_all(&[1]).is_ok() {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        let begun = Instant::now();
-        let error = socket.receive([&mut vec![0u8; 100_000][..]].into_iter()).unwrap_err();
-        assert_eq!(error.errno, libc::ETIMEDOUT);
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-        drop(socket);
-        trickle.join().unwrap();
-    }
-
-    #[test]
-    fn a_descriptor_that_became_another_connection_is_noticed() {
-        let limit = Duration::from_secs(5);
-        let (mut socket, _peer) = pair(limit);
-        let (other, _other_peer) = pair(limit);
-        // SAFETY: replaces a descriptor that this test owns.
-        assert_eq!(unsafe { libc::dup2(other.fd, socket.fd) }, socket.fd);
-        assert!(!socket.is_ours());
-    }
-
-    #[test]
-    fn nobody_there_is_said_at_once() {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(Socket::connect(&address.into(), Duration::from_secs(5)).unwrap_err().errno, libc::ECONNREFUSED);
-        let nowhere = Address::Unix("/nonexistent/socket".into());
-        assert_eq!(Socket::connect(&nowhere, Duration::from_secs(5)).unwrap_err().errno, libc::ENOENT);
-    }
-
-    #[test]
-    fn unix_sockets_carry_the_same() {
-        let path = std::env::temp_dir().join(format!("hinterland-socket-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let address = Address::Unix(path.to_str().unwrap().into());
-        let limit = Duration::from_millis(200);
-        let mut socket = Socket::connect(&address, limit).unwrap();
-        assert!(socket.is_ours());
-        let mut peer = listener.accept().unwrap().0;
-        socket.send([&b"there"[..]].into_iter()).unwrap();
-        let mut bytes = [0; 5];
-        peer.read_exact(&mut bytes).unwrap();
-        peer.write_all(&bytes).unwrap();
-        let mut back = [0; 5];
-        socket.receive([&mut back[..]].into_iter()).unwrap();
-        assert_eq!(&back, b"there");
-        assert_eq!(socket.receive([&mut back[..]].into_iter()).unwrap_err().errno, libc::ETIMEDOUT);
-        // Nobody takes connections: the queue is full at last, and connecting ends at the limit.
-        let mut held = Vec::new();
-        let refused = loop {
-            assert!(held.len() < 10_000, "the queue has no end");
-            match Socket::connect(&address, limit) {
-                Ok(socket) => held.push(socket),
-                Err(error) => break error,
-            }
-        };
-        assert_eq!(refused.errno, libc::ETIMEDOUT);
-        std::fs::remove_file(&path).unwrap();
-    }
 }

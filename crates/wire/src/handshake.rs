@@ -34,12 +34,19 @@ impl Features {
     pub const DRAIN: Features = Features(2);
     /// `Recall` and `Resize`: the node may want slabs back.
     pub const RECALL: Features = Features(4);
+    /// `Share`: slabs that the client may read without asking. On UNIX sockets only.
+    pub const SHARED: Features = Features(8);
     /// What this implementation has.
-    pub const ALL: Features = Features(7);
+    pub const ALL: Features = Features(15);
 
     /// Whether all of `others` are here.
     pub fn has(self, others: Features) -> bool {
         self.0 & others.0 == others.0
+    }
+
+    /// Without `others`.
+    pub fn without(self, others: Features) -> Features {
+        Features(self.0 & !others.0)
     }
 
     /// What both have.
@@ -121,8 +128,8 @@ impl Hello {
 }
 
 impl Welcome {
-    /// The answer to `hello` of a node with slabs of `slab_bytes`.
-    pub fn answer(hello: &Hello, slab_bytes: u64, busy: bool) -> Welcome {
+    /// The answer to `hello` of a node with slabs of `slab_bytes` that offers `features` on this connection.
+    pub fn answer(hello: &Hello, features: Features, slab_bytes: u64, busy: bool) -> Welcome {
         let ours = Hello::ours();
         let version = ours.agree(hello.versions);
         let outcome = match version {
@@ -130,7 +137,7 @@ impl Welcome {
             Some(_) if busy => Outcome::Busy,
             Some(_) => Outcome::Accepted,
         };
-        let features = ours.features.common(hello.features);
+        let features = features.common(hello.features);
         Welcome { outcome, version: version.unwrap_or(0), versions: ours.versions, features, slab_bytes }
     }
 

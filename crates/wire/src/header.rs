@@ -46,6 +46,8 @@ pub enum Kind {
     Recall = 11,
     /// Change what a node lends.
     Resize = 12,
+    /// Ask for a slab's descriptor.
+    Share = 13,
     /// A session is open.
     Session = 0x81,
     /// Slabs that were given out.
@@ -63,7 +65,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 19] = [
+    const ALL: [Kind; 20] = [
         Kind::Open,
         Kind::Attach,
         Kind::Lease,
@@ -76,6 +78,7 @@ impl Kind {
         Kind::Close,
         Kind::Recall,
         Kind::Resize,
+        Kind::Share,
         Kind::Session,
         Kind::Slabs,
         Kind::Data,

@@ -78,7 +78,7 @@ pub enum Reply<'a> {
     Slabs(Numbers<'a>),
     /// To `Read`: the data follows in the order of the ranges.
     Data(Checksums<'a>),
-    /// To `Return`, `Write`, `Drain`, `Resize`, `Close`.
+    /// To `Return`, `Write`, `Drain`, `Resize`, `Close`, `Share`.
     Done,
     /// To `Statistics`.
     Figures(Statistics<'a>),

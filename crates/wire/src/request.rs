@@ -62,6 +62,11 @@ pub enum Request<'a> {
         /// Bytes; rounded down to whole slabs.
         capacity_bytes: u64,
     },
+    /// Give a descriptor to read this slab with. Answer: `Done`, with the descriptor beside its first byte.
+    Share {
+        /// Which.
+        slab: u32,
+    },
 }
 
 impl<'a> Request<'a> {
@@ -100,6 +105,7 @@ impl<'a> Request<'a> {
             Kind::Close => Request::Close,
             Kind::Recall => Request::Recall,
             Kind::Resize => Request::Resize { capacity_bytes: reader.u64()? },
+            Kind::Share => Request::Share { slab: reader.u32()? },
             other => return Err(WireError::Kind(other as u8)),
         };
         if matches!(request, Request::Lease { slabs } if slabs == 0 || slabs as usize > SLABS_MAX) {
@@ -166,6 +172,13 @@ impl<'a> Request<'a> {
     pub fn resize(into: &mut Vec<u8>, number: u64, capacity_bytes: u64) {
         begin(into, Kind::Resize, Priority::Demand, number);
         into.extend_from_slice(&capacity_bytes.to_le_bytes());
+        seal(into, 0);
+    }
+
+    /// `Share` as request `number`.
+    pub fn share(into: &mut Vec<u8>, number: u64, slab: u32) {
+        begin(into, Kind::Share, Priority::WriteBack, number);
+        into.extend_from_slice(&slab.to_le_bytes());
         seal(into, 0);
     }
 

@@ -98,11 +98,14 @@ fn both_sides_agree_on_the_newest_version_that_they_share() {
         assert_eq!(node.agree(versions), agreed, "{versions:?}");
     }
     let stranger = Hello { versions: (VERSION + 1, VERSION + 4), features: Features(u64::MAX) };
-    let answer = Welcome::answer(&Hello::decode(&stranger.encode()).unwrap(), 1 << 21, false);
+    let answer = Welcome::answer(&Hello::decode(&stranger.encode()).unwrap(), Features::ALL, 1 << 21, false);
     assert_eq!((answer.outcome, answer.versions), (Outcome::Version, (VERSION, VERSION)));
-    let answer = Welcome::answer(&Hello { features: Features(u64::MAX), ..Hello::ours() }, 1 << 21, false);
+    let answer =
+        Welcome::answer(&Hello { features: Features(u64::MAX), ..Hello::ours() }, Features::ALL, 1 << 21, false);
     assert_eq!((answer.outcome, answer.features), (Outcome::Accepted, Features::ALL));
     assert_eq!(Welcome::decode(&answer.encode()), Ok(answer));
+    let fewer = Welcome::answer(&Hello::ours(), Features::ALL.without(Features::SHARED), 1 << 21, false);
+    assert!(!fewer.features.has(Features::SHARED) && fewer.features.has(Features::CLONE));
 }
 
 #[test]

@@ -58,8 +58,13 @@ fn finish(running: Running) -> Result<serde_json::Value> {
 }
 
 fn killed(test: &str, path: &str) -> Result<()> {
-    let (mut nodes, url) = cluster(test)?;
-    let mut running = start(test, path, &url, "2", &["fork"])?;
+    let (nodes, url) = cluster(test)?;
+    first_killed(test, path, nodes, &url)
+}
+
+/// The run goes on without the first of three nodes.
+pub fn first_killed(test: &str, path: &str, mut nodes: Vec<Node>, url: &str) -> Result<()> {
+    let mut running = start(test, path, url, "2", &["fork"])?;
     let gone = nodes.remove(0);
     gone.kill()?;
     running.wait_for("round 5\n")?;

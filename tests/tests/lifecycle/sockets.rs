@@ -1,6 +1,7 @@
 //! Programs whose far memory is a node on the same machine, behind a UNIX socket.
 
 use crate::nodes::{Node, PATHS, Test, launch};
+use crate::pools;
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::{places, skips, suite};
@@ -25,6 +26,7 @@ pub fn trials() -> Vec<Trial> {
         for way in ["fork", "forks", "popen"] {
             add(format!("lifecycle::sockets::{way}::{path}"), Box::new(move |test| children(test, path, way)));
         }
+        add(format!("lifecycle::sockets::mixed::{path}"), Box::new(move |test| mixed(test, path)));
         for (name, signal) in [("killed", Signal::SIGKILL), ("stopped", Signal::SIGSTOP), ("ended", Signal::SIGTERM)] {
             add(format!("lifecycle::sockets::{name}::{path}"), Box::new(move |test| lost(test, path, signal)));
         }
@@ -53,6 +55,18 @@ fn children(test: &str, path: &str, way: &str) -> Result<()> {
     node.wait_until_free()?;
     node.end()?;
     ensure!(!socket.exists(), "the socket is still there");
+    Ok(())
+}
+
+/// In a pool with nodes of both kinds, the one on this machine is killed.
+fn mixed(test: &str, path: &str) -> Result<()> {
+    let (near, socket) = start(&format!("{test}-0"), "512M")?;
+    let far = (1..3).map(|n| Node::start(&format!("{test}-{n}"), "512M"));
+    let nodes = std::iter::once(Ok(near)).chain(far).collect::<Result<Vec<_>>>()?;
+    let urls: Vec<&str> = nodes.iter().map(|node| &*node.url).collect();
+    let url = urls.join(",");
+    pools::first_killed(test, path, nodes, &url)?;
+    let _ = std::fs::remove_file(socket);
     Ok(())
 }
 

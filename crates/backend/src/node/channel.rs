@@ -5,6 +5,7 @@
 //! own: two processes that went on with one state would encrypt two records alike.
 
 use super::trouble::NodeTrouble;
+use hinterland_sys::shared::Received;
 use hinterland_sys::{Address, Socket, SysError};
 use hinterland_tls::{ClientConnection, ClientCredentials, explain};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -97,6 +98,17 @@ impl Channel {
                 let begun = Instant::now();
                 parts.into_iter().try_for_each(|part| tls.fill(part, begun))
             }
+        }
+    }
+
+    /// See `Socket::receive_with`: descriptors come through UNIX sockets only, which need no TLS.
+    pub(super) fn receive_with<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a mut [u8]>,
+    ) -> Result<Option<Received>, NodeTrouble> {
+        match self {
+            Channel::Plain(socket) => Ok(socket.receive_with(parts)?),
+            Channel::Secured(_) => self.receive(parts).map(|()| None),
         }
     }
 

@@ -7,6 +7,7 @@ use super::channel::{Channel, Secured};
 use super::trouble::NodeTrouble;
 use crate::LoadItem;
 use hinterland_sys::Address;
+use hinterland_sys::shared::Received;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
     CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Outcome, Priority, Range, Reply, Request,
@@ -30,6 +31,8 @@ pub(super) struct Lane {
     pub(super) slab_bytes: u64,
     /// What both sides understand.
     pub(super) features: Features,
+    /// The node passes descriptors of slabs here.
+    pub(super) shares: bool,
     /// The last request's number, and the last answer's.
     asked: u64,
     answered: u64,
@@ -58,7 +61,8 @@ impl Lane {
             Outcome::Accepted if !welcome.features.has(Features::CLONE) => Err(NodeTrouble::NoClone),
             Outcome::Accepted => {
                 let Welcome { slab_bytes, features, .. } = welcome;
-                Ok(Lane { channel, slab_bytes, features, asked: 0, answered: 0, out, head })
+                let shares = features.has(Features::SHARED) && matches!(address, Address::Unix(_));
+                Ok(Lane { channel, slab_bytes, features, shares, asked: 0, answered: 0, out, head })
             }
             Outcome::Version => Err(NodeTrouble::Version { node: welcome.versions }),
             Outcome::Busy => Err(NodeTrouble::Busy),
@@ -89,6 +93,15 @@ impl Lane {
         write(&mut self.out, number);
         self.channel.send([&self.out[..]].into_iter())?;
         self.answer(take)
+    }
+
+    /// Asks for a descriptor to read a slab with; `None`: it came without one.
+    pub(super) fn ask_shared(&mut self, slab: u32) -> Result<Option<Received>, NodeTrouble> {
+        let number = self.next_number();
+        Request::share(&mut self.out, number, slab);
+        self.channel.send([&self.out[..]].into_iter())?;
+        let received = self.channel.receive_with([&mut self.head[..HEADER_BYTES]].into_iter())?;
+        self.answer_behind_header(|reply| matches!(reply, Reply::Done).then_some(())).map(|()| received)
     }
 
     /// Asks for pages, whose bytes `receive_pages` takes.
@@ -168,6 +181,11 @@ impl Lane {
     /// Takes the answer to the oldest request that is open.
     fn answer<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeTrouble> {
         self.channel.receive([&mut self.head[..HEADER_BYTES]].into_iter())?;
+        self.answer_behind_header(take)
+    }
+
+    /// Takes the rest of an answer whose header has arrived.
+    fn answer_behind_header<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeTrouble> {
         let header = Header::decode(self.head.first_chunk().expect("longer"))?;
         let whole = HEADER_BYTES + header.control_bytes;
         self.channel.receive([&mut self.head[HEADER_BYTES..whole]].into_iter())?;

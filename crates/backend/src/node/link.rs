@@ -11,6 +11,7 @@ use super::latency::Latency;
 use super::load::RETRIED_NS;
 use super::recall::Recall;
 use super::trouble::NodeTrouble;
+use super::views::Views;
 use crate::sync::lock;
 use hinterland_sys::Address;
 use hinterland_wire::{Features, Grant, Kind, Reply, Request};
@@ -77,6 +78,7 @@ pub(super) struct Link {
     pub(super) slabs: AtomicUsize,
     /// What the node wants back of them.
     pub(super) recall: Recall,
+    pub(super) views: Views,
     pub(super) latency: Latency,
     /// It is avoided, because others are much faster.
     pub(super) slow: AtomicBool,
@@ -98,6 +100,7 @@ impl Link {
             demands_under_way: AtomicUsize::new(0),
             slabs: AtomicUsize::new(0),
             recall: Recall::default(),
+            views: Views::new(),
             latency: Latency::default(),
             slow: AtomicBool::new(false),
             damages: AtomicU32::new(0),
@@ -131,6 +134,8 @@ impl Link {
         let first = self.lost.set(trouble.clone()).is_ok();
         if first {
             self.node.losses.fetch_add(1, Relaxed);
+            // Before the node can notice: nobody copies out of what it takes back.
+            self.views.close();
             // The node gives the session up when its last lane ends.
             self.demand.close_idle();
             self.background.close_idle();
@@ -181,6 +186,7 @@ impl Link {
         if limit != LIMIT || self.node.send_limit != LIMIT {
             lane.settle(self.node.send_limit)?;
         }
+        self.views.heard();
         Ok(lane)
     }
 
@@ -195,7 +201,24 @@ impl Link {
         if result.as_ref().is_err_and(|trouble| !trouble.is_full()) {
             lane.close();
         }
+        if result.is_ok() {
+            self.views.heard();
+        }
         result
+    }
+
+    /// Makes a view of a slab that has none, after a write to it was answered on `lane`.
+    pub(super) fn make_view(&self, lane: &mut Lane, slab: u32) -> Result<(), NodeTrouble> {
+        self.views.heard();
+        if !lane.shares || !self.views.lack(slab) {
+            return Ok(());
+        }
+        let file = match lane.ask_shared(slab) {
+            Err(trouble) if trouble.is_full() => None,
+            answer => answer?,
+        };
+        self.views.make(slab, lane.slab_bytes, file.as_ref());
+        Ok(())
     }
 
     /// Asks for a slab.
@@ -212,6 +235,7 @@ impl Link {
     /// Gives slabs back.
     pub(super) fn give_back(&self, slabs: &[u32]) -> Result<(), NodeTrouble> {
         self.slabs.fetch_sub(slabs.len(), Relaxed);
+        self.views.take_away(slabs);
         let write = |into: &mut Vec<u8>, number| Request::give_back(into, number, slabs);
         self.ask(write, |reply| matches!(reply, Reply::Done).then_some(()))
     }
@@ -273,6 +297,7 @@ impl Link {
     pub(super) fn before_fork(&self) {
         let keeps = self.lost().is_none() && self.slabs.load(Relaxed) > 0;
         let clone = keeps.then(|| self.ask(|into, number| Request::plain(into, number, Kind::Clone), granted));
+        self.views.cloned();
         *lock(&self.for_child) = clone;
     }
 
@@ -303,6 +328,8 @@ impl Link {
                 Err(trouble) if trouble.is_local() => {}
                 Err(trouble) => return Err(trouble),
             }
+        } else {
+            self.views.clear();
         }
         Ok(())
     }

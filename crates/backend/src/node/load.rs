@@ -62,6 +62,19 @@ impl NodePool {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
+        let copied = self.copy_pages(items, done);
+        if copied < items.len() {
+            self.ask_for_pages(&mut items[copied..], priority, &mut |index, page| done(copied + index, page));
+        }
+    }
+
+    /// Loads `items` by messages.
+    fn ask_for_pages(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
         let mut wants: Vec<Want> = {
             let table = lock(&self.table);
             items.iter().map(|item| Want::new(table.replicas(item.location.0))).collect()
@@ -212,8 +225,9 @@ impl NodePool {
             Ok(())
         };
         let moved = moved();
-        if moved.is_err() {
-            lane.close();
+        match moved {
+            Ok(()) => link.views.heard(),
+            Err(_) => lane.close(),
         }
         moved
     }
@@ -232,14 +246,18 @@ impl NodePool {
         let wrong = |url: &str| LoadError::Damaged { url: url.to_owned(), location, what: "it is not what was stored" };
         let mut error = wrong(&self.url);
         let mut liars = Vec::new();
-        // A single node has said what it has: it is not asked until it says something else. Of several, whose bytes were wrong is
-        // not known here, and may be gone from the row.
-        for replica in replicas.iter().filter(|replica| self.links.len() > 1 && replica.is_live()) {
+        // A single node has said what it has: it is not asked until it says something else; but a copy out of its memory was not
+        // its word. Of several, whose bytes were wrong is not known here, and may be gone from the row.
+        let may_be_right = |replica: &&Replica| self.links.len() > 1 || replica.link.views.are_used();
+        for replica in replicas.iter().filter(|replica| replica.is_live()).filter(may_be_right) {
             let mut there = [LoadItem { location: Location(replica.slot(location.0)), into: &mut *into }];
             let mut accepted = None;
             let take = &mut |_, page: Option<&PageBytes>| accepted = Some(page.is_some_and(right));
             if let Err(trouble) = self.transfer(&replica.link, &mut there, Priority::Demand, self.patience(), take) {
                 self.judge(&replica.link, &trouble);
+                if self.links.len() == 1 {
+                    error = LoadError::Lost { url: replica.link.node.url.clone(), trouble };
+                }
             }
             match accepted {
                 Some(true) => {
@@ -277,7 +295,11 @@ impl NodePool {
     /// Why a page has no replica.
     fn loss_of(&self, location: Location) -> LoadError {
         let table = lock(&self.table);
-        let (url, trouble) = table.lost(location.0).cloned().unwrap_or((self.url.clone(), NodeTrouble::Closed));
+        // Somebody else may have lost the link this moment, and the table not know it yet.
+        let reason = |replica: &Replica| Some((replica.link.node.url.clone(), replica.link.lost()?.clone()));
+        let just_now = || table.replicas(location.0).iter().find_map(reason);
+        let known = table.lost(location.0).cloned().or_else(just_now);
+        let (url, trouble) = known.unwrap_or((self.url.clone(), NodeTrouble::Closed));
         LoadError::Lost { url, trouble }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! location = slot in the pool's slabs (slots) ──► replicas of the slab (table) ──► link: a session at a node, its lanes
+//! loads from a node on this machine: a copy out of its memory  (views)
 //! demand loads: lanes of their own, the thread that waits makes its own request        (load)
 //! stores: to every replica, several messages under way on each; durable when all answered  (store)
 //! new slabs: on as many nodes as there are replicas, of two chosen at random the one with more room  (place)
@@ -33,6 +34,7 @@ mod store;
 mod table;
 mod tend;
 mod trouble;
+mod views;
 
 use crate::samples::Rng;
 use crate::sync::lock;

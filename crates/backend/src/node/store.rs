@@ -175,6 +175,8 @@ impl NodePool {
             let instead = unreached.map_or(Fate::Again, Fate::Refused);
             let stored = fates.iter_mut().filter(|fate| matches!(fate, Fate::Stored));
             stored.for_each(|fate| *fate = instead.clone());
+        } else if fates.iter().any(|fate| matches!(fate, Fate::Stored)) {
+            self.each(&mut writers, |writer| writer.replica.link.make_view(&mut writer.lane, writer.replica.slab));
         }
         fates
     }
@@ -194,7 +196,10 @@ impl NodePool {
     /// A writer to a replica. `None`: its node is lost, or no connection can be made here, which is noted in `unreached`.
     fn writer<'a>(&self, replica: &'a Replica, unreached: &mut Option<StoreError>) -> Option<Writer<'a>> {
         match replica.link.background_lane(self.patience()) {
-            Ok(lane) => Some(Writer { replica, lane, sent: Instant::now(), waited: Duration::ZERO }),
+            Ok(lane) => {
+                replica.link.views.before_write(replica.slab);
+                Some(Writer { replica, lane, sent: Instant::now(), waited: Duration::ZERO })
+            }
             Err(trouble) => {
                 self.judge(&replica.link, &trouble);
                 if trouble.is_local() {

@@ -225,7 +225,7 @@ impl NodePool {
         }
         let contents: Vec<&PageBytes> = pages[..slots.len()].iter().collect();
         let there: Vec<u64> = slots.iter().map(|slot| to.slot(*slot)).collect();
-        if let Err(trouble) = self.write_one(&to.link, &there, &contents) {
+        if let Err(trouble) = self.write_one(to, &there, &contents) {
             self.judge(&to.link, &trouble);
             return Step::Over;
         }
@@ -233,12 +233,15 @@ impl NodePool {
         if *done == all { Step::Done } else { Step::Going }
     }
 
-    fn write_one(&self, link: &Link, slots: &[u64], pages: &[&PageBytes]) -> Result<(), NodeTrouble> {
+    fn write_one(&self, to: &Replica, slots: &[u64], pages: &[&PageBytes]) -> Result<(), NodeTrouble> {
+        let link = &to.link;
         let mut lane = link.background_lane(LIMIT)?;
+        link.views.before_write(to.slab);
         let mut write = || {
             lane.send_pages(slots, pages, hinterland_wire::Priority::Migration)?;
             lane.wait(self.patience())?;
-            lane.take_done()
+            lane.take_done()?;
+            link.make_view(&mut lane, to.slab)
         };
         let written = write();
         if written.as_ref().is_err_and(|trouble| !trouble.is_full()) {

@@ -23,6 +23,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     let mut options = Options::new(capacity_bytes);
     options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
     start_log(args);
+    hinterland_node::raise_descriptor_limit();
     // Before the first connection: a signal that comes early must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let credentials = args.identity.sources()?.as_ref().map(NodeCredentials::read).transpose()?;

@@ -88,6 +88,10 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
             Reply::data(&mut into, number, &sums, data_bytes);
             format!("Data {data_bytes} {sums:?}")
         }
+        11 if c & 1 == 0 => {
+            Request::share(&mut into, number, c);
+            format!("{:?}", Request::Share { slab: c })
+        }
         11 => {
             Reply::done(&mut into, number);
             "Done".into()

@@ -1,9 +1,6 @@
-//! The contract of backends, held over a real node on loopback: the same tests as for the others.
+//! The tests, for a node that listens `anywhere` as the module above says.
 
-#[path = "../../backend/tests/common/mod.rs"]
-mod common;
-
-use common::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store, usage, with_fork};
+use crate::common::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store, usage, with_fork};
 use hinterland_backend::{Backend, LoadItem, Location, OpenOptions, Priority, StoreError, open, open_with};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -14,7 +11,7 @@ const SLAB_PAGES: usize = 512;
 const _: () = assert!(SLAB_BYTES == (SLAB_PAGES * PAGE_BYTES) as u64);
 
 fn node(slabs: u64) -> Listening {
-    let anywhere = "tcp://127.0.0.1:0".parse().expect("an endpoint");
+    let anywhere = super::anywhere().parse().expect("an endpoint");
     Listening::start(&anywhere, Options::new(slabs * SLAB_BYTES)).expect("a node")
 }
 
@@ -180,6 +177,16 @@ fn a_node_that_stops_is_lost_and_says_so() {
     let at = locations(store(&*backend, &pages));
     let endpoint = node.endpoint().to_string();
     node.stop();
+    if !super::UNHEARD.is_zero() {
+        let answers = load(&*backend, &at, Priority::Demand);
+        assert!(
+            answers
+                .iter()
+                .zip(&pages)
+                .all(|(answer, page)| answer.as_ref().is_ok_and(|loaded| loaded == page) || answer.is_err())
+        );
+        std::thread::sleep(super::UNHEARD);
+    }
     let begun = Instant::now();
     for answer in load(&*backend, &at, Priority::Demand) {
         let error = answer.expect_err("the node is gone").to_string();

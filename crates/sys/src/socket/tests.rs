@@ -1,0 +1,120 @@
+//! Connections to peers that trickle, hang up, say nothing, or are not there.
+
+use super::*;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+fn pair(limit: Duration) -> (Socket, std::net::TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = Socket::connect(&listener.local_addr().unwrap().into(), limit).unwrap();
+    (socket, listener.accept().unwrap().0)
+}
+
+#[test]
+fn parts_arrive_whole_and_in_order() {
+    let (mut socket, mut peer) = pair(Duration::from_secs(20));
+    assert!(socket.is_ours());
+    let echo = std::thread::spawn(move || {
+        let mut bytes = vec![0; 3_000_000];
+        peer.read_exact(&mut bytes).unwrap();
+        // In pieces that fit no part.
+        bytes.chunks(7777).for_each(|chunk| peer.write_all(chunk).unwrap());
+    });
+    let sent: Vec<u8> = (0..3_000_000u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    socket.send(sent.chunks(50_000)).unwrap();
+    let mut received = vec![0; 3_000_000];
+    socket.receive(received.chunks_mut(41_999)).unwrap();
+    assert!(sent == received);
+    echo.join().unwrap();
+    assert_eq!(socket.receive([&mut [0u8; 4][..]].into_iter()).unwrap_err().errno, libc::ECONNRESET);
+}
+
+#[test]
+fn what_is_not_accepted_is_not_waited_for() {
+    let (mut socket, mut peer) = pair(Duration::from_secs(20));
+    peer.write_all(b"no, thanks").unwrap();
+    let (mut head, mut rest) = ([0; 4], [0; 100]);
+    let parts = [&mut head[..], &mut rest[..]].into_iter();
+    let moved = socket.receive_if(parts, 2, |shown| shown == b"ok").unwrap();
+    assert_eq!((moved, &head, &rest[..6]), (10, b"no, ", &b"thanks"[..]));
+    let late = std::thread::spawn(move || {
+        for piece in ["o", "kay, ", "this is all", " that comes"] {
+            peer.write_all(piece.as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let parts = [&mut head[..], &mut rest[..24]].into_iter();
+    assert_eq!(socket.receive_if(parts, 2, |shown| shown == b"ok").unwrap(), 28);
+    assert_eq!((&head, &rest[..24]), (b"okay", &b", this is all that comes"[..]));
+    late.join().unwrap();
+}
+
+#[test]
+fn silence_and_trickling_end_at_the_limit() {
+    let limit = Duration::from_millis(200);
+    let (mut socket, peer) = pair(limit);
+    let begun = Instant::now();
+    assert_eq!(socket.receive([&mut [0u8; 4][..]].into_iter()).unwrap_err().errno, libc::ETIMEDOUT);
+    assert!((limit..limit * 50).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    let trickle = std::thread::spawn(move || {
+        let mut peer = peer;
+        while peer.write_all(&[1]).is_ok() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let begun = Instant::now();
+    let error = socket.receive([&mut vec![0u8; 100_000][..]].into_iter()).unwrap_err();
+    assert_eq!(error.errno, libc::ETIMEDOUT);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    drop(socket);
+    trickle.join().unwrap();
+}
+
+#[test]
+fn a_descriptor_that_became_another_connection_is_noticed() {
+    let limit = Duration::from_secs(5);
+    let (mut socket, _peer) = pair(limit);
+    let (other, _other_peer) = pair(limit);
+    // SAFETY: replaces a descriptor that this test owns.
+    assert_eq!(unsafe { libc::dup2(other.fd, socket.fd) }, socket.fd);
+    assert!(!socket.is_ours());
+}
+
+#[test]
+fn nobody_there_is_said_at_once() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_eq!(Socket::connect(&address.into(), Duration::from_secs(5)).unwrap_err().errno, libc::ECONNREFUSED);
+    let nowhere = Address::Unix("/nonexistent/socket".into());
+    assert_eq!(Socket::connect(&nowhere, Duration::from_secs(5)).unwrap_err().errno, libc::ENOENT);
+}
+
+#[test]
+fn unix_sockets_carry_the_same() {
+    let path = std::env::temp_dir().join(format!("hinterland-socket-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let address = Address::Unix(path.to_str().unwrap().into());
+    let limit = Duration::from_millis(200);
+    let mut socket = Socket::connect(&address, limit).unwrap();
+    assert!(socket.is_ours());
+    let mut peer = listener.accept().unwrap().0;
+    socket.send([&b"there"[..]].into_iter()).unwrap();
+    let mut bytes = [0; 5];
+    peer.read_exact(&mut bytes).unwrap();
+    peer.write_all(&bytes).unwrap();
+    let mut back = [0; 5];
+    socket.receive([&mut back[..]].into_iter()).unwrap();
+    assert_eq!(&back, b"there");
+    assert_eq!(socket.receive([&mut back[..]].into_iter()).unwrap_err().errno, libc::ETIMEDOUT);
+    // Nobody takes connections: the queue is full at last, and connecting ends at the limit.
+    let mut held = Vec::new();
+    let refused = loop {
+        assert!(held.len() < 10_000, "the queue has no end");
+        match Socket::connect(&address, limit) {
+            Ok(socket) => held.push(socket),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.errno, libc::ETIMEDOUT);
+    std::fs::remove_file(&path).unwrap();
+}
