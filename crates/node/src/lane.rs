@@ -2,7 +2,7 @@
 //!
 //! Requests that have arrived together are answered together. The buffers of a lane are bounded by the protocol's bounds.
 
-use crate::latency::Work;
+use crate::latency::{Sampler, Work};
 use crate::node::Node;
 use crate::session::{Session, Trouble};
 use crate::slab::SLAB_BYTES;
@@ -12,6 +12,8 @@ use hinterland_wire::{
     CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, HELLO_BYTES, Header, Hello, Outcome, Refusal, Reply,
     Request, Welcome, WireError,
 };
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -44,8 +46,17 @@ pub(crate) enum LaneError {
 pub(crate) fn serve(node: &Node, stream: TcpStream, busy: bool) -> Result<(), LaneError> {
     let features = shake_hands(&stream, busy)?;
     let shard = node.latencies.shard();
-    let mut lane =
-        Lane { node, features, shard, session: None, out: vec![], reply: vec![], sums: vec![], data: vec![] };
+    let mut lane = Lane {
+        node,
+        features,
+        shard,
+        sampler: Sampler::default(),
+        session: None,
+        out: vec![],
+        reply: vec![],
+        sums: vec![],
+        data: vec![],
+    };
     let result = lane.run(&stream);
     if let Some(session) = lane.session {
         session.leave();
@@ -73,6 +84,7 @@ struct Lane<'a> {
     features: Features,
     /// Where its latencies are counted.
     shard: usize,
+    sampler: Sampler,
     session: Option<Arc<Session>>,
     /// Answers that are not sent yet.
     out: Vec<u8>,
@@ -119,15 +131,25 @@ impl Lane<'_> {
         let (message, rest) = input.bytes[input.begin..input.end].split_at(whole);
         let (header, control) = Header::decode_whole(message)?;
         let request = Request::decode(&header, control)?;
-        let begun = Instant::now();
         let work = match request {
             Request::Read { .. } => Work::Read,
             Request::Write { .. } => Work::Write,
             _ => Work::Other,
         };
+        let begun = self.sampler.takes(work).then(Instant::now);
+        let (node, tenant) = (self.node, self.session.as_ref().map(|session| session.tenant.clone()));
+        let moves_data = matches!(request, Request::Read { .. } | Request::Write { .. });
+        let tenant = tenant.as_ref().filter(|_| moves_data);
+        let turn = tenant.map(|tenant| tenant.turns.take(&node.processors, header.priority));
         self.answer(header.number, request, &rest[..header.data_bytes])?;
-        self.node.latencies.count(self.shard, work, begun.elapsed());
+        if let Some(begun) = begun {
+            node.latencies.count(self.shard, work, begun.elapsed());
+        }
         input.begin += whole + header.data_bytes;
+        if turn.is_some() && (self.out.len() >= ANSWER_BYTES || input.end - input.begin < HEADER_BYTES) {
+            self.offer(stream)?;
+        }
+        drop(turn);
         if self.out.len() >= ANSWER_BYTES {
             self.send(stream)?;
         }
@@ -137,6 +159,16 @@ impl Lane<'_> {
     fn send(&mut self, mut stream: &TcpStream) -> io::Result<()> {
         stream.write_all(&self.out)?;
         self.out.clear();
+        Ok(())
+    }
+
+    /// Sends what the connection takes without waiting: sending is work like any other, and waiting is not.
+    fn offer(&mut self, stream: &TcpStream) -> io::Result<()> {
+        match rustix::net::send(stream, &self.out, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) => drop(self.out.drain(..sent)),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
         Ok(())
     }
 

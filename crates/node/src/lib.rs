@@ -22,8 +22,9 @@ mod node;
 mod session;
 mod slab;
 mod store;
+mod turns;
 
-pub use latency::{BUCKETS, Histogram, Work};
+pub use latency::{BUCKETS, Histogram, SAMPLED_ONE_IN, Work};
 pub use listen::{Listening, NodeError};
 pub use node::{Node, Options, SessionFigures};
 pub use slab::SLAB_BYTES;
