@@ -114,7 +114,7 @@ fn figures_are_those_of_the_node_and_follow_the_conventions() {
         ("hinterland_node_written_bytes_total", 5.0 * 4096.0),
         ("hinterland_node_refusals_total", 0.0),
         ("hinterland_node_request_duration_seconds_count{kind=\"read\"}", 1.0),
-        ("hinterland_node_request_duration_seconds_bucket{le=\"+Inf\",kind=\"write\"}", 5.0),
+        ("hinterland_node_request_duration_seconds_bucket{le=\"+Inf\",kind=\"write\"}", 1.0),
         ("hinterland_node_session_held_bytes{session=\"1\",name=\"first 1\"}", f64::from(6 << 20)),
         ("hinterland_node_session_written_bytes_total{session=\"1\",name=\"first 1\"}", 5.0 * 4096.0),
     ] {

@@ -36,10 +36,7 @@ pub(crate) enum HandshakeError {
 
 impl Connection {
     /// Takes a connection; where there are credentials, the client must have some too.
-    pub(crate) fn begin(
-        stream: Stream,
-        credentials: Option<&NodeCredentials>,
-    ) -> Result<Connection, HandshakeError> {
+    pub(crate) fn begin(stream: Stream, credentials: Option<&NodeCredentials>) -> Result<Connection, HandshakeError> {
         stream.send_at_once()?;
         stream.set_read_timeout(Some(PATIENCE))?;
         match (stream, credentials) {
@@ -61,6 +58,14 @@ impl Connection {
         match self {
             Connection::Plain(stream) => stream.send_with(bytes, descriptor),
             Connection::Secured(_) => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Sends what the connection takes without waiting; returns how many bytes. TLS takes none: a record that is begun must be sent.
+    pub(crate) fn offer(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Connection::Plain(stream) => stream.offer(bytes),
+            Connection::Secured(_) => Ok(0),
         }
     }
 
@@ -147,7 +152,8 @@ fn refuse_plain(stream: &mut TcpStream) -> io::Result<()> {
     let mut bytes = [0; HELLO_BYTES];
     stream.read_exact(&mut bytes)?;
     if let Ok(hello) = Hello::decode(&bytes) {
-        let welcome = Welcome { outcome: Outcome::Secured, ..Welcome::answer(&hello, Features::ALL, crate::SLAB_BYTES, false) };
+        let welcome =
+            Welcome { outcome: Outcome::Secured, ..Welcome::answer(&hello, Features::ALL, crate::SLAB_BYTES, false) };
         stream.write_all(&welcome.encode())?;
     }
     linger(stream)

@@ -3,7 +3,7 @@
 //! Requests that have arrived together are answered together. The buffers of a lane are bounded by the protocol's bounds.
 
 use crate::connection::{Connection, HandshakeError};
-use crate::latency::Work;
+use crate::latency::{Sampler, Work};
 use crate::node::Node;
 use crate::session::{Session, Trouble};
 use crate::slab::SLAB_BYTES;
@@ -54,7 +54,16 @@ impl From<HandshakeError> for LaneError {
 pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(), LaneError> {
     let features = shake_hands(&mut stream, busy)?;
     let shard = node.latencies.shard();
-    let mut lane = Lane { node, features, shard, session: None, out: vec![], reply: vec![], sums: vec![] };
+    let mut lane = Lane {
+        node,
+        features,
+        shard,
+        sampler: Sampler::default(),
+        session: None,
+        out: vec![],
+        reply: vec![],
+        sums: vec![],
+    };
     let result = lane.run(&mut stream);
     if let Some(session) = lane.session {
         session.leave();
@@ -82,6 +91,7 @@ struct Lane<'a> {
     features: Features,
     /// Where its latencies are counted.
     shard: usize,
+    sampler: Sampler,
     session: Option<Arc<Session>>,
     /// Answers that are not sent yet.
     out: Vec<u8>,
@@ -127,15 +137,25 @@ impl Lane<'_> {
         let (message, rest) = input.bytes[input.begin..input.end].split_at(whole);
         let (header, control) = Header::decode_whole(message)?;
         let request = Request::decode(&header, control)?;
-        let begun = Instant::now();
         let work = match request {
             Request::Read { .. } => Work::Read,
             Request::Write { .. } => Work::Write,
             _ => Work::Other,
         };
+        let begun = self.sampler.takes(work).then(Instant::now);
+        let (node, tenant) = (self.node, self.session.as_ref().map(|session| session.tenant.clone()));
+        let moves_data = matches!(request, Request::Read { .. } | Request::Write { .. });
+        let tenant = tenant.as_ref().filter(|_| moves_data);
+        let turn = tenant.map(|tenant| tenant.turns.take(&node.processors, header.priority));
         self.answer(stream, header.number, request, &rest[..header.data_bytes])?;
-        self.node.latencies.count(self.shard, work, begun.elapsed());
+        if let Some(begun) = begun {
+            node.latencies.count(self.shard, work, begun.elapsed());
+        }
         input.begin += whole + header.data_bytes;
+        if turn.is_some() && (self.out.len() >= ANSWER_BYTES || input.end - input.begin < HEADER_BYTES) {
+            self.offer(stream)?;
+        }
+        drop(turn);
         if self.out.len() >= ANSWER_BYTES {
             self.send(stream)?;
         }
@@ -151,7 +171,20 @@ impl Lane<'_> {
         Ok(())
     }
 
-    fn answer(&mut self, stream: &mut Connection, number: u64, request: Request<'_>, data: &[u8]) -> Result<(), LaneError> {
+    /// Sends what the connection takes without waiting: sending is work like any other, and waiting is not.
+    fn offer(&mut self, stream: &Connection) -> io::Result<()> {
+        let sent = stream.offer(&self.out)?;
+        drop(self.out.drain(..sent));
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        stream: &mut Connection,
+        number: u64,
+        request: Request<'_>,
+        data: &[u8],
+    ) -> Result<(), LaneError> {
         let node = self.node;
         match request {
             Request::Open { .. } | Request::Attach { .. } if self.session.is_some() => {

@@ -1,5 +1,6 @@
 //! How long requests take on the node, by kind: counted by the lanes, without a lock.
 //!
+//! A look at the clock costs more than all other counting, so of reads and writes each lane times one in `SAMPLED_ONE_IN`.
 //! Lanes count in one of several shards, so that those that work at the same time hardly ever write to the same cache line.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -8,6 +9,8 @@ use std::time::Duration;
 /// Upper bounds of the buckets: 1 µs and its doubles, up to 32.8 ms. One bucket more has what took longer.
 pub const BUCKETS: usize = 16;
 const SHARDS: usize = 16;
+/// Of reads and writes, each, on a lane: one in so many is timed, the first of them too.
+pub const SAMPLED_ONE_IN: u32 = 16;
 
 /// What is told apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +28,7 @@ impl Work {
     pub const ALL: [Work; 3] = [Work::Read, Work::Write, Work::Other];
 }
 
-/// How many requests of a kind took how long: from the moment that the request has arrived until its answer is made.
+/// How many requests of a kind, of those that were timed, took how long: from the moment that the request has arrived until its answer is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Histogram {
     /// Requests by the bucket that their time falls into.
@@ -43,6 +46,21 @@ impl Histogram {
     /// Requests.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
+    }
+}
+
+/// Which requests of a lane are timed.
+#[derive(Default)]
+pub(crate) struct Sampler {
+    seen: [u32; Work::ALL.len()],
+}
+
+impl Sampler {
+    /// Whether the next request of this kind is timed.
+    pub(crate) fn takes(&mut self, work: Work) -> bool {
+        let seen = &mut self.seen[work as usize];
+        *seen = seen.wrapping_add(1);
+        work == Work::Other || *seen % SAMPLED_ONE_IN == 1
     }
 }
 
@@ -110,6 +128,14 @@ mod tests {
             assert!(seconds <= Histogram::bound_seconds(bucket), "{took_ns} in {bucket}");
             assert!(bucket == 0 || seconds > Histogram::bound_seconds(bucket - 1), "{took_ns} in {bucket}");
         }
+    }
+
+    #[test]
+    fn the_first_of_each_kind_is_timed_and_then_one_in_sixteen() {
+        let mut sampler = Sampler::default();
+        let taken = |sampler: &mut Sampler, work| (0..33).filter(|_| sampler.takes(work)).count();
+        assert_eq!(taken(&mut sampler, Work::Read), 3);
+        assert_eq!((taken(&mut sampler, Work::Write), taken(&mut sampler, Work::Other)), (3, 33));
     }
 
     #[test]

@@ -25,8 +25,9 @@ mod session;
 mod slab;
 mod store;
 mod stream;
+mod turns;
 
-pub use latency::{BUCKETS, Histogram, Work};
+pub use latency::{BUCKETS, Histogram, SAMPLED_ONE_IN, Work};
 pub use listen::{Listening, NodeError};
 pub use memory::raise_descriptor_limit;
 pub use node::{Node, Options, SessionFigures};

@@ -3,8 +3,8 @@
 use crate::connection::Connection;
 use crate::lane::{self, LaneError};
 use crate::node::{Node, Options};
-use hinterland_tls::NodeCredentials;
 use crate::stream::{Listener, Stream};
+use hinterland_tls::NodeCredentials;
 use hinterland_wire::{Endpoint, EndpointError};
 use std::collections::HashMap;
 use std::io;

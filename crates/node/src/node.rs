@@ -4,6 +4,7 @@ use crate::latency::{Histogram, Latencies, Work};
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
 use crate::store::{Account, Tenant};
+use crate::turns::Processors;
 use hinterland_wire::{Grant, NodeRow, Recall, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -24,12 +25,15 @@ pub struct Options {
     pub sessions_max: usize,
     /// Connections at a time.
     pub lanes_max: u64,
+    /// Processors that tenants share when several are busy.
+    pub processors: usize,
 }
 
 impl Options {
     /// `capacity_bytes` for everybody, and as many clients as a machine serves.
     pub fn new(capacity_bytes: u64) -> Options {
-        Options { capacity_bytes, quota_bytes: u64::MAX, sessions_max: 16384, lanes_max: 4096 }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Options { capacity_bytes, quota_bytes: u64::MAX, sessions_max: 16384, lanes_max: 4096, processors }
     }
 }
 
@@ -46,6 +50,8 @@ pub struct Node {
     pub(crate) lanes: AtomicU64,
     /// Requests that were refused, and connections that were ended for what they sent.
     pub(crate) refused: AtomicU64,
+    /// What busy tenants share.
+    pub(crate) processors: Processors,
     pub(crate) latencies: Latencies,
     /// What sessions had done that are gone, in the order of `done`.
     ended: [AtomicU64; 5],
@@ -63,6 +69,7 @@ impl Node {
             started: Instant::now(),
             lanes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            processors: Processors::new(options.processors),
             latencies: Latencies::default(),
             ended: Default::default(),
         }

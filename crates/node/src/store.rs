@@ -1,5 +1,6 @@
 //! What may be lent, and to whom: counted before memory is taken.
 
+use crate::turns::Turns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -49,6 +50,8 @@ impl Account {
 pub(crate) struct Tenant {
     store: Arc<Account>,
     quota: Account,
+    /// Its reads and writes.
+    pub(crate) turns: Turns,
 }
 
 /// Why no slab can be had.
@@ -62,7 +65,7 @@ pub(crate) enum NoRoom {
 
 impl Tenant {
     pub(crate) fn new(store: Arc<Account>, quota_slabs: u64) -> Tenant {
-        Tenant { store, quota: Account::new(quota_slabs) }
+        Tenant { store, quota: Account::new(quota_slabs), turns: Turns::default() }
     }
 
     pub(crate) fn quota(&self) -> &Account {

@@ -2,6 +2,7 @@
 
 use hinterland_wire::{Endpoint, Features};
 use rustix::fs::{FileType, FlockOperation, Mode};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
@@ -45,6 +46,19 @@ impl Stream {
             rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL)
         })?;
         { self }.write_all(&bytes[sent..])
+    }
+
+    /// Sends what the connection takes without waiting; returns how many bytes.
+    pub(crate) fn offer(&self, bytes: &[u8]) -> io::Result<usize> {
+        let descriptor = match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        };
+        match rustix::net::send(descriptor, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) => Ok(sent),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Has small messages leave without waiting for more.

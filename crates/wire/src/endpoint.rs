@@ -67,7 +67,9 @@ impl Endpoint {
     /// The same, with what its name stands for.
     pub fn resolved_to(&self, address: IpAddr) -> Endpoint {
         match self {
-            Endpoint::Tcp { host, port, .. } => Endpoint::Tcp { host: host.clone(), resolved: Some(address), port: *port },
+            Endpoint::Tcp { host, port, .. } => {
+                Endpoint::Tcp { host: host.clone(), resolved: Some(address), port: *port }
+            }
             Endpoint::Unix { .. } => self.clone(),
         }
     }
@@ -167,7 +169,10 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Endpoint>().map(|endpoint| endpoint.to_string()), Ok(text.to_owned()));
         }
-        assert_eq!("tcp://localhost".parse(), Ok(Endpoint::Tcp { host: "localhost".into(), resolved: None, port: PORT }));
+        assert_eq!(
+            "tcp://localhost".parse(),
+            Ok(Endpoint::Tcp { host: "localhost".into(), resolved: None, port: PORT })
+        );
     }
 
     #[test]

@@ -45,11 +45,7 @@ impl Lane {
     pub(super) const RAM_BYTES: u64 = (24 << 10) + 4096;
 
     /// Connects and agrees on a version. `limit` bounds every wait until `settle`.
-    pub(super) fn connect(
-        address: &Address,
-        secured: Option<&Secured>,
-        limit: Duration,
-    ) -> Result<Lane, NodeTrouble> {
+    pub(super) fn connect(address: &Address, secured: Option<&Secured>, limit: Duration) -> Result<Lane, NodeTrouble> {
         let mut channel = Channel::connect(address, secured, limit)?;
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(&Hello::ours().encode());

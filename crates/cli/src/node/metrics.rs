@@ -4,7 +4,7 @@
 
 use super::NodeError;
 use super::http::{self, Page};
-use hinterland_node::{BUCKETS, Histogram, Node, SessionFigures, Work};
+use hinterland_node::{BUCKETS, Histogram, Node, SAMPLED_ONE_IN, SessionFigures, Work};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -92,7 +92,8 @@ impl Collector for Figures {
 
 impl Figures {
     fn latencies(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Time that the node takes for a request, without the way there and back";
+        const _: () = assert!(SAMPLED_ONE_IN == 16, "the text says so");
+        let help = "Time that the node takes for a request, without the way; of reads and writes one in 16 is timed";
         let unit = Some(&Unit::Seconds);
         let mut into = encoder.encode_descriptor("request_duration", help, unit, MetricType::Histogram)?;
         for work in Work::ALL {

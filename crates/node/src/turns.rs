@@ -1,0 +1,265 @@
+//! How a node divides itself among tenants that ask for more than it can do.
+//!
+//! Each lane is a thread, and the kernel divides the processors among threads: a tenant with 48 lanes would get 48 times what
+//! a tenant with one gets. So while several tenants are busy, each may carry out only so many requests at a time as it has processors
+//! in its share:
+//! ```text
+//! bound = max(1, processors / busy tenants);    one busy tenant: no bound
+//! ```
+//! Then no more threads work than there are processors, or one for each tenant, and what the kernel gives a thread is a share.
+//! At its bound a tenant's most urgent request goes first, of those the oldest; one that has waited for `OLD` is as urgent as any,
+//! because a client takes silence for the end of its node. A lane that goes on working may overtake its equals: to hand a turn to a thread that
+//! sleeps costs more than the turn.
+//!
+//! **Invariant**: who has a turn waits for no connection, and requests wait for turns of their own tenant only. There is no lock
+//! for all: tenants meet in one counter.
+
+use hinterland_wire::Priority;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{Thread, ThreadId};
+use std::time::{Duration, Instant};
+
+/// Time after which a request is urgent, whatever it is for.
+const OLD: Duration = Duration::from_millis(50);
+
+/// What the tenants of a node share.
+#[derive(Debug)]
+pub(crate) struct Processors {
+    count: usize,
+    /// Tenants with requests that are carried out, or wait for it.
+    busy: AtomicUsize,
+}
+
+impl Processors {
+    pub(crate) fn new(count: usize) -> Processors {
+        Processors { count, busy: AtomicUsize::new(0) }
+    }
+
+    /// Requests that each tenant may have in hand now.
+    fn bound(&self) -> usize {
+        match self.busy.load(SeqCst) {
+            0 | 1 => usize::MAX,
+            busy => (self.count / busy).max(1),
+        }
+    }
+}
+
+/// The requests of one tenant.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Requests that are carried out, or wait for it.
+    present: AtomicUsize,
+    running: AtomicUsize,
+    waiting: AtomicUsize,
+    queue: Mutex<Vec<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    thread: Thread,
+    priority: Priority,
+    since: Instant,
+}
+
+/// The right to carry out a request, until it is dropped.
+pub(crate) struct Turn<'a> {
+    turns: &'a Turns,
+    processors: &'a Processors,
+}
+
+impl Turns {
+    /// Waits for a turn.
+    pub(crate) fn take<'a>(&'a self, processors: &'a Processors, priority: Priority) -> Turn<'a> {
+        if self.present.fetch_add(1, SeqCst) == 0 {
+            processors.busy.fetch_add(1, SeqCst);
+        }
+        if self.waiting.load(SeqCst) > 0 || !self.run(processors) {
+            self.wait(processors, priority);
+        }
+        Turn { turns: self, processors }
+    }
+
+    /// One more is carried out, unless there are too many.
+    fn run(&self, processors: &Processors) -> bool {
+        let bound = processors.bound();
+        self.running.fetch_update(SeqCst, SeqCst, |running| (running < bound).then(|| running + 1)).is_ok()
+    }
+
+    fn wait(&self, processors: &Processors, priority: Priority) {
+        let thread = std::thread::current();
+        let (me, since) = (thread.id(), Instant::now());
+        let mut queue = self.queue();
+        queue.push(Waiter { thread, priority, since });
+        // Before looking: who ends a turn from now on sees that somebody waits.
+        self.waiting.fetch_add(1, SeqCst);
+        while !(may_run(&queue, me) && self.run(processors)) {
+            // Who became the next one since we were woken is to know.
+            self.wake(&queue, processors);
+            drop(queue);
+            std::thread::park();
+            queue = self.queue();
+        }
+        queue.retain(|waiter| waiter.thread.id() != me);
+        self.waiting.fetch_sub(1, SeqCst);
+        self.wake(&queue, processors);
+    }
+
+    /// Wakes the next one, if there is room for it.
+    fn wake(&self, queue: &[Waiter], processors: &Processors) {
+        if self.running.load(SeqCst) < processors.bound()
+            && let Some(next) = next(queue, Instant::now())
+        {
+            next.thread.unpark();
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Vec<Waiter>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Turn { turns, processors } = *self;
+        turns.running.fetch_sub(1, SeqCst);
+        if turns.waiting.load(SeqCst) > 0 {
+            turns.wake(&turns.queue(), processors);
+        }
+        if turns.present.fetch_sub(1, SeqCst) == 1 {
+            processors.busy.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+/// How urgent it is now.
+fn urgency(waiter: &Waiter, now: Instant) -> Priority {
+    if now.saturating_duration_since(waiter.since) >= OLD { Priority::Demand } else { waiter.priority }
+}
+
+/// Whose turn it is.
+fn next(queue: &[Waiter], now: Instant) -> Option<&Waiter> {
+    queue.iter().min_by_key(|waiter| (urgency(waiter, now), waiter.since))
+}
+
+/// Whether the request of a thread may be carried out before the next one: it is that, or as urgent, and nobody has waited for long.
+fn may_run(queue: &[Waiter], me: ThreadId) -> bool {
+    let now = Instant::now();
+    let mine = queue.iter().find(|waiter| waiter.thread.id() == me).expect("it waits");
+    let next = next(queue, now).expect("one waits");
+    let is_fresh = now.saturating_duration_since(next.since) < OLD;
+    next.thread.id() == me || is_fresh && urgency(mine, now) <= next.priority
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait_until(holds: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "a hang");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn one_tenant_alone_has_no_bound_and_several_have_their_part() {
+        let processors = Processors::new(6);
+        let (a, b, c) = (Turns::default(), Turns::default(), Turns::default());
+        let alone: Vec<Turn<'_>> = (0..50).map(|_| a.take(&processors, Priority::WriteBack)).collect();
+        assert_eq!(processors.bound(), usize::MAX);
+        let _others = [b.take(&processors, Priority::Demand), c.take(&processors, Priority::Demand)];
+        assert_eq!(processors.bound(), 2);
+        assert!(!a.run(&processors) && b.run(&processors) && !b.run(&processors));
+        drop(alone);
+        assert_eq!((processors.bound(), a.run(&processors)), (3, true));
+        let few = Processors::new(1);
+        let _turns = [a.take(&few, Priority::Demand), c.take(&few, Priority::Demand)];
+        assert!(few.bound() >= 1);
+    }
+
+    #[test]
+    fn urgent_requests_overtake_and_none_waits_for_ever() {
+        let queue = |rows: &[(Priority, u64)], now: Instant| -> Vec<Waiter> {
+            let waiter = |(priority, ago): &(Priority, u64)| {
+                let since = now - Duration::from_millis(*ago);
+                Waiter { thread: std::thread::current(), priority: *priority, since }
+            };
+            rows.iter().map(waiter).collect()
+        };
+        let now = Instant::now() + Duration::from_secs(1);
+        for (rows, first) in [
+            (
+                &[(Priority::Migration, 9), (Priority::WriteBack, 8), (Priority::Prefetch, 7), (Priority::Demand, 1)][..],
+                3,
+            ),
+            (&[(Priority::Demand, 3), (Priority::Demand, 4)], 1),
+            (&[(Priority::Demand, 49), (Priority::Migration, 51)], 1),
+            (&[(Priority::Migration, 49), (Priority::Prefetch, 2)], 1),
+        ] {
+            let queue = queue(rows, now);
+            assert!(std::ptr::eq(next(&queue, now).expect("some"), &raw const queue[first]), "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn at_the_bound_the_most_urgent_is_the_next() {
+        let processors = Processors::new(1);
+        let (busy, other) = (Turns::default(), Turns::default());
+        let _other = other.take(&processors, Priority::Demand);
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let first = busy.take(&processors, Priority::Demand);
+            let kinds = [Priority::WriteBack, Priority::Demand, Priority::Prefetch];
+            for (count, priority) in kinds.into_iter().enumerate() {
+                let (busy, processors, order) = (&busy, &processors, &order);
+                scope.spawn(move || {
+                    let turn = busy.take(processors, priority);
+                    order.lock().unwrap().push(priority);
+                    drop(turn);
+                });
+                wait_until(|| busy.waiting.load(SeqCst) == count + 1);
+            }
+            // Unless this took so long that all are old.
+            drop(first);
+        });
+        let order = order.into_inner().unwrap();
+        let fresh = [Priority::Demand, Priority::Prefetch, Priority::WriteBack];
+        let old = [Priority::WriteBack, Priority::Demand, Priority::Prefetch];
+        assert!(order.len() == 3 && (order == fresh || order[0] == old[0]), "{order:?}");
+        assert!(!busy.queue().iter().any(|_| true));
+    }
+
+    #[test]
+    fn everybody_gets_a_turn_and_no_tenant_more_than_its_part() {
+        let processors = Processors::new(4);
+        let tenants = [Turns::default(), Turns::default()];
+        std::thread::scope(|scope| {
+            // Both are busy all the time.
+            let _held = tenants.each_ref().map(|tenant| tenant.take(&processors, Priority::Demand));
+            let threads: Vec<_> = (0..12usize)
+                .map(|thread| {
+                    let (tenants, processors) = (&tenants, &processors);
+                    scope.spawn(move || {
+                        let kinds = [Priority::Demand, Priority::Prefetch, Priority::WriteBack, Priority::Migration];
+                        for step in 0..3000 {
+                            let tenant = &tenants[thread % 2];
+                            let turn = tenant.take(processors, kinds[(thread + step) % 4]);
+                            assert!(tenant.running.load(SeqCst) <= 2, "more than half of four");
+                            if step % 16 == 0 {
+                                std::thread::yield_now();
+                            }
+                            drop(turn);
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        });
+        for tenant in &tenants {
+            assert_eq!((tenant.running.load(SeqCst), tenant.waiting.load(SeqCst)), (0, 0));
+        }
+        assert_eq!(processors.busy.load(SeqCst), 0);
+    }
+}

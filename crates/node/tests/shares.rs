@@ -1,0 +1,136 @@
+//! Two tenants on one node, one of which asks for all that it can on many lanes: the other keeps its share.
+//!
+//! The flood needs hardly any processor on its own side: one thread serves all its lanes and has the kernel throw the answers
+//! away. So what is measured is how the node divides itself, not how the kernel divides the machine among clients.
+
+use hinterland_node::{Listening, Options, SLAB_BYTES};
+use hinterland_wire::*;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+const PAGE: u32 = 4096;
+const LONG: u32 = 256 << 10;
+
+/// A session with some lanes, and one leased slab.
+struct Tenant(Vec<TcpStream>);
+
+impl Tenant {
+    fn new(node: &Listening, lanes: usize) -> Tenant {
+        let connect = || {
+            let mut stream = TcpStream::connect(node.endpoint().address().expect("an address")).expect("the node");
+            stream.set_nodelay(true).expect("an option");
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+            stream.write_all(&Hello::ours().encode()).expect("sent");
+            stream.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
+            stream
+        };
+        let mut first = connect();
+        let grant = ask(
+            &mut first,
+            |into| Request::open(into, 1, "tenant", 0, 1000),
+            |reply| match reply {
+                Reply::Session(grant) => Some(grant),
+                _ => None,
+            },
+        );
+        ask(&mut first, |into| Request::lease(into, 2, 1), |reply| matches!(reply, Reply::Slabs(_)).then_some(()));
+        let join = |_| {
+            let mut lane = connect();
+            let attach = |into: &mut Vec<u8>| Request::attach(into, 1, grant.session, grant.token);
+            ask(&mut lane, attach, |reply| matches!(reply, Reply::Session(_)).then_some(()));
+            lane
+        };
+        Tenant(std::iter::once(first).chain((1..lanes).map(join)).collect())
+    }
+}
+
+fn ask<R>(stream: &mut TcpStream, write: impl FnOnce(&mut Vec<u8>), take: impl FnOnce(Reply<'_>) -> Option<R>) -> R {
+    let mut message = Vec::new();
+    write(&mut message);
+    stream.write_all(&message).expect("sent");
+    message.resize(HEADER_BYTES, 0);
+    stream.read_exact(&mut message[..HEADER_BYTES]).expect("an answer");
+    let header = Header::decode(message.first_chunk().expect("longer")).expect("a header");
+    message.truncate(HEADER_BYTES);
+    message.resize(HEADER_BYTES + header.control_bytes, 0);
+    stream.read_exact(&mut message[HEADER_BYTES..]).expect("the rest");
+    let (header, control) = Header::decode_whole(&message).expect("undamaged");
+    take(Reply::decode(&header, control).expect("a reply")).expect("the answer that fits")
+}
+
+/// A read of `bytes`, page by page as programs read.
+fn read_of(bytes: u32, number: u64, priority: Priority) -> Vec<u8> {
+    let mut message = Vec::new();
+    let ranges = (0..bytes / PAGE).map(|page| Range { address: u64::from(page * PAGE), bytes: PAGE, checksum: 0 });
+    Request::read(&mut message, number, priority, ranges);
+    message
+}
+
+/// Bytes of the answer.
+fn answer_bytes(bytes: u32) -> usize {
+    HEADER_BYTES + 4 + (bytes / PAGE) as usize * 8 + bytes as usize
+}
+
+/// Keeps `depth` reads of `LONG` under way on each lane until `over`; returns the bytes that came.
+fn flood(tenant: &Tenant, depth: usize, priority: Priority, over: &AtomicBool) -> u64 {
+    let mut lanes: Vec<(&TcpStream, usize)> = tenant.0.iter().map(|stream| (stream, 0)).collect();
+    lanes.iter().for_each(|(stream, _)| stream.set_nonblocking(true).expect("an option"));
+    let message = read_of(LONG, 9, priority);
+    lanes.iter_mut().for_each(|(stream, _)| (0..depth).for_each(|_| stream.write_all(&message).expect("sent")));
+    let mut all = 0;
+    while !over.load(Relaxed) {
+        let mut idle = true;
+        for (stream, arrived) in &mut lanes {
+            // SAFETY: with MSG_TRUNC the kernel drops what arrived on the connection, and writes nothing.
+            let got = unsafe { libc::recv(stream.as_raw_fd(), std::ptr::null_mut(), 1 << 20, libc::MSG_TRUNC) };
+            let Ok(got) = usize::try_from(got) else {
+                assert_eq!(std::io::Error::last_os_error().kind(), ErrorKind::WouldBlock);
+                continue;
+            };
+            assert!(got > 0, "the node hung up");
+            (idle, all, *arrived) = (false, all + got as u64, *arrived + got);
+            while *arrived >= answer_bytes(LONG) {
+                *arrived -= answer_bytes(LONG);
+                (*stream).write_all(&message).expect("sent");
+            }
+        }
+        if idle {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    all
+}
+
+/// What two tenants get in a while that always have more to ask, one on a single lane and one on `lanes`: bytes of both.
+fn divided(lanes: usize) -> (u64, u64) {
+    let anywhere = "tcp://127.0.0.1:0".parse().expect("an endpoint");
+    let node = Listening::start(&anywhere, Options::new(8 * SLAB_BYTES)).expect("a node");
+    let (meek, greedy) = (Tenant::new(&node, 1), Tenant::new(&node, lanes));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let greedy = scope.spawn(|| flood(&greedy, 4, Priority::Demand, &over));
+        let meek = scope.spawn(|| flood(&meek, 4, Priority::WriteBack, &over));
+        std::thread::sleep(Duration::from_millis(700));
+        over.store(true, Relaxed);
+        (meek.join().expect("no panic"), greedy.join().expect("no panic"))
+    })
+}
+
+#[test]
+fn a_flood_leaves_others_their_share() {
+    // Interleaved, so that what else the machine does meets both.
+    let (mut beside_one, mut beside_many) = (0, 0);
+    for _ in 0..3 {
+        let (meek, greedy) = divided(1);
+        println!("1 lane: {} MiB beside {} MiB", meek >> 20, greedy >> 20);
+        beside_one += meek;
+        let (meek, greedy) = divided(48);
+        println!("48 lanes: {} MiB beside {} MiB", meek >> 20, greedy >> 20);
+        beside_many += meek;
+    }
+    // It should be the same. When every lane is equal it is less than a quarter.
+    assert!(beside_many * 10 >= beside_one * 3, "{beside_many} bytes beside a flood, {beside_one} beside an equal");
+}
