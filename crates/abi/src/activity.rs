@@ -33,6 +33,8 @@ pub struct ActivityRow {
     pub window_pages: Counter,
     /// Pages of the largest.
     pub window_pages_max: Counter,
+    /// Of a region: what `auto` chose for it last: 1: streams; more: runs of so many pages; 0: nothing was to be chosen.
+    pub choice: Counter,
     /// Pages that came ahead.
     pub fetched_pages: Counter,
     /// Of those that were left unmapped, given up before they were used.
@@ -53,6 +55,7 @@ impl ActivityRow {
             &self.windows,
             &self.window_pages,
             &self.window_pages_max,
+            &self.choice,
             &self.fetched_pages,
             &self.unused_pages,
         ] {

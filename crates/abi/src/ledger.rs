@@ -202,6 +202,12 @@ pub struct ProcessRow {
     pub prefetch_window_pages: Counter,
     /// Pages of the largest.
     pub prefetch_window_pages_max: Counter,
+    /// The bound on them now, where it follows the link; 0: it does not.
+    pub prefetch_window_bound_pages: Counter,
+    /// A load of one page, in nanoseconds, where it is measured for that bound; 0: not known yet.
+    pub load_one_ns: Counter,
+    /// Each further page of a load.
+    pub load_page_ns: Counter,
     /// Windows that were dropped because too many others came after them.
     pub prefetch_windows_dropped: Counter,
     /// Faults that had to reclaim memory themselves.

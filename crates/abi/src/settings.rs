@@ -145,12 +145,14 @@ impl fmt::Display for EvictName {
 /// The prefetchers that `--prefetch` selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PrefetchName {
+    /// Streams or runs, by region.
+    #[default]
+    Auto,
     /// Nothing comes from far memory before the program asks.
     None,
     /// Sequential streams, several at once, in windows that grow while a stream goes on.
     NextN,
     /// Streams of any step, several at once.
-    #[default]
     Streams,
     /// The next pages after every major fault.
     NextNLine,
@@ -168,7 +170,8 @@ pub enum PrefetchName {
 
 impl PrefetchName {
     /// All of them, with their names.
-    pub const ALL: [(PrefetchName, &str); 9] = [
+    pub const ALL: [(PrefetchName, &str); 10] = [
+        (PrefetchName::Auto, "auto"),
         (PrefetchName::None, "none"),
         (PrefetchName::NextN, "next-n"),
         (PrefetchName::Streams, "streams"),
@@ -188,7 +191,7 @@ impl FromStr for PrefetchName {
         known.map(|(prefetch, _)| prefetch).ok_or_else(|| EnvError::Choice {
             what: "prefetcher",
             written: text.into(),
-            choices: "none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread",
+            choices: "auto, none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread",
         })
     }
 }

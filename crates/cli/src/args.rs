@@ -60,10 +60,11 @@ pub struct RunArgs {
     /// Eviction policy: fifo, second-chance, s3-fifo (default), 2q
     #[arg(long, value_name = "POLICY")]
     pub evict: Option<String>,
-    /// Prefetcher: none, next-n, streams (default), next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
+    /// Prefetcher: auto (default), none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
     #[arg(long, value_name = "PREFETCHER")]
     pub prefetch: Option<String>,
-    /// Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off. Default: 64 with streams and next-n, 8 with the others
+    /// Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off. Default: 64 with auto, streams and next-n, more where the
+    /// link asks for it; 8 with the others
     #[arg(long, value_name = "PAGES")]
     pub read_ahead: Option<String>,
     /// Who serves faults: auto (default), monitor (a thread beside the program's), inline (the thread that faults)

@@ -71,7 +71,7 @@ fn the_json_has_the_promised_names_and_every_replay_counts_every_reference() {
         (&24576.into(), &8192.into(), &4096.into())
     );
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 4 * 9 + 2);
+    assert_eq!(rows.len(), 4 * 10 + 2);
     for row in rows {
         let count = |name: &str| row[name].as_u64().unwrap_or_else(|| panic!("no {name}: {row}"));
         let kinds =

@@ -14,11 +14,21 @@ use hinterland_units::{PAGE_BYTES, PageNo};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Instant;
 
 /// Windows that wait; older ones are dropped, because the program has probably passed them.
 pub const WAITING_MAX: usize = 8;
 /// Pages brought in at once when loading costs processor time: small, so that the first ones are mapped early.
 pub const BATCH_PAGES: usize = 16;
+
+/// Pages brought in at once otherwise, at least.
+const WINDOW_BATCH_PAGES: usize = 64;
+
+/// Pages of a window that are brought in at once when loading costs a delay: half of them, so that the delay is paid twice, and the
+/// program has the first half while the second comes.
+pub fn window_batch_pages(window_pages: u32) -> usize {
+    (window_pages as usize / 2).clamp(WINDOW_BATCH_PAGES, LANDING_PAGES)
+}
 
 /// Steps of reclaim that the read-ahead thread makes for the frames of one batch.
 pub const FRAMES_STEPS_MAX: u32 = 4;
@@ -102,7 +112,7 @@ impl Pager {
 
     /// Brings one window in, batch by batch.
     fn bring(&self, window: AheadWindow, scratch: &mut Scratch, batch: &mut Batch) {
-        let batch_pages = if self.backend.copies_cost_ram() { BATCH_PAGES } else { LANDING_PAGES };
+        let batch_pages = if self.backend.copies_cost_ram() { BATCH_PAGES } else { window_batch_pages(window.pages) };
         let mut mapped = 0;
         let mut offset = 0;
         while offset < window.pages {
@@ -164,10 +174,12 @@ impl Pager {
             .zip(landing.iter_mut())
             .map(|((_, entry), into)| LoadItem { location: entry.location(), into })
             .collect();
+        let begun = Instant::now();
         self.backend.load(&mut items, Priority::Prefetch, &mut |index, result| {
             results[index] = Some(result.map(drop));
         });
         drop(items);
+        self.timed(u32::try_from(batch.pages.len()).unwrap_or(u32::MAX), begun);
         for ((page, entry), (bytes, result)) in batch.pages.iter().zip(landing.iter_mut().zip(results)) {
             let result = result.unwrap_or_else(|| panic!("the backend did not answer for {page}"));
             self.verify(*page, *entry, bytes, result);

@@ -21,6 +21,12 @@ const MESSAGES: usize = 16;
 /// Pages mapped ahead of a first touch at most: beyond this the cost of a COPY is all per page.
 pub const ZERO_PAGES: usize = 64;
 
+/// Whether a process's next demand load is timed, after so many: the first ones are, and then every eighth.
+pub fn is_timed(major_faults: u64) -> bool {
+    const ALL: u64 = 256;
+    major_faults < ALL || major_faults.is_multiple_of(8)
+}
+
 /// Zeros to map at first touches.
 #[repr(align(4096))]
 struct Zeros([u8; ZERO_PAGES * PAGE_BYTES]);
@@ -285,6 +291,7 @@ impl Pager {
             self.ask_ahead(window);
         }
         let landing = &mut scratch.landing()[0];
+        let begun = is_timed(self.row().major_faults.load(Relaxed)).then(Instant::now);
         let mut result = Ok(());
         self.backend.load(
             &mut [LoadItem { location: entry.location(), into: landing }],
@@ -293,6 +300,9 @@ impl Pager {
                 result = r.map(drop);
             },
         );
+        if let Some(begun) = begun {
+            self.timed(1, begun);
+        }
         self.verify(page, entry, landing, result);
         self.at(Point::Loaded, page);
         // SAFETY: the landing page holds the verified content; the page is missing in the program and ours.

@@ -139,7 +139,7 @@ pub(crate) struct Scratch {
 }
 
 /// Pages in a landing area: the largest read-ahead batch.
-pub const LANDING_PAGES: usize = 64;
+pub const LANDING_PAGES: usize = 256;
 
 impl Scratch {
     pub(crate) fn new() -> Scratch {

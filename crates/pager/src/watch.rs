@@ -8,11 +8,12 @@
 
 use crate::pager::{FaultPath, Pager};
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, REGION_PAGES};
-use hinterland_policy::{AheadWindow, Pattern, Prefetcher, Recent, Request, Thread};
+use hinterland_policy::{AheadWindow, Choice, Pattern, Prefetcher, Recent, Request, Thread};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::PageNo;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// See the module.
 pub(crate) struct Watched {
@@ -60,7 +61,13 @@ impl Pager {
         let seen = Seen { page, request, window };
         let region = page.0 / REGION_PAGES;
         let address = self.address(PageNo(region * REGION_PAGES)) as u64;
-        watched.regions.note(&row.regions, seen, region.into(), || address);
+        let at = watched.regions.note(&row.regions, seen, region.into(), || address);
+        let choice = match watched.prefetcher.choice(page) {
+            None => 0,
+            Some(Choice::Streams) => 1,
+            Some(Choice::Runs { pages }) => u64::from(pages),
+        };
+        row.regions[at].choice.store(choice, Relaxed);
         let kernel_id = || if fault.thread == 0 { thread::id() } else { fault.thread };
         watched.threads.note(&row.threads, seen, who, || kernel_id().into());
         if let Some(window) = window.filter(|_| request != Request::FirstTouch) {
@@ -69,6 +76,19 @@ impl Pager {
             row.prefetch_window_pages_max.fetch_max(window.pages.into(), Relaxed);
         }
         window
+    }
+
+    /// Tells the prefetcher how long a load took that has just ended.
+    pub(crate) fn timed(&self, pages: u32, begun: Instant) {
+        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let mut watched = self.watched();
+        watched.prefetcher.loaded(pages, ns, self.account.budget().0);
+        if let Some(reach) = watched.prefetcher.reach() {
+            let row = self.row();
+            row.load_one_ns.store(reach.one_ns, Relaxed);
+            row.load_page_ns.store(reach.page_ns, Relaxed);
+            row.prefetch_window_bound_pages.store(reach.window_pages_max.into(), Relaxed);
+        }
     }
 
     /// Tells the prefetcher that `page`, which waited, and `mapped` pages that came with it were not used.
@@ -148,15 +168,21 @@ impl Busiest {
         self.last
     }
 
-    fn note(&mut self, rows: &[ActivityRow], seen: Seen, id: u64, name: impl FnOnce() -> u64) {
+    /// Counts a request of `id`; tells its row.
+    fn note(&mut self, rows: &[ActivityRow], seen: Seen, id: u64, name: impl FnOnce() -> u64) -> usize {
         let at = self.place(rows, id, name);
         let row = &rows[at];
-        let kind = match seen.request {
-            Request::FirstTouch => return add(&row.first_touches, 1),
-            Request::Major => &row.major,
-            Request::Minor => &row.minor,
-            Request::PrefetchHit => &row.prefetch_hits,
-        };
+        match seen.request {
+            Request::FirstTouch => add(&row.first_touches, 1),
+            Request::Major => self.count(row, at, &row.major, seen),
+            Request::Minor => self.count(row, at, &row.minor, seen),
+            Request::PrefetchHit => self.count(row, at, &row.prefetch_hits, seen),
+        }
+        at
+    }
+
+    /// Counts a request for content.
+    fn count(&mut self, row: &ActivityRow, at: usize, kind: &Counter, seen: Seen) {
         add(kind, 1);
         self.weights[at] += 1;
         match self.recent[at].requested(seen.page, seen.window) {

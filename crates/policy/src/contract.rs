@@ -1,5 +1,6 @@
 //! What the pager tells a policy, and what it asks.
 
+use crate::Reach;
 use hinterland_units::PageNo;
 
 /// How a page came to be resident.
@@ -112,6 +113,18 @@ impl AheadWindow {
     }
 }
 
+/// What a prefetcher that chooses by region has chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// To follow streams.
+    Streams,
+    /// To fetch objects of a few pages whole.
+    Runs {
+        /// Their median.
+        pages: u32,
+    },
+}
+
 /// Decides what to fetch before the program asks.
 pub trait Prefetcher: Send {
     /// A request of `thread` for `page` reached the pager; returns the window to bring in after it, if any. The pager skips
@@ -121,6 +134,19 @@ pub trait Prefetcher: Send {
     /// `pages` prefetched pages were dropped without a use.
     fn wasted(&mut self, pages: u32);
 
-    /// The largest window from now on, in pages; 0 turns read-ahead off.
+    /// The largest window of far memory from now on, in pages; 0 turns read-ahead off.
     fn limit(&mut self, window_pages_max: u32);
+
+    /// A load of `pages` pages took `ns` nanoseconds; `local_pages` is the bound on local memory.
+    fn loaded(&mut self, _pages: u32, _ns: u64, _local_pages: u64) {}
+
+    /// What it has chosen for the region that `page` lies in, if it chooses.
+    fn choice(&self, _page: PageNo) -> Option<Choice> {
+        None
+    }
+
+    /// What it knows of the link, if it wants to know.
+    fn reach(&self) -> Option<Reach> {
+        None
+    }
 }

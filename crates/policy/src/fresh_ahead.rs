@@ -3,7 +3,7 @@
 //! Memory that is touched for the first time is nowhere to be fetched from: mapping it ahead saves faults and is no prefetching.
 //! So prefetchers of far memory do without it, and with or without them a program's first touches cost the same.
 
-use crate::{AheadWindow, Prefetcher, Request, Streams, Thread};
+use crate::{AheadWindow, Prefetcher, Reach, Request, Streams, Thread};
 use hinterland_units::PageNo;
 
 /// See the module.
@@ -33,7 +33,17 @@ impl Prefetcher for FreshAhead {
     }
 
     fn limit(&mut self, window_pages_max: u32) {
-        self.fresh.limit(window_pages_max);
+        if window_pages_max == 0 {
+            self.fresh.limit(0);
+        }
         self.remote.iter_mut().for_each(|remote| remote.limit(window_pages_max));
+    }
+
+    fn loaded(&mut self, pages: u32, ns: u64, local_pages: u64) {
+        self.remote.iter_mut().for_each(|remote| remote.loaded(pages, ns, local_pages));
+    }
+
+    fn reach(&self) -> Option<Reach> {
+        self.remote.as_ref()?.reach()
     }
 }

@@ -3,6 +3,7 @@
 //! Pure code: no clock, no I/O, no `unsafe`. The runtime drives it with real faults, a simulator with a trace.
 #![forbid(unsafe_code)]
 
+mod auto;
 mod contract;
 mod fair_share;
 mod fifo;
@@ -14,6 +15,7 @@ mod page_lists;
 mod page_map;
 mod pattern;
 mod per_thread;
+mod reach;
 mod readahead;
 mod readahead_vma;
 mod s3_fifo;
@@ -23,7 +25,8 @@ mod stride;
 mod two_q;
 mod unproven;
 
-pub use contract::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request, Thread, Unmapped};
+pub use auto::Auto;
+pub use contract::{AheadWindow, Arrival, Choice, EvictionPolicy, Prefetcher, Request, Thread, Unmapped};
 pub use fair_share::fair_level;
 pub use fifo::Fifo;
 pub use fresh_ahead::FreshAhead;
@@ -32,6 +35,7 @@ pub use make::{EVICTION_POLICIES, PREFETCHERS, make, make_prefetcher};
 pub use next_line::NextLine;
 pub use pattern::{Pattern, Recent};
 pub use per_thread::PerThread;
+pub use reach::{Reach, Reaching};
 pub use readahead::ReadAhead;
 pub use readahead_vma::ReadAheadVma;
 pub use s3_fifo::S3Fifo;

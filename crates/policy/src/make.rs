@@ -1,8 +1,8 @@
 //! Policies by the names that `--evict` and `--prefetch` take.
 
 use crate::{
-    EvictionPolicy, Fifo, FreshAhead, Leap, NextLine, PerThread, Prefetcher, ReadAhead, ReadAheadVma, S3Fifo,
-    SecondChance, Streams, Stride, TwoQ,
+    Auto, EvictionPolicy, Fifo, FreshAhead, Leap, NextLine, PerThread, Prefetcher, Reaching, ReadAhead, ReadAheadVma,
+    S3Fifo, SecondChance, Streams, Stride, TwoQ,
 };
 
 /// The eviction policy of that name (`fifo`, `second-chance`, `s3-fifo`, `2q`), shaped for a budget of
@@ -20,19 +20,26 @@ pub fn make(name: &str, capacity_pages: usize) -> Option<Box<dyn EvictionPolicy>
 /// The names that [`make`] knows.
 pub const EVICTION_POLICIES: [&str; 4] = ["fifo", "second-chance", "s3-fifo", "2q"];
 
-/// Largest window of `next-n` and `streams`, and of first touches: 256 KiB.
+/// Largest usual window of `auto`, `next-n` and `streams`, and of first touches: 256 KiB.
 const STREAM_PAGES: u32 = 64;
 /// Largest window of all others: Linux's (`page_cluster` 3) and Leap's (§5).
 const WINDOW_PAGES: u32 = 8;
 
-/// The prefetcher of that name, with windows of at most `window_pages_max` (0: off), or of the largest that is usual for it;
-/// `None` if there is none.
+/// The prefetcher of that name, with windows of at most `window_pages_max` (0: off); `None`: with the largest that is usual for it,
+/// until the link asks for larger ones. `None` if there is none of that name.
 pub fn make_prefetcher(name: &str, window_pages_max: Option<u32>) -> Option<Box<dyn Prefetcher>> {
+    let follows_link = window_pages_max.is_none();
+    let reaching = |inner: Box<dyn Prefetcher>, usual_pages: u32| -> Box<dyn Prefetcher> {
+        if follows_link { Box::new(Reaching::new(inner, usual_pages)) } else { inner }
+    };
     let pages = window_pages_max.unwrap_or(WINDOW_PAGES);
+    let stream_pages = window_pages_max.unwrap_or(STREAM_PAGES);
     let remote: Option<Box<dyn Prefetcher>> = match name {
         "none" => None,
-        "next-n" => return Some(Box::new(Streams::sequential(window_pages_max.unwrap_or(STREAM_PAGES)))),
-        "streams" => return Some(Box::new(Streams::of_any_step(window_pages_max.unwrap_or(STREAM_PAGES)))),
+        "next-n" => return Some(reaching(Box::new(Streams::sequential(stream_pages)), stream_pages)),
+        "auto" => return Some(reaching(Box::new(Auto::new(stream_pages)), stream_pages)),
+        "streams" => return Some(reaching(Box::new(Streams::of_any_step(stream_pages)), stream_pages)),
+        // They have the bounds of what they are compared with.
         "next-n-line" => Some(Box::new(NextLine::new(pages))),
         "readahead" => Some(Box::new(ReadAhead::new(pages))),
         "readahead-vma" => Some(Box::new(ReadAheadVma::new(pages))),
@@ -41,12 +48,22 @@ pub fn make_prefetcher(name: &str, window_pages_max: Option<u32>) -> Option<Box<
         "leap-per-thread" => Some(Box::new(PerThread::new(|pages| Box::new(Leap::new(pages)), pages))),
         _ => return None,
     };
-    Some(Box::new(FreshAhead::new(window_pages_max.unwrap_or(STREAM_PAGES), remote)))
+    Some(Box::new(FreshAhead::new(stream_pages, remote)))
 }
 
 /// The names that [`make_prefetcher`] knows.
-pub const PREFETCHERS: [&str; 9] =
-    ["none", "next-n", "streams", "next-n-line", "readahead", "readahead-vma", "stride", "leap", "leap-per-thread"];
+pub const PREFETCHERS: [&str; 10] = [
+    "auto",
+    "none",
+    "next-n",
+    "streams",
+    "next-n-line",
+    "readahead",
+    "readahead-vma",
+    "stride",
+    "leap",
+    "leap-per-thread",
+];
 
 #[cfg(test)]
 mod tests {

@@ -65,6 +65,8 @@ pub struct Streams {
     /// Where steps of more than one page are looked for, if they are.
     progressions: Option<Progressions>,
     limit: u32,
+    /// Largest window of zeros ahead of first touches: there is no link to follow.
+    fresh_limit: u32,
     trusted_pages: u32,
     run_needed: u32,
     asked_pages: u32,
@@ -81,6 +83,7 @@ impl Streams {
             candidates: Vec::with_capacity(CANDIDATES),
             progressions: None,
             limit: window_pages_max,
+            fresh_limit: window_pages_max,
             trusted_pages: window_pages_max,
             run_needed: RUN_NEEDED_MIN,
             asked_pages: 0,
@@ -99,7 +102,7 @@ impl Streams {
         let mut stream = self.streams.remove(at);
         let reached_key = stream.is_key(page);
         if reached_key {
-            if stream.reached_full_windows(self.trusted_pages) {
+            if stream.reached_full_windows(self.trusted(stream.kind)) {
                 self.trusted_pages = self.trusted_pages.saturating_mul(2).min(self.limit);
             }
             if !std::mem::replace(&mut stream.proven, true) {
@@ -147,7 +150,7 @@ impl Streams {
 
     /// Asks for a stream's next window from `from`; the stream ends with the range of page numbers.
     fn open(&mut self, mut stream: Stream, from: Option<u32>) -> Option<AheadWindow> {
-        let window = stream.open(from?, self.trusted_pages, self.requests)?;
+        let window = stream.open(from?, self.trusted(stream.kind), self.requests)?;
         self.streams.push(stream);
         self.asked_pages += window.pages;
         if self.asked_pages > JUDGED_PAGES_MAX {
@@ -155,6 +158,14 @@ impl Streams {
             self.wasted_pages /= 2;
         }
         Some(window)
+    }
+
+    /// The largest window of such a stream that is trusted.
+    fn trusted(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Fresh => self.trusted_pages.min(self.fresh_limit),
+            Kind::Remote => self.trusted_pages,
+        }
     }
 
     /// Counts a fault into the run that it lengthens; tells the step once the run is long enough.
@@ -223,7 +234,8 @@ impl Prefetcher for Streams {
     }
 
     fn limit(&mut self, window_pages_max: u32) {
-        self.trusted_pages = window_pages_max;
+        let in_full = self.trusted_pages == self.limit;
+        self.trusted_pages = if in_full { window_pages_max } else { self.trusted_pages.min(window_pages_max) };
         self.limit = window_pages_max;
         if window_pages_max == 0 {
             self.streams.clear();

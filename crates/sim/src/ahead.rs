@@ -5,7 +5,7 @@ use crate::link::Priority;
 use crate::machine::{Machine, Who};
 use crate::page::{Marks, State};
 use crate::reclaim::Work;
-use hinterland_pager::rules::{BUDGET_PART, FRAMES_STEPS_MAX, KEY_SLOTS, KEYS_MAX, LANDING_PAGES, WAITING_MAX};
+use hinterland_pager::rules::{BUDGET_PART, FRAMES_STEPS_MAX, KEY_SLOTS, KEYS_MAX, WAITING_MAX, window_batch_pages};
 use hinterland_policy::{AheadWindow, Arrival, Unmapped};
 use std::collections::VecDeque;
 
@@ -22,6 +22,8 @@ pub(crate) struct Ahead {
     mapped: u32,
     /// The batch that is being brought in, by slot; all of its pages are `Fetching`.
     batch: Vec<u32>,
+    /// When the batch was asked for.
+    asked_ns: u64,
     /// How far the batch is settled.
     settled: usize,
 }
@@ -91,11 +93,18 @@ impl Machine<'_> {
                 self.load_ahead(now, steps);
             }
             Task::Loading => {
+                let pages = u32::try_from(self.ahead.batch.len()).unwrap_or(u32::MAX);
+                self.loaded(pages, now - self.ahead.asked_ns);
                 self.ahead.settled = 0;
                 self.map_next(now);
             }
             _ => unreachable!("the read-ahead thread waits for the link"),
         }
+    }
+
+    /// Tells the prefetcher how long a load took.
+    pub(crate) fn loaded(&mut self, pages: u32, ns: u64) {
+        self.prefetcher.loaded(pages, ns, self.account.budget().0);
     }
 
     /// Takes the next batch up, of this window or the next.
@@ -116,7 +125,8 @@ impl Machine<'_> {
     /// Makes the next remote pages of a window `Fetching`.
     fn claim_batch(&mut self, window: AheadWindow) {
         self.ahead.batch.clear();
-        while self.ahead.batch.len() < LANDING_PAGES && self.ahead.offset < window.pages {
+        let most = window_batch_pages(window.pages);
+        while self.ahead.batch.len() < most && self.ahead.offset < window.pages {
             let slot = window.page(self.ahead.offset).and_then(|page| self.work.slot(page));
             self.ahead.offset += 1;
             if let Some(slot) = slot.filter(|slot| self.pages[*slot as usize].state == State::Remote) {
@@ -133,6 +143,7 @@ impl Machine<'_> {
             self.figures.prefetched += pages;
             self.link.submit(now, Who::Ahead, u32::try_from(pages).unwrap_or(u32::MAX), Priority::Prefetch);
             self.ahead.task = Task::Loading;
+            self.ahead.asked_ns = now;
             return;
         }
         if steps < FRAMES_STEPS_MAX {

@@ -5,7 +5,7 @@ use crate::held::Room;
 use crate::link::Priority;
 use crate::machine::Machine;
 use crate::page::{Marks, State};
-use hinterland_pager::rules::ZERO_PAGES;
+use hinterland_pager::rules::{ZERO_PAGES, is_timed};
 use hinterland_policy::{AheadWindow, Arrival, Request, Thread};
 
 impl Machine<'_> {
@@ -124,7 +124,11 @@ impl Machine<'_> {
         if let Some(window) = self.requested(touch, Request::Major) {
             self.ask_ahead(now, window);
         }
+        let asked_ns = now;
         let now = self.carry(now, 1, Priority::Demand);
+        if is_timed(self.figures.major - 1) {
+            self.loaded(1, now - asked_ns);
+        }
         self.arrive(touch.slot, Arrival::Demand, State::Resident);
         self.pages[slot].marks.set(Marks::COPIED, true);
         now + self.setup.costs.fault_ns + self.setup.costs.major_extra_ns

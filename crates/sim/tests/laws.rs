@@ -149,7 +149,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         simulate(&work, setup, eviction, prefetcher, &mut |_| {}).expect_err("impossible").to_string()
     };
     assert!(refusal(&setup, "random", "none").contains("'random' is no eviction policy; there are fifo"));
-    assert!(refusal(&setup, "fifo", "markov").contains("'markov' is no prefetcher; there are none, next-n"));
+    assert!(refusal(&setup, "fifo", "markov").contains("'markov' is no prefetcher; there are auto, none"));
     assert!(refusal(&setup, "min", "leap").contains("goes with prefetcher none"));
     assert!(refusal(&Setup { local: local(255), ..setup.clone() }, "fifo", "none").contains("fewer than the 256"));
     assert!(refusal(&Setup { written_percent: 101, ..setup }, "fifo", "none").contains("101 of 100"));

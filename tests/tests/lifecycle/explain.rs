@@ -69,7 +69,7 @@ fn tells(name: &str, order: &str, pattern: &str, prefetch: &str, path: &str) -> 
         "{windows} windows: {found}"
     );
     let advice = found["advice"][0]["change"].as_str().context("no advice")?;
-    ensure!(prefetch != "none" || order == "random" || advice == "--prefetch streams", "{advice}");
+    ensure!(prefetch != "none" || order == "random" || advice == "leave --prefetch out", "{advice}");
     words(name, pattern)
 }
 

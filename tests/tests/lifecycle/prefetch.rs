@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Prefetchers, and whether all that they fetch waits unmapped, so that each use is seen.
-const PREFETCHERS: [(&str, bool); 9] = [
+const PREFETCHERS: [(&str, bool); 10] = [
+    ("auto", false),
     ("none", true),
     ("next-n", false),
     ("streams", false),

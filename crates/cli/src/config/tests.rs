@@ -124,7 +124,9 @@ fn refusals_name_the_place_and_what_may_stand_there() {
         refusal(plain().with(variables::FAULT_PATH, "direct"), RunArgs::default()).contains("auto, monitor, inline")
     );
     let args = RunArgs { prefetch: Some("markov".into()), ..RunArgs::default() };
-    assert!(refusal(plain(), args).starts_with("--prefetch: 'markov' is no prefetcher; choose from none, next-n"));
+    assert!(
+        refusal(plain(), args).starts_with("--prefetch: 'markov' is no prefetcher; choose from auto, none, next-n")
+    );
     assert!(refusal(plain().with(variables::FEATURES, "7.0"), RunArgs::default()).contains("no-uffd"));
     assert!(refusal(plain().with(QUIET, "maybe"), RunArgs::default()).starts_with("HINTERLAND_QUIET: 'maybe'"));
 }

@@ -27,11 +27,12 @@ pub fn of(findings: &Findings) -> Vec<Advice> {
         let because = format!("{} requests are too few to tell anything", count(saw.requests));
         return vec![Advice { change: "nothing", because }];
     }
-    let mut advice: Vec<Advice> = [off(findings), strides(findings), waste(findings), late(findings), tight(findings)]
-        .into_iter()
-        .chain([minor(findings), irregular(findings)])
-        .flatten()
-        .collect();
+    let mut advice: Vec<Advice> =
+        [off(findings), strides(findings), waste(findings), overtaken(findings), late(findings)]
+            .into_iter()
+            .chain([tight(findings), minor(findings), irregular(findings)])
+            .flatten()
+            .collect();
     if advice.is_empty() {
         let coverage = did.coverage.map_or_else(|| "–".into(), percent);
         let because = format!("{coverage} of the requests for content came ahead of the program");
@@ -47,7 +48,7 @@ fn off(findings: &Findings) -> Option<Advice> {
     let because =
         format!("{} of the requests are sequential or strided, and nothing is fetched ahead", percent(regular));
     let change = match (findings.prefetcher.as_str(), findings.read_ahead_pages) {
-        ("none", _) => "--prefetch streams",
+        ("none", _) => "leave --prefetch out",
         (_, Some(0)) => "leave --read-ahead 0 out",
         _ => return None,
     };
@@ -61,7 +62,7 @@ fn strides(findings: &Findings) -> Option<Advice> {
     let because =
         format!("{} of the requests are strided, and {} follows single pages", percent(strided), findings.prefetcher);
     let unknown = knows_one_page.contains(&findings.prefetcher.as_str()) && strided >= MUCH;
-    unknown.then_some(Advice { change: "--prefetch streams", because })
+    unknown.then_some(Advice { change: "leave --prefetch out", because })
 }
 
 /// Pages that came for nothing.
@@ -87,18 +88,24 @@ fn late(findings: &Findings) -> Option<Advice> {
         .then_some(Advice { change: "a larger --read-ahead, or faster far memory", because })
 }
 
+/// Windows that nobody brought in.
+fn overtaken(findings: &Findings) -> Option<Advice> {
+    let did = &findings.did;
+    let because = format!(
+        "of {} windows {} were overtaken by others before the read-ahead thread came to them",
+        count(did.windows),
+        count(did.windows_dropped)
+    );
+    (did.windows_dropped * 4 > did.windows)
+        .then_some(Advice { change: "a processor for the read-ahead thread", because })
+}
+
 /// Windows that found no frames.
 fn tight(findings: &Findings) -> Option<Advice> {
     let did = &findings.did;
-    let lost = did.windows_refused + did.windows_dropped;
-    let because = format!(
-        "of {} windows {} found no free frames and {} were overtaken by others",
-        count(did.windows),
-        count(did.windows_refused),
-        count(did.windows_dropped)
-    );
-    (lost * 4 > did.windows && lost > 0)
-        .then_some(Advice { change: "more --local, or a smaller --read-ahead", because })
+    let because = format!("of {} windows {} found no free frames", count(did.windows), count(did.windows_refused));
+    let change = "more --local, or a smaller --read-ahead";
+    (did.windows_refused * 4 > did.windows).then_some(Advice { change, because })
 }
 
 /// Pages that had just left.

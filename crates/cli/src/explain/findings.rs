@@ -74,6 +74,12 @@ pub struct Did {
     pub window_pages_mean: f64,
     /// Pages of the largest.
     pub window_pages_max: u64,
+    /// The bound on them in the end, where it followed the link; 0: it did not.
+    pub window_bound_pages: u64,
+    /// A load of one page, where it was measured for that bound.
+    pub load_one_ns: u64,
+    /// Each further page of a load.
+    pub load_page_ns: u64,
     /// Pages that came ahead.
     pub fetched: u64,
     /// Of them, used as far as is known.
@@ -129,6 +135,9 @@ impl Findings {
             windows: stats.prefetch_windows,
             window_pages_mean: share(stats.prefetch_window_pages, stats.prefetch_windows),
             window_pages_max: stats.prefetch_window_pages_max,
+            window_bound_pages: stats.prefetch_window_bound_pages,
+            load_one_ns: stats.load_one_ns,
+            load_page_ns: stats.load_page_ns,
             fetched: stats.prefetched_pages,
             used: stats.prefetch_hits,
             used_seen: stats.prefetch_hits_observed,
@@ -200,6 +209,10 @@ fn why(stats: &Stats) -> String {
         None => "the default".into(),
     };
     let does = match stats.prefetcher.as_str() {
+        "auto" => {
+            "follows streams of any step, or, in regions where most pages are requested in runs of 2 to 63 neighbours, fetches as far as a \
+             quarter of the runs go"
+        }
         "none" => "nothing comes before the program asks",
         "next-n" => "follows sequential streams, several at once",
         "streams" => "follows streams of any step, several at once",

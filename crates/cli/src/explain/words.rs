@@ -79,6 +79,14 @@ fn did(findings: &Findings) -> String {
             percent(coverage)
         );
     }
+    if did.load_one_ns > 0 && did.load_page_ns > 0 {
+        let [one, page] = [did.load_one_ns, did.load_page_ns].map(|ns| duration(Duration::from_nanos(ns)));
+        let _ = write!(
+            out,
+            "\n  a load of one page took {one}, each further one {page}: so windows might have {} pages",
+            count(did.window_bound_pages)
+        );
+    }
     let lost = [
         (did.late, "faults waited for a page that was on its way ahead"),
         (did.windows_dropped, "windows were dropped because too many others came after them"),
@@ -124,14 +132,21 @@ fn regions(findings: &Findings) -> String {
     if findings.regions.is_empty() {
         return String::new();
     }
-    let names =
-        ["region", "pattern", "requests", "major", "minor", "hits", "first", "windows", "largest", "ahead", "unused"];
+    let names = [
+        "region", "pattern", "requests", "major", "minor", "hits", "first", "windows", "largest", "ahead", "unused",
+        "chosen",
+    ];
     let mut columns = table(&names, 2);
     for place in &findings.regions {
         let one = &place.figures;
         let of = if findings.processes > 1 { format!(" of {}", one.pid) } else { String::new() };
         let mut row = cells(format!("{:#x}{of}", one.name), place).to_vec();
-        row.extend([count(one.fetched_pages), count(one.unused_pages)]);
+        let chosen = match one.choice {
+            0 => "–".into(),
+            1 => "streams".into(),
+            pages => format!("runs of {pages}"),
+        };
+        row.extend([count(one.fetched_pages), count(one.unused_pages), chosen]);
         columns.add_row(row);
     }
     format!("\nby region of {}\n{columns}\n", bytes(REGION_BYTES))

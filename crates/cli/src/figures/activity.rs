@@ -34,6 +34,8 @@ pub struct Activity {
     pub window_pages: u64,
     /// Pages of the largest.
     pub window_pages_max: u64,
+    /// Of a region: what `auto` chose for it last: 1: streams; more: runs of so many pages; 0: nothing was to be chosen.
+    pub choice: u64,
     /// Of a region: pages that came ahead.
     pub fetched_pages: u64,
     /// Of a region: pages that waited unmapped and were given up before they were used.
@@ -58,6 +60,7 @@ impl Activity {
             windows: get(&row.windows),
             window_pages: get(&row.window_pages),
             window_pages_max: get(&row.window_pages_max),
+            choice: get(&row.choice),
             fetched_pages: get(&row.fetched_pages),
             unused_pages: get(&row.unused_pages),
         });

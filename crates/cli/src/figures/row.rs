@@ -63,6 +63,12 @@ pub struct RowFigures {
     pub prefetch_wait_ns: Vec<u64>,
     /// Pages of the largest window that its prefetcher asked for in far memory.
     pub prefetch_window_pages_max: u64,
+    /// The bound on its windows; 0: it does not follow the link.
+    pub prefetch_window_bound_pages: u64,
+    /// A load of one page, where it was measured.
+    pub load_one_ns: u64,
+    /// Each further page of a load.
+    pub load_page_ns: u64,
     /// Its busiest threads.
     pub threads: Vec<Activity>,
     /// The busiest regions of its far memory.
@@ -120,6 +126,9 @@ impl RowFigures {
             fault_ns: row.fault_ns.iter().map(get).collect(),
             prefetch_wait_ns: row.prefetch_wait_ns.iter().map(get).collect(),
             prefetch_window_pages_max: get(&row.prefetch_window_pages_max),
+            prefetch_window_bound_pages: get(&row.prefetch_window_bound_pages),
+            load_one_ns: get(&row.load_one_ns),
+            load_page_ns: get(&row.load_page_ns),
             threads: Activity::read(row, &row.threads),
             regions: Activity::read(row, &row.regions),
             backends,

@@ -71,6 +71,11 @@ struct Document<'a> {
     prefetch_windows: u64,
     prefetch_window_pages: u64,
     prefetch_window_pages_max: u64,
+    /// The bound on windows in the end, where it followed the link; 0: it did not. Of the process with the most managed memory.
+    prefetch_window_bound_pages: u64,
+    /// A load of one page, and each further page of a load, where it was measured for that bound; 0: it was not.
+    load_one_ns: u64,
+    load_page_ns: u64,
     /// Windows dropped because too many others came after them.
     prefetch_windows_dropped: u64,
     /// Windows given up because no frames were free for them.
@@ -254,6 +259,9 @@ impl Summary<'_> {
             prefetch_windows: counters.prefetch_windows,
             prefetch_window_pages: counters.prefetch_window_pages,
             prefetch_window_pages_max: totals.prefetch_window_pages_max,
+            prefetch_window_bound_pages: totals.principal().map_or(0, |row| row.prefetch_window_bound_pages),
+            load_one_ns: totals.principal().map_or(0, |row| row.load_one_ns),
+            load_page_ns: totals.principal().map_or(0, |row| row.load_page_ns),
             prefetch_windows_dropped: counters.prefetch_windows_dropped,
             prefetch_windows_refused: counters.prefetch_windows_refused,
             threads: &totals.threads,

@@ -28,7 +28,7 @@ pub struct SimArgs {
     /// Bound on local pages: a size (512M, 2G), or a share of what the program has touched so far; at least 16M
     #[arg(long, value_name = "SIZE|PCT%", default_value = "50%")]
     local: Budget,
-    /// Prefetchers: all, or some of none, next-n, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
+    /// Prefetchers: all, or some of auto, none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "all")]
     prefetch: Vec<String>,
     /// Eviction: all, or some of fifo, second-chance, s3-fifo, 2q, and the references lru and min (which go with none)
@@ -40,7 +40,8 @@ pub struct SimArgs {
     /// Whose costs a fault has
     #[arg(long, value_enum, value_name = "PATH", default_value_t = Path::Inline)]
     fault_path: Path,
-    /// Largest prefetch window in pages, 0 to 512. Default: 64 with streams and next-n, 8 with the others
+    /// Largest prefetch window in pages, 0 to 512. Default: 64 with auto, streams and next-n, more where the link
+    /// asks for it; 8 with the others
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=512))]
     read_ahead: Option<u32>,
     /// Of 100 pages that come back from far memory, so many are written to before they leave again (a trace does not tell)

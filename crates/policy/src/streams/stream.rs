@@ -38,7 +38,7 @@ impl Step {
 /// A stream that is being read ahead.
 #[derive(Debug)]
 pub(super) struct Stream {
-    kind: Kind,
+    pub(super) kind: Kind,
     pub(super) step: Step,
     /// Pages in the last window; 0 before the first.
     window_pages: u32,

@@ -1,0 +1,162 @@
+//! `auto`: for each region of 64 MiB the prefetcher that its requests ask for, streams or runs.
+//!
+//! * **Streams** ([`Streams`]) follow walks of any step, many pages long. They wait for two or three faults, and their windows double:
+//!   of objects of a few pages at random places they fetch too late and too much.
+//! * **Runs** are such objects. How long they are is learnt: `ended` counts the runs of each length that have ended, and after a fault
+//!   on the `n`th page of one, as many pages are fetched as at least a quarter of the runs that came so far went on (a page that comes for
+//!   nothing costs its part of the bandwidth, one that does not come costs a whole delay):
+//!
+//! ```text
+//!   S(n) = runs of at least n pages        window = the most w with S(n + w) ≥ S(n) / 4
+//!   objects of 8 pages:  S(1) = … = S(8), S(9) = 0        7 pages at the first fault
+//!   random pages:        S(2) ≪ S(1)                      none
+//! ```
+//!
+//! A region is for runs while those of 2 to 63 pages make a quarter of the pages that are seen in it, and more than longer ones do. Of
+//! every fourth run all pages stay unmapped, so that its length is seen; of the others the last one of a window does, and their lengths do not
+//! count. A run of 64 pages is handed to the streams. Where nothing is
+//! regular neither fetches anything.
+
+mod lengths;
+#[cfg(test)]
+mod tests;
+
+use crate::{AheadWindow, Choice, Prefetcher, Request, Streams, Thread, Unmapped};
+use hinterland_units::PageNo;
+use lengths::{LONG_PAGES, Lengths};
+
+/// Pages of a region: 64 MiB.
+const REGION_PAGES: u32 = 16_384;
+/// Regions that are known at once; those that are so many regions apart share a place.
+const REGIONS: usize = 64;
+/// Of so many runs the length of one is seen page by page.
+const RUNS_WATCHED: u32 = 4;
+/// Runs that are followed at once in a region.
+const RUNS: usize = 16;
+
+/// See the module.
+pub struct Auto {
+    streams: Streams,
+    /// By region number modulo their number.
+    regions: Vec<Region>,
+    limit: u32,
+}
+
+/// What is known of one region.
+#[derive(Clone)]
+struct Region {
+    number: u32,
+    /// The one that was met last comes last.
+    runs: [Run; RUNS],
+    lengths: Lengths,
+    choice: Choice,
+    /// Runs that began.
+    begun: u32,
+}
+
+/// Pages requested one after the other. It may leave out what was asked for ahead: mapped pages make no request.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    first: u32,
+    last: u32,
+    /// The first page behind `last` that was not asked for ahead; 0: there is no run here.
+    end: u32,
+    /// Some of its pages were mapped ahead: where it ended is not known.
+    hidden: bool,
+}
+
+impl Run {
+    fn pages(&self) -> u32 {
+        self.last - self.first + 1
+    }
+
+    fn goes_on_at(&self, page: u32) -> bool {
+        (self.last..=self.end).contains(&page) && self.end > 0
+    }
+}
+
+impl Region {
+    fn new(number: u32) -> Region {
+        Region { number, runs: [Run::default(); RUNS], lengths: Lengths::default(), choice: Choice::Streams, begun: 0 }
+    }
+
+    /// The run that a request belongs to, perhaps a new one.
+    fn meet(&mut self, page: u32) -> &mut Run {
+        let met = self.runs.iter().rposition(|run| run.goes_on_at(page));
+        let oldest = self.runs[0];
+        if met.is_none() && oldest.end > 0 && !oldest.hidden {
+            self.choice = self.lengths.ended(oldest.pages()).unwrap_or(self.choice);
+        }
+        self.begun = self.begun.wrapping_add(u32::from(met.is_none()));
+        self.runs[met.unwrap_or(0)..].rotate_left(1);
+        let run = &mut self.runs[RUNS - 1];
+        if met.is_none() {
+            *run = Run { first: page, ..Run::default() };
+        }
+        (run.last, run.end) = (page, run.end.max(page + 1));
+        run
+    }
+}
+
+impl Auto {
+    /// Windows of at most `window_pages_max`, 0 for none.
+    pub fn new(window_pages_max: u32) -> Auto {
+        let regions = vec![Region::new(u32::MAX); REGIONS];
+        Auto { streams: Streams::of_any_step(window_pages_max), regions, limit: window_pages_max }
+    }
+
+    fn region(&mut self, page: PageNo) -> &mut Region {
+        let number = page.0 / REGION_PAGES;
+        let region = &mut self.regions[number as usize % REGIONS];
+        if region.number != number {
+            *region = Region::new(number);
+        }
+        region
+    }
+}
+
+impl Prefetcher for Auto {
+    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<AheadWindow> {
+        if request == Request::FirstTouch || self.limit == 0 {
+            return self.streams.requested(page, request, thread);
+        }
+        let limit = self.limit;
+        let region = self.region(page);
+        let run = *region.meet(page.0);
+        if run.pages() < LONG_PAGES && matches!(region.choice, Choice::Runs { .. }) {
+            let is_at_end = request == Request::Major || page.0 + 1 == run.end;
+            let wanted = if is_at_end { region.lengths.rest_of(run.pages()).min(limit) } else { 0 };
+            let end = page.0.saturating_add(1 + wanted);
+            if end > run.end {
+                let is_watched = region.begun.is_multiple_of(RUNS_WATCHED) && !run.hidden;
+                let unmapped = if is_watched { Unmapped::All } else { Unmapped::Key(PageNo(end - 1)) };
+                region.runs[RUNS - 1] = Run { end, hidden: !is_watched, ..run };
+                return Some(AheadWindow { first: PageNo(run.end), step: 1, pages: end - run.end, unmapped });
+            }
+            if run.pages() > 1 {
+                return None;
+            }
+        }
+        let window = self.streams.requested(page, request, thread)?;
+        if window.step == 1 && window.first.0 <= page.0 + 1 + limit {
+            let run = &mut self.region(page).runs[RUNS - 1];
+            run.end = run.end.max(window.first.0.saturating_add(window.pages));
+        }
+        Some(window)
+    }
+
+    fn wasted(&mut self, pages: u32) {
+        self.streams.wasted(pages);
+    }
+
+    fn limit(&mut self, window_pages_max: u32) {
+        self.limit = window_pages_max;
+        self.streams.limit(window_pages_max);
+    }
+
+    fn choice(&self, page: PageNo) -> Option<Choice> {
+        let number = page.0 / REGION_PAGES;
+        let region = &self.regions[number as usize % REGIONS];
+        Some(if region.number == number { region.choice } else { Choice::Streams })
+    }
+}

@@ -1,0 +1,193 @@
+//! Windows that follow the link: their bound is eight times bandwidth × delay, as the pager's own loads measure it.
+//!
+//! ```text
+//!   load of one page:   |── delay ──|p|                     one_ns  = delay + p
+//!   load of n pages:    |── delay ──|p|p|p|p|p|p|           page_ns = p = (n pages − one page) / (n − 1)
+//!   bandwidth × delay:  one_ns / page_ns pages are on their way while one is waited for
+//! ```
+//!
+//! With windows of eight times as much, waiting takes at most an eighth of the time in which the pages come. Linux and Leap have a
+//! fixed bound (8 pages), which is right for links that are never slower than those that it was chosen on.
+//!
+//! The bound never falls below what is usual for the prefetcher, nor does a window take more than a 32nd of local memory, as much as
+//! prefetched pages may wait in. It says how large windows may be; whether they are is told by use and waste, as before.
+
+use crate::{AheadWindow, Choice, Prefetcher, Request, Thread};
+use hinterland_units::PageNo;
+
+/// Delays that a window lasts.
+const DELAYS: u64 = 8;
+/// No window is larger: 2 MiB.
+const PAGES_MAX: u32 = 512;
+/// A window takes this part of local memory at most.
+const LOCAL_PART: u64 = 32;
+/// Loads of each kind before the link is believed to be known.
+const LOADS_MIN: u32 = 8;
+/// Pages of a load that tells of the bandwidth.
+const BATCH_PAGES_MIN: u32 = 4;
+
+/// What is known of the link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reach {
+    /// A load of one page, in nanoseconds; 0: not known yet.
+    pub one_ns: u64,
+    /// Each further page, in nanoseconds; 0: not known yet.
+    pub page_ns: u64,
+    /// The largest window that is asked for, in pages.
+    pub window_pages_max: u32,
+}
+
+/// A mean in which older values count less and less.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    ns: u64,
+    values: u32,
+}
+
+impl Mean {
+    /// Adds a value. One that is out of all proportion (the thread had to wait for a processor) counts as four times the mean.
+    fn add(&mut self, ns: u64) {
+        const WEIGHT_MAX: u32 = 32;
+        self.values = self.values.saturating_add(1);
+        let ns = if self.values > 4 { ns.min(self.ns * 4 + 4) } else { ns };
+        let weight = u64::from(self.values.min(WEIGHT_MAX));
+        // Rounded to the nearest, so that the mean does not creep down.
+        self.ns = (self.ns * (weight - 1) + ns + weight / 2) / weight;
+    }
+
+    fn known(&self) -> Option<u64> {
+        (self.values >= LOADS_MIN).then_some(self.ns)
+    }
+}
+
+/// A prefetcher whose windows follow the link. See the module.
+pub struct Reaching {
+    inner: Box<dyn Prefetcher>,
+    one: Mean,
+    page: Mean,
+    usual_pages: u32,
+    window_pages_max: u32,
+}
+
+impl Reaching {
+    /// `inner` has windows of at most `usual_pages` until the link is known.
+    pub fn new(inner: Box<dyn Prefetcher>, usual_pages: u32) -> Reaching {
+        Reaching { inner, one: Mean::default(), page: Mean::default(), usual_pages, window_pages_max: usual_pages }
+    }
+
+    /// The bound for this link and so much local memory.
+    fn bound(&self, local_pages: u64) -> Option<u32> {
+        let (one_ns, page_ns) = (self.one.known()?, self.page.known()?.max(1));
+        let wanted = (one_ns * DELAYS / page_ns).clamp(1, PAGES_MAX.into()).next_power_of_two();
+        let allowed = wanted.min(local_pages / LOCAL_PART);
+        Some(u32::try_from(allowed).unwrap_or(PAGES_MAX).max(self.usual_pages))
+    }
+}
+
+impl Prefetcher for Reaching {
+    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<AheadWindow> {
+        self.inner.requested(page, request, thread)
+    }
+
+    fn wasted(&mut self, pages: u32) {
+        self.inner.wasted(pages);
+    }
+
+    fn limit(&mut self, window_pages_max: u32) {
+        (self.usual_pages, self.window_pages_max) = (window_pages_max, window_pages_max);
+        self.inner.limit(window_pages_max);
+    }
+
+    fn loaded(&mut self, pages: u32, ns: u64, local_pages: u64) {
+        match pages {
+            1 => self.one.add(ns),
+            BATCH_PAGES_MIN.. if self.one.values > 0 => {
+                self.page.add(ns.saturating_sub(self.one.ns) / u64::from(pages - 1));
+            }
+            _ => return,
+        }
+        let bound = self.bound(local_pages).filter(|bound| *bound != self.window_pages_max);
+        if let Some(bound) = bound {
+            self.window_pages_max = bound;
+            self.inner.limit(bound);
+        }
+    }
+
+    fn choice(&self, page: PageNo) -> Option<Choice> {
+        self.inner.choice(page)
+    }
+
+    fn reach(&self) -> Option<Reach> {
+        let [one_ns, page_ns] = [self.one, self.page].map(|mean| mean.known().unwrap_or(0));
+        Some(Reach { one_ns, page_ns, window_pages_max: self.window_pages_max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Streams, Unmapped};
+
+    /// The bound after loads over a link, with so many local pages.
+    fn bound(delay_ns: u64, page_ns: u64, local_pages: u64) -> u32 {
+        let mut reaching = Reaching::new(Box::new(Streams::of_any_step(64)), 64);
+        for _ in 0..200 {
+            for pages in [1, 8, 64] {
+                reaching.loaded(pages, delay_ns + u64::from(pages) * page_ns, local_pages);
+            }
+        }
+        let reach = reaching.reach().unwrap();
+        assert!(reach.page_ns.abs_diff(page_ns) <= 1, "{reach:?}");
+        assert!(reach.one_ns.abs_diff(delay_ns + page_ns) * 16 <= reach.one_ns, "{reach:?}");
+        reach.window_pages_max
+    }
+
+    #[test]
+    fn the_bound_is_eight_times_bandwidth_times_delay() {
+        assert_eq!(bound(5_000, 1_311, 1 << 20), 64, "eight times 4.8 is less than usual");
+        assert_eq!(bound(90_000, 8_192, 1 << 20), 128, "eight times 12");
+        assert_eq!(bound(200_000, 3_277, 1 << 20), 512, "eight times 62");
+        assert_eq!(bound(2_000_000, 3_277, 1 << 20), 512);
+        assert_eq!(bound(0, 1_500, 1 << 20), 64, "memory has no delay");
+    }
+
+    #[test]
+    fn a_window_takes_a_32nd_of_local_memory_at_most() {
+        assert_eq!(bound(2_000_000, 3_277, 4096), 128);
+        assert_eq!(bound(2_000_000, 3_277, 1024), 64, "nor less than usual");
+    }
+
+    #[test]
+    fn single_long_waits_for_a_processor_do_not_count() {
+        let mut reaching = Reaching::new(Box::new(Streams::of_any_step(64)), 64);
+        for round in 0..1000 {
+            let waited = if round % 50 == 49 { 4_000_000 } else { 0 };
+            reaching.loaded(1, 2_000 + waited, 1 << 20);
+            reaching.loaded(64, 66_000 + waited, 1 << 20);
+        }
+        assert_eq!(reaching.reach().unwrap().window_pages_max, 64);
+    }
+
+    #[test]
+    fn windows_grow_where_the_link_is_long_and_first_touches_stay() {
+        let mut reaching = Reaching::new(Box::new(Streams::of_any_step(64)), 64);
+        // Two faults, and then a request at each key page.
+        let largest = |reaching: &mut Reaching, from: u32, first: Request, then: Request| {
+            let mut request = |page, request| reaching.requested(PageNo(page), request, Thread(0));
+            let mut window = request(from, first).or_else(|| request(from + 1, first));
+            for _ in 0..12 {
+                let Some(Unmapped::Key(key)) = window.map(|window| window.unmapped) else { return None };
+                window = request(key.0, then);
+            }
+            window.map(|window| window.pages)
+        };
+        let hits = (Request::Major, Request::PrefetchHit);
+        assert_eq!(largest(&mut reaching, 0, hits.0, hits.1), Some(64));
+        for _ in 0..100 {
+            reaching.loaded(1, 500_000, 1 << 20);
+            reaching.loaded(64, 700_000, 1 << 20);
+        }
+        assert_eq!(largest(&mut reaching, 100_000, hits.0, hits.1), Some(512));
+        assert_eq!(largest(&mut reaching, 200_000, Request::FirstTouch, Request::FirstTouch), Some(64));
+    }
+}

@@ -1,0 +1,47 @@
+//! `auto` is never much worse than the best single prefetcher, whatever the program and the link; and windows follow the link.
+
+mod suite;
+
+use hinterland_sim::{Figures, LinkModel, PREFETCHERS, Setup, Workload, simulate};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+
+fn played(work: &Workload, local: u64, link: &str, prefetcher: &str) -> Figures {
+    let link: LinkModel = link.parse().expect("a link");
+    let setup = Setup::new(Budget::Bytes(ByteCount(local * PAGE_BYTES as u64)), link);
+    simulate(work, &setup, "s3-fifo", prefetcher, &mut |_| {}).expect("possible")
+}
+
+#[test]
+fn auto_takes_at_most_a_twentieth_longer_than_the_best() {
+    let mut chosen_well = 0;
+    for (pattern, work, local) in suite::all(4096, 500) {
+        for link in suite::LINKS {
+            let auto = played(&work, local, link, "auto").run_ns();
+            let others = PREFETCHERS.iter().filter(|name| **name != "auto");
+            let times: Vec<(u64, &str)> =
+                others.map(|name| (played(&work, local, link, name).run_ns(), *name)).collect();
+            let best = times.iter().min().expect("there are others");
+            assert!(auto * 20 <= best.0 * 21, "{pattern} over {link}: {auto} ns, and {best:?}");
+            let streams = times.iter().find(|(_, name)| *name == "streams").expect("one of them").0;
+            chosen_well += u32::from(auto * 21 <= streams * 20);
+        }
+    }
+    assert!(chosen_well >= 6, "where streams are not the best, auto does not find what is: {chosen_well}");
+}
+
+#[test]
+fn windows_grow_where_the_delay_is_long_and_nowhere_else() {
+    for (pattern, work, local) in suite::all(8192, 500).into_iter().filter(|(name, ..)| suite::REGULAR.contains(name)) {
+        let bounded = |link: &str| {
+            let link: LinkModel = link.parse().expect("a link");
+            let local = Budget::Bytes(ByteCount(local * PAGE_BYTES as u64));
+            let setup = Setup { window_pages_max: Some(64), ..Setup::new(local, link) };
+            simulate(&work, &setup, "s3-fifo", "streams", &mut |_| {}).expect("possible").run_ns()
+        };
+        for (link, at_most) in [("1us:100Gb/s", 1.01), ("rdma-25g", 1.01), ("ssd", 1.02), ("2ms:10Gb/s", 1.0)] {
+            #[allow(clippy::cast_precision_loss, reason = "a ratio of times")]
+            let ratio = played(&work, local, link, "streams").run_ns() as f64 / bounded(link) as f64;
+            assert!(ratio <= at_most, "{pattern} over {link}: {ratio} of the time with windows of 64 pages");
+        }
+    }
+}
