@@ -27,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
         }
     }
     let name = "lifecycle::explain::nothing_paged";
-    trials.push(suite::trial(name.into(), skips::no_userfaultfd, || refuses(name)));
+    trials.push(suite::trial(name, skips::no_userfaultfd, || refuses(name)));
     trials
 }
 
