@@ -85,9 +85,9 @@ fn a_long_walk_is_followed_also_where_objects_were() {
 #[test]
 fn regions_are_for_themselves() {
     let mut player = Player::new();
-    for round in 0..10 {
-        player.objects(round, 100, 8, 0);
-        (0..1000).for_each(|at| player.touch(REGION_PAGES + (round as u32 * 1000 + at)));
+    for round in 0..10_u32 {
+        player.objects(round.into(), 100, 8, 0);
+        (0..1000).for_each(|at| player.touch(REGION_PAGES + (round * 1000 + at)));
     }
     assert!(matches!(player.auto.choice(PageNo(5)), Some(Choice::Runs { .. })));
     assert_eq!(player.auto.choice(PageNo(REGION_PAGES + 5)), Some(Choice::Streams));
