@@ -30,4 +30,4 @@ pub use open::{OpenError, OpenOptions, check_writable, default_urls, open, open_
 pub use reference::Reference;
 pub use sealed::Sealed;
 pub use tiers::Tiers;
-pub use url::{BackendUrl, Decoration, Scheme, UrlError, parse, set_replicas};
+pub use url::{BackendUrl, Decoration, Scheme, UrlError, names_nodes, parse, set_replicas};

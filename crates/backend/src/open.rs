@@ -10,7 +10,7 @@ use crate::{
     Backend, Compressed, FileBackend, FileOptions, NodeAddress, NodePool, NodeTrouble, Reference, Sealed, Secured,
     Tiers,
 };
-use hinterland_sys::SysError;
+use hinterland_sys::{Address, SysError};
 use hinterland_tls::ClientCredentials;
 use hinterland_units::{ByteCount, PAGE_BYTES};
 use hinterland_wire::Endpoint;
@@ -192,9 +192,15 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
         Scheme::Nodes { endpoints, replicas } => {
             let node = |endpoint: &Endpoint| {
                 endpoint.check_reach(options.credentials.is_some()).map_err(UrlError::from)?;
-                let address = endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?;
-                let secured = |credentials| Secured { credentials, name: endpoint.host.clone() };
-                let secured = options.credentials.clone().map(secured);
+                let (address, host) = match endpoint {
+                    Endpoint::Unix { path } => (Address::Unix(path.clone()), None),
+                    Endpoint::Tcp { host, .. } => {
+                        (endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?.into(), Some(host))
+                    }
+                };
+                // Who may use a UNIX socket the file system says.
+                let secured = host.zip(options.credentials.clone());
+                let secured = secured.map(|(host, credentials)| Secured { credentials, name: host.clone() });
                 Ok(NodeAddress { url: endpoint.to_string(), address, secured })
             };
             let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;

@@ -3,7 +3,7 @@
 //! ```text
 //! compressed[:CAP][?codec=lz4|zstd]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
-//! tcp://HOST:PORT[,tcp://HOST:PORT …][?size=SIZE][&replicas=N]
+//! NODE[,NODE …][?size=SIZE][&replicas=N]    with NODE = tcp://HOST:PORT or unix:/PATH
 //! reference[:CAP]
 //! every one:  &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
@@ -75,7 +75,7 @@ pub struct Decoration {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
     /// No such backend.
-    #[error("'{url}': there is no backend '{scheme}'; known are compressed, file, tcp, reference")]
+    #[error("'{url}': there is no backend '{scheme}'; known are compressed, file, tcp, unix, reference")]
     Scheme {
         /// The whole URL.
         url: String,
@@ -182,7 +182,7 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             let path = rest.filter(|path| !path.is_empty()).ok_or_else(|| UrlError::NoPath { url: url.into() })?;
             Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
         }
-        "tcp" => Scheme::Nodes { endpoints: endpoints(url, head)?, replicas: None },
+        _ if names_nodes(head) => Scheme::Nodes { endpoints: endpoints(url, head)?, replicas: None },
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
     };
     let mut decoration = Decoration::default();
@@ -199,6 +199,14 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
     }
     check_replicas(url, &scheme)?;
     Ok(BackendUrl { scheme, capacity, decoration })
+}
+
+/// Schemes of memory nodes.
+const NODES: [&str; 2] = ["tcp", "unix"];
+
+/// Whether a URL, which need not be right, is one of memory nodes.
+pub fn names_nodes(url: &str) -> bool {
+    url.split_once(':').is_some_and(|(scheme, _)| NODES.contains(&scheme))
 }
 
 /// The nodes of a pool.
@@ -446,6 +454,8 @@ mod tests {
             "tcp://127.0.0.1:7440",
             "tcp://[::1]:99?size=8G&delay_us=5",
             "tcp://127.0.0.1:1,tcp://127.0.0.1:2,tcp://[::1]:2?size=8G&replicas=2&fault=flip:0.1,load@3",
+            "unix:/run/hinterland.sock",
+            "unix:/a.sock,tcp://127.0.0.1:1,unix:/b?replicas=2",
         ] {
             assert_eq!(parse(url).map(|read| read.to_string()), Ok(url.to_owned()));
         }
@@ -458,14 +468,17 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         for (url, words) in [
-            ("tape:/dev/st0", "no backend 'tape'; known are compressed, file, tcp, reference"),
+            ("tape:/dev/st0", "no backend 'tape'; known are compressed, file, tcp, unix, reference"),
             ("", "no backend ''"),
             ("compressed:lots", "'lots' is not a size"),
             ("compressed:12", "smaller than one page"),
             ("compressed?code=lz4", "no parameter 'code'; known are codec, delay_us"),
             ("compressed?codec=gzip", "'gzip' is no value for codec; write lz4 or zstd"),
             ("compressed?size=1G", "no parameter 'size'"),
-            ("tcp://127.0.0.1:x", "is not tcp://HOST:PORT"),
+            ("tcp://127.0.0.1:x", "is not tcp://HOST:PORT or unix:/PATH"),
+            ("unix:far.sock", "needs an absolute path"),
+            ("unix:/a,unix:/a", "is named twice"),
+            ("unix:/a?codec=lz4", "known are size, replicas, delay_us"),
             ("tcp://127.0.0.1:1?codec=lz4", "no parameter 'codec'; known are size, replicas, delay_us"),
             ("tcp://127.0.0.1:1,tcp://127.0.0.1:2?replicas=3", "3 replicas need 3 nodes, and here are 2"),
             ("tcp://127.0.0.1:1?replicas=0", "how many nodes"),

@@ -123,6 +123,7 @@ Examples:
   hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
   hinterland run --local 1G --heap large --stats out.json -- ./service
   hinterland run --local 1G --far tcp://127.0.0.1:7440 -- ./service
+  hinterland run --local 1G --far unix:/run/user/1000/hinterland.sock -- ./service
   hinterland run --local 1G --far tcp://127.0.0.1:7440,tcp://127.0.0.1:7441,tcp://127.0.0.1:7442 --replicas 2 -- ./service
   hinterland run --local 1G --far compressed:2G --far 'file:/mnt/ssd?size=16G' --encrypt -- ./service
   hinterland run --local 1G --far tcp://node-1:7440 --key-file far.key -- ./service

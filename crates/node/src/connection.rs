@@ -3,6 +3,7 @@
 //! A client has `PATIENCE` for a handshake as a whole, and at most one of the protocol's messages in memory: rustls bounds a handshake
 //! message at 64 KiB. What a lane needs otherwise it gets afterwards.
 
+use crate::stream::Stream;
 use hinterland_tls::{NodeCredentials, ServerConnection, explain};
 use hinterland_wire::{HELLO_BYTES, Hello, Outcome, Welcome};
 use rustls::StreamOwned;
@@ -19,7 +20,7 @@ const HANDSHAKE: u8 = 0x16;
 
 /// See the module.
 pub(crate) enum Connection {
-    Plain(TcpStream),
+    Plain(Stream),
     Secured(Box<StreamOwned<ServerConnection, TcpStream>>),
 }
 
@@ -33,33 +34,30 @@ pub(crate) enum HandshakeError {
 }
 
 impl Connection {
-    /// Takes a connection; where there are credentials, the client must have some too.
-    pub(crate) fn begin(
-        stream: TcpStream,
-        credentials: Option<&NodeCredentials>,
-    ) -> Result<Connection, HandshakeError> {
-        stream.set_nodelay(true)?;
+    /// Takes a connection; where there are credentials, who comes from another machine must have some too.
+    pub(crate) fn begin(stream: Stream, credentials: Option<&NodeCredentials>) -> Result<Connection, HandshakeError> {
+        stream.send_at_once()?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        match credentials {
-            None => Ok(Connection::Plain(stream)),
-            Some(credentials) => shake_hands(stream, credentials),
+        match (credentials, stream) {
+            (Some(credentials), Stream::Tcp(stream)) => shake_hands(stream, credentials),
+            // Who may use a UNIX socket the file system says.
+            (_, stream) => Ok(Connection::Plain(stream)),
         }
     }
 
     /// From now on the client may be silent so long; `None`: for ever.
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Connection::Plain(stream) => stream,
-            Connection::Secured(secured) => &secured.sock,
+            Connection::Plain(stream) => stream.set_read_timeout(timeout),
+            Connection::Secured(secured) => secured.sock.set_read_timeout(timeout),
         }
-        .set_read_timeout(timeout)
     }
 }
 
 impl Read for Connection {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            Connection::Plain(stream) => stream.read(into),
+            Connection::Plain(stream) => (&*stream).read(into),
             // Who hangs up does not say so in TLS: a process that was killed cannot. What is whole is known by the protocol.
             Connection::Secured(secured) => match secured.read(into) {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
@@ -72,14 +70,14 @@ impl Read for Connection {
 impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Connection::Plain(stream) => stream.write(bytes),
+            Connection::Plain(stream) => (&*stream).write(bytes),
             Connection::Secured(secured) => secured.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Connection::Plain(stream) => stream.flush(),
+            Connection::Plain(stream) => (&*stream).flush(),
             Connection::Secured(secured) => secured.flush(),
         }
     }

@@ -22,6 +22,7 @@ mod node;
 mod session;
 mod slab;
 mod store;
+mod stream;
 
 pub use listen::{Listening, NodeError};
 pub use node::{Node, Options};

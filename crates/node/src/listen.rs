@@ -3,11 +3,11 @@
 use crate::connection::Connection;
 use crate::lane::{self, LaneError};
 use crate::node::{Node, Options};
+use crate::stream::{Listener, Stream};
 use hinterland_tls::NodeCredentials;
 use hinterland_wire::{Endpoint, EndpointError};
 use std::collections::HashMap;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -41,7 +41,8 @@ pub enum NodeError {
 /// A node that takes connections.
 pub struct Listening {
     shared: Arc<Shared>,
-    address: SocketAddr,
+    listener: Arc<Listener>,
+    endpoint: Endpoint,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -50,17 +51,17 @@ struct Shared {
     credentials: Option<NodeCredentials>,
     over: AtomicBool,
     /// Connections, to end them with.
-    streams: Mutex<HashMap<u64, TcpStream>>,
+    streams: Mutex<HashMap<u64, Stream>>,
 }
 
 impl Shared {
-    fn streams(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+    fn streams(&self) -> MutexGuard<'_, HashMap<u64, Stream>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Listening {
-    /// Starts a node for everybody, on a loopback address; port 0 lets the system choose.
+    /// Starts a node for everybody, on a loopback address, where port 0 lets the system choose, or on a UNIX socket.
     ///
     /// # Errors
     /// The address, or the system.
@@ -81,30 +82,30 @@ impl Listening {
             return Err(NodeError::TooSmall(options.capacity_bytes));
         }
         endpoint.check_reach(credentials.is_some())?;
-        let address = endpoint.address().ok_or_else(|| NodeError::Name(endpoint.to_string()))?;
         let refused = |error| NodeError::Listen(endpoint.clone(), error);
-        let listener = TcpListener::bind(address).map_err(refused)?;
-        let address = listener.local_addr().map_err(refused)?;
+        let listener = Listener::bind(endpoint).map_err(refused)?;
+        let listener = Arc::new(listener.ok_or_else(|| NodeError::Name(endpoint.to_string()))?);
+        let endpoint = listener.endpoint().map_err(refused)?;
         let shared = Arc::new(Shared {
             node: Node::new(options),
             credentials,
             over: AtomicBool::new(false),
             streams: Mutex::default(),
         });
-        let (taker, reaper) = (shared.clone(), shared.clone());
+        let (taker, entry, reaper) = (shared.clone(), listener.clone(), shared.clone());
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(work).map_err(NodeError::Thread)
         };
         let threads = vec![
-            spawn("accept", Box::new(move || accept(&taker, &listener)))?,
+            spawn("accept", Box::new(move || accept(&taker, &entry)))?,
             spawn("leases", Box::new(move || watch_leases(&reaper)))?,
         ];
-        Ok(Listening { shared, address, threads })
+        Ok(Listening { shared, listener, endpoint, threads })
     }
 
     /// Where it listens.
     pub fn endpoint(&self) -> Endpoint {
-        self.address.into()
+        self.endpoint.clone()
     }
 
     /// The node.
@@ -121,13 +122,12 @@ impl Listening {
         /// Lanes notice at once; one that copies a slab needs a moment.
         const PATIENCE: Duration = Duration::from_secs(2);
         self.shared.over.store(true, Relaxed);
-        // Wakes the accepting thread.
-        let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
+        self.listener.shut_down();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
         for stream in self.shared.streams().values() {
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = stream.shut_down();
         }
         let begun = Instant::now();
         while self.shared.node.lanes.load(Relaxed) > 0 && begun.elapsed() < PATIENCE {
@@ -144,7 +144,7 @@ impl Drop for Listening {
     }
 }
 
-fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+fn accept(shared: &Arc<Shared>, listener: &Listener) {
     for number in 0.. {
         let taken = listener.accept();
         if shared.over.load(Relaxed) {
@@ -160,7 +160,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
 }
 
 /// Starts the thread of a connection.
-fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+fn begin(shared: &Arc<Shared>, number: u64, stream: Stream, peer: String) -> io::Result<()> {
     let shared = shared.clone();
     let busy = shared.node.lanes.load(Relaxed) >= shared.node.options().lanes_max;
     shared.streams().insert(number, stream.try_clone()?);

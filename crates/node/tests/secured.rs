@@ -174,7 +174,7 @@ fn other_machines_are_let_in_with_credentials_only() {
     let directory = tempfile::tempdir().expect("a directory");
     let key = key_file(directory.path(), 1);
     let node = start(Some(NodeCredentials::read(&key).expect("a key"))).expect("a node");
-    let port = node.endpoint().port;
+    let port = node.endpoint().address().expect("an address").port();
     assert!(connect(&format!("tcp://127.0.0.1:{port}"), Some(&key)).is_ok());
     // A name that somebody has resolved; the address of another machine, which is only refused without credentials.
     assert!(connect(&format!("tcp://localhost=127.0.0.1:{port}"), Some(&key)).is_ok());

@@ -107,7 +107,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     }
     let options = OpenOptions { encrypt: settings.encrypt, credentials: credentials(settings)? };
     let backend = hinterland_backend::open_with(&far, &options)?;
-    let waits = |url: &String| url.starts_with("file:") || url.starts_with("tcp:");
+    let waits = |url: &String| url.starts_with("file:") || hinterland_backend::names_nodes(url);
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(waits);
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::EVICT, "unknown policy".into()))?;

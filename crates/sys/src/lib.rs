@@ -15,7 +15,7 @@ pub mod uffd;
 
 pub use features::{FeatureSet, Features, Privilege};
 pub use mem::Mapping;
-pub use socket::Socket;
+pub use socket::{Address, Socket};
 pub use uffd::{Fault, Uffd};
 
 /// A system call that failed: what was tried, and the system's reason.

@@ -1,10 +1,12 @@
-//! A TCP connection for the fault path.
+//! A connection for the fault path, by TCP or a UNIX socket.
 //!
 //! Usable in a signal handler, on any stack and under the filter of the inline path: everything that the kernel is told of
 //! lies on the heap, calls go by the trampoline, `errno` stays as it is, and nothing is allocated after `connect`.
 
+mod address;
+
 use crate::{SysError, descriptor, trampoline};
-use std::net::SocketAddr;
+pub use address::Address;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -43,35 +45,40 @@ impl Socket {
     ///
     /// # Errors
     /// The system's.
-    pub fn connect(address: SocketAddr, limit: Duration) -> Result<Socket, SysError> {
-        let domain = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    pub fn connect(address: &Address, limit: Duration) -> Result<Socket, SysError> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-        let fd = checked("socket", call(libc::SYS_socket, [word(domain), word(kind), 0, 0, 0]))?;
+        let fd = checked("socket", call(libc::SYS_socket, [word(address.family()), word(kind), 0, 0, 0]))?;
         let fd = RawFd::try_from(fd).expect("descriptors are small");
         // SAFETY: plain data, for which zeros are valid values.
         let kernel: Box<ForKernel> = Box::new(unsafe { std::mem::zeroed() });
         let mut socket = Socket { fd, cookie: 0, limit, send_limit: limit, kernel };
         socket.fd = descriptor::hide(fd)
             .map_err(|error| SysError { call: "fcntl", errno: error.raw_os_error().unwrap_or(libc::EMFILE) })?;
-        socket.set_options()?;
-        let bytes = socket.write_address(address);
+        if matches!(address, Address::Tcp(_)) {
+            socket.send_at_once()?;
+        }
+        socket.set_limits(limit, limit)?;
+        let bytes = address.write(&mut socket.kernel.address);
         let pointer = (&raw const socket.kernel.address).addr();
-        match call(libc::SYS_connect, [word(socket.fd), pointer, bytes, 0, 0]) {
-            // Linux's answer when the limit is over.
-            error if error == -(libc::EINPROGRESS as isize) => {
-                Err(SysError { call: "connect", errno: libc::ETIMEDOUT })
+        loop {
+            match call(libc::SYS_connect, [word(socket.fd), pointer, bytes, 0, 0]) {
+                // Linux's answers when the limit is over: by TCP, and on a UNIX socket.
+                error if error == -(libc::EINPROGRESS as isize) || error == -(libc::EAGAIN as isize) => {
+                    return Err(SysError { call: "connect", errno: libc::ETIMEDOUT });
+                }
+                // A UNIX socket is as before then; by TCP the kernel goes on.
+                error if error == -(libc::EINTR as isize) && matches!(address, Address::Unix(_)) => {}
+                result => break checked("connect", result),
             }
-            result => checked("connect", result),
         }?;
         socket.cookie = socket.ask_cookie()?;
         Ok(socket)
     }
 
-    fn set_options(&mut self) -> Result<(), SysError> {
+    fn send_at_once(&mut self) -> Result<(), SysError> {
         self.kernel.flag = 1;
         let flag = ((&raw const self.kernel.flag).addr(), size_of::<libc::c_int>());
-        self.set_option(libc::IPPROTO_TCP, libc::TCP_NODELAY, flag)?;
-        self.set_limits(self.limit, self.send_limit)
+        self.set_option(libc::IPPROTO_TCP, libc::TCP_NODELAY, flag)
     }
 
     /// From now on, `receive` bounds every wait for bytes that do not arrive, and `send` the time that sending may take.
@@ -110,31 +117,6 @@ impl Socket {
                 error if error == -(libc::EINTR as isize) => {}
                 // Ended or broken: the next call says how.
                 _ => return true,
-            }
-        }
-    }
-
-    fn write_address(&mut self, address: SocketAddr) -> usize {
-        let family = |family: libc::c_int| libc::sa_family_t::try_from(family).expect("a small constant");
-        let place = &raw mut self.kernel.address;
-        // SAFETY: a sockaddr_storage has room for each kind of address, and is aligned for it.
-        unsafe {
-            match address {
-                SocketAddr::V4(v4) => {
-                    let to = &mut *place.cast::<libc::sockaddr_in>();
-                    to.sin_family = family(libc::AF_INET);
-                    to.sin_port = v4.port().to_be();
-                    to.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
-                    size_of::<libc::sockaddr_in>()
-                }
-                SocketAddr::V6(v6) => {
-                    let to = &mut *place.cast::<libc::sockaddr_in6>();
-                    to.sin6_family = family(libc::AF_INET6);
-                    to.sin6_port = v6.port().to_be();
-                    to.sin6_addr.s6_addr = v6.ip().octets();
-                    to.sin6_scope_id = v6.scope_id();
-                    size_of::<libc::sockaddr_in6>()
-                }
             }
         }
     }
@@ -310,7 +292,7 @@ mod tests {
 
     fn pair(limit: Duration) -> (Socket, std::net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = Socket::connect(listener.local_addr().unwrap(), limit).unwrap();
+        let socket = Socket::connect(&listener.local_addr().unwrap().into(), limit).unwrap();
         (socket, listener.accept().unwrap().0)
     }
 
@@ -387,6 +369,39 @@ mod tests {
     #[test]
     fn nobody_there_is_said_at_once() {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(Socket::connect(address, Duration::from_secs(5)).unwrap_err().errno, libc::ECONNREFUSED);
+        assert_eq!(Socket::connect(&address.into(), Duration::from_secs(5)).unwrap_err().errno, libc::ECONNREFUSED);
+        let nowhere = Address::Unix("/nonexistent/socket".into());
+        assert_eq!(Socket::connect(&nowhere, Duration::from_secs(5)).unwrap_err().errno, libc::ENOENT);
+    }
+
+    #[test]
+    fn unix_sockets_carry_the_same() {
+        let path = std::env::temp_dir().join(format!("hinterland-socket-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let address = Address::Unix(path.to_str().unwrap().into());
+        let limit = Duration::from_millis(200);
+        let mut socket = Socket::connect(&address, limit).unwrap();
+        assert!(socket.is_ours());
+        let mut peer = listener.accept().unwrap().0;
+        socket.send([&b"there"[..]].into_iter()).unwrap();
+        let mut bytes = [0; 5];
+        peer.read_exact(&mut bytes).unwrap();
+        peer.write_all(&bytes).unwrap();
+        let mut back = [0; 5];
+        socket.receive([&mut back[..]].into_iter()).unwrap();
+        assert_eq!(&back, b"there");
+        assert_eq!(socket.receive([&mut back[..]].into_iter()).unwrap_err().errno, libc::ETIMEDOUT);
+        // Nobody takes connections: the queue is full at last, and connecting ends at the limit.
+        let mut held = Vec::new();
+        let refused = loop {
+            assert!(held.len() < 10_000, "the queue has no end");
+            match Socket::connect(&address, limit) {
+                Ok(socket) => held.push(socket),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.errno, libc::ETIMEDOUT);
+        std::fs::remove_file(&path).unwrap();
     }
 }

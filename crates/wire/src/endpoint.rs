@@ -7,23 +7,43 @@ use std::str::FromStr;
 /// The port of a node when none is written.
 pub const PORT: u16 = 7440;
 
-/// `tcp://HOST:PORT`, or `tcp://HOST=ADDRESS:PORT` when somebody has resolved the name.
+/// Bytes of the path of a UNIX socket: what fits a `sockaddr_un`, with the zero behind it (unix(7)).
+pub const PATH_BYTES_MAX: usize = 107;
+
+/// Where a node listens, as people write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Endpoint {
-    /// A name or an address; IPv6 without brackets.
-    pub host: String,
-    /// What the name stands for.
-    pub resolved: Option<IpAddr>,
-    /// The port.
-    pub port: u16,
+pub enum Endpoint {
+    /// `tcp://HOST:PORT`, or `tcp://HOST=ADDRESS:PORT` when somebody has resolved the name.
+    Tcp {
+        /// A name or an address; IPv6 without brackets.
+        host: String,
+        /// What the name stands for.
+        resolved: Option<IpAddr>,
+        /// The port.
+        port: u16,
+    },
+    /// `unix:/PATH`: a socket on this machine.
+    Unix {
+        /// An absolute path.
+        path: String,
+    },
 }
 
 /// Why an endpoint cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EndpointError {
     /// It is written in another way.
-    #[error("'{0}' is not tcp://HOST:PORT; write for example tcp://127.0.0.1:7440")]
+    #[error("'{0}' is not tcp://HOST:PORT or unix:/PATH; write for example tcp://127.0.0.1:7440")]
     Form(String),
+    /// The path of a socket that cannot be written in a list of nodes.
+    #[error(
+        "'{0}': a socket needs an absolute path without blanks, commas, '?' and '%'; write for example \
+         unix:/run/hinterland.sock"
+    )]
+    Path(String),
+    /// The path of a socket that is too long for the system.
+    #[error("'{0}': a socket's path has at most {PATH_BYTES_MAX} bytes; choose a shorter one")]
+    TooLong(String),
     /// Pages would travel unprotected.
     #[error(
         "'{0}' is not a loopback address, and other machines may reach it: give --tls CERT,KEY and --tls-ca CA, or a --key-file, \
@@ -34,14 +54,24 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// The address, if the host is one and not a name.
+    /// The address, if there is a host and it is one and not a name.
     pub fn address(&self) -> Option<SocketAddr> {
-        self.resolved.or_else(|| self.host.parse().ok()).map(|address| SocketAddr::new(address, self.port))
+        match self {
+            Endpoint::Tcp { host, resolved, port } => {
+                resolved.or_else(|| host.parse().ok()).map(|address| SocketAddr::new(address, *port))
+            }
+            Endpoint::Unix { .. } => None,
+        }
     }
 
     /// The same, with what its name stands for.
     pub fn resolved_to(&self, address: IpAddr) -> Endpoint {
-        Endpoint { resolved: Some(address), ..self.clone() }
+        match self {
+            Endpoint::Tcp { host, port, .. } => {
+                Endpoint::Tcp { host: host.clone(), resolved: Some(address), port: *port }
+            }
+            other => other.clone(),
+        }
     }
 
     /// Refuses addresses that other machines can reach, unless both sides are `secured`. Names pass: they are resolved first.
@@ -60,7 +90,7 @@ impl Endpoint {
 
 impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Endpoint {
-        Endpoint { host: address.ip().to_string(), resolved: None, port: address.port() }
+        Endpoint::Tcp { host: address.ip().to_string(), resolved: None, port: address.port() }
     }
 }
 
@@ -68,6 +98,9 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return read_path(text, path);
+        }
         let form = || EndpointError::Form(text.to_owned());
         let rest = text.strip_prefix("tcp://").ok_or_else(form)?;
         let (name, rest) = match rest.split_once('=') {
@@ -88,13 +121,27 @@ impl FromStr for Endpoint {
             return Err(form());
         }
         let resolved = name.map(|_| host.parse().map_err(|_| form())).transpose()?;
-        Ok(Endpoint { host: name.unwrap_or(host).to_owned(), resolved, port })
+        Ok(Endpoint::Tcp { host: name.unwrap_or(host).to_owned(), resolved, port })
     }
+}
+
+fn read_path(text: &str, path: &str) -> Result<Endpoint, EndpointError> {
+    let separates = |c: char| c.is_whitespace() || c.is_control() || matches!(c, ',' | '?' | '%');
+    if !path.starts_with('/') || path.ends_with('/') || path.contains(separates) {
+        return Err(EndpointError::Path(text.to_owned()));
+    }
+    if path.len() > PATH_BYTES_MAX {
+        return Err(EndpointError::TooLong(text.to_owned()));
+    }
+    Ok(Endpoint::Unix { path: path.to_owned() })
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Endpoint { host, resolved, port } = self;
+        let (host, resolved, port) = match self {
+            Endpoint::Tcp { host, resolved, port } => (host, resolved, port),
+            Endpoint::Unix { path } => return write!(f, "unix:{path}"),
+        };
         let name = resolved.map(|_| format!("{host}=")).unwrap_or_default();
         let host = resolved.map_or_else(|| host.clone(), |address| address.to_string());
         if host.contains(':') {
@@ -117,10 +164,14 @@ mod tests {
             "tcp://node-1.example.org:7440",
             "tcp://node-1=10.0.0.7:99",
             "tcp://node-1=[fe80::1]:99",
+            "unix:/run/a-b.sock",
         ] {
             assert_eq!(text.parse::<Endpoint>().map(|endpoint| endpoint.to_string()), Ok(text.to_owned()));
         }
-        assert_eq!("tcp://localhost".parse::<Endpoint>().map(|endpoint| endpoint.port), Ok(PORT));
+        assert_eq!(
+            "tcp://localhost".parse(),
+            Ok(Endpoint::Tcp { host: "localhost".into(), resolved: None, port: PORT })
+        );
     }
 
     #[test]
@@ -139,6 +190,15 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Form(text.into())), "{text}");
         }
+        for text in
+            ["unix:", "unix:node.sock", "unix://", "unix:/a b", "unix:/a,b", "unix:/a?b", "unix:/a/", "unix:/%41"]
+        {
+            assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Path(text.into())), "{text}");
+        }
+        let of_length = |bytes: usize| format!("unix:/{}", "x".repeat(bytes - 1));
+        assert!(of_length(PATH_BYTES_MAX).parse::<Endpoint>().is_ok_and(|fits| fits.check_reach(false).is_ok()));
+        let long = of_length(PATH_BYTES_MAX + 1);
+        assert_eq!(long.parse::<Endpoint>(), Err(EndpointError::TooLong(long)));
         for text in ["tcp://0.0.0.0:7440", "tcp://10.0.0.7:7440", "tcp://[::]:7440"] {
             let refused = text.parse::<Endpoint>().expect(text).check_reach(false).expect_err(text).to_string();
             assert!(refused.contains(text) && refused.contains("--key-file"), "{refused}");

@@ -25,7 +25,7 @@ mod reply;
 mod request;
 mod statistics;
 
-pub use endpoint::{Endpoint, EndpointError, PORT};
+pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT};
 pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, Priority};
 pub use lists::{Checksums, Numbers, Range, Ranges};

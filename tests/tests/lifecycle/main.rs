@@ -15,6 +15,7 @@ mod refusals;
 mod secured;
 mod simulated;
 mod snapshots;
+mod sockets;
 mod start_up;
 mod storm;
 mod strange_forks;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         nodes::trials(),
         pages::trials(),
         pools::trials(),
+        sockets::trials(),
         prefetch::trials(),
         refusals::trials(),
         secured::trials(),

@@ -56,12 +56,17 @@ pub struct Node {
 
 impl Node {
     pub fn start(test: &str, capacity: &str) -> Result<Node> {
-        Node::start_with(test, capacity, &[])
+        Node::start_with(test, capacity, &["--listen", "tcp://127.0.0.1:0"])
+    }
+
+    /// One that listens at `url`.
+    pub fn start_on(test: &str, capacity: &str, url: &str) -> Result<Node> {
+        Node::start_with(test, capacity, &["--listen", url])
     }
 
     /// With more flags.
     pub fn start_with(test: &str, capacity: &str, flags: &[&str]) -> Result<Node> {
-        let arguments = [&["node", "--capacity", capacity, "--listen", "tcp://127.0.0.1:0"], flags].concat();
+        let arguments = [&["node", "--capacity", capacity], flags].concat();
         let mut running = Launch::bare(&format!("{test}-node"), &arguments)?.start()?;
         running.wait_for("listening on ")?;
         let said = std::fs::read_to_string(running.directory.join("stdout"))?;
@@ -70,14 +75,14 @@ impl Node {
         Ok(Node { running, url })
     }
 
-    fn status(&self) -> Result<serde_json::Value> {
+    pub fn status(&self) -> Result<serde_json::Value> {
         let output = Command::new(places::launcher()?).args(["node", "status", "--json", &self.url]).output()?;
         ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
     /// Waits until nothing is given out any more.
-    fn wait_until_free(&self) -> Result<()> {
+    pub fn wait_until_free(&self) -> Result<()> {
         let begun = Instant::now();
         loop {
             let status = self.status()?;
@@ -115,7 +120,7 @@ impl Node {
     }
 }
 
-fn launch(test: &str, far: &[&str], path: &str, program: &[&str]) -> Result<Launch> {
+pub fn launch(test: &str, far: &[&str], path: &str, program: &[&str]) -> Result<Launch> {
     let mut arguments = vec!["--local", "16M", "--fault-path", path];
     far.iter().for_each(|url| arguments.extend(["--far", url]));
     Launch::new(test, &arguments, program)

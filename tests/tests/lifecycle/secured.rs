@@ -34,7 +34,7 @@ fn key_file(test: &str, byte: u8) -> Result<String> {
 
 fn key(test: &str, path: &str) -> Result<()> {
     let key = key_file(test, 1)?;
-    let node = Node::start_with(test, "1G", &["--key-file", &key])?;
+    let node = Node::start_with(test, "1G", &["--listen", "tcp://127.0.0.1:0", "--key-file", &key])?;
     let (hold, children) = (c_program("hold", &[])?, c_program("children", &[])?);
     let (hold, children) = (hold.display().to_string(), children.display().to_string());
     let flags = ["--fault-path", path, "--far", &node.url, "--key-file", &key];
@@ -56,7 +56,7 @@ fn key(test: &str, path: &str) -> Result<()> {
 fn refusals(test: &str) -> Result<()> {
     let (key, other, open) = (key_file(test, 1)?, key_file(test, 2)?, key_file(test, 3)?);
     std::fs::set_permissions(&open, Permissions::from_mode(0o644))?;
-    let node = Node::start_with(test, "64M", &["--key-file", &key])?;
+    let node = Node::start_with(test, "64M", &["--listen", "tcp://127.0.0.1:0", "--key-file", &key])?;
     let plain = Node::start(&format!("{test}-plain"), "64M")?;
     let run = |name: &str, far: &str, flags: &[&str], words: &str| -> Result<()> {
         let flags = [&["--far", far], flags].concat();

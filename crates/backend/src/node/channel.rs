@@ -5,10 +5,9 @@
 //! own: two processes that went on with one state would encrypt two records alike.
 
 use super::trouble::NodeTrouble;
-use hinterland_sys::{Socket, SysError};
+use hinterland_sys::{Address, Socket, SysError};
 use hinterland_tls::{ClientConnection, ClientCredentials, explain};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Bytes that are encrypted before they are sent.
@@ -43,7 +42,7 @@ impl Channel {
 
     /// Connects; `limit` bounds every wait, and the handshake as a whole.
     pub(super) fn connect(
-        address: SocketAddr,
+        address: &Address,
         secured: Option<&Secured>,
         limit: Duration,
     ) -> Result<Channel, NodeTrouble> {

@@ -6,12 +6,12 @@
 use super::channel::{Channel, Secured};
 use super::trouble::NodeTrouble;
 use crate::LoadItem;
+use hinterland_sys::Address;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
     CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Outcome, Priority, Range, Reply, Request,
     WELCOME_BYTES, Welcome, WireError, checksum,
 };
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Time that a node may leave us without any progress. Two in a row stay below five seconds, after which a run must have ended.
@@ -40,11 +40,7 @@ impl Lane {
     pub(super) const RAM_BYTES: u64 = (24 << 10) + 4096;
 
     /// Connects and agrees on a version. `limit` bounds every wait until `settle`.
-    pub(super) fn connect(
-        address: SocketAddr,
-        secured: Option<&Secured>,
-        limit: Duration,
-    ) -> Result<Lane, NodeTrouble> {
+    pub(super) fn connect(address: &Address, secured: Option<&Secured>, limit: Duration) -> Result<Lane, NodeTrouble> {
         let mut channel = Channel::connect(address, secured, limit)?;
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(&Hello::ours().encode());

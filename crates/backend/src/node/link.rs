@@ -11,8 +11,8 @@ use super::latency::Latency;
 use super::load::RETRIED_NS;
 use super::trouble::NodeTrouble;
 use crate::sync::lock;
+use hinterland_sys::Address;
 use hinterland_wire::{Grant, Kind, Reply, Request};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) struct Node {
     /// Its place in the pool.
     pub(super) index: usize,
     pub(super) url: String,
-    pub(super) address: SocketAddr,
+    pub(super) address: Address,
     /// How both sides prove who they are; `None`: they do not.
     pub(super) secured: Option<Secured>,
     /// Bytes that are asked for at most; 0: what the node allows.
@@ -155,7 +155,7 @@ impl Link {
 
     /// A new lane in the process's session, which is opened if there is none.
     fn join(&self, limit: Duration) -> Result<Lane, NodeTrouble> {
-        let mut lane = Lane::connect(self.node.address, self.node.secured.as_ref(), limit)?;
+        let mut lane = Lane::connect(&self.node.address, self.node.secured.as_ref(), limit)?;
         let attach = |lane: &mut Lane, grant: Grant| {
             lane.ask(|into, number| Request::attach(into, number, grant.session, grant.token), granted)
         };

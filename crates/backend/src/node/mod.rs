@@ -1,4 +1,4 @@
-//! Memory nodes: pages in other processes, over TCP.
+//! Memory nodes: pages in other processes, over TCP or UNIX sockets.
 //!
 //! ```text
 //! location = slot in the pool's slabs (slots) ──► replicas of the slab (table) ──► link: a session at a node, its lanes
@@ -36,12 +36,12 @@ use crate::samples::Rng;
 use crate::sync::lock;
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 pub use channel::Secured;
+use hinterland_sys::Address;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::SLABS_MAX;
 use lane::LIMIT;
 use link::{Link, Node};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub struct NodeAddress {
     /// What it is called in messages and figures.
     pub url: String,
     /// Where it listens.
-    pub address: SocketAddr,
+    pub address: Address,
     /// How both sides prove who they are; `None`: they do not.
     pub secured: Option<Secured>,
 }

@@ -96,7 +96,10 @@ impl NodeTrouble {
     pub(super) fn is_absence(&self) -> bool {
         match self {
             NodeTrouble::Silent { .. } => true,
-            NodeTrouble::Connection { errno } => [libc::ECONNREFUSED, libc::ECONNRESET, libc::EPIPE].contains(errno),
+            NodeTrouble::Connection { errno } => {
+                // A node that ends in an orderly way removes its UNIX socket.
+                [libc::ECONNREFUSED, libc::ECONNRESET, libc::EPIPE, libc::ENOENT].contains(errno)
+            }
             NodeTrouble::Refused { refusal: Refusal::NoSession, .. } => true,
             _ => false,
         }

@@ -237,12 +237,12 @@ fn settle_urls(urls: &mut [String], secured: bool) -> Result<(), String> {
     for url in urls {
         let mut parsed = hinterland_backend::parse(url).map_err(|error| error.to_string())?;
         let Scheme::Nodes { endpoints, .. } = &mut parsed.scheme else { continue };
+        let named = endpoints.clone();
         for endpoint in endpoints.iter_mut() {
-            let address = node::address_of(endpoint, secured).map_err(|error| error.to_string())?;
-            if endpoint.address().is_none() {
-                // The name is what a certificate is for.
-                *endpoint = if secured { endpoint.resolved_to(address.ip()) } else { address.into() };
-            }
+            *endpoint = node::resolved(endpoint, secured).map_err(|error| error.to_string())?;
+        }
+        if *endpoints == named {
+            continue;
         }
         *url = parsed.to_string();
         // Two names may stand for one address.
@@ -253,7 +253,7 @@ fn settle_urls(urls: &mut [String], secured: bool) -> Result<(), String> {
 
 /// Has memory nodes keep every page so often; refuses where there are none.
 fn settle_replicas(urls: &mut [String], replicas: usize) -> Result<(), String> {
-    if !urls.iter().any(|url| url.starts_with("tcp:")) {
+    if !urls.iter().any(|url| hinterland_backend::names_nodes(url)) {
         return Err(format!(
             "{replicas} replicas need as many memory nodes; name them with --far tcp://HOST:PORT,tcp://HOST:PORT"
         ));

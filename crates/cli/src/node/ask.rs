@@ -8,27 +8,57 @@ use hinterland_wire::{
 use rustls::StreamOwned;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Time that a node may take for each step.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The address of a node that may be named; a loopback address, unless the connection is to be `secured`.
+/// The endpoint with an address in place of a name, or beside it where the connection is `secured` (the name is what a certificate
+/// is for); a loopback address unless it is.
 ///
 /// # Errors
 /// The name stands for nothing, or for another machine.
-pub fn address_of(endpoint: &Endpoint, secured: bool) -> Result<SocketAddr, NodeError> {
-    if let Some(address) = endpoint.address() {
-        endpoint.check_reach(secured)?;
-        return Ok(address);
-    }
-    let found = (endpoint.host.as_str(), endpoint.port).to_socket_addrs().ok();
-    let addresses: Vec<SocketAddr> = found.into_iter().flatten().collect();
-    // A name may stand for several; nodes listen on IPv4 unless told otherwise.
-    let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-    let address = *address.ok_or_else(|| NodeError::Name(endpoint.clone()))?;
-    endpoint.resolved_to(address.ip()).check_reach(secured)?;
-    Ok(address)
+pub fn resolved(endpoint: &Endpoint, secured: bool) -> Result<Endpoint, NodeError> {
+    let resolved = match endpoint {
+        Endpoint::Tcp { host, port, .. } if endpoint.address().is_none() => {
+            let found = (host.as_str(), *port).to_socket_addrs().ok();
+            let addresses: Vec<SocketAddr> = found.into_iter().flatten().collect();
+            // A name may stand for several; nodes listen on IPv4 unless told otherwise.
+            let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+            let address = *address.ok_or_else(|| NodeError::Name(endpoint.clone()))?;
+            if secured { endpoint.resolved_to(address.ip()) } else { address.into() }
+        }
+        other => other.clone(),
+    };
+    resolved.check_reach(secured)?;
+    Ok(resolved)
+}
+
+/// A connection to a node, whatever it runs over.
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
+fn connect(node: &Endpoint, credentials: Option<&ClientCredentials>) -> std::io::Result<Box<dyn Stream>> {
+    Ok(match node {
+        Endpoint::Unix { path } => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            Box::new(stream)
+        }
+        Endpoint::Tcp { host, .. } => {
+            let address = node.address().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+            let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            match credentials {
+                None => Box::new(stream),
+                Some(credentials) => {
+                    Box::new(StreamOwned::new(credentials.begin(host).map_err(std::io::Error::other)?, stream))
+                }
+            }
+        }
+    })
 }
 
 /// Makes the request that `write` writes, and hands the answer to `take`.
@@ -40,10 +70,9 @@ pub fn ask<R>(
 ) -> Result<R, NodeError> {
     let node: Endpoint = node.parse()?;
     let credentials = identity.sources()?.as_ref().map(ClientCredentials::read).transpose()?;
-    let address = address_of(&node, credentials.is_some())?;
+    let address = resolved(&node, credentials.is_some())?;
     let failed = |why| NodeError::Ask { node: node.clone(), why };
-    let mut stream = connect(address, &node.host, credentials.as_ref()).map_err(failed)?;
-    let (message, header) = exchange(&mut stream, write).map_err(failed)?;
+    let (message, header) = exchange(&address, credentials.as_ref(), write).map_err(failed)?;
     let reply = Reply::decode(&header, &message[HEADER_BYTES..]);
     let why = match reply {
         Ok(Reply::Refused { words, .. }) => words.to_owned(),
@@ -56,23 +85,6 @@ pub fn ask<R>(
     Err(NodeError::Ask { node, why })
 }
 
-/// A connection, or TLS over one.
-trait Stream: Read + Write {}
-impl<S: Read + Write> Stream for S {}
-
-fn connect(
-    address: SocketAddr,
-    name: &str,
-    credentials: Option<&ClientCredentials>,
-) -> Result<Box<dyn Stream>, String> {
-    let io = |error: std::io::Error| error.to_string();
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(io)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
-    let Some(credentials) = credentials else { return Ok(Box::new(stream)) };
-    let session = credentials.begin(name).map_err(|error| explain(&error))?;
-    Ok(Box::new(StreamOwned::new(session, stream)))
-}
-
 /// What went wrong, in the words of TLS if it was that.
 fn words(error: &std::io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -80,8 +92,13 @@ fn words(error: &std::io::Error) -> String {
 }
 
 /// The answer's bytes and its header, checked.
-fn exchange(stream: &mut dyn Stream, write: impl FnOnce(&mut Vec<u8>)) -> Result<(Vec<u8>, Header), String> {
+fn exchange(
+    node: &Endpoint,
+    credentials: Option<&ClientCredentials>,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Result<(Vec<u8>, Header), String> {
     let io = |error: std::io::Error| words(&error);
+    let mut stream = connect(node, credentials).map_err(io)?;
     stream.write_all(&Hello::ours().encode()).map_err(io)?;
     let mut welcome = [0; WELCOME_BYTES];
     stream.read_exact(&mut welcome).map_err(io)?;

@@ -5,7 +5,7 @@ mod serve;
 mod status;
 
 use crate::error::EXIT_REFUSED;
-pub use ask::address_of;
+pub use ask::resolved;
 use clap::{Args, Subcommand, ValueEnum};
 use hinterland_tls::{CredentialError, Sources};
 use std::process::ExitCode;
@@ -37,7 +37,8 @@ pub struct ServeArgs {
     /// Most that one program and the children that it forks may keep. Default: the capacity
     #[arg(long, value_name = "SIZE")]
     quota: Option<String>,
-    /// Where to listen: a loopback address, or any with --tls or --key-file; port 0 takes a free one
+    /// Where to listen: a loopback address, any address with --tls or --key-file (port 0 takes a free one), or a socket for programs
+    /// of the same user, unix:/PATH
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
     listen: String,
     #[command(flatten)]
@@ -109,6 +110,7 @@ const EXAMPLES: &str = "\
 Examples:
   hinterland node --capacity 16G
   hinterland node --capacity 16G --quota 4G --listen tcp://127.0.0.1:7441 --log json
+  hinterland node --capacity 16G --listen unix:/run/user/1000/hinterland.sock
   hinterland node status tcp://127.0.0.1:7440
   hinterland node drain tcp://127.0.0.1:7440
 

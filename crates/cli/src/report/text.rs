@@ -227,7 +227,7 @@ fn far(total: &BackendTotal) -> String {
     if let Some(ratio) = compression_ratio([total]) {
         let _ = write!(text, ", compressed {ratio:.1}:1");
     }
-    if figures.url.starts_with("tcp:") && figures.capacity_bytes > 0 {
+    if hinterland_backend::names_nodes(&figures.url) && figures.capacity_bytes > 0 {
         let _ = write!(text, " of {}", bytes(figures.capacity_bytes));
     }
     if figures.losses > 0 {

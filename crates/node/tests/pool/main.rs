@@ -38,7 +38,7 @@ impl Cluster {
         let nodes: Vec<Listening> = slabs.iter().map(|slabs| start_node(*slabs)).collect();
         let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::start(address(node))).collect();
         let addresses =
-            proxies.iter().map(|proxy| NodeAddress { url: proxy.url(), address: proxy.address, secured: None });
+            proxies.iter().map(|proxy| NodeAddress { url: proxy.url(), address: proxy.address.into(), secured: None });
         let pool = NodePool::new("the pool".into(), addresses.collect(), 0, replicas);
         let pool = pool.unwrap_or_else(|(url, trouble)| panic!("{url}: {trouble}"));
         Cluster { nodes, proxies, pool }

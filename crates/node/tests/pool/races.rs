@@ -151,7 +151,8 @@ fn a_node_that_is_full_of_copies_after_a_fork_is_passed_by() {
     let cluster = Cluster::new(&[4, 4, 4], 2);
     let stored = Stored::new(&cluster.pool, 0..50);
     let (holders, _) = cluster.sides();
-    let node = NodeAddress { url: "the same node".into(), address: address(&cluster.nodes[holders[0]]), secured: None };
+    let node =
+        NodeAddress { url: "the same node".into(), address: address(&cluster.nodes[holders[0]]).into(), secured: None };
     let other =
         NodePool::new("another tenant".into(), vec![node], 0, 1).map_err(|(_, trouble)| trouble).expect("a pool");
     let fill: Vec<PageBytes> = (0..SLAB_PAGES * 3).map(|seed| page_of(seed + 10_000)).collect();

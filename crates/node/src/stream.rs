@@ -1,0 +1,200 @@
+//! What lanes run over: TCP on a loopback address, or a UNIX socket. The place for a further transport.
+
+use hinterland_wire::Endpoint;
+use rustix::fs::{FileType, FlockOperation, Mode};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Connections that may wait until they are taken.
+const WAITING_MAX: i32 = 1024;
+/// Time in which another node that starts in the same directory must have come so far.
+const START_LIMIT: Duration = Duration::from_secs(2);
+
+/// One connection.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Has small messages leave without waiting for more.
+    pub(crate) fn send_at_once(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_nodelay(true),
+            Stream::Unix(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(limit),
+            Stream::Unix(stream) => stream.set_read_timeout(limit),
+        }
+    }
+
+    pub(crate) fn try_clone(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
+            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
+        })
+    }
+
+    /// Ends the connection for all who have it.
+    pub(crate) fn shut_down(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+        }
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => Read::read(&mut { stream }, into),
+            Stream::Unix(stream) => Read::read(&mut { stream }, into),
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => Write::write(&mut { stream }, bytes),
+            Stream::Unix(stream) => Write::write(&mut { stream }, bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where connections come in.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+impl Listener {
+    /// Listens. `None`: the endpoint is a name.
+    pub(crate) fn bind(endpoint: &Endpoint) -> io::Result<Option<Listener>> {
+        match endpoint {
+            Endpoint::Tcp { .. } => {
+                endpoint.address().map(|address| TcpListener::bind(address).map(Listener::Tcp)).transpose()
+            }
+            Endpoint::Unix { path } => {
+                bind_unix(Path::new(path)).map(|(listener, file)| Some(Listener::Unix(listener, file)))
+            }
+        }
+    }
+
+    /// Where it listens, with the port that the system chose.
+    pub(crate) fn endpoint(&self) -> io::Result<Endpoint> {
+        Ok(match self {
+            Listener::Tcp(listener) => listener.local_addr()?.into(),
+            Listener::Unix(_, file) => Endpoint::Unix { path: file.path.to_string_lossy().into_owned() },
+        })
+    }
+
+    /// The next connection, and what the other end is called in the log.
+    pub(crate) fn accept(&self) -> io::Result<(Stream, String)> {
+        match self {
+            Listener::Tcp(listener) => listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), peer.to_string())),
+            Listener::Unix(listener, _) => listener.accept().map(|(stream, _)| (Stream::Unix(stream), "unix".into())),
+        }
+    }
+
+    /// Takes no more connections; wakes who waits for one.
+    pub(crate) fn shut_down(&self) {
+        let both = rustix::net::Shutdown::Both;
+        // What has ended already needs no waking.
+        let _ = match self {
+            Listener::Tcp(listener) => rustix::net::shutdown(listener, both),
+            Listener::Unix(listener, _) => rustix::net::shutdown(listener, both),
+        };
+    }
+}
+
+/// The file of a UNIX socket, which ends with the listener.
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: another node may have put its own in the place.
+    identity: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// Listens on a socket that nobody but the same user can connect to. A socket on which nobody answers is replaced.
+fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let explained = |error: io::Error| {
+        let words = match error.kind() {
+            io::ErrorKind::NotFound => format!("there is no directory {}; make it first", directory.display()),
+            io::ErrorKind::PermissionDenied => format!("no permission to make a socket in {}", directory.display()),
+            _ => return error,
+        };
+        io::Error::new(error.kind(), words)
+    };
+    // Of two nodes that start at a time, the second must see the socket of the first.
+    let _alone = lock_directory(directory).map_err(explained)?;
+    if let Ok(file) = std::fs::symlink_metadata(path) {
+        make_room(path, FileType::from_raw_mode(file.mode()))?;
+    }
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Before it has a name: the file gets the socket's mode (Linux).
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?).map_err(|error| explained(error.into()))?;
+    let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
+    rustix::net::listen(&socket, WAITING_MAX)?;
+    Ok((UnixListener::from(socket), file))
+}
+
+/// Removes what a node that was killed has left.
+fn make_room(path: &Path, kind: FileType) -> io::Result<()> {
+    let taken = |words| Err(io::Error::new(io::ErrorKind::AddrInUse, words));
+    if kind != FileType::Socket {
+        return taken("there is a file of that name, and it is no socket; it is left as it is");
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => taken("somebody listens there already"),
+    }
+}
+
+/// Held until it is dropped; nothing is left behind.
+fn lock_directory(directory: &Path) -> io::Result<OwnedFd> {
+    let opened = OwnedFd::from(std::fs::File::open(directory)?);
+    let begun = Instant::now();
+    loop {
+        match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(opened),
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < START_LIMIT => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let words = format!("somebody holds a lock on the directory {}", directory.display());
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, words));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
