@@ -19,15 +19,19 @@ use std::time::Instant;
 /// Windows that wait; older ones are dropped, because the program has probably passed them.
 pub const WAITING_MAX: usize = 8;
 /// Pages brought in at once when loading costs processor time: small, so that the first ones are mapped early.
-pub const BATCH_PAGES: usize = 16;
+const BATCH_PAGES: usize = 16;
 
 /// Pages brought in at once otherwise, at least.
 const WINDOW_BATCH_PAGES: usize = 64;
 
+/// The part of local memory that one batch may take: what a few steps of reclaim free.
+const BATCH_PART: u64 = 64;
+
 /// Pages of a window that are brought in at once when loading costs a delay: half of them, so that the delay is paid twice, and the
-/// program has the first half while the second comes.
-pub fn window_batch_pages(window_pages: u32) -> usize {
-    (window_pages as usize / 2).clamp(WINDOW_BATCH_PAGES, LANDING_PAGES)
+/// program has the first half while the second comes. Never so many that a small `budget_pages` has no frames for them at once.
+pub fn window_batch_pages(window_pages: u32, budget_pages: u64) -> usize {
+    let frames = usize::try_from(budget_pages / BATCH_PART).unwrap_or(LANDING_PAGES);
+    (window_pages as usize / 2).min(frames).clamp(WINDOW_BATCH_PAGES, LANDING_PAGES)
 }
 
 /// Steps of reclaim that the read-ahead thread makes for the frames of one batch.
@@ -112,7 +116,13 @@ impl Pager {
 
     /// Brings one window in, batch by batch.
     fn bring(&self, window: AheadWindow, scratch: &mut Scratch, batch: &mut Batch) {
-        let batch_pages = if self.backend.copies_cost_ram() { BATCH_PAGES } else { window_batch_pages(window.pages) };
+        // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them.
+        let is_usual = window.pages as usize <= WINDOW_BATCH_PAGES;
+        let batch_pages = if is_usual && self.backend.copies_cost_ram() {
+            BATCH_PAGES
+        } else {
+            window_batch_pages(window.pages, self.account.budget().0)
+        };
         let mut mapped = 0;
         let mut offset = 0;
         while offset < window.pages {

@@ -21,7 +21,7 @@ use std::sync::atomic::{
 };
 
 /// Pages in a stretch, aligned: 1 MiB. Protecting it costs about as much as four scattered MOVEs.
-pub const ZONE_PAGES: u32 = 256;
+pub(crate) const ZONE_PAGES: u32 = 256;
 /// Victims of a zone for which copies pay.
 const VICTIMS_MIN: usize = 6;
 /// Average length of runs from which on MOVE is as good.

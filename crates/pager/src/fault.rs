@@ -243,7 +243,8 @@ impl Pager {
             return self.unpark(page, entry);
         }
         self.take_frames(1, scratch);
-        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+        // It is not on its way any more: who waits for it now is not late.
+        if self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
             self.account.give(1);
             return Outcome::Again;
         }

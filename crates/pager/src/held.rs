@@ -116,7 +116,7 @@ impl Pager {
             // Used, discarded or moved: nothing points here, unless somebody works on it at this moment (see `claim_slot`).
             return !entry.state().is_busy() && self.staging.page(slot) == Some(page);
         }
-        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+        if self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
             return false;
         }
         self.staging.set_page(slot, None);

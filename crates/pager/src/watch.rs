@@ -206,7 +206,7 @@ impl Busiest {
             row.step.store(step, Relaxed);
         }
         let agrees = row.step.load(Relaxed) == step;
-        self.votes[at] = if agrees { self.votes[at].saturating_add(1) } else { self.votes[at] - 1 };
+        self.votes[at] = if agrees { self.votes[at].saturating_add(1) } else { self.votes[at].saturating_sub(1) };
     }
 }
 

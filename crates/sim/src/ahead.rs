@@ -125,7 +125,7 @@ impl Machine<'_> {
     /// Makes the next remote pages of a window `Fetching`.
     fn claim_batch(&mut self, window: AheadWindow) {
         self.ahead.batch.clear();
-        let most = window_batch_pages(window.pages);
+        let most = window_batch_pages(window.pages, self.account.budget().0);
         while self.ahead.batch.len() < most && self.ahead.offset < window.pages {
             let slot = window.page(self.ahead.offset).and_then(|page| self.work.slot(page));
             self.ahead.offset += 1;

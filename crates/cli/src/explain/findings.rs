@@ -210,7 +210,7 @@ fn why(stats: &Stats) -> String {
     };
     let does = match stats.prefetcher.as_str() {
         "auto" => {
-            "follows streams of any step, or, in regions where most pages are requested in runs of 2 to 63 neighbours, fetches as far as a \
+            "follows streams of any step, or, in regions where many pages are requested in runs of 2 to 63 neighbours, fetches as far as a \
              quarter of the runs go"
         }
         "none" => "nothing comes before the program asks",

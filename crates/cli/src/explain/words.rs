@@ -31,7 +31,7 @@ pub fn of(findings: &Findings) -> String {
 fn saw(findings: &Findings) -> String {
     let saw = &findings.saw;
     let [major, minor, hits, first] = [saw.major, saw.minor, saw.prefetch_hits, saw.first_touches].map(count);
-    let stalled = duration(Duration::from_secs_f64(saw.stall_seconds.max(0.0)));
+    let stalled = duration(Duration::try_from_secs_f64(saw.stall_seconds.max(0.0)).unwrap_or(Duration::MAX));
     format!(
         "\nwhat it saw\n  \
          {} requests for content that was not mapped: {major} waited for far memory (major), {minor} found their page in the swap \
