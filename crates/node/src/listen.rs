@@ -6,7 +6,7 @@ use crate::node::{Node, Options};
 use crate::stream::{Listener, Stream};
 use hinterland_tls::NodeCredentials;
 use hinterland_wire::{Endpoint, EndpointError};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks at which leases are over.
 const REAP_EVERY: Duration = Duration::from_millis(200);
+/// Connections that have not proved who they are, where credentials are asked for: for one more, the oldest goes.
+const UNPROVEN_MAX: usize = 256;
 /// Stack of a lane's thread: its buffers are on the heap.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -52,12 +54,31 @@ pub struct Listening {
 struct Shared {
     node: Arc<Node>,
     credentials: Option<NodeCredentials>,
+    /// Connections in the middle of a handshake, by number.
+    unproven: Mutex<BTreeSet<u64>>,
     over: AtomicBool,
     /// Connections, to end them with.
     streams: Mutex<HashMap<u64, Stream>>,
 }
 
 impl Shared {
+    /// A connection begins, or has ended, to prove who it is.
+    fn proves(&self, number: u64, begins: bool) {
+        let mut unproven = self.unproven.lock().unwrap_or_else(PoisonError::into_inner);
+        if !begins {
+            unproven.remove(&number);
+            return;
+        }
+        unproven.insert(number);
+        let oldest = if unproven.len() > UNPROVEN_MAX { unproven.pop_first() } else { None };
+        drop(unproven);
+        if let Some(stream) =
+            oldest.and_then(|oldest| self.streams().get(&oldest).and_then(|stream| stream.try_clone().ok()))
+        {
+            let _ = stream.shut_down();
+        }
+    }
+
     fn streams(&self) -> MutexGuard<'_, HashMap<u64, Stream>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,6 +116,7 @@ impl Listening {
         let shared = Arc::new(Shared {
             node: Arc::new(Node::new(options)),
             credentials,
+            unproven: Mutex::default(),
             over: AtomicBool::new(false),
             streams: Mutex::default(),
         });
@@ -169,12 +191,17 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
 /// Starts the thread of a connection.
 fn begin(shared: &Arc<Shared>, number: u64, stream: Stream, peer: String) -> io::Result<()> {
     let shared = shared.clone();
-    let busy = shared.node.lanes.load(Relaxed) >= shared.node.options().lanes_max;
     shared.streams().insert(number, stream.try_clone()?);
-    shared.node.lanes.fetch_add(1, Relaxed);
+    if shared.credentials.is_some() {
+        shared.proves(number, true);
+    }
     let owner = shared.clone();
     let work = move || {
         let begun = Connection::begin(stream, shared.credentials.as_ref()).map_err(LaneError::from);
+        shared.proves(number, false);
+        // Nobody who has not proved who it is takes the place of a lane.
+        let others = shared.node.lanes.fetch_add(1, Relaxed);
+        let busy = others >= shared.node.options().lanes_max;
         let result = begun.and_then(|connection| lane::serve(&shared.node, connection, busy));
         match result {
             Ok(()) => tracing::debug!(%peer, "connection over"),
@@ -188,7 +215,7 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream, peer: String) -> io:
     let spawned = Builder::new().name("lane".into()).stack_size(STACK_BYTES).spawn(work);
     if spawned.is_err() {
         owner.streams().remove(&number);
-        owner.node.lanes.fetch_sub(1, Relaxed);
+        owner.proves(number, false);
     }
     spawned.map(drop)
 }

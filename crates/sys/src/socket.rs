@@ -40,6 +40,8 @@ struct ForKernel {
     flag: libc::c_int,
     cookie: u64,
     cookie_bytes: libc::socklen_t,
+    peer: libc::ucred,
+    peer_bytes: libc::socklen_t,
     waited: libc::pollfd,
     beside: Beside,
 }
@@ -89,8 +91,24 @@ impl Socket {
                 result => break checked("connect", result),
             }
         }?;
+        if matches!(address, Address::Unix(_)) {
+            socket.check_owner()?;
+        }
         socket.cookie = socket.ask_cookie()?;
         Ok(socket)
+    }
+
+    /// Refuses a UNIX socket on which another user listens: whoever comes first may take a name in a shared directory.
+    fn check_owner(&mut self) -> Result<(), SysError> {
+        self.kernel.peer_bytes = u32::try_from(size_of::<libc::ucred>()).expect("a small structure");
+        let value = (&raw mut self.kernel.peer).addr();
+        let bytes = (&raw mut self.kernel.peer_bytes).addr();
+        let (level, name) = (word(libc::SOL_SOCKET), word(libc::SO_PEERCRED));
+        checked("getsockopt", call(libc::SYS_getsockopt, [word(self.fd), level, name, value, bytes]))?;
+        let ours = checked("geteuid", call(libc::SYS_geteuid, [0; 5]))?;
+        let theirs = self.kernel.peer.uid;
+        let trusted = theirs == 0 || usize::try_from(theirs).is_ok_and(|theirs| theirs == ours);
+        if trusted { Ok(()) } else { Err(SysError { call: "connect", errno: libc::EACCES }) }
     }
 
     fn send_at_once(&mut self) -> Result<(), SysError> {

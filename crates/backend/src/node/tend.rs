@@ -204,11 +204,13 @@ impl NodePool {
 
     /// Copies the next pages.
     fn copy_some(&self, rebuild: &mut Rebuild) -> Step {
-        let Rebuild { number, to, slots, done, pages, .. } = rebuild;
+        let Rebuild { number, to, from: leaving, slots, done, pages } = rebuild;
         let all = slots.len();
         let slots = &slots[*done..all.min(*done + LOAD_PAGES)];
         let Some(from) = lock(&self.table).replicas_of(*number) else { return Step::Over };
-        let read = from.iter().filter(|replica| replica.is_live()).any(|replica| {
+        // What goes is what is copied: another replica may be a wrong one, and this the last right one.
+        let first = leaving.iter().filter(|leaving| from.iter().any(|replica| replica.is_same(leaving)));
+        let read = first.chain(from.iter()).filter(|replica| replica.is_live()).any(|replica| {
             let there = slots.iter().map(|slot| Location(replica.slot(*slot))).zip(pages.iter_mut());
             let mut items: Vec<LoadItem<'_>> = there.map(|(location, into)| LoadItem { location, into }).collect();
             let mut damaged = false;

@@ -102,6 +102,9 @@ impl Views {
         if state.closed || state.view(slab) != View::None {
             return;
         }
+        if state.space.is_some() && state.slab_bytes != slab_bytes {
+            return;
+        }
         state.slab_bytes = slab_bytes;
         if state.space.is_none() {
             state.space = Space::reserve(VIEWS_MAX * slab_bytes).ok();

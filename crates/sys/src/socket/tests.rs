@@ -118,3 +118,25 @@ fn unix_sockets_carry_the_same() {
     assert_eq!(refused.errno, libc::ETIMEDOUT);
     std::fs::remove_file(&path).unwrap();
 }
+
+/// Only root can listen as somebody else.
+#[test]
+fn a_socket_of_another_user_is_refused() {
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: not root");
+        return;
+    }
+    let path = std::env::temp_dir().join(format!("hinterland-other-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let place = path.clone();
+    let listen = move || {
+        // SAFETY: the call itself changes the calling thread alone, which ends here.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, -1, 65_534, -1) }, 0);
+        std::os::unix::net::UnixListener::bind(place).unwrap()
+    };
+    let _listener = std::thread::spawn(listen).join().unwrap();
+    let refused = Socket::connect(&Address::Unix(path.to_str().unwrap().into()), Duration::from_secs(5));
+    assert_eq!(refused.map(drop).unwrap_err().errno, libc::EACCES);
+    std::fs::remove_file(&path).unwrap();
+}
