@@ -1,6 +1,6 @@
 //! Is there a prefetcher that is right for everything? Predicted run times of all of them beside the best, for every pattern and link.
 //!
-//! `cargo run --release -p hinterland-sim --example prefetchers [nanoseconds between touches]`
+//! `cargo run --release -p hinterland-sim --example best [nanoseconds between touches]`
 
 #[path = "../tests/suite/mod.rs"]
 mod suite;
