@@ -145,7 +145,7 @@ fn damage(test: &str, path: &str) -> Result<()> {
         let separator = if far.contains('?') { '&' } else { '?' };
         let far = format!("{far}{separator}fault=flip:0.01&seed=3");
         let flags = ["--fault-path", path, "--far", &far, "--encrypt"];
-        let ended = launch_with(&format!("{test}-{name}"), &flags, &[&program, "64"])?.run()?;
+        let ended = launch_with(&format!("{test}-over-{name}"), &flags, &[&program, "64"])?.run()?;
         ended.expect(125, "")?.expect_refusal(&["it is not what was stored there last (wrong tag)"])?;
         let place = far.split('?').next().unwrap_or_default();
         ensure!(ended.stderr.contains(place), "{place} is not named in: {}", ended.stderr);
