@@ -15,6 +15,9 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+/// A region's row says what was chosen there: both must mean the same regions.
+const _: () = assert!(REGION_PAGES == hinterland_policy::REGION_PAGES);
+
 /// See the module.
 pub(crate) struct Watched {
     prefetcher: Box<dyn Prefetcher>,

@@ -26,7 +26,7 @@ use hinterland_units::PageNo;
 use lengths::{LONG_PAGES, Lengths};
 
 /// Pages of a region: 64 MiB.
-const REGION_PAGES: u32 = 16_384;
+pub const REGION_PAGES: u32 = 16_384;
 /// Regions that are known at once; those that are so many regions apart share a place.
 const REGIONS: usize = 64;
 /// Of so many runs the length of one is seen page by page.

@@ -25,7 +25,7 @@ mod stride;
 mod two_q;
 mod unproven;
 
-pub use auto::Auto;
+pub use auto::{Auto, REGION_PAGES};
 pub use contract::{AheadWindow, Arrival, Choice, EvictionPolicy, Prefetcher, Request, Thread, Unmapped};
 pub use fair_share::fair_level;
 pub use fifo::Fifo;

@@ -2,11 +2,10 @@
 
 use crate::files::{self, CredentialError, Sources};
 use crate::pinned::Pinned;
-use crate::shared_key::{Side, pair};
+use crate::shared_key::Pairs;
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Error};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a program shows to nodes, and what it demands of them.
@@ -21,18 +20,14 @@ impl ClientCredentials {
     pub fn read(sources: &Sources) -> Result<ClientCredentials, CredentialError> {
         let config = ClientConfig::builder_with_provider(crate::provider());
         let config = config.with_protocol_versions(&crate::VERSIONS).expect("the provider has suites of TLS 1.3");
-        let wrong =
-            |path: &PathBuf, error: Error| CredentialError::Content { path: path.clone(), what: error.to_string() };
         let mut config = match sources {
             Sources::Certificates { own, ca } => {
                 let (chain, key) = files::own(own)?;
                 let config = config.with_root_certificates(files::roots(ca)?);
-                config.with_client_auth_cert(chain, key).map_err(|error| wrong(&own.1, error))?
+                config.with_client_auth_cert(chain, key).map_err(|error| CredentialError::content(&own.1, error))?
             }
             Sources::SharedKey(path) => {
-                let shared = files::shared(path)?;
-                let own = pair(&shared, Side::Client).map_err(|error| wrong(path, error))?;
-                let node = pair(&shared, Side::Node).map_err(|error| wrong(path, error))?;
+                let Pairs { node, client: own } = Pairs::read(path)?;
                 let config = config.dangerous().with_custom_certificate_verifier(Arc::new(Pinned::new(&node.cert[0])));
                 config.with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own)))
             }

@@ -73,6 +73,13 @@ pub enum CredentialError {
     },
 }
 
+impl CredentialError {
+    /// What is wrong with the content of a file.
+    pub(crate) fn content(path: &Path, what: impl ToString) -> CredentialError {
+        CredentialError::Content { path: path.to_owned(), what: what.to_string() }
+    }
+}
+
 impl Sources {
     /// What the values of `--tls`, `--tls-ca` and `--key-file` name; an empty one is not given.
     ///
@@ -99,13 +106,13 @@ pub(crate) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, Cred
     let mut file = File::open(path).map_err(failed)?;
     let is = file.metadata().map_err(failed)?;
     if !is.is_file() {
-        return Err(CredentialError::Content { path: path.to_owned(), what: "this is no file".into() });
+        return Err(CredentialError::content(path, "this is no file"));
     }
     if secret && is.permissions().mode() & 0o077 != 0 {
         return Err(CredentialError::Open(path.to_owned()));
     }
     if is.len() > FILE_BYTES_MAX {
-        return Err(CredentialError::Content { path: path.to_owned(), what: "this is too long for a key".into() });
+        return Err(CredentialError::content(path, "this is too long for a key"));
     }
     // At its full length from the beginning: a vector that grows leaves copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(is.len()).unwrap_or(0) + 1));
@@ -128,9 +135,8 @@ pub(crate) fn own(
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialError> {
     let chain = certificates(certificate)?;
     let pem = read(key, true)?;
-    let wrong = |what: String| CredentialError::Content { path: key.clone(), what };
-    let key =
-        PrivateKeyDer::from_pem_slice(&pem).map_err(|error| wrong(format!("there is no private key here: {error}")))?;
+    let wrong = |error| CredentialError::content(key, format!("there is no private key here: {error}"));
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(wrong)?;
     Ok((chain, key))
 }
 
@@ -138,7 +144,7 @@ pub(crate) fn own(
 pub(crate) fn roots(path: &Path) -> Result<Arc<RootCertStore>, CredentialError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        let wrong = |error| CredentialError::Content { path: path.to_owned(), what: format!("this is no CA: {error}") };
+        let wrong = |error| CredentialError::content(path, format!("this is no CA: {error}"));
         roots.add(certificate).map_err(wrong)?;
     }
     Ok(Arc::new(roots))
@@ -146,8 +152,8 @@ pub(crate) fn roots(path: &Path) -> Result<Arc<RootCertStore>, CredentialError> 
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
     let pem = read(path, false)?;
-    let wrong = |what: String| CredentialError::Content { path: path.to_owned(), what };
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let chain = chain.map_err(|error| wrong(format!("there is no certificate here: {error}")))?;
-    if chain.is_empty() { Err(wrong("there is no certificate here".into())) } else { Ok(chain) }
+    let wrong = |error| CredentialError::content(path, format!("there is no certificate here: {error}"));
+    let chain = chain.map_err(wrong)?;
+    if chain.is_empty() { Err(CredentialError::content(path, "there is no certificate here")) } else { Ok(chain) }
 }

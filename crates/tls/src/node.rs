@@ -2,10 +2,9 @@
 
 use crate::files::{self, CredentialError, Sources};
 use crate::pinned::Pinned;
-use crate::shared_key::{Side, pair};
+use crate::shared_key::Pairs;
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{Error, ServerConfig, ServerConnection};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a node shows to clients, and what it demands of them.
@@ -20,21 +19,16 @@ impl NodeCredentials {
     pub fn read(sources: &Sources) -> Result<NodeCredentials, CredentialError> {
         let config = ServerConfig::builder_with_provider(crate::provider());
         let config = config.with_protocol_versions(&crate::VERSIONS).expect("the provider has suites of TLS 1.3");
-        let wrong =
-            |path: &PathBuf, error: Error| CredentialError::Content { path: path.clone(), what: error.to_string() };
         let mut config = match sources {
             Sources::Certificates { own, ca } => {
                 let (chain, key) = files::own(own)?;
                 let clients = WebPkiClientVerifier::builder_with_provider(files::roots(ca)?, crate::provider());
-                let no_ca =
-                    |error| CredentialError::Content { path: ca.clone(), what: format!("this is no CA: {error}") };
+                let no_ca = |error| CredentialError::content(ca, format!("this is no CA: {error}"));
                 let config = config.with_client_cert_verifier(clients.build().map_err(no_ca)?);
-                config.with_single_cert(chain, key).map_err(|error| wrong(&own.1, error))?
+                config.with_single_cert(chain, key).map_err(|error| CredentialError::content(&own.1, error))?
             }
             Sources::SharedKey(path) => {
-                let shared = files::shared(path)?;
-                let own = pair(&shared, Side::Node).map_err(|error| wrong(path, error))?;
-                let client = pair(&shared, Side::Client).map_err(|error| wrong(path, error))?;
+                let Pairs { node: own, client } = Pairs::read(path)?;
                 let config = config.with_client_cert_verifier(Arc::new(Pinned::new(&client.cert[0])));
                 config.with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)))
             }

@@ -6,11 +6,13 @@
 //! ```
 //! Two pairs, so that nobody can take what one side has proved for a proof of the other.
 
+use crate::files::{self, CredentialError};
 use ring::hkdf::{HKDF_SHA256, Salt};
 use rustls::Error;
 use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
+use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -22,13 +24,28 @@ const PKCS8_HEAD: [u8; 16] =
 
 /// The side whose key pair it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+enum Side {
     Node,
     Client,
 }
 
+/// The key pairs that a key file stands for.
+pub(crate) struct Pairs {
+    pub(crate) node: Arc<CertifiedKey>,
+    pub(crate) client: Arc<CertifiedKey>,
+}
+
+impl Pairs {
+    /// Reads the file.
+    pub(crate) fn read(path: &Path) -> Result<Pairs, CredentialError> {
+        let shared = files::shared(path)?;
+        let of = |side| pair(&shared, side).map_err(|error| CredentialError::content(path, error));
+        Ok(Pairs { node: of(Side::Node)?, client: of(Side::Client)? })
+    }
+}
+
 /// The key pair of a side.
-pub(crate) fn pair(shared: &[u8], side: Side) -> Result<Arc<CertifiedKey>, Error> {
+fn pair(shared: &[u8], side: Side) -> Result<Arc<CertifiedKey>, Error> {
     let info: &[u8] = match side {
         Side::Node => b"node",
         Side::Client => b"client",

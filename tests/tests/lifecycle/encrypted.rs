@@ -1,9 +1,8 @@
 //! `--encrypt`: nothing of a program's memory is to be read where its pages are, and they come back all the same.
 
-use crate::nodes::{Node, PATHS, Test, launch_with};
+use crate::nodes::{Node, PATHS, Test, launch_with, trial};
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Running, c_program};
-use hinterland_tests::{skips, suite};
 use libtest_mimic::Trial;
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,10 +14,7 @@ const MEBIBYTES: u64 = 64;
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, test: Test| {
-        let directory = name.clone();
-        trials.push(suite::trial(name, skips::no_userfaultfd, move || test(&directory)));
-    };
+    let mut add = |name: String, test: Test| trials.push(trial(name, test));
     for path in PATHS {
         add(format!("lifecycle::encrypted::node::{path}"), Box::new(move |test| node(test, path)));
         add(format!("lifecycle::encrypted::file::{path}"), Box::new(move |test| file(test, path)));

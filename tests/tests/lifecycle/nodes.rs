@@ -18,13 +18,16 @@ const LOSS: Duration = Duration::from_secs(30);
 /// A test that is told its name.
 pub type Test = Box<dyn FnOnce(&str) -> Result<()> + Send>;
 
+/// A test that is told its own name, for its directories; skipped where no program can be managed.
+pub fn trial(name: String, test: Test) -> Trial {
+    let directory = name.clone();
+    suite::trial(name, skips::no_userfaultfd, move || test(&directory))
+}
+
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, test: Test| {
-        let directory = name.clone();
-        trials.push(suite::trial(name, skips::no_userfaultfd, move || test(&directory)));
-    };
+    let mut add = |name: String, test: Test| trials.push(trial(name, test));
     for path in PATHS {
         for way in ["fork", "forks", "popen", "vfork", "posix_spawn"] {
             add(format!("lifecycle::nodes::{way}::{path}"), Box::new(move |test| children(test, path, way)));

@@ -1,9 +1,8 @@
 //! Programs whose far memory is a pool of memory nodes: nodes that are killed and stopped under load, with and without replicas.
 
-use crate::nodes::{Node, PATHS, Test, launch_with};
+use crate::nodes::{Node, PATHS, Test, launch_with, trial};
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Running, c_program};
-use hinterland_tests::{skips, suite};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -16,10 +15,7 @@ const STALL_MS: f64 = 20_000.0;
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, test: Test| {
-        let directory = name.clone();
-        trials.push(suite::trial(name, skips::no_userfaultfd, move || test(&directory)));
-    };
+    let mut add = |name: String, test: Test| trials.push(trial(name, test));
     for path in PATHS {
         add(format!("lifecycle::pools::killed::{path}"), Box::new(move |test| killed(test, path)));
         add(format!("lifecycle::pools::stopped::{path}"), Box::new(move |test| stopped(test, path)));

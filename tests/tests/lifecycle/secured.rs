@@ -1,9 +1,9 @@
 //! Nodes that want to know who connects: a shared key on both sides, children too, and what is said to those without.
 
-use crate::nodes::{Node, PATHS, Test, launch_with};
+use crate::nodes::{Node, PATHS, Test, launch_with, trial};
 use anyhow::{Result, ensure};
 use hinterland_tests::launch::{Launch, c_program};
-use hinterland_tests::{places, skips, suite};
+use hinterland_tests::places;
 use libtest_mimic::Trial;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -12,10 +12,7 @@ use std::process::Command;
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, test: Test| {
-        let directory = name.clone();
-        trials.push(suite::trial(name, skips::no_userfaultfd, move || test(&directory)));
-    };
+    let mut add = |name: String, test: Test| trials.push(trial(name, test));
     for path in PATHS {
         add(format!("lifecycle::secured::key::{path}"), Box::new(move |test| key(test, path)));
     }

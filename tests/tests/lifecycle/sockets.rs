@@ -1,10 +1,10 @@
 //! Programs whose far memory is a node on the same machine, behind a UNIX socket.
 
-use crate::nodes::{Node, PATHS, Test, launch};
+use crate::nodes::{Node, PATHS, Test, launch, trial};
 use crate::pools;
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Launch, c_program};
-use hinterland_tests::{places, skips, suite};
+use hinterland_tests::places;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use std::path::PathBuf;
@@ -18,10 +18,7 @@ const LOSS: Duration = Duration::from_secs(30);
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, test: Test| {
-        let directory = name.clone();
-        trials.push(suite::trial(name, skips::no_userfaultfd, move || test(&directory)));
-    };
+    let mut add = |name: String, test: Test| trials.push(trial(name, test));
     for path in PATHS {
         for way in ["fork", "forks", "popen"] {
             add(format!("lifecycle::sockets::{way}::{path}"), Box::new(move |test| children(test, path, way)));

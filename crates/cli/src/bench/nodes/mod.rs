@@ -26,7 +26,6 @@ use process::Node;
 use raw::Raw;
 use report::{Report, Round};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// Round trips of one measurement.
@@ -98,8 +97,6 @@ struct Bench {
     /// A node on a socket of this machine, where nodes can listen on one.
     same_host: Result<Node, String>,
     memcached: Result<Memcached, String>,
-    /// Whether `hinterland run` can encrypt.
-    encrypts: bool,
     _directory: tempfile::TempDir,
 }
 
@@ -132,14 +129,12 @@ impl Bench {
         let directory = tempfile::tempdir().map_err(BenchError::io("make", Path::new("a temporary directory")))?;
         let tcp = || Node::start(&launcher, "tcp://127.0.0.1:0", CAPACITY_BYTES).map_err(BenchError::Setting);
         let socket = format!("unix:{}/node.sock", directory.path().display());
-        let help = Command::new(&launcher).args(["run", "--help"]).output();
         Ok(Bench {
             args: args.clone(),
             raw: Raw::start(&launcher).map_err(BenchError::Setting)?,
             nodes: [tcp()?, tcp()?],
             same_host: Node::start(&launcher, &socket, CAPACITY_BYTES),
             memcached: Memcached::start(STORED_PAGES),
-            encrypts: help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--encrypt")),
             launcher,
             _directory: directory,
         })
@@ -162,11 +157,7 @@ impl Bench {
             Ok(node) => self.fault(&mut round, "same_host_fault", &node.url, &[], seed),
             Err(why) => round.skip("same_host_fault", why),
         }
-        if self.encrypts {
-            self.fault(&mut round, "encrypted_fault", &tcp, &["--encrypt"], seed);
-        } else {
-            round.skip("encrypted_fault", "`hinterland run` has no --encrypt");
-        }
+        self.fault(&mut round, "encrypted_fault", &tcp, &["--encrypt"], seed);
         round.figure("scan_bytes_per_second", self.scan(&tcp, seed));
         self.reads(&mut round, seed);
         self.write_back(&mut round, seed);

@@ -44,7 +44,7 @@ pub struct PrefetchArgs {
     /// Access patterns
     #[arg(long, value_delimiter = ',', default_value = "sequential,stride-10,interleaved-2,interleaved-4,random")]
     pattern: Vec<Pattern>,
-    /// Prefetchers. Default: none, readahead, readahead-vma, stride, leap, next-n, streams, and auto if there is one
+    /// Prefetchers. Default: none, readahead, readahead-vma, stride, leap, next-n, streams, auto
     #[arg(long, value_delimiter = ',', value_name = "PREFETCHER", value_parser = str::parse::<PrefetchName>)]
     prefetcher: Vec<PrefetchName>,
     /// Who serves faults: auto, monitor, inline
@@ -88,7 +88,7 @@ struct Entry {
 pub fn run(args: &PrefetchArgs) -> Result<(), BenchError> {
     let launcher = std::env::current_exe().map_err(BenchError::io("find", Path::new("/proc/self/exe")))?;
     let prefetchers = if args.prefetcher.is_empty() {
-        PREFETCHERS.iter().filter_map(|name| name.parse().ok()).collect()
+        PREFETCHERS.map(|name| name.parse().expect("a name of a prefetcher")).to_vec()
     } else {
         args.prefetcher.clone()
     };
