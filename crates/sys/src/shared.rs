@@ -9,17 +9,21 @@
 //! Calls go by the trampoline, and `errno` stays as it is.
 
 use crate::mem::{self, Mapping};
-use crate::{SysError, trampoline};
+use crate::{SysError, descriptor, trampoline};
 use std::os::fd::RawFd;
 
-/// A descriptor that came over a socket. It is closed when it is dropped.
+/// A descriptor that came over a socket, out of the program's reach. It is closed when it is dropped.
 #[derive(Debug)]
 pub struct Received(RawFd);
 
 impl Received {
-    /// Takes hold of a descriptor that nobody else knows.
-    pub(crate) fn new(fd: RawFd) -> Received {
-        Received(fd)
+    /// Takes hold of a descriptor that nobody else knows; `None`: it cannot be hidden, and is closed.
+    pub(crate) fn hide(fd: RawFd) -> Option<Received> {
+        let hidden = descriptor::hide(fd).ok();
+        if hidden.is_none() {
+            call(libc::SYS_close, [word(fd), 0, 0, 0, 0, 0]);
+        }
+        hidden.map(Received)
     }
 
     /// Its length, if it can never become shorter.
@@ -34,6 +38,7 @@ impl Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
+        descriptor::show(self.0);
         call(libc::SYS_close, [word(self.0), 0, 0, 0, 0, 0]);
     }
 }
@@ -141,7 +146,7 @@ mod tests {
         // SAFETY: the name is a C string; the descriptor is new.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING)) };
         file.set_len((pages * PAGE_BYTES) as u64).unwrap();
-        let received = Received::new(file.try_clone().unwrap().into_raw_fd());
+        let received = Received(file.try_clone().unwrap().into_raw_fd());
         // SAFETY: sets a property of a file of this test.
         assert_eq!(unsafe { libc::fcntl(received.0, libc::F_ADD_SEALS, seals) }, 0);
         (file, received)

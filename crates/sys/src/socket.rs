@@ -210,7 +210,8 @@ impl Socket {
         }
     }
 
-    /// As `receive`, and takes the descriptor that came beside the bytes, if one did.
+    /// As `receive`, and takes the descriptor that came beside the first of the bytes, if one did. The kernel gives it the lowest free
+    /// number, within the program's reach; it is hidden before anything else is waited for.
     ///
     /// # Errors
     /// As for `receive`.
@@ -221,14 +222,19 @@ impl Socket {
         self.kernel.beside.head.cmsg_len = 0;
         self.kernel.message.msg_control = (&raw mut self.kernel.beside).cast();
         self.kernel.message.msg_controllen = BESIDE_BYTES;
-        let received = self.receive(parts);
-        self.kernel.message.msg_control = std::ptr::null_mut();
-        self.kernel.message.msg_controllen = 0;
+        let all = self.name(parts.map(|part| (part.as_mut_ptr(), part.len())));
+        // SAFETY: the parts are borrowed exclusively until this function returns.
+        let first = unsafe { self.transfer(libc::SYS_recvmsg, 0, all.min(1)) };
         let Beside { head, fd } = &self.kernel.beside;
         let is_one =
             (head.cmsg_len, head.cmsg_level, head.cmsg_type) == (BESIDE_BYTES, libc::SOL_SOCKET, libc::SCM_RIGHTS);
-        let beside = is_one.then(|| Received::new(*fd));
-        received.map(|()| beside)
+        // Without a number out of reach it is as if none had come.
+        let beside = if is_one { Received::hide(*fd) } else { None };
+        self.kernel.message.msg_control = std::ptr::null_mut();
+        self.kernel.message.msg_controllen = 0;
+        // SAFETY: as above.
+        unsafe { self.transfer(libc::SYS_recvmsg, first?, all) }?;
+        Ok(beside)
     }
 
     /// As `receive`, but shows the first `shown` bytes, which lie in the first part, to `accept` as soon as they are there. When it

@@ -3,6 +3,7 @@
 use super::*;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd};
 
 fn pair(limit: Duration) -> (Socket, std::net::TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -138,5 +139,73 @@ fn a_socket_of_another_user_is_refused() {
     let _listener = std::thread::spawn(listen).join().unwrap();
     let refused = Socket::connect(&Address::Unix(path.to_str().unwrap().into()), Duration::from_secs(5));
     assert_eq!(refused.map(drop).unwrap_err().errno, libc::EACCES);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// Out of a program's reach, as far as this test's limit on descriptors allows.
+fn hide_high(fd: RawFd) -> std::io::Result<RawFd> {
+    // SAFETY: duplicates a descriptor of the caller's; no memory is touched.
+    let high = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, HIDDEN_FROM) };
+    if high < 0 {
+        return Ok(fd);
+    }
+    // SAFETY: the caller hands it over; its duplicate lives on.
+    unsafe { libc::close(fd) };
+    Ok(high)
+}
+
+const HIDDEN_FROM: RawFd = 900;
+
+/// Sends a byte, and a file beside it.
+fn send_beside(stream: &std::os::unix::net::UnixStream, mut byte: u8, file: &std::fs::File) {
+    let head_bytes = size_of::<libc::cmsghdr>();
+    let head = libc::cmsghdr { cmsg_len: BESIDE_BYTES, cmsg_level: libc::SOL_SOCKET, cmsg_type: libc::SCM_RIGHTS };
+    let mut beside = Beside { head, fd: file.as_raw_fd() };
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: plain data, for which zeros are valid values.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    (message.msg_control, message.msg_controllen) = ((&raw mut beside).cast(), head_bytes + 8);
+    // SAFETY: what the message points at lives until the call returns.
+    assert_eq!(unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, 0) }, 1);
+}
+
+#[test]
+fn a_descriptor_is_out_of_reach_before_the_rest_of_its_message_is_there() {
+    crate::descriptor::hide_with(hide_high, |_| {});
+    let path = std::env::temp_dir().join(format!("hinterland-beside-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let address = Address::Unix(path.to_str().unwrap().into());
+    let mut socket = Socket::connect(&address, Duration::from_secs(60)).unwrap();
+    let mut peer = listener.accept().unwrap().0;
+    // The numbers of the file in this process.
+    let numbers = || -> Vec<RawFd> {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let is_it = |path: &std::path::Path| {
+            std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("beside-it"))
+        };
+        let found = entries.filter(|entry| is_it(&entry.path()));
+        found.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    };
+    let sender = std::thread::spawn(move || {
+        // SAFETY: the name is a C string; the descriptor is new.
+        let file = unsafe { std::fs::File::from_raw_fd(libc::memfd_create(c"beside-it".as_ptr(), 0)) };
+        send_beside(&peer, b'h', &file);
+        drop(file);
+        let begun = Instant::now();
+        while !matches!(numbers()[..], [number] if number >= HIDDEN_FROM) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?} is within reach", numbers());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        peer.write_all(b"ello").unwrap();
+    });
+    let mut bytes = [0; 5];
+    let received = socket.receive_with([&mut bytes[..]].into_iter()).unwrap();
+    sender.join().unwrap();
+    assert_eq!(&bytes, b"hello");
+    assert!(received.is_some() && numbers().len() == 1);
+    drop(received);
+    assert_eq!(numbers(), []);
     std::fs::remove_file(&path).unwrap();
 }
