@@ -5,44 +5,34 @@
 
 use hinterland_units::PAGE_BYTES;
 use std::io;
-use std::ptr::NonNull;
 
 /// A reservation of address space.
-pub(crate) struct Mapping {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a Mapping is plain memory that lives as long as the value; who may touch which part is the business of the types
-// built on it.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; the methods that take `&self` change no state of the Mapping itself.
-unsafe impl Sync for Mapping {}
+pub(crate) struct Mapping(hinterland_sys::Mapping);
 
 impl Mapping {
     /// Reserves `bytes`, rounded up to whole pages.
     pub(crate) fn reserve(bytes: usize) -> io::Result<Mapping> {
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
-        let memory = hinterland_sys::Mapping::anonymous(bytes)?;
-        let base = NonNull::new(memory.as_ptr()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Mapping { base, bytes })
+        Ok(Mapping(hinterland_sys::Mapping::anonymous(bytes)?))
     }
 
     /// The address of byte `offset`.
     #[inline]
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
-        debug_assert!(offset < self.bytes, "offset {offset} outside a mapping of {} bytes", self.bytes);
-        self.base.as_ptr().wrapping_add(offset)
+        debug_assert!(offset < self.bytes(), "offset {offset} outside a mapping of {} bytes", self.bytes());
+        self.0.as_ptr().wrapping_add(offset)
     }
 
     /// Bytes reserved.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.0.len
     }
 
     /// Puts memory behind a range of whole pages with one call. Only a saving: without it, memory comes page by page.
     pub(crate) fn populate(&self, offset: usize, bytes: usize) {
-        assert!(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES) && offset + bytes <= self.bytes);
+        assert!(
+            offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES) && offset + bytes <= self.bytes()
+        );
         // SAFETY: the range lies inside our mapping (asserted), and populating changes no content. Kernels before 5.14 do
         // not know the advice and change nothing.
         unsafe { libc::madvise(self.at(offset).cast(), bytes, libc::MADV_POPULATE_WRITE) };
@@ -53,7 +43,9 @@ impl Mapping {
     /// # Safety
     /// Nobody uses the range during the call, and nobody relies on its content afterwards.
     pub(crate) unsafe fn discard(&self, offset: usize, bytes: usize) {
-        assert!(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES) && offset + bytes <= self.bytes);
+        assert!(
+            offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES) && offset + bytes <= self.bytes()
+        );
         // SAFETY: the range lies inside our mapping (asserted), and the caller vouches that it is unused.
         let result = unsafe { libc::madvise(self.at(offset).cast(), bytes, libc::MADV_DONTNEED) };
         assert_eq!(result, 0, "madvise on our own memory failed: {}", io::Error::last_os_error());
@@ -63,7 +55,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no reference into it outlives the value that owns it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        unsafe { self.0.end() };
     }
 }
 
@@ -80,5 +72,21 @@ mod tests {
             mapping.discard(PAGE_BYTES, PAGE_BYTES);
             assert_eq!(mapping.at(PAGE_BYTES).read(), 0);
         }
+    }
+
+    #[test]
+    fn what_comes_where_a_mapping_ended_is_not_taken_for_ours() {
+        let other = (0..100).find_map(|_| {
+            let mapping = Mapping::reserve(PAGE_BYTES).expect("a page");
+            let place = mapping.at(0).addr();
+            assert!(hinterland_sys::mem::is_own(place));
+            drop(mapping);
+            // Unless another thread was quicker.
+            hinterland_sys::Mapping::reserve_at(place, PAGE_BYTES).ok()
+        });
+        let other = other.expect("a place that nobody else took");
+        assert!(!hinterland_sys::mem::is_own(other.start));
+        // SAFETY: nothing was ever there.
+        unsafe { other.end() };
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const OWN_MAX: usize = 256;
 static OWN: [(AtomicUsize, AtomicUsize); OWN_MAX] = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; OWN_MAX];
 
-/// An anonymous private mapping that lives as long as the process.
+/// An anonymous private mapping that lives as long as the process, unless somebody ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// First address.
@@ -56,6 +56,15 @@ impl Mapping {
     /// The first byte.
     pub fn as_ptr(self) -> *mut u8 {
         self.start as *mut u8
+    }
+
+    /// Ends the mapping. What lies there next is not taken for Hinterland's.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    pub unsafe fn end(self) {
+        disown(self);
+        unmap(self);
     }
 }
 
@@ -109,7 +118,7 @@ fn exactly(start: usize, len: usize, protection: i32) -> Result<Mapping, SysErro
 }
 
 fn unmap(mapping: Mapping) {
-    // SAFETY: the caller just made the mapping and nobody else knows it.
+    // SAFETY: the caller's mapping, which nobody else knows or uses.
     unsafe { libc::syscall(libc::SYS_munmap, mapping.start, mapping.len) };
 }
 
