@@ -1,7 +1,7 @@
 //! What a lane is served over: a connection, or TLS over one.
 //!
-//! A client has `PATIENCE` for a handshake as a whole, and at most one of the protocol's messages in memory: rustls bounds a handshake
-//! message at 64 KiB. What a lane needs otherwise it gets afterwards.
+//! A client has `PATIENCE` for a handshake as a whole, however it trickles, then as long for its hello, and at most one of the protocol's
+//! messages in memory: rustls bounds a handshake message at 64 KiB. What a lane needs otherwise it gets afterwards.
 
 use crate::stream::Stream;
 use hinterland_tls::{NodeCredentials, ServerConnection, explain};
@@ -69,6 +69,22 @@ impl Connection {
         }
     }
 
+    /// Reads the first bytes that a client says, all of which have to be there in `PATIENCE`.
+    pub(crate) fn read_hello(&mut self) -> io::Result<[u8; HELLO_BYTES]> {
+        let bytes = match self {
+            Connection::Plain(stream) => {
+                read_by(&*stream, Instant::now() + PATIENCE, |left| stream.set_read_timeout(left))
+            }
+            // It has proved who it is.
+            Connection::Secured(secured) => {
+                let mut bytes = [0; HELLO_BYTES];
+                secured.read_exact(&mut bytes).map(|()| bytes)
+            }
+        }?;
+        self.set_read_timeout(Some(PATIENCE))?;
+        Ok(bytes)
+    }
+
     /// From now on the client may be silent so long; `None`: for ever.
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
@@ -113,14 +129,11 @@ fn shake_hands(mut stream: TcpStream, credentials: &NodeCredentials) -> Result<C
     let mut session = credentials.begin().map_err(refused)?;
     let mut first = [0];
     if stream.peek(&mut first)? == 1 && first[0] != HANDSHAKE {
-        refuse_plain(&mut stream)?;
+        refuse_plain(&mut stream, deadline)?;
         return Err(HandshakeError::Refused("it does not speak TLS".into()));
     }
     while session.is_handshaking() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::from(ErrorKind::TimedOut).into());
-        }
+        let left = left_until(deadline)?;
         stream.set_read_timeout(Some(left))?;
         stream.set_write_timeout(Some(left))?;
         if session.wants_write() {
@@ -148,15 +161,39 @@ fn shake_hands(mut stream: TcpStream, credentials: &NodeCredentials) -> Result<C
 }
 
 /// Tells a program without credentials, in its own words, that it needs some.
-fn refuse_plain(stream: &mut TcpStream) -> io::Result<()> {
-    let mut bytes = [0; HELLO_BYTES];
-    stream.read_exact(&mut bytes)?;
+fn refuse_plain(stream: &mut TcpStream, deadline: Instant) -> io::Result<()> {
+    let bytes = read_by(&*stream, deadline, |left| stream.set_read_timeout(left))?;
     if let Ok(hello) = Hello::decode(&bytes) {
         let welcome =
             Welcome { outcome: Outcome::Secured, ..Welcome::answer(&hello, Features::ALL, crate::SLAB_BYTES, false) };
         stream.write_all(&welcome.encode())?;
     }
     linger(stream)
+}
+
+/// Reads `N` bytes that have to be there by a time, whoever trickles.
+fn read_by<const N: usize>(
+    mut from: impl Read,
+    deadline: Instant,
+    wait_for: impl Fn(Option<Duration>) -> io::Result<()>,
+) -> io::Result<[u8; N]> {
+    let (mut bytes, mut filled) = ([0; N], 0);
+    while filled < N {
+        wait_for(Some(left_until(deadline)?))?;
+        match from.read(&mut bytes[filled..]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
+}
+
+/// The time until then; an error when it is over.
+fn left_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// Says that nothing more is said, and takes what still arrives, for a while.

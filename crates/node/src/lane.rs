@@ -10,8 +10,8 @@ use crate::slab::SLAB_BYTES;
 use crate::store::NoRoom;
 use hinterland_units::ByteCount;
 use hinterland_wire::{
-    CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, HELLO_BYTES, Header, Hello, Outcome, Refusal, Reply,
-    Request, Welcome, WireError,
+    CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Outcome, Refusal, Reply, Request,
+    Welcome, WireError,
 };
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -72,9 +72,7 @@ pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(
 }
 
 fn shake_hands(stream: &mut Connection, busy: bool) -> Result<Features, LaneError> {
-    let mut bytes = [0; HELLO_BYTES];
-    stream.read_exact(&mut bytes)?;
-    let hello = Hello::decode(&bytes)?;
+    let hello = Hello::decode(&stream.read_hello()?)?;
     let welcome = Welcome::answer(&hello, stream.features(), SLAB_BYTES, busy);
     stream.write_all(&welcome.encode())?;
     stream.flush()?;

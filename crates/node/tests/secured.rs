@@ -8,6 +8,7 @@ use hinterland_backend::{Backend, OpenOptions, Priority, open_with};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_tls::{ClientCredentials, NodeCredentials, Sources};
 use hinterland_units::PageBytes;
+use hinterland_wire::Hello;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -148,6 +149,32 @@ fn a_handshake_that_does_not_end_is_ended() {
     assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
     drop((silent, half));
     trickle.join().expect("it ends");
+}
+
+/// Who says a hello without TLS bit by bit is given up when its time is over, also where nobody needs credentials.
+#[test]
+fn a_hello_that_trickles_is_not_answered() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let key = key_file(directory.path(), 1);
+    std::thread::scope(|scope| {
+        for node in [node(Some(&key)), node(None)] {
+            scope.spawn(move || {
+                let address = node.endpoint().address().expect("an address");
+                let mut stream = TcpStream::connect(address).expect("a connection");
+                stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+                // Ten seconds, and never two without a byte.
+                for byte in Hello::ours().encode() {
+                    std::thread::sleep(Duration::from_millis(310));
+                    if stream.write_all(&[byte]).is_err() {
+                        break;
+                    }
+                }
+                let mut said = Vec::new();
+                let ended = stream.read_to_end(&mut said);
+                assert!(said.is_empty(), "it got an answer: {ended:?}, {said:?}");
+            });
+        }
+    });
 }
 
 /// A hello of TLS 1.2 is answered with the alert that says so.
