@@ -17,11 +17,13 @@ use hinterland_sys::Address;
 use hinterland_wire::{Features, Grant, Kind, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Threads that can wait for pages at once; more wait for those.
 const DEMAND_LANES: usize = 8;
 const BACKGROUND_LANES: usize = 2;
+/// Time after which a node that had too many connections is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Time that the node keeps a session whose process has gone; nobody comes back to it.
 const LEASE_MS: u32 = 1000;
 
@@ -162,8 +164,22 @@ impl Link {
         Ok(taken)
     }
 
-    /// A new lane in the process's session, which is opened if there is none.
+    /// A new lane in the process's session. A node that has too many connections or sessions is asked again for as long as `limit`,
+    /// unless there is a lane in the background, for which everybody can wait instead.
     fn join(&self, limit: Duration) -> Result<Lane, NodeTrouble> {
+        let begun = Instant::now();
+        loop {
+            let joined = self.join_once(limit);
+            let is_busy = joined.as_ref().is_err_and(NodeTrouble::is_busy);
+            if !is_busy || self.background.made() > 0 || begun.elapsed() + BUSY_PAUSE >= limit {
+                return joined;
+            }
+            std::thread::sleep(BUSY_PAUSE);
+        }
+    }
+
+    /// A new lane in the process's session, which is opened if there is none.
+    fn join_once(&self, limit: Duration) -> Result<Lane, NodeTrouble> {
         let mut lane = Lane::connect(&self.node.address, self.node.secured.as_ref(), limit)?;
         let attach = |lane: &mut Lane, grant: Grant| {
             lane.ask(|into, number| Request::attach(into, number, grant.session, grant.token), granted)

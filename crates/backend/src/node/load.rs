@@ -192,7 +192,7 @@ impl NodePool {
         let lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) };
         let mut lane = match lane {
             // One of the last: it is not given up because an answer is late.
-            Err(trouble) if trouble.is_local() && demand => {
+            Err(trouble) if (trouble.is_local() || trouble.is_busy()) && demand => {
                 patience = self.patience();
                 link.background_lane(patience)
             }

@@ -92,6 +92,11 @@ impl NodeTrouble {
         matches!(self, NodeTrouble::Local { .. })
     }
 
+    /// Whether it means that the node has as many connections or sessions as it may have: others end.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, NodeTrouble::Busy | NodeTrouble::Refused { refusal: Refusal::Busy, .. })
+    }
+
     /// Whether it means that nobody is there, or nobody who knows the session.
     pub(super) fn is_absence(&self) -> bool {
         match self {
@@ -123,8 +128,8 @@ impl NodeTrouble {
 
     /// Whether it may pass by itself: the node is away, or has too much to do.
     pub(super) fn may_pass(&self) -> bool {
-        let passes = matches!(self, NodeTrouble::Connection { .. } | NodeTrouble::Silent { .. } | NodeTrouble::Busy);
-        passes || self.is_local() || self.is_full()
+        let passes = matches!(self, NodeTrouble::Connection { .. } | NodeTrouble::Silent { .. });
+        passes || self.is_busy() || self.is_local() || self.is_full()
     }
 }
 

@@ -332,6 +332,31 @@ fn a_node_that_was_restarted_is_empty_and_is_filled_again() {
 }
 
 #[test]
+fn a_node_that_has_too_many_connections_is_asked_again() {
+    let node = start_node(8);
+    let proxy = Proxy::start(address(&node));
+    proxy.turn_away(3);
+    let addresses = vec![NodeAddress { url: proxy.url(), address: proxy.address.into(), secured: None }];
+    let pool = NodePool::new("the pool".into(), addresses, 0, 1);
+    let pool = pool.unwrap_or_else(|(url, trouble)| panic!("{url}: {trouble}"));
+    let stored = Stored::new(&pool, 0..100);
+    // The child's first connection.
+    proxy.turn_away(3);
+    with_fork(&pool, || stored.check(&pool), || ());
+    stored.check(&pool);
+}
+
+#[test]
+fn a_node_that_takes_no_more_connections_serves_on_those_that_there_are() {
+    let cluster = Cluster::new(&[8], 1);
+    let stored = Stored::new(&cluster.pool, 0..200);
+    cluster.proxies[0].turn_away(usize::MAX);
+    std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(|| stored.check(&cluster.pool)))));
+    Stored::new(&cluster.pool, 1000..1100).check(&cluster.pool);
+    assert_eq!(rows(&cluster.pool)[0].losses, 0);
+}
+
+#[test]
 fn forked_processes_go_on_with_every_replica() {
     let cluster = Cluster::new(&[64, 64, 64], 2);
     fork_round(&cluster.pool, 3, 2);

@@ -1,9 +1,12 @@
 //! What stands between a program and a node in these tests: passes everything on, until it is told to misbehave.
 
-use hinterland_wire::{HEADER_BYTES, HELLO_BYTES, Header, Kind, Reply, Request, WELCOME_BYTES, checksum};
+use hinterland_wire::{
+    HEADER_BYTES, HELLO_BYTES, Header, Kind, Outcome, Reply, Request, WELCOME_BYTES, Welcome, checksum,
+};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -41,6 +44,8 @@ struct State {
     mode: Mutex<Mode>,
     upstream: Mutex<SocketAddr>,
     open: Mutex<Vec<TcpStream>>,
+    /// So many connections are told that there are too many.
+    turned_away: AtomicUsize,
 }
 
 impl Proxy {
@@ -51,6 +56,7 @@ impl Proxy {
             mode: Mutex::new(Mode::Pass),
             upstream: Mutex::new(upstream),
             open: Mutex::new(Vec::new()),
+            turned_away: AtomicUsize::new(0),
         });
         let accepting = state.clone();
         thread::spawn(move || {
@@ -72,6 +78,11 @@ impl Proxy {
         if mode == Mode::Dead {
             self.hang_up();
         }
+    }
+
+    /// The next `connections` are told that the node has too many.
+    pub fn turn_away(&self, connections: usize) {
+        self.state.turned_away.store(connections, Relaxed);
     }
 
     /// From now on, another node stands behind it.
@@ -152,6 +163,10 @@ impl State {
         let mut welcome = [0; WELCOME_BYTES];
         from.read_exact(&mut welcome)?;
         self.wait_while_held();
+        if self.turned_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            let welcome = Welcome::decode(&welcome).expect("the node's");
+            return to.write_all(&Welcome { outcome: Outcome::Busy, ..welcome }.encode());
+        }
         to.write_all(&welcome)?;
         let mut before: Option<Vec<u8>> = None;
         loop {
