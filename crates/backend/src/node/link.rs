@@ -24,6 +24,8 @@ const DEMAND_LANES: usize = 8;
 const BACKGROUND_LANES: usize = 2;
 /// Time after which a node that had too many connections is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
+/// Time after which a node that had no room may have some, by what other programs do.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
 /// Time that the node keeps a session whose process has gone; nobody comes back to it.
 const LEASE_MS: u32 = 1000;
 
@@ -80,6 +82,8 @@ pub(super) struct Link {
     pub(super) slabs: AtomicUsize,
     /// What the node wants back of them.
     pub(super) recall: Recall,
+    /// When it refused a slab for want of room, since it last leased one or got one back.
+    full: Mutex<Option<Instant>>,
     pub(super) views: Views,
     pub(super) latency: Latency,
     /// It is avoided, because others are much faster.
@@ -102,6 +106,7 @@ impl Link {
             demands_under_way: AtomicUsize::new(0),
             slabs: AtomicUsize::new(0),
             recall: Recall::default(),
+            full: Mutex::new(None),
             views: Views::new(),
             latency: Latency::default(),
             slow: AtomicBool::new(false),
@@ -243,17 +248,26 @@ impl Link {
             Reply::Slabs(numbers) => numbers.iter().next(),
             _ => None,
         };
-        let number = self.ask(|into, number| Request::lease(into, number, 1), take)?;
+        let leased = self.ask(|into, number| Request::lease(into, number, 1), take);
+        *lock(&self.full) = leased.as_ref().is_err_and(NodeTrouble::is_full).then(Instant::now);
+        let number = leased?;
         self.slabs.fetch_add(1, Relaxed);
         Ok(number)
     }
 
+    /// Whether the node may have room for a slab: none was refused a short while ago.
+    pub(super) fn may_have_room(&self) -> bool {
+        lock(&self.full).is_none_or(|since| since.elapsed() >= FULL_PAUSE)
+    }
+
     /// Gives slabs back.
     pub(super) fn give_back(&self, slabs: &[u32]) -> Result<(), NodeTrouble> {
-        self.slabs.fetch_sub(slabs.len(), Relaxed);
         self.views.take_away(slabs);
         let write = |into: &mut Vec<u8>, number| Request::give_back(into, number, slabs);
-        self.ask(write, |reply| matches!(reply, Reply::Done).then_some(()))
+        self.ask(write, |reply| matches!(reply, Reply::Done).then_some(()))?;
+        self.slabs.fetch_sub(slabs.len(), Relaxed);
+        *lock(&self.full) = None;
+        Ok(())
     }
 
     /// Bytes that may still be asked for: of the session's quota, and of what the node has.

@@ -276,7 +276,7 @@ impl NodePool {
 
     /// A node sent other bytes than it was given: its slab is given up if another node has that, and after several times the node,
     /// if others have all of its slabs. The last copy of a page is kept: every load of it is checked. (A slab that is given up
-    /// stays leased, because others may be reading from it: about `DAMAGES_MAX` slabs.)
+    /// goes back to its node when nobody reads from it any more.)
     fn distrust(&self, location: Location, replica: &Replica) {
         let times = replica.link.damages.fetch_add(1, Relaxed) + 1;
         let mut table = lock(&self.table);

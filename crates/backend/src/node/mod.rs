@@ -45,11 +45,10 @@ use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::SLABS_MAX;
 use lane::LIMIT;
 use link::{Link, Node};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use table::{Table, Wanted};
+use table::{Replica, Table, Wanted};
 use tend::Tender;
 pub use trouble::NodeTrouble;
 
@@ -234,17 +233,8 @@ impl NodePool {
         }
         let empty = table.take_empty(SLABS_MAX);
         drop(table);
-        let mut by_node: BTreeMap<usize, (Arc<Link>, Vec<u32>)> = BTreeMap::new();
-        for replica in empty.iter().flat_map(|replicas| replicas.iter()).filter(|replica| replica.is_live()) {
-            let entry = by_node.entry(replica.link.node.index);
-            entry.or_insert_with(|| (replica.link.clone(), Vec::new())).1.push(replica.slab);
-        }
-        for (link, slabs) in by_node.into_values() {
-            // Nothing is lost if it fails: the session's end gives them back, too.
-            if let Err(trouble) = link.give_back(&slabs) {
-                self.judge(&link, &trouble);
-            }
-        }
+        let replicas: Vec<Replica> = empty.iter().flat_map(|replicas| replicas.iter().cloned()).collect();
+        self.give_up(&replicas);
     }
 }
 

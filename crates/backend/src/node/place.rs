@@ -6,6 +6,8 @@ use super::table::Replica;
 use crate::StoreError;
 use crate::sync::lock;
 use hinterland_units::PAGE_BYTES;
+use hinterland_wire::SLABS_MAX;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -88,11 +90,21 @@ impl NodePool {
         if room(second) > room(first) { second } else { first }
     }
 
-    /// Gives slabs back that were leased for nothing.
+    /// Gives slabs back that belong to no row of the table. Those of a lost node are gone with its session; those of a node that cannot
+    /// be reached from here now are given back later.
     pub(super) fn give_up(&self, replicas: &[Replica]) {
-        for Replica { link, slab, .. } in replicas.iter().filter(|replica| replica.is_live()) {
-            if let Err(trouble) = link.give_back(&[*slab]) {
+        let mut by_link: BTreeMap<*const Link, Vec<Replica>> = BTreeMap::new();
+        for replica in replicas.iter().filter(|replica| replica.is_live()) {
+            by_link.entry(Arc::as_ptr(&replica.link)).or_default().push(replica.clone());
+        }
+        for replicas in by_link.values().flat_map(|replicas| replicas.chunks(SLABS_MAX)) {
+            let link = &replicas[0].link;
+            let slabs: Vec<u32> = replicas.iter().map(|replica| replica.slab).collect();
+            if let Err(trouble) = link.give_back(&slabs) {
                 self.judge(link, &trouble);
+                if trouble.is_local() {
+                    lock(&self.table).keep_leaving(replicas);
+                }
             }
         }
     }

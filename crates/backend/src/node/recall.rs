@@ -4,12 +4,12 @@
 //! asked now and then: what does the node want back? ──► a slab there is closed, and copied to another node like a lost replica
 //!     ──► the new replica takes the place of the old in the table ──► when nobody reads the old any more, it is returned
 //! ```
-//! Where no other node has room, the pages stay where they are.
+//! Slabs without a page go back at once. Where no other node has room, the pages stay where they are: a node that refused a slab is
+//! not asked again for a while, and slabs for which no other is left wait, while others move.
 
 use super::NodePool;
 use super::link::Link;
-use super::table::Replica;
-use super::tend::{Rebuild, Tender};
+use super::tend::Rebuild;
 use crate::sync::lock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -37,8 +37,8 @@ impl Recall {
         self.0.load(Relaxed) == u32::MAX
     }
 
-    /// A slab has gone.
-    fn less(&self) {
+    /// A slab goes.
+    pub(super) fn less(&self) {
         let less = |slabs: u32| (slabs > 0 && slabs < u32::MAX).then(|| slabs - 1);
         let _ = self.0.fetch_update(Relaxed, Relaxed, less);
     }
@@ -50,8 +50,6 @@ pub(super) struct Recalls {
     asked: Option<Instant>,
     /// Which node was asked last.
     turn: usize,
-    /// Replicas that were replaced, and may still be read from.
-    replaced: Vec<Replica>,
 }
 
 impl NodePool {
@@ -67,38 +65,38 @@ impl NodePool {
             return false;
         }
         let before = link.recall.is_total();
-        if let Err(trouble) = link.ask_recall() {
-            self.judge(&link, &trouble);
+        match link.ask_recall() {
+            // What can go without a copy goes first.
+            Ok(()) => lock(&self.table).close_empty(&link),
+            Err(trouble) => self.judge(&link, &trouble),
         }
-        // When all is wanted, empty slabs go too.
         link.recall.is_total() != before
     }
 
-    /// Returns the slabs that nobody reads from any more.
-    pub(super) fn return_replaced(&self, recalls: &mut Recalls) {
-        let replaced = std::mem::take(&mut recalls.replaced);
-        let (unused, read): (Vec<Replica>, Vec<Replica>) = replaced.into_iter().partition(Replica::is_unused);
-        recalls.replaced = read;
-        self.give_up(&unused);
+    /// Returns the slabs that have been replaced or given up, and that nobody reads from any more.
+    pub(super) fn return_unread(&self) {
+        let unread = lock(&self.table).take_unread();
+        self.give_up(&unread);
     }
 
-    /// Begins to move a slab that is wanted back, if there is one that can be moved.
-    pub(super) fn begin_move(&self, tender: &mut Tender) -> Option<Rebuild> {
-        let wanting: Vec<Arc<Link>> = self.healthy().into_iter().filter(|link| link.recall.is_some()).collect();
-        let (number, from) = wanting.iter().find_map(|link| lock(&self.table).begin_move(link))?;
-        let begun = self.place_rebuild(number);
-        if begun.is_none() {
-            lock(&self.table).end_rebuild(number, None, None);
-            tender.no_room = Some(Instant::now());
+    /// Begins to move a slab that is wanted back, if there is one that may find another place.
+    pub(super) fn begin_move(&self) -> Option<Rebuild> {
+        let (wanting, others): (Vec<Arc<Link>>, _) = self.healthy().into_iter().partition(|link| link.recall.is_some());
+        if wanting.is_empty() {
+            return None;
         }
-        let mut rebuild = begun?;
+        let roomy: Vec<Arc<Link>> = others.into_iter().filter(|link| link.may_have_room()).collect();
+        let mut table = lock(&self.table);
+        let (number, from) = table.begin_move(|replicas| {
+            let is_there = |link: &Link| replicas.iter().any(|replica| replica.link.node.index == link.node.index);
+            roomy.iter().any(|link| !is_there(link))
+        })?;
+        drop(table);
+        let Some(mut rebuild) = self.place_rebuild(number) else {
+            lock(&self.table).end_rebuild(number, None, Some(&from));
+            return None;
+        };
         rebuild.from = Some(from);
         Some(rebuild)
-    }
-
-    /// A replica was replaced.
-    pub(super) fn replaced(&self, recalls: &mut Recalls, from: Replica) {
-        from.link.recall.less();
-        recalls.replaced.push(from);
     }
 }

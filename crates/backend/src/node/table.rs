@@ -54,6 +54,11 @@ impl Replica {
     pub(super) fn is_live(&self) -> bool {
         self.link.lost().is_none()
     }
+
+    /// Whether its node wants slabs back.
+    fn is_wanted_back(&self) -> bool {
+        self.is_live() && self.link.recall.is_some()
+    }
 }
 
 /// The replicas of a slab, in the order of their nodes. Some may have been lost since they were looked up.
@@ -64,6 +69,8 @@ pub(super) struct Table {
     slots: Slots,
     slabs: BTreeMap<u32, Slab>,
     next: u32,
+    /// Replicas that were taken out of their rows, and may still be read from. They are to be given back.
+    leaving: Vec<Replica>,
     /// Pages at each node, each replica counted.
     pages: [u64; NODES_MAX],
 }
@@ -80,6 +87,8 @@ struct Slab {
     rebuilding: bool,
     /// When a node refused pages for it: the slab stays closed for a while.
     refused: Option<Instant>,
+    /// When it could not be moved, the last time that this was tried: others come first.
+    unmoved: Option<Instant>,
 }
 
 /// What the pool can have now.
@@ -95,7 +104,8 @@ pub(super) struct Wanted {
 
 impl Table {
     pub(super) fn new(slab_bytes: u64) -> Table {
-        Table { slots: Slots::new(slab_bytes), slabs: BTreeMap::new(), next: 0, pages: [0; NODES_MAX] }
+        let slots = Slots::new(slab_bytes);
+        Table { slots, slabs: BTreeMap::new(), next: 0, leaving: Vec::new(), pages: [0; NODES_MAX] }
     }
 
     /// Adds a slab that was leased on several nodes; false: there are no more numbers.
@@ -114,6 +124,7 @@ impl Table {
             degraded: false,
             rebuilding: false,
             refused: None,
+            unmoved: None,
         };
         self.slabs.insert(self.next, slab);
         self.next += 1;
@@ -165,12 +176,13 @@ impl Table {
         self.slabs[&self.slab_of(slot)].lost.as_ref()
     }
 
-    /// Adds a replica, or takes those away that are not to be `kept`.
+    /// Adds a replica, or takes those away that are not to be `kept`: they leave.
     pub(super) fn change(&mut self, number: u32, add: Option<Replica>, kept: impl Fn(&Replica) -> bool) {
         let Some(slab) = self.slabs.get_mut(&number) else { return };
         let used = self.slots.used_count(number).unwrap_or(0) as u64;
         for gone in slab.replicas.iter().filter(|replica| !kept(replica)) {
             self.pages[gone.link.node.index] -= used;
+            self.leaving.push(gone.clone());
         }
         add.iter().for_each(|new| self.pages[new.link.node.index] += used);
         let left = slab.replicas.iter().filter(|replica| kept(replica)).cloned();
@@ -236,17 +248,25 @@ impl Table {
         Some(number)
     }
 
-    /// Begins to move a slab away from a link: of those that nobody writes to, the one with the fewest pages; returns its number,
-    /// and the replica that is to go. It gets no page until `end_rebuild`.
-    pub(super) fn begin_move(&mut self, link: &Arc<Link>) -> Option<(u32, Replica)> {
-        let there = |slab: &Slab| slab.replicas.iter().find(|replica| Arc::ptr_eq(&replica.link, link)).cloned();
-        let ready = self.slabs.iter().filter(|(_, slab)| !slab.degraded && !slab.rebuilding && slab.writing == 0);
-        let used = ready.filter_map(|(number, slab)| Some((self.slots.used_count(*number)?, *number, there(slab)?)));
-        let (_, number, replica) =
-            used.filter(|(used, ..)| *used > 0).min_by_key(|(used, number, _)| (*used, *number))?;
-        self.slabs.get_mut(&number).expect("just found").rebuilding = true;
+    /// Begins to move a slab away from a node that wants some back; returns its number, and the replica that is to go. It gets no
+    /// page until `end_rebuild`.
+    ///
+    /// Of the slabs that nobody writes to, and that may find a place, it is the one with the fewest pages; those that could not be
+    /// moved come last, the one with the latest attempt at the very end, so that none stands in the others' way.
+    pub(super) fn begin_move(&mut self, may_find_place: impl Fn(&Replicas) -> bool) -> Option<(u32, Replica)> {
+        let is_ready = |slab: &Slab| {
+            let is_still = !slab.degraded && !slab.rebuilding && slab.writing == 0;
+            is_still && slab.replicas.iter().any(Replica::is_wanted_back) && may_find_place(&slab.replicas)
+        };
+        let ready = self.slabs.iter().filter(|(_, slab)| is_ready(slab));
+        let rows = ready.filter_map(|(number, slab)| Some((slab.unmoved, self.slots.used_count(*number)?, *number)));
+        let (.., number) = rows.filter(|(_, used, _)| *used > 0).min()?;
+        let slab = self.slabs.get_mut(&number).expect("just found");
+        // Unless it was lost this moment.
+        let from = slab.replicas.iter().find(|replica| replica.is_wanted_back()).cloned()?;
+        slab.rebuilding = true;
         self.slots.set_open(number, false);
-        Some((number, replica))
+        Some((number, from))
     }
 
     /// Ends a rebuild or a move, with a new replica or without, which takes the place of `from`; false: the slab is gone, or the
@@ -255,6 +275,7 @@ impl Table {
         let is_there = self.used_in(number).is_some() && replica.as_ref().is_none_or(Replica::is_live);
         if let Some(slab) = self.slabs.get_mut(&number) {
             slab.rebuilding = false;
+            slab.unmoved = (from.is_some() && replica.is_none()).then(Instant::now);
         }
         if is_there && replica.is_some() {
             self.change(number, replica, |other| from.is_none_or(|from| !from.is_same(other)));
@@ -305,6 +326,28 @@ impl Table {
         let numbers =
             self.slots.take_empty(bound, |number| self.slabs.get(&number).is_some_and(|slab| slab.rebuilding));
         numbers.iter().filter_map(|number| self.slabs.remove(number)).map(|slab| slab.replicas).collect()
+    }
+
+    /// Closes slabs without a page at a link whose node wants some back, as many as it wants: so they are empty, and go.
+    pub(super) fn close_empty(&mut self, link: &Arc<Link>) {
+        for (number, slab) in &self.slabs {
+            let is_there = slab.replicas.iter().any(|replica| Arc::ptr_eq(&replica.link, link));
+            if link.recall.is_some() && is_there && self.slots.used_count(*number) == Some(0) {
+                slab.replicas.iter().for_each(|replica| replica.link.recall.less());
+                self.slots.set_open(*number, false);
+            }
+        }
+    }
+
+    /// Takes the replicas out that have left their rows and that nobody reads from any more: they are to be given back.
+    pub(super) fn take_unread(&mut self) -> Vec<Replica> {
+        self.leaving.retain(Replica::is_live);
+        self.leaving.extract_if(.., |replica| replica.is_unused()).collect()
+    }
+
+    /// Keeps replicas that belong to no row any more, and could not be given back yet.
+    pub(super) fn keep_leaving(&mut self, replicas: &[Replica]) {
+        self.leaving.extend_from_slice(replicas);
     }
 
     /// Bytes of the tables.

@@ -44,7 +44,8 @@ pub(super) struct Tender {
     pinged: Option<Instant>,
     /// How often one of them was asked for a sign of life.
     pings: usize,
-    pub(super) no_room: Option<Instant>,
+    /// When a rebuild found no room. A move that finds none delays nobody.
+    no_room: Option<Instant>,
     /// The slab that was rebuilt last, or could not be.
     last: u32,
     recalls: Recalls,
@@ -92,7 +93,7 @@ impl NodePool {
         if was_untended || changed || pause.is_some() {
             self.refresh();
         }
-        self.return_replaced(&mut tender.recalls);
+        self.return_unread();
         self.return_empty();
         let pause = pause.or_else(|| self.untended.load(Relaxed).then_some(PAUSE));
         pause.or_else(|| (self.links.len() > 1).then_some(IDLE_PAUSE))
@@ -147,10 +148,7 @@ impl NodePool {
     /// One message of a rebuild, if there is one; returns when the next may follow.
     fn rebuild(&self, tender: &mut Tender) -> Option<Duration> {
         if tender.rebuild.is_none() {
-            if tender.no_room.is_some_and(|since| since.elapsed() < NO_ROOM_PAUSE) {
-                return None;
-            }
-            tender.rebuild = self.begin_rebuild(tender).or_else(|| self.begin_move(tender));
+            tender.rebuild = self.begin_rebuild(tender).or_else(|| self.begin_move());
         }
         let rebuild = tender.rebuild.as_mut()?;
         let before = rebuild.done;
@@ -167,7 +165,7 @@ impl NodePool {
             return Some(PAUSE);
         }
         match from {
-            Some(from) => self.replaced(&mut tender.recalls, from),
+            Some(from) => from.link.recall.less(),
             None => _ = to.link.node.rebuilt_pages.fetch_add(slots.len() as u64, Relaxed),
         }
         Some(pause)
@@ -175,6 +173,9 @@ impl NodePool {
 
     /// Chooses a slab with too few replicas, and a node for one more.
     fn begin_rebuild(&self, tender: &mut Tender) -> Option<Rebuild> {
+        if tender.no_room.is_some_and(|since| since.elapsed() < NO_ROOM_PAUSE) {
+            return None;
+        }
         let number = lock(&self.table).begin_rebuild(tender.last)?;
         tender.last = number;
         let begun = self.place_rebuild(number);

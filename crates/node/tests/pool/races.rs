@@ -13,11 +13,11 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Loads to try until chance has chosen a node: it misses half of them.
-const TRIES: usize = 2000;
+pub(super) const TRIES: usize = 2000;
 
 impl Cluster {
     /// The nodes that have pages, and those that have none.
-    fn sides(&self) -> (Vec<usize>, Vec<usize>) {
+    pub(super) fn sides(&self) -> (Vec<usize>, Vec<usize>) {
         let rows = rows(&self.pool);
         (0..rows.len()).partition(|index| rows[*index].pages > 0)
     }

@@ -2,10 +2,12 @@
 
 use super::common::{fork_round, fuzz, load, page_of, rows, store, with_fork};
 use super::proxy::Mode;
+use super::races::TRIES;
 use super::{Cluster, SLAB_PAGES, Stored, start_node};
 use hinterland_backend::samples::Rng;
-use hinterland_backend::{Backend, Priority};
+use hinterland_backend::{Backend, LoadItem, Priority};
 use hinterland_node::SLAB_BYTES;
+use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Schedules of the random test; more with `HINTERLAND_POOL_SCHEDULES`, from the seed `HINTERLAND_POOL_SEED` on.
@@ -13,6 +15,11 @@ const SCHEDULES: u64 = 4;
 
 fn used(cluster: &Cluster, node: usize) -> u64 {
     cluster.nodes[node].node().used_bytes() / SLAB_BYTES
+}
+
+/// From now on, a node lends so many slabs.
+fn resize(cluster: &Cluster, node: usize, slabs: u64) {
+    cluster.nodes[node].node().resize(slabs * SLAB_BYTES);
 }
 
 #[test]
@@ -111,6 +118,118 @@ fn where_nobody_has_room_the_pages_stay_and_the_pool_goes_on() {
         used(cluster, 0) > 0
     });
     Stored(kept.to_vec()).check(&cluster.pool);
+}
+
+#[test]
+fn a_slab_without_a_place_keeps_no_other_from_moving() {
+    let cluster = Cluster::new(&[8, 8, 8], 2);
+    // A slab on the first two nodes, which has the fewest pages in the end, and one on the first and the last.
+    resize(&cluster, 2, 0);
+    let stuck = Stored::new(&cluster.pool, 0..SLAB_PAGES);
+    resize(&cluster, 2, 8);
+    resize(&cluster, 1, 1);
+    let other = Stored::new(&cluster.pool, 5000..5000 + SLAB_PAGES);
+    let (gone, kept) = stuck.0.split_at(stuck.0.len() - 10);
+    cluster.pool.free(&gone.iter().map(|(location, _)| *location).collect::<Vec<_>>());
+    assert_eq!([0, 1, 2].map(|node| used(&cluster, node)), [2, 1, 1]);
+    // Only the second can go elsewhere.
+    resize(&cluster, 1, 8);
+    resize(&cluster, 2, 1);
+    cluster.nodes[0].node().drain(true);
+    cluster.tend_until("one slab has moved", |cluster| used(cluster, 0) == 1);
+    assert_eq!((used(&cluster, 1), rows(&cluster.pool)[0].pages), (2, 10));
+    resize(&cluster, 2, 8);
+    cluster.tend_until("the node is empty", |cluster| used(cluster, 0) == 0);
+    other.check(&cluster.pool);
+    Stored(kept.to_vec()).check(&cluster.pool);
+}
+
+#[test]
+fn a_move_that_finds_no_room_delays_no_rebuild() {
+    let cluster = Cluster::new(&[8, 8, 8], 2);
+    resize(&cluster, 2, 0);
+    let stored = Stored::new(&cluster.pool, 0..100);
+    let refusals = || cluster.nodes[2].node().figures().refused;
+    let before = refusals();
+    cluster.nodes[0].node().drain(true);
+    cluster.tend_until("no place is found", |_| refusals() > before);
+    // Now the third node has room, and is needed for more than that.
+    resize(&cluster, 2, 8);
+    cluster.proxies[1].set(Mode::Dead);
+    assert!(store(&cluster.pool, &[page_of(1)])[0].is_err(), "of two nodes, one is drained");
+    assert!(cluster.is_lost(1));
+    // Four messages.
+    for _ in 0..30 {
+        cluster.pool.tend();
+    }
+    assert_eq!(cluster.pages(), 200);
+    stored.check(&cluster.pool);
+}
+
+#[test]
+fn slabs_without_a_page_go_back_to_a_node_that_lends_less() {
+    let cluster = Cluster::new(&[8, 8], 1);
+    resize(&cluster, 1, 0);
+    let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES);
+    Stored::new(&cluster.pool, 5000..5000 + SLAB_PAGES + 10).free(&cluster.pool);
+    // The slab that was being filled, and one for the pages to come.
+    assert_eq!(used(&cluster, 0), 3);
+    resize(&cluster, 0, 1);
+    cluster.tend_until("one slab is left", |cluster| used(cluster, 0) == 1);
+    stored.check(&cluster.pool);
+    // The pool goes on where there is room.
+    resize(&cluster, 1, 8);
+    Stored::new(&cluster.pool, 9000..9100).check(&cluster.pool);
+}
+
+#[test]
+fn a_slab_that_was_given_up_for_damage_goes_back_to_its_node() {
+    let cluster = Cluster::new(&[8, 8, 8], 2);
+    let stored = Stored::new(&cluster.pool, 0..100);
+    let (holders, _) = cluster.sides();
+    cluster.proxies[holders[0]].set(Mode::Flip);
+    let is_given_up = (0..TRIES).any(|_| {
+        let loaded = load(&cluster.pool, &[stored.0[0].0], Priority::Demand).remove(0);
+        assert!(loaded.unwrap_or_else(|error| panic!("{error}")) == page_of(stored.0[0].1));
+        rows(&cluster.pool)[holders[0]].pages == 0
+    });
+    assert!(is_given_up, "the node was never asked");
+    cluster.proxies[holders[0]].set(Mode::Pass);
+    // So that nothing comes there again.
+    cluster.nodes[holders[0]].node().drain(true);
+    cluster.tend_until("the node is empty", |cluster| used(cluster, holders[0]) == 0);
+    cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == 200);
+    assert_eq!(rows(&cluster.pool)[holders[0]].losses, 0);
+    stored.check(&cluster.pool);
+}
+
+#[test]
+fn a_slab_that_is_read_from_goes_back_when_nobody_reads_it_any_more() {
+    let cluster = Cluster::new(&[8, 8], 1);
+    resize(&cluster, 1, 0);
+    let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES);
+    resize(&cluster, 1, 8);
+    let mut buffers = vec![[0; PAGE_BYTES]; stored.0.len()];
+    let mut items: Vec<LoadItem<'_>> =
+        stored.0.iter().zip(&mut buffers).map(|((location, _), into)| LoadItem { location: *location, into }).collect();
+    let mut arrived = 0;
+    cluster.pool.load(&mut items, Priority::Demand, &mut |index, page| {
+        if arrived == 0 {
+            // The rest is still to be asked for.
+            cluster.nodes[0].node().drain(true);
+            cluster.tend_until("the pages have moved", |cluster| rows(&cluster.pool)[0].pages == 0);
+            for _ in 0..20 {
+                cluster.pool.tend();
+            }
+            assert_eq!(used(&cluster, 0), 1, "the slab went back under its reader");
+        }
+        arrived += 1;
+        assert!(*page.unwrap_or_else(|error| panic!("{error}")) == page_of(stored.0[index].1), "page {index}");
+    });
+    assert_eq!(arrived, stored.0.len());
+    cluster.tend_until("the slab is back", |cluster| used(cluster, 0) == 0);
+    assert_eq!(rows(&cluster.pool)[0].losses, 0);
+    stored.check(&cluster.pool);
 }
 
 #[test]
