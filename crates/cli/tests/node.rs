@@ -3,7 +3,7 @@
 use hinterland_wire::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -70,15 +70,22 @@ impl Drop for Node {
     }
 }
 
-fn ask(stream: &mut TcpStream, write: impl FnOnce(&mut Vec<u8>), data: &[u8]) {
+fn ask(stream: &mut (impl Read + Write), write: impl FnOnce(&mut Vec<u8>), data: &[u8]) {
+    let (header, _) = exchange(stream, write, data);
+    assert_ne!(header.kind, Kind::Refused);
+}
+
+/// Makes a request; the answer's header, and what follows it.
+fn exchange(stream: &mut (impl Read + Write), write: impl FnOnce(&mut Vec<u8>), data: &[u8]) -> (Header, Vec<u8>) {
     let mut message = Vec::new();
     write(&mut message);
     stream.write_all(&message).and_then(|()| stream.write_all(data)).expect("sent");
     let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head).expect("an answer");
     let header = Header::decode(&head).expect("a header");
-    stream.read_exact(&mut vec![0; header.control_bytes + header.data_bytes]).expect("the rest");
-    assert_ne!(header.kind, Kind::Refused);
+    let mut rest = vec![0; header.control_bytes + header.data_bytes];
+    stream.read_exact(&mut rest).expect("the rest");
+    (header, rest)
 }
 
 const ANYWHERE: [&str; 6] = ["--capacity", "64M", "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0"];
@@ -211,6 +218,36 @@ fn resize_and_drain_say_what_is_left_to_move() {
     assert!(words.ends_with("nothing is to be moved\n"), "{words}");
     let (_, status) = say(&["status", &url]);
     assert!(status.contains("drained: it can be stopped"), "{status}");
+}
+
+#[test]
+fn a_limit_on_the_length_of_files_costs_sharing_and_not_the_node() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("node");
+    // Half a MiB, or one: the units are the shell's.
+    let script = format!("ulimit -f 1024; exec \"$0\" node --capacity 64M --listen unix:{}", socket.display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_hinterland")]).env_remove("NOTIFY_SOCKET");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
+    assert!(line.starts_with("listening on"), "{line}");
+    let node = Node { child, node: socket.display().to_string(), metrics: String::new() };
+    let mut lane = UnixStream::connect(&socket).expect("the node");
+    lane.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+    lane.write_all(&Hello::ours().encode()).expect("sent");
+    lane.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
+    ask(&mut lane, |into| Request::open(into, 1, "first 1", 0, 100), &[]);
+    ask(&mut lane, |into| Request::lease(into, 2, 3), &[]);
+    let data = [7; 4096];
+    let address = 2 * hinterland_node::SLAB_BYTES - 4096;
+    let range = Range { address, bytes: 4096, checksum: checksum(address, &data) };
+    ask(&mut lane, |into| Request::write(into, 3, Priority::WriteBack, [range].into_iter()), &data);
+    let (header, words) = exchange(&mut lane, |into| Request::share(into, 4, 1), &[]);
+    let words = String::from_utf8_lossy(&words).into_owned();
+    assert!(header.kind == Kind::Refused && words.contains("ulimit"), "{words}");
+    let log = node.end();
+    assert_eq!(log.matches("ulimit").count(), 1, "{log}");
 }
 
 #[test]

@@ -22,7 +22,9 @@ use std::time::Instant;
 const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX + DATA_BYTES_MAX;
 /// Answers are sent when so much has come together, or nothing more is asked.
 const ANSWER_BYTES: usize = 128 << 10;
-const UNSHARED: &str = "this slab cannot be shared: descriptors are used up";
+/// Why a slab is lent without being shared.
+pub(crate) const UNSHARED: &str =
+    "this slab cannot be shared: descriptors are used up, or files may not be so long (ulimit -n and -f of the node)";
 
 /// Why a lane ended.
 #[derive(Debug, thiserror::Error)]
@@ -350,7 +352,9 @@ impl Lane<'_> {
             Trouble::NoRoom(no_room) => {
                 let (used, bound) = (self.node.used_bytes(), session.tenant.store().bound() * SLAB_BYTES);
                 let words = match no_room {
-                    NoRoom::System => "the node's machine has no memory left",
+                    NoRoom::System => {
+                        "the node's machine gives it no memory: none is left, or a limit is reached (ulimit -v and -f)"
+                    }
                     _ => "the node has given out all that it lends",
                 };
                 self.refuse_memory(number, Refusal::Full, (used, bound), words);

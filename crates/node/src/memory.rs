@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::process::{Resource, Rlimit};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// `SLAB_LEN` bytes, zeros at first.
@@ -23,8 +24,10 @@ pub(crate) enum Memory {
 impl Memory {
     /// Zeros; memory arrives page by page when it is written. Private also where `shared` is wanted and no file can be had.
     pub(crate) fn new(shared: bool) -> io::Result<Memory> {
-        if shared && let Ok(file) = SharedFile::new() {
-            return Ok(Memory::Shared(file));
+        match shared.then(SharedFile::new) {
+            Some(Ok(file)) => return Ok(Memory::Shared(file)),
+            Some(Err(error)) => UNSHARED.call_once(|| tracing::warn!(%error, "{}", crate::lane::UNSHARED)),
+            None => {}
         }
         MmapMut::map_anon(SLAB_LEN).map(Memory::Private)
     }
@@ -92,6 +95,9 @@ impl Memory {
 
 /// See the module.
 pub(crate) struct SharedFile(OwnedFd);
+
+/// The first slab that could not be shared is told of.
+static UNSHARED: Once = Once::new();
 
 /// Shared files of this process: each keeps a descriptor.
 static FILES: AtomicU64 = AtomicU64::new(0);

@@ -6,6 +6,7 @@ use hinterland_node::{Listening, Options};
 use hinterland_tls::NodeCredentials;
 use hinterland_units::ByteCount;
 use hinterland_wire::Endpoint;
+use nix::sys::signal::{SigHandler, Signal, signal};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -24,6 +25,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
     start_log(args);
     hinterland_node::raise_descriptor_limit();
+    refuse_long_files()?;
     // Before the first connection: a signal that comes early must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let credentials = args.identity.sources()?.as_ref().map(NodeCredentials::read).transpose()?;
@@ -51,6 +53,14 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     tell_systemd(NotifyState::Stopping);
     listening.stop();
     tracing::info!("ended");
+    Ok(())
+}
+
+/// A slab that would be longer than files may be is an error, which costs that slab its sharing, and no signal, which would end the
+/// node with all slabs.
+fn refuse_long_files() -> std::io::Result<()> {
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }?;
     Ok(())
 }
 
