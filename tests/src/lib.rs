@@ -7,6 +7,7 @@
 //! Invariant: nothing here knows how Hinterland works inside. It is started through its command line, as a user would,
 //! and judged by the program's output, the kernel's figures and its own `--stats` file.
 
+pub mod etcd;
 pub mod frozen;
 pub mod launch;
 pub mod managed;

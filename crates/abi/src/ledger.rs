@@ -7,6 +7,8 @@
 //! together, because a process that wants more adds them all up.
 
 use crate::activity::{ACTIVITIES_MAX, ActivityRow};
+use crate::roster::{ROSTERS_MAX, Roster};
+use std::fmt;
 use std::sync::atomic::{
     AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
 };
@@ -14,7 +16,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 6;
+pub const LEDGER_VERSION: u64 = 7;
 /// Rows for processes. A row takes memory once somebody has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -65,6 +67,12 @@ impl Text {
 /// One number for a file's device and inode.
 pub fn file_id(device: u64, inode: u64) -> u64 {
     device.rotate_left(40) ^ inode
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.get(), f)
+    }
 }
 
 /// What a row says of its process.
@@ -319,6 +327,8 @@ pub struct Ledger {
     pub shares_used: AtomicU32,
     /// The trace, where one is recorded.
     pub trace: TraceRow,
+    /// The nodes of pools that are kept in directories.
+    pub rosters: [Roster; ROSTERS_MAX],
     /// The share of each row's process.
     pub shares: [Share; PROCESSES_MAX],
     /// Rows.

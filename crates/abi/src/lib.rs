@@ -3,6 +3,7 @@
 
 mod activity;
 mod ledger;
+mod roster;
 mod settings;
 
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
@@ -10,6 +11,7 @@ pub use ledger::{
     BACKENDS_MAX, BackendRow, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX,
     ProcessRow, RowState, Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,
 };
+pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use settings::{
     EnvError, EvictName, FaultPathName, HeapMode, PrefetchName, Settings, parse_microset, parse_switch, variables,
 };

@@ -7,9 +7,10 @@ use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
-    Backend, Compressed, FileBackend, FileOptions, NodeAddress, NodePool, NodeTrouble, Reference, Sealed, Secured,
-    Tiers,
+    Backend, Compressed, FileBackend, FileOptions, Members, NODES_MAX, NodeAddress, NodePool, NodeTrouble, Reference,
+    Sealed, Secured, Tiers,
 };
+use hinterland_abi::{ROSTER_NODES_MAX, Roster};
 use hinterland_sys::{Address, SysError};
 use hinterland_tls::ClientCredentials;
 use hinterland_units::{ByteCount, PAGE_BYTES};
@@ -75,6 +76,19 @@ pub enum OpenError {
         /// Why.
         trouble: NodeTrouble,
     },
+    /// Nobody reads the directory.
+    #[error("'{0}': nobody reads this directory here; start the program with 'hinterland run'")]
+    Directory(String),
+    /// A pool with fewer nodes than copies.
+    #[error("'{url}': {replicas} replicas need as many nodes, and {nodes} are registered there now")]
+    TooFew {
+        /// The backend.
+        url: String,
+        /// Copies that are wanted.
+        replicas: usize,
+        /// Nodes.
+        nodes: usize,
+    },
     /// A node under a name that nobody has resolved.
     #[error("'{0}': the name stands for no address")]
     Name(String),
@@ -90,6 +104,8 @@ pub struct OpenOptions {
     pub encrypt: bool,
     /// What is shown to memory nodes and demanded of them; `None`: nothing, and only loopback addresses will do.
     pub credentials: Option<ClientCredentials>,
+    /// The nodes of pools that are kept in directories.
+    pub rosters: &'static [Roster],
 }
 
 /// Opens the backends in the order given; an empty list opens the default.
@@ -161,7 +177,7 @@ pub fn default_urls() -> Vec<BackendUrl> {
 /// Chooses what the URL left open.
 fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
     // What a node leaves open the node decides.
-    if url.capacity.is_none() && !matches!(url.scheme, Scheme::Nodes { .. }) {
+    if url.capacity.is_none() && !matches!(url.scheme, Scheme::Nodes { .. } | Scheme::Pool { .. }) {
         let mut most = u64::MAX;
         let bytes = match &url.scheme {
             Scheme::File { path, .. } => {
@@ -170,9 +186,7 @@ fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
                 let directory = far_file::directory_of(path).map_err(unusable)?;
                 far_file::free_bytes(&directory).map_err(unusable)? / 2
             }
-            Scheme::Compressed { .. } | Scheme::Nodes { .. } | Scheme::Reference => {
-                (free_ram_bytes() / 2).max(CAPACITY_MIN)
-            }
+            _ => (free_ram_bytes() / 2).max(CAPACITY_MIN),
         };
         // Whole mebibytes, so that the URL stays readable.
         url.capacity = Some(ByteCount(((bytes >> 20).max(1) << 20).min(most)));
@@ -190,24 +204,22 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
             Arc::new(Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?)
         }
         Scheme::Nodes { endpoints, replicas } => {
-            let node = |endpoint: &Endpoint| {
-                endpoint.check_reach(options.credentials.is_some()).map_err(UrlError::from)?;
-                let secured = |host: &String| {
-                    let secured = |credentials| Secured { credentials, name: host.clone() };
-                    options.credentials.clone().map(secured)
-                };
-                let (address, secured) = match endpoint {
-                    // Only the same user can connect.
-                    Endpoint::Unix { path } => (Address::Unix(path.clone()), None),
-                    Endpoint::Tcp { host, .. } => {
-                        let address = endpoint.address().ok_or_else(|| OpenError::Name(name.clone()))?;
-                        (address.into(), secured(host))
-                    }
-                };
-                Ok(NodeAddress { url: endpoint.to_string(), address, secured })
-            };
+            let node = |endpoint| node_address(endpoint, options.credentials.as_ref(), &name);
             let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;
             let pool = NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1));
+            Arc::new(pool.map_err(|(url, trouble)| OpenError::Node { url, trouble })?)
+        }
+        Scheme::Pool { directory, replicas } => {
+            let directory = directory.to_string();
+            let roster = options.rosters.iter().find(|roster| roster.directory.get() == directory);
+            let roster = roster.ok_or_else(|| OpenError::Directory(name.clone()))?;
+            let members = Listed { roster, credentials: options.credentials.clone() };
+            let known = members.changed_since(0).unwrap_or_default();
+            let (nodes, replicas) = (known.1.len(), replicas.unwrap_or(1));
+            if nodes < replicas {
+                return Err(OpenError::TooFew { url: name, replicas, nodes });
+            }
+            let pool = NodePool::following(name.clone(), Box::new(members), known, capacity_bytes, replicas);
             Arc::new(pool.map_err(|(url, trouble)| OpenError::Node { url, trouble })?)
         }
         Scheme::File { path, io, direct } => {
@@ -218,7 +230,7 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
         }
     };
     let backend = decorate(backend, name.clone(), &url.decoration);
-    let leaves = matches!(url.scheme, Scheme::File { .. } | Scheme::Nodes { .. });
+    let leaves = matches!(url.scheme, Scheme::File { .. } | Scheme::Nodes { .. } | Scheme::Pool { .. });
     if !options.encrypt || !leaves {
         return Ok(backend);
     }
@@ -226,6 +238,46 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
     let sealed = Sealed::new(backend, name.clone());
     Ok(Arc::new(sealed.map_err(|error| OpenError::Key { url: name, error })?))
 }
+
+/// How a node is reached. `name` is what the backend is called.
+fn node_address(
+    endpoint: &Endpoint,
+    credentials: Option<&ClientCredentials>,
+    name: &str,
+) -> Result<NodeAddress, OpenError> {
+    endpoint.check_reach(credentials.is_some()).map_err(UrlError::from)?;
+    let (address, secured) = match endpoint {
+        // Only the same user can connect.
+        Endpoint::Unix { path } => (Address::Unix(path.clone()), None),
+        Endpoint::Tcp { host, .. } => {
+            let address = endpoint.address().ok_or_else(|| OpenError::Name(name.to_owned()))?;
+            let secured =
+                |credentials: &ClientCredentials| Secured { credentials: credentials.clone(), name: host.clone() };
+            (address.into(), credentials.map(secured))
+        }
+    };
+    Ok(NodeAddress { url: endpoint.to_string(), address, secured })
+}
+
+/// The nodes that a directory lists.
+struct Listed {
+    roster: &'static Roster,
+    credentials: Option<ClientCredentials>,
+}
+
+impl Members for Listed {
+    fn changed_since(&self, seen: u64) -> Option<(u64, Vec<NodeAddress>)> {
+        if self.roster.version() == seen {
+            return None;
+        }
+        let (version, nodes) = self.roster.get()?;
+        // Who writes the roster leaves out what cannot be used.
+        let address = |node: &String| node_address(&node.parse().ok()?, self.credentials.as_ref(), node).ok();
+        Some((version, nodes.iter().filter_map(address).collect()))
+    }
+}
+
+const _: () = assert!(ROSTER_NODES_MAX == NODES_MAX, "a roster is as long as a pool is large");
 
 /// Wraps the decorators around a backend: faults nearest to it, then the link.
 fn decorate(mut backend: Arc<dyn Backend>, url: String, decoration: &Decoration) -> Arc<dyn Backend> {

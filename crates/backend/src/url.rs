@@ -4,6 +4,7 @@
 //! compressed[:CAP][?codec=lz4|zstd]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
 //! NODE[,NODE …][?size=SIZE][&replicas=N]    with NODE = tcp://HOST:PORT or unix:/PATH
+//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N]    nodes that are listed there; etcds:// over TLS
 //! reference[:CAP]
 //! every one:  &link=LATENCY:BANDWIDTH &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
@@ -12,7 +13,7 @@
 use crate::decorate::{FaultKind, FaultRule, FaultWhen};
 use crate::{CodecName, IoMethod, LinkModel, NODES_MAX};
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
-use hinterland_wire::{Endpoint, EndpointError};
+use hinterland_wire::{Directory, DirectoryError, Endpoint, EndpointError};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -52,6 +53,13 @@ pub enum Scheme {
         /// Nodes that keep each page; `None`: one.
         replicas: Option<usize>,
     },
+    /// Memory nodes that a directory lists, which come and go.
+    Pool {
+        /// Where they are listed.
+        directory: Directory,
+        /// Nodes that keep each page; `None`: one.
+        replicas: Option<usize>,
+    },
     /// Plain pages in memory.
     Reference,
 }
@@ -77,7 +85,7 @@ pub struct Decoration {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
     /// No such backend.
-    #[error("'{url}': there is no backend '{scheme}'; known are compressed, file, tcp, unix, reference")]
+    #[error("'{url}': there is no backend '{scheme}'; known are compressed, file, tcp, unix, etcd, reference")]
     Scheme {
         /// The whole URL.
         url: String,
@@ -123,6 +131,9 @@ pub enum UrlError {
     /// A node's address cannot be used.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
+    /// A directory of nodes cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// More copies than nodes.
     #[error("'{url}': {replicas} replicas need {replicas} nodes, and here are {nodes}; name more, separated by commas")]
     Replicas {
@@ -184,13 +195,14 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             let path = rest.filter(|path| !path.is_empty()).ok_or_else(|| UrlError::NoPath { url: url.into() })?;
             Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
         }
+        _ if Directory::is_named_by(head) => Scheme::Pool { directory: head.parse()?, replicas: None },
         _ if names_nodes(head) => Scheme::Nodes { endpoints: endpoints(url, head)?, replicas: None },
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
     };
     let mut decoration = Decoration::default();
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if name == "size" && matches!(scheme, Scheme::File { .. } | Scheme::Nodes { .. }) {
+        if name == "size" && scheme.has_size() {
             capacity = Some(size(url, value)?);
         } else if !read_own(url, &mut scheme, name, value)? && !decoration.read(url, name, value)? {
             return Err(UrlError::Parameter { url: url.into(), name: name.into(), known: scheme.known() });
@@ -208,7 +220,7 @@ const NODES: [&str; 2] = ["tcp", "unix"];
 
 /// Whether a URL, which need not be right, is one of memory nodes.
 pub fn names_nodes(url: &str) -> bool {
-    url.split_once(':').is_some_and(|(scheme, _)| NODES.contains(&scheme))
+    Directory::is_named_by(url) || url.split_once(':').is_some_and(|(scheme, _)| NODES.contains(&scheme))
 }
 
 /// The nodes of a pool.
@@ -243,7 +255,9 @@ fn check_replicas(url: &str, scheme: &Scheme) -> Result<(), UrlError> {
 pub fn set_replicas(urls: &mut [String], replicas: usize) -> Result<(), UrlError> {
     for url in urls {
         let mut parsed = parse(url)?;
-        if let Scheme::Nodes { replicas: wanted @ None, .. } = &mut parsed.scheme {
+        if let Scheme::Nodes { replicas: wanted @ None, .. } | Scheme::Pool { replicas: wanted @ None, .. } =
+            &mut parsed.scheme
+        {
             *wanted = Some(replicas);
             check_replicas(url, &parsed.scheme)?;
             *url = parsed.to_string();
@@ -272,7 +286,7 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
                 _ => return Err(bad_value(url, name, value, "write on or off")),
             };
         }
-        (Scheme::Nodes { replicas, .. }, "replicas") => {
+        (Scheme::Nodes { replicas, .. } | Scheme::Pool { replicas, .. }, "replicas") => {
             let number = value.parse().ok().filter(|number| (1..=NODES_MAX).contains(number));
             *replicas = Some(number.ok_or_else(|| bad_value(url, name, value, "write how many nodes keep each page"))?);
         }
@@ -282,11 +296,18 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
 }
 
 impl Scheme {
+    /// Whether the capacity is a parameter.
+    fn has_size(&self) -> bool {
+        matches!(self, Scheme::File { .. } | Scheme::Nodes { .. } | Scheme::Pool { .. })
+    }
+
     fn known(&self) -> &'static str {
         match self {
             Scheme::Compressed { .. } => "codec, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::File { .. } => "size, io, direct, link, delay_us, jitter_us, throttle, fault, seed",
-            Scheme::Nodes { .. } => "size, replicas, link, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Nodes { .. } | Scheme::Pool { .. } => {
+                "size, replicas, link, delay_us, jitter_us, throttle, fault, seed"
+            }
             Scheme::Reference => COMMON,
         }
     }
@@ -362,6 +383,10 @@ impl fmt::Display for BackendUrl {
     /// Writes the URL so that it can be read back exactly; parameters at their defaults are left out, except the codec.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parameters: Vec<String> = Vec::new();
+        let capacity = self.capacity.map(exact);
+        if self.scheme.has_size() {
+            parameters.extend(capacity.as_ref().map(|capacity| format!("size={capacity}")));
+        }
         match &self.scheme {
             Scheme::Compressed { codec } => {
                 f.write_str("compressed")?;
@@ -371,19 +396,20 @@ impl fmt::Display for BackendUrl {
             Scheme::Nodes { endpoints, replicas } => {
                 let names: Vec<String> = endpoints.iter().map(Endpoint::to_string).collect();
                 f.write_str(&names.join(","))?;
-                parameters.extend(self.capacity.map(|bytes| format!("size={}", exact(bytes))));
+                parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
+            }
+            Scheme::Pool { directory, replicas } => {
+                write!(f, "{directory}")?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
             }
             Scheme::File { path, io, direct } => {
                 write!(f, "file:{}", escape(&path.to_string_lossy()))?;
-                parameters.extend(self.capacity.map(|bytes| format!("size={}", exact(bytes))));
                 parameters.extend((*io == IoMethod::Plain).then(|| "io=plain".to_owned()));
                 parameters.extend((!direct).then(|| "direct=off".to_owned()));
             }
         }
-        if let (Some(bytes), false) = (self.capacity, matches!(self.scheme, Scheme::File { .. } | Scheme::Nodes { .. }))
-        {
-            write!(f, ":{}", exact(bytes))?;
+        if let (Some(capacity), false) = (capacity, self.scheme.has_size()) {
+            write!(f, ":{capacity}")?;
         }
         let Decoration { delay_us, jitter_us, throttle, link, faults, seed } = &self.decoration;
         parameters.extend(link.as_ref().map(|link| format!("link={link}")));
@@ -463,6 +489,8 @@ mod tests {
             "tcp://127.0.0.1:1,tcp://127.0.0.1:2,tcp://[::1]:2?size=8G&replicas=2&fault=flip:0.1,load@3",
             "unix:/run/hinterland.sock",
             "unix:/a.sock,tcp://127.0.0.1:1,unix:/b?replicas=2",
+            "etcd://127.0.0.1:2379/pool",
+            "etcds://a:2379,b:1/pool?size=8G&replicas=3&link=5us:25Gb/s",
         ] {
             assert_eq!(parse(url).map(|read| read.to_string()), Ok(url.to_owned()));
         }
@@ -486,6 +514,8 @@ mod tests {
             ("unix:far.sock", "needs an absolute path"),
             ("unix:/a,unix:/a", "is named twice"),
             ("unix:/a?codec=lz4", "known are size, replicas, link"),
+            ("etcd://127.0.0.1:2379", "is not etcd://HOST:PORT/POOL"),
+            ("etcd://127.0.0.1:2379/pool?codec=lz4", "no parameter 'codec'; known are size, replicas, link"),
             ("tcp://127.0.0.1:1?codec=lz4", "no parameter 'codec'; known are size, replicas, link"),
             ("tcp://127.0.0.1:1,tcp://127.0.0.1:2?replicas=3", "3 replicas need 3 nodes, and here are 2"),
             ("tcp://127.0.0.1:1?replicas=0", "how many nodes"),

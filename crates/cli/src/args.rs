@@ -51,7 +51,7 @@ pub struct RunArgs {
     /// Where cold pages go; repeat for tiers, fastest first. Default: compressed RAM, then a file
     #[arg(long, value_name = "URL")]
     pub far: Vec<String>,
-    /// Memory nodes of a pool (tcp://A,tcp://B,…) that keep each page; the run survives the loss of all but one. Default: 1
+    /// Memory nodes of a pool (tcp://A,tcp://B,… or etcd://HOST/POOL) that keep each page; the run survives the loss of all but one. Default: 1
     #[arg(long, value_name = "N")]
     pub replicas: Option<String>,
     /// Encrypt pages before they leave the program's process, for files and memory nodes
@@ -131,6 +131,7 @@ Examples:
   hinterland run --local 1G --far tcp://127.0.0.1:7440,tcp://127.0.0.1:7441,tcp://127.0.0.1:7442 --replicas 2 -- ./service
   hinterland run --local 1G --far compressed:2G --far 'file:/mnt/ssd?size=16G' --encrypt -- ./service
   hinterland run --local 1G --far tcp://node-1:7440 --key-file far.key -- ./service
+  hinterland run --local 1G --far etcd://127.0.0.1:2379/pool --replicas 2 -- ./service
 
 Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _REPLICAS, _ENCRYPT, _TLS, _TLS_CA, _KEY_FILE,
 _HEAP, _EVICT, _PREFETCH, _READ_AHEAD, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same

@@ -29,6 +29,16 @@ pub enum Sources {
     SharedKey(PathBuf),
 }
 
+/// Certificates as they stand in their files, for libraries that read them themselves.
+pub struct Pem {
+    /// Our own, with those that lead to its CA.
+    pub chain: Zeroizing<Vec<u8>>,
+    /// Its key.
+    pub key: Zeroizing<Vec<u8>>,
+    /// The CA of the other side.
+    pub ca: Zeroizing<Vec<u8>>,
+}
+
 /// Why credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
@@ -81,6 +91,15 @@ impl CredentialError {
 }
 
 impl Sources {
+    /// The content of the certificates' files; `None` where there are none.
+    ///
+    /// # Errors
+    /// Which file cannot be used, and why.
+    pub fn pem(&self) -> Result<Option<Pem>, CredentialError> {
+        let Sources::Certificates { own: (certificate, key), ca } = self else { return Ok(None) };
+        Ok(Some(Pem { chain: read(certificate, false)?, key: read(key, true)?, ca: read(ca, false)? }))
+    }
+
     /// What the values of `--tls`, `--tls-ca` and `--key-file` name; an empty one is not given.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ mod shared_key;
 mod words;
 
 pub use client::ClientCredentials;
-pub use files::{CredentialError, Sources};
+pub use files::{CredentialError, Pem, Sources};
 pub use node::NodeCredentials;
 pub use rustls::{ClientConnection, ServerConnection};
 pub use words::explain;
@@ -29,6 +29,7 @@ use std::sync::Arc;
 /// The one version.
 static VERSIONS: [&rustls::SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
-fn provider() -> Arc<CryptoProvider> {
+/// The library that computes.
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

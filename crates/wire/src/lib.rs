@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod directory;
 mod endpoint;
 mod handshake;
 mod header;
@@ -25,6 +26,7 @@ mod reply;
 mod request;
 mod statistics;
 
+pub use directory::{DIRECTORY_BYTES_MAX, Directory, DirectoryError};
 pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT};
 pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, Priority};

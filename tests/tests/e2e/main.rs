@@ -46,10 +46,12 @@ fn compare(scenario: &Scenario, variant: Variant, place: &Place, native: &native
     bail!("in {budget} of {peak} MiB it {}\nstandard error ends with:\n{}", violations.join(";\n  "), managed.stderr)
 }
 
-/// Time for a managed run: paging costs a lot at a quarter of the memory, a hang costs more.
+/// Time for a managed run: paging costs a lot at a quarter of the memory, a hang costs more. Runs beside others take longer, on the
+/// same disk much longer.
 fn limit(native: Duration, size_bytes: u64) -> Duration {
     let (factor, longest) = if size_bytes > CI_SIZE_BYTES { (100, 1800) } else { (60, 240) };
-    (Duration::from_secs(60) + native * factor).min(Duration::from_secs(longest))
+    let limit = (Duration::from_secs(60) + native * factor).min(Duration::from_secs(longest));
+    if suite::full() { limit * 4 } else { limit }
 }
 
 /// What came of preparing and running one scenario natively at one size; a failure is repeated to every test that needs it.

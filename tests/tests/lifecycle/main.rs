@@ -2,6 +2,7 @@
 //! settings are nonsense or its far memory is too small, full, forbidden or damaged.
 
 mod children;
+mod discovery;
 mod encrypted;
 mod endings;
 mod explain;
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let suites = [
         children::trials(),
+        discovery::trials(),
         encrypted::trials(),
         endings::trials(),
         explain::trials(),

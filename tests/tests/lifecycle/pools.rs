@@ -34,7 +34,7 @@ fn cluster(test: &str) -> Result<(Vec<Node>, String)> {
 }
 
 /// `rounds` on a pool.
-fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -> Result<Running> {
+pub fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -> Result<Running> {
     let program = c_program("rounds", &[])?.display().to_string();
     let flags = ["--fault-path", path, "--far", far, "--replicas", replicas];
     let mut running = launch_with(test, &flags, &[&[&*program, "32"], more].concat())?.start()?;
@@ -43,7 +43,7 @@ fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -> Re
 }
 
 /// Lets the program finish: every byte was right, no page took too long.
-fn finish(running: Running) -> Result<serde_json::Value> {
+pub fn finish(running: Running) -> Result<serde_json::Value> {
     std::fs::write(running.directory.join("enough"), "")?;
     let ended = running.end()?;
     ended.expect(0, "done, longest ")?.expect_paging()?;

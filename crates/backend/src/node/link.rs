@@ -131,6 +131,24 @@ impl Link {
         link
     }
 
+    /// A link to a node that has not been tried yet.
+    pub(super) fn expected(node: &Arc<Node>, name: &Arc<str>) -> Link {
+        let link = Link::new(node, name);
+        let _ = link.lost.set(NodeTrouble::Closed);
+        link
+    }
+
+    /// What stands at the place `index` while no node does.
+    pub(super) fn vacant(index: usize, name: &Arc<str>) -> Link {
+        let nobody = NodeAddress { url: String::new(), address: Address::Unix(String::new()), secured: None };
+        Link::expected(&Arc::new(Node::new(index, nobody, 0, LIMIT)), name)
+    }
+
+    /// Whether no node has had this place.
+    pub(super) fn is_vacant(&self) -> bool {
+        self.node.url.is_empty()
+    }
+
     /// Why the link is lost, if it is.
     pub(super) fn lost(&self) -> Option<&NodeTrouble> {
         self.lost.get()

@@ -8,6 +8,7 @@
 //! new slabs: on as many nodes as there are replicas, of two chosen at random the one with more room  (place)
 //! lost nodes, lost replicas: a thread of the pager's calls `tend`                          (tend)
 //! slabs that nodes want back: it moves them to others                                      (recall)
+//! nodes that join and leave                                                                (members)
 //! ```
 //! This process decides which slot holds which page; the nodes only know slabs and bytes. So a `free` is no message.
 //!
@@ -27,6 +28,7 @@ mod lanes;
 mod latency;
 mod link;
 mod load;
+mod members;
 mod place;
 mod recall;
 mod slots;
@@ -45,6 +47,7 @@ use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::SLABS_MAX;
 use lane::LIMIT;
 use link::{Link, Node};
+pub use members::Members;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -81,6 +84,8 @@ pub struct NodePool {
     /// When the nodes had no slab left: for a while those that are being emptied get pages, too.
     crowded: Mutex<Option<Instant>>,
     tender: Mutex<Tender>,
+    /// Who belongs to it, where that changes.
+    members: Option<Box<dyn Members>>,
 }
 
 /// A node that a pool is to use.
@@ -147,6 +152,7 @@ impl NodePool {
                     degraded: AtomicBool::new(false),
                     crowded: Mutex::new(None),
                     tender: Mutex::new(Tender::default()),
+                    members: None,
                 })
             }
         }
@@ -181,7 +187,11 @@ impl NodePool {
         self.degraded.store(degraded, Relaxed);
         drop(table);
         let passed_by = healthy.iter().any(|link| link.is_passed_by());
-        if self.links.len() > 1 && (degraded || passed_by || healthy.len() < self.links.len()) {
+        let away = self.links.iter().any(|link| {
+            let link = lock(link);
+            link.lost().is_some() && !link.is_vacant()
+        });
+        if self.links.len() > 1 && (degraded || passed_by || away) {
             self.untended.store(true, Relaxed);
         }
     }
@@ -275,6 +285,9 @@ impl Backend for NodePool {
         let table_bytes = lock(&self.table).table_bytes();
         for (index, link) in self.links.iter().enumerate() {
             let link = lock(link).clone();
+            if link.is_vacant() {
+                continue;
+            }
             let pages = lock(&self.table).pages_at(index);
             rows.push(BackendUsage {
                 url: link.node.url.clone(),

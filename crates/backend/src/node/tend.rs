@@ -7,6 +7,7 @@
 use super::lane::LIMIT;
 use super::link::Link;
 use super::load::LOAD_PAGES;
+use super::members::Heard;
 use super::recall::Recalls;
 use super::table::Replica;
 use super::{NodePool, NodeTrouble};
@@ -40,7 +41,7 @@ const STEADY: Duration = Duration::from_secs(30);
 pub(super) struct Tender {
     rebuild: Option<Rebuild>,
     /// For each node, when it is to be tried again.
-    returns: Vec<Return>,
+    pub(super) returns: Vec<Return>,
     pinged: Option<Instant>,
     /// How often one of them was asked for a sign of life.
     pings: usize,
@@ -49,12 +50,22 @@ pub(super) struct Tender {
     /// The slab that was rebuilt last, or could not be.
     last: u32,
     recalls: Recalls,
+    pub(super) heard: Heard,
 }
 
-struct Return {
+/// When a node that is lost is to be tried again.
+pub(super) struct Return {
     pause: Duration,
     /// When the last attempt was, or when it came back.
     since: Instant,
+    /// It is looked for: it has not left the pool.
+    pub(super) belongs: bool,
+}
+
+impl Return {
+    pub(super) fn fresh() -> Return {
+        Return { pause: RETURN_PAUSE_MIN, since: Instant::now(), belongs: true }
+    }
 }
 
 /// A slab that gets a further replica, or another in place of one.
@@ -85,6 +96,8 @@ impl NodePool {
         let was_untended = self.untended.swap(false, Relaxed);
         // One wait at most for a node that does not answer: a fork waits for this step.
         let mut changed = false;
+        tender.returns.resize_with(self.links.len(), Return::fresh);
+        self.hear(&mut tender);
         if !self.try_return(&mut tender) {
             self.ping_passed_by(&mut tender);
             changed = self.ask_recalls(&mut tender.recalls);
@@ -101,10 +114,10 @@ impl NodePool {
 
     /// Opens a new link to a lost node that is due, if there is one; of several, the one that has waited longest.
     fn try_return(&self, tender: &mut Tender) -> bool {
-        let fresh = || Return { pause: RETURN_PAUSE_MIN, since: Instant::now() };
-        tender.returns.resize_with(self.links.len(), fresh);
         let is_due = |slot: &Mutex<Arc<Link>>, again: &Return| {
-            lock(slot).lost().is_some() && again.since.elapsed() >= again.pause
+            let link = lock(slot);
+            let is_away = link.lost().is_some() && !link.is_vacant();
+            is_away && again.belongs && again.since.elapsed() >= again.pause
         };
         let due = self.links.iter().zip(&mut tender.returns).filter(|(slot, again)| is_due(slot, again));
         let Some((slot, again)) = due.min_by_key(|(_, again)| again.since) else { return false };

@@ -11,6 +11,7 @@ mod ending;
 mod ledger;
 mod library;
 mod lives;
+mod pools;
 mod readiness;
 mod signals;
 mod spawn;
@@ -72,7 +73,10 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let mut stats = config.stats.as_ref().map(open_stats).transpose()?;
     recording.map(Recording::begin).transpose()?;
 
-    let ledger = ledger::LauncherLedger::create(config.allow_unmanaged)?;
+    // For as long as the launcher lives: threads that follow pools write there.
+    let ledger: &'static ledger::LauncherLedger =
+        Box::leak(Box::new(ledger::LauncherLedger::create(config.allow_unmanaged)?));
+    let pools = pools::Pools::find(&config.settings, &ledger.get().rosters)?;
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();
     let signals = signals::Signals::take()?;
@@ -92,8 +96,9 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
 
     let started = Instant::now();
     let child = spawn::start(&mut command, &name.to_string_lossy())?;
+    pools.follow().map_err(Error::system("cannot follow the pools' lists of nodes"))?;
     let mut totals = Totals::default();
-    let ended = watch::until_end(child, &ledger, &signals, &mut totals)?;
+    let ended = watch::until_end(child, ledger, &signals, &mut totals)?;
     let run = Run {
         program: name.to_string_lossy().into_owned(),
         ending: ended.ending,

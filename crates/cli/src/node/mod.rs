@@ -1,9 +1,11 @@
-//! `hinterland node`: lends this machine's memory. `hinterland node status`: what a node says of itself.
+//! `hinterland node`: lends this machine's memory, and is listed in a pool. Its subcommands ask nodes and pools.
 
 mod ask;
 mod http;
+mod list;
 mod metrics;
 mod progress;
+mod register;
 mod serve;
 mod status;
 
@@ -25,6 +27,8 @@ pub struct NodeArgs {
 
 #[derive(Subcommand)]
 enum NodeCommand {
+    /// Show the nodes of a pool that is kept in etcd.
+    List(ListArgs),
     /// Show how much a node lends, to whom, and what it has done.
     Status(StatusArgs),
     /// Empty a node: it gives out no more memory, and programs that have other nodes with room move their pages there.
@@ -48,6 +52,13 @@ pub struct ServeArgs {
     listen: String,
     #[command(flatten)]
     identity: Identity,
+    /// List the node in etcd, so that programs find it by the pool's name: etcd://HOST:PORT/POOL, or etcds:// with the
+    /// certificates of --tls
+    #[arg(long, value_name = "URL")]
+    register: Option<String>,
+    /// Where programs find the node, when that is not where it listens: tcp://HOST:PORT; with --register
+    #[arg(long, value_name = "URL", requires = "register")]
+    advertise: Option<String>,
     /// Answer /metrics (Prometheus) and /healthz here: HOST:PORT, or a port on loopback
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
@@ -88,6 +99,18 @@ enum LogFormat {
     Text,
     /// One JSON object for each line.
     Json,
+}
+
+#[derive(Args)]
+struct ListArgs {
+    /// The pool: etcd://HOST:PORT/POOL
+    #[arg(value_name = "URL")]
+    pool: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    identity: Identity,
 }
 
 #[derive(Args)]
@@ -147,6 +170,9 @@ Examples:
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --key-file far.key
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --tls node.pem,node.key --tls-ca clients.pem
   hinterland node status tcp://10.0.0.7:7440 --key-file far.key
+  hinterland node --capacity 16G --register etcd://127.0.0.1:2379/pool
+  hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --advertise tcp://node-7:7440 --key-file far.key --register etcd://etcd-1:2379/pool
+  hinterland node list etcd://127.0.0.1:2379/pool
 
 Without --tls or --key-file a node listens on loopback addresses only, for everybody on this machine. A key file:
 (umask 077; head -c 32 /dev/urandom > far.key). SIGTERM and SIGINT end it; programs that still use it end with a message.
@@ -170,6 +196,12 @@ pub enum NodeError {
     /// The URL of a node.
     #[error(transparent)]
     Endpoint(#[from] hinterland_wire::EndpointError),
+    /// The URL of a pool.
+    #[error(transparent)]
+    Directory(#[from] hinterland_wire::DirectoryError),
+    /// The pool's list cannot be used.
+    #[error(transparent)]
+    Etcd(#[from] hinterland_etcd::EtcdError),
     /// What is to prove who we are.
     #[error(transparent)]
     Credentials(#[from] CredentialError),
@@ -193,6 +225,7 @@ pub enum NodeError {
 pub fn run(args: NodeArgs) -> ExitCode {
     let done = match args.command {
         None => serve::run(&args.serve),
+        Some(NodeCommand::List(list)) => list::run(&list.pool, &list.identity, list.json),
         Some(NodeCommand::Status(status)) => status::run(&status.node, &status.identity, status.json, status.watch),
         Some(NodeCommand::Drain(drain)) => progress::drain(&drain.node, &drain.identity, !drain.end, drain.wait),
         Some(NodeCommand::Resize(resize)) => {

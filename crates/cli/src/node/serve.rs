@@ -1,7 +1,7 @@
 //! The node's life: start, log, end by a signal.
 
-use super::metrics;
 use super::{LogFormat, NodeError, ServeArgs};
+use super::{metrics, register};
 use hinterland_node::{Listening, Options};
 use hinterland_tls::NodeCredentials;
 use hinterland_units::ByteCount;
@@ -23,6 +23,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     let capacity_bytes = size("--capacity", &args.capacity)?.unwrap_or(0);
     let mut options = Options::new(capacity_bytes);
     options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
+    let place = register::Place::of(args, &endpoint)?;
     start_log(args);
     hinterland_node::raise_descriptor_limit();
     refuse_long_files()?;
@@ -38,6 +39,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
         let address = metrics::serve(place, Arc::clone(listening.node()))?;
         writeln!(std::io::stdout(), "figures at http://{address}/metrics")?;
     }
+    let registration = place.map(|place| place.take(&listening)).transpose()?;
     tell_systemd(NotifyState::Ready);
     if let Some(signal) = signals.forever().next() {
         let figures = listening.node().figures();
@@ -51,6 +53,9 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
         );
     }
     tell_systemd(NotifyState::Stopping);
+    if let Some(registration) = registration {
+        registration.end();
+    }
     listening.stop();
     tracing::info!("ended");
     Ok(())

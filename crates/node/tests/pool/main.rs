@@ -2,6 +2,7 @@
 
 #[path = "../../../backend/tests/common/mod.rs"]
 mod common;
+mod members;
 mod proxy;
 mod races;
 mod recalls;

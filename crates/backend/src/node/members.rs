@@ -1,0 +1,84 @@
+//! Pools whose nodes come and go: who belongs to one is known elsewhere, and asked for now and then.
+//!
+//! A node that joins is used as soon as it answers. A node that leaves is used for as long as it answers, because what it says is
+//! worth more than what is said of it: who leaves in good order has asked for its slabs before. Only when it is lost, too, it is not
+//! looked for any more, and another may take its place.
+
+use super::link::{Link, Node};
+use super::tend::{Return, Tender};
+use super::{NODES_MAX, NodeAddress, NodePool, NodeTrouble};
+use crate::sync::lock;
+use std::sync::{Arc, Mutex};
+
+/// Who belongs to a pool.
+pub trait Members: Send + Sync {
+    /// The nodes of now and the version of that list, unless it still is the version that was `seen`.
+    fn changed_since(&self, seen: u64) -> Option<(u64, Vec<NodeAddress>)>;
+}
+
+/// What has been heard of the members.
+#[derive(Default)]
+pub(super) struct Heard {
+    version: u64,
+    /// Nodes that have found no place in the pool yet.
+    waiting: Vec<NodeAddress>,
+}
+
+impl NodePool {
+    /// As [`new`](NodePool::new), with nodes that come and go: `members` tells what has changed since that `version` of them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn following(
+        url: String,
+        members: Box<dyn Members>,
+        (version, mut nodes): (u64, Vec<NodeAddress>),
+        quota_bytes: u64,
+        replicas: usize,
+    ) -> Result<NodePool, (String, NodeTrouble)> {
+        let waiting = nodes.split_off(nodes.len().min(NODES_MAX));
+        let mut pool = NodePool::new(url, nodes, quota_bytes, replicas)?;
+        let vacant = |index| Mutex::new(Arc::new(Link::vacant(index, &pool.name)));
+        let places = (pool.links.len()..NODES_MAX).map(vacant).collect::<Vec<_>>();
+        pool.links.extend(places);
+        lock(&pool.tender).heard = Heard { version, waiting };
+        pool.members = Some(members);
+        Ok(pool)
+    }
+
+    /// Hears who belongs to the pool now, if that can change.
+    pub(super) fn hear(&self, tender: &mut Tender) {
+        let Some(members) = &self.members else { return };
+        if let Some((version, nodes)) = members.changed_since(tender.heard.version) {
+            let urls: Vec<String> = self.links.iter().map(|link| lock(link).node.url.clone()).collect();
+            for (again, url) in tender.returns.iter_mut().zip(&urls) {
+                again.belongs = nodes.iter().any(|node| node.url == *url);
+            }
+            let waiting = nodes.into_iter().filter(|node| !urls.contains(&node.url)).collect();
+            tender.heard = Heard { version, waiting };
+        }
+        let waiting = std::mem::take(&mut tender.heard.waiting);
+        tender.heard.waiting = waiting.into_iter().filter_map(|node| self.take_in(node, &mut tender.returns)).collect();
+    }
+
+    /// Gives a node a place, from which it will be tried like one that was lost; hands it back when there is none.
+    fn take_in(&self, node: NodeAddress, returns: &mut [Return]) -> Option<NodeAddress> {
+        let is_free = |(index, belongs): &(usize, bool)| {
+            let link = lock(&self.links[*index]);
+            link.is_vacant() || !belongs && link.lost().is_some()
+        };
+        let places = returns.iter().map(|again| again.belongs).enumerate();
+        let Some((index, _)) = places.filter(is_free).min_by_key(|(index, _)| !lock(&self.links[*index]).is_vacant())
+        else {
+            return Some(node);
+        };
+        let (quota_bytes, send_limit) = {
+            let first = lock(&self.links[0]);
+            (first.node.quota_bytes, first.node.send_limit)
+        };
+        let node = Arc::new(Node::new(index, node, quota_bytes, send_limit));
+        *lock(&self.links[index]) = Arc::new(Link::expected(&node, &self.name));
+        returns[index] = Return::fresh();
+        None
+    }
+}

@@ -1,0 +1,117 @@
+//! A pool, as a node sees it that belongs to it.
+
+use crate::api::{Grant, Lease, Nothing, Number, Put, Streamed};
+use crate::client::EtcdError;
+use crate::pool::{NODES, Pool, USAGE};
+use crate::record::Record;
+use serde::Serialize;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// Seconds that a node is listed after its last word: who is away for a shorter time was never away.
+const LEASE_SECONDS: i64 = 10;
+/// Time between two words: two of them may be lost.
+const WORD: Duration = Duration::from_secs(3);
+/// Time between two attempts while etcd is away.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A node's place in the list, kept by a thread until it is ended.
+pub struct Registration {
+    end: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Registration {
+    /// Begins to list the node that `record` describes, and goes on while etcd comes and goes. `record` is asked anew each time.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub fn begin(pool: Pool, record: impl Fn() -> Record + Send + 'static) -> std::io::Result<Registration> {
+        let (end, ended) = channel();
+        let work = move || Listed { pool, lease: None, written: None }.keep(&record, &ended);
+        let thread = Builder::new().name("registration".into()).spawn(work)?;
+        Ok(Registration { end, thread })
+    }
+
+    /// Takes the node off the list.
+    pub fn end(self) {
+        drop(self.end);
+        // It has nothing left to say that its log does not.
+        let _ = self.thread.join();
+    }
+}
+
+struct Listed {
+    pool: Pool,
+    lease: Option<Number>,
+    /// What is listed; `None` when that is not known.
+    written: Option<Record>,
+}
+
+impl Listed {
+    fn keep(mut self, record: &dyn Fn() -> Record, ended: &Receiver<()>) {
+        let mut is_listed = None;
+        loop {
+            let said = self.say(record());
+            let pool = &self.pool.directory;
+            match (&said, is_listed) {
+                (Ok(()), Some(true)) | (Err(_), Some(false)) => {}
+                (Ok(()), _) => tracing::info!(%pool, "listed in the pool"),
+                (Err(error), Some(true)) => tracing::warn!(%error, %pool, "not listed any more; trying on"),
+                (Err(error), None) => tracing::warn!(%error, %pool, "not listed yet; trying on"),
+            }
+            is_listed = Some(said.is_ok());
+            match ended.recv_timeout(if said.is_ok() { WORD } else { RETRY }) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if let Some(id) = self.lease {
+            // If it fails, the lease ends by itself.
+            let gone: Result<Nothing, EtcdError> =
+                self.pool.client.call("lease/revoke", &Lease { id, seconds: Number(0) });
+            match gone {
+                Ok(_) => tracing::info!(pool = %self.pool.directory, "taken off the list"),
+                Err(error) => tracing::warn!(%error, "the list has the node until its lease ends"),
+            }
+        }
+    }
+
+    /// Keeps the lease alive and lists what has changed.
+    fn say(&mut self, record: Record) -> Result<(), EtcdError> {
+        if !self.is_alive()? {
+            self.written = None;
+            let granted: Lease = self.pool.client.call("lease/grant", &Grant { seconds: Number(LEASE_SECONDS) })?;
+            self.lease = Some(granted.id);
+        }
+        let Some(lease) = self.lease else { return Ok(()) };
+        let Record { member, usage } = &record;
+        let (old_member, old_usage) = self.written.take().map(|record| (record.member, record.usage)).unzip();
+        if old_member.as_ref() != Some(member) {
+            self.put(lease, NODES, &member.node, member)?;
+        }
+        if old_usage.as_ref() != Some(usage) {
+            self.put(lease, USAGE, &member.node, usage)?;
+        }
+        self.written = Some(record);
+        Ok(())
+    }
+
+    fn put(&self, lease: Number, kind: &str, node: &str, value: &impl Serialize) -> Result<(), EtcdError> {
+        let value = serde_json::to_string(value).map_err(|why| self.pool.client.not_etcd(why))?;
+        let key = self.pool.key_of(kind, node);
+        let put = Put { key: key.as_str().into(), value: value.as_str().into(), lease };
+        self.pool.client.call::<Nothing>("kv/put", &put).map(drop)
+    }
+
+    fn is_alive(&self) -> Result<bool, EtcdError> {
+        let Some(id) = self.lease else { return Ok(false) };
+        match self.pool.client.call::<Streamed<Lease>>("lease/keepalive", &Lease { id, seconds: Number(0) }) {
+            Ok(answer) => Ok(answer.result.seconds.0 > 0),
+            // It knows no such lease.
+            Err(EtcdError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
