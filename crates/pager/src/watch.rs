@@ -97,7 +97,7 @@ impl Pager {
     /// Tells the prefetcher that `page`, which waited, and `mapped` pages that came with it were not used.
     pub(crate) fn wasted(&self, page: PageNo, mapped: u32) {
         let mut watched = self.watched();
-        watched.prefetcher.wasted(mapped + 1);
+        watched.prefetcher.wasted(page, mapped + 1);
         if let Some(at) = watched.regions.find((page.0 / REGION_PAGES).into()) {
             add(&self.row().regions[at].unused_pages, 1);
         }

@@ -13,17 +13,22 @@
 //! ```
 //!
 //! A region is for runs while those of 2 to 63 pages make a quarter of the pages that are seen in it, and more than longer ones do. Of
-//! every fourth run all pages stay unmapped, so that its length is seen; of the others the last one of a window does, and their lengths do not
-//! count. A run of 64 pages is handed to the streams. Where nothing is
-//! regular neither fetches anything.
+//! every fourth run all pages stay unmapped, so that its length is seen, however often it asks; of the others the last one of a
+//! window does, and their lengths do not count. A run of 64 pages is handed to the streams. Where nothing is regular neither fetches anything.
+//!
+//! Pages that came for nothing are charged to whoever asked for them: the streams, or the runs of a region. While its lengths are
+//! right, at least a quarter of what its runs ask for is used; where it is less than half of that, they are forgotten, and the region
+//! begins anew with streams.
 
 mod lengths;
 #[cfg(test)]
 mod tests;
 
-use crate::{AheadWindow, Choice, Prefetcher, Request, Streams, Thread, Unmapped};
+use crate::{AheadWindow, Bounded, Choice, Prefetcher, Request, Streams, Thread, Unmapped};
 use hinterland_units::PageNo;
 use lengths::{LONG_PAGES, Lengths};
+use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Pages of a region: 64 MiB.
 pub const REGION_PAGES: u32 = 16_384;
@@ -33,12 +38,20 @@ const REGIONS: usize = 64;
 const RUNS_WATCHED: u32 = 4;
 /// Runs that are followed at once in a region.
 const RUNS: usize = 16;
+/// Windows of runs that are remembered, to tell whose pages came for nothing: about as many as may have pages that wait.
+const WINDOWS: usize = 256;
+/// Waste of runs is judged after so many pages asked for.
+const JUDGED_PAGES_MIN: u32 = 1024;
+/// Older windows of runs count half after so many pages asked for.
+const JUDGED_PAGES_MAX: u32 = 2048;
 
 /// See the module.
 pub struct Auto {
     streams: Streams,
     /// By region number modulo their number.
     regions: Vec<Region>,
+    /// The last windows of runs, oldest first.
+    windows: VecDeque<Range<u32>>,
     limit: u32,
 }
 
@@ -52,6 +65,9 @@ struct Region {
     choice: Choice,
     /// Runs that began.
     begun: u32,
+    /// Pages that its runs asked for, and those of them that came for nothing.
+    asked_pages: u32,
+    wasted_pages: u32,
 }
 
 /// Pages requested one after the other. It may leave out what was asked for ahead: mapped pages make no request.
@@ -61,6 +77,8 @@ struct Run {
     last: u32,
     /// The first page behind `last` that was not asked for ahead; 0: there is no run here.
     end: u32,
+    /// Its pages stay unmapped when they come ahead.
+    watched: bool,
     /// Some of its pages were mapped ahead: where it ended is not known.
     hidden: bool,
 }
@@ -77,7 +95,15 @@ impl Run {
 
 impl Region {
     fn new(number: u32) -> Region {
-        Region { number, runs: [Run::default(); RUNS], lengths: Lengths::default(), choice: Choice::Streams, begun: 0 }
+        Region {
+            number,
+            runs: [Run::default(); RUNS],
+            lengths: Lengths::default(),
+            choice: Choice::Streams,
+            begun: 0,
+            asked_pages: 0,
+            wasted_pages: 0,
+        }
     }
 
     /// The run that a request belongs to, perhaps a new one.
@@ -91,10 +117,33 @@ impl Region {
         self.runs[met.unwrap_or(0)..].rotate_left(1);
         let run = &mut self.runs[RUNS - 1];
         if met.is_none() {
-            *run = Run { first: page, ..Run::default() };
+            let watched = self.begun.is_multiple_of(RUNS_WATCHED);
+            *run = Run { first: page, watched, ..Run::default() };
         }
         (run.last, run.end) = (page, run.end.max(page + 1));
         run
+    }
+
+    /// The window that the run met last asks for, up to `end`.
+    fn ask(&mut self, end: u32) -> AheadWindow {
+        let run = &mut self.runs[RUNS - 1];
+        let (first, pages) = (PageNo(run.end), end - run.end);
+        let unmapped = if run.watched { Unmapped::All } else { Unmapped::Key(PageNo(end - 1)) };
+        (run.end, run.hidden) = (end, !run.watched);
+        self.asked_pages += pages;
+        if self.asked_pages > JUDGED_PAGES_MAX {
+            self.asked_pages /= 2;
+            self.wasted_pages /= 2;
+        }
+        AheadWindow { first, step: 1, pages, unmapped }
+    }
+
+    /// Pages that its runs asked for came for nothing.
+    fn wasted(&mut self, pages: u32) {
+        self.wasted_pages = self.wasted_pages.saturating_add(pages);
+        if self.asked_pages >= JUDGED_PAGES_MIN && self.wasted_pages > self.asked_pages / 8 * 7 {
+            *self = Region::new(self.number);
+        }
     }
 }
 
@@ -102,7 +151,8 @@ impl Auto {
     /// Windows of at most `window_pages_max`, 0 for none.
     pub fn new(window_pages_max: u32) -> Auto {
         let regions = vec![Region::new(u32::MAX); REGIONS];
-        Auto { streams: Streams::of_any_step(window_pages_max), regions, limit: window_pages_max }
+        let windows = VecDeque::with_capacity(WINDOWS);
+        Auto { streams: Streams::of_any_step(window_pages_max), regions, windows, limit: window_pages_max }
     }
 
     fn region(&mut self, page: PageNo) -> &mut Region {
@@ -128,10 +178,12 @@ impl Prefetcher for Auto {
             let wanted = if is_at_end { region.lengths.rest_of(run.pages()).min(limit) } else { 0 };
             let end = page.0.saturating_add(1 + wanted);
             if end > run.end {
-                let is_watched = region.begun.is_multiple_of(RUNS_WATCHED) && !run.hidden;
-                let unmapped = if is_watched { Unmapped::All } else { Unmapped::Key(PageNo(end - 1)) };
-                region.runs[RUNS - 1] = Run { end, hidden: !is_watched, ..run };
-                return Some(AheadWindow { first: PageNo(run.end), step: 1, pages: end - run.end, unmapped });
+                let window = region.ask(end);
+                if self.windows.len() == WINDOWS {
+                    self.windows.pop_front();
+                }
+                self.windows.push_back(window.first.0..end);
+                return Some(window);
             }
             if run.pages() > 1 {
                 return None;
@@ -145,18 +197,28 @@ impl Prefetcher for Auto {
         Some(window)
     }
 
-    fn wasted(&mut self, pages: u32) {
-        self.streams.wasted(pages);
-    }
-
-    fn limit(&mut self, window_pages_max: u32) {
-        self.limit = window_pages_max;
-        self.streams.limit(window_pages_max);
+    fn wasted(&mut self, page: PageNo, pages: u32) {
+        if !self.windows.iter().any(|window| window.contains(&page.0)) {
+            return self.streams.wasted(page, pages);
+        }
+        let number = page.0 / REGION_PAGES;
+        let region = &mut self.regions[number as usize % REGIONS];
+        // Otherwise its place is another region's now.
+        if region.number == number {
+            region.wasted(pages);
+        }
     }
 
     fn choice(&self, page: PageNo) -> Option<Choice> {
         let number = page.0 / REGION_PAGES;
         let region = &self.regions[number as usize % REGIONS];
         Some(if region.number == number { region.choice } else { Choice::Streams })
+    }
+}
+
+impl Bounded for Auto {
+    fn limit(&mut self, window_pages_max: u32) {
+        self.limit = window_pages_max;
+        self.streams.limit(window_pages_max);
     }
 }

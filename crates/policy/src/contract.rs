@@ -131,11 +131,8 @@ pub trait Prefetcher: Send {
     /// pages that are not remote (for [`Request::FirstTouch`]: not untouched).
     fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<AheadWindow>;
 
-    /// `pages` prefetched pages were dropped without a use.
-    fn wasted(&mut self, pages: u32);
-
-    /// The largest window of far memory from now on, in pages; 0 turns read-ahead off.
-    fn limit(&mut self, window_pages_max: u32);
+    /// `page`, which had come ahead and waited, was dropped without a use; with what came beside it, `pages` pages came for nothing.
+    fn wasted(&mut self, _page: PageNo, _pages: u32) {}
 
     /// A load of `pages` pages took `ns` nanoseconds; `local_pages` is the bound on local memory.
     fn loaded(&mut self, _pages: u32, _ns: u64, _local_pages: u64) {}
@@ -149,4 +146,10 @@ pub trait Prefetcher: Send {
     fn reach(&self) -> Option<Reach> {
         None
     }
+}
+
+/// A prefetcher whose windows may become larger or smaller while it works.
+pub trait Bounded: Prefetcher {
+    /// The largest window of far memory from now on, in pages; at least 1.
+    fn limit(&mut self, window_pages_max: u32);
 }

@@ -28,15 +28,8 @@ impl Prefetcher for FreshAhead {
         }
     }
 
-    fn wasted(&mut self, pages: u32) {
-        self.remote.iter_mut().for_each(|remote| remote.wasted(pages));
-    }
-
-    fn limit(&mut self, window_pages_max: u32) {
-        if window_pages_max == 0 {
-            self.fresh.limit(0);
-        }
-        self.remote.iter_mut().for_each(|remote| remote.limit(window_pages_max));
+    fn wasted(&mut self, page: PageNo, pages: u32) {
+        self.remote.iter_mut().for_each(|remote| remote.wasted(page, pages));
     }
 
     fn loaded(&mut self, pages: u32, ns: u64, local_pages: u64) {

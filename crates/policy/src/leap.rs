@@ -78,11 +78,4 @@ impl Prefetcher for Leap {
         let first = window.page(1)?;
         (pages > 0).then_some(AheadWindow { first, ..window })
     }
-
-    fn wasted(&mut self, _: u32) {}
-
-    fn limit(&mut self, window_pages_max: u32) {
-        self.window_pages_max = window_pages_max;
-        self.window_pages = self.window_pages.min(window_pages_max);
-    }
 }

@@ -26,7 +26,7 @@ mod two_q;
 mod unproven;
 
 pub use auto::{Auto, REGION_PAGES};
-pub use contract::{AheadWindow, Arrival, Choice, EvictionPolicy, Prefetcher, Request, Thread, Unmapped};
+pub use contract::{AheadWindow, Arrival, Bounded, Choice, EvictionPolicy, Prefetcher, Request, Thread, Unmapped};
 pub use fair_share::fair_level;
 pub use fifo::Fifo;
 pub use fresh_ahead::FreshAhead;

@@ -1,8 +1,8 @@
 //! Policies by the names that `--evict` and `--prefetch` take.
 
 use crate::{
-    Auto, EvictionPolicy, Fifo, FreshAhead, Leap, NextLine, PerThread, Prefetcher, Reaching, ReadAhead, ReadAheadVma,
-    S3Fifo, SecondChance, Streams, Stride, TwoQ,
+    Auto, Bounded, EvictionPolicy, Fifo, FreshAhead, Leap, NextLine, PerThread, Prefetcher, Reaching, ReadAhead,
+    ReadAheadVma, S3Fifo, SecondChance, Streams, Stride, TwoQ,
 };
 
 /// The eviction policy of that name (`fifo`, `second-chance`, `s3-fifo`, `2q`), shaped for a budget of
@@ -29,7 +29,7 @@ const WINDOW_PAGES: u32 = 8;
 /// until the link asks for larger ones. `None` if there is none of that name.
 pub fn make_prefetcher(name: &str, window_pages_max: Option<u32>) -> Option<Box<dyn Prefetcher>> {
     let follows_link = window_pages_max.is_none();
-    let reaching = |inner: Box<dyn Prefetcher>, usual_pages: u32| -> Box<dyn Prefetcher> {
+    let reaching = |inner: Box<dyn Bounded>, usual_pages: u32| -> Box<dyn Prefetcher> {
         if follows_link { Box::new(Reaching::new(inner, usual_pages)) } else { inner }
     };
     let pages = window_pages_max.unwrap_or(WINDOW_PAGES);

@@ -24,12 +24,6 @@ impl Prefetcher for NextLine {
         let first = page.checked_add(1).filter(|_| wanted)?;
         Some(AheadWindow { first, step: 1, pages: self.pages, unmapped: Unmapped::All })
     }
-
-    fn wasted(&mut self, _: u32) {}
-
-    fn limit(&mut self, window_pages_max: u32) {
-        self.pages = window_pages_max;
-    }
 }
 
 #[cfg(test)]

@@ -46,13 +46,8 @@ impl Prefetcher for PerThread {
     }
 
     /// Whose pages they were is not known: all are told.
-    fn wasted(&mut self, pages: u32) {
-        self.threads.iter_mut().for_each(|(_, prefetcher)| prefetcher.wasted(pages));
-    }
-
-    fn limit(&mut self, window_pages_max: u32) {
-        self.window_pages_max = window_pages_max;
-        self.threads.iter_mut().for_each(|(_, prefetcher)| prefetcher.limit(window_pages_max));
+    fn wasted(&mut self, page: PageNo, pages: u32) {
+        self.threads.iter_mut().for_each(|(_, prefetcher)| prefetcher.wasted(page, pages));
     }
 }
 

@@ -12,7 +12,7 @@
 //! The bound never falls below what is usual for the prefetcher, nor does a window take more than a 32nd of local memory, as much as
 //! prefetched pages may wait in. It says how large windows may be; whether they are is told by use and waste, as before.
 
-use crate::{AheadWindow, Choice, Prefetcher, Request, Thread};
+use crate::{AheadWindow, Bounded, Choice, Prefetcher, Request, Thread};
 use hinterland_units::PageNo;
 
 /// Delays that a window lasts.
@@ -62,7 +62,7 @@ impl Mean {
 
 /// A prefetcher whose windows follow the link. See the module.
 pub struct Reaching {
-    inner: Box<dyn Prefetcher>,
+    inner: Box<dyn Bounded>,
     one: Mean,
     page: Mean,
     usual_pages: u32,
@@ -71,7 +71,7 @@ pub struct Reaching {
 
 impl Reaching {
     /// `inner` has windows of at most `usual_pages` until the link is known.
-    pub fn new(inner: Box<dyn Prefetcher>, usual_pages: u32) -> Reaching {
+    pub fn new(inner: Box<dyn Bounded>, usual_pages: u32) -> Reaching {
         Reaching { inner, one: Mean::default(), page: Mean::default(), usual_pages, window_pages_max: usual_pages }
     }
 
@@ -89,13 +89,8 @@ impl Prefetcher for Reaching {
         self.inner.requested(page, request, thread)
     }
 
-    fn wasted(&mut self, pages: u32) {
-        self.inner.wasted(pages);
-    }
-
-    fn limit(&mut self, window_pages_max: u32) {
-        (self.usual_pages, self.window_pages_max) = (window_pages_max, window_pages_max);
-        self.inner.limit(window_pages_max);
+    fn wasted(&mut self, page: PageNo, pages: u32) {
+        self.inner.wasted(page, pages);
     }
 
     fn loaded(&mut self, pages: u32, ns: u64, local_pages: u64) {

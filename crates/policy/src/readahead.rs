@@ -68,13 +68,6 @@ impl Prefetcher for ReadAhead {
         let first = PageNo(page.0 & !(pages - 1));
         (pages > 1).then_some(AheadWindow { first, step: 1, pages, unmapped: Unmapped::All })
     }
-
-    fn wasted(&mut self, _: u32) {}
-
-    fn limit(&mut self, window_pages_max: u32) {
-        self.pages_max = pages_max(window_pages_max);
-        self.last_window = self.last_window.min(self.pages_max);
-    }
 }
 
 #[cfg(test)]

@@ -63,13 +63,6 @@ impl Prefetcher for ReadAheadVma {
         let (first, pages) = (u32::try_from(start).ok()?, u32::try_from(end - start).ok()?);
         (size > 1 && pages > 0).then_some(AheadWindow { first: PageNo(first), step: 1, pages, unmapped: Unmapped::All })
     }
-
-    fn wasted(&mut self, _: u32) {}
-
-    fn limit(&mut self, window_pages_max: u32) {
-        self.pages_max = pages_max(window_pages_max).min(PAGES_MAX);
-        self.last_window = self.last_window.min(self.pages_max);
-    }
 }
 
 #[cfg(test)]

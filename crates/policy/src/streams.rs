@@ -32,7 +32,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use crate::{AheadWindow, Prefetcher, Request, Thread};
+use crate::{AheadWindow, Bounded, Prefetcher, Request, Thread};
 use hinterland_units::PageNo;
 use progression::Progressions;
 use stream::{Candidate, Kind, Step, Stream};
@@ -218,7 +218,7 @@ impl Prefetcher for Streams {
         self.found(page, kind, step)
     }
 
-    fn wasted(&mut self, pages: u32) {
+    fn wasted(&mut self, _: PageNo, pages: u32) {
         self.wasted_pages = self.wasted_pages.saturating_add(pages);
         if self.asked_pages < JUDGED_PAGES_MIN || self.wasted_pages <= self.asked_pages / 2 {
             return;
@@ -232,14 +232,12 @@ impl Prefetcher for Streams {
             self.progressions.iter_mut().for_each(Progressions::distrust);
         }
     }
+}
 
+impl Bounded for Streams {
     fn limit(&mut self, window_pages_max: u32) {
         let in_full = self.trusted_pages == self.limit;
         self.trusted_pages = if in_full { window_pages_max } else { self.trusted_pages.min(window_pages_max) };
         self.limit = window_pages_max;
-        if window_pages_max == 0 {
-            self.streams.clear();
-            self.candidates.clear();
-        }
     }
 }

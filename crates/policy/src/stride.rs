@@ -77,13 +77,6 @@ impl Prefetcher for Stride {
         let here = AheadWindow { first: page, step: self.step, pages: self.window_pages, unmapped: Unmapped::All };
         Some(AheadWindow { first: here.page(1)?, ..here })
     }
-
-    fn wasted(&mut self, _: u32) {}
-
-    fn limit(&mut self, window_pages_max: u32) {
-        self.window_pages_max = window_pages_max;
-        self.window_pages = self.window_pages.min(window_pages_max);
-    }
 }
 
 #[cfg(test)]

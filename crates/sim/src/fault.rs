@@ -193,7 +193,7 @@ impl Machine<'_> {
         assert_eq!(page.state, State::Held, "the page in slot {oldest} waits");
         page.state = State::Remote;
         page.marks.set(Marks::PREFETCHED, false);
-        self.prefetcher.wasted(waiting.mapped + 1);
+        self.prefetcher.wasted(self.work.page(oldest), waiting.mapped + 1);
         Some(Room::Reused)
     }
 }

@@ -63,8 +63,6 @@ impl Prefetcher for Never {
     fn requested(&mut self, _: PageNo, _: Request, _: Thread) -> Option<AheadWindow> {
         None
     }
-    fn wasted(&mut self, _: u32) {}
-    fn limit(&mut self, _: u32) {}
 }
 
 /// A pager of a test's own.

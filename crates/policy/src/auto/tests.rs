@@ -8,28 +8,40 @@ use std::collections::HashSet;
 /// A pager that keeps nothing but what was fetched for the object in use.
 struct Player {
     auto: Auto,
+    /// Fetched pages that wait unmapped, and those that make no request when they are used.
     held: HashSet<u32>,
+    mapped: HashSet<u32>,
     major: u32,
-    hits: u32,
     asked: u32,
+    /// Pages of the last window.
+    window_pages: u32,
 }
 
 impl Player {
     fn new() -> Player {
-        Player { auto: Auto::new(64), held: HashSet::new(), major: 0, hits: 0, asked: 0 }
+        let [held, mapped] = [HashSet::new(), HashSet::new()];
+        Player { auto: Auto::new(64), held, mapped, major: 0, asked: 0, window_pages: 0 }
     }
 
     fn touch(&mut self, page: u32) {
+        if self.mapped.remove(&page) {
+            return;
+        }
         let request = if self.held.remove(&page) { Request::PrefetchHit } else { Request::Major };
-        match request {
-            Request::Major => self.major += 1,
-            _ => self.hits += 1,
+        self.major += u32::from(request == Request::Major);
+        let Some(window) = self.auto.requested(PageNo(page), request, Thread(0)) else { return };
+        self.window_pages = window.pages;
+        self.asked += window.pages;
+        for ahead in window.iter() {
+            let there = if window.leaves_unmapped(ahead) { &mut self.held } else { &mut self.mapped };
+            there.insert(ahead.0);
         }
-        let window = self.auto.requested(PageNo(page), request, Thread(0));
-        for ahead in window.iter().flat_map(AheadWindow::iter) {
-            self.asked += 1;
-            self.held.insert(ahead.0);
-        }
+    }
+
+    /// What was not used goes.
+    fn drop_all(&mut self) {
+        self.held.clear();
+        self.mapped.clear();
     }
 
     /// Objects at random places among `pages` pages from `base` on, none of which is touched twice.
@@ -38,8 +50,23 @@ impl Player {
         for _ in 0..count {
             let first = base + random.random_range(0..16_000 / pages) * pages;
             (first..first + pages).for_each(|page| self.touch(page));
-            self.held.clear();
+            self.drop_all();
         }
+    }
+
+    /// Four objects of so many pages at a time, at random places, each page of them in turn.
+    fn four_in_turn(&mut self, random: &mut SmallRng, pages: [u32; 4]) {
+        let firsts = pages.map(|_| random.random_range(0..1000) * 16);
+        for at in 0..16 {
+            let there = firsts.iter().zip(pages).filter(|(_, pages)| at < *pages);
+            there.for_each(|(first, _)| self.touch(first + at));
+        }
+        self.drop_all();
+    }
+
+    /// What was not used goes, and that is told.
+    fn waste(&mut self) {
+        self.held.drain().chain(self.mapped.drain()).for_each(|page| self.auto.wasted(PageNo(page), 1));
     }
 }
 
@@ -77,7 +104,7 @@ fn a_long_walk_is_followed_also_where_objects_were() {
     let major = player.major;
     (0..3).for_each(|_| {
         (0..16_000).for_each(|page| player.touch(page));
-        player.held.clear();
+        player.drop_all();
     });
     assert!(player.major - major < 30, "{} major faults", player.major - major);
 }
@@ -95,8 +122,51 @@ fn regions_are_for_themselves() {
 }
 
 #[test]
+fn waste_is_charged_to_the_region_that_asked() {
+    let mut player = Player::new();
+    player.objects(1, 300, 8, 0);
+    (0..1000).for_each(|at| player.touch(REGION_PAGES + at));
+    assert_eq!(player.window_pages, 64);
+    // So much that all streams would be in doubt.
+    let asked = player.auto.windows.back().expect("objects were fetched").start;
+    (0..10_000).for_each(|_| player.auto.wasted(PageNo(asked), 1));
+    assert_eq!(player.auto.choice(PageNo(asked)), Some(Choice::Streams), "its runs are not what they were");
+    (1000..2000).for_each(|at| player.touch(REGION_PAGES + at));
+    assert_eq!(player.window_pages, 64, "the scan of another region wasted nothing");
+    // And what streams waste is theirs.
+    (0..10_000).for_each(|_| player.auto.wasted(PageNo(REGION_PAGES + 5), 1));
+    (0..45).for_each(|at| player.touch(3 * REGION_PAGES + at));
+    assert_eq!(player.window_pages, 32, "64 without waste");
+}
+
+#[test]
+fn where_objects_were_random_pages_soon_fetch_nothing() {
+    let mut player = Player::new();
+    player.objects(1, 1000, 8, 0);
+    assert!(matches!(player.auto.choice(PageNo(0)), Some(Choice::Runs { .. })));
+    let (mut random, asked) = (SmallRng::seed_from_u64(6), player.asked);
+    for _ in 0..10_000 {
+        player.touch(random.random_range(0..16_000));
+        player.waste();
+    }
+    assert!(player.asked - asked < 4000, "{} pages", player.asked - asked);
+}
+
+/// Of each four objects in turn the first is the one whose length is seen; it asks again after the others have begun.
+#[test]
+fn an_object_that_is_watched_stays_so_when_others_begin() {
+    let mut player = Player::new();
+    let mut random = SmallRng::seed_from_u64(7);
+    for round in 0..5000 {
+        let pages = if round % 5 == 0 { 16 } else { 4 };
+        player.four_in_turn(&mut random, [pages, 4, 4, 4]);
+    }
+    assert!(matches!(player.auto.choice(PageNo(0)), Some(Choice::Runs { .. })));
+    assert_eq!(player.auto.regions[0].lengths.rest_of(5), 11, "a fifth of the objects that are seen have 16 pages");
+}
+
+#[test]
 fn zero_is_off() {
-    let mut auto = Auto::new(64);
-    auto.limit(0);
+    let mut auto = Auto::new(0);
     assert!((0..100).all(|page| auto.requested(PageNo(page), Request::Major, Thread(0)).is_none()));
 }

@@ -110,13 +110,11 @@ fn nothing_lies_beyond_the_page_numbers() {
 
 #[test]
 fn the_limit_holds_and_zero_is_off() {
-    let mut leap = Leap::new(8);
-    leap.limit(3);
-    let pages = |leap: &mut Leap, from: u32| {
-        let windows = (from..from + 100).filter_map(|page| leap.requested(PageNo(page), Request::Major, Thread(0)));
+    let pages = |limit: u32| {
+        let mut leap = Leap::new(limit);
+        let windows = (0..100).filter_map(|page| leap.requested(PageNo(page), Request::Major, Thread(0)));
         windows.map(|window| window.pages).max()
     };
-    assert!(pages(&mut leap, 0) <= Some(3) && pages(&mut leap, 200).is_some());
-    leap.limit(0);
-    assert_eq!(pages(&mut leap, 1000), None);
+    assert!(pages(3) <= Some(3) && pages(3).is_some());
+    assert_eq!(pages(0), None);
 }

@@ -150,7 +150,7 @@ impl<'a> Pager<'a> {
             let oldest = self.waiting.pop_front().expect("pages wait");
             if self.state[oldest as usize] == State::Key {
                 self.state[oldest as usize] = State::Remote;
-                self.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.wasted(1));
+                self.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.wasted(PageNo(oldest), 1));
             }
         }
     }
