@@ -12,6 +12,7 @@ use hinterland_policy::{AheadWindow, Arrival};
 use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
@@ -32,6 +33,22 @@ const BATCH_PART: u64 = 64;
 pub fn window_batch_pages(window_pages: u32, budget_pages: u64) -> usize {
     let frames = usize::try_from(budget_pages / BATCH_PART).unwrap_or(LANDING_PAGES);
     (window_pages as usize / 2).min(frames).clamp(WINDOW_BATCH_PAGES, LANDING_PAGES)
+}
+
+/// Cuts a batch, which is in order of address, into what is mapped by one call each: neighbours, and single pages that stay unmapped.
+/// First comes what the program is expected at first.
+pub fn runs_of<T>(batch: &[T], page: impl Fn(&T) -> PageNo, window: &AheadWindow) -> Vec<Range<usize>> {
+    let waits = |item: &T| window.leaves_unmapped(page(item));
+    let mut end = 0;
+    let runs = batch.chunk_by(|a, b| page(a).0 + 1 == page(b).0 && !waits(a) && !waits(b)).map(|run| {
+        end += run.len();
+        end - run.len()..end
+    });
+    let mut runs: Vec<Range<usize>> = runs.collect();
+    if window.step < 0 {
+        runs.reverse();
+    }
+    runs
 }
 
 /// Steps of reclaim that the read-ahead thread makes for the frames of one batch.
@@ -81,7 +98,7 @@ impl AheadQueue {
     }
 }
 
-/// Pages of one batch: what they were, and where they landed.
+/// Pages of one batch in order of address: what they were, and where they landed.
 #[derive(Default)]
 struct Batch {
     pages: Vec<(PageNo, Entry)>,
@@ -127,17 +144,17 @@ impl Pager {
         let mut offset = 0;
         while offset < window.pages {
             let inside = self.gate.enter();
-            let mut looked = 0;
             batch.pages.clear();
-            while batch.pages.len() < batch_pages && offset + looked < window.pages {
-                if let Some(page) = window.page(offset + looked).filter(|page| page.0 < self.pages) {
-                    self.claim_remote(page, &mut batch.pages);
-                }
-                looked += 1;
+            while batch.pages.len() < batch_pages && offset < window.pages {
+                let page = window.page(offset).filter(|page| page.0 < self.pages);
+                batch.pages.extend(page.and_then(|page| self.claim_remote(page)));
+                offset += 1;
             }
-            offset += looked;
             if batch.pages.is_empty() {
                 continue;
+            }
+            if window.step < 0 {
+                batch.pages.reverse();
             }
             if !self.frames_for(batch.pages.len() as u64, scratch) {
                 for (page, entry) in &batch.pages {
@@ -155,13 +172,11 @@ impl Pager {
         }
     }
 
-    fn claim_remote(&self, page: PageNo, pages: &mut Vec<(PageNo, Entry)>) {
+    fn claim_remote(&self, page: PageNo) -> Option<(PageNo, Entry)> {
         let entry = self.table.load(page);
-        if entry.state() == State::Remote
-            && self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(true)).is_ok()
-        {
-            pages.push((page, entry));
-        }
+        let claimed = entry.state() == State::Remote
+            && self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(true)).is_ok();
+        claimed.then_some((page, entry))
     }
 
     /// Counts frames for a batch, reclaiming a little for it. False: memory is too tight to read ahead.
@@ -200,26 +215,18 @@ impl Pager {
     fn map_ahead(&self, batch: &mut Batch, window: AheadWindow, mapped_before: u32, scratch: &mut Scratch) -> u32 {
         let landing = scratch.landing();
         let mut mapped = 0;
-        let mut next = 0;
         batch.freed.clear();
-        while next < batch.pages.len() {
-            let (page, entry) = batch.pages[next];
+        for run in runs_of(&batch.pages, |(page, _)| *page, &window) {
+            let (page, entry) = batch.pages[run.start];
+            let landed = &landing[run.start];
             let waits = window.leaves_unmapped(page);
-            if waits && self.hold(page, entry, &landing[next], window.unmapped, mapped_before + mapped) {
+            if waits && self.hold(page, entry, landed, window.unmapped, mapped_before + mapped) {
                 self.row().prefetched_pages.fetch_add(1, Relaxed);
-                next += 1;
-                continue;
+            } else {
+                mapped += self.map_run(&batch.pages[run], landed.as_ptr(), &mut batch.freed);
             }
-            let run = batch.pages[next + 1..]
-                .iter()
-                .zip(page.0 + 1..)
-                .take_while(|((other, _), number)| other.0 == *number && !window.leaves_unmapped(*other))
-                .count()
-                + 1;
-            mapped += self.map_run(&batch.pages[next..next + run], landing[next].as_ptr(), &mut batch.freed);
-            next += run;
         }
-        self.came_ahead(batch.pages.iter().map(|(page, _)| *page));
+        self.came_ahead(&batch.pages);
         self.backend.free(&batch.freed);
         self.account.publish(self.row());
         mapped
@@ -246,5 +253,23 @@ impl Pager {
         }
         self.row().prefetched_pages.fetch_add(there as u64, Relaxed);
         u32::try_from(there).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_policy::Unmapped;
+
+    #[test]
+    fn runs_come_in_the_order_in_which_the_program_is_expected() {
+        let window =
+            |step, key| AheadWindow { first: PageNo(10), step, pages: 8, unmapped: Unmapped::Key(PageNo(key)) };
+        let up: Vec<PageNo> = [10, 11, 12, 13, 15, 16].map(PageNo).into();
+        assert_eq!(runs_of(&up, |page| *page, &window(1, 12)), [0..2, 2..3, 3..4, 4..6]);
+        let down: Vec<PageNo> = [3, 4, 6, 7, 8, 9, 10].map(PageNo).into();
+        assert_eq!(runs_of(&down, |page| *page, &window(-1, 8)), [5..7, 4..5, 2..4, 0..2]);
+        let waiting = AheadWindow { unmapped: Unmapped::All, ..window(1, 0) };
+        assert_eq!(runs_of(&up[..2], |page| *page, &waiting), [0..1, 1..2]);
     }
 }

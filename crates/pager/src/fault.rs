@@ -146,7 +146,7 @@ impl Pager {
     }
 
     /// Maps zeros ahead of the program, as far as frames are free.
-    fn zero_ahead(&self, window: AheadWindow) {
+    pub(crate) fn zero_ahead(&self, window: AheadWindow) {
         let mut run: Vec<PageNo> = Vec::with_capacity(ZERO_PAGES);
         for offset in 0..=window.pages {
             let page = window.page(offset).filter(|page| page.0 < self.pages && offset < window.pages);
@@ -167,9 +167,11 @@ impl Pager {
             });
             if let Some((page, _)) = claimed {
                 run.push(page);
-            } else if let Some(first) = run.first() {
+            } else if !run.is_empty() {
+                // Of a walk downwards the last page came first.
+                run.sort_unstable();
                 // SAFETY: these pages have no content to lose and are ours; there are zeros for a full run.
-                let mapped = unsafe { self.kernel.map_copy(self.address(*first), ZEROS.0.as_ptr(), run.len()) };
+                let mapped = unsafe { self.kernel.map_copy(self.address(run[0]), ZEROS.0.as_ptr(), run.len()) };
                 self.settle_zeros(&run, mapped);
                 run.clear();
             }

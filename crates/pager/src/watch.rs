@@ -7,6 +7,7 @@
 //! One lock for all of it, held for single requests. Only its holder writes to the rows, so a count is a load and a store.
 
 use crate::pager::{FaultPath, Pager};
+use crate::state::Entry;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, REGION_PAGES};
 use hinterland_policy::{AheadWindow, Choice, Pattern, Prefetcher, Recent, Request, Thread};
 use hinterland_sys::{Fault, thread};
@@ -103,14 +104,9 @@ impl Pager {
         }
     }
 
-    /// Notes pages that came ahead.
-    pub(crate) fn came_ahead(&self, pages: impl Iterator<Item = PageNo>) {
-        let mut watched = self.watched();
-        for page in pages {
-            if let Some(at) = watched.regions.find((page.0 / REGION_PAGES).into()) {
-                add(&self.row().regions[at].fetched_pages, 1);
-            }
-        }
+    /// Notes pages that came ahead, in order of address.
+    pub(crate) fn came_ahead(&self, pages: &[(PageNo, Entry)]) {
+        self.watched().regions.came_ahead(&self.row().regions, pages);
     }
 
     /// The rows of the process are those of a forked child now.
@@ -203,6 +199,16 @@ impl Busiest {
         }
     }
 
+    /// Counts pages that came ahead, in order of address: one look for each region.
+    fn came_ahead(&mut self, rows: &[ActivityRow], pages: &[(PageNo, Entry)]) {
+        let region = |(page, _): &(PageNo, Entry)| page.0 / REGION_PAGES;
+        for together in pages.chunk_by(|a, b| region(a) == region(b)) {
+            if let Some(at) = self.find(region(&together[0]).into()) {
+                add(&rows[at].fetched_pages, together.len() as u64);
+            }
+        }
+    }
+
     fn vote(&mut self, row: &ActivityRow, at: usize, step: i64) {
         let step = step.cast_unsigned();
         if self.votes[at] == 0 {
@@ -216,6 +222,7 @@ impl Busiest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::State;
 
     fn rows() -> Box<[ActivityRow; ACTIVITIES_MAX]> {
         // SAFETY: rows consist of atomics, which are valid when zero.
@@ -256,6 +263,18 @@ mod tests {
             rows.iter().filter(|row| row.major.load(Relaxed) == 30_000).map(|row| row.name.load(Relaxed)).collect();
         names.sort_unstable();
         assert_eq!(names, [1000, 1001, 1002, 1003, 1004]);
+    }
+
+    #[test]
+    fn pages_that_came_ahead_count_for_their_regions() {
+        let (mut busiest, rows) = (Busiest::default(), rows());
+        let border = 3 * REGION_PAGES;
+        (2..4).for_each(|region| note(&mut busiest, &*rows, region, border));
+        let at = |page| (PageNo(page), Entry::new(State::Remote));
+        busiest.came_ahead(&*rows, &[border - 3, border - 2, border - 1, border, border + 7].map(at));
+        busiest.came_ahead(&*rows, &[at(9 * REGION_PAGES)]);
+        let fetched: Vec<u64> = rows.iter().map(|row| row.fetched_pages.load(Relaxed)).take(3).collect();
+        assert_eq!(fetched, [3, 2, 0], "and none for a region without a row");
     }
 
     #[test]

@@ -5,9 +5,13 @@ use crate::machine::{Machine, Who};
 use crate::page::{Marks, State};
 use crate::reclaim::Work;
 use hinterland_backend::Priority;
-use hinterland_pager::rules::{BUDGET_PART, FRAMES_STEPS_MAX, KEY_SLOTS, KEYS_MAX, WAITING_MAX, window_batch_pages};
+use hinterland_pager::rules::{
+    BUDGET_PART, FRAMES_STEPS_MAX, KEY_SLOTS, KEYS_MAX, WAITING_MAX, runs_of, window_batch_pages,
+};
 use hinterland_policy::{AheadWindow, Arrival, Unmapped};
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::vec;
 
 /// What it does, and for whom.
 #[derive(Debug, Default)]
@@ -20,12 +24,12 @@ pub(crate) struct Ahead {
     offset: u32,
     /// Its pages that were mapped.
     mapped: u32,
-    /// The batch that is being brought in, by slot; all of its pages are `Fetching`.
+    /// The batch that is being brought in, by slot in order of address; all of its pages are `Fetching`.
     batch: Vec<u32>,
     /// When the batch was asked for.
     asked_ns: u64,
-    /// How far the batch is settled.
-    settled: usize,
+    /// What of the batch is still to be mapped.
+    runs: vec::IntoIter<Range<usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,8 +44,8 @@ enum Task {
     Storing { work: Work, steps: u32 },
     /// Waits for the batch.
     Loading,
-    /// Maps the next pages of the batch, or makes one wait, until then.
-    Mapping { until_ns: u64, pages: usize },
+    /// Maps a run of the batch, or makes a page wait, until then.
+    Mapping { until_ns: u64, run: Range<usize> },
 }
 
 impl Ahead {
@@ -77,8 +81,8 @@ impl Machine<'_> {
                 self.settle(work);
                 self.load_ahead(now, steps);
             }
-            Task::Mapping { pages, .. } => {
-                self.settle_batch(now, pages);
+            Task::Mapping { run, .. } => {
+                self.settle_run(now, run);
                 self.map_next(now);
             }
             Task::Idle | Task::Storing { .. } | Task::Loading => unreachable!("a thread that works was woken"),
@@ -95,7 +99,8 @@ impl Machine<'_> {
             Task::Loading => {
                 let pages = u32::try_from(self.ahead.batch.len()).unwrap_or(u32::MAX);
                 self.loaded(pages, now - self.ahead.asked_ns);
-                self.ahead.settled = 0;
+                let window = self.window();
+                self.ahead.runs = runs_of(&self.ahead.batch, |slot| self.work.page(*slot), &window).into_iter();
                 self.map_next(now);
             }
             _ => unreachable!("the read-ahead thread waits for the link"),
@@ -134,6 +139,14 @@ impl Machine<'_> {
                 self.ahead.batch.push(slot);
             }
         }
+        if window.step < 0 {
+            self.ahead.batch.reverse();
+        }
+    }
+
+    /// The window of the batch.
+    fn window(&self) -> AheadWindow {
+        self.ahead.window.unwrap_or_else(|| unreachable!("a batch belongs to a window"))
     }
 
     /// Loads the batch, once there are frames for it; after too many steps of reclaim the window is given up.
@@ -160,25 +173,17 @@ impl Machine<'_> {
 
     /// Begins with the next page that stays unmapped, or with the next run of neighbours.
     fn map_next(&mut self, now: u64) {
-        let Some(window) = self.ahead.window else { unreachable!("a batch belongs to a window") };
-        let left = &self.ahead.batch[self.ahead.settled..];
-        let Some(first) = left.first() else {
+        let Some(run) = self.ahead.runs.next() else {
             self.wake_evictor(now);
             return self.next_batch(now);
         };
-        let page = |slot: &u32| self.work.page(*slot);
-        let run = left[1..]
-            .iter()
-            .zip(page(first).0 + 1..)
-            .take_while(|(slot, number)| page(slot).0 == *number && !window.leaves_unmapped(page(slot)));
-        let pages = if window.leaves_unmapped(page(first)) { 1 } else { 1 + run.count() };
-        self.ahead.task = Task::Mapping { until_ns: now + pages as u64 * self.setup.costs.map_page_ns, pages };
+        self.ahead.task = Task::Mapping { until_ns: now + run.len() as u64 * self.setup.costs.map_page_ns, run };
     }
 
-    /// They are mapped, or wait.
-    fn settle_batch(&mut self, now: u64, pages: usize) {
-        let Some(window) = self.ahead.window else { unreachable!("a batch belongs to a window") };
-        for index in self.ahead.settled..self.ahead.settled + pages {
+    /// A run is mapped, or its page waits.
+    fn settle_run(&mut self, now: u64, run: Range<usize>) {
+        let window = self.window();
+        for index in run {
             let slot = self.ahead.batch[index];
             self.since_ns[slot as usize] = now;
             let waits = window.leaves_unmapped(self.work.page(slot)) && self.hold(slot, window.unmapped);
@@ -190,7 +195,6 @@ impl Machine<'_> {
             marks.set(Marks::PREFETCHED, true);
             marks.set(Marks::COPIED, true);
         }
-        self.ahead.settled += pages;
     }
 
     /// Lets a page wait unmapped. False: there is no room.

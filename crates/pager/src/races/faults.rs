@@ -4,6 +4,7 @@ use super::{PAGES, Stage, must_end, must_wait, on_both_paths};
 use crate::State;
 use crate::schedule::Point;
 use hinterland_policy::{AheadWindow, Unmapped};
+use hinterland_sys::mem;
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -120,6 +121,39 @@ fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
         assert_eq!(row.prefetch_hits.load(Relaxed), 7);
         assert_eq!(row.prefetch_wait_ns.iter().map(|count| count.load(Relaxed)).sum::<u64>(), 7);
         assert_eq!((local[0], local[0]), (local[1], local[2]), "the slots are used again");
+    });
+}
+
+/// What a walk down to page 7 is expected at next, from page 10 on; page 9 is the key page.
+const DOWN: AheadWindow = AheadWindow { first: PageNo(10), step: -1, pages: 4, unmapped: Unmapped::Key(PageNo(9)) };
+
+#[test]
+fn a_window_downwards_comes_whole_and_its_key_page_tells_of_what_lies_before_it() {
+    on_both_paths(|stage| {
+        stage.pager.start_helpers();
+        (7..=10).for_each(|page| stage.send_far(PageNo(page), page.into()));
+        stage.pager.ask_ahead(DOWN);
+        let state = |page| stage.state(PageNo(page));
+        while state(7) != State::Resident {
+            std::thread::yield_now();
+        }
+        assert_eq!([10, 9, 8].map(state), [State::Resident, State::SwapCached, State::Resident]);
+        (7..=10).for_each(|page| stage.check(PageNo(page), page.into()));
+        assert_eq!(stage.pager.row().prefetch_hits.load(Relaxed), 2, "pages 10 and 9");
+    });
+}
+
+#[test]
+fn zeros_ahead_of_a_walk_downwards_lie_where_they_belong() {
+    on_both_paths(|stage| {
+        let inside = stage.pager.gate.enter();
+        stage.pager.zero_ahead(DOWN);
+        drop(inside);
+        let there = |page| {
+            let page = PageNo(page);
+            (stage.state(page) == State::Resident, mem::is_in_memory(stage.pager.address(page)))
+        };
+        assert_eq!([6, 7, 8, 9, 10, 11].map(there), [false, true, true, false, true, false].map(|is| (is, is)));
     });
 }
 

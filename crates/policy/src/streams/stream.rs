@@ -77,9 +77,7 @@ impl Stream {
         self.key = key;
         self.opened_at = now;
         self.end = self.step.after(from, pages);
-        // Neighbours come in order of address, so that they can be mapped together.
-        let (first, step) = if self.step.0 == -1 { (from - (pages - 1), 1) } else { (from, self.step.0) };
-        Some(AheadWindow { first: PageNo(first), step, pages, unmapped: Unmapped::Key(PageNo(key)) })
+        Some(AheadWindow { first: PageNo(from), step: self.step.0, pages, unmapped: Unmapped::Key(PageNo(key)) })
     }
 
     /// Counts a reached key page; true at every second one of a window of (at least) `trusted_pages`: one may be

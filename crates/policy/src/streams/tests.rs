@@ -73,7 +73,9 @@ fn a_descending_stream_is_the_mirror_image() {
     let mut player = Player::new(32, Request::Major);
     (0..5000).rev().for_each(|page| player.touch(page));
     assert!(player.faults < 2 + 5000 / 32 + 5, "{} faults", player.faults);
-    assert_eq!(player.windows.last().map(|window| window.first), Some(PageNo(0)), "cut at page 0");
+    assert_eq!(player.windows.last().and_then(|window| window.iter().last()), Some(PageNo(0)), "cut at page 0");
+    let ahead = player.windows.iter().flat_map(AheadWindow::iter);
+    assert!(ahead.map(|page| page.0).eq((0..4998).rev()), "what is needed first is asked for first");
 }
 
 #[test]

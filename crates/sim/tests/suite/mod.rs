@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 pub const LINKS: [&str; 3] = ["rdma-25g", "tcp-10g", "ssd"];
 
 /// Those of the patterns that windows grow on.
-pub const REGULAR: [&str; 3] = ["sequential", "stride 10", "two strides of 3"];
+pub const REGULAR: [&str; 4] = ["sequential", "downwards", "stride 10", "two strides of 3"];
 
 /// `streams` walks in turn, each by `step`, `rounds` times over `pages` pages each.
 fn strides(streams: u32, step: u32, pages: u32, rounds: u32) -> Vec<u32> {
