@@ -17,7 +17,8 @@
 //! * With steps of more than one page, three terms of a progression among the last faults found a stream, more when such streams
 //!   were chance (`progression`).
 //! * A fault at a stream's key page, or at the first page past its window (the key page was local already), asks for
-//!   the next window: twice as large, right behind the last one.
+//!   the next window: twice as large, right behind the last one. With a longer step it may be one of the next pages, too: among
+//!   local pages the first one that is not seldom lies right at the end.
 //! * A stream that the program left goes stale after `STALE_REQUESTS` requests for each page of its window; otherwise
 //!   random faults would hit the key pages that it left behind.
 //! * First touches and far memory are different kinds of streams, also on the same pages: what is mapped ahead differs.

@@ -95,6 +95,15 @@ impl Stream {
         self.key == page.0
     }
 
+    /// Whether the program has come to the window's end; with a long step that was no accident also where it has passed the end by no
+    /// more than such a window, because pages behind it were local. Faults that are as near by chance seldom lie on its way.
+    fn has_come_to_end(&self, page: PageNo) -> bool {
+        let Some(end) = self.end else { return false };
+        let distance = i64::from(page.0) - i64::from(end);
+        let steps_max = if self.step.is_long() && self.proven { i64::from(self.window_pages) } else { 0 };
+        distance % self.step.0 == 0 && (0..=steps_max).contains(&(distance / self.step.0))
+    }
+
     fn is_stale(&self, now: u64) -> bool {
         now - self.opened_at > STALE_REQUESTS * u64::from(self.window_pages)
     }
@@ -106,7 +115,7 @@ impl Stream {
         }
         match kind {
             None => self.is_key(page),
-            Some(kind) => self.kind == kind && (self.is_key(page) || self.end == Some(page.0)),
+            Some(kind) => self.kind == kind && (self.is_key(page) || self.has_come_to_end(page)),
         }
     }
 

@@ -120,6 +120,19 @@ fn goes_on_when_the_key_page_was_local() {
 }
 
 #[test]
+fn strides_go_on_with_one_fault_where_pages_around_the_end_are_local() {
+    for step in [10, -3] {
+        let mut player = of_any_step();
+        let mut random = SmallRng::seed_from_u64(8);
+        let page = |term: i64| u32::try_from((1 << 20) + step * term).unwrap();
+        // Three quarters of the pages are local, but for the first ones, which found the stream.
+        player.mapped.extend((8..20_000).map(page).filter(|_| random.random_range(0..4) > 0));
+        (0..20_000).for_each(|term| player.touch(page(term)));
+        assert!(player.faults < 3 + 20_000 / 64 + 12, "step {step}: {} faults", player.faults);
+    }
+}
+
+#[test]
 fn goes_on_past_local_pages() {
     let mut player = Player::new(64, Request::Major);
     for block in 0..200 {
