@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         for (url, words) in [
-            ("tape:/dev/st0", "no backend 'tape'; known are compressed, file, tcp, unix, reference"),
+            ("tape:/dev/st0", "no backend 'tape'; known are compressed, file, tcp, unix, etcd, reference"),
             ("", "no backend ''"),
             ("compressed:lots", "'lots' is not a size"),
             ("compressed:12", "smaller than one page"),
