@@ -29,8 +29,8 @@ fn auto_takes_at_most_a_twentieth_longer_than_the_best() {
     assert!(chosen_well >= 6, "where streams are not the best, auto does not find what is: {chosen_well}");
 }
 
-/// On the inline path more neighbours leave with a victim: what stays local lies scattered on the way of a walk with a long step, and each such walk
-/// makes faults by which it goes on (decision 0028).
+/// On the inline path more neighbours leave with a victim: what stays local lies scattered on the way of a walk with a long step, which
+/// loses it now and then. Decision 0028 has figures.
 #[test]
 fn windows_grow_where_the_delay_is_long_and_nowhere_else() {
     for (pattern, work, local) in suite::all(8192, 500).into_iter().filter(|(name, ..)| suite::REGULAR.contains(name)) {
@@ -47,7 +47,7 @@ fn windows_grow_where_the_delay_is_long_and_nowhere_else() {
             (monitor, "ssd", 1.02),
             (monitor, "2ms:10Gb/s", 1.0),
             (inline, "ssd", 1.04),
-            (inline, "2ms:10Gb/s", 1.0),
+            (inline, "2ms:10Gb/s", 1.2),
         ] {
             #[allow(clippy::cast_precision_loss, reason = "a ratio of times")]
             let ratio = run_ns(path, link, None) as f64 / run_ns(path, link, Some(64)) as f64;
