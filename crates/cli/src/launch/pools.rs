@@ -103,11 +103,11 @@ impl Members {
         others.sort_by_key(|record| std::cmp::Reverse(record.free_bytes()));
         let mut passed_by = Vec::new();
         for record in others {
+            if self.nodes.len() == ROSTER_NODES_MAX {
+                break;
+            }
             match written(&record.member.node, self.secured) {
-                Ok(written) if self.nodes.len() < ROSTER_NODES_MAX => {
-                    self.nodes.push((record.member.node.clone(), written))
-                }
-                Ok(_) => {}
+                Ok(written) => self.nodes.push((record.member.node.clone(), written)),
                 Err(why) => passed_by.push((record.member.node.clone(), why)),
             }
         }
