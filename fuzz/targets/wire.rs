@@ -2,9 +2,10 @@
 //! hostile sender does; else hardly any input would come past them.
 #![no_main]
 
-#[path = "../../crates/wire/tests/common/mod.rs"]
-#[allow(dead_code, reason = "the generator of right messages is for the tests")]
-mod common;
+#[path = "../../crates/wire/tests/common/described.rs"]
+mod described;
+#[path = "../../crates/wire/tests/common/sealed.rs"]
+mod sealed;
 
 use hinterland_wire::{
     CONTROL_BYTES_MAX, DATA_BYTES_MAX, Directory, Endpoint, HEADER_BYTES, HELLO_BYTES, Header, Hello, WELCOME_BYTES,
@@ -26,11 +27,11 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     }
     let mut message = bytes.to_vec();
-    common::sealed_again(&mut message);
+    sealed::sealed_again(&mut message);
     if let Ok((header, control)) = Header::decode_whole(&message) {
         assert!(control.len() <= CONTROL_BYTES_MAX && header.data_bytes <= DATA_BYTES_MAX);
         // Looks at every entry of every list.
-        let _ = common::described(&header, control);
+        let _ = described::described(&header, control);
     }
 });
 

@@ -177,7 +177,7 @@ pub fn default_urls() -> Vec<BackendUrl> {
 /// Chooses what the URL left open.
 fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
     // What a node leaves open the node decides.
-    if url.capacity.is_none() && !matches!(url.scheme, Scheme::Nodes { .. } | Scheme::Pool { .. }) {
+    if url.capacity.is_none() && !url.scheme.is_nodes() {
         let mut most = u64::MAX;
         let bytes = match &url.scheme {
             Scheme::File { path, .. } => {
@@ -230,8 +230,7 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
         }
     };
     let backend = decorate(backend, name.clone(), &url.decoration);
-    let leaves = matches!(url.scheme, Scheme::File { .. } | Scheme::Nodes { .. } | Scheme::Pool { .. });
-    if !options.encrypt || !leaves {
+    if !options.encrypt || !url.scheme.leaves_process() {
         return Ok(backend);
     }
     // Around everything that may go wrong on the way.

@@ -202,7 +202,7 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
     let mut decoration = Decoration::default();
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if name == "size" && scheme.has_size() {
+        if name == "size" && scheme.leaves_process() {
             capacity = Some(size(url, value)?);
         } else if !read_own(url, &mut scheme, name, value)? && !decoration.read(url, name, value)? {
             return Err(UrlError::Parameter { url: url.into(), name: name.into(), known: scheme.known() });
@@ -296,9 +296,14 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
 }
 
 impl Scheme {
-    /// Whether the capacity is a parameter.
-    fn has_size(&self) -> bool {
-        matches!(self, Scheme::File { .. } | Scheme::Nodes { .. } | Scheme::Pool { .. })
+    /// Whether pages go to memory nodes.
+    pub(crate) fn is_nodes(&self) -> bool {
+        matches!(self, Scheme::Nodes { .. } | Scheme::Pool { .. })
+    }
+
+    /// Whether pages leave the process. Of these the capacity is a parameter.
+    pub(crate) fn leaves_process(&self) -> bool {
+        self.is_nodes() || matches!(self, Scheme::File { .. })
     }
 
     fn known(&self) -> &'static str {
@@ -384,7 +389,7 @@ impl fmt::Display for BackendUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parameters: Vec<String> = Vec::new();
         let capacity = self.capacity.map(exact);
-        if self.scheme.has_size() {
+        if self.scheme.leaves_process() {
             parameters.extend(capacity.as_ref().map(|capacity| format!("size={capacity}")));
         }
         match &self.scheme {
@@ -408,7 +413,7 @@ impl fmt::Display for BackendUrl {
                 parameters.extend((!direct).then(|| "direct=off".to_owned()));
             }
         }
-        if let (Some(capacity), false) = (capacity, self.scheme.has_size()) {
+        if let (Some(capacity), false) = (capacity, self.scheme.leaves_process()) {
             write!(f, ":{capacity}")?;
         }
         let Decoration { delay_us, jitter_us, throttle, link, faults, seed } = &self.decoration;

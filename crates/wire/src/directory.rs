@@ -1,5 +1,6 @@
 //! Where the nodes of a pool are listed.
 
+use crate::endpoint::{bracketed, host_and_port};
 use std::fmt;
 use std::str::FromStr;
 
@@ -68,16 +69,8 @@ impl FromStr for Directory {
 
 /// `HOST:PORT` of one server.
 fn read_server(text: &str) -> Option<String> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?,
-        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
-    };
-    let port: u16 = if port.is_empty() { PORT } else { port.strip_prefix(':')?.parse().ok()? };
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-    if host.is_empty() || !host.chars().all(fits) {
-        return None;
-    }
-    Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+    let (host, port) = host_and_port(text, PORT)?;
+    Some(format!("{}:{port}", bracketed(host)))
 }
 
 impl fmt::Display for Directory {

@@ -107,22 +107,34 @@ impl FromStr for Endpoint {
             Some((name, rest)) => (Some(name), rest),
             None => (None, rest),
         };
-        let (host, port) = match rest.strip_prefix('[') {
-            Some(rest) => rest.split_once(']').ok_or_else(form)?,
-            None => rest.find(':').map_or((rest, ""), |at| rest.split_at(at)),
-        };
-        let port = match port.strip_prefix(':') {
-            Some(digits) => digits.parse().map_err(|_| form())?,
-            None if port.is_empty() => PORT,
-            None => return Err(form()),
-        };
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-        if [host].into_iter().chain(name).any(|host| host.is_empty() || !host.chars().all(fits)) {
+        let (host, port) = host_and_port(rest, PORT).ok_or_else(form)?;
+        if name.is_some_and(|name| !is_host(name)) {
             return Err(form());
         }
         let resolved = name.map(|_| host.parse().map_err(|_| form())).transpose()?;
         Ok(Endpoint::Tcp { host: name.unwrap_or(host).to_owned(), resolved, port })
     }
+}
+
+/// What `HOST[:PORT]` says, IPv6 addresses in brackets; `usual` is the port when none is written.
+pub(crate) fn host_and_port(text: &str, usual: u16) -> Option<(&str, u16)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+    };
+    let port = if port.is_empty() { usual } else { port.strip_prefix(':')?.parse().ok()? };
+    is_host(host).then_some((host, port))
+}
+
+/// Whether it may be a name or an address.
+fn is_host(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+    !text.is_empty() && text.chars().all(fits)
+}
+
+/// The host as it stands before a port.
+pub(crate) fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
 fn read_path(text: &str, path: &str) -> Result<Endpoint, EndpointError> {
@@ -142,11 +154,7 @@ impl fmt::Display for Endpoint {
             Endpoint::Tcp { host, resolved, port } => {
                 let name = resolved.map(|_| format!("{host}=")).unwrap_or_default();
                 let host = resolved.map_or_else(|| host.clone(), |address| address.to_string());
-                if host.contains(':') {
-                    write!(f, "tcp://{name}[{host}]:{port}")
-                } else {
-                    write!(f, "tcp://{name}{host}:{port}")
-                }
+                write!(f, "tcp://{name}{}:{port}", bracketed(&host))
             }
             Endpoint::Unix { path } => write!(f, "unix:{path}"),
         }

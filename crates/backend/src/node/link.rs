@@ -149,6 +149,11 @@ impl Link {
         self.node.url.is_empty()
     }
 
+    /// Whether a node has this place, and is not there.
+    pub(super) fn is_away(&self) -> bool {
+        self.lost().is_some() && !self.is_vacant()
+    }
+
     /// Why the link is lost, if it is.
     pub(super) fn lost(&self) -> Option<&NodeTrouble> {
         self.lost.get()

@@ -187,10 +187,7 @@ impl NodePool {
         self.degraded.store(degraded, Relaxed);
         drop(table);
         let passed_by = healthy.iter().any(|link| link.is_passed_by());
-        let away = self.links.iter().any(|link| {
-            let link = lock(link);
-            link.lost().is_some() && !link.is_vacant()
-        });
+        let away = self.links.iter().any(|link| lock(link).is_away());
         if self.links.len() > 1 && (degraded || passed_by || away) {
             self.untended.store(true, Relaxed);
         }

@@ -115,9 +115,7 @@ impl NodePool {
     /// Opens a new link to a lost node that is due, if there is one; of several, the one that has waited longest.
     fn try_return(&self, tender: &mut Tender) -> bool {
         let is_due = |slot: &Mutex<Arc<Link>>, again: &Return| {
-            let link = lock(slot);
-            let is_away = link.lost().is_some() && !link.is_vacant();
-            is_away && again.belongs && again.since.elapsed() >= again.pause
+            again.belongs && again.since.elapsed() >= again.pause && lock(slot).is_away()
         };
         let due = self.links.iter().zip(&mut tender.returns).filter(|(slot, again)| is_due(slot, again));
         let Some((slot, again)) = due.min_by_key(|(_, again)| again.since) else { return false };

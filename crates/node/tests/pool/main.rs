@@ -110,6 +110,26 @@ impl Stored {
         }
     }
 
+    /// Loads all with one call and checks every byte; does `meanwhile` when the first page has come.
+    fn check_while(&self, pool: &dyn Backend, meanwhile: impl FnOnce()) {
+        let mut buffers = vec![[0; PAGE_BYTES]; self.0.len()];
+        let mut items: Vec<LoadItem<'_>> = self
+            .0
+            .iter()
+            .zip(&mut buffers)
+            .map(|((location, _), into)| LoadItem { location: *location, into })
+            .collect();
+        let (mut arrived, mut meanwhile) = (0, Some(meanwhile));
+        pool.load(&mut items, Priority::Demand, &mut |index, page| {
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile();
+            }
+            arrived += 1;
+            assert!(*page.unwrap_or_else(|error| panic!("{error}")) == page_of(self.0[index].1), "page {index}");
+        });
+        assert_eq!(arrived, self.0.len());
+    }
+
     fn free(self, pool: &dyn Backend) {
         pool.free(&self.0.iter().map(|(location, _)| *location).collect::<Vec<_>>());
     }

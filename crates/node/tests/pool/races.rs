@@ -61,19 +61,10 @@ fn a_page_that_went_to_another_node_meanwhile_is_loaded_from_there() {
         let _ = load(&cluster.pool, &[stored.0[0].0], Priority::Demand);
         cluster.is_lost(holders[0])
     });
-    let mut buffers = vec![[0; PAGE_BYTES]; stored.0.len()];
-    let mut items: Vec<LoadItem<'_>> =
-        stored.0.iter().zip(&mut buffers).map(|((location, _), into)| LoadItem { location: *location, into }).collect();
-    let mut arrived = 0;
-    cluster.pool.load(&mut items, Priority::Demand, &mut |index, page| {
-        if arrived == 0 {
-            cluster.tend_until("copies elsewhere", |cluster| cluster.pages() == SLAB_PAGES * 2);
-            cluster.proxies[holders[1]].set(Mode::Dead);
-        }
-        arrived += 1;
-        assert!(*page.unwrap_or_else(|error| panic!("{error}")) == page_of(stored.0[index].1), "page {index}");
+    stored.check_while(&cluster.pool, || {
+        cluster.tend_until("copies elsewhere", |cluster| cluster.pages() == SLAB_PAGES * 2);
+        cluster.proxies[holders[1]].set(Mode::Dead);
     });
-    assert_eq!(arrived, stored.0.len());
     assert!(cluster.is_lost(holders[1]), "all of it was on its way before the node was killed");
 }
 

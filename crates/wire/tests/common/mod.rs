@@ -1,7 +1,11 @@
-//! Random messages, and what they say.
+//! Random messages. The fuzz targets share what reads and seals them.
 
+mod described;
+mod sealed;
+
+pub use described::described;
 use hinterland_wire::*;
-use twox_hash::XxHash3_64;
+pub use sealed::sealed_again;
 
 /// SplitMix64 (Steele et al. 2014).
 pub struct Rng(pub u64);
@@ -127,38 +131,4 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
         }
     };
     (into, said)
-}
-
-/// Decodes a message as the side that it is for does, and looks at every entry of every list.
-pub fn described(header: &Header, control: &[u8]) -> Result<String, WireError> {
-    if header.kind as u8 & 0x80 == 0 {
-        let request = Request::decode(header, control)?;
-        return Ok(match request {
-            Request::Attach { token, .. } => format!("{request:?} {:?}", token.0),
-            Request::Return { slabs } => format!("Return {:?}", slabs.iter().collect::<Vec<_>>()),
-            Request::Read { ranges } | Request::Write { ranges } => {
-                assert!(ranges.data_bytes() <= DATA_BYTES_MAX && ranges.count() <= RANGES_MAX);
-                format!("{:?} {:?} {:?}", header.kind, header.priority, ranges.iter().collect::<Vec<_>>())
-            }
-            Request::Clone | Request::Statistics | Request::Close | Request::Recall => format!("{:?}", header.kind),
-            _ => format!("{request:?}"),
-        });
-    }
-    let reply = Reply::decode(header, control)?;
-    Ok(match reply {
-        Reply::Session(grant) => format!("{grant:?} {:?}", grant.token.0),
-        Reply::Slabs(numbers) => format!("Slabs {:?}", numbers.iter().collect::<Vec<_>>()),
-        Reply::Data(sums) => format!("Data {} {:?}", header.data_bytes, sums.iter().collect::<Vec<_>>()),
-        Reply::Figures(figures) => format!("{:?} {:?}", figures.node, figures.sessions().collect::<Vec<_>>()),
-        Reply::Done => "Done".into(),
-        Reply::Refused { .. } | Reply::Recalled(_) => format!("{reply:?}"),
-    })
-}
-
-/// Enters the right length of the control part and the right checksum, as any sender can.
-pub fn sealed_again(message: &mut [u8]) {
-    let control_bytes = u32::try_from(message.len() - HEADER_BYTES).unwrap();
-    message[4..8].copy_from_slice(&control_bytes.to_le_bytes());
-    let sum = XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&message[HEADER_BYTES..]), &message[..24]);
-    message[24..32].copy_from_slice(&sum.to_le_bytes());
 }
