@@ -238,6 +238,16 @@ impl Ended {
         Ok(self)
     }
 
+    /// Demands that pages of the program went far; whether any came back is left open.
+    ///
+    /// # Errors
+    /// All stayed near.
+    pub fn expect_eviction(&self) -> Result<&Ended> {
+        let stats = self.stats()?;
+        ensure!(stats["evicted_dirty_pages"].as_u64() > Some(0), "evicted nothing: {stats}");
+        Ok(self)
+    }
+
     /// Demands a failure that standard error explains with one of `texts`, and never a wrong byte in the program.
     ///
     /// # Errors
