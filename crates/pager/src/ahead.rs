@@ -3,22 +3,27 @@
 //! Either all pages of a window are mapped at once except the key page, which waits in a key slot: its fault tells that the
 //! program has come that far (3PO §3.3 calls this page the key page), counts the window as used and asks for the next one. Or
 //! all of them wait (`held`), and each tells of its use.
+//!
+//! ```text
+//!   claim 1 ── load 1 ── claim 2 ── map 1 ── load 2 ── claim 3 ── map 2 ──
+//!                        the program goes on at once when its page is mapped: what it wants next is on its way already
+//! ```
+
+mod turns;
 
 use crate::pager::{LANDING_PAGES, Pager, Scratch};
 use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_backend::{LoadError, LoadItem, Location, Priority};
-use hinterland_policy::{AheadWindow, Arrival};
+use hinterland_policy::{AheadWindow, Arrival, Unmapped};
 use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
+pub use turns::{Coming, Turns};
 
-/// Windows that wait; older ones are dropped, because the program has probably passed them.
-pub const WAITING_MAX: usize = 8;
 /// Pages brought in at once when loading costs processor time: small, so that the first ones are mapped early.
 const BATCH_PAGES: usize = 16;
 
@@ -57,26 +62,27 @@ pub const FRAMES_STEPS_MAX: u32 = 4;
 /// Windows on their way to the read-ahead thread.
 #[derive(Default)]
 pub(crate) struct AheadQueue {
-    windows: Mutex<VecDeque<AheadWindow>>,
-    /// Windows in the queue, to be read without the lock.
+    turns: Mutex<Turns>,
+    /// Windows that have pages left to claim, to be read without the lock.
     pending: AtomicU32,
     signal: AtomicU32,
 }
 
 impl AheadQueue {
-    /// Asks for a window. True: the oldest had to go.
+    /// Works on the windows.
+    fn with<T>(&self, work: impl FnOnce(&mut Turns) -> T) -> T {
+        let mut turns = self.turns.lock().expect("no thread panics while it holds the queue");
+        let result = work(&mut turns);
+        self.pending.store(u32::try_from(turns.waiting()).unwrap_or(u32::MAX), Relaxed);
+        result
+    }
+
+    /// Asks for a window. True: another one had to go.
     fn push(&self, window: AheadWindow) -> bool {
-        let mut windows = self.windows.lock().expect("no thread panics while it holds the queue");
-        let is_full = windows.len() == WAITING_MAX;
-        if is_full {
-            windows.pop_front();
-        }
-        windows.push_back(window);
-        self.pending.store(u32::try_from(windows.len()).unwrap_or(u32::MAX), Relaxed);
-        drop(windows);
+        let dropped = self.with(|turns| turns.push(window));
         self.signal.fetch_add(1, SeqCst);
         futex_wake(&self.signal);
-        is_full
+        dropped
     }
 
     /// Whether windows wait.
@@ -84,24 +90,19 @@ impl AheadQueue {
         self.pending.load(Relaxed) > 0
     }
 
-    fn pop(&self) -> Option<AheadWindow> {
-        let mut windows = self.windows.lock().expect("no thread panics while it holds the queue");
-        let window = windows.pop_front();
-        self.pending.store(u32::try_from(windows.len()).unwrap_or(u32::MAX), Relaxed);
-        window
-    }
-
-    /// Drops all windows that wait (in the child of a fork).
+    /// Drops all windows (in the child of a fork).
     pub(crate) fn clear(&self) {
-        self.windows.lock().expect("no thread panics while it holds the queue").clear();
-        self.pending.store(0, Relaxed);
+        self.with(Turns::clear);
     }
 }
 
-/// Pages of one batch in order of address: what they were, and where they landed.
+/// Pages of one window that come in at once.
 #[derive(Default)]
 struct Batch {
+    /// In order of address: what they were.
     pages: Vec<(PageNo, Entry)>,
+    /// The window; none: nothing is claimed.
+    of: Option<Coming>,
     freed: Vec<Location>,
 }
 
@@ -117,58 +118,75 @@ impl Pager {
     pub fn run_ahead(&self) -> ! {
         self.register_thread();
         let mut scratch = Scratch::new();
-        let mut batch = Batch::default();
+        let (mut batch, mut next) = (Batch::default(), Batch::default());
         loop {
             let seen = self.ahead.signal.load(SeqCst);
-            // Inside the gate: the child of a fork must find the queue's lock open.
+            // Inside the gate: the child of a fork must find the queue's lock open, and every page settled.
             let inside = self.gate.enter();
-            let window = self.ahead.pop();
+            self.claim_ahead(&mut batch);
+            let had_work = batch.of.is_some();
+            while let Some(of) = batch.of {
+                self.bring(&mut batch, of, &mut next, &mut scratch);
+                if self.above_high(&inside) {
+                    self.wake_evictor();
+                }
+                std::mem::swap(&mut batch, &mut next);
+            }
             drop(inside);
-            match window {
-                Some(window) => self.bring(window, &mut scratch, &mut batch),
-                None => futex_wait(&self.ahead.signal, seen),
+            if !had_work {
+                futex_wait(&self.ahead.signal, seen);
             }
         }
     }
 
-    /// Brings one window in, batch by batch.
-    fn bring(&self, window: AheadWindow, scratch: &mut Scratch, batch: &mut Batch) {
-        // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them.
-        let is_usual = window.pages as usize <= WINDOW_BATCH_PAGES;
-        let batch_pages = if is_usual && self.backend.copies_cost_ram() {
-            BATCH_PAGES
+    /// Brings a batch in, and claims the next one before it is mapped; none while a fork waits.
+    fn bring(&self, batch: &mut Batch, of: Coming, next: &mut Batch, scratch: &mut Scratch) {
+        let has_frames = self.frames_for(batch.pages.len() as u64, scratch);
+        if has_frames {
+            self.load_ahead(batch, scratch);
+            self.at(Point::AheadLoaded, batch.pages[0].0);
         } else {
-            window_batch_pages(window.pages, self.account.budget().0)
-        };
-        let mut mapped = 0;
-        let mut offset = 0;
-        while offset < window.pages {
-            let inside = self.gate.enter();
-            batch.pages.clear();
-            while batch.pages.len() < batch_pages && offset < window.pages {
+            self.ahead.with(|turns| turns.remove(of.number));
+            self.row().prefetch_windows_refused.fetch_add(1, Relaxed);
+        }
+        next.of = None;
+        if !self.gate.is_closing() {
+            self.claim_ahead(next);
+        }
+        self.at(Point::AheadClaimed, batch.pages[0].0);
+        if has_frames {
+            self.map_ahead(batch, of, scratch);
+        } else {
+            batch.pages.iter().for_each(|(page, entry)| self.settle(*page, *entry));
+        }
+    }
+
+    /// Makes the next far pages that are wanted `Fetching`, all of one window.
+    fn claim_ahead(&self, batch: &mut Batch) {
+        batch.pages.clear();
+        while batch.pages.is_empty() {
+            batch.of = self.ahead.with(Turns::take_turn);
+            let Some(Coming { window, number, mut offset, .. }) = batch.of else { return };
+            let most = self.batch_pages(&window);
+            while batch.pages.len() < most && offset < window.pages {
                 let page = window.page(offset).filter(|page| page.0 < self.pages);
                 batch.pages.extend(page.and_then(|page| self.claim_remote(page)));
                 offset += 1;
             }
-            if batch.pages.is_empty() {
-                continue;
-            }
+            self.ahead.with(|turns| turns.update(number, |coming| coming.offset = offset));
             if window.step < 0 {
                 batch.pages.reverse();
             }
-            if !self.frames_for(batch.pages.len() as u64, scratch) {
-                for (page, entry) in &batch.pages {
-                    self.settle(*page, *entry);
-                }
-                self.row().prefetch_windows_refused.fetch_add(1, Relaxed);
-                return;
-            }
-            self.load_ahead(batch, scratch);
-            self.at(Point::AheadLoaded, batch.pages[0].0);
-            mapped += self.map_ahead(batch, window, mapped, scratch);
-            if self.above_high(&inside) {
-                self.wake_evictor();
-            }
+        }
+    }
+
+    fn batch_pages(&self, window: &AheadWindow) -> usize {
+        // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them.
+        let is_usual = window.pages as usize <= WINDOW_BATCH_PAGES;
+        if is_usual && self.backend.copies_cost_ram() {
+            BATCH_PAGES
+        } else {
+            window_batch_pages(window.pages, self.account.budget().0)
         }
     }
 
@@ -211,25 +229,32 @@ impl Pager {
         }
     }
 
-    /// Maps a loaded batch run by run but for the pages that stay unmapped; returns how many pages were mapped.
-    fn map_ahead(&self, batch: &mut Batch, window: AheadWindow, mapped_before: u32, scratch: &mut Scratch) -> u32 {
-        let landing = scratch.landing();
-        let mut mapped = 0;
+    /// Maps a loaded batch run by run but for the pages that stay unmapped.
+    fn map_ahead(&self, batch: &mut Batch, of: Coming, scratch: &mut Scratch) {
+        let (landing, window) = (scratch.landing(), of.window);
+        // A batch of the same window may have been mapped since this one was claimed.
+        let Coming { mut mapped, mut has_key, .. } =
+            self.ahead.with(|turns| turns.get(of.number).copied()).unwrap_or(of);
         batch.freed.clear();
         for run in runs_of(&batch.pages, |(page, _)| *page, &window) {
             let (page, entry) = batch.pages[run.start];
             let landed = &landing[run.start];
-            let waits = window.leaves_unmapped(page);
-            if waits && self.hold(page, entry, landed, window.unmapped, mapped_before + mapped) {
+            if window.leaves_unmapped(page) && self.hold(page, entry, landed, window.unmapped, mapped) {
                 self.row().prefetched_pages.fetch_add(1, Relaxed);
+                (mapped, has_key) = (0, true);
             } else {
                 mapped += self.map_run(&batch.pages[run], landed.as_ptr(), &mut batch.freed);
             }
         }
+        if let (Unmapped::Key(key), true, 1..) = (window.unmapped, has_key, mapped) {
+            self.mapped_with(key, std::mem::take(&mut mapped));
+        }
+        self.ahead.with(|turns| {
+            turns.update(of.number, |coming| (coming.mapped, coming.has_key) = (mapped, has_key));
+        });
         self.came_ahead(&batch.pages);
         self.backend.free(&batch.freed);
         self.account.publish(self.row());
-        mapped
     }
 
     fn map_run(&self, run: &[(PageNo, Entry)], from: *const u8, freed: &mut Vec<Location>) -> u32 {

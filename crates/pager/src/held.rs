@@ -63,7 +63,8 @@ impl Held {
 }
 
 impl Pager {
-    /// Lets a loaded page wait unmapped; `mapped` pages of its window were mapped before it. False: no slot is free.
+    /// Lets a loaded page wait unmapped; `mapped` pages of its window were mapped before it, more may follow ([`Pager::mapped_with`]).
+    /// False: no slot is free.
     ///
     /// The caller owns the page and has counted a frame for it.
     pub(crate) fn hold(&self, page: PageNo, entry: Entry, bytes: &PageBytes, window: Unmapped, mapped: u32) -> bool {
@@ -83,6 +84,22 @@ impl Pager {
         self.row().prefetched_unmapped_pages.fetch_add(1, Relaxed);
         self.settle(page, entry.with_state(State::SwapCached).with_prefetched(true));
         true
+    }
+
+    /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was.
+    pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) {
+        let entry = self.table.load(page);
+        match entry.state() {
+            // Used in this moment, it loses them: the slot's next page begins with its own number.
+            State::SwapCached if entry.prefetched() && self.staging.is_key(self.table.slot(page)) => {
+                let index = self.staging.key_index(self.table.slot(page));
+                self.held.beside[index].mapped.fetch_add(mapped, Relaxed);
+            }
+            State::Resident => {
+                self.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
+            }
+            _ => {}
+        }
     }
 
     /// A slot that no page points at, and whether it was never used before.

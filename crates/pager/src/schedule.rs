@@ -36,6 +36,8 @@ pub(crate) enum Point {
     Moved,
     /// Read-ahead has loaded its batch; nothing is mapped yet.
     AheadLoaded,
+    /// Read-ahead has claimed its next batch, if there is one; the one that is loaded is not mapped yet.
+    AheadClaimed,
     /// A page is about to be given up; it has lost its content.
     GivingUp,
     /// A fork has closed the gate.

@@ -172,9 +172,14 @@ impl Staging {
         SLOTS + index
     }
 
+    /// Whether a slot is a key slot.
+    pub fn is_key(&self, slot: u32) -> bool {
+        slot >= SLOTS
+    }
+
     /// The index of a key slot.
     pub fn key_index(&self, slot: u32) -> usize {
-        assert!(slot >= SLOTS, "staging slot {slot} is no key slot");
+        assert!(self.is_key(slot), "staging slot {slot} is no key slot");
         (slot - SLOTS) as usize
     }
 

@@ -1,4 +1,5 @@
-//! The read-ahead thread, as the pager's `ahead.rs`: windows wait in a short queue, and come in batch by batch.
+//! The read-ahead thread, as the pager's `ahead.rs`: windows come in batch by batch, in turns, and a batch is claimed before the one
+//! before it is mapped.
 
 use crate::held::Room;
 use crate::machine::{Machine, Who};
@@ -6,30 +7,35 @@ use crate::page::{Marks, State};
 use crate::reclaim::Work;
 use hinterland_backend::Priority;
 use hinterland_pager::rules::{
-    BUDGET_PART, FRAMES_STEPS_MAX, KEY_SLOTS, KEYS_MAX, WAITING_MAX, runs_of, window_batch_pages,
+    BUDGET_PART, Coming, FRAMES_STEPS_MAX, KEY_SLOTS, KEYS_MAX, Turns, runs_of, window_batch_pages,
 };
 use hinterland_policy::{AheadWindow, Arrival, Unmapped};
-use std::collections::VecDeque;
+use hinterland_units::PageNo;
 use std::ops::Range;
 use std::vec;
 
 /// What it does, and for whom.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
-    windows: VecDeque<AheadWindow>,
+    turns: Turns,
     task: Task,
-    /// The window that is being brought in.
-    window: Option<AheadWindow>,
-    /// Its pages that were looked at.
-    offset: u32,
-    /// Its pages that were mapped.
-    mapped: u32,
-    /// The batch that is being brought in, by slot in order of address; all of its pages are `Fetching`.
-    batch: Vec<u32>,
+    /// The batch that is being brought in.
+    batch: Batch,
+    /// The one after it: claimed before the pages of this one are mapped.
+    next: Batch,
     /// When the batch was asked for.
     asked_ns: u64,
     /// What of the batch is still to be mapped.
     runs: vec::IntoIter<Range<usize>>,
+}
+
+/// Pages of one window that come in at once.
+#[derive(Debug, Default)]
+struct Batch {
+    /// By slot in order of address; all are `Fetching`.
+    slots: Vec<u32>,
+    /// The window; none: nothing is claimed.
+    of: Option<Coming>,
 }
 
 #[derive(Debug, Default)]
@@ -60,10 +66,7 @@ impl Ahead {
 impl Machine<'_> {
     /// Asks for a window from `now` on.
     pub(crate) fn ask_ahead(&mut self, now: u64, window: AheadWindow) {
-        if self.ahead.windows.len() == WAITING_MAX {
-            self.ahead.windows.pop_front();
-        }
-        self.ahead.windows.push_back(window);
+        self.ahead.turns.push(window);
         if matches!(self.ahead.task, Task::Idle) {
             self.ahead.task = Task::Starting(now);
         }
@@ -72,7 +75,10 @@ impl Machine<'_> {
     /// Its processor time is over.
     pub(crate) fn ahead_goes_on(&mut self, now: u64) {
         match std::mem::take(&mut self.ahead.task) {
-            Task::Starting(_) => self.next_batch(now),
+            Task::Starting(_) => {
+                self.claim_next();
+                self.next_batch(now);
+            }
             Task::Reclaiming { work, steps, .. } if work.dirty_pages > 0 => {
                 self.link.submit(now, Who::Ahead, work.dirty_pages, Priority::WriteBack);
                 self.ahead.task = Task::Storing { work, steps };
@@ -97,10 +103,11 @@ impl Machine<'_> {
                 self.load_ahead(now, steps);
             }
             Task::Loading => {
-                let pages = u32::try_from(self.ahead.batch.len()).unwrap_or(u32::MAX);
+                let pages = u32::try_from(self.ahead.batch.slots.len()).unwrap_or(u32::MAX);
                 self.loaded(pages, now - self.ahead.asked_ns);
-                let window = self.window();
-                self.ahead.runs = runs_of(&self.ahead.batch, |slot| self.work.page(*slot), &window).into_iter();
+                self.claim_next();
+                let window = self.of().window;
+                self.ahead.runs = runs_of(&self.ahead.batch.slots, |slot| self.work.page(*slot), &window).into_iter();
                 self.map_next(now);
             }
             _ => unreachable!("the read-ahead thread waits for the link"),
@@ -112,46 +119,52 @@ impl Machine<'_> {
         self.prefetcher.loaded(pages, ns, self.account.budget().0);
     }
 
-    /// Takes the next batch up, of this window or the next.
+    /// Goes on with the batch that was claimed last, if there is one.
     fn next_batch(&mut self, now: u64) {
-        loop {
-            let Some(window) = self.ahead.window.or_else(|| self.ahead.windows.pop_front()) else { return };
-            if self.ahead.window.is_none() {
-                (self.ahead.window, self.ahead.offset, self.ahead.mapped) = (Some(window), 0, 0);
-            }
-            self.claim_batch(window);
-            if !self.ahead.batch.is_empty() {
-                return self.load_ahead(now, 0);
-            }
-            self.ahead.window = None;
+        self.ahead.batch = std::mem::take(&mut self.ahead.next);
+        if self.ahead.batch.of.is_some() {
+            return self.load_ahead(now, 0);
+        }
+        // It looks for windows that came since, as the thread does before it sleeps.
+        self.claim_next();
+        if self.ahead.next.of.is_some() {
+            self.next_batch(now);
         }
     }
 
-    /// Makes the next remote pages of a window `Fetching`.
-    fn claim_batch(&mut self, window: AheadWindow) {
-        self.ahead.batch.clear();
-        let most = window_batch_pages(window.pages, self.account.budget().0);
-        while self.ahead.batch.len() < most && self.ahead.offset < window.pages {
-            let slot = window.page(self.ahead.offset).and_then(|page| self.work.slot(page));
-            self.ahead.offset += 1;
-            if let Some(slot) = slot.filter(|slot| self.pages[*slot as usize].state == State::Remote) {
-                self.pages[slot as usize].state = State::Fetching;
-                self.ahead.batch.push(slot);
+    /// Makes the next far pages that are wanted `Fetching`, all of one window.
+    fn claim_next(&mut self) {
+        let mut slots = std::mem::take(&mut self.ahead.next.slots);
+        slots.clear();
+        let mut of = None;
+        while slots.is_empty() {
+            of = self.ahead.turns.take_turn();
+            let Some(Coming { window, number, mut offset, .. }) = of else { break };
+            let most = window_batch_pages(window.pages, self.account.budget().0);
+            while slots.len() < most && offset < window.pages {
+                let slot = window.page(offset).and_then(|page| self.work.slot(page));
+                offset += 1;
+                if let Some(slot) = slot.filter(|slot| self.pages[*slot as usize].state == State::Remote) {
+                    self.pages[slot as usize].state = State::Fetching;
+                    slots.push(slot);
+                }
+            }
+            self.ahead.turns.update(number, |coming| coming.offset = offset);
+            if window.step < 0 {
+                slots.reverse();
             }
         }
-        if window.step < 0 {
-            self.ahead.batch.reverse();
-        }
+        self.ahead.next = Batch { slots, of };
     }
 
     /// The window of the batch.
-    fn window(&self) -> AheadWindow {
-        self.ahead.window.unwrap_or_else(|| unreachable!("a batch belongs to a window"))
+    fn of(&self) -> Coming {
+        self.ahead.batch.of.unwrap_or_else(|| unreachable!("a batch belongs to a window"))
     }
 
     /// Loads the batch, once there are frames for it; after too many steps of reclaim the window is given up.
     fn load_ahead(&mut self, now: u64, steps: u32) {
-        let pages = self.ahead.batch.len() as u64;
+        let pages = self.ahead.batch.slots.len() as u64;
         if self.account.try_take(pages) {
             self.figures.prefetched += pages;
             self.link.submit(now, Who::Ahead, u32::try_from(pages).unwrap_or(u32::MAX), Priority::Prefetch);
@@ -164,10 +177,11 @@ impl Machine<'_> {
             self.ahead.task = Task::Reclaiming { until_ns: now + work.cpu_ns, work, steps: steps + 1 };
             return;
         }
-        for slot in std::mem::take(&mut self.ahead.batch) {
+        for slot in std::mem::take(&mut self.ahead.batch.slots) {
             self.pages[slot as usize].state = State::Remote;
         }
-        self.ahead.window = None;
+        let number = self.of().number;
+        self.ahead.turns.remove(number);
         self.ahead.task = Task::Starting(now);
     }
 
@@ -182,23 +196,38 @@ impl Machine<'_> {
 
     /// A run is mapped, or its page waits.
     fn settle_run(&mut self, now: u64, run: Range<usize>) {
-        let window = self.window();
+        let mut of = self.ahead.turns.get(self.of().number).copied().unwrap_or(self.of());
         for index in run {
-            let slot = self.ahead.batch[index];
+            let slot = self.ahead.batch.slots[index];
             self.since_ns[slot as usize] = now;
-            let waits = window.leaves_unmapped(self.work.page(slot)) && self.hold(slot, window.unmapped);
-            if !waits {
+            if of.window.leaves_unmapped(self.work.page(slot)) && self.hold(slot, of.window.unmapped, of.mapped) {
+                (of.mapped, of.has_key) = (0, true);
+            } else {
                 self.arrive(slot, Arrival::Ahead, State::Unused);
-                self.ahead.mapped += 1;
+                of.mapped += 1;
             }
             let marks = &mut self.pages[slot as usize].marks;
             marks.set(Marks::PREFETCHED, true);
             marks.set(Marks::COPIED, true);
         }
+        if let (Unmapped::Key(key), true) = (of.window.unmapped, of.has_key) {
+            self.mapped_with(key, std::mem::take(&mut of.mapped));
+        }
+        self.ahead.turns.update(of.number, |known| (known.mapped, known.has_key) = (of.mapped, of.has_key));
     }
 
-    /// Lets a page wait unmapped. False: there is no room.
-    fn hold(&mut self, slot: u32, window: Unmapped) -> bool {
+    /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was.
+    fn mapped_with(&mut self, key: PageNo, mapped: u32) {
+        let Some(slot) = self.work.slot(key) else { return };
+        match self.pages[slot as usize].state {
+            State::Held => self.held.mapped_with(slot, mapped),
+            State::Resident => self.figures.hits_inferred += u64::from(mapped),
+            _ => {}
+        }
+    }
+
+    /// Lets a page wait unmapped, with which `mapped` others were mapped. False: there is no room.
+    fn hold(&mut self, slot: u32, window: Unmapped, mapped: u32) -> bool {
         let bound = match window {
             Unmapped::Key(_) => KEYS_MAX,
             Unmapped::All => {
@@ -210,7 +239,7 @@ impl Machine<'_> {
         if room == Room::Reused {
             self.account.give(1);
         }
-        self.held.push(slot, self.ahead.mapped);
+        self.held.push(slot, mapped);
         self.figures.prefetched_unmapped += 1;
         let page = &mut self.pages[slot as usize];
         page.state = State::Held;

@@ -73,6 +73,11 @@ impl Held {
         }
     }
 
+    /// More pages were mapped with a page that waits.
+    pub(crate) fn mapped_with(&mut self, page: u32, mapped: u32) {
+        self.waiting.get_mut(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait")).mapped += mapped;
+    }
+
     /// A page is used: its frame is free for the next at once.
     pub(crate) fn release(&mut self, page: u32) -> Waiting {
         self.free += 1;

@@ -46,7 +46,7 @@ fn windows_grow_where_the_delay_is_long_and_nowhere_else() {
             (monitor, "rdma-25g", 1.01),
             (monitor, "ssd", 1.02),
             (monitor, "2ms:10Gb/s", 1.0),
-            (inline, "ssd", 1.04),
+            (inline, "ssd", 1.08),
             (inline, "2ms:10Gb/s", 1.2),
         ] {
             #[allow(clippy::cast_precision_loss, reason = "a ratio of times")]

@@ -53,6 +53,12 @@ impl Gate {
         self.inside.load(SeqCst) != 0
     }
 
+    /// Whether somebody waits for those inside to leave.
+    #[inline]
+    pub fn is_closing(&self) -> bool {
+        self.inside.load(SeqCst) & CLOSED != 0
+    }
+
     fn refuse_escaped(&self) {
         if self.is_escaped() {
             thread::write_stderr(

@@ -3,6 +3,7 @@
 use super::{Child, Stage, must_end, must_wait, on, on_both_paths};
 use crate::schedule::Point;
 use crate::{FaultPath, PinAccess, State};
+use hinterland_policy::{AheadWindow, Unmapped};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::mpsc;
 
@@ -44,6 +45,29 @@ fn a_fork_waits_for_write_back() {
         stage.write(PAGE, 3);
         stage.evict(PAGE);
         fork_during(stage, Point::Stored, |s| s.reclaim(&[]), |s| s.check(PAGE, 3));
+    });
+}
+
+#[test]
+fn a_fork_waits_for_one_batch_of_a_window() {
+    let window = || AheadWindow { first: PAGE, step: 1, pages: 32, unmapped: Unmapped::Key(PAGE) };
+    on_both_paths(|stage| {
+        window().iter().for_each(|page| stage.send_far(page, page.0.into()));
+        let ahead = stage.hold(Point::AheadLoaded, PAGE);
+        stage.pager.start_helpers();
+        stage.pager.ask_ahead(window());
+        let ahead = ahead.reached();
+        let check_all = move |s: &Stage| window().iter().for_each(|page| s.check(page, page.0.into()));
+        let look = move |s: &Stage| {
+            let [first, last] = [1, 31].map(|at| s.state(PageNo(PAGE.0 + at)));
+            assert_eq!((first, last), (State::Resident, State::Remote), "the second batch was not begun");
+            check_all(s);
+        };
+        let forker = stage.beside(move |s| s.fork(look).must_be_well());
+        must_wait(&forker, "the batch under way");
+        ahead.release();
+        must_end(forker);
+        check_all(stage);
     });
 }
 
