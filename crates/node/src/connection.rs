@@ -3,7 +3,7 @@
 //! A client has `PATIENCE` for a handshake as a whole, however it trickles, then as long for its hello, and at most one of the protocol's
 //! messages in memory: rustls bounds a handshake message at 64 KiB. What a lane needs otherwise it gets afterwards.
 
-use crate::stream::Stream;
+use crate::stream::{Stream, has_arrived};
 use hinterland_tls::{NodeCredentials, ServerConnection, explain};
 use hinterland_wire::{Features, HELLO_BYTES, Hello, Outcome, Welcome};
 use rustls::StreamOwned;
@@ -66,6 +66,14 @@ impl Connection {
         match self {
             Connection::Plain(stream) => stream.offer(bytes),
             Connection::Secured(_) => Ok(0),
+        }
+    }
+
+    /// Whether something has arrived at this moment, beside what TLS has taken in already.
+    pub(crate) fn has_arrived(&self) -> bool {
+        match self {
+            Connection::Plain(stream) => stream.has_arrived(),
+            Connection::Secured(secured) => has_arrived(&secured.sock),
         }
     }
 

@@ -10,8 +10,8 @@ use crate::slab::SLAB_BYTES;
 use crate::store::NoRoom;
 use hinterland_units::ByteCount;
 use hinterland_wire::{
-    CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Outcome, Refusal, Reply, Request,
-    Welcome, WireError,
+    CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Looking, Outcome, Refusal, Reply,
+    Request, Welcome, WireError,
 };
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -61,6 +61,7 @@ pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(
         features,
         shard,
         sampler: Sampler::default(),
+        looking: Looking::default(),
         session: None,
         out: vec![],
         reply: vec![],
@@ -92,6 +93,7 @@ struct Lane<'a> {
     /// Where its latencies are counted.
     shard: usize,
     sampler: Sampler,
+    looking: Looking,
     session: Option<Arc<Session>>,
     /// Answers that are not sent yet.
     out: Vec<u8>,
@@ -160,6 +162,18 @@ impl Lane<'_> {
             self.send(stream)?;
         }
         Ok(true)
+    }
+
+    /// Looks for the next request before it is waited for in sleep, where processors are left for that.
+    fn look(&mut self, stream: &Connection) {
+        if self.session.is_none() {
+            return;
+        }
+        let node = self.node;
+        if node.lookers.fetch_add(1, Relaxed) < node.lookers_max() {
+            self.looking.look(|| stream.has_arrived());
+        }
+        node.lookers.fetch_sub(1, Relaxed);
     }
 
     fn send(&mut self, stream: &mut Connection) -> io::Result<()> {
@@ -393,6 +407,7 @@ impl Input {
                 (self.begin, self.end) = (0, 0);
             }
             lane.send(stream)?;
+            lane.look(stream);
             match stream.read(&mut self.bytes[self.end..]) {
                 Ok(0) if self.begin == self.end => return Ok(false),
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),

@@ -7,7 +7,7 @@ use crate::store::{Account, Tenant};
 use crate::turns::Processors;
 use hinterland_wire::{Grant, NodeRow, Recall, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,8 @@ pub struct Node {
     pub(crate) lanes: AtomicU64,
     /// Requests that were refused, and connections that were ended for what they sent.
     pub(crate) refused: AtomicU64,
+    /// Lanes that look for their next request now.
+    pub(crate) lookers: AtomicUsize,
     /// What busy tenants share.
     pub(crate) processors: Processors,
     pub(crate) latencies: Latencies,
@@ -69,10 +71,16 @@ impl Node {
             started: Instant::now(),
             lanes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            lookers: AtomicUsize::new(0),
             processors: Processors::new(options.processors),
             latencies: Latencies::default(),
             ended: Default::default(),
         }
+    }
+
+    /// Lanes that may look for requests at a time: half of the processors are left for work.
+    pub(crate) fn lookers_max(&self) -> usize {
+        (self.options.processors / 2).max(1)
     }
 
     /// What the operator decided.

@@ -4,12 +4,13 @@ use hinterland_wire::{Endpoint, Features};
 use rustix::fs::{FileType, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
 };
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -48,17 +49,25 @@ impl Stream {
         { self }.write_all(&bytes[sent..])
     }
 
-    /// Sends what the connection takes without waiting; returns how many bytes.
-    pub(crate) fn offer(&self, bytes: &[u8]) -> io::Result<usize> {
-        let descriptor = match self {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
             Stream::Tcp(stream) => stream.as_fd(),
             Stream::Unix(stream) => stream.as_fd(),
-        };
-        match rustix::net::send(descriptor, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        }
+    }
+
+    /// Sends what the connection takes without waiting; returns how many bytes.
+    pub(crate) fn offer(&self, bytes: &[u8]) -> io::Result<usize> {
+        match rustix::net::send(self.descriptor(), bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) => Ok(sent),
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// See `has_arrived`.
+    pub(crate) fn has_arrived(&self) -> bool {
+        has_arrived(self.descriptor())
     }
 
     /// Has small messages leave without waiting for more.
@@ -90,6 +99,12 @@ impl Stream {
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
         }
     }
+}
+
+/// Whether something has arrived, or the connection has ended, at this moment.
+pub(crate) fn has_arrived(socket: impl AsFd) -> bool {
+    let mut byte = [0u8];
+    rustix::net::recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT).err() != Some(Errno::AGAIN)
 }
 
 impl Read for &Stream {

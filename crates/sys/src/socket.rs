@@ -43,6 +43,7 @@ struct ForKernel {
     peer: libc::ucred,
     peer_bytes: libc::socklen_t,
     waited: libc::pollfd,
+    looked: u8,
     beside: Beside,
 }
 
@@ -155,6 +156,13 @@ impl Socket {
                 _ => return true,
             }
         }
+    }
+
+    /// Whether something has arrived, or the connection has ended, at this moment.
+    pub fn has_arrived(&mut self) -> bool {
+        let place = (&raw mut self.kernel.looked).addr();
+        let flags = word(libc::MSG_PEEK | libc::MSG_DONTWAIT);
+        call(libc::SYS_recvfrom, [word(self.fd), place, 1, flags, 0]) != -(libc::EAGAIN as isize)
     }
 
     fn ask_cookie(&mut self) -> Result<u64, SysError> {

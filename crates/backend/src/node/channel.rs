@@ -74,6 +74,14 @@ impl Channel {
         self.socket().is_ours()
     }
 
+    /// Whether something has arrived at this moment.
+    pub(super) fn has_arrived(&mut self) -> bool {
+        match self {
+            Channel::Plain(socket) => socket.has_arrived(),
+            Channel::Secured(tls) => tls.has_arrived() || tls.socket.has_arrived(),
+        }
+    }
+
     /// Waits until something has arrived; false: not within `limit`.
     pub(super) fn wait(&mut self, limit: Duration) -> bool {
         match self {

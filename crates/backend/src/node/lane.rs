@@ -10,7 +10,7 @@ use hinterland_sys::Address;
 use hinterland_sys::shared::Received;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
-    CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Outcome, Priority, Range, Reply, Request,
+    CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Looking, Outcome, Priority, Range, Reply, Request,
     WELCOME_BYTES, Welcome, WireError, checksum,
 };
 use std::time::Duration;
@@ -38,6 +38,9 @@ pub(super) struct Lane {
     answered: u64,
     out: Vec<u8>,
     head: Vec<u8>,
+    /// The program waits for the answer: it is looked for, before it is waited for in sleep.
+    urgent: bool,
+    looking: Looking,
 }
 
 impl Lane {
@@ -58,7 +61,18 @@ impl Lane {
             Outcome::Accepted => {
                 let Welcome { slab_bytes, features, .. } = welcome;
                 let shares = features.has(Features::SHARED) && matches!(address, Address::Unix(_));
-                Ok(Lane { channel, slab_bytes, features, shares, asked: 0, answered: 0, out, head })
+                Ok(Lane {
+                    channel,
+                    slab_bytes,
+                    features,
+                    shares,
+                    asked: 0,
+                    answered: 0,
+                    out,
+                    head,
+                    urgent: false,
+                    looking: Looking::default(),
+                })
             }
             Outcome::Version => Err(NodeTrouble::Version { node: welcome.versions }),
             Outcome::Busy => Err(NodeTrouble::Busy),
@@ -72,6 +86,11 @@ impl Lane {
     /// From now on, waits take as long as `LIMIT`, and sending at most `send`.
     pub(super) fn settle(&mut self, send: Duration) -> Result<(), NodeTrouble> {
         self.channel.set_limits(LIMIT, send)
+    }
+
+    /// Looks for an answer for a moment, if the program waits for it. False: not seen.
+    pub(super) fn look(&mut self) -> bool {
+        self.urgent && self.looking.look(|| self.channel.has_arrived())
     }
 
     /// Waits until an answer begins to arrive; an error when none does within `patience`.
@@ -103,6 +122,7 @@ impl Lane {
     /// Asks for pages, whose bytes `receive_pages` takes.
     pub(super) fn ask_pages(&mut self, items: &[LoadItem<'_>], priority: Priority) -> Result<(), NodeTrouble> {
         let number = self.next_number();
+        self.urgent = priority == Priority::Demand;
         let ranges = items.iter().map(|item| page_range(item.location.0, 0));
         Request::read(&mut self.out, number, priority, ranges);
         self.channel.send([&self.out[..]].into_iter())

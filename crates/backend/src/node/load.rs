@@ -212,7 +212,7 @@ impl NodePool {
                     ends[(messages + under_way) % DEPTH] = end;
                     (asked, under_way) = (end, under_way + 1);
                 }
-                if patience < LIMIT {
+                if !lane.look() && patience < LIMIT {
                     lane.wait(patience)?;
                 }
                 let (begin, end) = (arrived, ends[messages % DEPTH]);
