@@ -54,8 +54,8 @@ pub struct NodesArgs {
     /// Rounds
     #[arg(long, default_value_t = 5, value_name = "N")]
     repeat: u32,
-    /// Who serves faults: auto, monitor, inline
-    #[arg(long, default_value_t, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    /// Who serves faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
+    #[arg(long, default_value_t = FaultPathName::Inline, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
     fault_path: FaultPathName,
     /// Seed of contents and accesses
     #[arg(long, default_value_t = 1, value_name = "N")]

@@ -44,8 +44,8 @@ pub struct PagingArgs {
     /// Hinterland's largest read-ahead window
     #[arg(long, value_name = "PAGES")]
     pub read_ahead: Option<u32>,
-    /// Who serves Hinterland's faults: auto, monitor, inline
-    #[arg(long, default_value_t, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    /// Who serves Hinterland's faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
+    #[arg(long, default_value_t = FaultPathName::Inline, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
     pub fault_path: FaultPathName,
     /// Kernel feature set that Hinterland pretends to have
     #[arg(long, default_value = "", value_name = "SET", hide_default_value = true)]

@@ -47,8 +47,8 @@ pub struct PrefetchArgs {
     /// Prefetchers. Default: none, readahead, readahead-vma, stride, leap, next-n, streams, auto
     #[arg(long, value_delimiter = ',', value_name = "PREFETCHER", value_parser = str::parse::<PrefetchName>)]
     prefetcher: Vec<PrefetchName>,
-    /// Who serves faults: auto, monitor, inline
-    #[arg(long, default_value_t, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    /// Who serves faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
+    #[arg(long, default_value_t = FaultPathName::Inline, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
     fault_path: FaultPathName,
     /// Largest window, instead of what is usual for each prefetcher
     #[arg(long, value_name = "PAGES")]
