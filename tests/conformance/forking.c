@@ -1,5 +1,6 @@
 // What a forked child sees: a copy, nothing, or zeros; and what it changes stays its own.
 #include "check.h"
+#include <pthread.h>
 #include <sys/wait.h>
 
 #define RW (PROT_READ | PROT_WRITE)
@@ -38,6 +39,70 @@ static void look_again(void) {
     SHOW(wrong(left_out, bytes, 3)), SHOW(wrong(wiped, bytes, 4));
 }
 
+static volatile int ending, stopped, go_on;
+
+static void stop(int signal) {
+    stopped = 1;
+    while (!go_on) usleep(100);
+    stopped = 0;
+}
+
+// Allocates in all sizes, and through the kernel.
+static void *allocate(void *unused) {
+    void *kept[64] = {0};
+    for (uint64_t i = 0; !ending; i++) {
+        uint64_t r = mix(i);
+        kept[r % 64] = realloc(kept[r % 64], r >> 8 & 1 ? (r >> 16) % 4000 : (r >> 16) % 600000);
+        if (kept[r % 64]) *(char *)kept[r % 64] = 1;
+        if (r >> 40 & 1) free(kept[(r >> 41) % 64]), kept[(r >> 41) % 64] = NULL;
+    }
+    for (int i = 0; i < 64; i++) free(kept[i]);
+    return NULL;
+}
+
+static void *release(void *unused) {
+    usleep(1500);
+    go_on = 1;
+    return NULL;
+}
+
+// A thread is stopped anywhere in the allocator; while it stays there the process forks, and the child allocates.
+static void forks_beside_malloc(void) {
+    pthread_t allocator, releaser;
+    signal(SIGUSR1, stop);
+    MUST(!pthread_create(&allocator, NULL, allocate, NULL));
+    int bad = 0;
+    for (int round = 0; round < 150; round++) {
+        usleep(mix(round) % 700);
+        go_on = 0;
+        MUST(!pthread_kill(allocator, SIGUSR1));
+        while (!stopped) usleep(20);
+        MUST(!pthread_create(&releaser, NULL, release, NULL));
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (!child) {
+            alarm(20);
+            for (int i = 0; i < 200; i++) {
+                size_t size = mix(i) % 200000;
+                char *at = malloc(size);
+                fill(at, size, i);
+                if (wrong(at, size, i)) _exit(1);
+                if (i % 3) free(at);
+            }
+            _exit(0);
+        }
+        int status;
+        MUST(waitpid(child, &status, 0) == child);
+        bad += status != 0;
+        MUST(!pthread_join(releaser, NULL));
+        while (stopped) usleep(20);
+    }
+    ending = 1;
+    MUST(!pthread_join(allocator, NULL));
+    signal(SIGUSR1, SIG_DFL);
+    SHOW(bad);
+}
+
 int main(void) {
     heap = malloc(bytes);
     plain = mmap(NULL, bytes, RW, ANON, -1, 0), left_out = mmap(NULL, bytes, RW, ANON, -1, 0);
@@ -49,4 +114,5 @@ int main(void) {
     SHOW(wrong(shared, bytes, 15));
     CALL(madvise(left_out, bytes, MADV_DOFORK)), CALL(madvise(wiped, bytes, MADV_KEEPONFORK));
     in_child(look_again);
+    forks_beside_malloc();
 }

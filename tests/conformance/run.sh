@@ -4,16 +4,17 @@
 #
 #   run.sh LIBRARY [PROGRAM…]      LIBRARY: path of libhinterland.so; settings come from HINTERLAND_* in the environment
 #   run.sh --via COMMAND [PROGRAM…]  COMMAND: a prefix such as 'hinterland run --local 16M --', in one word
-#   run.sh --keep DIR …            built programs and native outputs stay in DIR, and serve again until their sources change
+#   run.sh --keep DIR …            built programs and native outputs stay in DIR, and serve again until their sources change;
+#                                  several may run at a time
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+build=$work
 if [ "${1:-}" = --keep ]; then
     build=$(realpath "${2:?a directory}")
     shift 2
-else
-    build=$(mktemp -d)
-    trap 'rm -rf "$build"' EXIT
 fi
 
 if [ "${1:-}" = --via ]; then
@@ -45,6 +46,8 @@ cd "$here"
 for program in "${programs[@]}"; do
     arguments=()
     [ "$program" != loading ] || arguments=("$build/plugin.so")
+    exec {lock}>"$build/$program.lock"
+    flock "$lock"
     if stale "$build/$program.code" "$program".c* *.h plugin.c run.sh; then
         rm -f "$build/$program.code"
         if [ -f "$program.cpp" ]; then
@@ -57,12 +60,13 @@ for program in "${programs[@]}"; do
         "$build/$program" "${arguments[@]}" >"$build/$program.native" 2>&1 || native=$?
         echo "$native" >"$build/$program.code"
     fi
+    exec {lock}>&-
     read -r native <"$build/$program.code"
     managed=0
-    timeout 600 "${under[@]}" "$build/$program" "${arguments[@]}" >"$build/managed" 2>"$build/messages" || managed=$?
-    if ! diff -u --label native --label managed "$build/$program.native" "$build/managed" || [ $native -ne $managed ]; then
+    timeout 600 "${under[@]}" "$build/$program" "${arguments[@]}" >"$work/managed" 2>"$work/messages" || managed=$?
+    if ! diff -u --label native --label managed "$build/$program.native" "$work/managed" || [ $native -ne $managed ]; then
         echo "$program: differs from native (exit code $native natively, $managed managed)" >&2
-        tail -n 20 "$build/messages" >&2
+        tail -n 20 "$work/messages" >&2
         exit 1
     fi
     echo "$program: $(wc -l <"$build/$program.native") lines equal, exit code $native"

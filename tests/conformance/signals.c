@@ -309,6 +309,72 @@ static void *alternate(void *unused) {
     return NULL;
 }
 
+static void nested_on_alternate(int signal, siginfo_t *info, void *context) {
+    stack_t now, *then = &((ucontext_t *)context)->uc_stack;
+    SHOW(then->ss_sp == altstack && then->ss_size == altstack_bytes);
+    SHOW(then->ss_flags);
+    MUST(!sigaltstack(NULL, &now));
+    SHOW(now.ss_flags);
+    SHOW(now.ss_size == altstack_bytes);
+    SHOW(touch(MIB));
+    raise(SIGUSR2);
+    SHOW(seen_on_stack);
+}
+
+// What a handler on the alternate stack is told of it, disarmed or not; and that handlers elsewhere leave it alone.
+static void told_on_alternate(void) {
+    altstack_bytes = 64 << 10;
+    altstack = malloc(altstack_bytes);
+    struct sigaction action = {.sa_sigaction = nested_on_alternate, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    stack_t now;
+    for (int disarm = 0; disarm < 2; disarm++) {
+        int flags = disarm ? 1u << 31 /* SS_AUTODISARM */ : 0;
+        MUST(!sigaltstack(&(stack_t){.ss_sp = altstack, .ss_size = altstack_bytes, .ss_flags = flags}, NULL));
+        handle(SIGUSR2, SA_ONSTACK, 0);
+        for (int k = 0; k < 2; k++) {
+            int signal = (int[]){SIGUSR1, SIGBUS}[k];
+            MUST(!sigaction(signal, &action, NULL));
+            raise(signal);
+            MUST(!sigaltstack(NULL, &now));
+            SHOW(now.ss_sp == altstack && now.ss_flags == flags);
+        }
+        fill(altstack, altstack_bytes, 5);
+        SHOW(touch(20 * MIB));
+        handle(SIGUSR2, 0, 0), handle(SIGBUS, 0, 0);
+        raise(SIGUSR2), raise(SIGBUS);
+        SHOW(touch(20 * MIB));
+        SHOW(wrong(altstack, altstack_bytes, 5));
+    }
+    MUST(!sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL));
+    free(altstack);
+    altstack = NULL;
+    for (int k = 0; k < 3; k++) signal((int[]){SIGUSR1, SIGUSR2, SIGBUS}[k], SIG_DFL);
+}
+
+static ucontext_t first_context, first_coroutine;
+static volatile int first_count;
+static void first_note(int signal) { first_count++; }
+static void first_spin(void) {
+    ualarm(20000, 0);
+    while (!first_count) {}
+    raise(SIGUSR1);
+    SHOW(first_count);
+}
+
+// The first signals that ever come on a stack from malloc, of which only the page in use is there.
+static void first_on_a_coroutine(void) {
+    signal(SIGALRM, first_note), signal(SIGUSR1, first_note);
+    char *stack = malloc(1 << 20);
+    MUST(!getcontext(&first_coroutine));
+    first_coroutine.uc_stack.ss_sp = stack;
+    first_coroutine.uc_stack.ss_size = ((uintptr_t)stack + (1 << 19) & -PAGE) + 512 - (uintptr_t)stack;
+    first_coroutine.uc_link = &first_context;
+    makecontext(&first_coroutine, first_spin, 0);
+    MUST(!swapcontext(&first_context, &first_coroutine));
+    signal(SIGALRM, SIG_DFL), signal(SIGUSR1, SIG_DFL);
+    free(stack);
+}
+
 static volatile size_t storm_bad, storm_count;
 static void thunder(int signal) { storm_bad += touch(3 * STEP), storm_count++; }
 
@@ -555,6 +621,7 @@ int main(int count, char **arguments) {
     if (count > 1) return report(), 0;
     far = malloc(FAR_BYTES);
     for (size_t at = 0; at < FAR_BYTES; at += STEP) *(uint64_t *)(far + at) = mix(at);
+    first_on_a_coroutine();
     dispositions();
     masks();
     hold_and_release();
@@ -563,6 +630,7 @@ int main(int count, char **arguments) {
     alternate(NULL);
     pthread_t thread;
     MUST(!pthread_create(&thread, NULL, alternate, NULL) && !pthread_join(thread, NULL));
+    told_on_alternate();
     storm();
     leave_a_read();
     waits();

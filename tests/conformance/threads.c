@@ -107,9 +107,65 @@ static void stacks(void) {
     munmap(mapped, bytes), munmap(plain, bytes), free(allocated);
 }
 
+enum { ROBUST = 24 };
+static pthread_mutex_t *robust[ROBUST];
+static int gate[2];
+
+static long raw(long number, long first, long second, long third) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second), "d"(third) : "rcx", "r11", "memory");
+    return result;
+}
+
+// Locks what it is told to, waits until everything was pushed out, and is gone without another look at its memory.
+static void *end_at_once(void *argument) {
+    for (int i = 0; i < ROBUST; i++)
+        if (i % 3 == (intptr_t)argument) MUST(!pthread_mutex_lock(robust[i]));
+    static char byte;
+    raw(0 /* read */, gate[0], (long)&byte, 1);
+    raw(60 /* exit */, 0, 0, 0);
+    return NULL;
+}
+
+// Robust mutexes all over the heap, whose owners end: on stacks of the kernel's, and on one from malloc.
+static void owners_end(void) {
+    pthread_mutexattr_t attributes;
+    MUST(!pthread_mutexattr_init(&attributes) && !pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST));
+    char *cold = malloc(28 * MIB), *stack = NULL;
+    MUST(!pipe(gate) && !posix_memalign((void **)&stack, PAGE, MIB));
+    for (int i = 0; i < ROBUST; i++) {
+        robust[i] = (void *)(cold + i * MIB + (i & 1 ? PAGE - 16 : 64));
+        MUST(!pthread_mutex_init(robust[i], &attributes));
+    }
+    for (int round = 0; round < 3; round++) {
+        pthread_t threads[3];
+        for (intptr_t i = 0; i < 3; i++) {
+            pthread_attr_t with;
+            MUST(!pthread_attr_init(&with));
+            if (i == 2) MUST(!pthread_attr_setstack(&with, stack, MIB));
+            MUST(!pthread_create(&threads[i], &with, end_at_once, (void *)i));
+        }
+        usleep(20000);
+        for (int again = 0; again < 2; again++)
+            for (size_t at = 0; at < 28 * MIB; at += PAGE)
+                if (at % MIB > PAGE) cold[at + 2048]++;
+        MUST(write(gate[1], "123", 3) == 3);
+        for (int i = 0; i < 3; i++) MUST(!pthread_join(threads[i], NULL));
+        int died = 0;
+        for (int i = 0; i < ROBUST; i++) {
+            died += pthread_mutex_lock(robust[i]) == EOWNERDEAD;
+            MUST(!pthread_mutex_consistent(robust[i]) && !pthread_mutex_unlock(robust[i]));
+        }
+        SHOW(died);
+    }
+    for (int i = 0; i < ROBUST; i++) MUST(!pthread_mutex_destroy(robust[i]));
+    free(cold), free(stack);
+}
+
 int main(void) {
     pthread_key_create(&key, late);
     come_and_go();
     trading();
     stacks();
+    owners_end();
 }

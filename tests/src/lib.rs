@@ -28,7 +28,7 @@ pub mod verdict;
 
 pub use scenario::{Line, Need, Place, Scenario};
 pub use stats::{BackendStats, FaultTimes, Stats};
-pub use variant::{EVICTS, FARS, FEATURES, HEAPS, PATHS, Variant, features_of};
+pub use variant::{AUTO, EVICTS, FARS, FEATURES, HEAPS, PATHS, Variant, features_of};
 
 /// 2^20 bytes.
 pub const MIB: u64 = 1 << 20;

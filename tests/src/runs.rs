@@ -84,13 +84,14 @@ fn at_ci_size(mut rows: Vec<Vec<usize>>) -> Vec<Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AUTO;
     use std::collections::HashSet;
 
     #[test]
     fn every_value_appears_at_full_size() {
         let runs = full_size();
         let seen = |of: fn(&Variant) -> &'static str| runs.iter().map(|run| of(&run.variant)).collect::<HashSet<_>>();
-        assert_eq!(seen(|variant| variant.path), HashSet::from(PATHS));
+        assert_eq!(seen(|variant| variant.path), HashSet::from(PATHS).union(&HashSet::from([AUTO])).copied().collect());
         assert_eq!(seen(|variant| variant.features), HashSet::from(FEATURES));
         assert_eq!(seen(|variant| variant.far), HashSet::from(FARS));
         assert_eq!(seen(|variant| variant.heap), HashSet::from(HEAPS));

@@ -8,6 +8,8 @@ use std::fmt;
 pub const PATHS: [&str; 3] = ["monitor", "inline", UNPRIVILEGED];
 /// The inline path in a process without capabilities.
 const UNPRIVILEGED: &str = "inline-unprivileged";
+/// Hinterland's choice among them, by program.
+pub const AUTO: &str = "auto";
 /// Named kernel feature sets.
 pub const FEATURES: [&str; 5] = ["all", "6.12", "6.8", "6.1", "5.15"];
 /// Of these, the ones that differ in how pages come and leave on the inline path: by copy and by MOVE, by MOVE, by copy.
@@ -31,7 +33,7 @@ pub fn features_of(path: &str) -> &'static [&'static str] {
 /// One choice of each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 pub struct Variant {
-    /// Fault path.
+    /// Fault path: one of `PATHS`, or `AUTO`.
     pub path: &'static str,
     /// Kernel feature set.
     pub features: &'static str,
@@ -44,9 +46,9 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// What a user gets without flags, but for the fault path: that depends on the program.
+    /// What a user gets without flags.
     pub const DEFAULT: Variant =
-        Variant { path: "monitor", features: "all", far: "compressed", heap: "all", evict: "s3-fifo" };
+        Variant { path: AUTO, features: "all", far: "compressed", heap: "all", evict: "s3-fifo" };
 
     /// The launcher's arguments for a program with `place` in `budget_bytes` of local memory.
     pub fn arguments(&self, place: &Place, budget_bytes: u64) -> Vec<String> {

@@ -45,7 +45,9 @@ fn main() -> ExitCode {
             }
         }
     }
-    suite::run(trials).exit_code()
+    // They look at answers, not at times.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    suite::run_beside(trials, threads).exit_code()
 }
 
 /// Whether a program can behave differently in a variant than in one that runs anyway. `rare` passes one buffer of its own to
@@ -56,11 +58,11 @@ fn differs(program: &str, variant: &Variant) -> bool {
 
 fn trial(program: &'static str, variant: Variant) -> Trial {
     let name = format!("conformance::{program}::{}::{}::{}", variant.path, variant.features, variant.heap);
-    suite::trial(name, skips::no_userfaultfd, move || conforms(program, variant))
+    suite::trial(name.clone(), skips::no_userfaultfd, move || conforms(&name, program, variant))
 }
 
-fn conforms(program: &str, variant: Variant) -> Result<()> {
-    let directory = places::emptied(places::tests().join("conformance"))?;
+fn conforms(name: &str, program: &str, variant: Variant) -> Result<()> {
+    let directory = places::emptied(places::tests().join("conformance").join(name.replace("::", "-")))?;
     let kept = places::tests().join("bin/conformance");
     std::fs::create_dir_all(&kept)?;
     let Variant { features, heap, .. } = variant;

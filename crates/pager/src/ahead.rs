@@ -284,7 +284,6 @@ impl Pager {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hinterland_policy::Unmapped;
 
     #[test]
     fn runs_come_in_the_order_in_which_the_program_is_expected() {

@@ -93,6 +93,7 @@ impl Pager {
             to.store(from.load(Relaxed), Relaxed);
         }
         self.set_row(row);
+        self.watch_inherited();
         self.forget_threads();
         self.account.restart_peak();
         self.helpers_started.store(false, Relaxed);

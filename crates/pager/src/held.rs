@@ -144,6 +144,12 @@ impl Pager {
         true
     }
 
+    /// In the child of a fork, which has a row of its own: what waits is watched here, too.
+    pub(crate) fn watch_inherited(&self) {
+        let held = self.held.list().held;
+        self.row().prefetched_unmapped_pages.fetch_add(held.into(), Relaxed);
+    }
+
     /// The page in `slot` was used for the first time, and is mapped: counts it, and frees the slot at once. The caller owns the
     /// page.
     pub(crate) fn used(&self, slot: u32) {

@@ -18,6 +18,7 @@ mod fork;
 mod growth;
 mod held;
 mod here;
+mod kept;
 mod kernel;
 mod pager;
 mod pin;

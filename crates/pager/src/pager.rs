@@ -8,6 +8,7 @@ use crate::held::Held;
 use crate::here::{ScratchPool, Waiters};
 use crate::kernel::Kernel;
 use crate::pin::Pins;
+use crate::schedule::Point;
 use crate::sharing::SharedBytes;
 use crate::staging::Staging;
 use crate::state::{Entry, State};
@@ -368,7 +369,9 @@ impl Pager {
         let before = self.policy_capacity.load(Relaxed);
         if before.abs_diff(pages) * 32 > before {
             self.policy_capacity.store(pages, Relaxed);
-            self.policy().resize(usize::try_from(pages).unwrap_or(usize::MAX));
+            let mut policy = self.policy();
+            self.at(Point::PolicyHeld, PageNo(0));
+            policy.resize(usize::try_from(pages).unwrap_or(usize::MAX));
         }
     }
 

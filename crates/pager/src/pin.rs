@@ -8,6 +8,7 @@
 //! publishes the range first and looks at the pages then; the thread that evicts makes the page `Leaving` first and looks at
 //! the pins then. Whoever comes second sees the other.
 
+use crate::kept::Kept;
 use crate::pager::{FaultPath, Pager};
 use crate::schedule::Point;
 use crate::state::State;
@@ -44,6 +45,8 @@ pub(crate) struct Pins {
     slots: &'static [Slot],
     /// Slots that were ever used: from the first one.
     used: AtomicUsize,
+    /// Pages that stay for other reasons than a call.
+    pub(crate) kept: Kept,
 }
 
 impl Pins {
@@ -52,17 +55,20 @@ impl Pins {
         let memory = Mapping::anonymous(PINS_MAX * size_of::<Slot>())?;
         // SAFETY: a slot is free when it is zero; the mapping is aligned, long enough, and lives for ever.
         let slots = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<Slot>(), PINS_MAX) };
-        Ok(Pins { slots, used: AtomicUsize::new(0) })
+        Ok(Pins { slots, used: AtomicUsize::new(0), kept: Kept::default() })
     }
 
-    /// Pages that are pinned, those of two pins twice.
+    /// Pages that are pinned or kept, those of two pins twice.
     pub(crate) fn pages(&self) -> u64 {
         let ranges = self.slots[..self.used.load(Relaxed)].iter().map(|slot| unpack(slot.range.load(Relaxed)));
-        ranges.map(|(first, end)| u64::from(end.saturating_sub(first))).sum()
+        ranges.map(|(first, end)| u64::from(end.saturating_sub(first))).sum::<u64>() + self.kept.pages() as u64
     }
 
-    /// Whether a page is pinned. The caller has made it `Leaving` before.
+    /// Whether a page is pinned or kept. The caller has made it `Leaving` before.
     pub(crate) fn cover(&self, page: PageNo) -> bool {
+        if self.kept.touch(page, PageNo(page.0 + 1)) {
+            return true;
+        }
         let used = self.used.load(SeqCst);
         if used == 0 {
             return false;
@@ -74,8 +80,11 @@ impl Pins {
         })
     }
 
-    /// Whether part of a range is pinned. The caller has published what it is about to do with the range before.
+    /// Whether part of a range is pinned or kept. The caller has published what it is about to do with the range before.
     pub(crate) fn touch(&self, first: PageNo, end: PageNo) -> bool {
+        if self.kept.touch(first, end) {
+            return true;
+        }
         fence(SeqCst);
         self.slots[..self.used.load(SeqCst)].iter().any(|slot| {
             let (pin_first, pin_end) = unpack(slot.range.load(SeqCst));
@@ -156,9 +165,17 @@ impl Pager {
         self.pin_from(address, len, access, (&raw const frame).addr())
     }
 
-    /// The same for a pin that does not belong to a call: `sweep_pins` leaves it alone.
-    pub fn pin_for_good(&self, address: usize, len: usize, access: PinAccess) -> Pin<'_> {
-        self.pin_from(address, len, access, usize::MAX)
+    /// A pin that does not belong to a call, on both paths: `sweep_pins` leaves it alone. For pages that the program may write.
+    pub fn pin_for_good(&self, address: usize, len: usize) -> Pin<'_> {
+        match (self.path, self.far_part(address, len)) {
+            (FaultPath::Inline, _) => self.pin_from(address, len, PinAccess::Write, usize::MAX),
+            (FaultPath::Monitor, None) => Pin { pins: &self.pins, slot: None },
+            (FaultPath::Monitor, Some((first, end))) => {
+                let pin = Pin { pins: &self.pins, slot: Some(self.pins.add(first, end, usize::MAX)) };
+                self.bring_by_touch(first, end);
+                pin
+            }
+        }
     }
 
     fn pin_from(&self, address: usize, len: usize, access: PinAccess, frame: usize) -> Pin<'_> {
@@ -222,7 +239,7 @@ impl Pager {
     }
 
     /// The pages of a range of bytes that lie in the far range: the first, and the one after the last.
-    fn far_part(&self, address: usize, len: usize) -> Option<(u32, u32)> {
+    pub(crate) fn far_part(&self, address: usize, len: usize) -> Option<(u32, u32)> {
         let far_end = self.base + self.pages as usize * PAGE_BYTES;
         let start = address.max(self.base);
         let end = address.saturating_add(len).min(far_end);

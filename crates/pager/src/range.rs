@@ -89,6 +89,7 @@ impl Pager {
         self.forget_copies(claimed.iter().filter(|(_, entry)| counted(entry)).count() as u64);
         let parked = self.drop_parked(claimed);
         for (page, _) in claimed {
+            self.pins.kept.forget(*page);
             self.at(Point::Discarded, *page);
             self.settle(*page, Entry::new(State::Untouched));
         }
@@ -208,6 +209,7 @@ impl Pager {
             self.table.set_slot(target, slot);
             self.staging.set_page(slot, Some(target));
         }
+        self.pins.kept.forget(page);
         self.at(Point::Moved, page);
         let mut policy = self.policy();
         policy.forgotten(page);

@@ -40,6 +40,8 @@ pub(crate) enum Point {
     AheadClaimed,
     /// A page is about to be given up; it has lost its content.
     GivingUp,
+    /// The policy is being told of another bound; its lock is held. Page 0 stands for all.
+    PolicyHeld,
     /// A fork has closed the gate.
     Frozen,
     /// The child of a fork has registered the range; its gate is closed.

@@ -128,3 +128,55 @@ pub(crate) fn lock_for_fork() {
 pub(crate) fn unlock_after_fork() {
     ARENA.unlock();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_sys::thread;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::time::Duration;
+
+    #[test]
+    fn a_fork_waits_for_a_thread_inside_the_allocator() {
+        static INSIDE: AtomicBool = AtomicBool::new(false);
+        static LEAVE: AtomicBool = AtomicBool::new(false);
+        static FORKED: AtomicBool = AtomicBool::new(false);
+        // Nobody allocates between the two stores but in the child: everybody else would wait.
+        let forking = std::thread::spawn(|| {
+            while !INSIDE.load(SeqCst) {
+                thread::yield_now();
+            }
+            let _signals = SignalsBlocked::new();
+            lock_for_fork();
+            // SAFETY: the child allocates through this allocator alone, and leaves at once.
+            let child = unsafe { libc::fork() };
+            FORKED.store(true, SeqCst);
+            unlock_after_fork();
+            if child == 0 {
+                let numbers: Vec<usize> = (0..10_000).collect();
+                thread::exit_now(i32::from(numbers.iter().sum::<usize>() != 49_995_000));
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child just made.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            status
+        });
+        let allocating = std::thread::spawn(|| {
+            ARENA.with(|_| {
+                INSIDE.store(true, SeqCst);
+                while !LEAVE.load(SeqCst) {
+                    thread::yield_now();
+                }
+            });
+        });
+        while !INSIDE.load(SeqCst) {
+            thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let forked = FORKED.load(SeqCst);
+        LEAVE.store(true, SeqCst);
+        allocating.join().unwrap();
+        assert!(!forked, "a fork copied the allocator while it was in use");
+        assert_eq!(forking.join().unwrap(), 0, "the child could not allocate");
+    }
+}

@@ -13,7 +13,7 @@ mod raw;
 mod handlers {
     use crate::regions::{self, ForkRule};
     use crate::{Pager, arena, ledger, start};
-    use hinterland_sys::thread;
+    use hinterland_sys::{mem, thread};
     use hinterland_units::{PAGE_BYTES, PageNo};
     use libc::{c_int, c_void};
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
@@ -66,9 +66,8 @@ mod handlers {
         loop {
             let stack = regions::writable_around(here, here - STACK_BELOW, here + STACK_ABOVE);
             for page in stack.iter().flat_map(|stack| stack.clone().step_by(PAGE_BYTES)) {
-                // SAFETY: a writable page of the program's, which is not changed: it only has to be there. (A compiler drops an
-                // atomic operation that changes nothing.)
-                unsafe { core::arch::asm!("lock or byte ptr [{0}], 0", in(reg) page, options(nostack)) };
+                // SAFETY: a writable page of the program's.
+                unsafe { mem::touch(page) };
             }
             regions::lock_for_fork();
             let left = runs_with(ForkRule::Leave);
@@ -118,6 +117,7 @@ mod handlers {
         if crate::inline::active() {
             crate::inline::trap::begin_child();
         }
+        crate::inline::stacks::far::begin_child();
         regions::forget_after_fork(&left);
         pager.start()?;
         Ok(())

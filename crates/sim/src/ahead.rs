@@ -75,10 +75,7 @@ impl Machine<'_> {
     /// Its processor time is over.
     pub(crate) fn ahead_goes_on(&mut self, now: u64) {
         match std::mem::take(&mut self.ahead.task) {
-            Task::Starting(_) => {
-                self.claim_next();
-                self.next_batch(now);
-            }
+            Task::Starting(_) => self.next_batch(now),
             Task::Reclaiming { work, steps, .. } if work.dirty_pages > 0 => {
                 self.link.submit(now, Who::Ahead, work.dirty_pages, Priority::WriteBack);
                 self.ahead.task = Task::Storing { work, steps };

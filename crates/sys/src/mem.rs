@@ -295,6 +295,15 @@ pub fn protect(start: usize, len: usize, protection: i32) -> Result<(), SysError
     if rc < 0 { Err(SysError::last("mprotect")) } else { Ok(()) }
 }
 
+/// Has a page come, by writing a byte back as it is. (A compiler drops an atomic operation that changes nothing.)
+///
+/// # Safety
+/// `address` is writable.
+pub unsafe fn touch(address: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { core::arch::asm!("lock or byte ptr [{0}], 0", in(reg) address, options(nostack)) };
+}
+
 /// mlock2(2): `on_fault` locks pages as they come.
 ///
 /// # Errors

@@ -35,7 +35,22 @@ pub fn trials() -> Vec<Trial> {
         suite::trial("lifecycle::endings::summary_on_stderr", skips::no_userfaultfd, summary),
         suite::trial("lifecycle::endings::stats_on_stdout", skips::no_userfaultfd, stats_on_stdout),
     ];
-    endings.chain(more).collect()
+    endings.chain(more).chain(["monitor", "inline"].map(robust)).collect()
+}
+
+/// Robust mutexes on more pages than are kept for them: said once, and all of them are mutexes.
+fn robust(path: &'static str) -> Trial {
+    let name = format!("lifecycle::endings::robust::{path}");
+    suite::trial(name.clone(), skips::no_userfaultfd, move || {
+        let program = c_program("robust", &[])?.display().to_string();
+        let run = |pages| Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program, pages])?.run();
+        let (few, many) = (run("1000")?, run("6000")?);
+        few.expect(0, "2000 of 2000 right")?;
+        many.expect(0, "12000 of 12000 right")?.expect_paging()?;
+        let said = [few, many].map(|ended| ended.stderr.matches("robust mutexes").count());
+        ensure!(said == [0, 1], "said {said:?} times");
+        Ok(())
+    })
 }
 
 /// SIGTERM to the launcher reaches the program, which catches it and goes on.

@@ -1,6 +1,7 @@
 //! Forks past libc's fork(3), forks without privileges, handlers of libraries that are older than ours: the child finds every
 //! byte. And a process whose first thread leaves before the others, and one that closes what it does not know.
 
+use anyhow::ensure;
 use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::{skips, suite};
 use libtest_mimic::Trial;
@@ -17,6 +18,8 @@ pub fn trials() -> Vec<Trial> {
         .chain([
             other("exit_in_handler", "exit_in_handler", "all left", skips::no_userfaultfd),
             other("last_thread_ends", "last_thread", "last thread ok", skips::no_userfaultfd),
+            unserved("monitor"),
+            unserved("inline"),
             other("fork_without_root", "dropped_root", "child 0", no_device),
             suite::trial("lifecycle::strange_forks::closes_the_far_file", skips::no_userfaultfd, || {
                 let program = c_program("close_all", &[])?.display().to_string();
@@ -41,6 +44,19 @@ fn other(name: &'static str, program: &'static str, line: &'static str, skip: fn
     suite::trial(name.clone(), skip, move || {
         let program = c_program(program, &[])?.display().to_string();
         Launch::new(&name, &["--local", "16M"], &[&program])?.run()?.expect(0, line)?.expect_paging()?;
+        Ok(())
+    })
+}
+
+/// A child whose far memory cannot be served, because it may open no file, ends before it touches any; its parent goes on.
+fn unserved(path: &'static str) -> Trial {
+    let name = format!("lifecycle::strange_forks::unserved::{path}");
+    suite::trial(name.clone(), skips::no_userfaultfd, move || {
+        let program = c_program("unserved_child", &[])?.display().to_string();
+        let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program])?;
+        let ended = launch.run()?;
+        ended.expect(0, "child: exited 1 code 125")?.expect_paging()?;
+        ensure!(ended.stderr.contains("a forked process cannot go on"), "{}", ended.stderr);
         Ok(())
     })
 }

@@ -304,6 +304,16 @@ fn victims_beside_a_pinned_page_leave_by_move() {
 }
 
 #[test]
+fn victims_beside_a_kept_page_leave_by_move() {
+    with_copies(|stage| {
+        assert!(stage.pager.keep(stage.pager.address(SURVIVOR), 40));
+        stage.reclaim(&VICTIMS);
+        assert_eq!(copied(stage), 0, "a kept page was protected");
+        assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
+    });
+}
+
+#[test]
 fn a_locked_victim_stays_and_the_others_leave() {
     with_copies(|stage| {
         if stage.pager.lock(VICTIMS[2], 1, false).is_err() {

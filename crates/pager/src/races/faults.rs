@@ -92,6 +92,31 @@ fn a_discard_waits_for_the_read_ahead_of_its_page() {
     });
 }
 
+/// Pages that wait at a fork are used by parent and child: each counts those that it uses among those that it watches.
+#[test]
+fn pages_that_wait_at_a_fork_are_watched_on_both_sides() {
+    on_both_paths(|stage| {
+        let other = PageNo(PAGE.0 + 1);
+        stage.pager.start_helpers();
+        stage.send_far(PAGE, 1);
+        stage.send_far(other, 2);
+        stage.pager.ask_ahead(AheadWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::All });
+        while stage.state(PAGE) != State::SwapCached || stage.state(other) != State::SwapCached {
+            std::thread::yield_now();
+        }
+        let use_both = |s: &Stage| {
+            s.check(PAGE, 1);
+            s.check(other, 2);
+            let row = s.pager.row();
+            let [watched, used] =
+                [&row.prefetched_unmapped_pages, &row.prefetch_hits_observed].map(|n| n.load(Relaxed));
+            assert_eq!((watched, used), (2, 2));
+        };
+        stage.fork(use_both).must_be_well();
+        use_both(stage);
+    });
+}
+
 /// Two pages are read ahead and wait unmapped; uses are seen, and take no slot more the second time. A page that is discarded
 /// while it waits is not mixed up with the next one in its slot.
 #[test]

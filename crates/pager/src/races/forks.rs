@@ -1,10 +1,11 @@
 //! Forks, against everything that may be under way; and parent and child against each other.
 
-use super::{Child, Stage, must_end, must_wait, on, on_both_paths};
+use super::{Child, PAGES, Stage, must_end, must_wait, on, on_both_paths};
 use crate::schedule::Point;
 use crate::{FaultPath, PinAccess, State};
 use hinterland_policy::{AheadWindow, Unmapped};
-use hinterland_units::{PAGE_BYTES, PageNo};
+use hinterland_sys::thread::SignalsBlocked;
+use hinterland_units::{PAGE_BYTES, PageCount, PageNo};
 use std::sync::mpsc;
 
 const PAGE: PageNo = PageNo(37);
@@ -68,6 +69,31 @@ fn a_fork_waits_for_one_batch_of_a_window() {
         ahead.release();
         must_end(forker);
         check_all(stage);
+    });
+}
+
+#[test]
+fn a_fork_waits_for_the_policy() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 8);
+        let held = stage.hold(Point::PolicyHeld, PageNo(0));
+        let evictor = stage.beside(|s| {
+            let _signals = SignalsBlocked::new();
+            let _inside = s.pager.gate.enter();
+            s.pager.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
+            s.pager.fit_policy();
+        });
+        let held = held.reached();
+        let look = |s: &Stage| {
+            s.evict(PAGE);
+            s.check(PAGE, 8);
+        };
+        let forker = stage.beside(move |s| s.fork(look).must_be_well());
+        must_wait(&forker, "the policy");
+        held.release();
+        must_end(evictor);
+        must_end(forker);
+        look(stage);
     });
 }
 

@@ -22,8 +22,8 @@ use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Reques
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Once};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,25 @@ fn on(path: FaultPath, race: impl Fn(&Stage)) {
     }
 }
 
+/// This process is the child of a test.
+static IN_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// Has panics say what they are in children of tests, too. Not changed in the child: another test's panic may have held the lock
+/// of the hook when the process was copied.
+fn hear_children() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if IN_CHILD.load(Relaxed) {
+                thread::write_stderr(&format!("in the child: {panic}\n"));
+            } else {
+                usual(panic);
+            }
+        }));
+    });
+}
+
 fn row() -> &'static ProcessRow {
     // SAFETY: a row of atomics is valid when zero.
     Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() })
@@ -108,6 +127,7 @@ fn word(seed: u64, index: usize) -> u64 {
 impl Stage {
     fn new(path: FaultPath) -> Option<Stage> {
         static NEXT: AtomicUsize = AtomicUsize::new(0x3400_0000_0000);
+        hear_children();
         let features = Features::probe(FeatureSet::All);
         if features.privilege != Privilege::Kernel {
             return None;
@@ -249,8 +269,7 @@ impl Stage {
         let (uffd, memory) = (open(self.pager.path(), features), OwnMemory::open().unwrap());
         self.pager.begin_child(uffd, memory, row(), &[], &[]).unwrap();
         self.pager.start().unwrap();
-        // What a panic says is not printed in a child of a test.
-        std::panic::set_hook(Box::new(|panic| thread::write_stderr(&format!("in the child: {panic}\n"))));
+        IN_CHILD.store(true, Relaxed);
         let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(self))).is_ok();
         thread::exit_now(if well { 0 } else { 101 })
     }
@@ -263,10 +282,22 @@ struct Child {
 
 impl Child {
     fn wait(self) -> i32 {
-        let mut status = 0;
-        // SAFETY: waits for the child just made.
-        assert_eq!(unsafe { libc::waitpid(self.pid, &raw mut status, 0) }, self.pid);
-        status
+        let (mut status, begin) = (0, Instant::now());
+        loop {
+            // SAFETY: asks for the child just made.
+            match unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG) } {
+                0 if begin.elapsed() > PATIENCE => {
+                    // SAFETY: our own child, not waited for yet.
+                    unsafe { libc::kill(self.pid, libc::SIGKILL) };
+                    panic!("the child hangs");
+                }
+                0 => std::thread::sleep(Duration::from_millis(1)),
+                ended => {
+                    assert_eq!(ended, self.pid);
+                    return status;
+                }
+            }
+        }
     }
 
     fn must_be_well(self) {

@@ -1,6 +1,7 @@
-//! Pins of system calls, against the evictor. The inline path only: the monitor's calls need no pins.
+//! Pins of system calls, against the evictor: the inline path only, because the monitor's calls need none. And pages that are
+//! kept for what the kernel does at a thread's end, which needs them on both paths.
 
-use super::{must_end, must_wait, on};
+use super::{must_end, must_wait, on, on_both_paths};
 use crate::schedule::Point;
 use crate::{FaultPath, PinAccess, State};
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -79,6 +80,52 @@ fn a_jump_out_of_a_call_frees_its_page_and_no_other() {
         stage.evict(kept);
         assert_eq!(stage.state(kept), State::Resident, "another call's pin was swept");
         drop(interrupted);
+    });
+}
+
+#[test]
+fn a_page_that_is_kept_while_it_leaves_comes_back_and_stays() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 5);
+        let leaving = stage.hold(Point::Leaving, PAGE);
+        let evictor = stage.beside(|s| s.evict(PAGE));
+        let leaving = leaving.reached();
+        let keeper = stage.beside(|s| assert!(s.pager.keep(s.pager.address(PAGE) + 100, 40)));
+        must_wait(&keeper, "the departure");
+        leaving.release();
+        must_end(evictor);
+        must_end(keeper);
+        assert_eq!(stage.state(PAGE), State::Resident);
+        assert!(stage.pager.keep(stage.pager.address(PAGE) + 200, 40));
+        stage.pager.unkeep(stage.pager.address(PAGE) + 100, 40);
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::Resident, "there is another reason to keep the page");
+        stage.check(PAGE, 5);
+        stage.pager.unkeep(stage.pager.address(PAGE) + 200, 40);
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::SwapCached, "there is no reason left");
+    });
+}
+
+#[test]
+fn reasons_to_keep_a_page_end_with_its_content_and_are_a_childs_too() {
+    on_both_paths(|stage| {
+        let (across, start) = (PageNo(PAGE.0 + 1), stage.pager.address(PAGE) + PAGE_BYTES - 20);
+        stage.write(PAGE, 6);
+        stage.write(across, 6);
+        assert!(stage.pager.keep(start, 40));
+        let child = stage.fork(|s| {
+            s.reclaim(&[PAGE, across]);
+            assert!([PAGE, across].iter().all(|page| s.state(*page) == State::Resident));
+            s.pager.unkeep(start, 40);
+        });
+        child.must_be_well();
+        stage.pager.discard(across, 1);
+        stage.write(across, 7);
+        stage.evict(PAGE);
+        stage.evict(across);
+        assert_eq!((stage.state(PAGE), stage.state(across)), (State::Resident, State::SwapCached));
+        stage.check(across, 7);
     });
 }
 

@@ -1,8 +1,7 @@
 //! Stacks for serving faults: one for each thread.
 //!
-//! It is the thread's alternate signal stack unless the program sets one, so that a fault is served even where the thread's
-//! own stack has no room, or is far and not there. When the program sets one, the kernel puts its frame there, and serving
-//! goes on here.
+//! It is the thread's alternate signal stack, so that a fault is served even where the thread's own stack has no room, or is
+//! far and not there. The one that the program sets is kept beside (`altstack`).
 //!
 //! ```text
 //! higher  Stack: what is known of it
@@ -10,7 +9,7 @@
 //! lower   an inaccessible page
 //! ```
 //! Threads get theirs before they begin (`interpose::threads`), or with their first fault; and give it back in the last round
-//! of their thread-specific destructors. What a thread does after that is served on its own stack.
+//! of their thread-specific destructors. What a thread does after that is served on its own stack, unless that is far.
 //!
 //! Invariant: a stack is in the pool or belongs to one thread that lives.
 
@@ -43,12 +42,10 @@ pub(crate) struct Stack {
     pub blocked: AtomicU64,
     /// Rounds of destructors that the thread has gone through.
     rounds: AtomicU32,
-    /// Its thread, once that has ended but for its descriptor.
+    /// Its thread, if that is watched.
     thread: AtomicI32,
     /// Keeps the thread's descriptor local, if that is far.
     descriptor: UnsafeCell<Option<Pin<'static>>>,
-    /// Keeps the program's alternate stack local, if that is far.
-    pin: UnsafeCell<Option<Pin<'static>>>,
 }
 
 impl Stack {
@@ -116,7 +113,6 @@ fn own() -> Option<&'static Stack> {
 pub(super) extern "C" fn to_serve_on(here: usize, context: *mut ucontext_t) -> usize {
     // SAFETY: the context is the one that the kernel gave to the handler that calls this.
     let interrupted = unsafe { frame::stack_pointer_of(context) };
-    far::look(interrupted);
     let thread = Thread::current();
     let stack = match own() {
         Some(stack) => stack,
@@ -134,7 +130,7 @@ pub(super) extern "C" fn to_serve_on(here: usize, context: *mut ucontext_t) -> u
     };
     match () {
         () if stack.contains(here) => here,
-        // The program's alternate stack is the kernel's, and the fault came from work on ours.
+        // The thread has just got it, and the kernel does not know of it.
         () if stack.contains(interrupted) => (interrupted - frame::RED_ZONE_BYTES) & !15,
         () => stack.top(),
     }
@@ -176,17 +172,11 @@ extern "C" fn round(stack: *mut c_void) {
     if let Some(pager) = crate::pager() {
         pager.sweep_pins(usize::MAX);
     }
+    // One that runs on a far stack cannot serve faults there: it keeps ours until it is gone.
+    if far::is_watched(stack) {
+        return;
+    }
     altstack::disable();
     thread.stack.store(std::ptr::null_mut(), Relaxed);
-    far::retire(stack);
-}
-
-/// In the child of a fork: its thread keeps its stack, the pins are gone.
-pub(super) fn begin_child() {
-    if let Some(stack) = own() {
-        // SAFETY: only the thread itself gets here. The pager of the child does not know the pin.
-        std::mem::forget(unsafe { (*stack.pin.get()).take() });
-    }
-    altstack::pin_again();
-    far::begin_child(own());
+    give_back(stack);
 }

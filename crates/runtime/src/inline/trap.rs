@@ -79,8 +79,7 @@ pub(crate) fn is_installed() -> bool {
 pub(crate) fn take_over(signal: c_int, restart: bool) -> Result<KernelAction, i32> {
     let (handler, flags, mask) = match signal {
         libc::SIGBUS => (hinterland_on_sigbus as *const () as usize, libc::SA_ONSTACK, u64::MAX),
-        _ if stacks::far::seen() => (hinterland_on_call as *const () as usize, libc::SA_ONSTACK, INSIDE),
-        _ => (on_call as *const () as usize, 0, INSIDE),
+        _ => (hinterland_on_call as *const () as usize, libc::SA_ONSTACK, INSIDE),
     };
     let flags = flags | libc::SA_SIGINFO | if restart { libc::SA_RESTART } else { 0 };
     let flags = u64::from(flags.cast_unsigned()) | SA_RESTORER;
@@ -89,10 +88,9 @@ pub(crate) fn take_over(signal: c_int, restart: bool) -> Result<KernelAction, i3
 
 /// The real action for a signal whose handler of the program's shall be called by ours.
 pub(crate) fn entry_for(program: &KernelAction) -> KernelAction {
-    let alternate = if stacks::far::seen() { u64::from(libc::SA_ONSTACK.cast_unsigned()) } else { 0 };
     KernelAction {
         handler: deliver::on_other as *const () as usize,
-        flags: program.flags | alternate | SA_RESTORER,
+        flags: program.flags | u64::from(libc::SA_ONSTACK.cast_unsigned()) | SA_RESTORER,
         restorer: frame::restorer_address(),
         mask: INSIDE,
     }
@@ -101,14 +99,6 @@ pub(crate) fn entry_for(program: &KernelAction) -> KernelAction {
 /// Whether an action is one of `entry_for`.
 pub(crate) fn is_entry(action: &KernelAction) -> bool {
     action.handler == deliver::on_other as *const () as usize
-}
-
-/// Installs handlers anew, because there are far stacks now.
-pub(crate) fn renew() {
-    action::renew_others();
-    for signal in [libc::SIGSYS, libc::SIGILL] {
-        let _ = take_over(signal, action::restarts(&action::of(signals::index(signal).unwrap_or(0))));
-    }
 }
 
 /// Serves a fault. False: the address is not far.
@@ -248,10 +238,7 @@ unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut 
         *register(registers, REG_R11) = *register(registers, REG_EFL);
     }
     // SAFETY: the context is the kernel's, for this handler.
-    let mut call = unsafe {
-        stacks::far::look(frame::stack_pointer_of(context));
-        Call::from_context(context)
-    };
+    let mut call = unsafe { Call::from_context(context) };
     let result = stacks::near::run(|| perform(&mut call));
     // SAFETY: as above; the call may have changed the context, so it is not borrowed meanwhile.
     unsafe { *register(&mut *context, REG_RAX) = result as i64 };
@@ -261,6 +248,5 @@ unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut 
 /// In the child of a fork, after the pager began there and before code of the program runs.
 pub(crate) fn begin_child() {
     signals::begin_child();
-    stacks::begin_child();
     super::thread::Thread::current().child.process.store(0, Relaxed);
 }

@@ -6,6 +6,7 @@
 
 use super::call::Call;
 use super::signals::RESERVED_SET;
+use super::stacks::altstack;
 use super::syscalls::{self, is_error, is_far, touches_far};
 use super::thread::Thread;
 use crate::errno;
@@ -49,20 +50,13 @@ impl Drop for Frame {
 /// Gives up the pins of frames below `here`; not on an alternate stack, whose addresses say nothing about the other's.
 #[cold]
 fn give_up_below(here: usize) -> bool {
-    if alternate_stack().ss_flags & libc::SS_ONSTACK != 0 {
+    if altstack::holds(here) {
         return false;
     }
     if let Some(pager) = crate::pager() {
         pager.sweep_pins(here);
     }
     true
-}
-
-fn alternate_stack() -> libc::stack_t {
-    let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-    // SAFETY: asks only; the answer is valid for the call.
-    unsafe { trampoline::call(libc::SYS_sigaltstack, [0, (&raw mut stack).addr(), 0, 0, 0, 0]) };
-    stack
 }
 
 /// A part of memory that a call works on.
@@ -213,9 +207,8 @@ fn pin_local<const N: usize>(ranges: &[Range; N]) -> Option<[Option<Pin<'static>
 /// Performs a call with the program's signals blocked, and a context as a handler would have it.
 #[cold]
 fn as_caught(number: i64, arguments: [usize; 6]) -> isize {
-    // SAFETY: integers and pointers, of which only the mask and the alternate stack are looked at.
+    // SAFETY: integers and pointers, of which only the mask is looked at.
     let mut context: libc::ucontext_t = unsafe { MaybeUninit::zeroed().assume_init() };
-    context.uc_stack = alternate_stack();
     cancellable(|| {
         let mask = (&raw mut context.uc_sigmask).cast::<u64>();
         change_mask(!RESERVED_SET, mask);

@@ -1,12 +1,17 @@
-//! Functions that start threads: on the inline path, a thread has a stack for faults before its first instruction.
+//! Threads and what the kernel does for them at their end.
+//!
+//! On the inline path, a thread has a stack for faults before its first instruction. On both paths, what the kernel reads and
+//! writes when a thread ends stays local, because it waits for no page then: the descriptor of a thread on a far stack, and
+//! robust mutexes.
 
 use super::next::next;
 use crate::caller;
 use crate::inline::signals::mask;
 use crate::inline::stacks::{self, Stack, altstack, far};
 use crate::inline::trap;
-use libc::{c_int, c_void, pthread_attr_t, pthread_t};
-use std::sync::atomic::Ordering::Relaxed;
+use hinterland_sys::thread;
+use libc::{c_int, c_void, pthread_attr_t, pthread_mutex_t, pthread_mutexattr_t, pthread_t};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What a thread runs, for `pthread_create` and for `thrd_create`: they return different types in the same register.
 type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -19,15 +24,20 @@ fn start_with(
     attributes: *const pthread_attr_t,
     start: impl Fn(Routine, *mut c_void) -> c_int,
 ) -> c_int {
+    let descriptor = far::descriptor_of(attributes);
     // Our own threads serve nothing on stacks of their own.
-    if !trap::is_installed() || caller::is_internal(routine as usize) {
+    if !trap::is_installed() && descriptor.is_none() || caller::is_internal(routine as usize) {
         return start(routine, argument);
     }
     let Ok(stack) = stacks::take() else { return refused };
     stack.start[0].store(routine as usize, Relaxed);
     stack.start[1].store(argument.addr(), Relaxed);
-    stack.blocked.store(mask::blocked(), Relaxed);
-    far::prepare(stack, attributes);
+    if trap::is_installed() {
+        stack.blocked.store(mask::blocked(), Relaxed);
+    }
+    if let Some(descriptor) = descriptor {
+        far::prepare(stack, descriptor);
+    }
     // SAFETY: `begin` never returns to Rust; it has the type of a routine.
     let begin: Routine = unsafe { std::mem::transmute(begin as unsafe extern "C" fn()) };
     let result = start(begin, std::ptr::from_ref(stack).cast_mut().cast());
@@ -49,9 +59,12 @@ extern "C" fn prepare(stack: *const Stack) -> Start {
     // SAFETY: `start_with` passed a stack, which is this thread's from now on.
     let stack = unsafe { &*stack };
     let [routine, argument] = stack.start.each_ref().map(|word| word.load(Relaxed));
-    stacks::attach(stack);
-    altstack::apply();
-    mask::inherit(stack.blocked.load(Relaxed));
+    if trap::is_installed() {
+        stacks::attach(stack);
+        altstack::apply();
+        mask::inherit(stack.blocked.load(Relaxed));
+    }
+    far::watch(stack);
     Start { routine, argument }
 }
 
@@ -93,4 +106,51 @@ pub unsafe extern "C" fn thrd_create(thread: *mut pthread_t, routine: Routine, a
     start_with(routine, argument, NO_MEMORY, std::ptr::null(), |routine, argument| unsafe {
         next(thread, routine, argument)
     })
+}
+
+type MutexInit = unsafe extern "C" fn(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> c_int;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_init(
+    mutex: *mut pthread_mutex_t,
+    attributes: *const pthread_mutexattr_t,
+) -> c_int {
+    let next = next!(pthread_mutex_init: MutexInit);
+    // SAFETY: the call is the program's.
+    let result = unsafe { next(mutex, attributes) };
+    if result == 0
+        && let Some(pager) = crate::pager().filter(|_| is_robust(mutex))
+        && !pager.keep(mutex.addr(), size_of::<pthread_mutex_t>())
+    {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if !SAID.swap(true, Relaxed) {
+            thread::write_stderr(
+                "hinterland: robust mutexes are on more than a quarter of the local pages: whoever waits for one whose owner \
+                 ended may wait for ever; give more --local\n",
+            );
+        }
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_t) -> c_int {
+    type Destroy = unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int;
+    let next = next!(pthread_mutex_destroy: Destroy);
+    let kept = crate::pager().filter(|_| is_robust(mutex));
+    // SAFETY: the call is the program's.
+    let result = unsafe { next(mutex) };
+    if let Some(pager) = kept.filter(|_| result == 0) {
+        pager.unkeep(mutex.addr(), size_of::<pthread_mutex_t>());
+    }
+    result
+}
+
+/// Whether a mutex is in the list that the kernel walks.
+fn is_robust(mutex: *const pthread_mutex_t) -> bool {
+    /// `__data.__kind` of glibc's mutex on x86-64 (sysdeps/nptl/bits/struct_mutex.h), and `PTHREAD_MUTEX_ROBUST_NORMAL_NP` in it.
+    const KIND_OFFSET: usize = 16;
+    const ROBUST: c_int = 16;
+    // SAFETY: the program passes a mutex.
+    unsafe { mutex.byte_add(KIND_OFFSET).cast::<c_int>().read() & ROBUST != 0 }
 }

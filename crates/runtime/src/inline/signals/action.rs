@@ -1,13 +1,12 @@
 //! Dispositions: the virtual ones of reserved signals, and what the others have that the kernel must not.
 //!
-//! Another signal's handler is the kernel's business, unless its mask holds reserved signals, or it would begin on a far stack:
-//! then the real handler is ours (`deliver::on_other`) and the program's is noted here.
+//! Another signal's real handler is ours too (`deliver::on_other`), and the program's is noted here: the stack that it would
+//! begin on may be far, and its mask may hold reserved signals.
 //!
 //! Read in signal handlers, where nothing can be waited for: a writer, of which there is one at a time, fills the next of
 //! several versions and then makes it the current one.
 
-use super::{RESERVED_SET, index, strip, vfork_child};
-use crate::inline::stacks::far;
+use super::{index, strip, vfork_child};
 use crate::inline::thread::{Child, Thread};
 use crate::inline::{raw, trap};
 use hinterland_sys::thread::{SignalsBlocked, yield_now};
@@ -172,7 +171,7 @@ pub(super) fn of_other(signal: c_int) -> KernelAction {
 fn change_other(signal: c_int, new: Option<KernelAction>) -> Result<KernelAction, i32> {
     let place = usize::try_from(signal).ok().filter(|place| *place < MASKS.len());
     let in_child = vfork_child().is_some();
-    let noted = place.filter(|_| !in_child && new.is_some_and(|new| needs_ours(&new)));
+    let noted = place.filter(|_| !in_child && new.is_some_and(|new| new.handler > libc::SIG_IGN));
     let before = of_other(signal);
     let real = match (new, noted) {
         (Some(new), Some(place)) => {
@@ -193,23 +192,6 @@ fn change_other(signal: c_int, new: Option<KernelAction>) -> Result<KernelAction
         small.store(if noted.is_some() { 0 } else { pack(new.mask) }, Relaxed);
     }
     Ok(old)
-}
-
-/// Whether the kernel must not call the program's handler itself.
-fn needs_ours(new: &KernelAction) -> bool {
-    let on_far_stack = far::seen() && !new.has(libc::SA_ONSTACK);
-    new.handler > libc::SIG_IGN && (new.mask & RESERVED_SET != 0 || on_far_stack)
-}
-
-/// Looks at all actions again, because there are far stacks now.
-pub(crate) fn renew_others() {
-    for signal in (1..65).filter(|signal| index(*signal).is_none()) {
-        let Ok(now) = kernel_change(signal, None) else { continue };
-        let program = if trap::is_entry(&now) { of_other(signal) } else { now };
-        if needs_ours(&program) {
-            let _ = change_other(signal, Some(program));
-        }
-    }
 }
 
 fn pack(set: u64) -> u8 {
@@ -261,7 +243,6 @@ pub(crate) fn adopt_all() {
     for signal in 1..65 {
         if let (None, Ok(old)) = (index(signal), kernel_change(signal, None))
             && old.handler > libc::SIG_IGN
-            && old.mask & RESERVED_SET != 0
         {
             let _ = change(signal, Some(old));
         }
@@ -270,6 +251,7 @@ pub(crate) fn adopt_all() {
 
 #[cfg(test)]
 mod tests {
+    use super::super::RESERVED_SET;
     use super::*;
 
     #[test]

@@ -108,6 +108,7 @@ unsafe fn run(signal: c_int, action: &KernelAction, context: *mut ucontext_t, bl
     let during = program | action.mask | own;
     // SAFETY: the caller's promise: the context is part of the kernel's frame.
     let frame = unsafe { Frame::of(context).placed_for(action) };
+    stacks::altstack::enter(frame);
     // SAFETY: the frame is complete; its mask says what the program's was.
     unsafe { frame::set_mask_of(frame.context(), program) };
     mask::swap(during);
@@ -124,6 +125,7 @@ pub(crate) extern "C" fn handler_done(context: *mut ucontext_t) -> usize {
         let program = frame::mask_of(context);
         mask::swap(program);
         frame::set_mask_of(context, strip(program));
+        stacks::altstack::leave(&mut *context);
     }
     pending::deliver_at_return();
     let frame = Frame::of(context);

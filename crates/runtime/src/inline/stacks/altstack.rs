@@ -1,19 +1,14 @@
-//! The alternate signal stack: what the program set, what it is told, and what the kernel has.
+//! The alternate signal stack: what the program set, what it is told, and where its handlers run.
 //!
-//! | the program has set | the kernel has |
-//! |---|---|
-//! | none | ours |
-//! | one with room for two frames and a handler | the program's; pinned, if it is far |
-//! | a smaller one | ours: a fault in a handler on it would not fit |
-//!
-//! Handlers with `SA_ONSTACK` run on what the kernel has. A program that asks is told what it set.
+//! The kernel has ours, for as long as the thread has one: every signal frame begins there, so that none needs a page that is
+//! not there. The frame for a handler of the program's is then moved to where the kernel would have put it (`placed_for`): with
+//! `SA_ONSTACK` to the stack that the program set, if that has room for it. A program that asks is told what it set.
 
 use super::super::signals::action::KernelAction;
 use super::super::thread::Thread;
+use super::super::trap::frame::{self, Frame};
 use super::super::{raw, signals};
-use super::own;
-use crate::inline::syscalls::is_far;
-use hinterland_pager::PinAccess;
+use super::{is_on_ours, own};
 use libc::{SA_ONSTACK, SS_DISABLE, SS_ONSTACK, c_int, stack_t, ucontext_t};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,13 +16,21 @@ use std::sync::atomic::Ordering::Relaxed;
 const SS_AUTODISARM: c_int = 1 << 31;
 /// The least that the kernel takes.
 const LEAST_BYTES: usize = libc::MINSIGSTKSZ;
-/// What a handler of the program's may use, beside two frames of the kernel's, before its stack counts as small.
+/// What a handler of the program's may use, beside the kernel's frame, or its stack counts as small.
 const HANDLER_BYTES: usize = 2 << 10;
+
+/// A flag of ours beside the kernel's: a handler runs on the stack, and while it does the program has none (`SS_AUTODISARM`).
+const DISARMED: c_int = 1 << 30;
 
 const NONE: stack_t = stack_t { ss_sp: std::ptr::null_mut(), ss_flags: SS_DISABLE, ss_size: 0 };
 
 /// What the program set.
 fn set_by_program() -> Option<stack_t> {
+    noted().filter(|stack| stack.ss_flags & DISARMED == 0)
+}
+
+/// The same, also while it is disarmed.
+fn noted() -> Option<stack_t> {
     let [address, bytes, flags] = Thread::current().altstack.each_ref().map(|word| word.load(Relaxed));
     #[allow(clippy::cast_possible_truncation, reason = "stored from a c_int")]
     let flags = (flags as u32).cast_signed();
@@ -42,22 +45,18 @@ fn note(stack: Option<stack_t>) {
     }
 }
 
-/// Whether a stack has room for a fault in a handler.
+/// Whether a stack has room for a frame and a handler.
 fn has_room(stack: &stack_t) -> bool {
     // SAFETY: getauxval(3) only reads what the kernel gave the process.
     let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
-    stack.ss_size >= 2 * usize::try_from(frame).unwrap_or(LEAST_BYTES) + HANDLER_BYTES
+    stack.ss_size >= usize::try_from(frame).unwrap_or(LEAST_BYTES) + HANDLER_BYTES
 }
 
-/// What the kernel shall have for the calling thread.
+/// What the kernel shall have for the calling thread. A thread that has no stack for faults, at its end, has the program's.
 pub(crate) fn real() -> stack_t {
-    let ours = || {
-        own().map(|stack| stack_t { ss_sp: stack.bottom as *mut _, ss_flags: 0, ss_size: stack.top() - stack.bottom })
-    };
-    match set_by_program() {
-        Some(stack) if has_room(&stack) => stack,
-        Some(stack) => ours().unwrap_or(stack),
-        None => ours().unwrap_or(NONE),
+    match own() {
+        Some(stack) => stack_t { ss_sp: stack.bottom as *mut _, ss_flags: 0, ss_size: stack.top() - stack.bottom },
+        None => set_by_program().unwrap_or(NONE),
     }
 }
 
@@ -66,12 +65,22 @@ fn is_on(stack: &stack_t, stack_pointer: usize) -> bool {
     stack.ss_flags & SS_DISABLE == 0 && stack_pointer > start && stack_pointer - start <= stack.ss_size
 }
 
+/// Whether code with its stack pointer there is a handler on the alternate stack `set`, or on ours because that has no room.
+fn is_alternate(set: &stack_t, stack_pointer: usize) -> bool {
+    is_on(set, stack_pointer) || is_on_ours(stack_pointer)
+}
+
+/// Whether an address is on the stack of a handler: there, it says nothing about the frames of the code that was interrupted.
+pub(crate) fn holds(address: usize) -> bool {
+    is_on_ours(address) || noted().is_some_and(|stack| is_on(&stack, address))
+}
+
 /// What the program is told, with its stack pointer where it is.
 fn seen(stack_pointer: usize) -> stack_t {
     match set_by_program() {
         None => NONE,
         Some(mut stack) => {
-            if stack.ss_flags & SS_AUTODISARM == 0 && is_on(&real(), stack_pointer) {
+            if stack.ss_flags & SS_AUTODISARM == 0 && is_alternate(&stack, stack_pointer) {
                 stack.ss_flags |= SS_ONSTACK;
             }
             stack
@@ -79,14 +88,14 @@ fn seen(stack_pointer: usize) -> stack_t {
     }
 }
 
-/// sigaltstack(2) of the program; returns what was set before. The kernel's own is changed too.
+/// sigaltstack(2) of the program; returns what was set before.
 ///
 /// # Errors
 /// Error numbers of the call.
 pub(crate) fn change(new: Option<stack_t>, stack_pointer: usize) -> Result<stack_t, i32> {
     let before = seen(stack_pointer);
     let Some(new) = new else { return Ok(before) };
-    if is_on(&real(), stack_pointer) {
+    if set_by_program().is_some_and(|stack| is_alternate(&stack, stack_pointer)) {
         return Err(libc::EPERM);
     }
     let wanted = match new.ss_flags & !SS_AUTODISARM {
@@ -98,8 +107,9 @@ pub(crate) fn change(new: Option<stack_t>, stack_pointer: usize) -> Result<stack
     // A child of vfork is about to call exec, which takes alternate stacks away.
     if signals::vfork_child().is_none() {
         note(wanted);
-        pin_again();
-        apply();
+        if own().is_none() {
+            apply();
+        }
     }
     Ok(before)
 }
@@ -119,33 +129,44 @@ pub(super) fn apply_at_return(context: &mut ucontext_t) {
 /// At the end of a thread: the kernel has none.
 pub(super) fn disable() {
     note(None);
-    pin_again();
     let none = NONE;
     // SAFETY: takes a stack away, and puts none in its place.
     unsafe { raw::call(libc::SYS_sigaltstack, [(&raw const none).addr(), 0, 0, 0, 0, 0]) };
 }
 
-/// Keeps the kernel's stack local if it is far: a signal frame cannot wait for a page. The pin of the one before is given up.
-pub(super) fn pin_again() {
-    let Some(stack) = own() else { return };
-    let far = set_by_program().filter(|stack| has_room(stack) && is_far(stack.ss_sp.addr()));
-    let new = far.zip(crate::pager()).map(|(stack, pager)| {
-        let _blocked = hinterland_sys::thread::SignalsBlocked::new();
-        pager.pin_for_good(stack.ss_sp.addr(), stack.ss_size, PinAccess::Write)
-    });
-    // SAFETY: only the thread itself gets here, and keeps no reference.
-    unsafe { *stack.pin.get() = new };
+/// Before a handler of the program's runs with `frame`: its context says what the program set, as the kernel's would.
+pub(crate) fn enter(frame: Frame) {
+    let set = set_by_program();
+    // SAFETY: the frame is complete, and nobody else uses it.
+    unsafe { (*frame.context()).uc_stack = set.unwrap_or(NONE) };
+    if let Some(stack) = set.filter(|stack| stack.ss_flags & SS_AUTODISARM != 0 && is_on(stack, frame.address())) {
+        // In a child of vfork, these are its parent's notes.
+        if signals::vfork_child().is_none() {
+            note(Some(stack_t { ss_flags: stack.ss_flags | DISARMED, ..stack }));
+        }
+    }
 }
 
-/// Where the frame for a handler goes that is at `frame` now: `None`: there; else the upper end of the alternate stack, or
-/// `Some(None)`: on the interrupted stack.
-pub(crate) fn stack_for(action: &KernelAction, interrupted: usize, frame: usize) -> Option<Option<usize>> {
+/// After it: the program has what the context says now, the kernel ours.
+pub(crate) fn leave(context: &mut ucontext_t) {
+    // SAFETY: the context is part of the frame of a handler that has just returned.
+    let interrupted = unsafe { frame::stack_pointer_of(context) };
+    let parts = |stack: stack_t| (stack.ss_sp, stack.ss_size, stack.ss_flags);
+    if parts(context.uc_stack) != parts(set_by_program().unwrap_or(NONE)) {
+        // As the kernel does, which ignores what it cannot set.
+        let _ = change(Some(context.uc_stack), interrupted);
+    }
+    context.uc_stack = real();
+}
+
+/// Where the frame for a handler goes that is at `frame` now: below the address, or (`None`) it stays.
+pub(crate) fn stack_for(action: &KernelAction, interrupted: usize, frame: usize) -> Option<usize> {
+    let alternate = set_by_program().filter(|set| action.has(SA_ONSTACK) && !is_alternate(set, interrupted));
     let real = real();
-    let wants_alternate = action.has(SA_ONSTACK) && set_by_program().is_some() && !is_on(&real, interrupted);
-    match (wants_alternate, is_on(&real, frame), is_on(&real, interrupted)) {
-        // The kernel put it right: on the alternate stack as wanted, or below where the thread was.
-        (true, true, _) | (false, true, true) | (false, false, false) => None,
-        (true, false, _) => Some(Some(real.ss_sp.addr() + real.ss_size)),
-        (false, ..) => Some(None),
+    match alternate {
+        Some(set) if is_on(&set, frame) || !has_room(&set) => None,
+        Some(set) => Some(set.ss_sp.addr() + set.ss_size),
+        None if is_on(&real, frame) == is_on(&real, interrupted) => None,
+        None => Some(interrupted - frame::RED_ZONE_BYTES),
     }
 }

@@ -18,6 +18,17 @@ pub(crate) fn run_blocked<R>(work: impl FnOnce() -> R) -> R {
         return work();
     }
     let _no_handlers = SignalsBlocked::new();
+    run(work)
+}
+
+/// The same where signals are blocked already. A thread that has no stack for faults, at its very beginning or on the monitor
+/// path, borrows one.
+pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
+    let here = 0u8;
+    let here = (&raw const here).addr();
+    if !is_far(here) {
+        return work();
+    }
     if let Some(top) = top_for(here) {
         return run_on(top, work);
     }
@@ -25,16 +36,6 @@ pub(crate) fn run_blocked<R>(work: impl FnOnce() -> R) -> R {
     let result = run_on(stack.top(), work);
     give_back(stack);
     result
-}
-
-/// The same where signals are blocked already.
-pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
-    let here = 0u8;
-    let here = (&raw const here).addr();
-    match is_far(here).then(|| top_for(here)).flatten() {
-        Some(top) => run_on(top, work),
-        None => work(),
-    }
 }
 
 /// Runs `work` below `top`, the end of a near stack, of which nobody else uses that part.

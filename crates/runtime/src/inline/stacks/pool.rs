@@ -80,7 +80,6 @@ fn more() -> Result<&'static Stack, SysError> {
                 rounds: AtomicU32::new(0),
                 thread: AtomicI32::new(0),
                 descriptor: UnsafeCell::new(None),
-                pin: UnsafeCell::new(None),
             });
             &*stack
         };

@@ -6,6 +6,7 @@ use super::table::{self, Row, Shape, Way};
 use super::{copy, exec, is_far, messages, nested, refused, touches_far, vectors};
 use crate::inline::call::Call;
 use crate::inline::signals::RESERVED_SET;
+use crate::inline::stacks::altstack;
 use crate::{descriptors, errno};
 use hinterland_pager::PinAccess;
 
@@ -112,11 +113,11 @@ fn give_up_abandoned(call: &Call) {
     if call.context.is_null() {
         return;
     }
-    // SAFETY: the kernel passed the context to the handler, which is still running.
-    let stack = unsafe { (*call.context).uc_stack };
-    let here = (&raw const stack).addr();
-    let alternate = here.wrapping_sub(stack.ss_sp.addr()) < stack.ss_size;
-    if !alternate && let Some(pager) = crate::pager() {
+    let here = 0u8;
+    let here = (&raw const here).addr();
+    if !altstack::holds(here)
+        && let Some(pager) = crate::pager()
+    {
         pager.sweep_pins(here);
     }
 }

@@ -120,7 +120,7 @@ impl Frame {
             None => self,
             // SAFETY: the program's stack below what is in use there, and this frame lies on another one. A program without
             // room for the frame ends here, as it would have by the kernel.
-            Some(top) => unsafe { self.moved_below(top.unwrap_or(interrupted - RED_ZONE_BYTES)) },
+            Some(top) => unsafe { self.moved_below(top) },
         }
     }
 

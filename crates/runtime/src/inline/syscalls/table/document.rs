@@ -32,8 +32,8 @@ the answer compared with the plain one. What they leave out is listed, with the 
 - `iovec` arrays, masks and other nested pointers of calls made by `syscall` instructions outside libc.
 - ioctl requests with pointers inside their structure, other than SIOCGIFCONF, SIOCETHTOOL, SIOCADDRT, SG_IO, BLKPG, UFFDIO_COPY,
   TUNATTACHFILTER. Drivers that work on memory after the call (USB, video buffers, KVM guests' memory).
-- Memory that the kernel uses outside any call: robust mutexes when a thread ends; stacks and thread control blocks that the
-  program allocated itself (`pthread_attr_setstack`): thread id, rseq.
+- A robust list that the program registers by `set_robust_list` itself: the kernel walks it when the thread ends. libc's is covered: its
+  mutexes stay local, and so do the descriptors of threads on far stacks.
 - A futex_waitv on more than 24 far words spread over as many pages.
 - Writes larger than what one step pins (a sixteenth of the budget, at most 4 MiB) are several calls: another process that appends
   to the same file may write in between.
