@@ -108,6 +108,9 @@ static void in_child(void (*run)(void)) {
            WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 }
 
+static volatile int first_count;
+static void first_note(int signal) { first_count++; }
+
 static void dispositions(void) {
     for (int i = 0; i < WATCHED; i++) {
         struct sigaction action = {.sa_sigaction = note, .sa_flags = SA_SIGINFO | SA_RESTART | (i & 1 ? SA_ONSTACK : 0)};
@@ -121,6 +124,12 @@ static void dispositions(void) {
         SHOW(signal(watched[i], SIG_IGN) == (sighandler_t)note);
         SHOW(signal(watched[i], SIG_DFL) == SIG_IGN);
     }
+    struct sigaction once = {.sa_handler = first_note, .sa_flags = SA_RESETHAND}, after;
+    MUST(!sigaction(SIGUSR1, &once, NULL));
+    raise(SIGUSR1);
+    MUST(!sigaction(SIGUSR1, NULL, &after));
+    SHOW(after.sa_handler == SIG_DFL && (after.sa_flags & ~0x4000000) == SA_RESETHAND);
+    SHOW(packed(&after.sa_mask));
     CALL(sigaction(SIGKILL, &(struct sigaction){.sa_handler = SIG_IGN}, NULL));
     CALL(sigaction(0, NULL, NULL));
     CALL(sigaction(65, NULL, NULL));
@@ -338,6 +347,11 @@ static void told_on_alternate(void) {
             MUST(!sigaltstack(NULL, &now));
             SHOW(now.ss_sp == altstack && now.ss_flags == flags);
         }
+        // The kernel takes the stack away for any handler, if it was told to.
+        action.sa_flags = SA_SIGINFO;
+        MUST(!sigaction(SIGUSR1, &action, NULL));
+        raise(SIGUSR1);
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK;
         fill(altstack, altstack_bytes, 5);
         SHOW(touch(20 * MIB));
         handle(SIGUSR2, 0, 0), handle(SIGBUS, 0, 0);
@@ -352,8 +366,6 @@ static void told_on_alternate(void) {
 }
 
 static ucontext_t first_context, first_coroutine;
-static volatile int first_count;
-static void first_note(int signal) { first_count++; }
 static void first_spin(void) {
     ualarm(20000, 0);
     while (!first_count) {}

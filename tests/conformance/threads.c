@@ -1,6 +1,8 @@
 // Threads that come and go, allocate for each other, and end with thread-specific data still allocated.
 #include "check.h"
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/wait.h>
 
 static pthread_key_t key;
 static size_t bad;
@@ -162,10 +164,97 @@ static void owners_end(void) {
     free(cold), free(stack);
 }
 
+static volatile int handled;
+static void handle_it(int signal) { handled++; }
+static char *pressure;
+
+// Handlers, a long write, a fork and a change of ids, on a stack from malloc in whose process everything else is pushed out.
+static void *live_far(void *argument) {
+    int sink = open("/dev/null", O_WRONLY);
+    uint64_t mine[500];
+    fill(mine, sizeof mine, 3);
+    for (int round = 0; round < 3; round++) {
+        for (size_t at = 0; at < 28 * MIB; at += PAGE) pressure[at]++;
+        raise(SIGUSR1);
+        MUST(write(sink, pressure, 60000) == 60000);
+        for (size_t at = 0; at < 28 * MIB; at += PAGE) pressure[at]++;
+        pid_t child = fork();
+        if (!child) alarm(20), raise(SIGUSR1), _exit(handled != 1 + 2 * round + 1 || wrong(mine, sizeof mine, 3));
+        int status;
+        MUST(child > 0 && waitpid(child, &status, 0) == child);
+        SHOW(status);
+        raise(SIGUSR1);
+    }
+    close(sink);
+    SHOW(wrong(mine, sizeof mine, 3));
+    return NULL;
+}
+
+static void *wait_there(void *argument) {
+    char byte;
+    MUST(read(gate[0], &byte, 1) == 1);
+    return NULL;
+}
+
+static void on_far_stacks(void) {
+    enum { MANY = 300, EACH = 128 << 10 };
+    static pthread_t threads[MANY];
+    pthread_attr_t with;
+    MUST(!pthread_attr_init(&with));
+    signal(SIGUSR1, handle_it);
+    pressure = malloc(28 * MIB);
+    char *stacks = aligned_alloc(PAGE, (size_t)MANY * EACH);
+    MUST(!pthread_attr_setstack(&with, stacks, 512 << 10) && !pthread_create(&threads[0], &with, live_far, NULL));
+    MUST(!pthread_join(threads[0], NULL));
+    for (int i = 0; i < MANY; i++) {
+        MUST(!pthread_attr_setstack(&with, stacks + (size_t)i * EACH, EACH));
+        MUST(!pthread_create(&threads[i], &with, wait_there, NULL));
+    }
+    // Every thread takes part in this, by a signal of libc's own.
+    CALL(setgid(getgid()));
+    for (int i = 0; i < MANY; i++) MUST(!pthread_kill(threads[i], SIGUSR1));
+    for (int i = 0; i < MANY; i++) MUST(write(gate[1], "x", 1) == 1);
+    for (int i = 0; i < MANY; i++) MUST(!pthread_join(threads[i], NULL));
+    signal(SIGUSR1, SIG_DFL);
+    SHOW(handled > 6);
+    free(pressure), free(stacks);
+}
+
+static volatile long elsewhere;
+static volatile int ender;
+
+static void look_where(int signal) {
+    char here;
+    if ((uintptr_t)pthread_self() - (uintptr_t)&here > 9 * MIB) elsewhere++;
+}
+
+static void *end_under_fire(void *argument) {
+    ender = gettid();
+    return NULL;
+}
+
+// A thread is sent signals until it is gone: its handlers run on its stack.
+static void ends_under_fire(void) {
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = look_where, .sa_flags = SA_RESTART}, NULL);
+    for (int round = 0; round < 500; round++) {
+        pthread_t thread;
+        ender = 0;
+        MUST(!pthread_create(&thread, NULL, end_under_fire, NULL));
+        while (!ender) sched_yield();
+        while (!tgkill(getpid(), ender, SIGUSR1))
+            for (volatile int pause = mix(round) % 6000; pause; pause--) {}
+        MUST(!pthread_join(thread, NULL));
+    }
+    signal(SIGUSR1, SIG_DFL);
+    SHOW(elsewhere);
+}
+
 int main(void) {
     pthread_key_create(&key, late);
     come_and_go();
     trading();
     stacks();
     owners_end();
+    on_far_stacks();
+    ends_under_fire();
 }

@@ -2,7 +2,7 @@
 
 use crate::managed::Managed;
 use crate::native::Native;
-use crate::{MIB, Scenario, Stats, Variant};
+use crate::{AUTO, MIB, Scenario, Stats, Variant};
 
 /// Managed share of anonymous memory that every program must reach.
 pub const MANAGED_SHARE_MIN: f64 = 0.90;
@@ -38,7 +38,7 @@ fn figures(scenario: &Scenario, variant: &Variant, managed: &Managed, stats: &St
     if stats.exit_code != managed.finished.code {
         found.push(format!("the statistics say exit code {}, the shell {}", stats.exit_code, managed.finished.code));
     }
-    if stats.fault_path != variant.fault_path() {
+    if variant.path != AUTO && stats.fault_path != variant.fault_path() {
         found.push(format!("ran on the fault path '{}' instead of '{}'", stats.fault_path, variant.fault_path()));
     }
     if exceeds(stats.resident_managed_peak_bytes, managed.budget_bytes, BUDGET_SLACK) {

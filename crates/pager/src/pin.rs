@@ -165,6 +165,11 @@ impl Pager {
         self.pin_from(address, len, access, (&raw const frame).addr())
     }
 
+    /// The same for a call whose frame is elsewhere than the code that pins for it.
+    pub fn pin_for(&self, address: usize, len: usize, access: PinAccess, frame: usize) -> Pin<'_> {
+        self.pin_from(address, len, access, frame)
+    }
+
     /// A pin that does not belong to a call, on both paths: `sweep_pins` leaves it alone. For pages that the program may write.
     pub fn pin_for_good(&self, address: usize, len: usize) -> Pin<'_> {
         match (self.path, self.far_part(address, len)) {

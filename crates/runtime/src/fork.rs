@@ -117,9 +117,9 @@ mod handlers {
         if crate::inline::active() {
             crate::inline::trap::begin_child();
         }
-        crate::inline::stacks::far::begin_child();
         regions::forget_after_fork(&left);
         pager.start()?;
+        crate::inline::stacks::far::begin_child();
         Ok(())
     }
 

@@ -26,8 +26,9 @@ use libc::{c_void, pthread_key_t, ucontext_t};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Room for serving a fault: the pager's deepest way, measured at 11 KiB, and handlers that the kernel puts here.
-const STACK_BYTES: usize = 64 << 10;
+/// Room for serving a fault, the pager's deepest way measured at 11 KiB; and for handlers of the program's that interrupt a call
+/// from a far stack, which is made here. What is not used is no memory.
+const STACK_BYTES: usize = 256 << 10;
 
 /// One stack, described at its own upper end.
 #[repr(C, align(64))]
@@ -40,6 +41,8 @@ pub(crate) struct Stack {
     pub start: [AtomicUsize; 2],
     /// The virtual bits of the thread that started it.
     pub blocked: AtomicU64,
+    /// The mask for a handler of the program's that is about to be entered.
+    handler_mask: AtomicU64,
     /// Rounds of destructors that the thread has gone through.
     rounds: AtomicU32,
     /// Its thread, if that is watched.
@@ -144,6 +147,14 @@ pub(crate) fn top_for_return() -> Option<usize> {
     own().map(|stack| stack.bottom + RETURN_BYTES)
 }
 
+/// Where the mask is kept for a handler that is about to be entered: near, because the kernel reads it there. A thread that has no
+/// stack yet, or none any more, takes one of a few in turns.
+pub(crate) fn handler_mask() -> &'static AtomicU64 {
+    static SHARED: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    own().map_or_else(|| &SHARED[TURN.fetch_add(1, Relaxed) % SHARED.len()], |stack| &stack.handler_mask)
+}
+
 /// Whether an address is on the calling thread's stack for faults.
 pub(crate) fn is_on_ours(address: usize) -> bool {
     own().is_some_and(|stack| stack.contains(address))
@@ -176,7 +187,8 @@ extern "C" fn round(stack: *mut c_void) {
     if far::is_watched(stack) {
         return;
     }
-    altstack::disable();
+    // In this order: a handler that comes in between must not give the stack to the kernel again.
     thread.stack.store(std::ptr::null_mut(), Relaxed);
+    altstack::disable();
     give_back(stack);
 }

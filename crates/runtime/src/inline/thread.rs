@@ -27,8 +27,6 @@ pub(crate) struct Thread {
     pub altstack: [AtomicUsize; 3],
     /// The frame of the wrapped call that this thread is in; 0: none.
     pub frame: AtomicUsize,
-    /// The mask for a handler of the program's that is about to be entered. Here, because no stack will do.
-    pub handler_mask: AtomicU64,
     /// Memory that a child of vfork left behind at its exec: address and bytes.
     pub left_by_child: [AtomicUsize; 2],
     /// Actions on their way to the kernel and back: a stack may be far, where the kernel finds nothing.

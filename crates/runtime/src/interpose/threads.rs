@@ -152,5 +152,7 @@ fn is_robust(mutex: *const pthread_mutex_t) -> bool {
     const KIND_OFFSET: usize = 16;
     const ROBUST: c_int = 16;
     // SAFETY: the program passes a mutex.
-    unsafe { mutex.byte_add(KIND_OFFSET).cast::<c_int>().read() & ROBUST != 0 }
+    let kind = unsafe { mutex.byte_add(KIND_OFFSET).cast::<c_int>().read() };
+    // One that was destroyed has a negative kind.
+    kind > 0 && kind & ROBUST != 0
 }

@@ -7,8 +7,9 @@
 //! several versions and then makes it the current one.
 
 use super::{index, strip, vfork_child};
+use crate::inline::raw;
 use crate::inline::thread::{Child, Thread};
-use crate::inline::{raw, trap};
+use crate::inline::trap::{self, frame};
 use hinterland_sys::thread::{SignalsBlocked, yield_now};
 use libc::c_int;
 use std::cell::UnsafeCell;
@@ -185,6 +186,9 @@ fn change_other(signal: c_int, new: Option<KernelAction>) -> Result<KernelAction
     let mut old = kernel_change(signal, real)?;
     if trap::is_entry(&old) {
         old = before;
+    } else if old.handler == libc::SIG_DFL && old.restorer == frame::restorer_address() {
+        // The kernel has reset our handler (`SA_RESETHAND`).
+        old = KernelAction { handler: libc::SIG_DFL, ..before };
     }
     let Some(small) = place.map(|place| &MASKS[place]) else { return Ok(old) };
     old.mask |= unpack(small.load(Relaxed));

@@ -5,7 +5,6 @@ use super::{bit, index, mask, pending, strip};
 use crate::inline::raw;
 use crate::inline::stacks;
 use crate::inline::syscalls::is_far;
-use crate::inline::thread::Thread;
 use crate::inline::trap::frame::{self, Frame};
 use libc::{SIG_DFL, SIG_IGN, c_int, siginfo_t, ucontext_t};
 use std::sync::atomic::Ordering::Relaxed;
@@ -101,7 +100,6 @@ fn end(signal: c_int, information: &siginfo_t) {
 /// # Safety
 /// As for `pass_on`.
 unsafe fn run(signal: c_int, action: &KernelAction, context: *mut ucontext_t, blocked: u64) -> ! {
-    let thread = Thread::current();
     let own = if action.has(libc::SA_NODEFER) { 0 } else { bit(signal) };
     // SAFETY: the caller's promise.
     let program = unsafe { frame::mask_of(context) } | blocked;
@@ -112,9 +110,10 @@ unsafe fn run(signal: c_int, action: &KernelAction, context: *mut ucontext_t, bl
     // SAFETY: the frame is complete; its mask says what the program's was.
     unsafe { frame::set_mask_of(frame.context(), program) };
     mask::swap(during);
-    thread.handler_mask.store(strip(during), Relaxed);
+    let mask = stacks::handler_mask();
+    mask.store(strip(during), Relaxed);
     // SAFETY: the frame lies on the stack that the handler shall have, and nothing of the current one is needed any more.
-    unsafe { frame.enter(action, signal, thread.handler_mask.as_ptr()) }
+    unsafe { frame.enter(action, signal, mask.as_ptr()) }
 }
 
 /// After the program's handler: what it left as the mask to return to is divided again. Returns the address of the frame to

@@ -19,7 +19,7 @@ const LEAST_BYTES: usize = libc::MINSIGSTKSZ;
 /// What a handler of the program's may use, beside the kernel's frame, or its stack counts as small.
 const HANDLER_BYTES: usize = 2 << 10;
 
-/// A flag of ours beside the kernel's: a handler runs on the stack, and while it does the program has none (`SS_AUTODISARM`).
+/// A flag of ours beside the kernel's: a handler runs, and while it does the program has no such stack (`SS_AUTODISARM`).
 const DISARMED: c_int = 1 << 30;
 
 const NONE: stack_t = stack_t { ss_sp: std::ptr::null_mut(), ss_flags: SS_DISABLE, ss_size: 0 };
@@ -67,7 +67,7 @@ fn is_on(stack: &stack_t, stack_pointer: usize) -> bool {
 
 /// Whether code with its stack pointer there is a handler on the alternate stack `set`, or on ours because that has no room.
 fn is_alternate(set: &stack_t, stack_pointer: usize) -> bool {
-    is_on(set, stack_pointer) || is_on_ours(stack_pointer)
+    set.ss_flags & SS_AUTODISARM == 0 && (is_on(set, stack_pointer) || is_on_ours(stack_pointer))
 }
 
 /// Whether an address is on the stack of a handler: there, it says nothing about the frames of the code that was interrupted.
@@ -80,7 +80,7 @@ fn seen(stack_pointer: usize) -> stack_t {
     match set_by_program() {
         None => NONE,
         Some(mut stack) => {
-            if stack.ss_flags & SS_AUTODISARM == 0 && is_alternate(&stack, stack_pointer) {
+            if is_alternate(&stack, stack_pointer) {
                 stack.ss_flags |= SS_ONSTACK;
             }
             stack
@@ -134,12 +134,26 @@ pub(super) fn disable() {
     unsafe { raw::call(libc::SYS_sigaltstack, [(&raw const none).addr(), 0, 0, 0, 0, 0]) };
 }
 
+/// In the padding of a context's `stack_t`: 1 where the kernel had ours. It has not in a thread that `clone` made without
+/// thread-local storage of its own, which finds its parent's stack in `own`.
+fn mark(stack: *mut stack_t) -> *mut u32 {
+    const PADDING_OFFSET: usize = std::mem::offset_of!(stack_t, ss_flags) + size_of::<c_int>();
+    stack.wrapping_byte_add(PADDING_OFFSET).cast()
+}
+
 /// Before a handler of the program's runs with `frame`: its context says what the program set, as the kernel's would.
 pub(crate) fn enter(frame: Frame) {
     let set = set_by_program();
     // SAFETY: the frame is complete, and nobody else uses it.
-    unsafe { (*frame.context()).uc_stack = set.unwrap_or(NONE) };
-    if let Some(stack) = set.filter(|stack| stack.ss_flags & SS_AUTODISARM != 0 && is_on(stack, frame.address())) {
+    unsafe {
+        let kernels = &raw mut (*frame.context()).uc_stack;
+        let ours = (*kernels).ss_sp == real().ss_sp;
+        if ours {
+            *kernels = set.unwrap_or(NONE);
+        }
+        mark(kernels).write(ours.into());
+    }
+    if let Some(stack) = set.filter(|stack| stack.ss_flags & SS_AUTODISARM != 0) {
         // In a child of vfork, these are its parent's notes.
         if signals::vfork_child().is_none() {
             note(Some(stack_t { ss_flags: stack.ss_flags | DISARMED, ..stack }));
@@ -149,6 +163,10 @@ pub(crate) fn enter(frame: Frame) {
 
 /// After it: the program has what the context says now, the kernel ours.
 pub(crate) fn leave(context: &mut ucontext_t) {
+    // SAFETY: `enter` has written the mark.
+    if unsafe { mark(&raw mut context.uc_stack).read() } == 0 {
+        return;
+    }
     // SAFETY: the context is part of the frame of a handler that has just returned.
     let interrupted = unsafe { frame::stack_pointer_of(context) };
     let parts = |stack: stack_t| (stack.ss_sp, stack.ss_size, stack.ss_flags);

@@ -5,18 +5,31 @@
 //! writes (rseq, robust list, the word that tells of its end): that part is pinned until the thread is gone.
 
 use super::super::raw;
-use super::{Stack, give_back, own};
+use super::super::thread::Thread;
+use super::{Stack, give_back, near, own};
 use crate::inline::syscalls::is_far;
 use hinterland_sys::thread::SignalsBlocked;
 use libc::{pthread_attr_t, size_t};
+use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-/// Room for a thread's descriptor and its thread-local variables, and for the frame of its first functions.
-const DESCRIPTOR_BYTES: usize = 64 << 10;
+/// More than glibc's `struct pthread` and its alignment: 2304 bytes and the area for rseq.
+const DESCRIPTOR_BYTES: usize = 4 << 10;
+/// For the frames of a thread's first functions, and of a trapped call among them.
+const BEGIN_BYTES: usize = 20 << 10;
 
 /// Stacks of threads whose descriptor is pinned.
 static WATCHED: AtomicPtr<Stack> = AtomicPtr::new(null_mut());
+
+/// The calling thread's descriptor, with the thread-local variables that handlers of ours use: they are below it, at the same
+/// distance in every thread.
+fn own_descriptor() -> Range<usize> {
+    let ours = std::ptr::from_ref(Thread::current()).addr();
+    // SAFETY: only the address is taken.
+    let errno = unsafe { libc::__errno_location() }.addr();
+    ours.min(errno)..hinterland_sys::thread::pointer() + DESCRIPTOR_BYTES
+}
 
 /// Where a thread's descriptor will be, if the program gives it a far stack: start and bytes.
 pub(crate) fn descriptor_of(attributes: *const pthread_attr_t) -> Option<(usize, usize)> {
@@ -26,15 +39,18 @@ pub(crate) fn descriptor_of(attributes: *const pthread_attr_t) -> Option<(usize,
     let (mut address, mut bytes) = (null_mut(), 0 as size_t);
     // SAFETY: the program passes initialised attributes.
     unsafe { libc::pthread_attr_getstack(attributes, &raw mut address, &raw mut bytes) };
-    let (end, part) = (address.addr().wrapping_add(bytes), bytes.min(DESCRIPTOR_BYTES));
+    let begin = own_descriptor().len() + BEGIN_BYTES;
+    let (end, part) = (address.addr().wrapping_add(bytes), bytes.min(begin));
     (bytes != 0 && is_far(end.wrapping_sub(1))).then(|| (end - part, part))
 }
 
 /// Before a thread starts: pins the place of its descriptor.
 pub(crate) fn prepare(stack: &Stack, (start, bytes): (usize, usize)) {
     give_up_gone();
-    let _blocked = SignalsBlocked::new();
-    let pin = crate::pager().map(|pager| pager.pin_for_good(start, bytes));
+    let pin = near::run_blocked(|| {
+        let _blocked = SignalsBlocked::new();
+        crate::pager().map(|pager| pager.pin_for_good(start, bytes))
+    });
     // SAFETY: nobody else knows of the stack yet.
     unsafe { *stack.descriptor.get() = pin };
 }
@@ -54,6 +70,7 @@ pub(super) fn is_watched(stack: &Stack) -> bool {
 /// At a thread's beginning: if its descriptor is pinned, that is until the thread is gone.
 pub(crate) fn watch(stack: &Stack) {
     if is_watched(stack) {
+        pin_own(stack);
         stack.thread.store(raw::thread(), Relaxed);
         push(stack);
     }
@@ -95,21 +112,22 @@ fn is_alive(thread: i32) -> bool {
     unsafe { raw::call(libc::SYS_tgkill, [id(raw::process()), id(thread), 0, 0, 0, 0]) == 0 }
 }
 
+/// Pins the calling thread's descriptor, and no more of its stack.
+fn pin_own(stack: &Stack) {
+    let descriptor = own_descriptor();
+    let pin = near::run_blocked(|| crate::pager().map(|pager| pager.pin_for_good(descriptor.start, descriptor.len())));
+    // SAFETY: the thread's own stack.
+    unsafe { *stack.descriptor.get() = pin };
+}
+
 /// In the child of a fork, where no pin of the parent holds: what was watched there is forgotten, and the one thread is pinned anew.
 pub(crate) fn begin_child() {
     WATCHED.store(null_mut(), Relaxed);
     let Some(stack) = own() else { return };
     // SAFETY: the thread's own stack.
     let old = unsafe { (*stack.descriptor.get()).take() };
-    if old.is_none() {
-        return;
+    if old.is_some() {
+        std::mem::forget(old);
+        pin_own(stack);
     }
-    std::mem::forget(old);
-    let descriptor = hinterland_sys::thread::pointer();
-    let pin = crate::pager().map(|pager| {
-        let start = descriptor - DESCRIPTOR_BYTES / 2;
-        pager.pin_for_good(start, DESCRIPTOR_BYTES)
-    });
-    // SAFETY: as above.
-    unsafe { *stack.descriptor.get() = pin };
 }

@@ -77,6 +77,7 @@ fn more() -> Result<&'static Stack, SysError> {
                 bottom: start + PAGE_BYTES,
                 start: [const { AtomicUsize::new(0) }; 2],
                 blocked: AtomicU64::new(0),
+                handler_mask: AtomicU64::new(0),
                 rounds: AtomicU32::new(0),
                 thread: AtomicI32::new(0),
                 descriptor: UnsafeCell::new(None),

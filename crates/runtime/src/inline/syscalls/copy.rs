@@ -3,6 +3,7 @@
 //!
 //! The kernel copies between two processes, which may be the same (process_vm_readv(2)). Far pages are pinned for the copy.
 
+use super::pinned::pin;
 use super::refused;
 use hinterland_pager::PinAccess;
 use hinterland_sys::trampoline;
@@ -48,7 +49,7 @@ unsafe fn copy(way: Way, theirs: usize, ours: *mut u8, len: usize) -> usize {
         return 0;
     }
     let access = if way == Way::In { PinAccess::Read } else { PinAccess::Write };
-    let _pin = crate::pager().map(|pager| pager.pin(theirs, len, access));
+    let _pin = crate::pager().map(|pager| pin(pager, theirs, len, access));
     let local = libc::iovec { iov_base: ours.cast(), iov_len: len };
     let remote = libc::iovec { iov_base: theirs as *mut libc::c_void, iov_len: len };
     let number = if way == Way::In { libc::SYS_process_vm_readv } else { libc::SYS_process_vm_writev };

@@ -1,7 +1,7 @@
 //! One call that was caught: from its number to its answer.
 
 use super::pieces::{piece_bytes, pieces};
-use super::pinned::Pins;
+use super::pinned::{Pins, pin};
 use super::table::{self, Row, Shape, Way};
 use super::{copy, exec, is_far, messages, nested, refused, touches_far, vectors};
 use crate::inline::call::Call;
@@ -130,5 +130,5 @@ pub(crate) fn stack_of_ours() -> Option<hinterland_pager::Pin<'static>> {
     if !is_far(here) {
         return None;
     }
-    crate::pager().map(|pager| pager.pin(here - STACK_BELOW, STACK_BELOW + STACK_ABOVE, PinAccess::Write))
+    crate::pager().map(|pager| pin(pager, here - STACK_BELOW, STACK_BELOW + STACK_ABOVE, PinAccess::Write))
 }

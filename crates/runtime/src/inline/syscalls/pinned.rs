@@ -55,7 +55,7 @@ impl Pins {
         if self.count == MAX {
             return false;
         }
-        self.held[self.count] = Some(near::run_blocked(|| pager.pin(address, len, access)));
+        self.held[self.count] = Some(pin(pager, address, len, access));
         self.count += 1;
         self.bytes += len;
         self.newest = (first, end.next_multiple_of(PAGE_BYTES), access);
@@ -104,6 +104,13 @@ impl Pins {
             at = page_end;
         }
     }
+}
+
+/// Pins memory for the call that the calling code belongs to. Its stack may be far, and the pager does not work there.
+pub(super) fn pin(pager: &'static Pager, address: usize, len: usize, access: PinAccess) -> Pin<'static> {
+    let frame = 0u8;
+    let frame = (&raw const frame).addr();
+    near::run_blocked(|| pager.pin_for(address, len, access, frame))
 }
 
 /// Whether a text ends within `from..to`; also if that cannot be read.
