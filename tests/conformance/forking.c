@@ -72,7 +72,7 @@ static void forks_beside_malloc(void) {
     signal(SIGUSR1, stop);
     MUST(!pthread_create(&allocator, NULL, allocate, NULL));
     int bad = 0;
-    for (int round = 0; round < 150; round++) {
+    for (int round = 0; round < 60; round++) {
         usleep(mix(round) % 700);
         go_on = 0;
         MUST(!pthread_kill(allocator, SIGUSR1));
