@@ -12,7 +12,7 @@ use crate::state::State;
 use hinterland_sys::{Mapping, mem, thread};
 use hinterland_units::PageNo;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Kept pages and why.
 #[derive(Default)]
@@ -29,9 +29,8 @@ impl Kept {
         self.pages.load(Relaxed)
     }
 
-    /// Whether a page of a range is kept. The caller has published what it is about to do with the range before.
+    /// Whether a page of a range is kept. The caller has published what it is about to do with the range before, and a fence.
     pub(crate) fn touch(&self, first: PageNo, end: PageNo) -> bool {
-        fence(SeqCst);
         if self.pages.load(SeqCst) == 0 {
             return false;
         }

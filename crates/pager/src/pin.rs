@@ -66,30 +66,17 @@ impl Pins {
 
     /// Whether a page is pinned or kept. The caller has made it `Leaving` before.
     pub(crate) fn cover(&self, page: PageNo) -> bool {
-        if self.kept.touch(page, PageNo(page.0 + 1)) {
-            return true;
-        }
-        let used = self.used.load(SeqCst);
-        if used == 0 {
-            return false;
-        }
-        fence(SeqCst);
-        self.slots[..used].iter().any(|slot| {
-            let (first, end) = unpack(slot.range.load(SeqCst));
-            (first..end).contains(&page.0)
-        })
+        self.touch(page, PageNo(page.0 + 1))
     }
 
     /// Whether part of a range is pinned or kept. The caller has published what it is about to do with the range before.
     pub(crate) fn touch(&self, first: PageNo, end: PageNo) -> bool {
-        if self.kept.touch(first, end) {
-            return true;
-        }
         fence(SeqCst);
-        self.slots[..self.used.load(SeqCst)].iter().any(|slot| {
+        let pinned = self.slots[..self.used.load(SeqCst)].iter().any(|slot| {
             let (pin_first, pin_end) = unpack(slot.range.load(SeqCst));
             first.0 < pin_end && pin_first < end.0
-        })
+        });
+        pinned || self.kept.touch(first, end)
     }
 
     /// Publishes a range; waits when there are too many. A slot belongs to a thread before it holds a range, so that a jump
@@ -162,28 +149,11 @@ impl Pager {
     /// The caller has blocked the program's signals: a handler must not run while the fault path works.
     pub fn pin(&self, address: usize, len: usize, access: PinAccess) -> Pin<'_> {
         let frame = 0u8;
-        self.pin_from(address, len, access, (&raw const frame).addr())
+        self.pin_for(address, len, access, (&raw const frame).addr())
     }
 
     /// The same for a call whose frame is elsewhere than the code that pins for it.
     pub fn pin_for(&self, address: usize, len: usize, access: PinAccess, frame: usize) -> Pin<'_> {
-        self.pin_from(address, len, access, frame)
-    }
-
-    /// A pin that does not belong to a call, on both paths: `sweep_pins` leaves it alone. For pages that the program may write.
-    pub fn pin_for_good(&self, address: usize, len: usize) -> Pin<'_> {
-        match (self.path, self.far_part(address, len)) {
-            (FaultPath::Inline, _) => self.pin_from(address, len, PinAccess::Write, usize::MAX),
-            (FaultPath::Monitor, None) => Pin { pins: &self.pins, slot: None },
-            (FaultPath::Monitor, Some((first, end))) => {
-                let pin = Pin { pins: &self.pins, slot: Some(self.pins.add(first, end, usize::MAX)) };
-                self.bring_by_touch(first, end);
-                pin
-            }
-        }
-    }
-
-    fn pin_from(&self, address: usize, len: usize, access: PinAccess, frame: usize) -> Pin<'_> {
         let none = Pin { pins: &self.pins, slot: None };
         if self.path == FaultPath::Monitor {
             // The kernel waits for missing pages as the program does.
@@ -198,6 +168,19 @@ impl Pager {
             self.bring_for_kernel(page, access);
         }
         pin
+    }
+
+    /// A pin that does not belong to a call, on both paths: `sweep_pins` leaves it alone. For pages that the program may write.
+    pub fn pin_for_good(&self, address: usize, len: usize) -> Pin<'_> {
+        match (self.path, self.far_part(address, len)) {
+            (FaultPath::Inline, _) => self.pin_for(address, len, PinAccess::Write, usize::MAX),
+            (FaultPath::Monitor, None) => Pin { pins: &self.pins, slot: None },
+            (FaultPath::Monitor, Some((first, end))) => {
+                let pin = Pin { pins: &self.pins, slot: Some(self.pins.add(first, end, usize::MAX)) };
+                self.bring_by_touch(first, end);
+                pin
+            }
+        }
     }
 
     /// As `pin`, for pages that are local already and that the program may touch; `None` if one of them is not. Needs no

@@ -1,7 +1,7 @@
 //! Forks, against everything that may be under way; and parent and child against each other.
 
 use super::{Child, PAGES, Stage, must_end, must_wait, on, on_both_paths};
-use crate::schedule::Point;
+use crate::schedule::{Hold, Point};
 use crate::{FaultPath, PinAccess, State};
 use hinterland_policy::{AheadWindow, Unmapped};
 use hinterland_sys::thread::SignalsBlocked;
@@ -13,7 +13,11 @@ const TARGET: PageNo = PageNo(337);
 
 /// Holds `work` at a point, forks in another thread, which must wait for it, and lets the child look.
 fn fork_during(stage: &Stage, point: Point, work: fn(&Stage), look: fn(&Stage)) {
-    let held = stage.hold(point, PAGE);
+    fork_while(stage, stage.hold(point, PAGE), work, look);
+}
+
+/// The same for a point that is not about `PAGE`.
+fn fork_while(stage: &Stage, held: Hold, work: fn(&Stage), look: fn(&Stage)) {
     let worker = stage.beside(work);
     let held = held.reached();
     let forker = stage.beside(move |s| s.fork(look).must_be_well());
@@ -77,23 +81,17 @@ fn a_fork_waits_for_the_policy() {
     on_both_paths(|stage| {
         stage.write(PAGE, 8);
         let held = stage.hold(Point::PolicyHeld, PageNo(0));
-        let evictor = stage.beside(|s| {
+        let fit = |s: &Stage| {
             let _signals = SignalsBlocked::new();
             let _inside = s.pager.gate.enter();
             s.pager.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
             s.pager.fit_policy();
-        });
-        let held = held.reached();
+        };
         let look = |s: &Stage| {
             s.evict(PAGE);
             s.check(PAGE, 8);
         };
-        let forker = stage.beside(move |s| s.fork(look).must_be_well());
-        must_wait(&forker, "the policy");
-        held.release();
-        must_end(evictor);
-        must_end(forker);
-        look(stage);
+        fork_while(stage, held, fit, look);
     });
 }
 

@@ -28,7 +28,7 @@ pub(crate) mod table;
 mod vectors;
 
 pub(crate) use nested::{attaches_filter, names_memory, zero_copy};
-pub(crate) use perform::{perform, stack_of_ours};
+pub(crate) use perform::{give_up_below, perform, stack_of_ours};
 
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_units::PAGE_BYTES;

@@ -6,8 +6,7 @@
 
 use super::call::Call;
 use super::signals::RESERVED_SET;
-use super::stacks::altstack;
-use super::syscalls::{self, is_error, is_far, touches_far};
+use super::syscalls::{self, give_up_below, is_error, is_far, touches_far};
 use super::thread::Thread;
 use crate::errno;
 use hinterland_pager::Pin;
@@ -45,18 +44,6 @@ impl Drop for Frame {
     fn drop(&mut self) {
         Thread::current().frame.store(self.before, Relaxed);
     }
-}
-
-/// Gives up the pins of frames below `here`; not on an alternate stack, whose addresses say nothing about the other's.
-#[cold]
-fn give_up_below(here: usize) -> bool {
-    if altstack::holds(here) {
-        return false;
-    }
-    if let Some(pager) = crate::pager() {
-        pager.sweep_pins(here);
-    }
-    true
 }
 
 /// A part of memory that a call works on.

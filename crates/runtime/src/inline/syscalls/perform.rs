@@ -20,7 +20,10 @@ const STACK_ABOVE: usize = 16 << 10;
 /// itself, so a handler of the program may run, and may jump out of here: what is pinned then is given up by the next call.
 pub(crate) fn perform(call: &mut Call) -> isize {
     let _errno = errno::Preserved::new();
-    give_up_abandoned(call);
+    if !call.context.is_null() {
+        let here = 0u8;
+        give_up_below((&raw const here).addr());
+    }
     let _stack = stack_of_ours();
     exec::give_back();
     let Some(row) = table::row(call.number) else { return unknown(call) };
@@ -106,20 +109,17 @@ fn close_range(call: &Call) -> isize {
     }
 }
 
-/// Gives up what calls of this thread have pinned that a handler jumped out of: their frames lay below this one.
-///
-/// Not on the alternate stack of a handler, whose addresses say nothing about the frames of the stack that it interrupted.
-fn give_up_abandoned(call: &Call) {
-    if call.context.is_null() {
-        return;
+/// Gives up what calls of this thread have pinned that a handler jumped out of: their frames lay below `here`. False: `here` is on
+/// the alternate stack of a handler, whose addresses say nothing about the frames of the stack that it interrupted.
+#[cold]
+pub(crate) fn give_up_below(here: usize) -> bool {
+    if altstack::holds(here) {
+        return false;
     }
-    let here = 0u8;
-    let here = (&raw const here).addr();
-    if !altstack::holds(here)
-        && let Some(pager) = crate::pager()
-    {
+    if let Some(pager) = crate::pager() {
         pager.sweep_pins(here);
     }
+    true
 }
 
 /// Pins the stack that this runs on, if it is far: the kernel reads our own arguments from it. Programs with coroutines
