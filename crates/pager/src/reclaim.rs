@@ -304,7 +304,7 @@ impl Pager {
             let entry = self.table.load(page);
             let cold = !entry.proven() && now.wrapping_sub(entry.arrival_epoch()) >= company.cold_epochs;
             if cold && self.claim_victim(page, entry) == Claim::Ours {
-                policy.forgotten(page);
+                policy.left_early(page);
                 victims.push(page);
             }
         }

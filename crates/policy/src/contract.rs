@@ -33,6 +33,12 @@ pub trait EvictionPolicy: Send {
     /// fewer are resident. May name pages that were forgotten a moment ago only if it still held them.
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>);
 
+    /// `page`, which is resident, leaves beside a victim, before its turn (decision 0034). If it came only once it is forgotten: it
+    /// had no time to show that it is in use. If it came back before, it must find its way there again.
+    fn left_early(&mut self, page: PageNo) {
+        self.forgotten(page);
+    }
+
     /// A victim could not leave (pinned, locked in memory): it stays resident and should not be tried again soon.
     fn kept(&mut self, page: PageNo);
 

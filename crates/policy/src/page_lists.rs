@@ -25,6 +25,8 @@ pub(crate) enum Place {
     TakenYoung,
     /// Taken as a victim from the main queue, in the swap cache.
     TakenMain,
+    /// Taken from the main queue before its turn, in the swap cache.
+    TakenEarly,
 }
 
 /// The lists: places with an order.
@@ -84,7 +86,7 @@ fn decode(tag: u8) -> Place {
         Place::Ghost,
         Place::TakenYoung,
         Place::TakenMain,
-        Place::Unknown,
+        Place::TakenEarly,
     ];
     PLACES[usize::from(tag & ((1 << PLACE_BITS) - 1))]
 }
@@ -163,6 +165,13 @@ impl PageLists {
         self.map.set_tag(page, encode(place, 0));
     }
 
+    /// Takes a page that is not the oldest out of its queue: a page of the main queue becomes a ghost once it is written back, any
+    /// other is forgotten.
+    pub(crate) fn take_early(&mut self, page: PageNo) {
+        let was_main = self.place(page) == Place::Main;
+        self.put(page, if was_main { Place::TakenEarly } else { Place::Unknown });
+    }
+
     /// Drops the oldest pages of a queue until it holds at most `limit`.
     pub(crate) fn trim(&mut self, queue: Queue, limit: usize) {
         while self.len(queue) > limit {
@@ -181,7 +190,7 @@ impl PageLists {
             Place::Ahead => &mut self.lists[Queue::Ahead as usize],
             Place::Main => &mut self.lists[Queue::Main as usize],
             Place::Ghost => &mut self.lists[Queue::Ghost as usize],
-            Place::Unknown | Place::TakenYoung | Place::TakenMain => return,
+            Place::Unknown | Place::TakenYoung | Place::TakenMain | Place::TakenEarly => return,
         };
         let (prev, next) = self.map.links(page);
         if list.head == page.0 {
@@ -229,9 +238,16 @@ mod tests {
 
     #[test]
     fn every_place_survives_its_encoding() {
-        for place in
-            [Place::Unknown, Place::Young, Place::Ahead, Place::Main, Place::Ghost, Place::TakenYoung, Place::TakenMain]
-        {
+        for place in [
+            Place::Unknown,
+            Place::Young,
+            Place::Ahead,
+            Place::Main,
+            Place::Ghost,
+            Place::TakenYoung,
+            Place::TakenMain,
+            Place::TakenEarly,
+        ] {
             assert_eq!(decode(encode(place, 0)), place);
             assert_eq!(decode(encode(place, 31)), place);
         }

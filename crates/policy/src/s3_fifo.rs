@@ -7,6 +7,7 @@
 //!                  ↓ hit there                 │ comes again
 //!                main ←────────────────────────┘
 //!                  └─────→ swap cache → far memory, forgotten; a hit there → main, with rounds free of probing
+//!                          (before its turn, beside a victim: remembered in ghost)
 //! ```
 //!
 //! Source: Yang, Zhang, Qiu, Yue & Vinayak, "FIFO queues are all you need for cache eviction" (SOSP'23), §4. The
@@ -74,13 +75,17 @@ impl EvictionPolicy for S3Fifo {
         out.extend((0..count).map_while(|_| self.next_victim(&mut passes)));
     }
 
+    fn left_early(&mut self, page: PageNo) {
+        self.lists.take_early(page);
+    }
+
     fn kept(&mut self, page: PageNo) {
         self.lists.push(page, Queue::Main, HIT_ROUNDS);
     }
 
     fn written_back(&mut self, page: PageNo) {
         match self.lists.place(page) {
-            Place::TakenYoung => {
+            Place::TakenYoung | Place::TakenEarly => {
                 self.lists.push(page, Queue::Ghost, 0);
                 self.lists.trim(Queue::Ghost, self.ghost_pages_max);
             }

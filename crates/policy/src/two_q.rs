@@ -6,6 +6,7 @@
 //!                  ↓ hit there                 │ comes again
 //!                 Am ←─────────────────────────┘
 //!                  └─────→ swap cache → far memory, forgotten; a hit there → Am
+//!                          (before its turn, beside a victim: remembered in A1out)
 //! ```
 //!
 //! Source: Johnson & Shasha, "2Q: a low overhead high performance buffer management replacement algorithm" (VLDB'94),
@@ -70,13 +71,17 @@ impl EvictionPolicy for TwoQ {
         out.extend((0..count).map_while(|_| self.next_victim()));
     }
 
+    fn left_early(&mut self, page: PageNo) {
+        self.lists.take_early(page);
+    }
+
     fn kept(&mut self, page: PageNo) {
         self.lists.push(page, Queue::Main, 0);
     }
 
     fn written_back(&mut self, page: PageNo) {
         match self.lists.place(page) {
-            Place::TakenYoung => {
+            Place::TakenYoung | Place::TakenEarly => {
                 self.lists.push(page, Queue::Ghost, 0);
                 self.lists.trim(Queue::Ghost, self.a1out_pages_max);
             }

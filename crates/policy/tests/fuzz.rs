@@ -3,7 +3,7 @@
 use hinterland_policy::{Arrival, EVICTION_POLICIES, EvictionPolicy, make};
 use hinterland_units::PageNo;
 use rand::rngs::SmallRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 
@@ -41,7 +41,8 @@ impl Model {
             0..50 => self.arrive(),
             50..60 => self.take_victims(),
             60..85 => self.settle(),
-            85..99 => {
+            85..90 => self.leave_early(),
+            90..99 => {
                 let page = self.any_page();
                 self.forget(page);
             }
@@ -68,6 +69,15 @@ impl Model {
         self.policy.forgotten(page);
         self.resident.remove(&page);
         self.taken.retain(|&other| other != page);
+    }
+
+    /// A resident page leaves beside a victim.
+    fn leave_early(&mut self) {
+        if let Some(&page) = self.resident.iter().choose(&mut self.random) {
+            self.policy.left_early(page);
+            self.resident.remove(&page);
+            self.taken.push(page);
+        }
     }
 
     fn take_victims(&mut self) {

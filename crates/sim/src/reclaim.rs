@@ -129,7 +129,7 @@ impl Machine<'_> {
         victims
     }
 
-    /// Adds the neighbours of a victim that have been resident for a while without a proof of use (decision 0009).
+    /// Adds the neighbours of a victim that have been resident for a while without a proof of use (decisions 0009, 0034).
     fn claim_neighbours(&mut self, victim: PageNo, company: &Company, victims: &mut Vec<PageNo>) {
         let now = self.account.epoch();
         let first = victim.0 / company.cluster_pages * company.cluster_pages;
@@ -141,7 +141,7 @@ impl Machine<'_> {
             let known = &self.pages[slot as usize];
             let cold = !known.marks.has(Marks::PROVEN) && now.wrapping_sub(known.epoch) >= company.cold_epochs;
             if known.is_mapped() && cold {
-                self.policy.forgotten(page);
+                self.policy.left_early(page);
                 self.take_out(slot);
                 victims.push(page);
             }

@@ -5,7 +5,7 @@
 mod patterns;
 
 use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};
-use hinterland_sim::{Collector, Figures, LinkModel, REFERENCES, Setup, Workload, pages_in_order, simulate};
+use hinterland_sim::{Collector, FaultPath, Figures, LinkModel, REFERENCES, Setup, Workload, pages_in_order, simulate};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -137,6 +137,43 @@ fn nothing_has_fewer_major_faults_than_min_without_prefetching() {
             let figures = played(&work, &setup, eviction, "none");
             assert!(best.major <= figures.major, "{eviction}, {pattern}: {} < {}", figures.major, best.major);
             assert_eq!(best.first, figures.first + figures.zeros_ahead - figures.evicted_zero, "{eviction}, {pattern}");
+        }
+    }
+}
+
+/// Random touches of twice the local memory, which fill the main queue; then `rounds` over every other page of a column of four
+/// fifths of it, with a new page now and then: a table is gathered in the order of another column.
+fn gathering(local: u32, rounds: u32) -> Workload {
+    let mut random = SmallRng::seed_from_u64(1);
+    let (first, half) = (local * 2, local * 4 / 5 / 2);
+    let mut touched: Vec<u32> = (0..local * 16).map(|_| random.random_range(0..local * 2)).collect();
+    for step in 0..rounds * half {
+        let (round, at) = (step / half, step % half);
+        touched.push(first + at * 2 + round % 2);
+        if step % 16 == 0 {
+            touched.push(local * 3 + step / 16);
+        }
+    }
+    pages_in_order(touched, 1_000).expect("short")
+}
+
+#[test]
+fn a_loop_that_fits_comes_to_rest_though_its_pages_leave_beside_victims() {
+    const ROUNDS: u32 = 120;
+    for local_pages in [2_048, 8_192] {
+        let work = gathering(local_pages, ROUNDS);
+        for fault_path in [FaultPath::Monitor, FaultPath::Inline] {
+            for eviction in ["s3-fifo", "2q"] {
+                let setup =
+                    Setup { fault_path, ..Setup::new(local(local_pages.into()), "rdma-25g".parse().expect("a link")) };
+                let before = played(&gathering(local_pages, 0), &setup, eviction, "none").major;
+                let faults = played(&work, &setup, eviction, "none").major - before;
+                let touches = u64::from(local_pages * 4 / 5 / 2 * ROUNDS);
+                assert!(
+                    faults * 5 <= touches,
+                    "{local_pages} {fault_path:?} {eviction}: {faults} of {touches} touches"
+                );
+            }
         }
     }
 }
