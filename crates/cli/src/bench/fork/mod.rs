@@ -10,14 +10,14 @@ mod worker;
 pub use worker::{ForkWorkerArgs, run as run_worker};
 
 use super::error::BenchError;
-use super::report::Format;
+use super::report::Destination;
 use super::report::model::Origin;
 use super::report::statistics::Spread;
 use super::report::table::table;
 use hinterland_units::{ByteCount, PAGE_BYTES};
 use process::Forker;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use worker::{FORK, Forked, SHARE, Told};
 
@@ -51,12 +51,8 @@ pub struct ForkArgs {
     /// Seed of contents and changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What to write to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Write there instead of to standard output
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    to: Destination,
 }
 
 /// The result as JSON.
@@ -152,7 +148,7 @@ pub fn run(args: &ForkArgs) -> Result<(), BenchError> {
         seed: args.seed,
         rows,
     };
-    super::report::write(&report, render, args.format, args.output.as_deref())
+    args.to.write(&report, render)
 }
 
 fn start(

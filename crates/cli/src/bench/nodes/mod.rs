@@ -15,7 +15,7 @@ pub use shaped::in_namespace as run_shaped;
 
 use super::error::BenchError;
 use super::managed;
-use super::report::Format;
+use super::report::Destination;
 use super::report::model::Origin;
 use super::worker::{Measured, Pattern, WorkerArgs};
 use hinterland_abi::{FaultPathName, PrefetchName, Settings};
@@ -60,12 +60,8 @@ pub struct NodesArgs {
     /// Seed of contents and accesses
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// What to write to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Write there instead of to standard output
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    to: Destination,
 }
 
 /// The part of `bench nodes` that runs in a network namespace; started by the bench itself.
@@ -116,11 +112,7 @@ pub fn run(args: &NodesArgs) -> Result<(), BenchError> {
     }
     drop(bench);
     let report = Report::new(&rounds, args.seed, Origin::now());
-    super::report::write(&report, report::render, args.format, args.output.as_deref())?;
-    if args.format == Format::Json {
-        eprint!("{}", report::render(&report));
-    }
-    Ok(())
+    args.to.write(&report, report::render)
 }
 
 impl Bench {

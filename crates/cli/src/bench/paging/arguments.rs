@@ -3,7 +3,7 @@
 use super::Setting;
 use super::system::System;
 use crate::bench::error::BenchError;
-use crate::bench::report::Format;
+use crate::bench::report::Destination;
 use crate::bench::worker::Pattern;
 use hinterland_abi::{EvictName, FaultPathName, PrefetchName, Settings};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
@@ -74,12 +74,8 @@ pub struct PagingArgs {
     /// Where ssd-swap makes its swap file
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub disk: PathBuf,
-    /// What to write to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
-    /// Write there instead of to standard output
-    #[arg(long, short, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub to: Destination,
     /// Measure the rivals alone
     #[arg(long, hide = true)]
     pub rivals_only: bool,

@@ -13,8 +13,8 @@ pub use run::{Outcome, Sample};
 pub use system::System;
 
 use super::error::BenchError;
+use super::report;
 use super::report::model::{Origin, Report};
-use super::report::{self, Format};
 use super::rivals::cgroup::Hierarchy;
 use super::rivals::swapfile::SwapFile;
 use super::rivals::undo::Changes;
@@ -77,11 +77,7 @@ pub fn run(args: PagingArgs) -> Result<(), BenchError> {
     let cases = rounds::run_all(&bench)?;
     drop(bench);
     let report = Report::new(&setting, &cases, Origin::now());
-    report::write(&report, report::table::render, setting.args.format, setting.args.output.as_deref())?;
-    if setting.args.format == Format::Json {
-        eprint!("{}", report::table::render(&report));
-    }
-    Ok(())
+    setting.args.to.write(&report, report::table::render)
 }
 
 /// Refuses a machine on which the kernel's rivals cannot be measured.

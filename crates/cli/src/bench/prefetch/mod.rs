@@ -13,13 +13,13 @@ pub use rows::Report;
 
 use super::error::BenchError;
 use super::managed;
-use super::report::Format;
+use super::report::Destination;
 use super::report::model::Origin;
 use super::worker::{Measured, Pattern, WorkerArgs};
 use hinterland_abi::{FaultPathName, PrefetchName, Settings};
 use hinterland_backend::LinkModel;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// One access in so many pages before the timed phase: the streams are known and the memory is full.
 const WARM_UP_PART: u64 = 4;
@@ -62,12 +62,8 @@ pub struct PrefetchArgs {
     /// Seed of contents and accesses
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// What to write to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Write there instead of to standard output
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    to: Destination,
 }
 
 /// A run's figures, or why there are none.
@@ -102,11 +98,7 @@ pub fn run(args: &PrefetchArgs) -> Result<(), BenchError> {
         }
     }
     let report = Report::new(args, &entries, Origin::now());
-    super::report::write(&report, rows::render, args.format, args.output.as_deref())?;
-    if args.format == Format::Json {
-        eprint!("{}", rows::render(&report));
-    }
-    Ok(())
+    args.to.write(&report, rows::render)
 }
 
 fn check(args: &PrefetchArgs) -> Result<u32, BenchError> {

@@ -6,7 +6,7 @@
 mod case;
 
 use super::error::BenchError;
-use super::report::Format;
+use super::report::Destination;
 use super::report::model::Origin;
 use super::report::statistics::Spread;
 use super::report::table::table;
@@ -36,12 +36,8 @@ pub struct ProgramsArgs {
     /// A Python that has NumPy
     #[arg(long, default_value = "python3", value_name = "PROGRAM")]
     python: PathBuf,
-    /// What to write to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Write there instead of to standard output
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    to: Destination,
     /// Another hinterland to measure instead of this one
     #[arg(long, hide = true, value_name = "PROGRAM")]
     launcher: Option<PathBuf>,
@@ -80,7 +76,7 @@ pub fn run(args: &ProgramsArgs) -> Result<(), BenchError> {
     let launcher = args.launcher.clone().unwrap_or(myself);
     let rows = args.program.iter().map(|program| measure(*program, args, &launcher)).collect::<Result<_, _>>()?;
     let report = Report { origin: Origin::now(), local_bytes: args.local.0, repeat: args.repeat, rows };
-    super::report::write(&report, render, args.format, args.output.as_deref())
+    args.to.write(&report, render)
 }
 
 fn measure(program: Program, args: &ProgramsArgs, launcher: &Path) -> Result<Row, BenchError> {

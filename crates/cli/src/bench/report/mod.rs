@@ -12,7 +12,7 @@ use super::error::BenchError;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How a report is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -23,21 +23,32 @@ pub enum Format {
     Table,
 }
 
-/// Writes `report`, as JSON or as `table` shows it, to `output`, or to standard output.
-///
-/// # Errors
-/// It cannot be written.
-pub fn write<R: Serialize>(
-    report: &R,
-    table: impl Fn(&R) -> String,
+/// Where a bench's report goes, and as what.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Destination {
+    /// What to write to standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    output: Option<&Path>,
-) -> Result<(), BenchError> {
-    let text = match format {
-        Format::Json => to_json(report),
-        Format::Table => table(report),
-    };
-    write_text(&text, output)
+    /// Write there instead of to standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Destination {
+    /// Writes `report`, as JSON or as `table` shows it. Where JSON is asked for, people see the table on standard error.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write<R: Serialize>(&self, report: &R, table: impl Fn(&R) -> String) -> Result<(), BenchError> {
+        match self.format {
+            Format::Json => {
+                write_text(&to_json(report), self.output.as_deref())?;
+                eprint!("{}", table(report));
+                Ok(())
+            }
+            Format::Table => write_text(&table(report), self.output.as_deref()),
+        }
+    }
 }
 
 /// A report as JSON, with a line break at its end.
