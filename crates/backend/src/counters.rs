@@ -47,11 +47,6 @@ impl Counters {
         self.bytes_out.fetch_add(pages * PAGE_BYTES as u64, Relaxed);
     }
 
-    /// Pages stored now.
-    pub(crate) fn pages(&self) -> u64 {
-        self.pages.load(Relaxed)
-    }
-
     /// The row of the usage report.
     pub(crate) fn row(&self, url: &str, ram_bytes: u64, capacity_bytes: u64) -> BackendUsage {
         BackendUsage {

@@ -197,10 +197,10 @@ fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
 fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>, OpenError> {
     let name = url.to_string();
     let capacity_bytes = url.capacity.map_or(0, |bytes| bytes.0);
+    let memory = |error| OpenError::Memory { url: name.clone(), error };
     let backend: Arc<dyn Backend> = match &url.scheme {
-        Scheme::Reference => Arc::new(Reference::new(name.clone(), capacity_bytes)),
+        Scheme::Reference => Arc::new(Reference::new(name.clone(), capacity_bytes).map_err(memory)?),
         Scheme::Compressed { codec } => {
-            let memory = |error| OpenError::Memory { url: name.clone(), error };
             Arc::new(Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?)
         }
         Scheme::Nodes { endpoints, replicas } => {

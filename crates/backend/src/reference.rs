@@ -1,55 +1,103 @@
-//! `reference`: whole pages in a table. Simple and obviously right; the model that the other backends are tested against.
+//! `reference`: whole pages in a table. Simple and obviously right; the model that the other backends are tested against, and the
+//! measure of what everything but the backend costs: it copies pages and does nothing else.
 
 use crate::counters::{Counters, Tally};
+use crate::mapping::Mapping;
 use crate::sync::lock;
 use crate::{Backend, BackendUsage, LoadError, LoadItem, Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::io;
 use std::sync::Mutex;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
-/// Plain pages in memory.
+/// Plain pages in memory. A location is a place in it.
 pub struct Reference {
     url: String,
     capacity_bytes: u64,
-    table: Mutex<Table>,
+    memory: Mapping,
+    /// By place: one `AtomicBool`, whether a page is there. Of the memory that was never touched they are false.
+    held: Mapping,
+    places: Mutex<Places>,
+    /// Places that were ever used: so many pages of RAM.
+    touched: AtomicU64,
     counters: Counters,
 }
 
-/// Each location is an index; free indices are used again.
+/// Which places are free: those given back, and all that were never used.
 #[derive(Default)]
-struct Table {
-    pages: Vec<Option<Box<PageBytes>>>,
+struct Places {
     free: Vec<usize>,
+    used: usize,
 }
 
 impl Reference {
     /// Holds up to `capacity_bytes` of pages; `url` names it in messages.
-    pub fn new(url: String, capacity_bytes: u64) -> Reference {
-        Reference { url, capacity_bytes, table: Mutex::default(), counters: Counters::default() }
+    ///
+    /// # Errors
+    /// The address space cannot be reserved.
+    pub fn new(url: String, capacity_bytes: u64) -> io::Result<Reference> {
+        let bytes = usize::try_from(capacity_bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        Ok(Reference {
+            url,
+            capacity_bytes,
+            memory: Mapping::reserve(bytes)?,
+            held: Mapping::reserve(bytes.div_ceil(PAGE_BYTES))?,
+            places: Mutex::default(),
+            touched: AtomicU64::new(0),
+            counters: Counters::default(),
+        })
+    }
+
+    fn places_max(&self) -> usize {
+        usize::try_from(self.capacity_bytes).unwrap_or(usize::MAX) / PAGE_BYTES
+    }
+
+    /// Whether a page is at a place; `None` where there are no places.
+    fn held(&self, location: Location) -> Option<&AtomicBool> {
+        let place = usize::try_from(location.0).ok().filter(|place| *place < self.places_max())?;
+        // SAFETY: the mapping has a byte for each place; zero is false, and only this type writes to it.
+        Some(unsafe { &*self.held.at(place).cast::<AtomicBool>() })
+    }
+
+    fn page(&self, location: Location) -> *mut u8 {
+        self.memory.at(usize::try_from(location.0).expect("a place that was given out") * PAGE_BYTES)
+    }
+
+    fn take_place(&self) -> Result<Location, StoreError> {
+        let mut places = lock(&self.places);
+        let place = places.free.pop().unwrap_or(places.used);
+        if place == self.places_max() {
+            let used_bytes = (place * PAGE_BYTES) as u64;
+            let capacity_bytes = self.capacity_bytes;
+            return Err(StoreError::Full { url: self.url.clone(), used_bytes, capacity_bytes });
+        }
+        if place == places.used {
+            places.used += 1;
+            self.touched.store(places.used as u64, Relaxed);
+        }
+        Ok(Location(place as u64))
     }
 
     fn store_one(&self, page: &PageBytes) -> Result<Location, StoreError> {
-        let mut table = lock(&self.table);
-        let used_bytes = ((table.pages.len() - table.free.len()) * PAGE_BYTES) as u64;
-        if used_bytes + PAGE_BYTES as u64 > self.capacity_bytes {
-            return Err(StoreError::Full { url: self.url.clone(), used_bytes, capacity_bytes: self.capacity_bytes });
-        }
-        let index = table.free.pop().unwrap_or(table.pages.len());
-        if index == table.pages.len() {
-            table.pages.push(None);
-        }
-        table.pages[index] = Some(Box::new(*page));
-        Ok(Location(index as u64))
+        let location = self.take_place()?;
+        // SAFETY: the place was free and is ours.
+        unsafe { self.page(location).copy_from_nonoverlapping(page.as_ptr(), PAGE_BYTES) };
+        self.held(location).expect("a place that was taken").store(true, Release);
+        Ok(location)
     }
 
     fn load_one(&self, item: &mut LoadItem<'_>) -> Result<(), LoadError> {
-        let table = lock(&self.table);
-        let page = usize::try_from(item.location.0).ok().and_then(|index| table.pages.get(index)?.as_deref());
-        let damaged = || LoadError::Damaged {
-            url: self.url.clone(),
-            location: item.location,
-            what: "nothing is stored there (freed, or never stored)",
-        };
-        item.into.copy_from_slice(page.ok_or_else(damaged)?);
+        if !self.held(item.location).is_some_and(|held| held.load(Acquire)) {
+            return Err(LoadError::Damaged {
+                url: self.url.clone(),
+                location: item.location,
+                what: "nothing is stored there (freed, or never stored)",
+            });
+        }
+        // SAFETY: a page is there, and whoever loads it does not free it meanwhile.
+        unsafe { item.into.as_mut_ptr().copy_from_nonoverlapping(self.page(item.location), PAGE_BYTES) };
         Ok(())
     }
 }
@@ -80,13 +128,12 @@ impl Backend for Reference {
     }
 
     fn free(&self, locations: &[Location]) {
-        let mut table = lock(&self.table);
         for location in locations {
-            let index = usize::try_from(location.0).unwrap_or(usize::MAX);
-            let page = table.pages.get_mut(index).and_then(Option::take);
-            assert!(page.is_some(), "{} was asked to free {location:?}, which holds nothing", self.url);
-            table.free.push(index);
+            let was_held = self.held(*location).is_some_and(|held| held.swap(false, AcqRel));
+            assert!(was_held, "{} was asked to free {location:?}, which holds nothing", self.url);
         }
+        let places = locations.iter().map(|location| usize::try_from(location.0).expect("a place that was held"));
+        lock(&self.places).free.extend(places);
         let pages = locations.len() as u64;
         let stored_bytes = pages * PAGE_BYTES as u64;
         self.counters.freed(&Tally { pages, stored_bytes, plain_pages: pages, same_filled_pages: 0 });
@@ -97,9 +144,9 @@ impl Backend for Reference {
     }
 
     fn ram_bytes(&self) -> u64 {
-        /// A boxed page and its two table entries.
-        const BYTES_EACH: u64 = PAGE_BYTES as u64 + 16;
-        self.counters.pages() * BYTES_EACH
+        /// A page, its mark, and its entry among the free ones.
+        const BYTES_EACH: u64 = PAGE_BYTES as u64 + 1 + 8;
+        self.touched.load(Relaxed) * BYTES_EACH
     }
 
     fn usage(&self, rows: &mut Vec<BackendUsage>) {

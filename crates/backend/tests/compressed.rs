@@ -14,7 +14,7 @@ fn compressed(codec: CodecName, capacity_bytes: u64) -> Compressed {
 
 #[test]
 fn the_reference_keeps_what_it_is_given() {
-    let reference = Reference::new("reference".into(), 100 * PAGE_BYTES as u64);
+    let reference = Reference::new("reference".into(), 100 * PAGE_BYTES as u64).unwrap();
     assert!(fuzz(&reference, 1, 3000, 200) > 0, "the limit was never reached");
     assert_eq!(usage(&reference).pages, 0);
 }

@@ -34,7 +34,7 @@ struct Deceiver {
 
 impl Deceiver {
     fn new(has_copy: bool) -> Arc<Deceiver> {
-        let inner = Reference::new("reference".into(), 64 << 20);
+        let inner = Reference::new("reference".into(), 64 << 20).unwrap();
         Arc::new(Deceiver { inner, deceit: Mutex::new(None), seen: Mutex::default(), has_copy })
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn reference(pages: u64) -> Arc<dyn Backend> {
-    Arc::new(Reference::new("reference".into(), pages * PAGE_BYTES as u64))
+    Arc::new(Reference::new("reference".into(), pages * PAGE_BYTES as u64).unwrap())
 }
 
 fn compressed(bytes: u64) -> Arc<dyn Backend> {

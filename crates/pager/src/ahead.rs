@@ -261,11 +261,7 @@ impl Pager {
         // SAFETY: the landing pages hold the verified content of these pages, which are missing and ours.
         let mapped = unsafe { self.kernel.map_copy(self.address(run[0].0), from, run.len()) };
         let there = mapped.map_or_else(|partial| partial.done / PAGE_BYTES, |()| run.len());
-        let mut policy = self.policy();
-        for (page, _) in &run[..there] {
-            policy.arrived(*page, Arrival::Ahead);
-        }
-        drop(policy);
+        self.arrive(run[..there].iter().map(|(page, _)| *page), Arrival::Ahead);
         let epoch = self.account.arrive(there as u64);
         for (page, entry) in &run[..there] {
             let (settled, location) = self.keep_or_free(entry.with_state(State::Resident).arrived(epoch, false));

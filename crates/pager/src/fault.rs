@@ -187,11 +187,7 @@ impl Pager {
             // Unmapped or unmappable behind our back: the program faults again and gets the kernel's answer.
             Err(partial) => partial.done / PAGE_BYTES,
         };
-        let mut policy = self.policy();
-        for page in &run[..there.min(run.len())] {
-            policy.arrived(*page, Arrival::FirstTouch);
-        }
-        drop(policy);
+        self.arrive(run[..there.min(run.len())].iter().copied(), Arrival::FirstTouch);
         // Before the pages are settled: once they are, they may be dropped, and counted out.
         self.count_touched(there as u64);
         let epoch = self.account.arrive(there as u64);
@@ -274,7 +270,8 @@ impl Pager {
         let epoch = self.account.arrive(1);
         let settled = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
         let (settled, freed) = if entry.prefetched() { self.keep_or_free(settled) } else { (settled, None) };
-        self.arrive(page, if entry.prefetched() { Arrival::Demand } else { Arrival::SwapCacheHit });
+        let how = if entry.prefetched() { Arrival::Demand } else { Arrival::SwapCacheHit };
+        self.arrive(std::iter::once(page), how);
         self.settle(page, settled);
         self.backend.free(freed.as_slice());
         if let Some(window) = self.requested(page, request, fault) {
@@ -317,7 +314,7 @@ impl Pager {
         self.row().major_faults.fetch_add(1, Relaxed);
         let settled = entry.with_state(State::Resident).arrived(self.account.arrive(1), false);
         let (settled, freed) = self.keep_or_free(settled);
-        self.arrive(page, Arrival::Demand);
+        self.arrive(std::iter::once(page), Arrival::Demand);
         self.settle(page, settled);
         self.backend.free(freed.as_slice());
         Outcome::Served

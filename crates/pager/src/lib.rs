@@ -23,6 +23,7 @@ mod kernel;
 mod pager;
 mod pin;
 mod progress;
+mod queues;
 #[cfg(test)]
 mod races;
 mod range;

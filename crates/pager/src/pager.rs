@@ -8,6 +8,7 @@ use crate::held::Held;
 use crate::here::{ScratchPool, Waiters};
 use crate::kernel::Kernel;
 use crate::pin::Pins;
+use crate::queues::{Locked, Queues};
 use crate::schedule::Point;
 use crate::sharing::SharedBytes;
 use crate::staging::Staging;
@@ -25,7 +26,7 @@ use hinterland_sys::gate::Gate;
 use hinterland_sys::{Mapping, SysError, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use twox_hash::XxHash3_128;
 
 /// Exit code of a program that Hinterland had to end.
@@ -120,7 +121,7 @@ pub struct Pager {
     pub(crate) foreign_pages: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
     pub(crate) copies_kept: AtomicU64,
-    policy: Mutex<Box<dyn EvictionPolicy>>,
+    queues: Queues,
     policy_capacity: AtomicU64,
     row: AtomicPtr<ProcessRow>,
     /// Kernel ids of Hinterland's own threads.
@@ -210,7 +211,7 @@ impl Pager {
             ram_refusals: AtomicU32::new(0),
             foreign_pages: AtomicU64::new(0),
             copies_kept: AtomicU64::new(0),
-            policy: Mutex::new(config.policy),
+            queues: Queues::new(config.policy),
             policy_capacity: AtomicU64::new(0),
             row: AtomicPtr::new(std::ptr::from_ref(config.row).cast_mut()),
             own_threads: [const { AtomicU32::new(0) }; OWN_THREADS_MAX],
@@ -306,14 +307,16 @@ impl Pager {
     }
 
     /// The eviction policy. Held for short operations only, and inside the gate: the child of a fork must find it open.
-    pub(crate) fn policy(&self) -> MutexGuard<'_, Box<dyn EvictionPolicy>> {
+    pub(crate) fn policy(&self) -> Locked<'_> {
         debug_assert!(self.gate.is_entered(), "the policy's lock was asked for outside the gate");
-        self.policy.lock().expect("no thread panics while it holds the policy: a panic ends the process")
+        self.queues.lock()
     }
 
-    /// Tells the policy of an arrival. The caller owns the page (`Fetching` or `Changing`).
-    pub(crate) fn arrive(&self, page: PageNo, how: Arrival) {
-        self.policy().arrived(page, how);
+    /// Tells the policy of arrivals, without waiting for its lock. The caller owns the pages (`Fetching` or `Changing`), and is
+    /// inside the gate.
+    pub(crate) fn arrive(&self, pages: impl ExactSizeIterator<Item = PageNo>, how: Arrival) {
+        debug_assert!(self.gate.is_entered(), "an arrival was reported outside the gate");
+        self.queues.arrived(pages, how);
     }
 
     /// Ends the busy state of a page and wakes who waits for it.

@@ -247,7 +247,7 @@ impl Pager {
                 }
             }
             for page in &named {
-                self.claim_neighbours(*page, &company, &mut **policy, victims);
+                self.claim_neighbours(*page, &company, &mut *policy, victims);
             }
         }
         // Their owners told the policy a moment ago that they are, or stay, resident, and will settle them so: a page that is

@@ -238,7 +238,7 @@ impl Pager {
         if back == 1 {
             tracer.parked.fetch_sub(1, Relaxed);
             self.row().minor_faults.fetch_add(1, Relaxed);
-            self.arrive(page, Arrival::SwapCacheHit);
+            self.arrive(std::iter::once(page), Arrival::SwapCacheHit);
             let epoch = self.account.arrive(1);
             self.settle(page, entry.with_state(State::Resident).arrived(epoch, true));
         } else if stay == Some(Stay::Missing) {

@@ -325,7 +325,7 @@ fn run(case: &Case) {
 }
 
 fn reference() -> Arc<dyn Backend> {
-    Arc::new(Reference::new("reference:1G".into(), 1 << 30))
+    Arc::new(Reference::new("reference:1G".into(), 1 << 30).unwrap())
 }
 
 fn compressed() -> Arc<dyn Backend> {

@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn calls_take_their_time() {
-        let delay = Delay::new(Arc::new(Reference::new("reference".into(), 1 << 20)), 2000, 500, 1);
+        let delay = Delay::new(Arc::new(Reference::new("reference".into(), 1 << 20).unwrap()), 2000, 500, 1);
         let start = Instant::now();
         let mut out = [Ok(Location(0))];
         delay.store(&[&[0; 4096]], Priority::WriteBack, &mut out);

@@ -127,7 +127,7 @@ mod tests {
     use crate::samples::{Kind, page};
 
     fn faulty(rules: Vec<FaultRule>) -> Faulty {
-        Faulty::new(Arc::new(Reference::new("reference".into(), 64 << 20)), "faulty".into(), rules, 7)
+        Faulty::new(Arc::new(Reference::new("reference".into(), 64 << 20).unwrap()), "faulty".into(), rules, 7)
     }
 
     fn store_one(backend: &Faulty, page: &PageBytes) -> Result<Location, StoreError> {

@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn reference() -> Arc<Reference> {
-        Arc::new(Reference::new("reference".into(), 1 << 20))
+        Arc::new(Reference::new("reference".into(), 1 << 20).unwrap())
     }
 
     /// A page takes 100 ns, and 1000 ns more until it is there.

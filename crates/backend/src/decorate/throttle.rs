@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_bandwidth_holds_and_demand_overtakes() {
         // 4 MB/s: a page takes about a millisecond.
-        let throttle = Throttle::new(Arc::new(Reference::new("reference".into(), 1 << 20)), 4_096_000);
+        let throttle = Throttle::new(Arc::new(Reference::new("reference".into(), 1 << 20).unwrap()), 4_096_000);
         let page = [1; PAGE_BYTES];
         let start = Instant::now();
         std::thread::scope(|scope| {

@@ -65,6 +65,23 @@ fn a_late_fault_maps_no_zeros_over_a_page_that_leaves() {
     });
 }
 
+/// Who evicts holds the policy for long; the page is the evictor's afterwards all the same.
+#[test]
+fn a_fault_does_not_wait_for_the_policy() {
+    on_both_paths(|stage| {
+        stage.send_far(PAGE, 8);
+        let held = stage.hold(Point::PolicyHeld, PageNo(0));
+        let holder = stage.beside(Stage::fit_policy);
+        let held = held.reached();
+        must_end(stage.beside(|s| s.check(PAGE, 8)));
+        held.release();
+        must_end(holder);
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::SwapCached);
+        stage.check(PAGE, 8);
+    });
+}
+
 #[test]
 fn a_demand_waits_for_the_read_ahead_of_its_page() {
     on_both_paths(|stage| {

@@ -1,11 +1,10 @@
 //! Forks, against everything that may be under way; and parent and child against each other.
 
-use super::{Child, PAGES, Stage, must_end, must_wait, on, on_both_paths};
+use super::{Child, Stage, must_end, must_wait, on, on_both_paths};
 use crate::schedule::{Hold, Point};
 use crate::{FaultPath, PinAccess, State};
 use hinterland_policy::{AheadWindow, Unmapped};
-use hinterland_sys::thread::SignalsBlocked;
-use hinterland_units::{PAGE_BYTES, PageCount, PageNo};
+use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::mpsc;
 
 const PAGE: PageNo = PageNo(37);
@@ -81,17 +80,11 @@ fn a_fork_waits_for_the_policy() {
     on_both_paths(|stage| {
         stage.write(PAGE, 8);
         let held = stage.hold(Point::PolicyHeld, PageNo(0));
-        let fit = |s: &Stage| {
-            let _signals = SignalsBlocked::new();
-            let _inside = s.pager.gate.enter();
-            s.pager.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
-            s.pager.fit_policy();
-        };
         let look = |s: &Stage| {
             s.evict(PAGE);
             s.check(PAGE, 8);
         };
-        fork_while(stage, held, fit, look);
+        fork_while(stage, held, Stage::fit_policy, look);
     });
 }
 

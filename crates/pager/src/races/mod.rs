@@ -20,8 +20,9 @@ use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed};
 use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request, Thread};
 use hinterland_sys::mem::OwnMemory;
+use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount, PageNo};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Once};
 use std::thread::JoinHandle;
@@ -216,6 +217,14 @@ impl Stage {
     /// Takes a page out, to the swap cache.
     fn evict(&self, page: PageNo) {
         self.reclaim(&[page]);
+    }
+
+    /// Changes the bound, so that the policy is told: one who holds it.
+    fn fit_policy(&self) {
+        let _signals = SignalsBlocked::new();
+        let _inside = self.pager.gate.enter();
+        self.pager.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
+        self.pager.fit_policy();
     }
 
     /// Makes a page with content `Remote`.

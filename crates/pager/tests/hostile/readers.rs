@@ -44,7 +44,7 @@ fn one_monitor() {
 
 #[test]
 fn several_monitors_on_a_slow_backend() {
-    let slow = Delay::new(Arc::new(Reference::new("reference:1G".into(), 1 << 30)), 0, 30, 7);
+    let slow = Delay::new(Arc::new(Reference::new("reference:1G".into(), 1 << 30).unwrap()), 0, 30, 7);
     run(0x3210_0000_0000, FeatureSet::All, Arc::new(slow), 4);
 }
 
@@ -60,6 +60,6 @@ fn inline() {
 
 #[test]
 fn inline_on_a_slow_backend_and_an_older_kernel() {
-    let slow = Delay::new(Arc::new(Reference::new("reference:1G".into(), 1 << 30)), 0, 30, 7);
+    let slow = Delay::new(Arc::new(Reference::new("reference:1G".into(), 1 << 30).unwrap()), 0, 30, 7);
     run(0x3240_0000_0000, FeatureSet::V6_1, Arc::new(slow), 0);
 }
