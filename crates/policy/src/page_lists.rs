@@ -21,12 +21,11 @@ pub(crate) enum Place {
     Main,
     /// Written back not long ago; only its number is kept.
     Ghost,
-    /// Taken as a victim from the young queue, in the swap cache.
+    /// Taken as a victim from the young queue, or from the main queue before its turn; in the swap cache. A ghost once it is
+    /// written back.
     TakenYoung,
     /// Taken as a victim from the main queue, in the swap cache.
     TakenMain,
-    /// Taken from the main queue before its turn, in the swap cache.
-    TakenEarly,
 }
 
 /// The lists: places with an order.
@@ -77,17 +76,19 @@ fn encode(place: Place, rounds: u8) -> u8 {
     if place == Place::Unknown { 0 } else { place as u8 | rounds << PLACE_BITS }
 }
 
+/// By tag.
+const PLACES: [Place; 1 << PLACE_BITS] = [
+    Place::Unknown,
+    Place::Young,
+    Place::Ahead,
+    Place::Main,
+    Place::Ghost,
+    Place::TakenYoung,
+    Place::TakenMain,
+    Place::Unknown,
+];
+
 fn decode(tag: u8) -> Place {
-    const PLACES: [Place; 8] = [
-        Place::Unknown,
-        Place::Young,
-        Place::Ahead,
-        Place::Main,
-        Place::Ghost,
-        Place::TakenYoung,
-        Place::TakenMain,
-        Place::TakenEarly,
-    ];
     PLACES[usize::from(tag & ((1 << PLACE_BITS) - 1))]
 }
 
@@ -169,7 +170,7 @@ impl PageLists {
     /// other is forgotten.
     pub(crate) fn take_early(&mut self, page: PageNo) {
         let was_main = self.place(page) == Place::Main;
-        self.put(page, if was_main { Place::TakenEarly } else { Place::Unknown });
+        self.put(page, if was_main { Place::TakenYoung } else { Place::Unknown });
     }
 
     /// Drops the oldest pages of a queue until it holds at most `limit`.
@@ -190,7 +191,7 @@ impl PageLists {
             Place::Ahead => &mut self.lists[Queue::Ahead as usize],
             Place::Main => &mut self.lists[Queue::Main as usize],
             Place::Ghost => &mut self.lists[Queue::Ghost as usize],
-            Place::Unknown | Place::TakenYoung | Place::TakenMain | Place::TakenEarly => return,
+            Place::Unknown | Place::TakenYoung | Place::TakenMain => return,
         };
         let (prev, next) = self.map.links(page);
         if list.head == page.0 {
@@ -238,16 +239,7 @@ mod tests {
 
     #[test]
     fn every_place_survives_its_encoding() {
-        for place in [
-            Place::Unknown,
-            Place::Young,
-            Place::Ahead,
-            Place::Main,
-            Place::Ghost,
-            Place::TakenYoung,
-            Place::TakenMain,
-            Place::TakenEarly,
-        ] {
+        for place in PLACES {
             assert_eq!(decode(encode(place, 0)), place);
             assert_eq!(decode(encode(place, 31)), place);
         }

@@ -85,7 +85,7 @@ impl EvictionPolicy for S3Fifo {
 
     fn written_back(&mut self, page: PageNo) {
         match self.lists.place(page) {
-            Place::TakenYoung | Place::TakenEarly => {
+            Place::TakenYoung => {
                 self.lists.push(page, Queue::Ghost, 0);
                 self.lists.trim(Queue::Ghost, self.ghost_pages_max);
             }

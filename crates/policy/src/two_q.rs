@@ -81,7 +81,7 @@ impl EvictionPolicy for TwoQ {
 
     fn written_back(&mut self, page: PageNo) {
         match self.lists.place(page) {
-            Place::TakenYoung | Place::TakenEarly => {
+            Place::TakenYoung => {
                 self.lists.push(page, Queue::Ghost, 0);
                 self.lists.trim(Queue::Ghost, self.a1out_pages_max);
             }
