@@ -8,9 +8,7 @@ use crate::{Backend, BackendUsage, LoadError, LoadItem, Location, Priority, Stor
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
 /// Plain pages in memory. A location is a place in it.
 pub struct Reference {
@@ -20,8 +18,6 @@ pub struct Reference {
     /// By place: one `AtomicBool`, whether a page is there. Of the memory that was never touched they are false.
     held: Mapping,
     places: Mutex<Places>,
-    /// Places that were ever used: so many pages of RAM.
-    touched: AtomicU64,
     counters: Counters,
 }
 
@@ -29,6 +25,7 @@ pub struct Reference {
 #[derive(Default)]
 struct Places {
     free: Vec<usize>,
+    /// Places that were ever used: so many pages of RAM.
     used: usize,
 }
 
@@ -45,7 +42,6 @@ impl Reference {
             memory: Mapping::reserve(bytes)?,
             held: Mapping::reserve(bytes.div_ceil(PAGE_BYTES))?,
             places: Mutex::default(),
-            touched: AtomicU64::new(0),
             counters: Counters::default(),
         })
     }
@@ -75,7 +71,6 @@ impl Reference {
         }
         if place == places.used {
             places.used += 1;
-            self.touched.store(places.used as u64, Relaxed);
         }
         Ok(Location(place as u64))
     }
@@ -146,7 +141,7 @@ impl Backend for Reference {
     fn ram_bytes(&self) -> u64 {
         /// A page, its mark, and its entry among the free ones.
         const BYTES_EACH: u64 = PAGE_BYTES as u64 + 1 + 8;
-        self.touched.load(Relaxed) * BYTES_EACH
+        lock(&self.places).used as u64 * BYTES_EACH
     }
 
     fn usage(&self, rows: &mut Vec<BackendUsage>) {
