@@ -1,8 +1,8 @@
 //! End-to-end tests: real programs run natively and under Hinterland, and their results are compared.
 //!
 //! Reading order: [`Scenario`] (what a program is), [`programs`] (the list), [`process`] (running and measuring a process
-//! tree), [`native`] and [`managed`] (the two runs), [`Variant`], [`pairs`] and [`runs`] (under which settings), [`verdict`] (what
-//! must hold), [`results`] (where the rows go).
+//! tree), [`native`] and [`managed`] (the two runs), [`Variant`], [`pairs`] and [`runs`] (under which settings), [`node`] (memory nodes),
+//! [`verdict`] (what must hold), [`results`] (where the rows go).
 //!
 //! Invariant: nothing here knows how Hinterland works inside. It is started through its command line, as a user would,
 //! and judged by the program's output, the kernel's figures and its own `--stats` file.
@@ -12,6 +12,7 @@ pub mod frozen;
 pub mod launch;
 pub mod managed;
 pub mod native;
+pub mod node;
 pub mod pairs;
 pub mod places;
 pub mod process;

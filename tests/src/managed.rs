@@ -24,6 +24,8 @@ pub struct Managed {
     pub stats: Result<Stats>,
     /// The budget that was given.
     pub budget_bytes: u64,
+    /// Whether the memory nodes, if there were any, got everything back and ended well.
+    pub nodes: Result<()>,
     /// The last lines of standard error.
     pub stderr: String,
 }
@@ -37,7 +39,7 @@ pub fn budget_bytes(native: &Native) -> u64 {
 /// Runs `scenario` under Hinterland with `budget_bytes` of local memory.
 ///
 /// # Errors
-/// The launcher is not built or cannot be started, or the scenario's client failed.
+/// The launcher is not built, it or a memory node cannot be started, or the scenario's client failed.
 pub fn run_managed(
     scenario: &Scenario,
     place: &Place,
@@ -51,9 +53,10 @@ pub fn run_managed(
     let stats_file = PathBuf::from(stats_file);
     let _ = std::fs::remove_file(&stats_file);
 
+    let nodes = variant.start_nodes(place)?;
     let mut launcher: Vec<String> = variant.prefix().iter().map(|word| (*word).to_owned()).collect();
     launcher.extend([places::launcher()?.to_string_lossy().into_owned(), "run".into()]);
-    launcher.extend(variant.arguments(place, budget_bytes));
+    launcher.extend(variant.arguments(place, &nodes, budget_bytes));
     launcher.extend(["--stats".into(), stats_file.to_string_lossy().into_owned(), "--".into()]);
     let command = (scenario.command)(place).command(&launcher, &directory)?;
 
@@ -64,6 +67,7 @@ pub fn run_managed(
         digest: digest(scenario, &directory),
         stats: Stats::read(&stats_file),
         budget_bytes,
+        nodes: nodes.into_iter().try_for_each(|node| node.wait_until_free().and_then(|()| node.end().map(drop))),
         stderr: tail(&directory.join(STDERR)),
     })
 }

@@ -3,8 +3,8 @@
 //! | list | programs × settings | size |
 //! |---|---|---|
 //! | [`pairwise`] | every pair of program, feature set, far memory, heap mode and eviction policy | CI |
-//! | [`product`] | every combination of the first four, with the feature sets that differ on a fault path; the eviction policies take turns | CI |
-//! | [`full_size`] | every program three times, see there | full |
+//! | [`product`] | every combination of the first four, with the feature sets that differ on a fault path, one on memory nodes; the eviction policies take turns | product |
+//! | [`full_size`] | every program four times, see there | full |
 //!
 //! `./dev test` runs the first list, `./dev test --full` the other two.
 
@@ -12,6 +12,9 @@ use crate::{EVICTS, FARS, FEATURES, HEAPS, MIB, PATHS, Scenario, Variant, featur
 
 /// Native peak to aim at in CI: a quarter of it is well above the smallest budget.
 pub const CI_SIZE_BYTES: u64 = 112 * MIB;
+/// Native peak to aim at in the product: its hundreds of runs have to end within hours, and a quarter of it is still above the
+/// smallest budget.
+pub const PRODUCT_SIZE_BYTES: u64 = 72 * MIB;
 /// Native peak to aim at where size matters.
 pub const FULL_SIZE_BYTES: u64 = 640 * MIB;
 
@@ -29,20 +32,25 @@ pub struct Run {
 /// A cover of all pairs, those of one program together.
 pub fn pairwise() -> Vec<Run> {
     let sizes = [programs::ALL.len(), PATHS.len(), FEATURES.len(), FARS.len(), HEAPS.len(), EVICTS.len()];
-    at_ci_size(pairs::cover(&sizes))
+    of_size(CI_SIZE_BYTES, pairs::cover(&sizes))
 }
 
-/// Every combination of program, fault path, feature set (of those that differ there), far memory and heap mode.
+/// Every combination of program, fault path, feature set (of those that differ there; on memory nodes one), far memory and heap
+/// mode.
 pub fn product() -> Vec<Run> {
     let rows = pairs::product(&[programs::ALL.len(), PATHS.len(), FEATURES.len(), FARS.len(), HEAPS.len()]);
-    let differs = |row: &Vec<usize>| features_of(PATHS[row[1]]).contains(&FEATURES[row[2]]);
+    let differs = |row: &Vec<usize>| features_in_product(PATHS[row[1]], FARS[row[3]]).contains(&FEATURES[row[2]]);
     let rows = rows.into_iter().filter(differs).enumerate();
-    at_ci_size(rows.map(|(turn, row)| [row, vec![turn % EVICTS.len()]].concat()).collect())
+    of_size(PRODUCT_SIZE_BYTES, rows.map(|(turn, row)| [row, vec![turn % EVICTS.len()]].concat()).collect())
+}
+
+fn features_in_product(path: &str, far: &str) -> &'static [&'static str] {
+    if far == "nodes" { &FEATURES[..1] } else { features_of(path) }
 }
 
 /// Every program at full size: as a user gets it without flags; with the oldest feature set and large allocations alone,
-/// on a disk; and with a feature set between, on the other kind of disk. So each program meets each far memory and each
-/// heap mode, and each feature set and policy meets several programs.
+/// on a disk; with a feature set between, on the other kind of disk; and on memory nodes. So each program meets each far memory
+/// and each heap mode, and each feature set and policy meets several programs.
 pub fn full_size() -> Vec<Run> {
     let oldest = FEATURES.len() - 1;
     let rows = programs::ALL.iter().enumerate().flat_map(|(turn, scenario)| {
@@ -60,12 +68,13 @@ pub fn full_size() -> Vec<Run> {
             heap: "all",
             evict: EVICTS[turn % EVICTS.len()],
         };
-        [Variant::DEFAULT, old, between].map(|variant| Run { scenario, variant, size_bytes: FULL_SIZE_BYTES })
+        let nodes = Variant { path: PATHS[turn % PATHS.len()], far: FARS[3], ..Variant::DEFAULT };
+        [Variant::DEFAULT, old, between, nodes].map(|variant| Run { scenario, variant, size_bytes: FULL_SIZE_BYTES })
     });
     rows.collect()
 }
 
-fn at_ci_size(mut rows: Vec<Vec<usize>>) -> Vec<Run> {
+fn of_size(size_bytes: u64, mut rows: Vec<Vec<usize>>) -> Vec<Run> {
     rows.sort();
     let run = |row: Vec<usize>| Run {
         scenario: &programs::ALL[row[0]],
@@ -76,7 +85,7 @@ fn at_ci_size(mut rows: Vec<Vec<usize>>) -> Vec<Run> {
             heap: HEAPS[row[4]],
             evict: EVICTS[row[5]],
         },
-        size_bytes: CI_SIZE_BYTES,
+        size_bytes,
     };
     rows.into_iter().map(run).collect()
 }
@@ -111,8 +120,9 @@ mod tests {
                 (scenario.name, variant.path, variant.features, variant.far, variant.heap)
             })
             .collect();
-        let kernels: usize = PATHS.iter().map(|path| features_of(path).len()).sum();
-        assert_eq!(rows.len(), programs::ALL.len() * kernels * FARS.len() * HEAPS.len());
+        let kernels = |far: &str| PATHS.iter().map(|path| features_in_product(path, far).len()).sum::<usize>();
+        let each = FARS.iter().map(|far| kernels(far)).sum::<usize>() * HEAPS.len();
+        assert_eq!(rows.len(), programs::ALL.len() * each);
         assert_eq!(runs.len(), rows.len());
         assert_eq!(runs.iter().map(|run| run.variant.evict).collect::<HashSet<_>>(), HashSet::from(EVICTS));
     }

@@ -1,6 +1,8 @@
 //! The settings under which a program runs: fault path, kernel feature set, far memory, heap mode, eviction policy.
 
+use crate::node::{self, Node};
 use crate::{MIB, Place};
+use anyhow::Result;
 use serde::Serialize;
 use std::fmt;
 
@@ -14,8 +16,8 @@ pub const AUTO: &str = "auto";
 pub const FEATURES: [&str; 5] = ["all", "6.12", "6.8", "6.1", "5.15"];
 /// Of these, the ones that differ in how pages come and leave on the inline path: by copy and by MOVE, by MOVE, by copy.
 const FEATURES_INLINE: [&str; 3] = ["all", "6.12", "6.1"];
-/// Far memories: compressed RAM, a file, compressed RAM that spills to a file.
-pub const FARS: [&str; 3] = ["compressed", "file", "tiers"];
+/// Far memories: compressed RAM, a file, compressed RAM that spills to a file, compressed RAM that spills to a pool of nodes.
+pub const FARS: [&str; 4] = ["compressed", "file", "tiers", "nodes"];
 /// Heap modes.
 pub const HEAPS: [&str; 2] = ["all", "large"];
 /// Eviction policies.
@@ -50,11 +52,32 @@ impl Variant {
     pub const DEFAULT: Variant =
         Variant { path: AUTO, features: "all", far: "compressed", heap: "all", evict: "s3-fifo" };
 
-    /// The launcher's arguments for a program with `place` in `budget_bytes` of local memory.
-    pub fn arguments(&self, place: &Place, budget_bytes: u64) -> Vec<String> {
+    /// Starts the memory nodes that a run at `place` needs: two by TCP and one by a socket of this machine, each with room for
+    /// four times the program; none, unless far memory is a pool.
+    ///
+    /// # Errors
+    /// A node does not start.
+    pub fn start_nodes(&self, place: &Place) -> Result<Vec<Node>> {
+        if self.far != "nodes" {
+            return Ok(Vec::new());
+        }
+        let test = place.run.file_name().unwrap_or_default().to_string_lossy();
+        let tcp = "tcp://127.0.0.1:0".to_owned();
+        let urls = [tcp.clone(), tcp, format!("unix:{}", node::socket().display())];
+        let start = |(n, url): (usize, &String)| {
+            Node::start_on(&format!("{test}-{n}"), &(place.size_bytes * 4).to_string(), url)
+        };
+        urls.iter().enumerate().map(start).collect()
+    }
+
+    /// The launcher's arguments for a program with `place` in `budget_bytes` of local memory, with the nodes of `start_nodes`.
+    pub fn arguments(&self, place: &Place, nodes: &[Node], budget_bytes: u64) -> Vec<String> {
         let mut arguments = vec!["--local".into(), budget_bytes.to_string()];
-        for url in self.far_urls(place) {
+        for url in self.far_urls(place, nodes) {
             arguments.extend(["--far".into(), url]);
+        }
+        if !nodes.is_empty() {
+            arguments.extend(["--replicas".into(), "2".into()]);
         }
         let choices = [
             ("--fault-path", self.fault_path()),
@@ -77,12 +100,14 @@ impl Variant {
     }
 
     /// The far memory's URLs: room for four times the program; as tiers, the first is too small on purpose.
-    fn far_urls(&self, place: &Place) -> Vec<String> {
+    fn far_urls(&self, place: &Place, nodes: &[Node]) -> Vec<String> {
         let room = place.size_bytes * 4;
+        let small = format!("compressed:{}", (place.size_bytes / 16).max(4 * MIB));
         let file = format!("file:{}?size={room}", place.run.join("far").display());
         match self.far {
             "file" => vec![file],
-            "tiers" => vec![format!("compressed:{}", (place.size_bytes / 16).max(4 * MIB)), file],
+            "tiers" => vec![small, file],
+            "nodes" => vec![small, node::pool_url(nodes)],
             _ => vec![format!("compressed:{room}")],
         }
     }

@@ -30,6 +30,9 @@ pub fn violations(scenario: &Scenario, variant: &Variant, native: &Native, manag
         Ok(stats) => figures(scenario, variant, managed, stats, &mut found),
         Err(error) => found.push(format!("{error:#}")),
     }
+    if let Err(error) = &managed.nodes {
+        found.push(format!("left its memory nodes in a bad state: {error:#}"));
+    }
     found
 }
 
@@ -56,6 +59,9 @@ fn figures(scenario: &Scenario, variant: &Variant, managed: &Managed, stats: &St
     }
     if stats.major_faults == 0 {
         found.push("had no major fault: nothing was far".into());
+    }
+    if variant.far == "nodes" && stats.backends.iter().skip(1).all(|node| node.bytes_in == 0) {
+        found.push("sent nothing to its memory nodes".into());
     }
     // The share is promised for `--heap all`; `large` leaves small allocations near by design.
     if variant.heap == "all" && stats.managed_share_of_anonymous < MANAGED_SHARE_MIN {

@@ -1,10 +1,11 @@
 //! Programs that find their memory nodes through etcd: nodes come and go while they run, and etcd does, too.
 
-use crate::nodes::{Node, PATHS, Test, launch_with};
+use crate::nodes::{PATHS, Test, launch_with};
 use crate::pools;
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::etcd::Etcd;
 use hinterland_tests::launch::Launch;
+use hinterland_tests::node::Node;
 use hinterland_tests::{Need, places, skips, suite};
 use libtest_mimic::Trial;
 use std::process::Command;

@@ -1,8 +1,9 @@
 //! `--encrypt`: nothing of a program's memory is to be read where its pages are, and they come back all the same.
 
-use crate::nodes::{Node, PATHS, Test, launch_with, trial};
+use crate::nodes::{PATHS, Test, launch_with, trial};
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Running, c_program};
+use hinterland_tests::node::Node;
 use libtest_mimic::Trial;
 use std::collections::HashSet;
 use std::fs::File;

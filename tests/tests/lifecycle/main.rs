@@ -11,6 +11,7 @@ mod fault_path;
 mod kills;
 mod nodes;
 mod pages;
+mod partitions;
 mod pools;
 mod prefetch;
 mod refusals;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         kills::trials(),
         nodes::trials(),
         pages::trials(),
+        partitions::trials(),
         pools::trials(),
         sockets::trials(),
         prefetch::trials(),

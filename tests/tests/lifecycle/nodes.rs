@@ -1,7 +1,8 @@
 //! Programs whose far memory is a memory node: good days on both fault paths with forks, and the node's bad days.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::launch::{Ended, Launch, Running, c_program};
+use hinterland_tests::launch::{Launch, c_program};
+use hinterland_tests::node::Node;
 use hinterland_tests::{places, skips, suite};
 use hinterland_wire::{Features, Hello, Outcome, VERSION, Welcome};
 use libtest_mimic::Trial;
@@ -49,78 +50,6 @@ pub fn trials() -> Vec<Trial> {
     add("lifecycle::nodes::status".into(), Box::new(status));
     add("lifecycle::nodes::refusals".into(), Box::new(refusals));
     trials
-}
-
-/// A node of its own for a test, on a free port.
-pub struct Node {
-    running: Running,
-    pub url: String,
-}
-
-impl Node {
-    pub fn start(test: &str, capacity: &str) -> Result<Node> {
-        Node::start_on(test, capacity, "tcp://127.0.0.1:0")
-    }
-
-    /// One that listens at `url`.
-    pub fn start_on(test: &str, capacity: &str, url: &str) -> Result<Node> {
-        Node::start_with(test, capacity, &["--listen", url])
-    }
-
-    /// With more flags, of which `--listen` is one.
-    pub fn start_with(test: &str, capacity: &str, flags: &[&str]) -> Result<Node> {
-        let arguments = [&["node", "--capacity", capacity], flags].concat();
-        let mut running = Launch::bare(&format!("{test}-node"), &arguments)?.start()?;
-        running.wait_for("listening on ")?;
-        let said = std::fs::read_to_string(running.directory.join("stdout"))?;
-        let url = said.strip_prefix("listening on ").and_then(|rest| rest.split(',').next());
-        let url = url.with_context(|| format!("no address in '{said}'"))?.to_owned();
-        Ok(Node { running, url })
-    }
-
-    pub fn status(&self) -> Result<serde_json::Value> {
-        let output = Command::new(places::launcher()?).args(["node", "status", "--json", &self.url]).output()?;
-        ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(serde_json::from_slice(&output.stdout)?)
-    }
-
-    /// Waits until nothing is given out any more.
-    pub fn wait_until_free(&self) -> Result<()> {
-        let begun = Instant::now();
-        loop {
-            let status = self.status()?;
-            if status["used_bytes"] == 0 && status["sessions"] == 0 {
-                return Ok(());
-            }
-            ensure!(begun.elapsed() < Duration::from_secs(10), "still given out: {status}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Its process.
-    pub fn pid(&self) -> i32 {
-        self.running.pid.as_raw()
-    }
-
-    /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        self.running.signal(signal)
-    }
-
-    /// Kills it, and waits until it is gone.
-    pub fn kill(self) -> Result<()> {
-        self.running.signal(Signal::SIGKILL)?;
-        self.running.end().map(drop)
-    }
-
-    /// Ends it in an orderly way.
-    pub fn end(self) -> Result<Ended> {
-        self.running.signal(Signal::SIGTERM)?;
-        let ended = self.running.end()?;
-        ended.expect(0, "listening on ")?;
-        ensure!(ended.stderr.contains("ending") && ended.stderr.contains("ended"), "no end in the log: {ended:?}");
-        Ok(ended)
-    }
 }
 
 pub fn launch(test: &str, far: &[&str], path: &str, program: &[&str]) -> Result<Launch> {
@@ -211,7 +140,7 @@ fn lost(test: &str, path: &str, signal: Signal) -> Result<()> {
     let program = c_program("hold", &[])?.display().to_string();
     let mut running = launch(test, &[&node.url], path, &[&program, "64", "stay"])?.start()?;
     running.wait_for("ready")?;
-    node.running.signal(signal)?;
+    node.signal(signal)?;
     let begun = Instant::now();
     let ended = running.end()?;
     let took = begun.elapsed();

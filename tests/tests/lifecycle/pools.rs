@@ -1,8 +1,9 @@
 //! Programs whose far memory is a pool of memory nodes: nodes that are killed and stopped under load, with and without replicas.
 
-use crate::nodes::{Node, PATHS, Test, launch_with, trial};
+use crate::nodes::{PATHS, Test, launch_with, trial};
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Running, c_program};
+use hinterland_tests::node::{Node, pool_url};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -28,8 +29,7 @@ pub fn trials() -> Vec<Trial> {
 /// Three nodes, and the URL of their pool.
 fn cluster(test: &str) -> Result<(Vec<Node>, String)> {
     let nodes = (0..3).map(|n| Node::start(&format!("{test}-{n}"), "512M")).collect::<Result<Vec<_>>>()?;
-    let urls: Vec<&str> = nodes.iter().map(|node| &*node.url).collect();
-    let url = urls.join(",");
+    let url = pool_url(&nodes);
     Ok((nodes, url))
 }
 

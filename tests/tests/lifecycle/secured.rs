@@ -1,8 +1,9 @@
 //! Nodes that want to know who connects: a shared key on both sides, children too, and what is said to those without.
 
-use crate::nodes::{Node, PATHS, Test, launch_with, trial};
+use crate::nodes::{PATHS, Test, launch_with, trial};
 use anyhow::{Result, ensure};
 use hinterland_tests::launch::{Launch, c_program};
+use hinterland_tests::node::Node;
 use hinterland_tests::places;
 use libtest_mimic::Trial;
 use std::fs::Permissions;
@@ -21,7 +22,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// A key file of the test's own.
-fn key_file(test: &str, byte: u8) -> Result<String> {
+pub fn key_file(test: &str, byte: u8) -> Result<String> {
     let name = format!("{}-key-{byte}", test.replace("::", "-"));
     let path = places::emptied(places::tests().join("lifecycle").join(name))?.join("key");
     std::fs::write(&path, [byte; 32])?;

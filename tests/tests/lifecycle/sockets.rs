@@ -1,15 +1,15 @@
 //! Programs whose far memory is a node on the same machine, behind a UNIX socket.
 
-use crate::nodes::{Node, PATHS, Test, launch, trial};
+use crate::nodes::{PATHS, Test, launch, trial};
 use crate::pools;
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Launch, c_program};
+use hinterland_tests::node::{Node, pool_url, socket};
 use hinterland_tests::places;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Time in which a run must have ended that has lost its node: six times what is promised, for machines with other work.
@@ -30,13 +30,6 @@ pub fn trials() -> Vec<Trial> {
     }
     add("lifecycle::sockets::command".into(), Box::new(command));
     trials
-}
-
-/// A path for a socket: those of the tests' directories can be too long.
-fn socket() -> PathBuf {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let name = format!("hinterland-{}-{}.sock", std::process::id(), NEXT.fetch_add(1, Relaxed));
-    std::env::temp_dir().join(name)
 }
 
 fn start(test: &str, capacity: &str) -> Result<(Node, PathBuf)> {
@@ -60,8 +53,7 @@ fn mixed(test: &str, path: &str) -> Result<()> {
     let (near, socket) = start(&format!("{test}-0"), "512M")?;
     let far = (1..3).map(|n| Node::start(&format!("{test}-{n}"), "512M"));
     let nodes = std::iter::once(Ok(near)).chain(far).collect::<Result<Vec<_>>>()?;
-    let urls: Vec<&str> = nodes.iter().map(|node| &*node.url).collect();
-    let url = urls.join(",");
+    let url = pool_url(&nodes);
     pools::first_killed(test, path, nodes, &url)?;
     let _ = std::fs::remove_file(socket);
     Ok(())

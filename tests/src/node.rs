@@ -1,0 +1,105 @@
+//! Memory nodes that a test starts for itself.
+
+use crate::launch::{Ended, Launch, Running};
+use crate::places;
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// A node of its own for a test, on a free port.
+pub struct Node {
+    running: Running,
+    /// Where it listens.
+    pub url: String,
+}
+
+impl Node {
+    /// On a free port of loopback.
+    pub fn start(test: &str, capacity: &str) -> Result<Node> {
+        Node::start_on(test, capacity, "tcp://127.0.0.1:0")
+    }
+
+    /// One that listens at `url`.
+    pub fn start_on(test: &str, capacity: &str, url: &str) -> Result<Node> {
+        Node::start_with(test, capacity, &["--listen", url])
+    }
+
+    /// With more flags, of which `--listen` is one.
+    pub fn start_with(test: &str, capacity: &str, flags: &[&str]) -> Result<Node> {
+        let arguments = [&["node", "--capacity", capacity], flags].concat();
+        Node::of(Launch::bare(&format!("{test}-node"), &arguments)?)
+    }
+
+    /// One that `launch` starts.
+    ///
+    /// # Errors
+    /// It does not say within the time for any run where it listens.
+    pub fn of(launch: Launch) -> Result<Node> {
+        let mut running = launch.start()?;
+        running.wait_for("listening on ")?;
+        let said = std::fs::read_to_string(running.directory.join("stdout"))?;
+        let url = said.strip_prefix("listening on ").and_then(|rest| rest.split(',').next());
+        let url = url.with_context(|| format!("no address in '{said}'"))?.to_owned();
+        Ok(Node { running, url })
+    }
+
+    /// What `hinterland node status` says of it.
+    pub fn status(&self) -> Result<serde_json::Value> {
+        let output = Command::new(places::launcher()?).args(["node", "status", "--json", &self.url]).output()?;
+        ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// Waits until nothing is given out any more.
+    pub fn wait_until_free(&self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let status = self.status()?;
+            if status["used_bytes"] == 0 && status["sessions"] == 0 {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < Duration::from_secs(10), "still given out: {status}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> i32 {
+        self.running.pid.as_raw()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.running.signal(signal)
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub fn kill(self) -> Result<()> {
+        self.running.signal(Signal::SIGKILL)?;
+        self.running.end().map(drop)
+    }
+
+    /// Ends it in an orderly way.
+    pub fn end(self) -> Result<Ended> {
+        self.running.signal(Signal::SIGTERM)?;
+        let ended = self.running.end()?;
+        ended.expect(0, "listening on ")?;
+        ensure!(ended.stderr.contains("ending") && ended.stderr.contains("ended"), "no end in the log: {ended:?}");
+        Ok(ended)
+    }
+}
+
+/// The URL of the pool of `nodes`.
+pub fn pool_url(nodes: &[Node]) -> String {
+    nodes.iter().map(|node| &*node.url).collect::<Vec<_>>().join(",")
+}
+
+/// A path for a socket: those of the tests' directories can be too long.
+pub fn socket() -> PathBuf {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("hinterland-{}-{}.sock", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    std::env::temp_dir().join(name)
+}
