@@ -27,7 +27,7 @@ fn compile(place: &Place) -> Result<()> {
 fn java(place: &Place) -> Line {
     // A small heap is made larger: the JVM's class archive, a private file mapping that it relocates, stays near (about
     // 10 MiB) and would be too large a share of a small process.
-    let heap = if place.size_bytes >= 512 * MIB { place.size_bytes } else { place.size_bytes * 2 };
+    let heap = place.size_bytes.max(224 * MIB);
     let live = heap * 65 / 100;
     let limit = format!("-Xmx{}m", heap / MIB);
     Line::new(["java", &limit, "-cp", &place.inputs.to_string_lossy(), "Heap", &live.to_string()])
