@@ -4,6 +4,7 @@
 //! table. Backends know nothing of page states, faults or budgets.
 
 mod codec;
+mod coded;
 mod compressed;
 mod contract;
 mod counters;
@@ -22,6 +23,7 @@ mod tiers;
 mod url;
 
 pub use codec::CodecName;
+pub use coded::{Coded, ErasureCode, Shard};
 pub use compressed::Compressed;
 pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 pub use decorate::{Delay, FaultKind, FaultRule, FaultWhen, Faulty, Throttle};

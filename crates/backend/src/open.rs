@@ -7,8 +7,8 @@ use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
-    Backend, Compressed, FileBackend, FileOptions, Members, NODES_MAX, NodeAddress, NodePool, NodeTrouble, Reference,
-    Sealed, Secured, Tiers,
+    Backend, Coded, Compressed, FileBackend, FileOptions, Members, NODES_MAX, NodeAddress, NodePool, NodeTrouble,
+    Reference, Sealed, Secured, Tiers,
 };
 use hinterland_abi::{ROSTER_NODES_MAX, Roster};
 use hinterland_sys::{Address, SysError};
@@ -203,11 +203,21 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
         Scheme::Compressed { codec } => {
             Arc::new(Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?)
         }
-        Scheme::Nodes { endpoints, replicas } => {
+        Scheme::Nodes { endpoints, replicas, erasure } => {
             let node = |endpoint| node_address(endpoint, options.credentials.as_ref(), &name);
             let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;
-            let pool = NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1));
-            Arc::new(pool.map_err(|(url, trouble)| OpenError::Node { url, trouble })?)
+            let unusable = |(url, trouble)| OpenError::Node { url, trouble };
+            match erasure {
+                None => {
+                    let pool = NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1));
+                    Arc::new(pool.map_err(unusable)?)
+                }
+                Some(code) => {
+                    let shard = |node| NodePool::one_of_several(node, capacity_bytes).map_err(unusable);
+                    let shards = nodes.into_iter().map(shard).collect::<Result<Vec<_>, OpenError>>()?;
+                    Arc::new(Coded::new(name.clone(), shards, *code))
+                }
+            }
         }
         Scheme::Pool { directory, replicas } => {
             let directory = directory.to_string();

@@ -3,7 +3,7 @@
 //! ```text
 //! compressed[:CAP][?codec=lz4|zstd]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
-//! NODE[,NODE …][?size=SIZE][&replicas=N]    with NODE = tcp://HOST:PORT or unix:/PATH
+//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M]    with NODE = tcp://HOST:PORT or unix:/PATH
 //! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N]    nodes that are listed there; etcds:// over TLS
 //! reference[:CAP]
 //! every one:  &link=LATENCY:BANDWIDTH &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
@@ -11,7 +11,7 @@
 //! In a PATH, `%3F` stands for `?`, `%20` for a blank, and so on. Reading a URL opens nothing.
 
 use crate::decorate::{FaultKind, FaultRule, FaultWhen};
-use crate::{CodecName, IoMethod, LinkModel, NODES_MAX};
+use crate::{CodecName, ErasureCode, IoMethod, LinkModel, NODES_MAX};
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
 use hinterland_wire::{Directory, DirectoryError, Endpoint, EndpointError};
 use std::fmt;
@@ -52,6 +52,8 @@ pub enum Scheme {
         endpoints: Vec<Endpoint>,
         /// Nodes that keep each page; `None`: one.
         replicas: Option<usize>,
+        /// Stripes with parity instead of replicas.
+        erasure: Option<ErasureCode>,
     },
     /// Memory nodes that a directory lists, which come and go.
     Pool {
@@ -144,6 +146,22 @@ pub enum UrlError {
         /// Nodes that were named.
         nodes: usize,
     },
+    /// More members of a stripe than nodes.
+    #[error("'{url}': stripes of {code} pages need {} nodes, and here are {nodes}; name more, separated by commas", code.members())]
+    Stripes {
+        /// The whole URL.
+        url: String,
+        /// What was asked for.
+        code: ErasureCode,
+        /// Nodes that were named.
+        nodes: usize,
+    },
+    /// Replicas and stripes.
+    #[error("'{url}': pages are kept in stripes with parity or in replicas, not both; leave erasure or replicas out")]
+    Both {
+        /// The whole URL.
+        url: String,
+    },
     /// Too many nodes.
     #[error("'{url}': {nodes} nodes are too many; a pool has at most {NODES_MAX}")]
     Nodes {
@@ -196,7 +214,7 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
         }
         _ if Directory::is_named_by(head) => Scheme::Pool { directory: head.parse()?, replicas: None },
-        _ if names_nodes(head) => Scheme::Nodes { endpoints: endpoints(url, head)?, replicas: None },
+        _ if names_nodes(head) => Scheme::Nodes { endpoints: endpoints(url, head)?, replicas: None, erasure: None },
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
     };
     let mut decoration = Decoration::default();
@@ -241,8 +259,12 @@ fn endpoints(url: &str, head: &str) -> Result<Vec<Endpoint>, UrlError> {
 
 fn check_replicas(url: &str, scheme: &Scheme) -> Result<(), UrlError> {
     match scheme {
-        Scheme::Nodes { endpoints, replicas: Some(replicas) } if *replicas > endpoints.len() => {
+        Scheme::Nodes { replicas: Some(2..), erasure: Some(_), .. } => Err(UrlError::Both { url: url.into() }),
+        Scheme::Nodes { endpoints, replicas: Some(replicas), .. } if *replicas > endpoints.len() => {
             Err(UrlError::Replicas { url: url.into(), replicas: *replicas, nodes: endpoints.len() })
+        }
+        Scheme::Nodes { endpoints, erasure: Some(code), .. } if code.members() > endpoints.len() => {
+            Err(UrlError::Stripes { url: url.into(), code: *code, nodes: endpoints.len() })
         }
         _ => Ok(()),
     }
@@ -290,6 +312,10 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
             let number = value.parse().ok().filter(|number| (1..=NODES_MAX).contains(number));
             *replicas = Some(number.ok_or_else(|| bad_value(url, name, value, "write how many nodes keep each page"))?);
         }
+        (Scheme::Nodes { erasure, .. }, "erasure") => {
+            let wanted = "write data pages and parity pages of a stripe, eight at most, for example 4+2";
+            *erasure = Some(value.parse().map_err(|()| bad_value(url, name, value, wanted))?);
+        }
         _ => return Ok(false),
     }
     Ok(true)
@@ -310,9 +336,8 @@ impl Scheme {
         match self {
             Scheme::Compressed { .. } => "codec, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::File { .. } => "size, io, direct, link, delay_us, jitter_us, throttle, fault, seed",
-            Scheme::Nodes { .. } | Scheme::Pool { .. } => {
-                "size, replicas, link, delay_us, jitter_us, throttle, fault, seed"
-            }
+            Scheme::Nodes { .. } => "size, replicas, erasure, link, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Pool { .. } => "size, replicas, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Reference => COMMON,
         }
     }
@@ -398,10 +423,11 @@ impl fmt::Display for BackendUrl {
                 parameters.push(format!("codec={codec}"));
             }
             Scheme::Reference => f.write_str("reference")?,
-            Scheme::Nodes { endpoints, replicas } => {
+            Scheme::Nodes { endpoints, replicas, erasure } => {
                 let names: Vec<String> = endpoints.iter().map(Endpoint::to_string).collect();
                 f.write_str(&names.join(","))?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
+                parameters.extend(erasure.map(|code| format!("erasure={code}")));
             }
             Scheme::Pool { directory, replicas } => {
                 write!(f, "{directory}")?;
@@ -494,6 +520,7 @@ mod tests {
             "tcp://127.0.0.1:1,tcp://127.0.0.1:2,tcp://[::1]:2?size=8G&replicas=2&fault=flip:0.1,load@3",
             "unix:/run/hinterland.sock",
             "unix:/a.sock,tcp://127.0.0.1:1,unix:/b?replicas=2",
+            "unix:/a.sock,tcp://127.0.0.1:1,unix:/b?size=8G&erasure=2+1",
             "etcd://127.0.0.1:2379/pool",
             "etcds://a:2379,b:1/pool?size=8G&replicas=3&link=5us:25Gb/s",
         ] {
@@ -518,10 +545,14 @@ mod tests {
             ("tcp://127.0.0.1:x", "is not tcp://HOST:PORT or unix:/PATH"),
             ("unix:far.sock", "needs an absolute path"),
             ("unix:/a,unix:/a", "is named twice"),
-            ("unix:/a?codec=lz4", "known are size, replicas, link"),
+            ("unix:/a?codec=lz4", "known are size, replicas, erasure, link"),
             ("etcd://127.0.0.1:2379", "is not etcd://HOST:PORT/POOL"),
             ("etcd://127.0.0.1:2379/pool?codec=lz4", "no parameter 'codec'; known are size, replicas, link"),
-            ("tcp://127.0.0.1:1?codec=lz4", "no parameter 'codec'; known are size, replicas, link"),
+            ("tcp://127.0.0.1:1?codec=lz4", "no parameter 'codec'; known are size, replicas, erasure, link"),
+            ("tcp://127.0.0.1:1?erasure=4", "for example 4+2"),
+            ("tcp://127.0.0.1:1,tcp://127.0.0.1:2?erasure=2+1", "stripes of 2+1 pages need 3 nodes, and here are 2"),
+            ("tcp://127.0.0.1:1,unix:/a,unix:/b?erasure=2+1&replicas=2", "leave erasure or replicas out"),
+            ("etcd://127.0.0.1:2379/pool?erasure=2+1", "no parameter 'erasure'"),
             ("tcp://127.0.0.1:1,tcp://127.0.0.1:2?replicas=3", "3 replicas need 3 nodes, and here are 2"),
             ("tcp://127.0.0.1:1?replicas=0", "how many nodes"),
             ("tcp://127.0.0.1:1,compressed", "'compressed' is not tcp://HOST:PORT"),

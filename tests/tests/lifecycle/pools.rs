@@ -22,6 +22,9 @@ pub fn trials() -> Vec<Trial> {
         add(format!("lifecycle::pools::stopped::{path}"), Box::new(move |test| stopped(test, path)));
         add(format!("lifecycle::pools::no_replica::{path}"), Box::new(move |test| no_replica(test, path)));
     }
+    for path in PATHS {
+        add(format!("lifecycle::pools::stripes::{path}"), Box::new(move |test| stripes(test, path)));
+    }
     add("lifecycle::pools::refusals".into(), Box::new(refusals));
     trials
 }
@@ -73,6 +76,21 @@ pub fn first_killed(test: &str, path: &str, mut nodes: Vec<Node>, url: &str) -> 
     nodes.into_iter().try_for_each(|node| node.end().map(drop))
 }
 
+/// With parity instead of replicas the run goes on without the first of four nodes, and what it had is computed and stored anew.
+fn stripes(test: &str, path: &str) -> Result<()> {
+    let mut nodes = (0..4).map(|n| Node::start(&format!("{test}-{n}"), "512M")).collect::<Result<Vec<_>>>()?;
+    let url = format!("{}?erasure=2+1", pool_url(&nodes));
+    let mut running = start(test, path, &url, "1", &["fork"])?;
+    nodes.remove(0).kill()?;
+    running.wait_for("round 5\n")?;
+    let stats = finish(running)?;
+    let backends = stats["backends"].as_array().context("backends")?;
+    ensure!(backends.len() == 4 && backends[0]["losses"].as_u64() > Some(0), "{stats}");
+    let rebuilt = backends.iter().filter_map(|backend| backend["rebuilt_pages"].as_u64()).sum::<u64>();
+    ensure!(rebuilt > 0, "nothing was stored anew: {stats}");
+    nodes.into_iter().try_for_each(|node| node.end().map(drop))
+}
+
 fn stopped(test: &str, path: &str) -> Result<()> {
     let (nodes, url) = cluster(test)?;
     let mut running = start(test, path, &url, "2", &["fork"])?;
@@ -109,6 +127,8 @@ fn refusals(test: &str) -> Result<()> {
         (&*two, "2", "Connection refused"),
         ("compressed", "2", "2 replicas need as many memory nodes; name them with --far"),
         (&*format!("{},{}", node.url, node.url), "1", "is named twice"),
+        (&*format!("{two}?erasure=2+1"), "1", "stripes of 2+1 pages need 3 nodes, and here are 2"),
+        (&*format!("{two}?erasure=two"), "1", "'two' is no value for erasure; write data pages and parity pages"),
     ]
     .into_iter()
     .enumerate()

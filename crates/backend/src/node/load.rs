@@ -115,7 +115,7 @@ impl NodePool {
     ) {
         let hedged = !wants[first].last && wants[first].open().count() > 1;
         let patience = match priority {
-            _ if !hedged && wants[first].late != 0 => self.patience(),
+            _ if !hedged && (wants[first].late != 0 || self.is_shard) => self.patience(),
             _ if !hedged => LIMIT,
             Priority::Demand => link.latency.patience(),
             _ => PATIENCE_AHEAD,

@@ -40,7 +40,7 @@ mod views;
 
 use crate::samples::Rng;
 use crate::sync::lock;
-use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, Shard, StoreError};
 pub use channel::Secured;
 use hinterland_sys::Address;
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -71,6 +71,8 @@ pub struct NodePool {
     slab_bytes: u64,
     /// Nodes that hold each page, if there are so many.
     replicas: usize,
+    /// Others can do without it: its node is given up sooner, and looked for when it is lost.
+    is_shard: bool,
     /// The link to each node in use now.
     links: Vec<Mutex<Arc<Link>>>,
     table: Mutex<Table>,
@@ -144,6 +146,7 @@ impl NodePool {
                     name,
                     slab_bytes,
                     replicas,
+                    is_shard: false,
                     links: links.into_iter().map(|link| Mutex::new(Arc::new(link))).collect(),
                     table: Mutex::new(Table::new(slab_bytes)),
                     growing: Mutex::new(()),
@@ -156,6 +159,20 @@ impl NodePool {
                 })
             }
         }
+    }
+
+    /// Opens a session at one node, for pages that can be computed from what others have.
+    ///
+    /// # Errors
+    /// As for [`new`](NodePool::new).
+    pub fn one_of_several(node: NodeAddress, quota_bytes: u64) -> Result<NodePool, (String, NodeTrouble)> {
+        let pool = NodePool::new(node.url.clone(), vec![node], quota_bytes, 1)?;
+        Ok(NodePool { is_shard: true, ..pool })
+    }
+
+    /// Whether the loss of a node need not be the end.
+    fn has_others(&self) -> bool {
+        self.links.len() > 1 || self.is_shard
     }
 
     /// The links that can be used now.
@@ -188,7 +205,7 @@ impl NodePool {
         drop(table);
         let passed_by = healthy.iter().any(|link| link.is_passed_by());
         let away = self.links.iter().any(|link| lock(link).is_away());
-        if self.links.len() > 1 && (degraded || passed_by || away) {
+        if self.has_others() && (degraded || passed_by || away) {
             self.untended.store(true, Relaxed);
         }
     }
@@ -219,8 +236,8 @@ impl NodePool {
     /// How long an answer is waited for before a node is lost: where another has all pages, half as long, so that a stall stays
     /// below `LIMIT`.
     fn patience(&self) -> Duration {
-        let has_others = self.replicas > 1 && !self.degraded.load(Relaxed) && self.healthy().len() > 1;
-        if has_others { LIMIT / 2 } else { LIMIT }
+        let others_have_all = self.replicas > 1 && !self.degraded.load(Relaxed) && self.healthy().len() > 1;
+        if others_have_all || self.is_shard { LIMIT / 2 } else { LIMIT }
     }
 
     fn store_error(&self, link: &Link, trouble: &NodeTrouble) -> StoreError {
@@ -305,7 +322,7 @@ impl Backend for NodePool {
 
     fn needs_tending(&self) -> bool {
         // Nodes of a pool are asked now and then what they want back.
-        self.links.len() > 1 || self.untended.load(Relaxed)
+        self.has_others() || self.untended.load(Relaxed)
     }
 
     fn tend(&self) -> Option<Duration> {
@@ -333,6 +350,24 @@ impl Backend for NodePool {
             Some((url, trouble)) if side == ForkSide::Child && !lost_before => Err(StoreError::Lost { url, trouble }),
             _ => Ok(()),
         }
+    }
+}
+
+impl Shard for NodePool {
+    fn is_there(&self) -> bool {
+        self.links.iter().any(|link| lock(link).lost().is_none())
+    }
+
+    fn has_lost(&self, location: Location) -> bool {
+        !lock(&self.table).replicas(location.0).iter().any(Replica::is_live)
+    }
+
+    fn losses(&self) -> u64 {
+        self.links.iter().map(|link| lock(link).node.losses.load(Relaxed)).sum()
+    }
+
+    fn count_rebuilt(&self, pages: u64) {
+        lock(&self.links[0]).node.rebuilt_pages.fetch_add(pages, Relaxed);
     }
 }
 

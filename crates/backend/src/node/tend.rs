@@ -109,7 +109,7 @@ impl NodePool {
         self.return_unread();
         self.return_empty();
         let pause = pause.or_else(|| self.untended.load(Relaxed).then_some(PAUSE));
-        pause.or_else(|| (self.links.len() > 1).then_some(IDLE_PAUSE))
+        pause.or_else(|| self.has_others().then_some(IDLE_PAUSE))
     }
 
     /// Opens a new link to a lost node that is due, if there is one; of several, the one that has waited longest.

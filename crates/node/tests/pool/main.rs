@@ -7,6 +7,7 @@ mod proxy;
 mod races;
 mod recalls;
 mod schedules;
+mod stripes;
 
 use common::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store, with_fork};
 use hinterland_backend::{Backend, LoadError, LoadItem, Location, NodeAddress, NodePool, Priority, StoreError, open};

@@ -153,6 +153,7 @@ impl Bench {
         round.figure("scan_bytes_per_second", self.scan(&tcp, seed));
         self.reads(&mut round, seed);
         self.write_back(&mut round, seed);
+        self.losable(&mut round, seed);
         match shaped::measure(&self.launcher, seed) {
             Ok(shaped) => round.shaped(&shaped),
             Err(why) => round.skip("shaped", &why),
@@ -240,5 +241,29 @@ impl Bench {
         round.figure("write_back_bytes_per_second", stored(&first.url));
         let pool = format!("{},{}?replicas=2", first.url, second.url);
         round.figure("write_back_2_replicas_bytes_per_second", stored(&pool));
+    }
+
+    /// Replicas beside stripes with parity, each over six nodes of which one is killed at last: stores, memory, and loads of single
+    /// pages before and after.
+    fn losable(&self, round: &mut Round, seed: u64) {
+        let ways = [("replicas_2", "replicas=2"), ("replicas_3", "replicas=3"), ("stripes_2_1", "erasure=2+1")];
+        for (name, parameter) in ways.into_iter().chain([("stripes_4_2", "erasure=4+2")]) {
+            let start = |_| Node::start(&self.launcher, "tcp://127.0.0.1:0", CAPACITY_BYTES);
+            let measured = (0..6).map(start).collect::<Result<Vec<Node>, String>>().and_then(|mut nodes| {
+                let urls: Vec<&str> = nodes.iter().map(|node| &*node.url).collect();
+                let filled = Filled::new(&format!("{}?{parameter}", urls.join(",")), PROGRAM_PAGES, seed)?;
+                round.figure(&format!("{name}_write_back_bytes_per_second"), Ok(filled.stored_rate));
+                round.figure(&format!("{name}_bytes_for_each_stored"), Ok(filled.bytes_for_each_stored()));
+                round.percentiles(&format!("{name}_load"), filled.demand_us(ROUND_TRIPS, seed));
+                nodes.pop();
+                // Who is lost is found out once.
+                filled.load_for(READS, seed)?;
+                round.percentiles(&format!("{name}_load_without_one"), filled.demand_us(ROUND_TRIPS, seed));
+                Ok(())
+            });
+            if let Err(why) = measured {
+                round.skip(name, &why);
+            }
+        }
     }
 }

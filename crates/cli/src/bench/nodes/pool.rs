@@ -44,6 +44,14 @@ impl Filled {
         Ok(Filled { backend, locations, stored_rate })
     }
 
+    /// Bytes that the nodes keep for each that was stored.
+    #[allow(clippy::cast_precision_loss, reason = "pages of a measurement lie far below 2^52")]
+    pub fn bytes_for_each_stored(&self) -> f64 {
+        let mut rows = Vec::new();
+        self.backend.usage(&mut rows);
+        rows.iter().map(|row| row.pages as f64).sum::<f64>() / self.locations.len() as f64
+    }
+
     /// Loads random pages, `count` in a call, until `over`; returns how many.
     ///
     /// # Errors

@@ -1,0 +1,190 @@
+//! Loads: from the shard that has the page, or, when that one cannot, out of k other members of its stripe.
+
+use super::stripes::{Held, Place};
+use super::{Coded, Shard, rooms};
+use crate::{LoadError, LoadItem, Location, Priority};
+use hinterland_units::PageBytes;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// An item that could not be loaded from its own place, and why, if that was tried.
+type Failed = (usize, Option<LoadError>);
+
+impl<S: Shard> Coded<S> {
+    /// Loads `items`; calls `done` once for each.
+    pub(super) fn load_pages(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        let outer: Vec<Location> = items.iter().map(|item| item.location).collect();
+        let places = self.stripes.pin(outer.iter().copied());
+        let mut failed: Vec<Failed> =
+            (0..items.len()).filter(|index| places[*index].get().is_none()).map(|index| (index, None)).collect();
+        // What is to be computed takes longest: it comes last, unless it is what the program waits for.
+        if failed.first().is_some_and(|(index, _)| *index == 0) {
+            self.compute_all(failed.drain(..1), items, priority, done);
+        }
+        let first = places.iter().find_map(|place| place.shard()).unwrap_or(0);
+        let others = (0..self.shards.len()).filter(|shard| *shard != first);
+        for shard in std::iter::once(first).chain(others) {
+            let (mut indices, mut subset) = (Vec::new(), Vec::new());
+            for (index, (item, place)) in items.iter_mut().zip(&places).enumerate() {
+                if let Some((_, location)) = place.get().filter(|(at, _)| *at == shard) {
+                    indices.push(index);
+                    subset.push(LoadItem { location, into: item.into });
+                }
+            }
+            if subset.is_empty() {
+                continue;
+            }
+            self.shards[shard].load(&mut subset, priority, &mut |inner, page| match page {
+                Ok(page) => done(indices[inner], Ok(page)),
+                Err(error) => failed.push((indices[inner], Some(error))),
+            });
+            if let Some(at) = failed.iter().position(|(index, _)| *index == 0) {
+                self.compute_all(failed.drain(at..=at), items, priority, done);
+            }
+        }
+        self.compute_all(failed.into_iter(), items, priority, done);
+        self.stripes.unpin(outer.into_iter());
+    }
+
+    /// Computes the items that could not be loaded from their own places.
+    fn compute_all(
+        &self,
+        failed: impl Iterator<Item = Failed>,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        for (index, error) in failed {
+            self.degraded.store(true, Relaxed);
+            let item = &mut items[index];
+            match self.compute(item.location, item.into, priority, error) {
+                Ok(()) => done(index, Ok(item.into)),
+                Err(error) => done(index, Err(error)),
+            }
+        }
+    }
+
+    /// Computes a page from other members of its stripe. `error`: why it could not be loaded from its own place.
+    fn compute(
+        &self,
+        location: Location,
+        into: &mut PageBytes,
+        priority: Priority,
+        error: Option<LoadError>,
+    ) -> Result<(), LoadError> {
+        let (number, member) = self.stripes.split(location);
+        let held = self.stripes.hold(number);
+        let mut members = Members::new(self, &held);
+        if let Some(error) = error {
+            members.fail(member, error);
+        }
+        let computed = members.load(self.code.data(), priority);
+        if computed {
+            *into = *members.whole(None)[member];
+        }
+        let error = members.error.take();
+        let gone = self.stripes.release(held, 0);
+        self.free_places(&gone);
+        if computed { Ok(()) } else { Err(error.unwrap_or_else(|| self.wrong(location))) }
+    }
+
+    /// Loads a page from any members of its stripe that give bytes that are `right`; a member that is wrong is lost from then on.
+    pub(super) fn load_right(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
+        let LoadItem { location, into } = item;
+        let (number, member) = self.stripes.split(location);
+        let mut held = self.stripes.hold(number);
+        let mut members = Members::new(self, &held);
+        members.load(self.code.members(), Priority::Demand);
+        let mut found = members.known[member] && right(&members.pages[member]);
+        if found {
+            *into = members.pages[member];
+        } else {
+            members.known[member] = false;
+            found = members.sets_of(self.code.data()).into_iter().any(|set| {
+                let whole = members.whole(Some(&set));
+                let is_right = right(whole[member]);
+                if is_right {
+                    *into = *whole[member];
+                }
+                is_right
+            });
+            if found {
+                held.places[member] = Place::LOST;
+                self.degraded.store(true, Relaxed);
+            }
+        }
+        let gone = self.stripes.release(held, 0);
+        self.free_places(&gone);
+        if found { Ok(()) } else { Err(self.wrong(location)) }
+    }
+
+    fn wrong(&self, location: Location) -> LoadError {
+        let what = "neither it nor what the other members of its stripe give is what was stored";
+        LoadError::Damaged { url: self.url.clone(), location, what }
+    }
+}
+
+/// The members of a stripe that is held, as far as they are known.
+pub(super) struct Members<'a, S: Shard> {
+    coded: &'a Coded<S>,
+    places: Vec<Place>,
+    pub(super) pages: Vec<PageBytes>,
+    pub(super) known: Vec<bool>,
+    failed: Vec<bool>,
+    /// Why the first of them could not be loaded.
+    pub(super) error: Option<LoadError>,
+    whole: Vec<PageBytes>,
+}
+
+impl<'a, S: Shard> Members<'a, S> {
+    pub(super) fn new(coded: &'a Coded<S>, held: &Held) -> Members<'a, S> {
+        let places = held.places.clone();
+        let known = places.iter().map(|place| *place == Place::ZEROS).collect();
+        let failed = vec![false; places.len()];
+        let pages = rooms(places.len());
+        Members { coded, places, pages, known, failed, error: None, whole: Vec::new() }
+    }
+
+    /// Notes that a member cannot be had.
+    fn fail(&mut self, member: usize, error: LoadError) {
+        self.failed[member] = true;
+        self.error.get_or_insert(error);
+    }
+
+    /// Loads members until so many are known, or no other can be had; whether enough are known to compute the others.
+    pub(super) fn load(&mut self, count: usize, priority: Priority) -> bool {
+        for member in 0..self.places.len() {
+            if self.known.iter().filter(|known| **known).count() >= count {
+                break;
+            }
+            let Some((shard, location)) = self.places[member].get().filter(|_| !self.failed[member]) else { continue };
+            let mut outcome = Ok(());
+            let mut items = [LoadItem { location, into: &mut self.pages[member] }];
+            self.coded.shards[shard].load(&mut items, priority, &mut |_, page| outcome = page.map(drop));
+            match outcome {
+                Ok(()) => self.known[member] = true,
+                Err(error) => self.fail(member, error),
+            }
+        }
+        self.known.iter().filter(|known| **known).count() >= self.coded.code.data()
+    }
+
+    /// All members, computed from those of `set`, or from all that are known.
+    pub(super) fn whole(&mut self, set: Option<&[bool]>) -> Vec<&PageBytes> {
+        self.whole.clone_from(&self.pages);
+        self.coded.arithmetic.complete(&mut self.whole, set.unwrap_or(&self.known));
+        self.whole.iter().collect()
+    }
+
+    /// The sets of `count` known members.
+    fn sets_of(&self, count: usize) -> Vec<Vec<bool>> {
+        let bits = |set: u32| (0..self.known.len()).map(move |member| set & 1 << member != 0);
+        let sets = (0u32..1 << self.known.len()).filter(|set| set.count_ones() as usize == count);
+        let is_known = |set: &u32| bits(*set).zip(&self.known).all(|(chosen, known)| !chosen || *known);
+        sets.filter(is_known).map(|set| bits(set).collect()).collect()
+    }
+}

@@ -1,0 +1,181 @@
+//! Erasure coding: pages in stripes of k, with m parity pages, every member at another shard. Any k members give the others, so m
+//! shards may be lost, for (k + m) / k of the memory; N replicas take N times.
+//!
+//! ```text
+//! a store:   pages ──► new stripes (stale places first, when there are many) ──► parity ──► k + m shards      (store)
+//! a load:    from the one shard that has the page; when it cannot: k other members, and arithmetic           (load)
+//! lost shards: what lay there is computed from the others and stored elsewhere, in the background          (mend)
+//! ```
+//! A page is one member, whole: so a load of one page asks one node (Carbink §3.2; Hydra cuts pages, and asks k). Members are
+//! never overwritten. Who writes to a stripe again stores new members beside the old ones, and frees the old when the table
+//! names the new, so that at any moment what the table names is one consistent stripe.
+//!
+//! Stale pages, those that were freed while others of their stripe are in use, take room until their stripe is written again or ends. That
+//! is done as soon as a quarter more is stored than the pages in use need, and costs loads of the pages that stay.
+//!
+//! Sources: Reed-Solomon codes (Reed and Solomon 1960; the arithmetic is a library's); stripes of whole pages and of whole spans
+//! (Zhou et al., Carbink, OSDI 2022).
+
+mod code;
+mod load;
+mod mend;
+mod store;
+mod stripes;
+
+use crate::node::NodePool;
+use crate::sync::lock;
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use code::Arithmetic;
+pub use code::ErasureCode;
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use mend::Mender;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use stripes::{Place, Stripes};
+
+/// One of the places over which stripes are spread: what is lost, is lost together.
+pub trait Shard: Backend {
+    /// Whether it can be used now.
+    fn is_there(&self) -> bool;
+
+    /// Whether what was stored at `location` is lost.
+    fn has_lost(&self, location: Location) -> bool;
+
+    /// How often it was lost.
+    fn losses(&self) -> u64;
+
+    /// Counts pages that were stored there in place of lost ones.
+    fn count_rebuilt(&self, pages: u64);
+}
+
+/// Pages in stripes over shards.
+pub struct Coded<S: Shard = NodePool> {
+    url: String,
+    code: ErasureCode,
+    arithmetic: Arithmetic,
+    shards: Vec<S>,
+    stripes: Stripes,
+    /// Members are lost, or may be.
+    degraded: AtomicBool,
+    mender: Mutex<Mender>,
+}
+
+impl<S: Shard> Coded<S> {
+    /// Spreads stripes over `shards`; `url` names all of it in messages.
+    ///
+    /// # Panics
+    /// Fewer shards than the members of a stripe, or more than `NODES_MAX`.
+    pub fn new(url: String, shards: Vec<S>, code: ErasureCode) -> Coded<S> {
+        assert!((code.members()..=crate::NODES_MAX).contains(&shards.len()), "{code} over {} shards", shards.len());
+        Coded {
+            url,
+            code,
+            arithmetic: Arithmetic::new(code),
+            shards,
+            stripes: Stripes::new(code),
+            degraded: AtomicBool::new(false),
+            mender: Mutex::default(),
+        }
+    }
+
+    /// Whether no member is known to be lost, and none is being looked for.
+    pub fn is_whole(&self) -> bool {
+        !self.degraded.load(Relaxed) && !lock(&self.mender).under_way
+    }
+
+    /// Frees members at their shards.
+    fn free_places(&self, gone: &[Place]) {
+        let mut freed = vec![Vec::new(); self.shards.len()];
+        for (shard, location) in gone.iter().filter_map(|place| place.get()) {
+            freed[shard].push(location);
+        }
+        for (shard, locations) in self.shards.iter().zip(freed).filter(|(_, locations)| !locations.is_empty()) {
+            shard.free(&locations);
+        }
+    }
+
+    /// The shards that can be used now, one bit each.
+    fn there(&self) -> u32 {
+        let there = (0..self.shards.len()).filter(|shard| self.shards[*shard].is_there());
+        there.fold(0, |there, shard| there | 1 << shard)
+    }
+
+    /// How often shards were lost.
+    fn losses(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.losses()).sum()
+    }
+
+    fn is_lost(&self, place: Place) -> bool {
+        place == Place::LOST || place.get().is_some_and(|(shard, location)| self.shards[shard].has_lost(location))
+    }
+}
+
+impl<S: Shard> Backend for Coded<S> {
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        assert_eq!(pages.len(), out.len(), "one answer for each page");
+        self.store_pages(pages, priority, out);
+    }
+
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        self.load_pages(items, priority, done);
+    }
+
+    fn repair(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
+        self.load_right(item, right)
+    }
+
+    fn free(&self, locations: &[Location]) {
+        let gone = self.stripes.free(locations);
+        self.free_places(&gone);
+    }
+
+    fn copies_cost_ram(&self) -> bool {
+        self.shards.iter().any(|shard| shard.copies_cost_ram())
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.ram_bytes()).sum::<u64>() + self.stripes.table_bytes()
+    }
+
+    fn usage(&self, rows: &mut Vec<BackendUsage>) {
+        let first = rows.len();
+        for shard in &self.shards {
+            shard.usage(rows);
+        }
+        rows[first].ram_bytes += self.stripes.table_bytes();
+    }
+
+    fn needs_tending(&self) -> bool {
+        self.degraded.load(Relaxed) || self.shards.iter().any(|shard| shard.needs_tending())
+    }
+
+    fn tend(&self) -> Option<Duration> {
+        let shards = self.shards.iter().filter_map(|shard| shard.tend()).min();
+        shards.into_iter().chain(self.mend()).min()
+    }
+
+    fn before_fork(&self) {
+        self.shards.iter().for_each(|shard| shard.before_fork());
+    }
+
+    fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
+        let errors = self.shards.iter().filter_map(|shard| shard.after_fork(side).err());
+        let mut errors: Vec<StoreError> = errors.collect();
+        if !errors.is_empty() {
+            self.degraded.store(true, Relaxed);
+        }
+        // What is lost at so many can be computed.
+        if errors.len() <= self.code.parity() { Ok(()) } else { Err(errors.remove(0)) }
+    }
+}
+
+/// Room for so many pages.
+fn rooms(count: usize) -> Vec<PageBytes> {
+    vec![[0; PAGE_BYTES]; count]
+}

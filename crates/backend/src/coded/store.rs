@@ -1,0 +1,228 @@
+//! Stores: pages go to data members of stripes, a group of stripes at a time, so that each shard is asked once for a group. A page is
+//! stored when its stripe is: all members, or those for which there are shards.
+
+use super::stripes::{Held, Place};
+use super::{Coded, Shard, rooms};
+use crate::{LoadItem, Location, Priority, StoreError};
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Stripes that are written together.
+const GROUP: usize = 16;
+
+/// A stripe that gets pages.
+struct Write<'a> {
+    held: Held,
+    /// The new pages: the data member that each becomes, its number in the call, its bytes.
+    new: Vec<(usize, usize, &'a PageBytes)>,
+    /// Bytes of the data members that stay, in their order.
+    kept: Vec<(usize, PageBytes)>,
+    parity: Vec<PageBytes>,
+    /// Members that have no place yet, and why not, once that was tried everywhere.
+    placing: Vec<Placing>,
+}
+
+/// A new member on its way to a shard.
+struct Placing {
+    member: usize,
+    /// Shards that did not take it, one bit each.
+    tried: u32,
+    error: Option<StoreError>,
+    place: Option<Place>,
+}
+
+impl Write<'_> {
+    fn page(&self, member: usize) -> &PageBytes {
+        let new = self.new.iter().find(|(at, ..)| *at == member).map(|(.., page)| *page);
+        let kept = || self.kept.iter().find(|(at, _)| *at == member).map(|(_, page)| page);
+        let data = self.held.places.len() - self.parity.len();
+        let parity = || member.checked_sub(data).map(|index| &self.parity[index]);
+        new.or_else(kept).or_else(parity).unwrap_or(&[0; PAGE_BYTES])
+    }
+
+    /// Shards that have a member of this stripe, or are about to get one.
+    fn shards(&self) -> u32 {
+        let placed = self.placing.iter().filter_map(|placing| placing.place);
+        let kept = self.kept.iter().map(|(member, _)| self.held.places[*member]);
+        placed.chain(kept).filter_map(Place::shard).fold(0, |shards, shard| shards | 1 << shard)
+    }
+
+    /// Takes a parity page away that stands where a data page has to go, because there is no other shard left for it.
+    fn make_way(&mut self, there: u32) -> Option<Place> {
+        let (taken, data) = (self.shards(), self.held.places.len() - self.parity.len());
+        let is_stuck = |placing: &&Placing| {
+            let is_waiting = placing.member < data && placing.place.is_none() && placing.error.is_some();
+            is_waiting && there & !taken & !placing.tried == 0
+        };
+        let tried = self.placing.iter().find(is_stuck)?.tried;
+        let stands = |placing: &&mut Placing| {
+            let shard = placing.place.and_then(Place::shard).filter(|_| placing.member >= data);
+            shard.is_some_and(|shard| there & !tried & 1 << shard != 0)
+        };
+        self.placing.iter_mut().find(stands)?.place.take()
+    }
+}
+
+impl<S: Shard> Coded<S> {
+    /// Stores `pages`; `out` has the outcome of each.
+    pub(super) fn store_pages(
+        &self,
+        pages: &[&PageBytes],
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        let mut left: VecDeque<usize> = (0..pages.len()).collect();
+        let mut only_new = false;
+        let losses = self.losses();
+        while !left.is_empty() {
+            let mut writes = Vec::new();
+            while writes.len() < GROUP && !left.is_empty() {
+                let roomy = if only_new { None } else { self.stripes.hold_roomy() };
+                let Some(held) = roomy.or_else(|| self.stripes.hold_new()) else { break };
+                let free = (0..self.code.data()).filter(|member| held.used & 1 << member == 0);
+                let new =
+                    free.map_while(|member| left.pop_front().map(|index| (member, index, pages[index]))).collect();
+                writes.push(Write { held, new, kept: Vec::new(), parity: Vec::new(), placing: Vec::new() });
+            }
+            if writes.is_empty() {
+                let error = StoreError::Device { url: self.url.clone(), errno: libc::EOVERFLOW };
+                left.into_iter().for_each(|index| out[index] = Err(error.clone()));
+                return;
+            }
+            for write in self.load_kept(&mut writes) {
+                // Its pages cannot be had now: it is left as it is, and the new pages go elsewhere.
+                only_new = true;
+                left.extend(write.new.iter().map(|(_, index, _)| *index));
+                self.free_places(&self.stripes.release(write.held, 0));
+            }
+            for write in &mut writes {
+                let data: Vec<&PageBytes> = (0..self.code.data()).map(|member| write.page(member)).collect();
+                let parity = self.arithmetic.parity(&data);
+                write.parity = parity;
+                let members = write.new.iter().map(|(member, ..)| *member).chain(self.code.data()..self.code.members());
+                let placing = |member| Placing { member, tried: 0, error: None, place: None };
+                write.placing = members.map(placing).collect();
+            }
+            while self.place_group(&mut writes, priority) {}
+            if self.losses() != losses {
+                // What went to a shard before it was lost is entered only now.
+                self.degraded.store(true, Relaxed);
+            }
+            for write in writes {
+                self.settle(write, out);
+            }
+        }
+    }
+
+    /// Loads the pages that stay in the stripes that get new ones; takes out those stripes of which one cannot be loaded.
+    fn load_kept<'a>(&self, writes: &mut Vec<Write<'a>>) -> Vec<Write<'a>> {
+        for write in writes.iter_mut().filter(|write| write.held.used != 0) {
+            let stay = (0..self.code.data()).filter(|member| write.held.used & 1 << member != 0);
+            write.kept = stay.zip(rooms(self.code.data())).collect();
+        }
+        let mut failed = vec![false; writes.len()];
+        for (shard, backend) in self.shards.iter().enumerate() {
+            let (mut items, mut owners) = (Vec::new(), Vec::new());
+            for (index, write) in writes.iter_mut().enumerate() {
+                let Write { held, kept, .. } = write;
+                for (member, into) in kept {
+                    match held.places[*member].get() {
+                        Some((at, location)) if at == shard => {
+                            items.push(LoadItem { location, into });
+                            owners.push(index);
+                        }
+                        Some(_) => {}
+                        None => failed[index] = true,
+                    }
+                }
+            }
+            if !items.is_empty() {
+                backend.load(&mut items, Priority::WriteBack, &mut |item, page| failed[owners[item]] |= page.is_err());
+            }
+        }
+        let mut failed = failed.into_iter();
+        writes.extract_if(.., |_| failed.next().unwrap_or(false)).collect()
+    }
+
+    /// Asks each shard once, for all members that it is to get; whether some still have to go elsewhere.
+    fn place_group(&self, writes: &mut [Write<'_>], priority: Priority) -> bool {
+        let mut wanted: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.shards.len()];
+        let there = self.there();
+        let mut again = false;
+        for (index, write) in writes.iter_mut().enumerate() {
+            if let Some(place) = write.make_way(there) {
+                self.free_places(&[place]);
+                again = true;
+            }
+            let mut taken = write.shards();
+            for (at, placing) in write.placing.iter().enumerate().filter(|(_, placing)| placing.place.is_none()) {
+                // By turns, so that every shard gets data and parity alike.
+                let turn = write.held.number as usize + placing.member;
+                let order = (0..self.shards.len()).map(|step| (turn + step) % self.shards.len());
+                let mut free = order.filter(|shard| (taken | placing.tried) & 1 << shard == 0);
+                // Who is lost is asked for the reason, when there is nobody else for what cannot be left out.
+                let unasked = placing.member < self.code.data() && placing.error.is_none();
+                let lost = free.clone().next().filter(|_| unasked);
+                if let Some(shard) = free.find(|shard| there & 1 << shard != 0).or(lost) {
+                    taken |= 1 << shard;
+                    wanted[shard].push((index, at));
+                }
+            }
+        }
+        for (shard, wanted) in wanted.iter().enumerate().filter(|(_, wanted)| !wanted.is_empty()) {
+            let pages: Vec<&PageBytes> =
+                wanted.iter().map(|(index, at)| writes[*index].page(writes[*index].placing[*at].member)).collect();
+            let mut answers = vec![Ok(Location(0)); pages.len()];
+            self.shards[shard].store(&pages, priority, &mut answers);
+            for ((index, at), answer) in wanted.iter().zip(answers) {
+                let placing = &mut writes[*index].placing[*at];
+                match answer {
+                    Ok(location) => placing.place = Some(Place::at(shard, location)),
+                    Err(error) => {
+                        placing.tried |= 1 << shard;
+                        // That one is full says more than that another is lost.
+                        if !matches!(placing.error, Some(StoreError::Full { .. })) {
+                            placing.error = Some(error);
+                        }
+                        again = true;
+                    }
+                }
+            }
+        }
+        again
+    }
+
+    /// Enters what was stored, or takes all of it back.
+    fn settle(&self, mut write: Write<'_>, out: &mut [Result<Location, StoreError>]) {
+        let data = self.code.data();
+        // Where there is no other shard for a parity page, there will be one; but where they are full, that is so.
+        let fails = |placing: &&Placing| {
+            let is_full = matches!(placing.error, Some(StoreError::Full { .. }));
+            placing.place.is_none() && (placing.member < data || is_full)
+        };
+        if let Some(failed) = write.placing.iter().find(fails) {
+            let again = || StoreError::Device { url: self.url.clone(), errno: libc::EAGAIN };
+            let error = failed.error.clone().unwrap_or_else(again);
+            let stored: Vec<Place> = write.placing.iter().filter_map(|placing| placing.place).collect();
+            self.free_places(&stored);
+            write.new.iter().for_each(|(_, index, _)| out[*index] = Err(error.clone()));
+            self.free_places(&self.stripes.release(write.held, 0));
+            return;
+        }
+        for member in (0..data).filter(|member| write.held.used & 1 << member == 0) {
+            write.held.places[member] = Place::ZEROS;
+        }
+        for placing in &write.placing {
+            write.held.places[placing.member] = placing.place.unwrap_or(Place::LOST);
+            if placing.place.is_none() {
+                self.degraded.store(true, Relaxed);
+            }
+        }
+        let stored = write.new.iter().fold(0, |stored, (member, ..)| stored | 1 << member);
+        for (member, index, _) in &write.new {
+            out[*index] = Ok(self.stripes.location(write.held.number, *member));
+        }
+        self.free_places(&self.stripes.release(write.held, stored));
+    }
+}

@@ -1,0 +1,304 @@
+//! Which stripes there are, and where their members lie.
+//!
+//! ```text
+//! location = stripe × k + data page
+//! stripe = k + m members, each `Zeros` (a data page that nobody stored), `Lost`, or at a place of its own at one node
+//! ```
+//! **Invariant**: the parity pages are those of what lies at the places of the data members, also of those that are *stale*: freed by
+//! the program and not written again. Places change while their stripe is held, and one thread holds a stripe at a time. A place
+//! of a page in use changes only when what lies there is lost or wrong.
+
+use super::code::ErasureCode;
+use crate::Location;
+use crate::sync::lock;
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Stored pages beyond the least that the pages in use need, in percent, from which on stale places are written again.
+const WASTE_PERCENT: u64 = 25;
+
+/// Where a member of a stripe lies: a shard and a location there, in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place(u64);
+
+impl Place {
+    /// A data page of zeros that takes no room.
+    pub(super) const ZEROS: Place = Place(u64::MAX);
+    /// A member that is to be computed from the others.
+    pub(super) const LOST: Place = Place(u64::MAX - 1);
+
+    pub(super) fn at(shard: usize, location: Location) -> Place {
+        debug_assert!(shard < crate::NODES_MAX);
+        Place((shard as u64) << Location::BITS | location.0)
+    }
+
+    /// The shard and the location there, of what lies somewhere.
+    pub(super) fn get(self) -> Option<(usize, Location)> {
+        let is_somewhere = self != Place::ZEROS && self != Place::LOST;
+        let shard = usize::try_from(self.0 >> Location::BITS).unwrap_or(usize::MAX);
+        is_somewhere.then_some((shard, Location(self.0 & ((1 << Location::BITS) - 1))))
+    }
+
+    pub(super) fn shard(self) -> Option<usize> {
+        self.get().map(|(shard, _)| shard)
+    }
+}
+
+/// See the module.
+pub(super) struct Stripes {
+    code: ErasureCode,
+    rows: Mutex<Rows>,
+    /// A stripe is not held any more.
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct Rows {
+    /// The members of all stripes, k + m each.
+    places: Vec<Place>,
+    states: Vec<State>,
+    /// Numbers of stripes that have ended.
+    vacant: Vec<u32>,
+    /// Stripes with room that nobody holds, by the number of free data pages.
+    roomy: BTreeSet<(u32, u32)>,
+    /// Pages in use, and members that take room.
+    used: u64,
+    stored: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    /// One bit for each data page in use.
+    used: u8,
+    held: bool,
+    /// Loads from members' own places that are under way: what is lost there is not freed meanwhile.
+    pins: u16,
+}
+
+/// A stripe that one thread holds, and its members when it took it.
+pub(super) struct Held {
+    pub(super) number: u32,
+    pub(super) places: Vec<Place>,
+    /// One bit for each data page in use then.
+    pub(super) used: u8,
+}
+
+/// What a look for stripes with missing members has found.
+pub(super) struct Look {
+    pub(super) held: Option<Held>,
+    /// Where its missing members lay.
+    pub(super) gone: Vec<Place>,
+    /// Others had hold of a stripe, or loaded from it: it is to be looked at again.
+    pub(super) passed_by: bool,
+    /// There is no shard now for what a stripe lacks.
+    pub(super) hopeless: bool,
+    /// Where to go on; `None`: that was the last.
+    pub(super) next: Option<u32>,
+}
+
+impl Stripes {
+    pub(super) fn new(code: ErasureCode) -> Stripes {
+        Stripes { code, rows: Mutex::default(), released: Condvar::new() }
+    }
+
+    /// Where pages in use lie, until `unpin`: so long their stripes are not mended.
+    pub(super) fn pin(&self, locations: impl Iterator<Item = Location>) -> Vec<Place> {
+        let mut rows = lock(&self.rows);
+        let place = |location| {
+            let (number, member) = self.split(location);
+            rows.states[number as usize].pins += 1;
+            rows.places[number as usize * self.code.members() + member]
+        };
+        locations.map(place).collect()
+    }
+
+    /// Ends what `pin` began.
+    pub(super) fn unpin(&self, locations: impl Iterator<Item = Location>) {
+        let mut rows = lock(&self.rows);
+        for location in locations {
+            let (number, _) = self.split(location);
+            rows.states[number as usize].pins -= 1;
+        }
+    }
+
+    /// The stripe and the data page that a location names.
+    pub(super) fn split(&self, location: Location) -> (u32, usize) {
+        let data = self.code.data() as u64;
+        let number = u32::try_from(location.0 / data).expect("a location of ours");
+        (number, usize::try_from(location.0 % data).expect("small"))
+    }
+
+    /// The location of a data page.
+    pub(super) fn location(&self, number: u32, member: usize) -> Location {
+        Location(u64::from(number) * self.code.data() as u64 + member as u64)
+    }
+
+    /// Holds a new stripe without pages.
+    pub(super) fn hold_new(&self) -> Option<Held> {
+        let (data, members) = (self.code.data(), self.code.members());
+        let mut rows = lock(&self.rows);
+        let number = match rows.vacant.pop() {
+            Some(number) => number,
+            None => {
+                let number = u32::try_from(rows.states.len()).ok().filter(|number| *number < u32::MAX)?;
+                rows.states.push(State::default());
+                rows.places.resize((number as usize + 1) * members, Place::LOST);
+                number
+            }
+        };
+        // Who has loaded the last of its former pages may still have a pin.
+        let state = &mut rows.states[number as usize];
+        (state.used, state.held) = (0, true);
+        let row = &mut rows.places[number as usize * members..][..members];
+        row[..data].fill(Place::ZEROS);
+        row[data..].fill(Place::LOST);
+        Some(Held { number, places: row.to_vec(), used: 0 })
+    }
+
+    /// Holds the stripe with most room, if so much is stale that its places should be written again.
+    pub(super) fn hold_roomy(&self) -> Option<Held> {
+        let (data, members) = (self.code.data() as u64, self.code.members() as u64);
+        let mut rows = lock(&self.rows);
+        if rows.stored * data * 100 <= rows.used * members * (100 + WASTE_PERCENT) {
+            return None;
+        }
+        let (_, number) = rows.roomy.pop_last()?;
+        Some(rows.hold(number, self.code))
+    }
+
+    /// Holds a stripe, when nobody else does.
+    pub(super) fn hold(&self, number: u32) -> Held {
+        let mut rows = lock(&self.rows);
+        while rows.states[number as usize].held {
+            rows = self.released.wait(rows).unwrap_or_else(PoisonError::into_inner);
+        }
+        rows.leave_roomy(number, self.code);
+        rows.hold(number, self.code)
+    }
+
+    /// Looks at up to `count` stripes from `number` on for one that has pages in use and whose members that are `missing` can be stored
+    /// anew at one of the shards `there`, one bit each; and holds it. The missing members are `LOST` from then on, so that nobody
+    /// begins to load them, and nobody does now: where they lay is free.
+    pub(super) fn hold_next(&self, number: u32, count: u32, there: u32, missing: impl Fn(Place) -> bool) -> Look {
+        let members = self.code.members();
+        let mut rows = lock(&self.rows);
+        let end = u32::try_from(rows.states.len()).unwrap_or(u32::MAX);
+        let next = number.saturating_add(count);
+        let mut look = Look { held: None, gone: Vec::new(), passed_by: false, hopeless: false, next: Some(next) };
+        for number in number..end.min(next) {
+            let State { used, held, pins } = rows.states[number as usize];
+            let places = &mut rows.places[number as usize * members..][..members];
+            if used == 0 && !held {
+                continue;
+            }
+            let is_whole = !places.iter().any(|place| missing(*place));
+            if held || !is_whole && pins > 0 {
+                look.passed_by = true;
+                continue;
+            }
+            if is_whole {
+                continue;
+            }
+            let left = places.iter().filter(|place| !missing(**place)).filter_map(|place| place.shard());
+            if left.fold(there, |free, shard| free & !(1 << shard)) == 0 {
+                look.hopeless = true;
+                continue;
+            }
+            let lost = places.iter_mut().filter(|place| missing(**place));
+            let gone = lost.map(|place| std::mem::replace(place, Place::LOST)).filter(|place| place.get().is_some());
+            look.gone = gone.collect();
+            rows.stored -= look.gone.len() as u64;
+            rows.leave_roomy(number, self.code);
+            look.held = Some(rows.hold(number, self.code));
+            look.next = Some(number + 1);
+            return look;
+        }
+        look.next = look.next.filter(|next| *next < end);
+        look
+    }
+
+    /// Ends the hold: the members now lie at `held.places`, and data pages `stored` are in use, too. Returns what is to be freed: what
+    /// lay at other places before, and everything of a stripe without pages.
+    pub(super) fn release(&self, held: Held, stored: u8) -> Vec<Place> {
+        let members = self.code.members();
+        let mut rows = lock(&self.rows);
+        let Held { number, places, .. } = held;
+        let first = number as usize * members;
+        let before = rows.places[first..first + members].to_vec();
+        let gone = before.iter().zip(&places).filter(|(before, now)| before != now).map(|(before, _)| *before);
+        let mut gone: Vec<Place> = gone.filter(|place| place.get().is_some()).collect();
+        rows.places[first..first + members].copy_from_slice(&places);
+        let there = |places: &[Place]| places.iter().filter(|place| place.get().is_some()).count() as u64;
+        rows.stored = rows.stored + there(&places) - there(&before);
+        rows.used += u64::from(stored.count_ones());
+        rows.states[number as usize].used |= stored;
+        rows.states[number as usize].held = false;
+        rows.settle(number, self.code, &mut gone);
+        drop(rows);
+        self.released.notify_all();
+        gone
+    }
+
+    /// Frees pages; returns what is to be freed at the shards.
+    pub(super) fn free(&self, locations: &[Location]) -> Vec<Place> {
+        let mut gone = Vec::new();
+        let mut rows = lock(&self.rows);
+        for location in locations {
+            let (number, member) = self.split(*location);
+            let state = rows.states[number as usize];
+            assert!(state.used & 1 << member != 0, "{location:?} was freed twice");
+            if !state.held {
+                rows.leave_roomy(number, self.code);
+            }
+            rows.states[number as usize].used &= !(1 << member);
+            rows.used -= 1;
+            if !state.held {
+                rows.settle(number, self.code, &mut gone);
+            }
+        }
+        gone
+    }
+
+    /// Bytes of the table.
+    pub(super) fn table_bytes(&self) -> u64 {
+        let rows = lock(&self.rows);
+        (rows.places.capacity() * size_of::<Place>()
+            + rows.states.capacity() * size_of::<State>()
+            + rows.vacant.capacity() * size_of::<u32>()
+            + rows.roomy.len() * 16) as u64
+    }
+}
+
+impl Rows {
+    fn hold(&mut self, number: u32, code: ErasureCode) -> Held {
+        let state = &mut self.states[number as usize];
+        state.held = true;
+        let places = self.places[number as usize * code.members()..][..code.members()].to_vec();
+        Held { number, places, used: state.used }
+    }
+
+    fn free_pages(&self, number: u32, code: ErasureCode) -> u32 {
+        (0..code.data()).map(|member| u32::from(self.states[number as usize].used & 1 << member == 0)).sum()
+    }
+
+    fn leave_roomy(&mut self, number: u32, code: ErasureCode) {
+        let free = self.free_pages(number, code);
+        self.roomy.remove(&(free, number));
+    }
+
+    /// Puts a stripe that nobody holds where it belongs: one without pages ends.
+    fn settle(&mut self, number: u32, code: ErasureCode, gone: &mut Vec<Place>) {
+        let free = self.free_pages(number, code);
+        if free as usize == code.data() {
+            let row = &mut self.places[number as usize * code.members()..][..code.members()];
+            let there = row.iter().copied().filter(|place| place.get().is_some());
+            let before = gone.len();
+            gone.extend(there);
+            row.fill(Place::LOST);
+            self.stored -= (gone.len() - before) as u64;
+            self.vacant.push(number);
+        } else if free > 0 {
+            self.roomy.insert((free, number));
+        }
+    }
+}
