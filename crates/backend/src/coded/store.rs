@@ -19,7 +19,7 @@ struct Write<'a> {
     /// Bytes of the data members that stay, in their order.
     kept: Vec<(usize, PageBytes)>,
     parity: Vec<PageBytes>,
-    /// Members that have no place yet, and why not, once that was tried everywhere.
+    /// The new members, data and parity.
     placing: Vec<Placing>,
 }
 
@@ -41,7 +41,7 @@ impl Write<'_> {
         new.or_else(kept).or_else(parity).unwrap_or(&[0; PAGE_BYTES])
     }
 
-    /// Shards that have a member of this stripe, or are about to get one.
+    /// Shards that have a member of this stripe, of those that stay.
     fn shards(&self) -> u32 {
         let placed = self.placing.iter().filter_map(|placing| placing.place);
         let kept = self.kept.iter().map(|(member, _)| self.held.places[*member]);
