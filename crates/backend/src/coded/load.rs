@@ -87,8 +87,7 @@ impl<S: Shard> Coded<S> {
             *into = *members.whole(None)[member];
         }
         let error = members.error.take();
-        let gone = self.stripes.release(held, 0);
-        self.free_places(&gone);
+        self.release(held, 0);
         if computed { Ok(()) } else { Err(error.unwrap_or_else(|| self.wrong(location))) }
     }
 
@@ -117,8 +116,7 @@ impl<S: Shard> Coded<S> {
                 self.degraded.store(true, Relaxed);
             }
         }
-        let gone = self.stripes.release(held, 0);
-        self.free_places(&gone);
+        self.release(held, 0);
         if found { Ok(()) } else { Err(self.wrong(location)) }
     }
 

@@ -98,8 +98,7 @@ impl<S: Shard> Coded<S> {
             }
         }
         let is_whole = !held.places.contains(&Place::LOST);
-        let gone = self.stripes.release(held, 0);
-        self.free_places(&gone);
+        self.release(held, 0);
         is_whole
     }
 

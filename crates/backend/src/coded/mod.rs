@@ -32,7 +32,7 @@ use mend::Mender;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use stripes::{Place, Stripes};
+use stripes::{Held, Place, Stripes};
 
 /// One of the places over which stripes are spread: what is lost, is lost together.
 pub trait Shard: Backend {
@@ -93,6 +93,12 @@ impl<S: Shard> Coded<S> {
         for (shard, locations) in self.shards.iter().zip(freed).filter(|(_, locations)| !locations.is_empty()) {
             shard.free(&locations);
         }
+    }
+
+    /// Ends the hold on a stripe, and frees what it does not need any more.
+    fn release(&self, held: Held, stored: u8) {
+        let gone = self.stripes.release(held, stored);
+        self.free_places(&gone);
     }
 
     /// The shards that can be used now, one bit each.

@@ -94,7 +94,7 @@ impl<S: Shard> Coded<S> {
                 // Its pages cannot be had now: it is left as it is, and the new pages go elsewhere.
                 only_new = true;
                 left.extend(write.new.iter().map(|(_, index, _)| *index));
-                self.free_places(&self.stripes.release(write.held, 0));
+                self.release(write.held, 0);
             }
             for write in &mut writes {
                 let data: Vec<&PageBytes> = (0..self.code.data()).map(|member| write.page(member)).collect();
@@ -207,7 +207,7 @@ impl<S: Shard> Coded<S> {
             let stored: Vec<Place> = write.placing.iter().filter_map(|placing| placing.place).collect();
             self.free_places(&stored);
             write.new.iter().for_each(|(_, index, _)| out[*index] = Err(error.clone()));
-            self.free_places(&self.stripes.release(write.held, 0));
+            self.release(write.held, 0);
             return;
         }
         for member in (0..data).filter(|member| write.held.used & 1 << member == 0) {
@@ -223,6 +223,6 @@ impl<S: Shard> Coded<S> {
         for (member, index, _) in &write.new {
             out[*index] = Ok(self.stripes.location(write.held.number, *member));
         }
-        self.free_places(&self.stripes.release(write.held, stored));
+        self.release(write.held, stored);
     }
 }

@@ -2,9 +2,10 @@
 //! while threads store, load and free and check every byte.
 
 use super::common::fuzz;
-use super::proxy::Mode;
+use super::proxy::{Mode, Proxy};
 use super::{Cluster, SLAB_PAGES, Stored, address, start_node};
 use hinterland_backend::samples::Rng;
+use hinterland_node::Listening;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,23 @@ fn random_bad_days_cost_no_byte_4() {
     random_schedules(3);
 }
 
+/// Has something random befall a node; whether it was started anew, empty.
+pub fn bad_day(rng: &mut Rng, nodes: &mut [Listening], proxies: &[Proxy], victim: usize) -> bool {
+    let modes = [Mode::Dead, Mode::Hold, Mode::Slow, Mode::Flip, Mode::Other, Mode::Twice, Mode::Cut];
+    let kind = rng.index(modes.len() + 1);
+    let restarted = kind == modes.len();
+    if restarted {
+        println!("  restart of node {victim}");
+        let fresh = start_node(64);
+        proxies[victim].replace(address(&fresh));
+        nodes[victim] = fresh;
+    } else {
+        println!("  {:?} at node {victim}", modes[kind]);
+        proxies[victim].set(modes[kind]);
+    }
+    restarted
+}
+
 fn schedule(seed: u64) {
     let mut rng = Rng(seed);
     let mut cluster = Cluster::new(&[64, 64, 64], 2);
@@ -64,18 +82,7 @@ fn schedule(seed: u64) {
     let stored = Stored::new(&cluster.pool, 0..pages);
     for event in 0..EVENTS {
         let victim = rng.index(3);
-        let modes = [Mode::Dead, Mode::Hold, Mode::Slow, Mode::Flip, Mode::Other, Mode::Twice, Mode::Cut];
-        let kind = rng.index(modes.len() + 1);
-        let restarted = kind == modes.len();
-        if restarted {
-            println!("  restart of node {victim}");
-            let fresh = start_node(64);
-            cluster.proxies[victim].replace(address(&fresh));
-            cluster.nodes[victim] = fresh;
-        } else {
-            println!("  {:?} at node {victim}", modes[kind]);
-            cluster.proxies[victim].set(modes[kind]);
-        }
+        let restarted = bad_day(&mut rng, &mut cluster.nodes, &cluster.proxies, victim);
         let over = AtomicBool::new(false);
         cluster.tended(|| {
             std::thread::scope(|scope| {

@@ -2,6 +2,7 @@
 
 use super::common::{fork_round, fuzz, fuzz_threads, load, rows, store};
 use super::proxy::{Mode, Proxy};
+use super::schedules::bad_day;
 use super::{Stored, address, page_of, start_node};
 use hinterland_backend::samples::Rng;
 use hinterland_backend::{Backend, Coded, LoadError, NodeAddress, NodePool, Priority, open};
@@ -96,17 +97,8 @@ fn random_bad_days_cost_no_byte_of_a_stripe() {
         let stored = Stored::new(&striped.coded, 0..50 + rng.below(400));
         for event in 0..3 {
             let victim = rng.index(nodes);
-            let modes = [Mode::Dead, Mode::Hold, Mode::Slow, Mode::Flip, Mode::Other, Mode::Twice, Mode::Cut];
-            let kind = rng.index(modes.len() + 1);
-            if kind == modes.len() {
-                println!("seed {seed}: restart of node {victim}");
-                let fresh = start_node(64);
-                striped.proxies[victim].replace(address(&fresh));
-                striped.nodes[victim] = fresh;
-            } else {
-                println!("seed {seed}: {:?} at node {victim}", modes[kind]);
-                striped.proxies[victim].set(modes[kind]);
-            }
+            println!("seed {seed}");
+            bad_day(&mut rng, &mut striped.nodes, &striped.proxies, victim);
             let over = AtomicBool::new(false);
             striped.tended(|| {
                 std::thread::scope(|scope| {
