@@ -135,6 +135,17 @@ impl Backend for Losing {
 }
 
 impl Shard for Losing {
+    fn store_while(
+        &self,
+        pages: &[&PageBytes],
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        meanwhile();
+        self.store(pages, priority, out);
+    }
+
     fn is_there(&self) -> bool {
         !self.0.gone.load(SeqCst)
     }
@@ -373,6 +384,17 @@ impl Backend for Steady {
 }
 
 impl Shard for Steady {
+    fn store_while(
+        &self,
+        pages: &[&PageBytes],
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        meanwhile();
+        self.store(pages, priority, out);
+    }
+
     fn is_there(&self) -> bool {
         true
     }

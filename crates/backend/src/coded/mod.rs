@@ -36,6 +36,16 @@ use stripes::{Held, Place, Stripes};
 
 /// One of the places over which stripes are spread: what is lost, is lost together.
 pub trait Shard: Backend {
+    /// [`Backend::store`], which calls `meanwhile`, perhaps more than once, when pages are on their way and their answers are
+    /// still to be waited for; or never.
+    fn store_while(
+        &self,
+        pages: &[&PageBytes],
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    );
+
     /// Whether it can be used now.
     fn is_there(&self) -> bool;
 

@@ -1,5 +1,5 @@
-//! Stores: pages go to data members of stripes, a group of stripes at a time, so that each shard is asked once for a group. A page is
-//! stored when its stripe is: all members, or those for which there are shards.
+//! Stores: pages go to data members of stripes, a group of stripes at a time, so that each shard is asked once for a group, and several
+//! before one has answered. A page is stored when its stripe is: all members, or those for which there are shards.
 
 use super::stripes::{Held, Place};
 use super::{Coded, Shard, rooms};
@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Stripes that are written together.
 const GROUP: usize = 16;
+/// Shards that are asked before the first of them has answered; each takes its part of the caller's stack.
+const AT_ONCE: usize = 6;
 
 /// A stripe that gets pages.
 struct Write<'a> {
@@ -30,6 +32,13 @@ struct Placing {
     tried: u32,
     error: Option<StoreError>,
     place: Option<Place>,
+}
+
+/// What one shard is to store.
+struct Part<'a> {
+    shard: usize,
+    pages: Vec<&'a PageBytes>,
+    answers: Vec<Result<Location, StoreError>>,
 }
 
 impl Write<'_> {
@@ -170,12 +179,18 @@ impl<S: Shard> Coded<S> {
                 }
             }
         }
-        for (shard, wanted) in wanted.iter().enumerate().filter(|(_, wanted)| !wanted.is_empty()) {
-            let pages: Vec<&PageBytes> =
-                wanted.iter().map(|(index, at)| writes[*index].page(writes[*index].placing[*at].member)).collect();
-            let mut answers = vec![Ok(Location(0)); pages.len()];
-            self.shards[shard].store(&pages, priority, &mut answers);
-            for ((index, at), answer) in wanted.iter().zip(answers) {
+        let page = |(index, at): &(usize, usize)| writes[*index].page(writes[*index].placing[*at].member);
+        let part = |(shard, wanted): (usize, &Vec<(usize, usize)>)| Part {
+            shard,
+            pages: wanted.iter().map(page).collect(),
+            answers: vec![Ok(Location(0)); wanted.len()],
+        };
+        let mut parts: Vec<Part<'_>> = wanted.iter().enumerate().map(part).collect();
+        parts.retain(|part| !part.pages.is_empty());
+        parts.chunks_mut(AT_ONCE).for_each(|parts| self.store_parts(parts, priority));
+        let answers: Vec<_> = parts.into_iter().map(|part| (part.shard, part.answers)).collect();
+        for (shard, answers) in answers {
+            for ((index, at), answer) in wanted[shard].iter().zip(answers) {
                 let placing = &mut writes[*index].placing[*at];
                 match answer {
                     Ok(location) => placing.place = Some(Place::at(shard, location)),
@@ -191,6 +206,16 @@ impl<S: Shard> Coded<S> {
             }
         }
         again
+    }
+
+    /// Stores at each shard its part: the next one is asked before the answers of one are waited for. Always in the order of the shards:
+    /// two threads that wait for each other's connections would wait for ever.
+    fn store_parts(&self, parts: &mut [Part<'_>], priority: Priority) {
+        let Some((first, rest)) = parts.split_first_mut() else { return };
+        let mut rest = Some(rest);
+        let mut others = || rest.take().into_iter().for_each(|rest| self.store_parts(rest, priority));
+        self.shards[first.shard].store_while(&first.pages, priority, &mut first.answers, &mut others);
+        others();
     }
 
     /// Enters what was stored, or takes all of it back.

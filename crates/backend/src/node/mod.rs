@@ -264,9 +264,7 @@ impl NodePool {
 
 impl Backend for NodePool {
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        assert_eq!(pages.len(), out.len(), "one answer for each page");
-        self.return_empty();
-        self.store_pages(pages, priority, out);
+        self.store_while(pages, priority, out, &mut || ());
     }
 
     fn load(
@@ -354,6 +352,18 @@ impl Backend for NodePool {
 }
 
 impl Shard for NodePool {
+    fn store_while(
+        &self,
+        pages: &[&PageBytes],
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        assert_eq!(pages.len(), out.len(), "one answer for each page");
+        self.return_empty();
+        self.store_pages(pages, priority, out, meanwhile);
+    }
+
     fn is_there(&self) -> bool {
         self.links.iter().any(|link| lock(link).lost().is_none())
     }

@@ -28,12 +28,13 @@ enum Fate {
 }
 
 impl NodePool {
-    /// Stores `pages`; `out` has the outcome of each.
+    /// Stores `pages`; `out` has the outcome of each. Calls `meanwhile` when messages have been sent whose answers are to be waited for.
     pub(super) fn store_pages(
         &self,
         pages: &[&PageBytes],
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
     ) {
         let mut left: Vec<usize> = (0..pages.len()).collect();
         // Each round but the last ends with a loss, with the return of a node, or with a slab less that may be written to.
@@ -49,7 +50,10 @@ impl NodePool {
             for run in slots.chunk_by(|a, b| a / pages_of_a_slab == b / pages_of_a_slab) {
                 let indices = &left[begin..begin + run.len()];
                 begin += run.len();
-                self.store_run(run, indices, pages, priority, out, &mut again);
+                let contents: Vec<&PageBytes> = indices.iter().map(|index| pages[*index]).collect();
+                let replicas = lock(&self.table).replicas(run[0]).clone();
+                let fates = self.write(&replicas, run, &contents, priority, meanwhile);
+                self.settle(run, indices, &fates, out, &mut again);
             }
             if again.is_empty() {
                 return;
@@ -90,19 +94,15 @@ impl NodePool {
         (taken, None)
     }
 
-    /// Stores the pages `indices` of `pages` in `slots` of one slab; those that need another slab are appended to `again`.
-    fn store_run(
+    /// Enters what became of the pages `indices`; those that need another slab are appended to `again`.
+    fn settle(
         &self,
         slots: &[u64],
         indices: &[usize],
-        pages: &[&PageBytes],
-        priority: Priority,
+        fates: &[Fate],
         out: &mut [Result<Location, StoreError>],
         again: &mut Vec<usize>,
     ) {
-        let replicas = lock(&self.table).replicas(slots[0]).clone();
-        let contents: Vec<&PageBytes> = indices.iter().map(|index| pages[*index]).collect();
-        let fates = self.write(&replicas, slots, &contents, priority);
         let mut failed = Vec::new();
         for (position, (slot, index)) in slots.iter().zip(indices).enumerate() {
             match &fates[position / RANGES_MAX] {
@@ -126,7 +126,14 @@ impl NodePool {
     }
 
     /// Writes pages to all replicas, several messages under way at once; returns the fate of each message.
-    fn write(&self, replicas: &Replicas, slots: &[u64], pages: &[&PageBytes], priority: Priority) -> Vec<Fate> {
+    fn write(
+        &self,
+        replicas: &Replicas,
+        slots: &[u64],
+        pages: &[&PageBytes],
+        priority: Priority,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Vec<Fate> {
         let messages = pages.len().div_ceil(RANGES_MAX);
         let part = |message: usize| message * RANGES_MAX..((message + 1) * RANGES_MAX).min(pages.len());
         let mut fates = vec![Fate::Stored; messages];
@@ -145,6 +152,7 @@ impl NodePool {
                 self.each(&mut writers, |writer| writer.send(slots, pages, priority));
                 sent += 1;
             }
+            meanwhile();
             self.each(&mut writers, |writer| {
                 let begun = Instant::now();
                 writer.lane.wait(patience)?;
