@@ -102,7 +102,7 @@ impl Variant {
     /// The far memory's URLs: room for four times the program; as tiers, the first is too small on purpose.
     fn far_urls(&self, place: &Place, nodes: &[Node]) -> Vec<String> {
         let room = place.size_bytes * 4;
-        let small = format!("compressed:{}", (place.size_bytes / 16).max(4 * MIB));
+        let small = format!("compressed:{}", 4 * MIB);
         let file = format!("file:{}?size={room}", place.run.join("far").display());
         match self.far {
             "file" => vec![file],
