@@ -151,7 +151,10 @@ def one_at_a_time(bench: Bench, program: Program, percent: int, prefetchers: lis
             print(f"{program.name} {percent} % {prefetcher}: {runs[prefetcher][-1]}", file=sys.stderr)
     row = {"program": program.name, "local_percent": percent, "native_seconds": bench.native[program.name]["seconds"], "runs": runs}
     seconds = {prefetcher: [run["seconds"] for run in own] for prefetcher, own in runs.items()}
-    ratio = lambda of, by: spread([a / b for a, b in zip(seconds[of], seconds[by])])
+
+    def ratio(of: str, by: str) -> dict:
+        return spread([a / b for a, b in zip(seconds[of], seconds[by])])
+
     if "auto" in seconds:
         others = [prefetcher for prefetcher in prefetchers if prefetcher != "auto"]
         if "readahead" in seconds:
