@@ -9,8 +9,10 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the tree.
+/// Time between two looks at the tree in short runs; it grows with the run, so that looking stays cheap.
 const SAMPLE_EVERY: Duration = Duration::from_millis(4);
+/// In long runs, this part of the run so far goes by between two looks.
+const SAMPLES: u32 = 1000;
 
 /// How a run ended and what it took.
 #[derive(Clone, Debug)]
@@ -61,12 +63,15 @@ pub fn run(mut command: Command, limit: Duration, beside: Option<&Client<'_>>) -
             anonymous_peak_bytes: 0,
             resident_peak_bytes: 0,
         };
-        let mut trouble = None;
+        let (mut trouble, mut next_look) = (None, Duration::ZERO);
         let status = loop {
             if let Some(status) = group.child.try_wait()? {
                 break status;
             }
-            finished.look(group.pid);
+            if started.elapsed() >= next_look {
+                finished.look(group.pid);
+                next_look = started.elapsed() + (started.elapsed() / SAMPLES).max(SAMPLE_EVERY);
+            }
             if started.elapsed() > limit {
                 finished.timed_out = true;
                 group.kill();
