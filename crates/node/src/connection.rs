@@ -7,7 +7,7 @@ use crate::stream::{Stream, has_arrived};
 use hinterland_tls::{NodeCredentials, ServerConnection, explain};
 use hinterland_wire::{Features, HELLO_BYTES, Hello, Outcome, Welcome};
 use rustls::StreamOwned;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -61,12 +61,18 @@ impl Connection {
         }
     }
 
-    /// Sends what the connection takes without waiting; returns how many bytes. TLS takes none: a record that is begun must be sent.
-    pub(crate) fn offer(&self, bytes: &[u8]) -> io::Result<usize> {
+    /// Sends of these pieces, one after the other, what the connection takes without waiting; returns how many bytes. TLS takes none: a record
+    /// that is begun must be sent.
+    pub(crate) fn offer(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Connection::Plain(stream) => stream.offer(bytes),
+            Connection::Plain(stream) => stream.offer(pieces),
             Connection::Secured(_) => Ok(0),
         }
+    }
+
+    /// Whether `offer` may send anything.
+    pub(crate) fn takes_offers(&self) -> bool {
+        matches!(self, Connection::Plain(_))
     }
 
     /// Whether something has arrived at this moment, beside what TLS has taken in already.

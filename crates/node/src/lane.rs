@@ -10,10 +10,10 @@ use crate::slab::SLAB_BYTES;
 use crate::store::NoRoom;
 use hinterland_units::ByteCount;
 use hinterland_wire::{
-    CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Looking, Outcome, Refusal, Reply,
+    CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Looking, Outcome, Ranges, Refusal, Reply,
     Request, Welcome, WireError,
 };
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -149,14 +149,16 @@ impl Lane<'_> {
         let moves_data = matches!(request, Request::Read { .. } | Request::Write { .. });
         let tenant = tenant.as_ref().filter(|_| moves_data);
         let turn = tenant.map(|tenant| tenant.turns.take(&node.processors, header.priority));
-        self.answer(stream, header.number, request, &rest[..header.data_bytes])?;
+        let (data, behind) = rest.split_at(header.data_bytes);
+        let more = behind.len() >= HEADER_BYTES;
+        self.answer(stream, header.number, request, data, more)?;
         if let Some(begun) = begun {
             node.latencies.count(self.shard, work, begun.elapsed());
         }
-        input.begin += whole + header.data_bytes;
-        if turn.is_some() && (self.out.len() >= ANSWER_BYTES || input.end - input.begin < HEADER_BYTES) {
+        if turn.is_some() && (self.out.len() >= ANSWER_BYTES || !more) {
             self.offer(stream)?;
         }
+        input.begin += whole + header.data_bytes;
         drop(turn);
         if self.out.len() >= ANSWER_BYTES {
             self.send(stream)?;
@@ -187,9 +189,45 @@ impl Lane<'_> {
 
     /// Sends what the connection takes without waiting: sending is work like any other, and waiting is not.
     fn offer(&mut self, stream: &Connection) -> io::Result<()> {
-        let sent = stream.offer(&self.out)?;
-        drop(self.out.drain(..sent));
+        if !self.out.is_empty() {
+            let sent = stream.offer(&[IoSlice::new(&self.out)])?;
+            drop(self.out.drain(..sent));
+        }
         Ok(())
+    }
+
+    /// Answers a read with the bytes where they lie, as far as the connection takes them without waiting. False: they cannot be sent so.
+    fn send_in_place(
+        &mut self,
+        stream: &Connection,
+        number: u64,
+        session: &Session,
+        ranges: Ranges<'_>,
+    ) -> io::Result<bool> {
+        let Lane { sums, reply, out, .. } = self;
+        sums.clear();
+        let lent = session.lend(ranges, sums, |pieces, sums| {
+            Reply::data(reply, number, sums, ranges.data_bytes());
+            out.extend_from_slice(reply);
+            let whole: Vec<IoSlice<'_>> = [&out[..]].iter().chain(pieces).map(|piece| IoSlice::new(piece)).collect();
+            let sent = stream.offer(&whole)?;
+            let mut of_data = sent.saturating_sub(out.len());
+            drop(out.drain(..sent.min(out.len())));
+            for piece in pieces {
+                let gone = of_data.min(piece.len());
+                out.extend_from_slice(&piece[gone..]);
+                of_data -= gone;
+            }
+            Ok(())
+        });
+        match lent {
+            Ok(Some(sent)) => sent.map(|()| true),
+            Ok(None) => Ok(false),
+            Err(trouble) => {
+                self.explain(number, session, trouble);
+                Ok(true)
+            }
+        }
     }
 
     fn answer(
@@ -198,6 +236,7 @@ impl Lane<'_> {
         number: u64,
         request: Request<'_>,
         data: &[u8],
+        more: bool,
     ) -> Result<(), LaneError> {
         let node = self.node;
         match request {
@@ -244,6 +283,14 @@ impl Lane<'_> {
                 };
                 match other {
                     Request::Share { slab } => self.share(stream, number, &session, slab)?,
+                    // Where several answers come together, what is small is copied.
+                    Request::Read { ranges }
+                        if stream.takes_offers() && (!more || self.out.len() + ranges.data_bytes() >= ANSWER_BYTES) =>
+                    {
+                        if !self.send_in_place(stream, number, &session, ranges)? {
+                            self.serve(number, &session, other, data);
+                        }
+                    }
                     other => self.serve(number, &session, other, data),
                 }
             }

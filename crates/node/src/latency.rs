@@ -28,7 +28,8 @@ impl Work {
     pub const ALL: [Work; 3] = [Work::Read, Work::Write, Work::Other];
 }
 
-/// How many requests of a kind, of those that were timed, took how long: from the moment that the request has arrived until its answer is made.
+/// How many requests of a kind, of those that were timed, took how long: from the moment that the request has arrived until its answer is
+/// made; of reads that are answered from where the bytes lie, until the connection has taken what it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Histogram {
     /// Requests by the bucket that their time falls into.

@@ -49,6 +49,14 @@ impl Memory {
         Ok(())
     }
 
+    /// The bytes from `offset` on; `None`: they are in a file.
+    pub(crate) fn bytes(&self, offset: usize, bytes: usize) -> Option<&[u8]> {
+        match self {
+            Memory::Private(memory) => Some(&memory[offset..offset + bytes]),
+            Memory::Shared(_) => None,
+        }
+    }
+
     /// Puts `data` at `offset`.
     pub(crate) fn write(&mut self, offset: usize, data: &[u8]) -> io::Result<()> {
         match self {

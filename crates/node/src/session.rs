@@ -125,13 +125,47 @@ impl Session {
         }
         for range in ranges.iter() {
             let (number, offset) = locate(&slabs, range).expect("checked above");
-            let begin = into.len();
-            slab(&slabs, number).read(offset, range.bytes as usize, into)?;
-            sums.push(checksum(range.address, &into[begin..]));
+            let (begin, bytes) = (into.len(), range.bytes as usize);
+            let slab = slab(&slabs, number).reading();
+            slab.append(offset, bytes, into)?;
+            sums.push(slab.sum(offset, range.address, &into[begin..]));
         }
+        self.count_reads(ranges);
+        Ok(())
+    }
+
+    /// Lends the bytes of all ranges, which nobody changes meanwhile, and their checksums, to `to`, and returns what that returns; `None` when a
+    /// slab is not in this process's address space.
+    pub(crate) fn lend<R>(
+        &self,
+        ranges: Ranges<'_>,
+        sums: &mut Vec<u64>,
+        to: impl FnOnce(&[&[u8]], &[u64]) -> R,
+    ) -> Result<Option<R>, Trouble> {
+        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        if !ranges.iter().all(|range| locate(&slabs, range).is_some()) {
+            return Err(Trouble::Outside);
+        }
+        // Each slab once, see `Reading`.
+        let mut read: Vec<usize> = numbers(&slabs, ranges).collect();
+        read.sort_unstable();
+        read.dedup();
+        let locked: Vec<_> = read.iter().map(|number| slab(&slabs, *number).reading()).collect();
+        let mut pieces = Vec::with_capacity(ranges.count());
+        for range in ranges.iter() {
+            let (number, offset) = locate(&slabs, range).expect("checked above");
+            let slab = &locked[read.binary_search(&number).expect("all are there")];
+            let Some(piece) = slab.bytes(offset, range.bytes as usize) else { return Ok(None) };
+            sums.push(slab.sum(offset, range.address, piece));
+            pieces.push(piece);
+        }
+        self.count_reads(ranges);
+        Ok(Some(to(&pieces, sums)))
+    }
+
+    fn count_reads(&self, ranges: Ranges<'_>) {
         self.counts.reads.fetch_add(ranges.count() as u64, Relaxed);
         self.counts.read_bytes.fetch_add(ranges.data_bytes() as u64, Relaxed);
-        Ok(())
     }
 
     /// Writes `data` to the ranges one after the other; nothing when one of them is outside or damaged, or a copy has no room.
@@ -149,7 +183,7 @@ impl Session {
         let put = |slabs: &Table| {
             pieces().try_for_each(|(range, piece)| {
                 let (number, offset) = locate(slabs, range).expect("checked before");
-                slab(slabs, number).write(offset, piece)
+                slab(slabs, number).write(offset, piece, range.checksum)
             })
         };
         let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);

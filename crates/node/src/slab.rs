@@ -3,6 +3,7 @@
 use crate::memory::Memory;
 use crate::store::{Charge, NoRoom, Tenant};
 use hinterland_units::PAGE_BYTES;
+use hinterland_wire::checksum;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -21,7 +22,30 @@ pub(crate) struct Slab {
 struct Content {
     memory: Memory,
     /// Pages that were written: what a copy has to copy.
-    written: [u64; SLAB_PAGES / 64],
+    written: Pages,
+    /// Pages that were last written as a whole: their checksums are kept as their writer computed them, so that nobody
+    /// computes them again and what changes here is seen where it is read.
+    whole: Pages,
+    sums: Box<[u64; SLAB_PAGES]>,
+}
+
+/// A set of a slab's pages.
+#[derive(Clone, Copy, Default)]
+struct Pages([u64; SLAB_PAGES / 64]);
+
+impl Pages {
+    fn has(&self, page: usize) -> bool {
+        self.0[page / 64] & 1 << (page % 64) != 0
+    }
+
+    fn set(&mut self, page: usize, is_in: bool) {
+        let bit = 1 << (page % 64);
+        if is_in {
+            self.0[page / 64] |= bit;
+        } else {
+            self.0[page / 64] &= !bit;
+        }
+    }
 }
 
 impl Slab {
@@ -29,45 +53,81 @@ impl Slab {
     pub(crate) fn new(tenant: &Arc<Tenant>, shared: bool) -> Result<Slab, NoRoom> {
         let charge = Charge::take(tenant)?;
         let memory = Memory::new(shared).map_err(|_| NoRoom::System)?;
-        Ok(Slab { content: RwLock::new(Content { memory, written: [0; SLAB_PAGES / 64] }), charge })
+        let content = Content { memory, written: Pages::default(), whole: Pages::default(), sums: sums() };
+        Ok(Slab { content: RwLock::new(content), charge })
     }
 
     /// A slab of its own with the same bytes.
     pub(crate) fn copy(&self, tenant: &Arc<Tenant>) -> Result<Slab, NoRoom> {
-        let from = self.read_lock();
+        let Reading(from) = self.reading();
         let copy = Slab::new(tenant, from.memory.is_shared())?;
         {
             let mut into = copy.content.write().unwrap_or_else(PoisonError::into_inner);
-            for page in (0..SLAB_PAGES).filter(|page| from.written[page / 64] & 1 << (page % 64) != 0) {
+            for page in (0..SLAB_PAGES).filter(|page| from.written.has(*page)) {
                 into.memory.copy_page(&from.memory, page * PAGE_BYTES).map_err(|_| NoRoom::System)?;
             }
-            into.written = from.written;
+            (into.written, into.whole) = (from.written, from.whole);
+            into.sums.copy_from_slice(&*from.sums);
         }
         Ok(copy)
     }
 
-    /// Appends the bytes from `offset` on; the range lies inside the slab.
-    pub(crate) fn read(&self, offset: usize, bytes: usize, into: &mut Vec<u8>) -> Result<(), NoRoom> {
-        self.read_lock().memory.read(offset, bytes, into).map_err(|_| NoRoom::System)
+    /// The content, which nobody changes meanwhile.
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        Reading(self.content.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts `data` at `offset`; the range lies inside the slab.
-    pub(crate) fn write(&self, offset: usize, data: &[u8]) -> Result<(), NoRoom> {
+    /// Puts `data`, whose checksum is `sum`, at `offset`; the range lies inside the slab.
+    pub(crate) fn write(&self, offset: usize, data: &[u8], sum: u64) -> Result<(), NoRoom> {
         let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
+        let whole = is_page(offset, data.len());
         for page in offset / PAGE_BYTES..(offset + data.len()).div_ceil(PAGE_BYTES) {
-            content.written[page / 64] |= 1 << (page % 64);
+            content.written.set(page, true);
+            content.whole.set(page, whole);
+        }
+        if whole {
+            content.sums[offset / PAGE_BYTES] = sum;
         }
         content.memory.write(offset, data).map_err(|_| NoRoom::System)
     }
 
     /// A descriptor to read it with; `None`: it cannot be shared.
     pub(crate) fn reader(&self) -> Option<OwnedFd> {
-        self.read_lock().memory.reader().unwrap_or(None)
+        self.reading().0.memory.reader().unwrap_or(None)
+    }
+}
+
+/// A slab's content, which nobody changes meanwhile. Its ranges lie inside the slab.
+///
+/// A thread reads a slab once at a time: where another waits to write, a second time waits for it, and it for the first.
+pub(crate) struct Reading<'a>(RwLockReadGuard<'a, Content>);
+
+impl Reading<'_> {
+    /// Appends the bytes from `offset` on.
+    pub(crate) fn append(&self, offset: usize, bytes: usize, into: &mut Vec<u8>) -> Result<(), NoRoom> {
+        self.0.memory.read(offset, bytes, into).map_err(|_| NoRoom::System)
     }
 
-    fn read_lock(&self) -> RwLockReadGuard<'_, Content> {
-        self.content.read().unwrap_or_else(PoisonError::into_inner)
+    /// The bytes from `offset` on; `None`: they are in a file, and not in this process's address space.
+    pub(crate) fn bytes(&self, offset: usize, bytes: usize) -> Option<&[u8]> {
+        self.0.memory.bytes(offset, bytes)
     }
+
+    /// The checksum of `data`, which lies at `offset` here and at `address` in the session: that which it came with, where it came whole.
+    pub(crate) fn sum(&self, offset: usize, address: u64, data: &[u8]) -> u64 {
+        let page = offset / PAGE_BYTES;
+        let is_known = is_page(offset, data.len()) && self.0.whole.has(page);
+        if is_known { self.0.sums[page] } else { checksum(address, data) }
+    }
+}
+
+fn is_page(offset: usize, bytes: usize) -> bool {
+    offset.is_multiple_of(PAGE_BYTES) && bytes == PAGE_BYTES
+}
+
+/// Zeros that take memory as they are written.
+fn sums() -> Box<[u64; SLAB_PAGES]> {
+    vec![0; SLAB_PAGES].into_boxed_slice().try_into().expect("as many as were asked for")
 }
 
 impl Drop for Slab {
@@ -90,23 +150,32 @@ mod tests {
     }
 
     fn check_copy(shared: bool) {
-        let tenant = Arc::new(Tenant::new(Arc::new(Account::new(2)), 2));
+        let tenant = Arc::new(Tenant::new(Arc::new(Account::new(3)), 3));
         let slab = Slab::new(&tenant, shared).expect("room");
         assert_eq!(slab.reader().is_some(), shared);
         let end = SLAB_LEN;
         for (offset, byte, bytes) in [(0, 1, 1), (5000, 2, 9000), (end - 3, 3, 3), (64 * PAGE_BYTES - 1, 4, 2)] {
-            slab.write(offset, &vec![byte; bytes]).expect("memory");
+            slab.write(offset, &vec![byte; bytes], 0).expect("memory");
         }
         let all = |slab: &Slab| {
             let mut bytes = Vec::new();
-            slab.read(0, end, &mut bytes).expect("memory");
+            slab.reading().append(0, end, &mut bytes).expect("memory");
             bytes
         };
         let before = all(&slab);
         assert_eq!(before.iter().filter(|byte| **byte != 0).count(), 9006);
         let copy = slab.copy(&tenant).expect("room");
         assert!(all(&copy) == before);
-        copy.write(7, &[9]).expect("memory");
+        copy.write(7, &[9], 0).expect("memory");
+        // The checksum of a page that was written as a whole is its writer's, until a part of it changes.
+        let sum = |slab: &Slab| slab.reading().sum(PAGE_BYTES, 0, &all(slab)[PAGE_BYTES..2 * PAGE_BYTES]);
+        let computed = |slab: &Slab| checksum(0, &all(slab)[PAGE_BYTES..2 * PAGE_BYTES]);
+        copy.write(PAGE_BYTES, &[1; PAGE_BYTES], 77).expect("memory");
+        assert_eq!((sum(&copy), sum(&slab)), (77, computed(&slab)));
+        let third = copy.copy(&tenant).expect("room");
+        assert_eq!(sum(&third), 77);
+        copy.write(2 * PAGE_BYTES - 1, &[0; 2], 78).expect("memory");
+        assert_eq!(sum(&copy), computed(&copy));
         assert!(all(&slab) == before);
         assert!(matches!(slab.copy(&tenant), Err(NoRoom::Quota)));
     }

@@ -56,9 +56,11 @@ impl Stream {
         }
     }
 
-    /// Sends what the connection takes without waiting; returns how many bytes.
-    pub(crate) fn offer(&self, bytes: &[u8]) -> io::Result<usize> {
-        match rustix::net::send(self.descriptor(), bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+    /// Sends of these pieces, one after the other, what the connection takes without waiting; returns how many bytes.
+    pub(crate) fn offer(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut beside = SendAncillaryBuffer::new(&mut []);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::sendmsg(self.descriptor(), pieces, &mut beside, flags) {
             Ok(sent) => Ok(sent),
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             Err(error) => Err(error.into()),

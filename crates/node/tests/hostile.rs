@@ -16,6 +16,8 @@ struct Client {
     stream: TcpStream,
     number: u64,
     message: Vec<u8>,
+    /// Of the last data.
+    sums: Vec<u64>,
 }
 
 impl Client {
@@ -24,7 +26,7 @@ impl Client {
         let stream = TcpStream::connect(address).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
         stream.set_nodelay(true).expect("an option");
-        Client { stream, number: 0, message: Vec::new() }
+        Client { stream, number: 0, message: Vec::new(), sums: Vec::new() }
     }
 
     fn greeted(node: &Listening) -> Client {
@@ -66,7 +68,10 @@ impl Client {
         Some(match Reply::decode(&header, control).expect("a reply") {
             Reply::Session(grant) => Answer::Session(grant),
             Reply::Slabs(numbers) => Answer::Slabs(numbers.iter().collect()),
-            Reply::Data(_) => Answer::Data(data),
+            Reply::Data(sums) => {
+                self.sums = sums.iter().collect();
+                Answer::Data(data)
+            }
             Reply::Done => Answer::Done,
             Reply::Recalled(recall) => Answer::Recalled(recall),
             Reply::Figures(figures) => Answer::Figures(figures.node),
@@ -228,6 +233,71 @@ fn ranges_end_at_the_slab_and_damaged_data_is_not_written() {
     assert_eq!(client.ask(back(&[0, 0, 0]), &[]), Answer::Done);
     assert_eq!(client.read(0, 1), Answer::Refused(Refusal::Range));
     assert_eq!(client.read(SLAB_BYTES - 3 + SLAB_BYTES, 3), Answer::Data(vec![0; 3]));
+}
+
+/// Whole pages, parts of them and what lies across them, written and read in any mixture: data and checksums are right, whether an answer was
+/// computed or kept, went alone or with others, at once or in parts because the client does not take it yet.
+#[test]
+fn what_is_read_has_its_checksum_however_it_was_written() {
+    const PAGE: u64 = 4096;
+    const BYTES: u64 = 2 * SLAB_BYTES;
+    let node = start(Options::new(8 * SLAB_BYTES));
+    let (mut client, _) = Client::open(&node, 0, 0);
+    assert_eq!(client.lease(2), Answer::Slabs(vec![0, 1]));
+    let mut rng = hinterland_backend::samples::Rng(5);
+    let mut model = vec![0u8; usize::try_from(BYTES).expect("small")];
+    for step in 0..400 {
+        for _ in 0..8 {
+            let page = rng.below(BYTES / PAGE) * PAGE;
+            let (offset, bytes) = match rng.below(4) {
+                0 => (rng.below(PAGE), rng.below(PAGE)),
+                1 => (0, PAGE / 2),
+                _ => (0, PAGE),
+            };
+            let address = page + offset;
+            let bytes = (bytes + 1).min(PAGE).min(SLAB_BYTES - address % SLAB_BYTES);
+            let data = noise(rng.next_u64(), usize::try_from(bytes).expect("small"));
+            assert_eq!(client.write(address, &data), Answer::Done);
+            model[usize::try_from(address).expect("small")..][..data.len()].copy_from_slice(&data);
+        }
+        // Every 50th time more than connections hold.
+        let requests: Vec<Vec<Range>> = (0..if step % 50 == 0 { 80 } else { 1 + rng.below(4) })
+            .map(|_| {
+                let whole = rng.below(2) == 0;
+                let range = |_| {
+                    let bytes = if whole { PAGE } else { 1 + rng.below(PAGE) };
+                    let address = rng.below(BYTES / PAGE) * PAGE;
+                    Range { address, bytes: u32::try_from(bytes).expect("small"), checksum: 0 }
+                };
+                (0..1 + step % 64).map(range).collect()
+            })
+            .collect();
+        let mut asked = Vec::new();
+        for ranges in &requests {
+            client.number += 1;
+            Request::read(&mut client.message, client.number, Priority::Prefetch, ranges.iter().copied());
+            asked.extend_from_slice(&client.message);
+        }
+        client.stream.write_all(&asked).expect("sent");
+        for ranges in &requests {
+            let Some(Answer::Data(data)) = client.answer() else { panic!("no data") };
+            let mut rest = &data[..];
+            assert_eq!(client.sums.len(), ranges.len());
+            for (range, sum) in ranges.iter().zip(&client.sums) {
+                let (piece, behind) = rest.split_at(range.bytes as usize);
+                rest = behind;
+                let right = &model[usize::try_from(range.address).expect("small")..][..piece.len()];
+                assert!(piece == right, "wrong bytes at {} in step {step}", range.address);
+                assert_eq!(
+                    *sum,
+                    checksum(range.address, right),
+                    "at {}, {} bytes, step {step}",
+                    range.address,
+                    piece.len()
+                );
+            }
+        }
+    }
 }
 
 #[test]

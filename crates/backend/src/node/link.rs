@@ -9,6 +9,7 @@ use super::lane::{LIMIT, Lane};
 use super::lanes::{Lanes, Taken};
 use super::latency::Latency;
 use super::load::RETRIED_NS;
+use super::pace::Pace;
 use super::recall::Recall;
 use super::trouble::NodeTrouble;
 use super::views::Views;
@@ -86,6 +87,8 @@ pub(super) struct Link {
     full: Mutex<Option<Instant>>,
     pub(super) views: Views,
     pub(super) latency: Latency,
+    /// How fast pages come.
+    pub(super) pace: Pace,
     /// It is avoided, because others are much faster.
     pub(super) slow: AtomicBool,
     /// Pages that came back damaged.
@@ -109,6 +112,7 @@ impl Link {
             full: Mutex::new(None),
             views: Views::new(),
             latency: Latency::default(),
+            pace: Pace::new(),
             slow: AtomicBool::new(false),
             damages: AtomicU32::new(0),
             lost: OnceLock::new(),

@@ -151,6 +151,9 @@ impl NodePool {
             }
         });
         link.demands_under_way.fetch_sub(demand, Relaxed);
+        if demand > 0 {
+            link.pace.demanded();
+        }
         link.node.bytes_out.fetch_add((arrived * PAGE_BYTES) as u64, Relaxed);
         for position in damaged {
             let ((index, at), location) = (members[position], outer[position]);
@@ -198,16 +201,21 @@ impl NodePool {
             }
             lane => lane,
         }?;
-        // A message for the page that the program waits for, then larger ones.
-        let first = if demand { 1 } else { LOAD_PAGES };
         let (count, mut asked, mut arrived) = (items.len(), 0, 0);
-        let end_of = |begin: usize| (begin + if begin == 0 { first } else { LOAD_PAGES }).min(count);
         let (mut ends, mut messages, mut under_way) = ([0; DEPTH], 0, 0);
+        let mut since = Instant::now();
         let mut moved = || -> Result<(), NodeTrouble> {
             while arrived < count {
-                let depth = if !demand && link.demands_under_way.load(Relaxed) > 0 { 1 } else { DEPTH };
+                let beside = !demand && (link.demands_under_way.load(Relaxed) > 0 || link.pace.expects_demand());
+                let depth = if beside { 1 } else { DEPTH };
                 while asked < count && under_way < depth {
-                    let end = end_of(asked);
+                    // A message for the page that the program waits for, then larger ones; short ones beside it.
+                    let most = match asked {
+                        0 if demand => 1,
+                        _ if beside => link.pace.pages_beside_demand(),
+                        _ => LOAD_PAGES,
+                    };
+                    let end = (asked + most).min(count);
                     lane.ask_pages(&items[asked..end], wire(priority))?;
                     ends[(messages + under_way) % DEPTH] = end;
                     (asked, under_way) = (end, under_way + 1);
@@ -221,6 +229,9 @@ impl NodePool {
                     take(begin + index, undamaged.then_some(page));
                 })?;
                 (messages, under_way) = (messages + 1, under_way - 1);
+                let now = Instant::now();
+                link.pace.sample(end - begin, now - since);
+                since = now;
             }
             Ok(())
         };

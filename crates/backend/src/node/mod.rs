@@ -29,6 +29,7 @@ mod latency;
 mod link;
 mod load;
 mod members;
+mod pace;
 mod place;
 mod recall;
 mod slots;
