@@ -6,6 +6,7 @@ round, then the median. Every output is compared with the native run's."""
 import argparse
 import datetime
 import json
+import math
 import os
 import random
 import socket
@@ -20,7 +21,9 @@ from pathlib import Path
 from fault_paths import machine, spread
 
 HERE = Path(__file__).parent / "programs"
-PREFETCHERS = ("none", "readahead", "stride", "leap", "streams", "auto")
+PREFETCHERS = ("none", "readahead", "stride", "leap", "streams", "auto", "auto@4M")
+RANDOM = ("search", "sql", "memcached")
+LOCAL_MIN = 16 << 20
 VALUE_BYTES = 1000
 BATCH = 32
 
@@ -105,12 +108,17 @@ def connect(port: int, process: subprocess.Popen) -> socket.socket:
     raise SystemExit("memcached does not listen")
 
 
-def programs(mib: int, graph: Path) -> list[Program]:
-    """All of them with about `mib` MiB of data."""
-    scale = max(16, (mib * 2**20 // 84).bit_length() - 1)
+def programs(mib: int, large_mib: int, graph: Path) -> list[Program]:
+    """All of them with about `mib` MiB of data; PageRank, which goes through its edges in order, with `large_mib`."""
+
+    def scale(mib: int) -> str:
+        """The graph has 84 bytes for each vertex with 16 edges."""
+        return str(max(16, round(math.log2(mib * 2**20 / 84))))
+
     return [
+        Program("pagerank", [str(graph), "rank", scale(large_mib), "16"]),
         Program("matmul", [sys.executable, str(HERE / "matmul.py"), str(mib)]),
-        Program("graph", [str(graph), str(scale), "16"]),
+        Program("search", [str(graph), "search", scale(mib), "16"]),
         Program("sql", [sys.executable, str(HERE / "tables.py"), str(mib * 2**20 // 250)]),
         Memcached(mib),
     ]
@@ -127,14 +135,19 @@ class Bench:
         seconds, output, peak = program.run([])
         self.native[program.name] = {"seconds": round(seconds, 3), "peak_bytes": peak, "output": output}
 
+    def local_bytes(self, program: Program, percent: int) -> int:
+        return max(self.native[program.name]["peak_bytes"] * percent // 100, LOCAL_MIN)
+
     def run(self, program: Program, percent: int, prefetcher: str) -> dict:
         """One managed run; its output must be the native one."""
         native = self.native[program.name]
-        local = native["peak_bytes"] * percent // 100
+        local = self.local_bytes(program, percent)
         stats = self.rows / f"{program.name}.json"
         far = f"compressed:{native['peak_bytes'] * 2}?link={self.link}"
         prefix = [str(self.launcher), "run", "--quiet", "--fault-path", "inline", "--local", str(local), "--far", far]
-        seconds, output, _ = program.run([*prefix, "--prefetch", prefetcher, "--stats", str(stats), "--"])
+        name, _, cache = prefetcher.partition("@")
+        bound = ["--prefetch-cache", cache] if cache else []
+        seconds, output, _ = program.run([*prefix, "--prefetch", name, *bound, "--stats", str(stats), "--"])
         if output != native["output"]:
             raise SystemExit(f"{program.name} with {prefetcher}: '{output}' instead of '{native['output']}'")
         said = json.loads(stats.read_text())
@@ -149,14 +162,19 @@ def one_at_a_time(bench: Bench, program: Program, percent: int, prefetchers: lis
             prefetcher = prefetchers[(turn + step) % len(prefetchers)]
             runs[prefetcher].append(bench.run(program, percent, prefetcher))
             print(f"{program.name} {percent} % {prefetcher}: {runs[prefetcher][-1]}", file=sys.stderr)
-    row = {"program": program.name, "local_percent": percent, "native_seconds": bench.native[program.name]["seconds"], "runs": runs}
+    local = round(100 * bench.local_bytes(program, percent) / bench.native[program.name]["peak_bytes"])
+    row = {"program": program.name, "wanted_percent": percent, "local_percent": local, "native_seconds": bench.native[program.name]["seconds"], "runs": runs}
     seconds = {prefetcher: [run["seconds"] for run in own] for prefetcher, own in runs.items()}
 
     def ratio(of: str, by: str) -> dict:
         return spread([a / b for a, b in zip(seconds[of], seconds[by])])
 
+    for prefetcher in prefetchers:
+        unbounded, _, cache = prefetcher.partition("@")
+        if cache and unbounded in seconds:
+            row.setdefault("bounded_by_unbounded", {})[prefetcher] = ratio(prefetcher, unbounded)
     if "auto" in seconds:
-        others = [prefetcher for prefetcher in prefetchers if prefetcher != "auto"]
+        others = [prefetcher for prefetcher in prefetchers if prefetcher != "auto" and "@" not in prefetcher]
         if "readahead" in seconds:
             row["readahead_by_auto"] = ratio("readahead", "auto")
         if others:
@@ -179,7 +197,7 @@ def all_at_once(bench: Bench, chosen: list[Program], percent: int, prefetcher: s
         "prefetcher": prefetcher,
         "local_percent": percent,
         "share_of_processors": share,
-        "alone_seconds": alone,
+        "alone_seconds": {name: alone[name] for name in seconds},
         "seconds": seconds,
         "time_by_alone_and_share": beside,
     }
@@ -193,6 +211,10 @@ def targets(rows: list[dict], together: dict | None) -> list[dict]:
         if "auto_by_best_other" in row:
             reached = row["auto_by_best_other"]["median"]
             found.append({"target": f"{name}: auto beside the best other", "at_most": 1.0, "reached": reached, "met": reached <= 1.0})
+        for prefetcher, ratio in row.get("bounded_by_unbounded", {}).items():
+            if row["program"] not in RANDOM:
+                reached = ratio["median"]
+                found.append({"target": f"{name}: {prefetcher} beside no bound", "at_most": 1.1, "reached": reached, "met": reached <= 1.1})
     better = [row for row in rows if row.get("readahead_by_auto", {"median": 0})["median"] >= 1.3]
     names = sorted({row["program"] for row in better})
     found.append({"target": "programs where readahead takes 1.3 x auto's time", "at_least": 2, "reached": len(names), "met": len(names) >= 2})
@@ -207,39 +229,52 @@ def main() -> None:
     parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
     parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
     parser.add_argument("--repeat", type=int, default=3, help="rounds (default: 3)")
-    parser.add_argument("--size", type=int, default=1024, help="data of each program in MiB (default: 1024)")
+    parser.add_argument("--size", type=int, default=128, help="data of each program but PageRank in MiB (default: 128)")
+    parser.add_argument("--large-size", type=int, default=1280, help="data of PageRank in MiB (default: 1280)")
     parser.add_argument("--local", default="50,25", help="percents of the native peak that are local (default: 50,25)")
     parser.add_argument("--link", default="15us:10Gb/s", help="latency and bandwidth of far memory (default: 15us:10Gb/s)")
-    parser.add_argument("--prefetch", default=",".join(PREFETCHERS), help="prefetchers (default: %(default)s)")
+    parser.add_argument("--prefetch", default=",".join(PREFETCHERS), help="prefetchers, with @SIZE behind a bound on what came ahead (default: %(default)s)")
     parser.add_argument("--program", action="append", help="one program; may be repeated (default: all)")
     given = parser.parse_args()
     prefetchers, percents = given.prefetch.split(","), [int(word) for word in given.local.split(",")]
     with tempfile.TemporaryDirectory() as directory:
         graph = Path(directory) / "graph"
         subprocess.run(["g++", "-O2", "-o", graph, HERE / "graph.cpp"], check=True)
-        chosen = [program for program in programs(given.size, graph) if given.program is None or program.name in given.program]
+        every = programs(given.size, given.large_size, graph)
+        chosen = [program for program in every if given.program is None or program.name in given.program]
         bench = Bench(given.target / "release/hinterland", given.link, Path(directory))
         for program in chosen:
             bench.measure_native(program)
-        rows = [one_at_a_time(bench, program, percent, prefetchers, given.repeat) for program in chosen for percent in percents]
+        # What was measured is kept when a later run fails, and a bench that is begun again goes on there.
+        path = given.output.with_suffix(".rows")
+        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        there = {(row["program"], row["wanted_percent"]) for row in rows}
+        for program, percent in ((program, percent) for program in chosen for percent in percents):
+            if (program.name, percent) not in there:
+                rows.append(one_at_a_time(bench, program, percent, prefetchers, given.repeat))
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         together = None
-        if "auto" in prefetchers and len(chosen) > 1:
-            lowest = [row for row in rows if row["local_percent"] == percents[-1]]
-            alone = {row["program"]: statistics.median(run["seconds"] for run in row["runs"]["auto"]) for row in lowest}
-            together = all_at_once(bench, chosen, percents[-1], "auto", given.repeat, alone)
+        alike = [program for program in chosen if program.name != "pagerank"]
+        if "auto" in prefetchers and len(alike) > 1:
+            first = [row for row in rows if row["wanted_percent"] == percents[0]]
+            alone = {row["program"]: statistics.median(run["seconds"] for run in row["runs"]["auto"]) for row in first}
+            together = all_at_once(bench, alike, percents[0], "auto", given.repeat, alone)
     result = {
+        "bench": "prefetchers",
         "what": "programs at a part of their native peak of resident memory under each prefetcher, inline fault path; the link is added to compressed RAM",
         "commands": ["benches/prefetchers.py " + " ".join(word for word in sys.argv[1:] if not word.startswith("/"))],
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "machine": machine(),
         "link": given.link,
         "size_mib": given.size,
+        "large_size_mib": given.large_size,
         "native": {name: {key: of for key, of in native.items() if key != "output"} for name, native in bench.native.items()},
         "programs": rows,
         "all_at_once": together,
         "targets": targets(rows, together),
     }
     given.output.write_text(json.dumps(result, indent=2) + "\n")
+    path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-// Breadth-first search and PageRank over a graph with a few popular vertices, in compressed rows.
+// Breadth-first search or PageRank over a graph with a few popular vertices, in compressed rows.
 //
-// usage: graph SCALE EDGES      (2^SCALE vertices with EDGES edges each at the mean)
-// Output: vertices reached and the sum of their distances for each of four searches, and the ranks' sum and maximum; the same on every run.
+// usage: graph search|rank SCALE EDGES      (2^SCALE vertices with EDGES edges each at the mean)
+// Output: vertices reached and the sum of their distances for each of four searches, or the ranks' sum and maximum; the same on every run.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 static uint64_t state = 1;
@@ -23,13 +24,17 @@ static uint64_t often_small(uint64_t bound) {
     return static_cast<uint64_t>(std::pow(static_cast<double>(bound), (next() >> 11) * 0x1p-53)) - 1;
 }
 
-int main(int argc, char **argv) {
-    if (argc != 3) return 2;
-    const unsigned scale = std::strtoul(argv[1], nullptr, 10);
-    const uint64_t vertices = uint64_t(1) << scale, wanted = vertices * std::strtoull(argv[2], nullptr, 10);
-    // Row after row, as a file would have it. Half of the edges lead to popular vertices, which lie anywhere.
-    std::vector<uint64_t> begin(vertices + 1);
+// Row after row, as a file would have it. Half of the edges lead to popular vertices, which lie anywhere.
+struct Graph {
+    std::vector<uint64_t> begin;
     std::vector<uint32_t> heads;
+
+    uint64_t vertices() const { return begin.size() - 1; }
+};
+
+static Graph make(uint64_t vertices, uint64_t wanted) {
+    Graph graph{std::vector<uint64_t>(vertices + 1), {}};
+    auto &[begin, heads] = graph;
     heads.reserve(wanted);
     for (uint64_t v = 0; v < vertices; v++) {
         uint64_t degree = 1 + often_small(wanted / vertices * 8);
@@ -40,10 +45,15 @@ int main(int argc, char **argv) {
         }
         begin[v + 1] = heads.size();
     }
-    for (unsigned search = 0; search < 4; search++) {
-        std::vector<int32_t> distance(vertices, -1);
-        std::vector<uint32_t> level{static_cast<uint32_t>(search)}, following;
-        distance[search] = 0;
+    return graph;
+}
+
+static void search(const Graph &graph) {
+    const auto &[begin, heads] = graph;
+    for (uint32_t start = 0; start < 4; start++) {
+        std::vector<int32_t> distance(graph.vertices(), -1);
+        std::vector<uint32_t> level{start}, following;
+        distance[start] = 0;
         uint64_t reached = 1, sum = 0;
         for (int32_t depth = 1; !level.empty(); depth++, level.swap(following), following.clear())
             for (uint32_t v : level)
@@ -53,10 +63,15 @@ int main(int argc, char **argv) {
                         reached++, sum += depth;
                         following.push_back(heads[e]);
                     }
-        std::printf("search %u: %llu reached, distances %llu\n", search, (unsigned long long)reached, (unsigned long long)sum);
+        std::printf("search %u: %llu reached, distances %llu\n", start, (unsigned long long)reached, (unsigned long long)sum);
     }
+}
+
+static void rank(const Graph &graph) {
+    const auto &[begin, heads] = graph;
+    const uint64_t vertices = graph.vertices();
     std::vector<double> rank(vertices, 1.0 / vertices), fresh(vertices);
-    for (unsigned round = 0; round < 3; round++) {
+    for (unsigned round = 0; round < 5; round++) {
         std::fill(fresh.begin(), fresh.end(), 0.15 / vertices);
         for (uint64_t v = 0; v < vertices; v++)
             for (uint64_t e = begin[v]; e < begin[v + 1]; e++) fresh[heads[e]] += 0.85 * rank[v] / (begin[v + 1] - begin[v]);
@@ -65,4 +80,14 @@ int main(int argc, char **argv) {
     double sum = 0;
     for (double value : rank) sum += value;
     std::printf("ranks: sum %.9f, largest %.9f\n", sum, *std::max_element(rank.begin(), rank.end()));
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) return 2;
+    const uint64_t vertices = uint64_t(1) << std::strtoul(argv[2], nullptr, 10);
+    const Graph graph = make(vertices, vertices * std::strtoull(argv[3], nullptr, 10));
+    if (std::strcmp(argv[1], "search") == 0)
+        search(graph);
+    else
+        rank(graph);
 }

@@ -2,19 +2,16 @@
 //!
 //! | list | programs × settings | size |
 //! |---|---|---|
-//! | [`pairwise`] | every pair of program, feature set, far memory, heap mode and eviction policy | CI |
-//! | [`product`] | every combination of the first four, with the feature sets that differ on a fault path, one on memory nodes; the eviction policies take turns | product |
+//! | [`pairwise`] | every pair of program, feature set, far memory, heap mode and eviction policy | small |
+//! | [`product`] | every combination of the first four, with the feature sets that differ on a fault path, one on memory nodes; the eviction policies take turns | small |
 //! | [`full_size`] | every program four times, see there | full |
 //!
 //! `./dev test` runs the first list, `./dev test --full` the other two.
 
 use crate::{EVICTS, FARS, FEATURES, HEAPS, MIB, PATHS, Scenario, Variant, features_of, pairs, programs};
 
-/// Native peak to aim at in CI: a quarter of it is well above the smallest budget.
-pub const CI_SIZE_BYTES: u64 = 112 * MIB;
-/// Native peak to aim at in the product: its hundreds of runs have to end within hours, and a quarter of it is still above the
-/// smallest budget.
-pub const PRODUCT_SIZE_BYTES: u64 = 72 * MIB;
+/// Native peak to aim at where many runs have to end in their time; a quarter of it is above the smallest budget.
+pub const SMALL_SIZE_BYTES: u64 = 72 * MIB;
 /// Native peak to aim at where size matters.
 pub const FULL_SIZE_BYTES: u64 = 640 * MIB;
 
@@ -32,7 +29,7 @@ pub struct Run {
 /// A cover of all pairs, those of one program together.
 pub fn pairwise() -> Vec<Run> {
     let sizes = [programs::ALL.len(), PATHS.len(), FEATURES.len(), FARS.len(), HEAPS.len(), EVICTS.len()];
-    of_size(CI_SIZE_BYTES, pairs::cover(&sizes))
+    of_size(SMALL_SIZE_BYTES, pairs::cover(&sizes))
 }
 
 /// Every combination of program, fault path, feature set (of those that differ there; on memory nodes one), far memory and heap
@@ -41,7 +38,7 @@ pub fn product() -> Vec<Run> {
     let rows = pairs::product(&[programs::ALL.len(), PATHS.len(), FEATURES.len(), FARS.len(), HEAPS.len()]);
     let differs = |row: &Vec<usize>| features_in_product(PATHS[row[1]], FARS[row[3]]).contains(&FEATURES[row[2]]);
     let rows = rows.into_iter().filter(differs).enumerate();
-    of_size(PRODUCT_SIZE_BYTES, rows.map(|(turn, row)| [row, vec![turn % EVICTS.len()]].concat()).collect())
+    of_size(SMALL_SIZE_BYTES, rows.map(|(turn, row)| [row, vec![turn % EVICTS.len()]].concat()).collect())
 }
 
 fn features_in_product(path: &str, far: &str) -> &'static [&'static str] {

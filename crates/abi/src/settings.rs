@@ -3,7 +3,7 @@
 //! The same variables serve a user who sets them by hand and the launcher, which resolves flags, environment and file and
 //! writes the result here.
 
-use hinterland_units::{Budget, BudgetError, SizeError};
+use hinterland_units::{Budget, BudgetError, ByteCount, SizeError};
 use std::fmt;
 use std::str::FromStr;
 
@@ -33,6 +33,8 @@ pub mod variables {
     pub const PREFETCH: &str = "HINTERLAND_PREFETCH";
     /// Largest read-ahead window in pages; 0 turns it off.
     pub const READ_AHEAD: &str = "HINTERLAND_READ_AHEAD";
+    /// Bound on pages that came ahead and are not known to be used, in bytes.
+    pub const PREFETCH_CACHE: &str = "HINTERLAND_PREFETCH_CACHE";
     /// Who serves faults: `auto`, `monitor` or `inline`.
     pub const FAULT_PATH: &str = "HINTERLAND_FAULT_PATH";
     /// Named kernel feature set to pretend (`all`, `5.15`, `6.1`, `6.8`, `6.12`).
@@ -238,6 +240,8 @@ pub struct Settings {
     pub prefetch: PrefetchName,
     /// Largest read-ahead window in pages; `None`: what is usual for the prefetcher.
     pub read_ahead_pages: Option<u32>,
+    /// Bound on pages that came ahead and are not known to be used; `None`: what the windows need.
+    pub prefetch_cache: Option<ByteCount>,
     /// Who serves faults.
     pub fault_path: FaultPathName,
     /// Kernel feature set to pretend; empty: what the kernel has.
@@ -268,6 +272,8 @@ pub enum EnvError {
     },
     /// Not a number of pages.
     Pages(String),
+    /// Too small for prefetched pages.
+    PrefetchCache(ByteCount),
     /// Not a number of replicas.
     Replicas(String),
     /// Not a size for a microset.
@@ -286,6 +292,9 @@ impl fmt::Display for EnvError {
                 write!(f, "'{s}' is not a number of replicas; write how many memory nodes keep each page")
             }
             EnvError::Pages(s) => write!(f, "'{s}' is not a number of pages from 0 to 512"),
+            EnvError::PrefetchCache(size) => {
+                write!(f, "{size} is below the smallest prefetch cache, {PREFETCH_CACHE_MIN}: four usual windows")
+            }
             EnvError::Switch(s) => write!(f, "'{s}' is neither yes nor no; write 1 or 0"),
             EnvError::Microset(s) => write!(f, "'{s}' is not a number of pages from 1 to {MICROSET_PAGES_MAX}"),
         }
@@ -333,6 +342,9 @@ impl Settings {
         if let Some(text) = get(variables::READ_AHEAD) {
             settings.read_ahead_pages = Some(parse_pages(&text).map_err(|e| (variables::READ_AHEAD, e))?);
         }
+        if let Some(text) = get(variables::PREFETCH_CACHE) {
+            settings.prefetch_cache = Some(parse_cache(&text).map_err(|e| (variables::PREFETCH_CACHE, e))?);
+        }
         if let Some(text) = get(variables::FAULT_PATH) {
             settings.fault_path = text.parse().map_err(|e| (variables::FAULT_PATH, e))?;
         }
@@ -361,6 +373,7 @@ impl Settings {
             (variables::EVICT, self.evict.to_string()),
             (variables::PREFETCH, self.prefetch.to_string()),
             (variables::READ_AHEAD, self.read_ahead_pages.map(|pages| pages.to_string()).unwrap_or_default()),
+            (variables::PREFETCH_CACHE, self.prefetch_cache.map(|size| size.0.to_string()).unwrap_or_default()),
             (variables::FAULT_PATH, self.fault_path.to_string()),
             (variables::FEATURES, self.features.clone()),
             (variables::TRACE, self.trace.clone()),
@@ -394,6 +407,15 @@ pub fn parse_switch(text: &str) -> Result<bool, EnvError> {
         "1" | "true" | "yes" | "on" => Ok(true),
         _ => Err(EnvError::Switch(text.into())),
     }
+}
+
+/// The least that may be left to prefetched pages.
+const PREFETCH_CACHE_MIN: ByteCount = ByteCount(1 << 20);
+
+/// Reads a bound on prefetched pages.
+fn parse_cache(text: &str) -> Result<ByteCount, EnvError> {
+    let size: ByteCount = text.parse().map_err(EnvError::Size)?;
+    if size < PREFETCH_CACHE_MIN { Err(EnvError::PrefetchCache(size)) } else { Ok(size) }
 }
 
 /// Reads a number of pages up to 512 (2 MiB).
@@ -432,6 +454,7 @@ mod tests {
             evict: EvictName::TwoQ,
             prefetch: PrefetchName::ReadAheadVma,
             read_ahead_pages: Some(16),
+            prefetch_cache: Some(ByteCount(4 << 20)),
             fault_path: FaultPathName::Inline,
             features: "6.1".into(),
             trace: "/tmp/app.trace".into(),
@@ -450,6 +473,7 @@ mod tests {
         assert_eq!(read(&[(variables::PREFETCH, "markov")]).unwrap_err().0, variables::PREFETCH);
         assert_eq!(read(&[(variables::REPLICAS, "0")]).unwrap_err().0, variables::REPLICAS);
         assert_eq!(read(&[(variables::READ_AHEAD, "9999")]).unwrap_err().0, variables::READ_AHEAD);
+        assert_eq!(read(&[(variables::PREFETCH_CACHE, "512K")]).unwrap_err().0, variables::PREFETCH_CACHE);
         assert_eq!(read(&[(variables::MICROSET, "0")]).unwrap_err().0, variables::MICROSET);
     }
 }

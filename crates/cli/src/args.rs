@@ -72,6 +72,10 @@ pub struct RunArgs {
     /// link asks for it; 8 with the others
     #[arg(long, value_name = "PAGES")]
     pub read_ahead: Option<String>,
+    /// Bound on local pages that came ahead and are not known to be used, at least 1M; what is beyond it leaves first. Default: what
+    /// the windows need
+    #[arg(long, value_name = "SIZE")]
+    pub prefetch_cache: Option<String>,
     /// Who serves faults: auto (default), monitor (a thread beside the program's), inline (the thread that faults)
     #[arg(long, value_name = "auto|monitor|inline")]
     pub fault_path: Option<String>,
@@ -134,7 +138,7 @@ Examples:
   hinterland run --local 1G --far etcd://127.0.0.1:2379/pool --replicas 2 -- ./service
 
 Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _REPLICAS, _ENCRYPT, _TLS, _TLS_CA, _KEY_FILE,
-_HEAP, _EVICT, _PREFETCH, _READ_AHEAD, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same
+_HEAP, _EVICT, _PREFETCH, _READ_AHEAD, _PREFETCH_CACHE, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same
 names in lower case: local = \"512M\", far = [\"compressed:4G\"], quiet = true), then the defaults.
 
 Exit code: the program's own; 128 + n when it died of signal n and the launcher cannot end the same way; 127 when the

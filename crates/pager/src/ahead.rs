@@ -143,6 +143,7 @@ impl Pager {
     fn bring(&self, batch: &mut Batch, of: Coming, next: &mut Batch, scratch: &mut Scratch) {
         let has_frames = self.frames_for(batch.pages.len() as u64, scratch);
         if has_frames {
+            self.make_room_ahead(u32::try_from(batch.pages.len()).unwrap_or(u32::MAX), &of.window, scratch);
             self.load_ahead(batch, scratch);
             self.at(Point::AheadLoaded, batch.pages[0].0);
         } else {
@@ -239,7 +240,7 @@ impl Pager {
         for run in runs_of(&batch.pages, |(page, _)| *page, &window) {
             let (page, entry) = batch.pages[run.start];
             let landed = &landing[run.start];
-            if window.leaves_unmapped(page) && self.hold(page, entry, landed, window.unmapped, mapped) {
+            if window.leaves_unmapped(page) && self.hold(page, entry, landed, &window, mapped) {
                 self.row().prefetched_pages.fetch_add(1, Relaxed);
                 (mapped, has_key) = (0, true);
             } else {

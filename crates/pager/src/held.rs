@@ -6,17 +6,19 @@
 //!                     └─ the list is full: the page that has waited longest goes back to far memory, unused
 //! ```
 //!
+//! With a bound of the user's (`--prefetch-cache`), what was mapped beside a page that waits counts, too, and leaves with it.
+//!
 //! A page's slot is one of the key slots of `staging`. Slots are reused last in, first out, so the frames behind them are as many
 //! as ever waited at one time; a slot's frame is counted as local from its first use on, whether a page waits in it or not.
 //!
 //! Only the read-ahead thread takes slots. Any thread that serves a use gives its slot back, while it still owns the page: whoever
 //! finds the page busy does not touch the slot, and whoever finds it settled elsewhere knows that nothing points at the slot.
 
-use crate::pager::Pager;
+use crate::pager::{Pager, Scratch};
 use crate::staging::KEY_SLOTS;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
-use hinterland_policy::Unmapped;
+use hinterland_policy::{AheadWindow, Unmapped, WINDOW_PART};
 use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -31,6 +33,8 @@ pub const BUDGET_PART: u64 = 32;
 pub(crate) struct Held {
     list: Mutex<List>,
     beside: Box<[Beside]>,
+    /// Pages that may wait or lie beside one that does, if somebody bounds them.
+    pages_max: Option<u32>,
     /// Zero of the times in `beside`.
     begun: Instant,
 }
@@ -42,19 +46,38 @@ struct Beside {
     mapped: AtomicU32,
     /// When it arrived.
     since_ns: AtomicU64,
+    /// The window whose key page it is.
+    window: Mutex<Option<AheadWindow>>,
 }
 
 impl Held {
-    pub(crate) fn new() -> Held {
+    pub(crate) fn new(pages_max: Option<u32>) -> Held {
         Held {
             list: Mutex::new(List::new(KEY_SLOTS)),
             beside: (0..KEY_SLOTS).map(|_| Beside::default()).collect(),
+            pages_max,
             begun: Instant::now(),
         }
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().expect("no thread panics while it holds the list of held pages")
+    }
+
+    /// Local memory of which a window may have a part: a `budget`, or less, such that four windows keep to the user's bound.
+    pub(crate) fn pages_for_windows(&self, budget: u64) -> u64 {
+        self.pages_max.map_or(budget, |most| budget.min(u64::from(most) / 4 * WINDOW_PART))
+    }
+
+    /// Pages that wait, and those that were mapped beside them.
+    fn pages(&self) -> u32 {
+        let list = self.list();
+        let mapped = list.slots().map(|slot| self.beside[slot as usize].mapped.load(Relaxed));
+        list.held + mapped.sum::<u32>()
+    }
+
+    fn window(&self, slot: u32) -> MutexGuard<'_, Option<AheadWindow>> {
+        self.beside[slot as usize].window.lock().expect("no thread panics while it holds a window")
     }
 
     fn now_ns(&self) -> u64 {
@@ -67,8 +90,15 @@ impl Pager {
     /// False: no slot is free.
     ///
     /// The caller owns the page and has counted a frame for it.
-    pub(crate) fn hold(&self, page: PageNo, entry: Entry, bytes: &PageBytes, window: Unmapped, mapped: u32) -> bool {
-        let Some((index, fresh)) = self.take_held_slot(window) else { return false };
+    pub(crate) fn hold(
+        &self,
+        page: PageNo,
+        entry: Entry,
+        bytes: &PageBytes,
+        window: &AheadWindow,
+        mapped: u32,
+    ) -> bool {
+        let Some((index, fresh)) = self.take_held_slot(window.unmapped) else { return false };
         let slot = self.staging.key_slot(index);
         // SAFETY: the slot is one page of ours, and no page points at it any more.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
@@ -78,6 +108,7 @@ impl Pager {
         let beside = &self.held.beside[index as usize];
         beside.mapped.store(mapped, Relaxed);
         beside.since_ns.store(self.held.now_ns(), Relaxed);
+        *self.held.window(index) = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
         self.table.set_slot(page, slot);
         self.staging.set_page(slot, Some(page));
         self.held.list().push(index);
@@ -110,7 +141,8 @@ impl Pager {
             Unmapped::Key(_) => KEYS_MAX,
             Unmapped::All => {
                 let part = self.account.budget().0 / BUDGET_PART;
-                u32::try_from(part).unwrap_or(u32::MAX).clamp(KEYS_MAX, KEY_SLOTS)
+                let part = u32::try_from(part).unwrap_or(u32::MAX).clamp(KEYS_MAX, KEY_SLOTS);
+                part.min(self.held.pages_max.unwrap_or(u32::MAX))
             }
         };
         for skip in 0..TRIES {
@@ -123,6 +155,24 @@ impl Pager {
             }
         }
         None
+    }
+
+    /// Keeps to the user's bound when `pages` pages of a window are about to come: the windows whose key pages have waited longest
+    /// leave, unless it is that window itself.
+    pub(crate) fn make_room_ahead(&self, pages: u32, coming: &AheadWindow, scratch: &mut Scratch) {
+        let Some(most) = self.held.pages_max else { return };
+        let mut skip = 0;
+        while self.held.pages() + pages > most {
+            let Some(oldest) = self.held.list().oldest(skip) else { return };
+            let window = *self.held.window(oldest);
+            let is_other = window.is_some_and(|window| window != *coming);
+            if is_other && self.give_back_unused(self.staging.key_slot(oldest)) {
+                self.held.list().release(oldest);
+                window.iter().for_each(|window| self.take_out_unproven(window.iter(), scratch));
+            } else {
+                skip += 1;
+            }
+        }
     }
 
     /// Frees a slot from its page, which goes back to far memory unused. False: the page is just being used.
@@ -212,12 +262,14 @@ impl List {
 
     /// The held slot that is the oldest but `skip`.
     fn oldest(&self, skip: u32) -> Option<u32> {
+        self.slots().nth(skip as usize)
+    }
+
+    /// The held slots from the oldest to the newest.
+    fn slots(&self) -> impl Iterator<Item = u32> {
         let end = self.end();
-        let mut slot = self.newer[end as usize];
-        for _ in 0..skip {
-            slot = self.newer[slot as usize];
-        }
-        (self.held > skip).then_some(slot)
+        let next = move |slot: u32| Some(self.newer[slot as usize]).filter(|next| *next != end);
+        std::iter::successors(next(end), move |slot| next(*slot))
     }
 
     /// Takes a slot out of the held ones, for its next page. False: it is free already.
@@ -261,6 +313,16 @@ mod tests {
         assert!(list.remove(0) && !list.remove(0));
         list.push(0);
         assert_eq!(list.oldest(0), Some(2));
+    }
+
+    #[test]
+    fn four_of_the_largest_windows_keep_to_a_bound() {
+        let budget = 1 << 20;
+        assert_eq!(Held::new(None).pages_for_windows(budget), budget);
+        for most in [256_u32, 1024, 1 << 30] {
+            let window = Held::new(Some(most)).pages_for_windows(budget) / WINDOW_PART;
+            assert!(window * 4 <= most.into() && window > 0, "{window} of {most} pages");
+        }
     }
 
     #[test]

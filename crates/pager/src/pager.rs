@@ -59,6 +59,8 @@ pub struct Config {
     pub policy: Box<dyn EvictionPolicy>,
     /// Which pages come early.
     pub prefetcher: Box<dyn Prefetcher>,
+    /// Bound on pages that came ahead and are not known to be used; `None`: what the windows need.
+    pub prefetch_cache_pages: Option<u32>,
     /// Where the figures go.
     pub row: &'static ProcessRow,
     /// Monitor threads: one, or several when a backend waits for a device.
@@ -193,7 +195,7 @@ impl Pager {
             backend: config.backend,
             prefetcher: Mutex::new(Watched::new(config.prefetcher)),
             ahead: AheadQueue::default(),
-            held: Held::new(),
+            held: Held::new(config.prefetch_cache_pages),
             gate: Gate::new()?,
             evictor: AtomicU32::new(0),
             monitors: config.monitors,

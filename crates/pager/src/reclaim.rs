@@ -192,6 +192,29 @@ impl Pager {
             return true;
         }
         self.claim_victims(&mut scratch.victims);
+        self.take_victims_out(scratch)
+    }
+
+    /// Takes those of `pages` out of the program of whose use nothing is known.
+    pub(crate) fn take_out_unproven(&self, pages: impl Iterator<Item = PageNo>, scratch: &mut Scratch) {
+        let mut pages = pages.filter(|page| page.0 < self.pages).peekable();
+        while pages.peek().is_some() {
+            scratch.victims.clear();
+            let mut policy = self.policy();
+            for page in pages.by_ref().take(CHUNK_SLOTS as usize) {
+                let entry = self.table.load(page);
+                if !entry.proven() && self.claim_victim(page, entry) == Claim::Ours {
+                    policy.left_early(page);
+                    scratch.victims.push(page);
+                }
+            }
+            drop(policy);
+            self.take_victims_out(scratch);
+        }
+    }
+
+    /// Takes a batch of victims, which are `Leaving`, out of the program. False: none could leave.
+    fn take_victims_out(&self, scratch: &mut Scratch) -> bool {
         scratch.victims.sort_unstable();
         let copied = self.copy_victims_out(&mut scratch.victims);
         let moved = self.move_victims_out(&scratch.victims);

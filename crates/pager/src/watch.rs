@@ -86,7 +86,7 @@ impl Pager {
     pub(crate) fn timed(&self, pages: u32, begun: Instant) {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut watched = self.watched();
-        watched.prefetcher.loaded(pages, ns, self.account.budget().0);
+        watched.prefetcher.loaded(pages, ns, self.held.pages_for_windows(self.account.budget().0));
         if let Some(reach) = watched.prefetcher.reach() {
             let row = self.row();
             row.load_one_ns.store(reach.one_ns, Relaxed);

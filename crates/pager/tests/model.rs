@@ -259,6 +259,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         backend: Arc::clone(&case.backend),
         policy: hinterland_policy::make(case.policy, 4096).unwrap(),
         prefetcher: hinterland_policy::make_prefetcher(case.prefetcher, Some(32)).unwrap(),
+        prefetch_cache_pages: None,
         row,
         monitors: 1,
         census: |_, _| {},

@@ -35,7 +35,7 @@ pub use make::{EVICTION_POLICIES, PREFETCHERS, make, make_prefetcher};
 pub use next_line::NextLine;
 pub use pattern::{Pattern, Recent};
 pub use per_thread::PerThread;
-pub use reach::{Reach, Reaching};
+pub use reach::{Reach, Reaching, WINDOW_PART};
 pub use readahead::ReadAhead;
 pub use readahead_vma::ReadAheadVma;
 pub use s3_fifo::S3Fifo;

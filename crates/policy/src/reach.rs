@@ -20,7 +20,7 @@ const DELAYS: u64 = 8;
 /// No window is larger: 2 MiB.
 const PAGES_MAX: u32 = 512;
 /// A window takes this part of local memory at most.
-const LOCAL_PART: u64 = 32;
+pub const WINDOW_PART: u64 = 32;
 /// Loads of each kind before the link is believed to be known.
 const LOADS_MIN: u32 = 8;
 /// Pages of a load that tells of the bandwidth.
@@ -79,7 +79,7 @@ impl Reaching {
     fn bound(&self, local_pages: u64) -> Option<u32> {
         let (one_ns, page_ns) = (self.one.known()?, self.page.known()?.max(1));
         let wanted = (one_ns * DELAYS / page_ns).clamp(1, PAGES_MAX.into()).next_power_of_two();
-        let allowed = wanted.min(local_pages / LOCAL_PART);
+        let allowed = wanted.min(local_pages / WINDOW_PART);
         Some(u32::try_from(allowed).unwrap_or(PAGES_MAX).max(self.usual_pages))
     }
 }

@@ -126,6 +126,9 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         backend,
         policy,
         prefetcher,
+        prefetch_cache_pages: settings
+            .prefetch_cache
+            .map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX)),
         row,
         monitors: if slow && trace.is_none() { MONITORS_SLOW } else { 1 },
         census: census::take,

@@ -4,7 +4,7 @@
 //! every program at full size.
 
 use anyhow::{Result, bail};
-use hinterland_tests::runs::{CI_SIZE_BYTES, Run};
+use hinterland_tests::runs::{Run, SMALL_SIZE_BYTES};
 use hinterland_tests::{MIB, Place, Scenario, Variant, managed, native, results, runs, skips, suite, verdict};
 use libtest_mimic::Trial;
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 /// The test of one run. The name of one at full size ends with the size in MiB.
 fn trial(Run { scenario, variant, size_bytes }: Run, natives: Arc<Natives>) -> Trial {
     let obstacle = || skips::missing(scenario.needs).or_else(skips::no_userfaultfd);
-    let size = if size_bytes == CI_SIZE_BYTES { String::new() } else { format!("::{}M", size_bytes / MIB) };
+    let size = if size_bytes == SMALL_SIZE_BYTES { String::new() } else { format!("::{}M", size_bytes / MIB) };
     suite::trial(format!("e2e::{}::{variant}{size}", scenario.name), obstacle, move || {
         let (place, native) = natives.of(scenario, size_bytes)?;
         let slot = Slot::take(&natives.slots);
@@ -50,7 +50,7 @@ fn compare(scenario: &Scenario, variant: Variant, place: &Place, native: &native
 /// Time for a managed run: paging costs a lot at a quarter of the memory, a hang costs more. Runs beside others take longer, on the
 /// same disk much longer.
 fn limit(native: Duration, size_bytes: u64) -> Duration {
-    let (factor, longest) = if size_bytes > CI_SIZE_BYTES { (100, 1800) } else { (60, 240) };
+    let (factor, longest) = if size_bytes > SMALL_SIZE_BYTES { (100, 1800) } else { (60, 240) };
     let limit = (Duration::from_secs(60) + native * factor).min(Duration::from_secs(longest));
     if suite::full() { limit * 4 } else { limit }
 }

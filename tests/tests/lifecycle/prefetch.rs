@@ -26,12 +26,15 @@ const PROGRAM: &str = "sort -S 200M --parallel=2 \"$1\" | sha256sum";
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
-    let runs = PREFETCHERS.iter().flat_map(|(name, seen)| ["monitor", "inline"].map(|path| (*name, *seen, path)));
-    runs.map(|(prefetcher, seen, path)| {
-        let name = format!("lifecycle::prefetch::{prefetcher}::{path}");
-        suite::trial(name.clone(), skips::no_userfaultfd, move || sorts_alike(&name, prefetcher, seen, path))
-    })
-    .collect()
+    let bounded = PREFETCHERS.iter().filter(|(name, _)| ["auto", "leap"].contains(name)).map(|one| (one, Some("1M")));
+    let runs = PREFETCHERS.iter().map(|one| (one, None)).chain(bounded);
+    runs.flat_map(|((prefetcher, seen), cache)| ["monitor", "inline"].map(|path| (*prefetcher, *seen, cache, path)))
+        .map(|(prefetcher, seen, cache, path)| {
+            let bounded = if cache.is_some() { "::bounded" } else { "" };
+            let name = format!("lifecycle::prefetch::{prefetcher}{bounded}::{path}");
+            suite::trial(name.clone(), skips::no_userfaultfd, move || sorts_alike(&name, prefetcher, seen, cache, path))
+        })
+        .collect()
 }
 
 /// Lines in no order: about 10 MiB, which `sort` holds in some 30 MiB.
@@ -48,13 +51,16 @@ fn lines(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn sorts_alike(name: &str, prefetcher: &str, seen: bool, path: &str) -> Result<()> {
+fn sorts_alike(name: &str, prefetcher: &str, seen: bool, cache: Option<&str>, path: &str) -> Result<()> {
     let input = lines(name)?.display().to_string();
     let program = ["sh", "-c", PROGRAM, "sh", &input];
     let native = Command::new(program[0]).args(&program[1..]).env("LC_ALL", "C").output().context("cannot sort")?;
-    let arguments = ["--local", "16M", "--fault-path", path, "--prefetch", prefetcher];
+    let mut arguments = vec!["--local", "16M", "--fault-path", path, "--prefetch", prefetcher];
+    arguments.extend(cache.into_iter().flat_map(|size| ["--prefetch-cache", size]));
     let ended = Launch::new(name, &arguments, &program)?.with("LC_ALL", "C").run()?;
     ended.expect(0, String::from_utf8(native.stdout)?.trim())?.expect_paging()?;
+    let said = &ended.stats()?["prefetch_cache_bytes"];
+    ensure!(said.as_u64() == cache.map(|_| MIB), "{said} is said of the bound on prefetched pages");
     figures(&ended, prefetcher, seen)
 }
 

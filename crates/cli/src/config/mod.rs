@@ -15,7 +15,7 @@ use hinterland_abi::{Settings, parse_switch, variables};
 use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
-use hinterland_units::{Budget, ByteCount};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use std::path::PathBuf;
 
 /// Variables that only the launcher reads.
@@ -40,7 +40,7 @@ struct Key {
     file: &'static str,
 }
 
-const KEYS: [Key; 17] = [
+const KEYS: [Key; 18] = [
     Key { variable: variables::LOCAL, flag: "--local", file: "local" },
     Key { variable: variables::RAM, flag: "--ram", file: "ram" },
     Key { variable: variables::FAR, flag: "--far", file: "far" },
@@ -53,6 +53,7 @@ const KEYS: [Key; 17] = [
     Key { variable: variables::EVICT, flag: "--evict", file: "evict" },
     Key { variable: variables::PREFETCH, flag: "--prefetch", file: "prefetch" },
     Key { variable: variables::READ_AHEAD, flag: "--read-ahead", file: "read_ahead" },
+    Key { variable: variables::PREFETCH_CACHE, flag: "--prefetch-cache", file: "prefetch_cache" },
     Key { variable: variables::FEATURES, flag: "--features", file: "features" },
     Key { variable: variables::FAULT_PATH, flag: "--fault-path", file: "fault_path" },
     Key { variable: STATS, flag: "--stats", file: "stats" },
@@ -135,6 +136,12 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     if let Some(replicas) = settings.replicas {
         settle_replicas(&mut settings.far, replicas).map_err(|why| merged.refuse(variables::REPLICAS, why))?;
     }
+    if let (Some(pages), Some(cache)) = (settings.read_ahead_pages, settings.prefetch_cache)
+        && u64::from(pages) * 4 * PAGE_BYTES as u64 > cache.0
+    {
+        let why = format!("four windows of --read-ahead {pages} take more than {cache}; lower one or raise the other");
+        return Err(merged.refuse(variables::PREFETCH_CACHE, why));
+    }
     let budget_source = fill_budgets(&mut settings, &merged, host)?;
     Ok(RunConfig {
         settings,
@@ -192,6 +199,7 @@ fn flag(args: &RunArgs, variable: &str) -> Result<Option<String>, Error> {
         variables::EVICT => args.evict.clone(),
         variables::PREFETCH => args.prefetch.clone(),
         variables::READ_AHEAD => args.read_ahead.clone(),
+        variables::PREFETCH_CACHE => args.prefetch_cache.clone(),
         variables::FEATURES => args.features.clone(),
         variables::FAULT_PATH => args.fault_path.clone(),
         STATS => args.stats.clone(),

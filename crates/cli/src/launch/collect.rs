@@ -193,6 +193,7 @@ mod tests {
             prefetch: "streams".into(),
             prefetch_source: None,
             read_ahead_pages: None,
+            prefetch_cache: None,
             unmanaged_because: None,
         };
         serde_json::from_str(&Summary::new(&run, totals).json()).unwrap()

@@ -111,6 +111,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
         prefetch: config.settings.prefetch.to_string(),
         prefetch_source: config.prefetch_source.clone(),
         read_ahead_pages: config.settings.read_ahead_pages,
+        prefetch_cache: config.settings.prefetch_cache,
         unmanaged_because: match plan {
             Plan::Managed(_) => None,
             Plan::Unmanaged(why) => Some(why),

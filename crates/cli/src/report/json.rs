@@ -49,6 +49,8 @@ struct Document<'a> {
     prefetcher_source: Option<&'a str>,
     /// What `--read-ahead` says; null: nobody did.
     read_ahead_pages: Option<u32>,
+    /// What `--prefetch-cache` says; null: nobody did.
+    prefetch_cache_bytes: Option<u64>,
     prefetched_pages: u64,
     /// Prefetched pages that were used, seen and inferred.
     prefetch_hits: u64,
@@ -248,6 +250,7 @@ impl Summary<'_> {
             prefetcher: &run.prefetch,
             prefetcher_source: run.prefetch_source.as_deref(),
             read_ahead_pages: run.read_ahead_pages,
+            prefetch_cache_bytes: run.prefetch_cache.map(|size| size.0),
             prefetched_pages: counters.prefetched_pages,
             prefetch_hits: counters.prefetch_hits,
             prefetch_hits_observed: counters.prefetch_hits_observed,

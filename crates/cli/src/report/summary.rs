@@ -61,6 +61,8 @@ pub struct Run {
     pub prefetch_source: Option<String>,
     /// Largest read-ahead window, when somebody set it.
     pub read_ahead_pages: Option<u32>,
+    /// Bound on prefetched pages, when somebody set it.
+    pub prefetch_cache: Option<ByteCount>,
     /// Why the program was started without Hinterland, if so.
     pub unmanaged_because: Option<String>,
 }
@@ -229,6 +231,7 @@ mod tests {
             prefetch: "streams".into(),
             prefetch_source: None,
             read_ahead_pages: None,
+            prefetch_cache: None,
             unmanaged_because: None,
         }
     }

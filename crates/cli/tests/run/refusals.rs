@@ -14,7 +14,7 @@ fn refusal(flags: &[&str]) -> String {
 
 #[test]
 fn nonsense_is_refused_with_what_may_be_written() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["--local", "12Q"], "hinterland: --local: '12Q' has an unknown unit; use K, M, G or T (powers of 1024)"),
         (&["--local", "1M"], "below the smallest budget, 16 MiB"),
         (&["--ram", "1G", "--local", "2G"], "--ram (1 GiB) is smaller than --local (2 GiB)"),
@@ -23,6 +23,11 @@ fn nonsense_is_refused_with_what_may_be_written() {
         (&["--stats", "/no/such/directory/stats.json"], "hinterland: --stats: /no/such/directory/stats.json"),
         (&["--fault-path", "sideways"], "'sideways' is no fault path; choose from auto, monitor, inline"),
         (&["--read-ahead", "9999"], "hinterland: --read-ahead: '9999' is not a number of pages from 0 to 512"),
+        (
+            &["--prefetch-cache", "512K"],
+            "hinterland: --prefetch-cache: 512 KiB is below the smallest prefetch cache, 1 MiB",
+        ),
+        (&["--prefetch-cache", "1M", "--read-ahead", "65"], "four windows of --read-ahead 65 take more than 1 MiB"),
         (&["--evict", "random"], "choose from fifo, second-chance, s3-fifo, 2q"),
         (&["--config", "/no/such/file"], "hinterland: /no/such/file: the settings file cannot be read"),
     ];

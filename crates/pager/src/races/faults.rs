@@ -1,6 +1,6 @@
 //! Faults against each other and against what brings pages in ahead.
 
-use super::{PAGES, Stage, must_end, must_wait, on_both_paths};
+use super::{CACHE_PAGES, PAGES, Stage, must_end, must_wait, on_both_paths};
 use crate::State;
 use crate::schedule::Point;
 use hinterland_policy::{AheadWindow, Unmapped};
@@ -209,6 +209,30 @@ fn a_batch_is_on_its_way_before_the_one_before_it_is_mapped() {
         must_end(reader);
         TWO_BATCHES.iter().for_each(|page| stage.check(page, page.0.into()));
         assert_eq!(majors(), before);
+    });
+}
+
+#[test]
+fn windows_beyond_the_bound_leave_the_oldest_first() {
+    on_both_paths(|stage| {
+        let windows = [0, 1, 2].map(|turn| {
+            let first = PageNo(PAGE.0 + turn * CACHE_PAGES / 2);
+            let key = PageNo(first.0 + 10);
+            AheadWindow { first, step: 1, pages: CACHE_PAGES / 2, unmapped: Unmapped::Key(key) }
+        });
+        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
+        stage.pager.start_helpers();
+        for (window, pages) in windows.iter().zip((1..).map(|count: u64| count * u64::from(CACHE_PAGES / 2))) {
+            stage.pager.ask_ahead(*window);
+            while stage.pager.row().prefetched_pages.load(Relaxed) < pages {
+                std::thread::yield_now();
+            }
+            window.iter().for_each(|page| stage.wait_until_settled(page));
+        }
+        let resident = windows.map(|window| window.iter().filter(|page| stage.state(*page) == State::Resident).count());
+        assert_eq!(resident, [0, 31, 31], "all but the key pages, which wait");
+        assert_eq!(stage.pager.row().prefetch_unused_pages.load(Relaxed), 1);
+        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.check(page, page.0.into()));
     });
 }
 

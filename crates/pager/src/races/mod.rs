@@ -29,6 +29,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PAGES: u32 = 1024;
+/// The bound on pages that came ahead and are not known to be used.
+const CACHE_PAGES: u32 = 64;
 const WORDS: usize = PAGE_BYTES / 8;
 /// A thread that has not got on for so long waits for something.
 const A_WHILE: Duration = Duration::from_millis(40);
@@ -148,6 +150,7 @@ impl Stage {
             backend: Arc::clone(&backend),
             policy: Box::new(script.clone()),
             prefetcher: Box::new(Never),
+            prefetch_cache_pages: Some(CACHE_PAGES),
             row,
             // A point may hold one of them.
             monitors: 3,

@@ -86,6 +86,7 @@ impl Arena {
             backend,
             policy: hinterland_policy::make("s3-fifo", 4096).unwrap(),
             prefetcher: Box::new(Streams::sequential(32)),
+            prefetch_cache_pages: None,
             row: row(),
             monitors,
             census: |_, _| {},

@@ -16,7 +16,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a user may have set.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 9] = [
     variables::LOCAL,
     variables::RAM,
     variables::FAR,
@@ -24,6 +24,7 @@ const SETTINGS: [&str; 8] = [
     variables::EVICT,
     variables::PREFETCH,
     variables::READ_AHEAD,
+    variables::PREFETCH_CACHE,
     variables::FEATURES,
 ];
 /// The far range (ARCHITECTURE.md).

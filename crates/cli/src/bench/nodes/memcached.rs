@@ -1,16 +1,13 @@
 //! memcached with values of a page, one thread: what a store that is known to be fast takes for a read.
 
 use super::process::Server;
+use super::reader::{DEPTH, PAGES as KEYS, discard};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Keys of one `get`: as many pages as one message to a node asks for.
-const KEYS: usize = 32;
-/// Commands that are under way.
-const DEPTH: usize = 2;
 const VALUE_BYTES: usize = 4096;
 /// `VALUE kNNNNNNN 0 4096\r\n`, the value, `\r\n`.
 const ITEM_BYTES: usize = 23 + VALUE_BYTES + 2;
@@ -83,7 +80,14 @@ impl Memcached {
             message.extend_from_slice(b"\r\n");
             stream.write_all(&message)
         };
-        let mut answer = vec![0; KEYS * ITEM_BYTES + END.len()];
+        let answer = |stream: &mut TcpStream| {
+            let (mut first, mut last) = ([0; 7], [0; END.len()]);
+            stream.read_exact(&mut first)?;
+            discard(stream, KEYS * ITEM_BYTES - first.len())?;
+            stream.read_exact(&mut last)?;
+            let whole = first == *b"VALUE k" && last == *END;
+            if whole { Ok(()) } else { Err(io::Error::other("a page is missing")) }
+        };
         let (begun, cpu_before) = (Instant::now(), self.server.cpu_time());
         for _ in 1..DEPTH {
             ask(&mut self.stream)?;
@@ -91,14 +95,11 @@ impl Memcached {
         let mut gets = 0_u32;
         while begun.elapsed() < duration {
             ask(&mut self.stream)?;
-            self.stream.read_exact(&mut answer)?;
-            if !answer.ends_with(END) || !answer.starts_with(b"VALUE k") {
-                return Err(io::Error::other("a page is missing"));
-            }
+            answer(&mut self.stream)?;
             gets += 1;
         }
         for _ in 1..DEPTH {
-            self.stream.read_exact(&mut answer)?;
+            answer(&mut self.stream)?;
             gets += 1;
         }
         let cpu = self.server.cpu_time().saturating_sub(cpu_before);

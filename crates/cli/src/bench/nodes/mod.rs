@@ -7,6 +7,7 @@ mod memcached;
 mod pool;
 mod process;
 mod raw;
+mod reader;
 mod report;
 mod shaped;
 
@@ -24,6 +25,7 @@ use memcached::Memcached;
 use pool::Filled;
 use process::Node;
 use raw::Raw;
+use reader::Reader;
 use report::{Report, Round};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,6 +34,8 @@ use std::time::Duration;
 const ROUND_TRIPS: usize = 5000;
 /// Bytes of a page with what the protocol puts before it.
 const ANSWER_BYTES: usize = PAGE_BYTES + 52;
+/// What the round trips of the raw server are called: with sides that sleep, and with sides that look first.
+const RAW: [&str; 2] = ["raw_round_trip", "raw_looking_round_trip"];
 /// Bytes of the raw stream.
 const STREAM_BYTES: u64 = 512 << 20;
 /// Data of a program, and how much of it is local: few touches find their page there.
@@ -104,20 +108,32 @@ pub fn run(args: &NodesArgs) -> Result<(), BenchError> {
     if args.repeat == 0 {
         return Err(BenchError::Setting("--repeat must be at least 1".into()));
     }
-    let mut bench = Bench::start(args)?;
+    let seed_of = |round: u32| args.seed.wrapping_add(u64::from(round));
+    // Before the rest: for seconds after the other parts, single loads of this one take milliseconds.
+    let launcher = launcher()?;
+    let shaped: Vec<_> = (0..args.repeat).map(|round| shaped::measure(&launcher, seed_of(round))).collect();
+    let mut bench = Bench::start(args, launcher)?;
     let mut rounds = Vec::new();
-    for round in 0..args.repeat {
+    for (round, shaped) in (0..args.repeat).zip(shaped) {
         eprintln!("round {}/{}", round + 1, args.repeat);
-        rounds.push(bench.round(args.seed.wrapping_add(u64::from(round))));
+        let mut figures = bench.round(seed_of(round));
+        match shaped {
+            Ok(shaped) => figures.shaped(&shaped),
+            Err(why) => figures.skip("shaped", &why),
+        }
+        rounds.push(figures);
     }
     drop(bench);
     let report = Report::new(&rounds, args.seed, Origin::now());
     args.to.write(&report, report::render)
 }
 
+fn launcher() -> Result<PathBuf, BenchError> {
+    std::env::current_exe().map_err(BenchError::io("find", Path::new("/proc/self/exe")))
+}
+
 impl Bench {
-    fn start(args: &NodesArgs) -> Result<Bench, BenchError> {
-        let launcher = std::env::current_exe().map_err(BenchError::io("find", Path::new("/proc/self/exe")))?;
+    fn start(args: &NodesArgs, launcher: PathBuf) -> Result<Bench, BenchError> {
         let directory = tempfile::tempdir().map_err(BenchError::io("make", Path::new("a temporary directory")))?;
         let tcp = || Node::start(&launcher, "tcp://127.0.0.1:0", CAPACITY_BYTES).map_err(BenchError::Setting);
         let socket = format!("unix:{}/node.sock", directory.path().display());
@@ -135,16 +151,18 @@ impl Bench {
     /// Measures everything once.
     fn round(&mut self, seed: u64) -> Round {
         let mut round = Round::default();
-        let mut raw = self.raw.round_trips_us(ROUND_TRIPS, ANSWER_BYTES);
+        // Before and after what is compared with them.
+        let before = self.round_trips();
         round.figure("raw_stream_bytes_per_second", self.raw.stream_rate(STREAM_BYTES));
         let tcp = self.nodes[0].url.clone();
         self.fault(&mut round, "tcp_fault", &tcp, &[], seed);
-        // Before and after what is compared with it.
-        if let (Ok(before), Ok(after)) = (&mut raw, self.raw.round_trips_us(ROUND_TRIPS, ANSWER_BYTES)) {
-            before.extend(after);
-            before.sort_by(f64::total_cmp);
+        for (kind, (mut times, after)) in RAW.into_iter().zip(before.into_iter().zip(self.round_trips())) {
+            if let (Ok(before), Ok(after)) = (&mut times, after) {
+                before.extend(after);
+                before.sort_by(f64::total_cmp);
+            }
+            round.percentiles(kind, times);
         }
-        round.percentiles("raw_round_trip", raw);
         match &self.same_host {
             Ok(node) => self.fault(&mut round, "same_host_fault", &node.url, &[], seed),
             Err(why) => round.skip("same_host_fault", why),
@@ -154,11 +172,12 @@ impl Bench {
         self.reads(&mut round, seed);
         self.write_back(&mut round, seed);
         self.losable(&mut round, seed);
-        match shaped::measure(&self.launcher, seed) {
-            Ok(shaped) => round.shaped(&shaped),
-            Err(why) => round.skip("shaped", &why),
-        }
         round
+    }
+
+    /// Of the raw server, as in `RAW`.
+    fn round_trips(&mut self) -> [Result<Vec<f64>, String>; 2] {
+        [false, true].map(|looks| self.raw.round_trips_us(ROUND_TRIPS, ANSWER_BYTES, looks))
     }
 
     /// The worker under `hinterland run` with a node as far memory.
@@ -218,16 +237,18 @@ impl Bench {
     #[allow(clippy::cast_precision_loss, reason = "bytes and pages of a measurement lie far below 2^52")]
     fn reads(&mut self, round: &mut Round, seed: u64) {
         let node = &self.nodes[0];
-        let measured = Filled::new(&node.url, STORED_PAGES, seed).and_then(|filled| {
+        let cpu_us = Reader::fill(&node.url, STORED_PAGES, seed).and_then(|mut reader| {
             let before = node.server.cpu_time();
-            let pages = filled.load_for(READS, seed)?;
+            let pages = reader.read_for(READS, seed)?;
             let cpu = node.server.cpu_time().saturating_sub(before);
-            let beside = node.server.pss_bytes() as f64 - f64::from(STORED_PAGES) * PAGE_BYTES as f64;
-            round.percentiles("tcp_load", filled.demand_us(ROUND_TRIPS, seed));
-            Ok((cpu.as_secs_f64() * 1e6 / pages.max(1) as f64, beside))
+            Ok(cpu.as_secs_f64() * 1e6 / pages.max(1) as f64)
         });
-        round.figure("node_cpu_us_per_read", measured.clone().map(|measured| measured.0));
-        round.figure("node_beside_slabs_bytes", measured.map(|measured| measured.1));
+        round.figure("node_cpu_us_per_read", cpu_us);
+        let beside = Filled::new(&node.url, STORED_PAGES, seed).map(|filled| {
+            round.percentiles("tcp_load", filled.demand_us(ROUND_TRIPS, seed));
+            node.server.pss_bytes() as f64 - f64::from(STORED_PAGES) * PAGE_BYTES as f64
+        });
+        round.figure("node_beside_slabs_bytes", beside);
         match &mut self.memcached {
             Ok(memcached) => round.figure("memcached_cpu_us_per_get", memcached.get_us(READS, seed)),
             Err(why) => round.skip("memcached_cpu_us_per_get", why),

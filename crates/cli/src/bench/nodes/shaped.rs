@@ -4,6 +4,7 @@
 use super::Percentile;
 use super::pool::Filled;
 use super::process::Node;
+use nix::sched::CloneFlags;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -33,6 +34,8 @@ pub struct Shaped {
     pub busy_p50_us: f64,
     /// See above.
     pub busy_p99_us: f64,
+    /// See above.
+    pub busy_mean_us: f64,
     /// What that thread got.
     pub bulk_bytes_per_second: f64,
 }
@@ -42,18 +45,22 @@ pub struct Shaped {
 /// # Errors
 /// Neither can be done.
 pub fn measure(launcher: &Path, seed: u64) -> Result<Shaped, String> {
-    let mut command = Command::new("unshare");
-    command.args(["--net", "--"]).arg(launcher).args(["bench", "shaped-link", "--seed", &seed.to_string()]);
-    let output = command.output().ok().filter(|output| output.status.success());
+    let output = Command::new(launcher)
+        .args(["bench", "shaped-link", "--seed", &seed.to_string()])
+        .output()
+        .ok()
+        .filter(|output| output.status.success());
     match output.and_then(|output| serde_json::from_slice(&output.stdout).ok()) {
         Some(shaped) => Ok(shaped),
         None => demand(launcher, "link", &format!("?{LINK}"), seed),
     }
 }
 
-/// The part in the namespace.
+/// The part in a namespace, which it makes itself: it must never shape the machine's own loopback device.
 pub fn in_namespace(seed: u64) -> ExitCode {
     let measured = || -> Result<Shaped, String> {
+        nix::sched::unshare(CloneFlags::CLONE_NEWNET)
+            .map_err(|error| format!("no network namespace can be made: {error}"))?;
         for words in DEVICE {
             let status = Command::new(words[0]).args(&words[1..]).status().map_err(|error| error.to_string())?;
             if !status.success() {
@@ -86,6 +93,7 @@ fn demand(launcher: &Path, by: &str, parameters: &str, seed: u64) -> Result<Shap
         idle_p99_us: idle.percentile(99),
         busy_p50_us: busy.percentile(50),
         busy_p99_us: busy.percentile(99),
+        busy_mean_us: busy.iter().sum::<f64>() / busy.len() as f64,
         bulk_bytes_per_second,
     })
 }

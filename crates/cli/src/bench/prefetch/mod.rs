@@ -1,14 +1,16 @@
 //! `hinterland bench prefetch`: what prefetchers make of access patterns, over links that are not there (decision 0029) and over
 //! far memory as it is.
 //!
-//! Every prefetcher runs once in each round, in an order that rotates; each run is a process of its own. Ratios are taken within
+//! Every prefetcher runs once in each round, with each fault path, in an order that rotates; each run is a process of its own. Ratios are taken within
 //! each round. The duration of every access is measured, of those that do not fault too.
 
 mod plot;
+mod programs;
 mod rows;
 mod targets;
 
 pub use plot::draw;
+pub use programs::draw as draw_programs;
 pub use rows::Report;
 
 use super::error::BenchError;
@@ -30,7 +32,8 @@ const PREFETCHERS: [&str; 8] = ["none", "readahead", "readahead-vma", "stride", 
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
   hinterland bench prefetch --format json -o prefetch.json && hinterland bench plot prefetch.json -o prefetch.svg
-  hinterland bench prefetch --pattern stride-10 --link 5us:25Gb/s --prefetcher none,leap,streams --repeat 5")]
+  hinterland bench prefetch --pattern stride-10 --link 5us:25Gb/s --prefetcher none,leap,streams --repeat 5
+  hinterland bench prefetch --fault-path monitor,inline --prefetcher none,leap --far file:/var/tmp --link none")]
 pub struct PrefetchArgs {
     /// How much data each run touches; half of it is local
     #[arg(long, default_value = "64M", value_name = "SIZE")]
@@ -47,9 +50,10 @@ pub struct PrefetchArgs {
     /// Prefetchers. Default: none, readahead, readahead-vma, stride, leap, next-n, streams, auto
     #[arg(long, value_delimiter = ',', value_name = "PREFETCHER", value_parser = str::parse::<PrefetchName>)]
     prefetcher: Vec<PrefetchName>,
-    /// Who serves faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
-    #[arg(long, default_value_t = FaultPathName::Inline, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
-    fault_path: FaultPathName,
+    /// Who serves faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor). Of several, targets are
+    /// judged with the last
+    #[arg(long, value_delimiter = ',', default_value = "inline", value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    fault_path: Vec<FaultPathName>,
     /// Largest window, instead of what is usual for each prefetcher
     #[arg(long, value_name = "PAGES")]
     read_ahead: Option<u32>,
@@ -69,10 +73,11 @@ pub struct PrefetchArgs {
 /// A run's figures, or why there are none.
 type Outcome = Result<Measured, String>;
 
-/// One prefetcher with one pattern over one link.
+/// One prefetcher with one pattern over one link, on one fault path.
 struct Entry {
     link: String,
     pattern: Pattern,
+    fault_path: FaultPathName,
     prefetcher: PrefetchName,
     rounds: Vec<Outcome>,
 }
@@ -148,9 +153,15 @@ fn run_case(
         warm_up: Some(u64::from(pages) / WARM_UP_PART),
         access_times: true,
     };
-    let entry =
-        |prefetcher: &PrefetchName| Entry { link: link.into(), pattern, prefetcher: *prefetcher, rounds: vec![] };
-    let mut entries: Vec<Entry> = prefetchers.iter().map(entry).collect();
+    let entry = |fault_path: FaultPathName, prefetcher: PrefetchName| Entry {
+        link: link.into(),
+        pattern,
+        fault_path,
+        prefetcher,
+        rounds: vec![],
+    };
+    let on = |path: &FaultPathName| prefetchers.iter().map(|prefetcher| entry(*path, *prefetcher)).collect::<Vec<_>>();
+    let mut entries: Vec<Entry> = args.fault_path.iter().flat_map(on).collect();
     for round in 0..args.repeat as usize {
         for turn in 0..entries.len() {
             let place = (turn + round) % entries.len();
@@ -160,25 +171,29 @@ fn run_case(
                 far: vec![far.to_owned()],
                 prefetch: entry.prefetcher,
                 read_ahead_pages: args.read_ahead,
-                fault_path: args.fault_path,
+                fault_path: entry.fault_path,
                 ..Settings::default()
             };
             let outcome = managed::run(launcher, &[], &settings, &worker);
-            tell(round + 1, entry.prefetcher, &outcome);
+            tell(round + 1, entry, &outcome);
             entry.rounds.push(outcome);
         }
     }
     entries
 }
 
-fn tell(round: usize, prefetcher: PrefetchName, outcome: &Outcome) {
+fn tell(round: usize, entry: &Entry, outcome: &Outcome) {
+    let (path, prefetcher) = (entry.fault_path, entry.prefetcher);
     match outcome {
         Ok(measured) => {
             let mean = measured.access_times.as_ref().and_then(|times| times.mean_ns()).unwrap_or(0.0);
             let cut = if measured.cut_short { ", cut short" } else { "" };
             let faults = measured.paging.major_faults;
-            eprintln!("  round {round}: {prefetcher}: {:.2} µs per access, {faults} major faults{cut}", mean * 1e-3);
+            eprintln!(
+                "  round {round}: {path}, {prefetcher}: {:.2} µs per access, {faults} major faults{cut}",
+                mean * 1e-3
+            );
         }
-        Err(reason) => eprintln!("  round {round}: {prefetcher}: {reason}"),
+        Err(reason) => eprintln!("  round {round}: {path}, {prefetcher}: {reason}"),
     }
 }

@@ -1,5 +1,5 @@
 //! The report as a picture: which share of the accesses took how long, as in Leap's figures 2 and 7; a row for each pattern, a column
-//! for each link, a line for each prefetcher.
+//! for each link, a line for each prefetcher, on each fault path.
 
 use super::rows::{Report, Row};
 use crate::bench::report::plot::distinct;
@@ -16,7 +16,7 @@ const TITLE_HEIGHT: u32 = 30;
 const SHOWN_US: std::ops::Range<f64> = 0.03..1_000.0;
 
 /// One colour for each prefetcher, by its place (Okabe and Ito's, which colour-blind readers can tell apart).
-const COLOURS: [RGBColor; 8] = [
+pub(super) const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(230, 159, 0),
     RGBColor(240, 228, 66),
@@ -34,7 +34,7 @@ const COLOURS: [RGBColor; 8] = [
 pub fn draw(report: &Report, path: &Path) -> Outcome {
     let links = distinct(report.rows.iter().map(|row| row.link.as_str()));
     let patterns = distinct(report.rows.iter().map(|row| row.pattern));
-    let prefetchers = distinct(report.rows.iter().map(|row| row.prefetcher.as_str()));
+    let names = distinct(report.rows.iter().map(Row::name));
     let size =
         (PANEL.0 * u32::try_from(links.len())?.max(1), TITLE_HEIGHT + PANEL.1 * u32::try_from(patterns.len())?.max(1));
     let root = SVGBackend::new(path, size).into_drawing_area();
@@ -51,7 +51,7 @@ pub fn draw(report: &Report, path: &Path) -> Outcome {
     for (place, (area, (pattern, link))) in panels.iter().zip(cases).enumerate() {
         let rows = report.rows.iter().filter(|row| row.pattern == pattern && row.link == link);
         let caption = if link == "none" { format!("{pattern}, no link") } else { format!("{pattern}, {link}") };
-        panel(area, &caption, &rows.collect::<Vec<_>>(), &prefetchers, place == 0)?;
+        panel(area, &caption, &rows.collect::<Vec<_>>(), &names, place == 0)?;
     }
     root.present()?;
     Ok(())
@@ -61,7 +61,7 @@ fn panel(
     area: &DrawingArea<SVGBackend, Shift>,
     caption: &str,
     rows: &[&Row],
-    prefetchers: &[&str],
+    names: &[String],
     labelled: bool,
 ) -> Outcome {
     let mut chart = ChartBuilder::on(area)
@@ -71,14 +71,14 @@ fn panel(
         .y_label_area_size(36)
         .build_cartesian_2d(SHOWN_US.log_scale(), 0.0..1.0)?;
     chart.configure_mesh().x_desc("µs").max_light_lines(0).y_labels(6).draw()?;
-    for (place, name) in prefetchers.iter().enumerate() {
-        let Some(row) = rows.iter().find(|row| row.prefetcher == *name) else { continue };
+    for (place, name) in names.iter().enumerate() {
+        let Some(row) = rows.iter().find(|row| row.name() == *name) else { continue };
         let colour = COLOURS[place % COLOURS.len()];
         let points = row.distribution.iter().map(|(share, us)| (us.clamp(SHOWN_US.start, SHOWN_US.end), *share));
         let line = PathElement::new(points.collect::<Vec<_>>(), colour.stroke_width(2));
         let series = chart.draw_series(std::iter::once(line))?;
         if labelled {
-            series.label(*name).legend(move |(x, y)| PathElement::new([(x, y), (x + 12, y)], colour.stroke_width(2)));
+            series.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 12, y)], colour.stroke_width(2)));
         }
     }
     if labelled {

@@ -30,7 +30,7 @@ pub struct Report {
     pub size_bytes: u64,
     /// The far memory, without links.
     pub far: String,
-    /// Who served faults, as asked for.
+    /// Who served faults, as asked for; several with commas.
     pub fault_path: String,
     /// Largest window, when it was set.
     pub read_ahead_pages: Option<u32>,
@@ -51,6 +51,9 @@ pub struct Row {
     pub link: String,
     /// The pattern.
     pub pattern: Pattern,
+    /// Who served faults; absent in reports of one fault path.
+    #[serde(default)]
+    pub fault_path: Option<String>,
     /// The prefetcher.
     pub prefetcher: String,
     /// Accesses of a timed phase.
@@ -90,17 +93,21 @@ pub struct Row {
 impl Report {
     /// Sums up what was measured.
     pub(super) fn new(args: &PrefetchArgs, entries: &[Entry], origin: Origin) -> Report {
-        let rows: Vec<Row> = entries.iter().map(Row::new).collect();
+        let several = args.fault_path.len() > 1;
+        let row = |entry: &Entry| Row { fault_path: several.then(|| entry.fault_path.to_string()), ..Row::new(entry) };
+        let rows: Vec<Row> = entries.iter().map(row).collect();
+        let judged: Vec<&Row> =
+            rows.iter().filter(|row| Some(&row.fault_path) == rows.last().map(|row| &row.fault_path)).collect();
         Report {
             origin,
             bench: "prefetch".into(),
             size_bytes: args.size.0,
             far: args.far.clone(),
-            fault_path: args.fault_path.to_string(),
+            fault_path: args.fault_path.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
             read_ahead_pages: args.read_ahead,
             repeat: args.repeat,
             seed: args.seed,
-            targets: targets(&rows),
+            targets: targets(&judged),
             rows,
         }
     }
@@ -128,6 +135,7 @@ impl Row {
         Row {
             link: entry.link.clone(),
             pattern: entry.pattern,
+            fault_path: None,
             prefetcher: entry.prefetcher.to_string(),
             accesses: median_count(good.iter().map(|one| one.accesses)),
             cut_short: good.iter().any(|one| one.cut_short),
@@ -145,6 +153,16 @@ impl Row {
             round_quantiles_us: entry.rounds.iter().map(|outcome| outcome.as_ref().ok().and_then(quantiles)).collect(),
             round_major_faults_per_access: rounds(&|one| Some(major(one))),
             ended: entry.rounds.iter().find_map(|outcome| outcome.as_ref().err().cloned()).unwrap_or(OK.into()),
+        }
+    }
+}
+
+impl Row {
+    /// Its prefetcher; with the fault path where there are several.
+    pub fn name(&self) -> String {
+        match &self.fault_path {
+            Some(path) => format!("{path}, {}", self.prefetcher),
+            None => self.prefetcher.clone(),
         }
     }
 }
@@ -196,7 +214,7 @@ pub fn render(report: &Report) -> String {
         rows.add_row([
             row.link.clone(),
             row.pattern.to_string(),
-            row.prefetcher.clone(),
+            row.name(),
             median(row.access_us_mean) + cut,
             median(row.access_us_p50),
             median(row.access_us_p99),
@@ -211,7 +229,7 @@ pub fn render(report: &Report) -> String {
         format!("{size} of data, half of it local; far memory: {}; {} rounds\n\n{rows}\n", report.far, report.repeat);
     text.push_str(&target::render(&report.targets));
     for row in report.rows.iter().filter(|row| row.ended != OK) {
-        let _ = writeln!(text, "\n{}, {}, {}: {}", row.link, row.pattern, row.prefetcher, row.ended);
+        let _ = writeln!(text, "\n{}, {}, {}: {}", row.link, row.pattern, row.name(), row.ended);
     }
     if report.rows.iter().any(|row| row.cut_short) {
         text.push_str("\n* cut short by --seconds-max; figures per access stand\n");

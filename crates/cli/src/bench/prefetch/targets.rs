@@ -13,10 +13,12 @@ const CHOOSING: &str = "auto";
 const OTHERWISE: &str = "streams";
 
 /// All that the rows can answer.
-pub fn targets(rows: &[Row]) -> Vec<Target> {
+pub fn targets(rows: &[&Row]) -> Vec<Target> {
     let ours = if rows.iter().any(|row| row.prefetcher == CHOOSING) { CHOOSING } else { OTHERWISE };
     let find = |link: &str, pattern: Pattern, prefetcher: &str| {
-        rows.iter().find(|row| (row.link.as_str(), row.pattern, row.prefetcher.as_str()) == (link, pattern, prefetcher))
+        rows.iter()
+            .copied()
+            .find(|row| (row.link.as_str(), row.pattern, row.prefetcher.as_str()) == (link, pattern, prefetcher))
     };
     let mut targets: Vec<Option<Target>> = Vec::new();
     for pattern in [Pattern::Sequential, Pattern::Stride10] {
@@ -41,7 +43,7 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
         targets.push(Target::at_most(format!("leap, {pattern}: coverage (to be beaten)"), coverage("leap"), 0.5));
     }
     let time = |row: &Row, round: usize| row.round_us[round];
-    for our in rows.iter().filter(|row| row.prefetcher == ours) {
+    for our in rows.iter().copied().filter(|row| row.prefetcher == ours) {
         let case = format!("{ours}, {}, link {}", our.pattern, our.link);
         if our.pattern == Pattern::Random {
             let beside = find(&our.link, our.pattern, "none").and_then(|none| ratio(our, none, time));
@@ -50,6 +52,7 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
         if ours == CHOOSING {
             let others = rows
                 .iter()
+                .copied()
                 .filter(|row| (&row.link, row.pattern) == (&our.link, our.pattern) && row.prefetcher != ours);
             let best = others.min_by(|a, b| mean_us(a).total_cmp(&mean_us(b)));
             let beside = best.and_then(|best| ratio(our, best, time));
@@ -92,7 +95,8 @@ mod tests {
             row("none", "random", "none", 2.0, 0.5, 0.0),
             row("none", "random", "streams", 2.2, 0.5, 0.0),
         ];
-        let reached: Vec<(f64, bool)> = targets(&rows).iter().map(|target| (target.reached, target.met)).collect();
+        let reached: Vec<(f64, bool)> =
+            targets(&rows.each_ref()).iter().map(|target| (target.reached, target.met)).collect();
         let wanted = [(0.01, true), (0.99, true), (18.0, true), (18.0, true), (1.1, false)];
         assert!(reached.iter().zip(wanted).all(|(a, b)| (a.0 - b.0).abs() < 1e-9 && a.1 == b.1), "{reached:?}");
         assert_eq!(reached.len(), wanted.len());
@@ -105,7 +109,7 @@ mod tests {
             row("ssd", "sequential", "leap", 10.0, 0.1, 0.9),
             row("ssd", "sequential", "auto", 11.0, 0.1, 0.9),
         ];
-        let targets = targets(&rows);
+        let targets = targets(&rows.each_ref());
         assert_eq!((targets.len(), targets[0].met), (1, false));
         assert!((targets[0].reached - 1.1).abs() < 1e-9);
     }

@@ -1,5 +1,6 @@
 //! What a bench hands to people and scripts: JSON, a table, plots.
 
+pub mod bars;
 mod costs;
 pub mod model;
 pub mod plot;

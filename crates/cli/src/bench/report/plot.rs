@@ -1,6 +1,8 @@
 //! A report as a picture. Of `bench paging`: time per access by pattern, one bar for each system.
 
+use super::bars::{self, Chart, Series};
 use super::model::{Report, Row};
+use super::statistics::Spread;
 use crate::bench::error::BenchError;
 use crate::bench::paging::System;
 use crate::bench::prefetch;
@@ -9,12 +11,12 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// Draws a report of bench paging (time per access, one bar for each system) or bench prefetch (distributions) as SVG
+/// Draws a report as SVG: of bench paging the time per access, of bench prefetch distributions, of programs under prefetchers slowdowns
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Example:
   hinterland bench plot docs/results/paging.json -o docs/results/paging.svg")]
 pub struct PlotArgs {
-    /// A report of `hinterland bench paging` or `prefetch` with `--format json`
+    /// A report of `hinterland bench paging` or `prefetch` with `--format json`, or of `./dev bench prefetchers`
     pub report: PathBuf,
     /// Where to draw
     #[arg(long, short, value_name = "FILE")]
@@ -24,8 +26,6 @@ pub struct PlotArgs {
 const WIDTH: u32 = 960;
 const PANEL_HEIGHT: u32 = 340;
 const TITLE_HEIGHT: u32 = 30;
-/// Room that a group of bars takes of its pattern's width.
-const GROUP_SHARE: f64 = 0.8;
 
 /// Reads a report and draws it.
 ///
@@ -36,6 +36,7 @@ pub fn run(args: &PlotArgs) -> Result<(), BenchError> {
     let refused = |source| BenchError::Report { path: args.report.clone(), source };
     let kind: Kind = serde_json::from_str(&text).map_err(refused)?;
     let drawn = match kind.bench.as_deref() {
+        Some("prefetchers") => prefetch::draw_programs(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("prefetch") => prefetch::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         _ => draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
     };
@@ -73,66 +74,25 @@ fn draw(report: &Report, path: &Path) -> Outcome {
 
 fn panel(area: &DrawingArea<SVGBackend, Shift>, threads: u32, rows: &[&Row]) -> Outcome {
     let patterns = distinct(rows.iter().map(|row| row.pattern));
-    let systems = distinct(rows.iter().map(|row| row.system));
-    let top = rows.iter().filter_map(|row| bounds(row)).map(|(_, _, max)| max).fold(0.0, f64::max);
-    let (left, right) = (-0.5, f64::from(u32::try_from(patterns.len())?) - 0.5);
-    let mut chart = ChartBuilder::on(area)
-        .caption(format!("{threads} thread{}", if threads == 1 { "" } else { "s" }), ("sans-serif", 13))
-        .margin(8)
-        .x_label_area_size(24)
-        .y_label_area_size(48)
-        .build_cartesian_2d(left..right, 0.0..(top * 1.1).max(0.001))?;
-    let names: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-    chart.configure_mesh().disable_x_mesh().disable_x_axis().y_desc("µs per access").max_light_lines(0).draw()?;
-    for (place, name) in names.iter().enumerate() {
-        let (x, y) = chart.backend_coord(&(f64::from(u32::try_from(place)?), 0.0));
-        let centre = x - i32::try_from(name.len())? * 3;
-        area.draw(&Text::new(name.clone(), area_point(area, (centre, y + 6)), ("sans-serif", 12)))?;
-    }
-    let width = GROUP_SHARE / f64::from(u32::try_from(systems.len().max(1))?);
-    for (turn, system) in systems.iter().enumerate() {
-        let colour = colour(*system);
-        let offset = width * f64::from(u32::try_from(turn)?) - GROUP_SHARE / 2.0;
-        let bars: Vec<(f64, (f64, f64, f64))> = rows
-            .iter()
-            .filter(|row| row.system == *system)
-            .filter_map(|row| {
-                let place = patterns.iter().position(|p| *p == row.pattern)?;
-                Some((f64::from(u32::try_from(place).ok()?) + offset, bounds(row)?))
-            })
-            .collect();
-        let rectangles = bars
-            .iter()
-            .map(|(x, (median, _, _))| Rectangle::new([(*x, 0.0), (x + width * 0.92, *median)], colour.filled()));
-        chart
-            .draw_series(rectangles)?
-            .label(system.to_string())
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
-        let whiskers = bars
-            .iter()
-            .map(|(x, (_, min, max))| PathElement::new([(x + width * 0.46, *min), (x + width * 0.46, *max)], BLACK));
-        chart.draw_series(whiskers)?;
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE)
-        .border_style(BLACK.mix(0.2))
-        .draw()?;
-    Ok(())
-}
-
-/// A point of the whole picture as a point of `area`.
-fn area_point(area: &DrawingArea<SVGBackend, Shift>, (x, y): (i32, i32)) -> (i32, i32) {
-    let (left, top) = area.get_base_pixel();
-    (x - left, y - top)
+    let series = distinct(rows.iter().map(|row| row.system)).into_iter().map(|system| {
+        let of = |pattern| rows.iter().find(|row| row.system == system && row.pattern == pattern);
+        let bars = patterns.iter().map(|pattern| of(*pattern).and_then(|row| bounds(row))).collect();
+        Series { name: system.to_string(), colour: colour(system), bars }
+    });
+    let chart = Chart {
+        caption: &format!("{threads} thread{}", if threads == 1 { "" } else { "s" }),
+        measure: "µs per access",
+        groups: &patterns.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        series: &series.collect::<Vec<_>>(),
+    };
+    bars::draw(area, &chart)
 }
 
 /// Median, least and greatest time per access, in microseconds.
-fn bounds(row: &Row) -> Option<(f64, f64, f64)> {
+fn bounds(row: &Row) -> Option<Spread> {
     let (seconds, median) = (row.seconds?, row.us_per_access?);
     let per = median / seconds.median;
-    Some((median, seconds.min * per, seconds.max * per))
+    Some(Spread { median, min: seconds.min * per, max: seconds.max * per })
 }
 
 /// Each value once, in the order of their coming.

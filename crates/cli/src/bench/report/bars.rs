@@ -1,0 +1,78 @@
+//! Bars in groups: a group for each case, in it one bar for each rival, with its least and greatest value as a line.
+
+use super::statistics::Spread;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+/// Room that a group of bars takes of its width.
+const GROUP_SHARE: f64 = 0.8;
+
+/// The bars of one rival.
+pub struct Series {
+    /// What the legend says.
+    pub name: String,
+    pub colour: RGBColor,
+    /// By group; `None` where there is no value.
+    pub bars: Vec<Option<Spread>>,
+}
+
+/// One picture of bars.
+pub struct Chart<'a> {
+    pub caption: &'a str,
+    /// What the values are.
+    pub measure: &'a str,
+    /// Names of the groups.
+    pub groups: &'a [String],
+    pub series: &'a [Series],
+}
+
+/// Draws into `area`; the bars begin at 0.
+///
+/// # Errors
+/// The picture cannot be written.
+pub fn draw(area: &DrawingArea<SVGBackend, Shift>, what: &Chart) -> Result<(), Box<dyn std::error::Error>> {
+    let top = what.series.iter().flat_map(|series| series.bars.iter().flatten()).map(|spread| spread.max);
+    let top = top.fold(0.0, f64::max);
+    let (left, right) = (-0.5, f64::from(u32::try_from(what.groups.len())?) - 0.5);
+    let mut chart = ChartBuilder::on(area)
+        .caption(what.caption, ("sans-serif", 13))
+        .margin(8)
+        .x_label_area_size(24)
+        .y_label_area_size(48)
+        .build_cartesian_2d(left..right, 0.0..(top * 1.1).max(0.001))?;
+    chart.configure_mesh().disable_x_mesh().disable_x_axis().y_desc(what.measure).max_light_lines(0).draw()?;
+    for (place, name) in what.groups.iter().enumerate() {
+        let (x, y) = chart.backend_coord(&(f64::from(u32::try_from(place)?), 0.0));
+        let centre = x - i32::try_from(name.len())? * 3;
+        area.draw(&Text::new(name.clone(), area_point(area, (centre, y + 6)), ("sans-serif", 12)))?;
+    }
+    let width = GROUP_SHARE / f64::from(u32::try_from(what.series.len().max(1))?);
+    for (turn, series) in what.series.iter().enumerate() {
+        let colour = series.colour;
+        let offset = width * f64::from(u32::try_from(turn)?) - GROUP_SHARE / 2.0;
+        let places = (0_u32..).map(|place| f64::from(place) + offset);
+        let bars: Vec<(f64, Spread)> = places.zip(&series.bars).filter_map(|(x, bar)| Some((x, (*bar)?))).collect();
+        let rectangles =
+            bars.iter().map(|(x, bar)| Rectangle::new([(*x, 0.0), (x + width * 0.92, bar.median)], colour.filled()));
+        chart
+            .draw_series(rectangles)?
+            .label(series.name.clone())
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+        let whiskers =
+            bars.iter().map(|(x, bar)| PathElement::new([bar.min, bar.max].map(|end| (x + width * 0.46, end)), BLACK));
+        chart.draw_series(whiskers)?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE)
+        .border_style(BLACK.mix(0.2))
+        .draw()?;
+    Ok(())
+}
+
+/// A point of the whole picture as a point of `area`.
+fn area_point(area: &DrawingArea<SVGBackend, Shift>, (x, y): (i32, i32)) -> (i32, i32) {
+    let (left, top) = area.get_base_pixel();
+    (x - left, y - top)
+}
