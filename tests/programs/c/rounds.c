@@ -1,5 +1,6 @@
 /* Changes and verifies memory page by page, round after round, until there is a file "enough" in the working directory; a child
- * that it forks in each second round verifies what it got. Says how long the longest step of a page took.
+ * that it forks in each second round verifies what it got. Between two rounds it rests as long as there is a file "rest". Says
+ * how long the longest step of a page took.
  * usage: rounds MEBIBYTES [fork] */
 #include "pattern.h"
 #include <string.h>
@@ -37,6 +38,7 @@ int main(int argc, char **argv) {
         }
         printf("round %llu\n", (unsigned long long)version);
         fflush(stdout);
+        while (access("rest", F_OK) == 0) usleep(10000);
         if (forks && version % 2 == 0) {
             pid_t child = fork();
             if (child == 0) {

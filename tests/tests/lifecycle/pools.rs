@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Time that a node's loss and what follows may take: many times what is promised, for machines with other work.
 const LIMIT: Duration = Duration::from_secs(40);
+/// Time for what is made anew in the background: many times what it takes here, at 64 MiB a second.
+const REST: Duration = Duration::from_secs(4);
 /// The longest that one page may keep the program: ten times the promise.
 const STALL_MS: f64 = 20_000.0;
 
@@ -45,6 +47,14 @@ pub fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -
     Ok(running)
 }
 
+/// Has the program rest for a while: what it changes all the time may be gone before it has been made anew.
+fn rest(running: &Running) -> Result<()> {
+    let file = running.directory.join("rest");
+    std::fs::write(&file, "")?;
+    std::thread::sleep(REST);
+    Ok(std::fs::remove_file(file)?)
+}
+
 /// Lets the program finish: every byte was right, no page took too long.
 pub fn finish(running: Running) -> Result<serde_json::Value> {
     std::fs::write(running.directory.join("enough"), "")?;
@@ -67,6 +77,7 @@ pub fn first_killed(test: &str, path: &str, mut nodes: Vec<Node>, url: &str) -> 
     let gone = nodes.remove(0);
     gone.kill()?;
     running.wait_for("round 5\n")?;
+    rest(&running)?;
     let stats = finish(running)?;
     let backends = stats["backends"].as_array().context("backends")?;
     ensure!(backends.len() == 3, "{stats}");
@@ -83,6 +94,7 @@ fn stripes(test: &str, path: &str) -> Result<()> {
     let mut running = start(test, path, &url, "1", &["fork"])?;
     nodes.remove(0).kill()?;
     running.wait_for("round 5\n")?;
+    rest(&running)?;
     let stats = finish(running)?;
     let backends = stats["backends"].as_array().context("backends")?;
     ensure!(backends.len() == 4 && backends[0]["losses"].as_u64() > Some(0), "{stats}");
