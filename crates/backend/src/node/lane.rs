@@ -93,6 +93,11 @@ impl Lane {
         self.urgent && self.looking.look(|| self.channel.has_arrived())
     }
 
+    /// Whether an answer has begun to arrive.
+    pub(super) fn has_arrived(&mut self) -> bool {
+        self.channel.has_arrived()
+    }
+
     /// Waits until an answer begins to arrive; an error when none does within `patience`.
     pub(super) fn wait(&mut self, patience: Duration) -> Result<(), NodeTrouble> {
         if self.channel.wait(patience) { Ok(()) } else { Err(NodeTrouble::Silent { limit: patience }) }

@@ -4,14 +4,16 @@
 //! first round:  each replica in the order of latency; while there is another one, only for its patience (a measured bound)
 //! second round: those that were late, for as long as it takes to call them lost
 //! ```
+//! A demand asks one node. What nobody waits for yet is asked of all its nodes at a time.
 
 use super::lane::LIMIT;
 use super::link::Link;
 use super::table::{Replica, Replicas};
-use super::{DEPTH, NodePool, NodeTrouble, wire};
+use super::{NodePool, NodeTrouble};
 use crate::sync::lock;
 use crate::{LoadError, LoadItem, Location, Priority};
 use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,50 @@ impl Want {
     }
 }
 
+/// What one link is asked for.
+struct Asked<'a> {
+    link: &'a Link,
+    /// Another replica can be asked when the answer is late.
+    hedged: bool,
+    patience: Duration,
+    /// Which items, and which replica of each is there; and their locations in the pool.
+    members: Vec<(usize, usize)>,
+    outer: Vec<Location>,
+    /// Positions of those that arrived damaged, and how many have arrived.
+    damaged: Vec<usize>,
+    arrived: usize,
+    begun: Instant,
+}
+
+impl Asked<'_> {
+    /// Adds an item with its replica; returns what the link is asked for.
+    fn add<'i>(&mut self, (index, at): (usize, usize), want: &Want, item: &'i mut LoadItem<'_>) -> LoadItem<'i> {
+        self.members.push((index, at));
+        self.outer.push(item.location);
+        LoadItem { location: Location(want.replicas[at].slot(item.location.0)), into: item.into }
+    }
+
+    /// A page has arrived, or, with `None`, arrived damaged.
+    fn took(
+        &mut self,
+        position: usize,
+        page: Option<&PageBytes>,
+        wants: &mut [Want],
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        self.arrived += 1;
+        let (index, at) = self.members[position];
+        wants[index].tried |= 1 << at;
+        match page {
+            Some(page) => {
+                wants[index].answered = true;
+                done(index, Ok(page));
+            }
+            None => self.damaged.push(position),
+        }
+    }
+}
+
 impl NodePool {
     /// Loads `items`; calls `done` once for each.
     pub(super) fn load_pages(
@@ -81,9 +127,13 @@ impl NodePool {
         };
         let draw = if self.links.len() > 1 { self.draw() } else { 0 };
         while let Some(first) = wants.iter().position(|want| !want.answered) {
-            if let Some(at) = preferred(&wants[first], draw) {
-                let link = wants[first].replicas[at].link.clone();
-                self.load_from(&link, (first, at), &mut wants, items, priority, draw, done);
+            if let Some(at) = preferred(&wants[first], draw_of(draw, first)) {
+                if priority == Priority::Demand || self.links.len() == 1 {
+                    let link = wants[first].replicas[at].link.clone();
+                    self.load_from(&link, (first, at), &mut wants, items, priority, draw, done);
+                } else {
+                    self.load_from_all(&mut wants, items, priority, draw, done);
+                }
                 continue;
             }
             let want = &mut wants[first];
@@ -113,47 +163,110 @@ impl NodePool {
         draw: u64,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
-        let hedged = !wants[first].last && wants[first].open().count() > 1;
-        let patience = match priority {
-            _ if !hedged && (wants[first].late != 0 || self.is_shard) => self.patience(),
-            _ if !hedged => LIMIT,
-            Priority::Demand => link.latency.patience(),
-            _ => PATIENCE_AHEAD,
-        };
-        let (mut members, mut subset, mut outer) = (Vec::new(), Vec::new(), Vec::new());
+        let mut asked = self.asked_of(link, &wants[first], priority);
+        let mut subset = Vec::new();
         for (index, (want, item)) in wants.iter().zip(items.iter_mut()).enumerate().skip(first) {
-            let preferred = || if want.answered { None } else { preferred(want, draw) };
+            let preferred = || if want.answered { None } else { preferred(want, draw_of(draw, index)) };
             let at = if index == first { Some(at) } else { preferred() };
             let Some(at) = at.filter(|at| std::ptr::eq(&*want.replicas[*at].link, link)) else { continue };
-            members.push((index, at));
-            outer.push(item.location);
-            let location = Location(want.replicas[at].slot(item.location.0));
-            subset.push(LoadItem { location, into: item.into });
+            subset.push(asked.add((index, at), want, item));
         }
-        let mut damaged = Vec::new();
-        let mut arrived = 0;
         let demand = usize::from(priority == Priority::Demand);
         link.demands_under_way.fetch_add(demand, Relaxed);
-        let begun = Instant::now();
+        asked.begun = Instant::now();
+        let patience = asked.patience;
         let loaded = self.transfer(link, &mut subset, priority, patience, &mut |position, page| {
-            if arrived == 0 && self.links.len() > 1 && priority == Priority::Demand {
-                link.latency.sample(begun.elapsed());
+            if asked.arrived == 0 && self.links.len() > 1 && priority == Priority::Demand {
+                link.latency.sample(asked.begun.elapsed());
             }
-            arrived += 1;
-            let (index, at) = members[position];
-            wants[index].tried |= 1 << at;
-            match page {
-                Some(page) => {
-                    wants[index].answered = true;
-                    done(index, Ok(page));
-                }
-                None => damaged.push(position),
-            }
+            asked.took(position, page, wants, done);
         });
         link.demands_under_way.fetch_sub(demand, Relaxed);
         if demand > 0 {
             link.pace.demanded();
         }
+        self.conclude(asked, loaded, wants);
+    }
+
+    /// Loads from all links at a time what has not been answered and prefers them: all are asked before the first answer is taken.
+    fn load_from_all(
+        &self,
+        wants: &mut [Want],
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        draw: u64,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        let open = wants.iter().enumerate().filter(|(_, want)| !want.answered);
+        let chosen: Vec<(usize, usize)> =
+            open.filter_map(|(index, want)| Some((index, preferred(want, draw_of(draw, index))?))).collect();
+        // In the order of the nodes, as stores take lanes: two threads that wait for each other's would wait for ever.
+        let mut links: Vec<Arc<Link>> =
+            chosen.iter().map(|(index, at)| wants[*index].replicas[*at].link.clone()).collect();
+        links.sort_by_key(|link| (link.node.index, Arc::as_ptr(link)));
+        links.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let mut parts: Vec<(Option<Asked<'_>>, Vec<LoadItem<'_>>)> = links.iter().map(|_| (None, Vec::new())).collect();
+        let mut chosen = chosen.into_iter().peekable();
+        for (index, item) in items.iter_mut().enumerate() {
+            let Some((_, at)) = chosen.next_if(|(chosen, _)| *chosen == index) else { continue };
+            let want = &wants[index];
+            let position =
+                links.iter().position(|link| Arc::ptr_eq(link, &want.replicas[at].link)).expect("one of them");
+            let (asked, subset) = &mut parts[position];
+            let asked = asked.get_or_insert_with(|| self.asked_of(&links[position], want, priority));
+            subset.push(asked.add((index, at), want, item));
+        }
+        let mut under_way = Vec::with_capacity(parts.len());
+        for (asked, subset) in parts {
+            let mut asked = asked.expect("somebody chose it");
+            asked.begun = Instant::now();
+            match self.begin_transfer(asked.link, subset.len(), priority, asked.patience) {
+                Ok(mut transfer) => match transfer.ask(&subset) {
+                    Ok(()) => under_way.push((asked, subset, transfer)),
+                    Err(trouble) => {
+                        transfer.end(false);
+                        self.conclude(asked, Err(trouble), wants);
+                    }
+                },
+                Err(trouble) => self.conclude(asked, Err(trouble), wants),
+            }
+        }
+        let mut turn = 0;
+        while !under_way.is_empty() {
+            turn %= under_way.len();
+            let alone = under_way.len() == 1;
+            let (asked, subset, transfer) = &mut under_way[turn];
+            let mut going =
+                transfer.receive(subset, alone, &mut |position, page| asked.took(position, page, wants, done));
+            if going.is_ok() {
+                going = transfer.ask(subset);
+            }
+            if going.is_err() || transfer.is_over() {
+                let (asked, _, transfer) = under_way.remove(turn);
+                transfer.end(going.is_ok());
+                self.conclude(asked, going, wants);
+            } else {
+                turn += 1;
+            }
+        }
+    }
+
+    /// What `link` is to be asked for, of which `first` is the first page.
+    fn asked_of<'a>(&self, link: &'a Link, first: &Want, priority: Priority) -> Asked<'a> {
+        let hedged = !first.last && first.open().count() > 1;
+        let patience = match priority {
+            _ if !hedged && (first.late != 0 || self.is_shard) => self.patience(),
+            _ if !hedged => LIMIT,
+            Priority::Demand => link.latency.patience(),
+            _ => PATIENCE_AHEAD,
+        };
+        let (members, outer, damaged) = (Vec::new(), Vec::new(), Vec::new());
+        Asked { link, hedged, patience, members, outer, damaged, arrived: 0, begun: Instant::now() }
+    }
+
+    /// Notes what became of the pages that a link was asked for.
+    fn conclude(&self, asked: Asked<'_>, loaded: Result<(), NodeTrouble>, wants: &mut [Want]) {
+        let Asked { link, hedged, members, outer, damaged, arrived, begun, .. } = asked;
         link.node.bytes_out.fetch_add((arrived * PAGE_BYTES) as u64, Relaxed);
         for position in damaged {
             let ((index, at), location) = (members[position], outer[position]);
@@ -179,68 +292,6 @@ impl NodePool {
         if self.links.len() > 1 && begun.elapsed() >= LATE {
             self.weigh();
         }
-    }
-
-    /// Loads `items`, whose locations are slots in the link's session. `take` gets those that arrive, in their order: `None` for one
-    /// that arrived damaged.
-    pub(super) fn transfer(
-        &self,
-        link: &Link,
-        items: &mut [LoadItem<'_>],
-        priority: Priority,
-        mut patience: Duration,
-        take: &mut dyn FnMut(usize, Option<&PageBytes>),
-    ) -> Result<(), NodeTrouble> {
-        let demand = priority == Priority::Demand;
-        let lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) };
-        let mut lane = match lane {
-            // One of the last: it is not given up because an answer is late.
-            Err(trouble) if (trouble.is_local() || trouble.is_busy()) && demand => {
-                patience = self.patience();
-                link.background_lane(patience)
-            }
-            lane => lane,
-        }?;
-        let (count, mut asked, mut arrived) = (items.len(), 0, 0);
-        let (mut ends, mut messages, mut under_way) = ([0; DEPTH], 0, 0);
-        let mut since = Instant::now();
-        let mut moved = || -> Result<(), NodeTrouble> {
-            while arrived < count {
-                let beside = !demand && (link.demands_under_way.load(Relaxed) > 0 || link.pace.expects_demand());
-                let depth = if beside { 1 } else { DEPTH };
-                while asked < count && under_way < depth {
-                    // A message for the page that the program waits for, then larger ones; short ones beside it.
-                    let most = match asked {
-                        0 if demand => 1,
-                        _ if beside => link.pace.pages_beside_demand(),
-                        _ => LOAD_PAGES,
-                    };
-                    let end = (asked + most).min(count);
-                    lane.ask_pages(&items[asked..end], wire(priority))?;
-                    ends[(messages + under_way) % DEPTH] = end;
-                    (asked, under_way) = (end, under_way + 1);
-                }
-                if !lane.look() && patience < LIMIT {
-                    lane.wait(patience)?;
-                }
-                let (begin, end) = (arrived, ends[messages % DEPTH]);
-                lane.receive_pages(&mut items[begin..end], |index, undamaged, page| {
-                    arrived += 1;
-                    take(begin + index, undamaged.then_some(page));
-                })?;
-                (messages, under_way) = (messages + 1, under_way - 1);
-                let now = Instant::now();
-                link.pace.sample(end - begin, now - since);
-                since = now;
-            }
-            Ok(())
-        };
-        let moved = moved();
-        match moved {
-            Ok(()) => link.views.heard(),
-            Err(_) => lane.close(),
-        }
-        moved
     }
 
     /// The replicas of a page, if one of them was made after `before` was looked up.
@@ -313,6 +364,12 @@ impl NodePool {
         let (url, trouble) = known.unwrap_or((self.url.clone(), NodeTrouble::Closed));
         LoadError::Lost { url, trouble }
     }
+}
+
+/// The random number by which an item of a load chooses: one for each message, so that both of two good replicas are asked for parts of
+/// what is long.
+fn draw_of(draw: u64, index: usize) -> u64 {
+    draw.rotate_right(u32::try_from(index / LOAD_PAGES % 64).expect("below 64"))
 }
 
 /// The replica that is to be asked next: the fastest of those that have not been tried, or one that is about as fast.

@@ -4,8 +4,10 @@
 //! location = slot in the pool's slabs (slots) ──► replicas of the slab (table) ──► link: a session at a node, its lanes
 //! loads from a node on this machine: a copy out of its memory  (views)
 //! demand loads: lanes of their own, the thread that waits makes its own request        (load)
+//! loads of many pages: from all of their nodes at a time                                (load, transfer)
 //! stores: to every replica, several messages under way on each; durable when all answered  (store)
 //! new slabs: on as many nodes as there are replicas, of two chosen at random the one with more room  (place)
+//! what is stored in a row: spread over several slabs, in pieces                          (slots)
 //! lost nodes, lost replicas: a thread of the pager's calls `tend`                          (tend)
 //! slabs that nodes want back: it moves them to others                                      (recall)
 //! nodes that join and leave                                                                (members)
@@ -36,6 +38,7 @@ mod slots;
 mod store;
 mod table;
 mod tend;
+mod transfer;
 mod trouble;
 mod views;
 
@@ -63,6 +66,8 @@ const DEPTH: usize = 4;
 
 /// Time for which nodes that are being emptied get pages again after no other had room.
 const CROWDED_PAUSE: Duration = Duration::from_secs(1);
+/// Time after which a further slab to be filled at a time is asked for again.
+const UNSPREAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pages in memory nodes.
 pub struct NodePool {
@@ -86,6 +91,8 @@ pub struct NodePool {
     degraded: AtomicBool,
     /// When the nodes had no slab left: for a while those that are being emptied get pages, too.
     crowded: Mutex<Option<Instant>>,
+    /// When there was no slab to be had for more to be filled at a time.
+    unspread: Mutex<Option<Instant>>,
     tender: Mutex<Tender>,
     /// Who belongs to it, where that changes.
     members: Option<Box<dyn Members>>,
@@ -142,7 +149,7 @@ impl NodePool {
             (_, Some(away)) if there < replicas => Err(away),
             (slab, away) => {
                 let slab_bytes = slab.expect("a node that is there");
-                Ok(NodePool {
+                let pool = NodePool {
                     url,
                     name,
                     slab_bytes,
@@ -155,9 +162,12 @@ impl NodePool {
                     untended: AtomicBool::new(away.is_some()),
                     degraded: AtomicBool::new(false),
                     crowded: Mutex::new(None),
+                    unspread: Mutex::new(None),
                     tender: Mutex::new(Tender::default()),
                     members: None,
-                })
+                };
+                pool.refresh();
+                Ok(pool)
             }
         }
     }
@@ -193,7 +203,9 @@ impl NodePool {
         let staying = healthy.iter().filter(|link| !link.recall.is_total()).count();
         let avoid_leaving =
             staying >= replicas && lock(&self.crowded).is_none_or(|since| since.elapsed() >= CROWDED_PAUSE);
-        Wanted { replicas, avoid_slow: fast >= replicas, avoid_leaving }
+        let good = healthy.iter().filter(|link| !link.slow.load(Relaxed) && !link.recall.is_total()).count();
+        let spread = good.div_ceil(replicas.max(1));
+        Wanted { replicas, avoid_slow: fast >= replicas, avoid_leaving, spread }
     }
 
     /// Fits the table to the links as they are now.

@@ -1,4 +1,7 @@
 //! On which nodes a new slab lies: of two that are chosen at random, the one with more room (power of two choices).
+//!
+//! Where several slabs are filled at a time, they are to lie on different nodes: one of the two is a node without such a slab, if there is
+//! one, and the room of a node with one counts half.
 
 use super::NodePool;
 use super::link::Link;
@@ -77,15 +80,21 @@ impl NodePool {
         let fast: Vec<usize> = (0..candidates.len()).filter(|index| !candidates[*index].slow.load(Relaxed)).collect();
         let among = if fast.is_empty() { (0..candidates.len()).collect() } else { fast };
         let draw = usize::try_from(self.draw() >> 33).unwrap_or(0);
-        let first = among[draw % among.len()];
+        let filled = lock(&self.table).nodes_filled();
+        let is_filled = |index: usize| filled >> candidates[index].node.index & 1 != 0;
+        let fresh: Vec<usize> = among.iter().copied().filter(|index| !is_filled(*index)).collect();
+        let first = if fresh.is_empty() { among[draw % among.len()] } else { fresh[draw % fresh.len()] };
         if among.len() <= wanted.min(candidates.len()) || among.len() == 1 {
             // All of them are needed: nothing is to be chosen.
             return first;
         }
-        let second = among[(draw + 1 + (draw >> 8) % (among.len() - 1)) % among.len()];
+        let others: Vec<usize> = among.into_iter().filter(|index| *index != first).collect();
+        let second = others[(draw >> 8) % others.len()];
         let room = |index: usize| {
             let link: &Link = &candidates[index];
-            link.free_bytes(self.slab_bytes).inspect_err(|trouble| self.judge(link, trouble)).unwrap_or(0)
+            let free_bytes =
+                link.free_bytes(self.slab_bytes).inspect_err(|trouble| self.judge(link, trouble)).unwrap_or(0);
+            if is_filled(index) { free_bytes / 2 } else { free_bytes }
         };
         if room(second) > room(first) { second } else { first }
     }

@@ -6,18 +6,35 @@
 //! Slots are given out in ascending order within a slab, so what is evicted together lies together. Slabs that are mostly free
 //! are used again before another is leased; those that are mostly full only when no more can be had. A slab without a page in
 //! it goes back to its nodes. A slab that is *closed* gets no more pages until it is opened again.
+//!
+//! **Spread.** Where slabs lie on several nodes, up to four are filled in turn, a piece each, so that what is read in a row comes from
+//! several nodes. Of `n` slabs `n / 4 + 1` are filled at a time: a small program leases none for this, a larger one a quarter more at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Empty slabs that are kept for the next pages.
 const EMPTY_MAX: usize = 1;
+/// Slabs that are filled at a time, at most: so many nodes serve one load.
+pub(super) const SPREAD_MAX: usize = 4;
+/// A piece ends with the call that brings it to so many pages, which one message of a load brings …
+const PIECE_MIN: usize = 32;
+/// … or within a call after so many, which fit one message of a store.
+const PIECE_MAX: usize = 64;
+/// One slab more is filled for so many.
+const SLABS_OF_A_TURN: usize = 4;
 
 /// The slots of a pool.
 pub(super) struct Slots {
     slab_pages: usize,
     slabs: BTreeMap<u32, Slab>,
-    /// The slab that is being filled, and the next slot in it.
-    current: Option<(u32, usize)>,
+    /// The slabs that are being filled, and the next slot in each; the first one's turn it is.
+    filling: VecDeque<(u32, usize)>,
+    /// Pages that went to the first one in this turn.
+    piece: usize,
+    /// How many may be filled at a time.
+    spread: usize,
+    /// There was no further mostly free slab when one was looked for, and nothing has happened since that could make one.
+    scarce: bool,
     used: u64,
     /// Slabs that the nodes may have back.
     empty: Vec<u32>,
@@ -44,75 +61,163 @@ impl Slots {
     pub(super) fn new(slab_bytes: u64) -> Slots {
         let slab_pages = usize::try_from(slab_bytes).expect("a size in memory") / hinterland_units::PAGE_BYTES;
         assert!(slab_pages > 0, "a slab of {slab_bytes} bytes");
-        Slots { slab_pages, slabs: BTreeMap::new(), current: None, used: 0, empty: Vec::new() }
+        Slots {
+            slab_pages,
+            slabs: BTreeMap::new(),
+            filling: VecDeque::with_capacity(SPREAD_MAX),
+            piece: 0,
+            spread: 1,
+            scarce: false,
+            used: 0,
+            empty: Vec::new(),
+        }
     }
 
     /// Adds a slab that was leased.
     pub(super) fn add(&mut self, number: u32) {
         let slab = Slab { used: vec![0; self.slab_pages.div_ceil(64)].into(), free: self.slab_pages, open: true };
         assert!(self.slabs.insert(number, slab).is_none(), "slab {number} was leased twice");
+        self.scarce = false;
+    }
+
+    /// From now on, up to `spread` slabs are filled at a time.
+    pub(super) fn set_spread(&mut self, spread: usize) {
+        self.spread = spread.clamp(1, SPREAD_MAX);
+    }
+
+    /// Slabs that are to be filled at a time now.
+    fn width(&self) -> usize {
+        self.spread.min(1 + self.slabs.len() / SLABS_OF_A_TURN)
+    }
+
+    /// Whether the next call of `take` would begin to fill one more slab beside others, and there is none.
+    pub(super) fn lacks_one(&mut self) -> bool {
+        let fewer = !self.filling.is_empty() && self.filling.len() < self.width();
+        fewer && self.piece >= PIECE_MIN && self.choose_further().is_none()
+    }
+
+    /// The slabs that are being filled.
+    pub(super) fn filling(&self) -> impl Iterator<Item = u32> {
+        self.filling.iter().map(|(number, _)| *number)
     }
 
     /// Appends up to `count` slots that were free to `into`; fewer when the slabs that may be filled have no more.
     pub(super) fn take(&mut self, count: usize, fill: Fill, into: &mut Vec<u64>) {
-        let mut left = count;
+        if self.piece >= PIECE_MIN {
+            self.turn();
+        }
+        let (mut left, mut run) = (count, 0);
         while left > 0 {
-            let Some((number, next)) = self.current.or_else(|| self.choose(fill).map(|number| (number, 0))) else {
-                return;
-            };
+            if run == PIECE_MAX {
+                self.turn();
+                run = 0;
+            }
+            if self.filling.is_empty() {
+                let Some(number) = self.choose(fill) else { return };
+                self.filling.push_front((number, 0));
+            }
+            let (number, next) = self.filling[0];
             let slab = self.slabs.get_mut(&number).expect("a slab that is here");
             let free = (next..self.slab_pages).find(|slot| slab.used[slot / 64] & 1 << (slot % 64) == 0);
             let Some(slot) = free else {
-                self.current = None;
+                self.leave_out(number);
+                run = 0;
                 continue;
             };
             slab.used[slot / 64] |= 1 << (slot % 64);
             slab.free -= 1;
             self.used += 1;
-            left -= 1;
-            self.current = Some((number, slot + 1));
+            self.filling[0].1 = slot + 1;
+            (left, run, self.piece) = (left - 1, run + 1, self.piece + 1);
             into.push(u64::from(number) * self.slab_pages as u64 + slot as u64);
         }
     }
 
-    /// The slab with the most free slots, if it may be filled.
+    /// Another slab is the next, one more if there are too few.
+    fn turn(&mut self) {
+        self.piece = 0;
+        let further = if self.filling.len() < self.width() { self.choose_further() } else { None };
+        match further {
+            Some(number) => self.filling.push_front((number, 0)),
+            None if self.filling.len() > 1 => self.filling.rotate_left(1),
+            None => {}
+        }
+    }
+
+    /// A slab to be filled beside others. Looked for at every turn while there is none, so not among all slabs each time.
+    fn choose_further(&mut self) -> Option<u32> {
+        let further = if self.scarce { None } else { self.choose(Fill::MostlyFree) };
+        self.scarce = further.is_none();
+        further
+    }
+
+    /// Free slots of a slab that is mostly free, at least.
+    fn mostly(&self) -> usize {
+        self.slab_pages / 4 * 3
+    }
+
+    /// The slab with the most free slots of those that are not being filled, if it may be.
     fn choose(&self, fill: Fill) -> Option<u32> {
-        let least = if fill == Fill::MostlyFree { self.slab_pages / 4 * 3 } else { 1 };
-        let open = self.slabs.iter().filter(|(_, slab)| slab.open);
+        let least = if fill == Fill::MostlyFree { self.mostly() } else { 1 };
+        let open = self.slabs.iter().filter(|(number, slab)| slab.open && !self.is_filling(**number));
         let best = open.max_by_key(|(number, slab)| (slab.free, std::cmp::Reverse(**number)));
         best.filter(|(_, slab)| slab.free >= least).map(|(number, _)| *number)
+    }
+
+    fn is_filling(&self, number: u32) -> bool {
+        self.filling.iter().any(|(filling, _)| *filling == number)
+    }
+
+    /// Ends the turns of a slab.
+    fn leave_out(&mut self, number: u32) {
+        if self.filling.front().is_some_and(|(first, _)| *first == number) {
+            self.piece = 0;
+        }
+        self.filling.retain(|(filling, _)| *filling != number);
+        // It may be mostly free behind the place to which it was filled.
+        self.scarce = false;
     }
 
     /// Gives a slot back.
     pub(super) fn give_back(&mut self, slot: u64) {
         let (number, index) = (slot / self.slab_pages as u64, slot % self.slab_pages as u64);
         let index = usize::try_from(index).expect("below the pages of a slab");
-        let slab = u32::try_from(number).ok().and_then(|number| self.slabs.get_mut(&number));
-        let slab = slab.unwrap_or_else(|| panic!("slot {slot} lies in no slab of ours"));
+        let number = u32::try_from(number).ok().filter(|number| self.slabs.contains_key(number));
+        let number = number.unwrap_or_else(|| panic!("slot {slot} lies in no slab of ours"));
+        let mostly = self.mostly();
+        let slab = self.slabs.get_mut(&number).expect("it is there");
         let bit = 1 << (index % 64);
         assert!(slab.used[index / 64] & bit != 0, "slot {slot} was freed twice");
         slab.used[index / 64] &= !bit;
         slab.free += 1;
         self.used -= 1;
-        if slab.free == self.slab_pages && self.current.is_none_or(|(current, _)| u64::from(current) != number) {
-            let is_open = slab.open;
-            let is_empty = |slab: &&Slab| slab.open && slab.free == self.slab_pages;
-            if !is_open || self.slabs.values().filter(is_empty).count() > EMPTY_MAX {
-                let number = u32::try_from(number).expect("a number of ours");
-                self.slabs.remove(&number);
-                self.empty.push(number);
-            }
+        self.scarce &= slab.free < mostly;
+        if slab.free < self.slab_pages {
+            return;
+        }
+        let is_open = slab.open;
+        if self.filling.len() > 1 {
+            // The others are enough.
+            self.leave_out(number);
+        }
+        let is_empty = |slab: &&Slab| slab.open && slab.free == self.slab_pages;
+        let too_many = !is_open || self.slabs.values().filter(is_empty).count() > EMPTY_MAX;
+        if too_many && !self.is_filling(number) {
+            self.slabs.remove(&number);
+            self.empty.push(number);
         }
     }
 
     /// Opens or closes a slab.
     pub(super) fn set_open(&mut self, number: u32, open: bool) {
         let slab = self.slabs.get_mut(&number).expect("a slab that is here");
+        self.scarce &= slab.open || !open;
         slab.open = open;
-        if !open && self.current.is_some_and(|(current, _)| current == number) {
-            self.current = None;
+        let is_empty = slab.free == self.slab_pages;
+        if !open {
+            self.leave_out(number);
         }
-        if !open && slab.free == self.slab_pages {
+        if !open && is_empty {
             self.slabs.remove(&number);
             self.empty.push(number);
         }
@@ -200,10 +305,52 @@ mod tests {
     }
 
     #[test]
+    fn pieces_go_to_several_slabs_when_there_are_some() {
+        let mut slots = Slots::new(SLAB_BYTES);
+        slots.set_spread(SPREAD_MAX);
+        let mut next = 0;
+        let mut store = |slots: &mut Slots, count: usize| {
+            let mut into = Vec::new();
+            if slots.lacks_one() {
+                slots.add(next);
+                next += 1;
+            }
+            slots.take(count, Fill::MostlyFree, &mut into);
+            if into.len() < count {
+                slots.add(next);
+                next += 1;
+                slots.take(count - into.len(), Fill::MostlyFree, &mut into);
+            }
+            into.chunk_by(|a, b| a / 256 == b / 256).map(|run| (run[0] / 256, run.len())).collect::<Vec<_>>()
+        };
+        // Three slabs are filled one after the other.
+        for slab in 0..3 {
+            (0..8).for_each(|_| assert_eq!(store(&mut slots, 32), [(slab, 32)]));
+        }
+        // Beside the fourth there is a fifth, and they take turns.
+        let turns: Vec<_> = (0..4).flat_map(|_| store(&mut slots, 40)).collect();
+        assert_eq!(turns, [(3, 40), (4, 40), (3, 40), (4, 40)]);
+        // Single pages stay together.
+        let turns: Vec<_> = (0..32).flat_map(|_| store(&mut slots, 1)).collect();
+        assert!(turns.iter().all(|turn| *turn == (3, 1)), "{turns:?}");
+        // A large store has pieces of a message.
+        assert_eq!(store(&mut slots, 130), [(4, 64), (3, 64), (4, 2)]);
+        // Not more than the bound, however many there are; and not more than a quarter of them.
+        (0..400).for_each(|_| drop(store(&mut slots, 64)));
+        assert_eq!(slots.filling.len(), SPREAD_MAX);
+        let (used, leased) = (slots.used, slots.slab_count() as u64);
+        assert!(leased <= used.div_ceil(256) + SPREAD_MAX as u64, "{leased} slabs for {used} pages");
+        // A node fewer, and those that are there are filled.
+        slots.set_spread(1);
+        assert!(!slots.lacks_one());
+    }
+
+    #[test]
     fn no_slot_is_given_twice_and_empty_slabs_go_back() {
         for seed in 0..10 {
             let mut rng = Rng(seed);
             let mut slots = Slots::new(SLAB_BYTES);
+            slots.set_spread(1 + rng.index(SPREAD_MAX));
             let mut leased: BTreeSet<u32> = BTreeSet::new();
             let mut held: Vec<u64> = Vec::new();
             for step in 0..800 {

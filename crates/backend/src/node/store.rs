@@ -5,7 +5,7 @@
 use super::lanes::Taken;
 use super::slots::Fill;
 use super::table::{Replica, Replicas};
-use super::{DEPTH, NodePool, NodeTrouble, wire};
+use super::{DEPTH, NodePool, NodeTrouble, UNSPREAD_PAUSE, wire};
 use crate::sync::lock;
 use crate::{Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -66,6 +66,7 @@ impl NodePool {
 
     /// Slots for `count` pages; fewer when the nodes give no more slabs, and why.
     fn take_slots(&self, count: usize) -> (Vec<u64>, Option<StoreError>) {
+        self.spread();
         let mut taken = Vec::with_capacity(count);
         lock(&self.table).take(count, Fill::MostlyFree, &mut taken);
         while taken.len() < count {
@@ -92,6 +93,23 @@ impl NodePool {
             return (taken, Some(error));
         }
         (taken, None)
+    }
+
+    /// Leases a slab to be filled beside others, if one is lacking. Where none can be had, those that there are get the pages.
+    fn spread(&self) {
+        let lacks_one = || lock(&self.table).lacks_one();
+        if lock(&self.unspread).is_some_and(|since| since.elapsed() < UNSPREAD_PAUSE) || !lacks_one() {
+            return;
+        }
+        let _growing = lock(&self.growing);
+        if !lacks_one() {
+            return;
+        }
+        match self.place() {
+            Ok(replicas) if lock(&self.table).add(&replicas) => {}
+            Ok(replicas) => self.give_up(&replicas),
+            Err(_) => *lock(&self.unspread) = Some(Instant::now()),
+        }
     }
 
     /// Enters what became of the pages `indices`; those that need another slab are appended to `again`.

@@ -100,6 +100,8 @@ pub(super) struct Wanted {
     pub(super) avoid_slow: bool,
     /// So many nodes want nothing back: those that want all back need not get pages.
     pub(super) avoid_leaving: bool,
+    /// Slabs that are filled at a time, so that what is stored in a row lies on several nodes.
+    pub(super) spread: usize,
 }
 
 impl Table {
@@ -141,6 +143,17 @@ impl Table {
             slab.writing += 1;
             slab.replicas.iter().for_each(|replica| self.pages[replica.link.node.index] += 1);
         }
+    }
+
+    /// Whether one more slab is to be filled beside others, and has to be leased for this.
+    pub(super) fn lacks_one(&mut self) -> bool {
+        self.slots.lacks_one()
+    }
+
+    /// The nodes that have a slab which is being filled, one bit each.
+    pub(super) fn nodes_filled(&self) -> u32 {
+        let replicas = self.slots.filling().flat_map(|number| self.slabs[&number].replicas.iter());
+        replicas.fold(0, |nodes, replica| nodes | 1 << replica.link.node.index)
     }
 
     /// The writes to `slots` have ended; those in `failed` are free again.
@@ -194,6 +207,7 @@ impl Table {
     /// Drops replicas that were lost, and opens and closes slabs; returns whether some are degraded.
     pub(super) fn refresh(&mut self, wanted: Wanted) -> bool {
         let mut any_degraded = false;
+        self.slots.set_spread(wanted.spread);
         for (number, slab) in &mut self.slabs {
             let used = self.slots.used_count(*number);
             let (live, gone): (Vec<Replica>, Vec<Replica>) = slab.replicas.iter().cloned().partition(Replica::is_live);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ struct State {
     open: Mutex<Vec<TcpStream>>,
     /// So many connections are told that there are too many.
     turned_away: AtomicUsize,
+    /// The next answer with data is kept until all who share this have one.
+    meeting: Mutex<Option<Arc<Barrier>>>,
 }
 
 impl Proxy {
@@ -57,6 +59,7 @@ impl Proxy {
             upstream: Mutex::new(upstream),
             open: Mutex::new(Vec::new()),
             turned_away: AtomicUsize::new(0),
+            meeting: Mutex::new(None),
         });
         let accepting = state.clone();
         thread::spawn(move || {
@@ -83,6 +86,15 @@ impl Proxy {
     /// The next `connections` are told that the node has too many.
     pub fn turn_away(&self, connections: usize) {
         self.state.turned_away.store(connections, Relaxed);
+    }
+
+    /// Each of `proxies` keeps its next answer with data until all of them have one.
+    pub fn meet<'a>(proxies: impl Iterator<Item = &'a Proxy>) {
+        let proxies: Vec<&Proxy> = proxies.collect();
+        let barrier = Arc::new(Barrier::new(proxies.len()));
+        for proxy in proxies {
+            *proxy.state.meeting.lock().unwrap() = Some(barrier.clone());
+        }
     }
 
     /// From now on, another node stands behind it.
@@ -177,6 +189,10 @@ impl State {
                 thread::sleep(Duration::from_millis(100));
             }
             if message.header.kind == Kind::Data {
+                let meeting = self.meeting.lock().unwrap().take();
+                if let Some(barrier) = meeting {
+                    barrier.wait();
+                }
                 let addresses = reads.lock().unwrap().pop_front().expect("a read that was asked");
                 let data = message.data().to_vec();
                 match mode {

@@ -1,0 +1,137 @@
+//! A transfer: pages of one link on their way over one lane, several messages at a time, in the order in which they were asked for.
+//!
+//! A load of pages from several links has a transfer on each: all are asked first, then their answers are taken in turn.
+
+use super::lane::LIMIT;
+use super::lanes::Taken;
+use super::link::Link;
+use super::load::LOAD_PAGES;
+use super::{DEPTH, NodePool, NodeTrouble, wire};
+use crate::{LoadItem, Priority};
+use hinterland_units::PageBytes;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// See the module. The items, whose locations are slots in the link's session, are the caller's: the same ones in every call.
+pub(super) struct Transfer<'a> {
+    link: &'a Link,
+    lane: Taken<'a>,
+    priority: Priority,
+    /// How long an answer may be late.
+    patience: Duration,
+    /// Items; those of them that were asked for, and those that have arrived.
+    count: usize,
+    asked: usize,
+    arrived: usize,
+    /// Where the messages end that are under way, and how many have been answered.
+    ends: [usize; DEPTH],
+    messages: usize,
+    under_way: usize,
+    since: Instant,
+}
+
+impl NodePool {
+    /// Begins to load `count` items from `link`.
+    pub(super) fn begin_transfer<'a>(
+        &self,
+        link: &'a Link,
+        count: usize,
+        priority: Priority,
+        mut patience: Duration,
+    ) -> Result<Transfer<'a>, NodeTrouble> {
+        let demand = priority == Priority::Demand;
+        let lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) };
+        let lane = match lane {
+            // One of the last: it is not given up because an answer is late.
+            Err(trouble) if (trouble.is_local() || trouble.is_busy()) && demand => {
+                patience = self.patience();
+                link.background_lane(patience)
+            }
+            lane => lane,
+        }?;
+        let (asked, arrived, ends, messages, under_way) = (0, 0, [0; DEPTH], 0, 0);
+        let since = Instant::now();
+        Ok(Transfer { link, lane, priority, patience, count, asked, arrived, ends, messages, under_way, since })
+    }
+
+    /// Loads `items`, whose locations are slots in the link's session. `take` gets those that arrive, in their order: `None` for one
+    /// that arrived damaged.
+    pub(super) fn transfer(
+        &self,
+        link: &Link,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        patience: Duration,
+        take: &mut dyn FnMut(usize, Option<&PageBytes>),
+    ) -> Result<(), NodeTrouble> {
+        let mut transfer = self.begin_transfer(link, items.len(), priority, patience)?;
+        let mut going = Ok(());
+        while going.is_ok() && !transfer.is_over() {
+            going = transfer.ask(items).and_then(|()| transfer.receive(items, true, take));
+        }
+        transfer.end(going.is_ok());
+        going
+    }
+}
+
+impl Transfer<'_> {
+    /// Asks for as many items as may be under way.
+    pub(super) fn ask(&mut self, items: &[LoadItem<'_>]) -> Result<(), NodeTrouble> {
+        let demand = self.priority == Priority::Demand;
+        let beside = !demand && (self.link.demands_under_way.load(Relaxed) > 0 || self.link.pace.expects_demand());
+        let depth = if beside { 1 } else { DEPTH };
+        while self.asked < self.count && self.under_way < depth {
+            // A message for the page that the program waits for, then larger ones; short ones beside it.
+            let most = match self.asked {
+                0 if demand => 1,
+                _ if beside => self.link.pace.pages_beside_demand(),
+                _ => LOAD_PAGES,
+            };
+            let end = (self.asked + most).min(self.count);
+            self.lane.ask_pages(&items[self.asked..end], wire(self.priority))?;
+            self.ends[(self.messages + self.under_way) % DEPTH] = end;
+            (self.asked, self.under_way) = (end, self.under_way + 1);
+        }
+        Ok(())
+    }
+
+    /// Takes the answer to the oldest message. `alone`: nothing else was waited for since the one before it.
+    pub(super) fn receive(
+        &mut self,
+        items: &mut [LoadItem<'_>],
+        alone: bool,
+        take: &mut dyn FnMut(usize, Option<&PageBytes>),
+    ) -> Result<(), NodeTrouble> {
+        // One that has come while another link was waited for does not tell how fast this one is.
+        let is_timed = alone || !self.lane.has_arrived();
+        if !self.lane.look() && self.patience < LIMIT {
+            self.lane.wait(self.patience)?;
+        }
+        let (begin, end) = (self.arrived, self.ends[self.messages % DEPTH]);
+        self.lane.receive_pages(&mut items[begin..end], |index, undamaged, page| {
+            self.arrived += 1;
+            take(begin + index, undamaged.then_some(page));
+        })?;
+        (self.messages, self.under_way) = (self.messages + 1, self.under_way - 1);
+        let now = Instant::now();
+        if is_timed {
+            self.link.pace.sample(end - begin, now - self.since);
+        }
+        self.since = now;
+        Ok(())
+    }
+
+    /// Whether all items have arrived.
+    pub(super) fn is_over(&self) -> bool {
+        self.arrived == self.count
+    }
+
+    /// Gives the lane back; one that is out of step is closed.
+    pub(super) fn end(self, in_step: bool) {
+        if in_step {
+            self.link.views.heard();
+        } else {
+            self.lane.close();
+        }
+    }
+}
