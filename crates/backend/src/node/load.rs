@@ -29,7 +29,7 @@ const NEAR_NS: u64 = 50_000;
 pub(super) const RETRIED_NS: u64 = 5_000_000;
 const RETRY_ONE_IN: u64 = 64;
 
-const DAMAGED: &str = "it arrived with another checksum than the node sent";
+const DAMAGED: &str = "it is not what its checksum says: it changed on its way, or in the node's memory";
 
 /// A page that is to be loaded.
 #[derive(Default)]
@@ -202,7 +202,7 @@ impl NodePool {
             lane => lane,
         }?;
         let (count, mut asked, mut arrived) = (items.len(), 0, 0);
-        let (mut ends, mut messages, mut under_way) = ([0; DEPTH], 0, 0);
+        let (mut ends, mut alone, mut messages, mut under_way) = ([0; DEPTH], [false; DEPTH], 0, 0);
         let mut since = Instant::now();
         let mut moved = || -> Result<(), NodeTrouble> {
             while arrived < count {
@@ -217,7 +217,11 @@ impl NodePool {
                     };
                     let end = (asked + most).min(count);
                     lane.ask_pages(&items[asked..end], wire(priority))?;
-                    ends[(messages + under_way) % DEPTH] = end;
+                    if under_way == 0 {
+                        since = Instant::now();
+                    }
+                    let turn = (messages + under_way) % DEPTH;
+                    (ends[turn], alone[turn]) = (end, under_way == 0);
                     (asked, under_way) = (end, under_way + 1);
                 }
                 if !lane.look() && patience < LIMIT {
@@ -228,10 +232,9 @@ impl NodePool {
                     arrived += 1;
                     take(begin + index, undamaged.then_some(page));
                 })?;
-                (messages, under_way) = (messages + 1, under_way - 1);
                 let now = Instant::now();
-                link.pace.sample(end - begin, now - since);
-                since = now;
+                link.pace.sample(end - begin, alone[messages % DEPTH], now - since);
+                (messages, under_way, since) = (messages + 1, under_way - 1, now);
             }
             Ok(())
         };
