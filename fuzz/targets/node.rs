@@ -84,10 +84,13 @@ fn speech(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         0 => said.extend(input.bytes(input.len().min(64))?),
         _ => said.extend(Hello::ours().encode()),
     }
-    for number in 0..MESSAGES_MAX as u64 {
+    let mut number = 0;
+    for _ in 0..MESSAGES_MAX {
         if input.is_empty() {
             break;
         }
+        // One that does not count up is the last that is heard.
+        number = if input.ratio(1, 16)? { input.int_in_range(0..=number)? } else { number + 1 };
         let mut one = message(input, number)?;
         if input.ratio(1, 4)? && one.len() > HEADER_BYTES {
             let at = input.choose_index(one.len())?;

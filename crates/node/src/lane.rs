@@ -62,6 +62,7 @@ pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(
         shard,
         sampler: Sampler::default(),
         looking: Looking::default(),
+        asked: 0,
         session: None,
         out: vec![],
         reply: vec![],
@@ -94,6 +95,8 @@ struct Lane<'a> {
     shard: usize,
     sampler: Sampler,
     looking: Looking,
+    /// The number of the last request.
+    asked: u64,
     session: Option<Arc<Session>>,
     /// Answers that are not sent yet.
     out: Vec<u8>,
@@ -139,6 +142,7 @@ impl Lane<'_> {
         let (message, rest) = input.bytes[input.begin..input.end].split_at(whole);
         let (header, control) = Header::decode_whole(message)?;
         let request = Request::decode(&header, control)?;
+        self.take_number(header.number)?;
         let work = match request {
             Request::Read { .. } => Work::Read,
             Request::Write { .. } => Work::Write,
@@ -164,6 +168,16 @@ impl Lane<'_> {
             self.send(stream)?;
         }
         Ok(true)
+    }
+
+    /// Numbers count up: a request that is repeated, or comes late, would undo what came after it.
+    fn take_number(&mut self, number: u64) -> Result<(), LaneError> {
+        if number <= self.asked {
+            self.refuse(number, Refusal::Order, "the request's number is not larger than that of the one before");
+            return Err(LaneError::Order);
+        }
+        self.asked = number;
+        Ok(())
     }
 
     /// Looks for the next request before it is waited for in sleep, where processors are left for that.

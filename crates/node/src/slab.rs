@@ -86,6 +86,7 @@ impl Slab {
             content.whole.set(page, whole);
         }
         if whole {
+            // Also where the write fails: what lies there then is for nobody, and looks damaged.
             content.sums[offset / PAGE_BYTES] = sum;
         }
         content.memory.write(offset, data).map_err(|_| NoRoom::System)
@@ -125,7 +126,7 @@ fn is_page(offset: usize, bytes: usize) -> bool {
     offset.is_multiple_of(PAGE_BYTES) && bytes == PAGE_BYTES
 }
 
-/// Zeros that take memory as they are written.
+/// No checksums yet.
 fn sums() -> Box<[u64; SLAB_PAGES]> {
     vec![0; SLAB_PAGES].into_boxed_slice().try_into().expect("as many as were asked for")
 }

@@ -183,6 +183,43 @@ fn a_request_out_of_place_ends_the_connection() {
     assert_eq!(confused.answer(), None);
 }
 
+/// What was recorded on a lane, and is sent there again, would undo what was written since.
+#[test]
+fn a_request_that_is_sent_again_ends_the_connection_and_changes_nothing() {
+    let node = start(Options::new(8 * SLAB_BYTES));
+    let (mut honest, grant) = Client::open(&node, 0, 0);
+    assert_eq!(honest.lease(1), Answer::Slabs(vec![0]));
+    let (old, new) = (noise(1, 4096), noise(2, 4096));
+    for replay in ["as it was recorded", "with the last number", "with a number that goes back", "with none"] {
+        let mut client = Client::greeted(&node);
+        let attach = |into: &mut Vec<u8>, number| Request::attach(into, number, grant.session, grant.token);
+        assert!(matches!(client.ask(attach, &[]), Answer::Session(_)));
+        assert_eq!(client.write(0, &old), Answer::Done);
+        let recorded = [&client.message[..], &old].concat();
+        assert_eq!(client.write(0, &new), Answer::Done);
+        let mut anew = |number| {
+            let range = Range { address: 0, bytes: 4096, checksum: checksum(0, &old) };
+            Request::write(&mut client.message, number, Priority::WriteBack, [range].into_iter());
+            [&client.message[..], &old].concat()
+        };
+        let said = match replay {
+            "with the last number" => anew(client.number),
+            "with a number that goes back" => anew(client.number - 2),
+            "with none" => anew(0),
+            _ => recorded,
+        };
+        client.stream.write_all(&said).expect("sent");
+        assert_eq!(client.answer(), Some(Answer::Refused(Refusal::Order)), "{replay}");
+        assert_eq!(client.answer(), None, "{replay}");
+        assert_eq!(honest.read(0, 4096), Answer::Data(new.clone()), "{replay}");
+    }
+    // Numbers may leave some out, up to the last that there is.
+    honest.number = u64::MAX - 1;
+    assert_eq!(honest.read(0, 4096), Answer::Data(new));
+    honest.number -= 1;
+    assert_eq!((honest.read(0, 1), honest.answer()), (Answer::Refused(Refusal::Order), None));
+}
+
 #[test]
 fn a_session_needs_its_token_and_shows_nothing_of_others() {
     let node = start(Options::new(2 * SLAB_BYTES));

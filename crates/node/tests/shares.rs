@@ -78,8 +78,13 @@ fn answer_bytes(bytes: u32) -> usize {
 fn flood(tenant: &Tenant, depth: usize, priority: Priority, over: &AtomicBool) -> u64 {
     let mut lanes: Vec<(&TcpStream, usize)> = tenant.0.iter().map(|stream| (stream, 0)).collect();
     lanes.iter().for_each(|(stream, _)| stream.set_nonblocking(true).expect("an option"));
-    let message = read_of(LONG, 9, priority);
-    lanes.iter_mut().for_each(|(stream, _)| (0..depth).for_each(|_| stream.write_all(&message).expect("sent")));
+    let mut asked = 2;
+    // Numbers count up on each lane, and may leave some out.
+    let mut ask = |mut stream: &TcpStream| {
+        asked += 1;
+        stream.write_all(&read_of(LONG, asked, priority)).expect("sent");
+    };
+    lanes.iter().for_each(|(stream, _)| (0..depth).for_each(|_| ask(stream)));
     let mut all = 0;
     while !over.load(Relaxed) {
         let mut idle = true;
@@ -94,7 +99,7 @@ fn flood(tenant: &Tenant, depth: usize, priority: Priority, over: &AtomicBool) -
             (idle, all, *arrived) = (false, all + got as u64, *arrived + got);
             while *arrived >= answer_bytes(LONG) {
                 *arrived -= answer_bytes(LONG);
-                (*stream).write_all(&message).expect("sent");
+                ask(stream);
             }
         }
         if idle {

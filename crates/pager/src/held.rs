@@ -157,20 +157,25 @@ impl Pager {
         None
     }
 
-    /// Keeps to the user's bound when `pages` pages of a window are about to come: the windows whose key pages have waited longest
-    /// leave, unless it is that window itself.
+    /// Keeps to the user's bound when `pages` pages of a window are about to come: what has waited longest leaves, and with a key page what was
+    /// mapped beside it, unless it is that window itself.
     pub(crate) fn make_room_ahead(&self, pages: u32, coming: &AheadWindow, scratch: &mut Scratch) {
         let Some(most) = self.held.pages_max else { return };
+        let mut beyond = (self.held.pages() + pages).saturating_sub(most);
         let mut skip = 0;
-        while self.held.pages() + pages > most {
+        while beyond > 0 {
             let Some(oldest) = self.held.list().oldest(skip) else { return };
             let window = *self.held.window(oldest);
-            let is_other = window.is_some_and(|window| window != *coming);
-            if is_other && self.give_back_unused(self.staging.key_slot(oldest)) {
-                self.held.list().release(oldest);
-                window.iter().for_each(|window| self.take_out_unproven(window.iter(), scratch));
-            } else {
+            let mapped = self.held.beside[oldest as usize].mapped.load(Relaxed);
+            let is_other = window.is_none_or(|window| window != *coming);
+            if !is_other || !self.give_back_unused(self.staging.key_slot(oldest)) {
                 skip += 1;
+                continue;
+            }
+            beyond = beyond.saturating_sub(1 + mapped);
+            // False: its page was used in this moment, and so were those beside it.
+            if self.held.list().release(oldest) {
+                window.iter().for_each(|window| self.take_out_unproven(window.iter(), scratch));
             }
         }
     }
@@ -285,11 +290,13 @@ impl List {
         true
     }
 
-    /// Takes a slot out of the held ones and makes it free.
-    fn release(&mut self, slot: u32) {
-        if self.remove(slot) {
+    /// Takes a slot out of the held ones and makes it free. False: it is free already.
+    fn release(&mut self, slot: u32) -> bool {
+        let was_held = self.remove(slot);
+        if was_held {
             self.free.push(slot);
         }
+        was_held
     }
 }
 

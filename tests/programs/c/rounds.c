@@ -38,7 +38,12 @@ int main(int argc, char **argv) {
         }
         printf("round %llu\n", (unsigned long long)version);
         fflush(stdout);
-        while (access("rest", F_OK) == 0) usleep(10000);
+        int rests = access("rest", F_OK) == 0;
+        if (rests) {
+            printf("resting\n");
+            fflush(stdout);
+        }
+        for (; rests; rests = access("rest", F_OK) == 0) usleep(10000);
         if (forks && version % 2 == 0) {
             pid_t child = fork();
             if (child == 0) {

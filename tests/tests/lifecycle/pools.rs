@@ -48,9 +48,10 @@ pub fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -
 }
 
 /// Has the program rest for a while: what it changes all the time may be gone before it has been made anew.
-fn rest(running: &Running) -> Result<()> {
+fn rest(running: &mut Running) -> Result<()> {
     let file = running.directory.join("rest");
     std::fs::write(&file, "")?;
+    running.wait_for("resting\n")?;
     std::thread::sleep(REST);
     Ok(std::fs::remove_file(file)?)
 }
@@ -77,7 +78,7 @@ pub fn first_killed(test: &str, path: &str, mut nodes: Vec<Node>, url: &str) -> 
     let gone = nodes.remove(0);
     gone.kill()?;
     running.wait_for("round 5\n")?;
-    rest(&running)?;
+    rest(&mut running)?;
     let stats = finish(running)?;
     let backends = stats["backends"].as_array().context("backends")?;
     ensure!(backends.len() == 3, "{stats}");
@@ -94,7 +95,7 @@ fn stripes(test: &str, path: &str) -> Result<()> {
     let mut running = start(test, path, &url, "1", &["fork"])?;
     nodes.remove(0).kill()?;
     running.wait_for("round 5\n")?;
-    rest(&running)?;
+    rest(&mut running)?;
     let stats = finish(running)?;
     let backends = stats["backends"].as_array().context("backends")?;
     ensure!(backends.len() == 4 && backends[0]["losses"].as_u64() > Some(0), "{stats}");

@@ -68,7 +68,8 @@ impl<S: Shard> Coded<S> {
         }
     }
 
-    /// Computes a page from other members of its stripe. `error`: why it could not be loaded from its own place.
+    /// Computes a page from other members of its stripe. `error`: why it could not be loaded from its own place; where that has other bytes,
+    /// the member is lost from then on, and stored anew in the background.
     fn compute(
         &self,
         location: Location,
@@ -77,14 +78,18 @@ impl<S: Shard> Coded<S> {
         error: Option<LoadError>,
     ) -> Result<(), LoadError> {
         let (number, member) = self.stripes.split(location);
-        let held = self.stripes.hold(number);
+        let mut held = self.stripes.hold(number);
         let mut members = Members::new(self, &held);
+        let is_damaged = matches!(error, Some(LoadError::Damaged { .. }));
         if let Some(error) = error {
             members.fail(member, error);
         }
         let computed = members.load(self.code.data(), priority);
         if computed {
             *into = *members.whole(None)[member];
+            if is_damaged {
+                held.places[member] = Place::LOST;
+            }
         }
         let error = members.error.take();
         self.release(held, 0);

@@ -31,7 +31,7 @@ const NEAR_NS: u64 = 50_000;
 pub(super) const RETRIED_NS: u64 = 5_000_000;
 const RETRY_ONE_IN: u64 = 64;
 
-const DAMAGED: &str = "it arrived with another checksum than the node sent";
+const DAMAGED: &str = "it is not what its checksum says: it changed on its way, or in the node's memory";
 
 /// A page that is to be loaded.
 #[derive(Default)]

@@ -16,10 +16,15 @@ const PAGES_MIN: usize = 4;
 /// A program that waited for a page so short a time ago may soon wait for the next.
 const LATELY_NS: u64 = 1_000_000;
 
+/// A sample counts as so many times the estimate at most: one that waited for a processor tells nothing of the link.
+const SAMPLE_MAX: u64 = 4;
+
 /// The estimate for one link. Changed without a lock: of two samples at the same moment one may be lost.
 pub(super) struct Pace {
     /// Nanoseconds from page to page; 0: not known yet.
     page_ns: AtomicU64,
+    /// Nanoseconds until one page has come that was asked for alone, at best: it follows upwards slowly. 0: not known yet.
+    one_ns: AtomicU64,
     /// Zero of `demanded_ns`.
     begun: Instant,
     /// When a demand was answered last; 0: never.
@@ -28,7 +33,12 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new() -> Pace {
-        Pace { page_ns: AtomicU64::new(0), begun: Instant::now(), demanded_ns: AtomicU64::new(0) }
+        Pace {
+            page_ns: AtomicU64::new(0),
+            one_ns: AtomicU64::new(0),
+            begun: Instant::now(),
+            demanded_ns: AtomicU64::new(0),
+        }
     }
 
     fn now_ns(&self) -> u64 {
@@ -50,15 +60,26 @@ impl Pace {
         demanded_ns > 0 && now_ns.saturating_sub(demanded_ns) < LATELY_NS
     }
 
-    /// `pages` came in one message, so long after it was asked for, or after the one before it.
-    pub(super) fn sample(&self, pages: usize, took: Duration) {
-        if pages < PAGES_MIN {
+    /// `pages` came in one message, so long after it was asked for, if it was `alone` on the link as far as we know, or after the one before it.
+    /// Alone it took the round trip, too, which is left out: it is no part of the bandwidth.
+    pub(super) fn sample(&self, pages: usize, alone: bool, took: Duration) {
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let one_ns = self.one_ns.load(Relaxed);
+        if alone && pages == 1 {
+            let best_ns = if one_ns == 0 { took_ns } else { took_ns.min(one_ns + one_ns / 64 + 1) };
+            self.one_ns.store(best_ns, Relaxed);
+        }
+        if pages < PAGES_MIN || alone && one_ns == 0 {
             return;
         }
-        let page_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) / pages as u64;
+        let (pages, link_ns) =
+            if alone { (pages as u64 - 1, took_ns.saturating_sub(one_ns)) } else { (pages as u64, took_ns) };
         let mean = self.page_ns.load(Relaxed);
-        let next = if mean == 0 { page_ns } else { mean - mean / 8 + page_ns / 8 };
-        self.page_ns.store(next.max(1), Relaxed);
+        let next = match (link_ns / pages, mean) {
+            (page_ns, 0) => page_ns,
+            (page_ns, _) => mean - mean / 8 + page_ns.min(mean.saturating_mul(SAMPLE_MAX)) / 8,
+        };
+        self.page_ns.store(next.max(8), Relaxed);
     }
 
     /// Pages of one message beside a demand.
@@ -79,7 +100,7 @@ mod tests {
     fn after(page_ns: u64, samples: u32) -> Pace {
         let pace = Pace::new();
         for _ in 0..samples {
-            pace.sample(LOAD_PAGES, Duration::from_nanos(page_ns) * 32);
+            pace.sample(LOAD_PAGES, false, Duration::from_nanos(page_ns) * 32);
         }
         pace
     }
@@ -111,11 +132,32 @@ mod tests {
     #[test]
     fn one_late_message_is_no_slow_link_and_many_are() {
         let pace = after(2_000, 8);
-        pace.sample(LOAD_PAGES, Duration::from_micros(640));
+        pace.sample(LOAD_PAGES, false, Duration::from_secs(1));
         assert_eq!(pace.pages_beside_demand(), LOAD_PAGES);
-        (0..40).for_each(|_| pace.sample(LOAD_PAGES, Duration::from_millis(1)));
+        (0..40).for_each(|_| pace.sample(LOAD_PAGES, false, Duration::from_millis(1)));
         assert!(pace.pages_beside_demand() <= 5);
-        pace.sample(1, Duration::from_nanos(1));
+        pace.sample(1, true, Duration::from_nanos(1));
         assert!(pace.pages_beside_demand() <= 5, "a message of one page tells of its round trip");
+    }
+
+    /// However long the round trip is: shorter messages, each alone, must not make the link look slower.
+    #[test]
+    fn a_round_trip_is_no_slow_link() {
+        for (round_trip_ns, page_ns) in [(60_000, 2_300), (200_000, 3_300), (2_000_000, 1_000)] {
+            let pace = Pace::new();
+            for _ in 0..100 {
+                for pages in [1, pace.pages_beside_demand()] {
+                    pace.sample(pages, true, Duration::from_nanos(round_trip_ns + page_ns * pages as u64));
+                }
+            }
+            assert_eq!(pace.pages_beside_demand(), LOAD_PAGES, "{round_trip_ns} ns, {page_ns} ns a page");
+        }
+        let slow = Pace::new();
+        for _ in 0..100 {
+            for pages in [1, slow.pages_beside_demand()] {
+                slow.sample(pages, true, Duration::from_micros(50 + 33 * pages as u64));
+            }
+        }
+        assert!(slow.pages_beside_demand() <= 5, "1 Gb/s");
     }
 }

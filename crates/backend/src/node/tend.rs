@@ -231,7 +231,8 @@ impl NodePool {
             if let Err(trouble) = &moved {
                 self.judge(&replica.link, trouble);
             }
-            // Damage is left to who loads the page: it alone can tell which replica is right.
+            // Damage is left to who loads the page: it alone can tell which replica is right. A copy of it would pass for right, and what changed
+            // only on its way may come unchanged the next time.
             moved.is_ok() && !damaged
         });
         if !read {

@@ -23,8 +23,9 @@ pub(super) struct Transfer<'a> {
     count: usize,
     asked: usize,
     arrived: usize,
-    /// Where the messages end that are under way, and how many have been answered.
+    /// Where the messages end that are under way, and whether they were alone when they were asked for; how many have been answered.
     ends: [usize; DEPTH],
+    alone: [bool; DEPTH],
     messages: usize,
     under_way: usize,
     since: Instant,
@@ -49,9 +50,10 @@ impl NodePool {
             }
             lane => lane,
         }?;
-        let (asked, arrived, ends, messages, under_way) = (0, 0, [0; DEPTH], 0, 0);
+        let (ends, alone) = ([0; DEPTH], [false; DEPTH]);
+        let (asked, arrived, messages, under_way) = (0, 0, 0, 0);
         let since = Instant::now();
-        Ok(Transfer { link, lane, priority, patience, count, asked, arrived, ends, messages, under_way, since })
+        Ok(Transfer { link, lane, priority, patience, count, asked, arrived, ends, alone, messages, under_way, since })
     }
 
     /// Loads `items`, whose locations are slots in the link's session. `take` gets those that arrive, in their order: `None` for one
@@ -89,7 +91,11 @@ impl Transfer<'_> {
             };
             let end = (self.asked + most).min(self.count);
             self.lane.ask_pages(&items[self.asked..end], wire(self.priority))?;
-            self.ends[(self.messages + self.under_way) % DEPTH] = end;
+            if self.under_way == 0 {
+                self.since = Instant::now();
+            }
+            let turn = (self.messages + self.under_way) % DEPTH;
+            (self.ends[turn], self.alone[turn]) = (end, self.under_way == 0);
             (self.asked, self.under_way) = (end, self.under_way + 1);
         }
         Ok(())
@@ -112,12 +118,11 @@ impl Transfer<'_> {
             self.arrived += 1;
             take(begin + index, undamaged.then_some(page));
         })?;
-        (self.messages, self.under_way) = (self.messages + 1, self.under_way - 1);
         let now = Instant::now();
         if is_timed {
-            self.link.pace.sample(end - begin, now - self.since);
+            self.link.pace.sample(end - begin, self.alone[self.messages % DEPTH], now - self.since);
         }
-        self.since = now;
+        (self.messages, self.under_way, self.since) = (self.messages + 1, self.under_way - 1, now);
         Ok(())
     }
 

@@ -22,9 +22,9 @@ pub enum Mode {
     Dead,
     /// Passes them on after a tenth of a second.
     Slow,
-    /// Flips a bit of the data.
+    /// Flips a bit of the data: as if it had changed on its way, or in the node's memory.
     Flip,
-    /// Flips a bit of the data and makes the checksums right: as if the node's memory had changed.
+    /// Flips a bit of the data and makes the checksums right: as a node does that lies.
     Lie,
     /// Sends the data that was asked for before.
     Other,

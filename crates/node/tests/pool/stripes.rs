@@ -147,6 +147,24 @@ fn a_page_that_was_changed_at_its_node_is_computed() {
     stored.check(&striped.coded);
 }
 
+/// A page whose node answers with its old checksum, as one whose memory has changed does, is no member of its stripe any more.
+#[test]
+fn a_page_that_arrived_damaged_is_stored_anew() {
+    let striped = Striped::new("2+1", 3, 64);
+    let stored = Stored::new(&striped.coded, 0..60);
+    let damaged = || rows(&striped.coded)[1].rebuilt_pages;
+    striped.proxies[1].set(Mode::Flip);
+    for (location, seed) in &stored.0[..4] {
+        let loaded = load(&striped.coded, &[*location], Priority::Demand).remove(0);
+        assert_eq!(loaded.unwrap_or_else(|error| panic!("{error}")), page_of(*seed));
+    }
+    striped.proxies[1].set(Mode::Pass);
+    assert_eq!(damaged(), 0);
+    striped.heal();
+    assert!((1..=4).contains(&damaged()), "{} pages were stored anew", damaged());
+    stored.check(&striped.coded);
+}
+
 #[test]
 fn nodes_beyond_parity_are_named() {
     let striped = Striped::new("2+1", 3, 64);

@@ -212,26 +212,47 @@ fn a_batch_is_on_its_way_before_the_one_before_it_is_mapped() {
     });
 }
 
+/// Has windows come in one after the other, each half as large as the bound.
+fn come_ahead(stage: &Stage, unmapped: &[fn(PageNo) -> Unmapped]) -> Vec<AheadWindow> {
+    let window = |(turn, unmapped): (u32, &fn(PageNo) -> Unmapped)| {
+        let first = PageNo(PAGE.0 + turn * CACHE_PAGES / 2);
+        AheadWindow { first, step: 1, pages: CACHE_PAGES / 2, unmapped: unmapped(PageNo(first.0 + 10)) }
+    };
+    let windows: Vec<AheadWindow> = (0..).zip(unmapped).map(window).collect();
+    windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
+    stage.pager.start_helpers();
+    for (window, pages) in windows.iter().zip((1..).map(|count: u64| count * u64::from(CACHE_PAGES / 2))) {
+        stage.pager.ask_ahead(*window);
+        while stage.pager.row().prefetched_pages.load(Relaxed) < pages {
+            std::thread::yield_now();
+        }
+        window.iter().for_each(|page| stage.wait_until_settled(page));
+    }
+    windows
+}
+
+/// How many pages of each window are in a state.
+fn count_in(stage: &Stage, windows: &[AheadWindow], state: State) -> Vec<usize> {
+    windows.iter().map(|window| window.iter().filter(|page| stage.state(*page) == state).count()).collect()
+}
+
 #[test]
 fn windows_beyond_the_bound_leave_the_oldest_first() {
     on_both_paths(|stage| {
-        let windows = [0, 1, 2].map(|turn| {
-            let first = PageNo(PAGE.0 + turn * CACHE_PAGES / 2);
-            let key = PageNo(first.0 + 10);
-            AheadWindow { first, step: 1, pages: CACHE_PAGES / 2, unmapped: Unmapped::Key(key) }
-        });
-        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
-        stage.pager.start_helpers();
-        for (window, pages) in windows.iter().zip((1..).map(|count: u64| count * u64::from(CACHE_PAGES / 2))) {
-            stage.pager.ask_ahead(*window);
-            while stage.pager.row().prefetched_pages.load(Relaxed) < pages {
-                std::thread::yield_now();
-            }
-            window.iter().for_each(|page| stage.wait_until_settled(page));
-        }
-        let resident = windows.map(|window| window.iter().filter(|page| stage.state(*page) == State::Resident).count());
-        assert_eq!(resident, [0, 31, 31], "all but the key pages, which wait");
+        let windows = come_ahead(stage, &[Unmapped::Key as fn(PageNo) -> Unmapped; 3]);
+        assert_eq!(count_in(stage, &windows, State::Resident), [0, 31, 31], "all but the key pages, which wait");
         assert_eq!(stage.pager.row().prefetch_unused_pages.load(Relaxed), 1);
+        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.check(page, page.0.into()));
+    });
+}
+
+#[test]
+fn pages_that_wait_singly_make_room_for_windows() {
+    on_both_paths(|stage| {
+        let all: fn(PageNo) -> Unmapped = |_| Unmapped::All;
+        let windows = come_ahead(stage, &[all, all, Unmapped::Key, Unmapped::Key]);
+        assert_eq!(count_in(stage, &windows, State::Resident), [0, 0, 31, 31]);
+        assert_eq!(count_in(stage, &windows, State::SwapCached), [0, 0, 1, 1]);
         windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.check(page, page.0.into()));
     });
 }

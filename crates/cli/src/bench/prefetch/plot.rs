@@ -2,6 +2,7 @@
 //! for each link, a line for each prefetcher, on each fault path.
 
 use super::rows::{Report, Row};
+use crate::bench::report::bars::COLOURS;
 use crate::bench::report::plot::distinct;
 use hinterland_units::ByteCount;
 use plotters::coord::Shift;
@@ -14,18 +15,6 @@ const PANEL: (u32, u32) = (330, 240);
 const TITLE_HEIGHT: u32 = 30;
 /// Durations that are shown, in microseconds.
 const SHOWN_US: std::ops::Range<f64> = 0.03..1_000.0;
-
-/// One colour for each prefetcher, by its place (Okabe and Ito's, which colour-blind readers can tell apart).
-pub(super) const COLOURS: [RGBColor; 8] = [
-    RGBColor(0, 0, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(240, 228, 66),
-    RGBColor(204, 121, 167),
-    RGBColor(213, 94, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-];
 
 /// Draws the report as SVG.
 ///

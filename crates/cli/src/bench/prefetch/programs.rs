@@ -1,7 +1,6 @@
 //! What `benches/prefetchers.py` writes, as a picture: whole programs under each prefetcher, as in Leap's figures 9 to 11 and 13.
 
-use super::plot::COLOURS;
-use crate::bench::report::bars::{self, Chart, Series};
+use crate::bench::report::bars::{self, COLOURS, Chart, Series};
 use crate::bench::report::plot::distinct;
 use crate::bench::report::statistics::Spread;
 use plotters::prelude::*;
@@ -17,7 +16,8 @@ const TITLE_HEIGHT: u32 = 30;
 pub struct Report {
     link: String,
     programs: Vec<Case>,
-    all_at_once: Option<AtOnce>,
+    /// One for each prefetcher.
+    all_at_once: Vec<AtOnce>,
 }
 
 /// One program at one share of local memory.
@@ -34,7 +34,14 @@ struct Case {
 struct Run {
     seconds: f64,
     major_faults: u64,
+    /// Of prefetched pages that were left unmapped, the used ones; absent where there were none.
+    accuracy: Option<f64>,
+    /// Of requests for content, those that prefetching answered.
+    coverage: Option<f64>,
 }
+
+/// What is drawn of a run.
+type Value = fn(&Case, &Run) -> Option<f64>;
 
 /// Programs side by side.
 #[derive(Deserialize)]
@@ -50,7 +57,7 @@ struct AtOnce {
 /// # Errors
 /// The picture cannot be written.
 pub fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let panels = 2 + usize::from(report.all_at_once.is_some());
+    let panels = 4 + usize::from(!report.all_at_once.is_empty());
     let size = (PANEL.0, TITLE_HEIGHT + PANEL.1 * u32::try_from(panels)?);
     let root = SVGBackend::new(path, size).into_drawing_area();
     root.fill(&WHITE)?;
@@ -59,43 +66,33 @@ pub fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Erro
     let areas = root.split_evenly((panels, 1));
     let groups: Vec<String> =
         report.programs.iter().map(|case| format!("{}, {} %", case.program, case.local_percent)).collect();
-    let chart = |caption, measure, value: fn(&Case, &Run) -> f64, area| {
-        let series = by_prefetcher(&report.programs, value);
-        bars::draw(area, &Chart { caption, measure, groups: &groups, series: &series })
-    };
-    chart(
-        "Time beside native, by program and local share",
-        "× native",
-        |case, run| run.seconds / case.native_seconds,
-        &areas[0],
-    )?;
-    chart("Major faults", "millions", |_, run| run.major_faults as f64 / 1e6, &areas[1])?;
-    if let (Some(beside), Some(area)) = (&report.all_at_once, areas.get(2)) {
-        let (programs, spreads): (Vec<_>, Vec<_>) = beside.time_by_alone_and_share.iter().unzip();
-        let bars = spreads.into_iter().copied().map(Some).collect();
-        let series = [Series { name: beside.prefetcher.clone(), colour: COLOURS[6], bars }];
+    let charts: [(&str, &str, Value); 4] = [
+        ("Time beside native, by program and local share", "× native", |case, run| {
+            Some(run.seconds / case.native_seconds)
+        }),
+        ("Major faults", "millions", |_, run| Some(run.major_faults as f64 / 1e6)),
+        ("Coverage: requests for content that prefetching answered", "share", |_, run| run.coverage),
+        ("Accuracy: use of prefetched pages that were watched", "share", |_, run| run.accuracy),
+    ];
+    for ((caption, measure, value), area) in charts.into_iter().zip(&areas) {
+        let series = bars::series(&report.programs, |case| &case.runs, value);
+        bars::draw(area, &Chart { caption, measure, groups: &groups, series: &series })?;
+    }
+    if let (Some(first), Some(area)) = (report.all_at_once.first(), areas.get(charts.len())) {
+        let programs = distinct(report.all_at_once.iter().flat_map(|beside| beside.time_by_alone_and_share.keys()));
+        let of = |(place, beside): (usize, &AtOnce)| Series {
+            name: beside.prefetcher.clone(),
+            colour: COLOURS[place % COLOURS.len()],
+            bars: programs.iter().map(|program| beside.time_by_alone_and_share.get(*program).copied()).collect(),
+        };
+        let series: Vec<Series> = report.all_at_once.iter().enumerate().map(of).collect();
         let caption = format!(
             "All at once, {} % local: time beside that alone with its share of the processors",
-            beside.local_percent
+            first.local_percent
         );
         let groups: Vec<String> = programs.into_iter().cloned().collect();
         bars::draw(area, &Chart { caption: &caption, measure: "×", groups: &groups, series: &series })?;
     }
     root.present()?;
     Ok(())
-}
-
-/// The bars of each prefetcher, in the order of their names.
-fn by_prefetcher(cases: &[Case], value: fn(&Case, &Run) -> f64) -> Vec<Series> {
-    let names = distinct(cases.iter().flat_map(|case| case.runs.keys()));
-    let of = |name: &String| {
-        cases
-            .iter()
-            .map(|case| case.runs.get(name).and_then(|runs| Spread::of(runs.iter().map(|run| value(case, run)))))
-            .collect()
-    };
-    let series = names.iter().enumerate();
-    series
-        .map(|(place, name)| Series { name: (*name).clone(), colour: COLOURS[place % COLOURS.len()], bars: of(name) })
-        .collect()
 }

@@ -72,7 +72,7 @@ pub struct Row {
     pub minor_faults_per_access: Option<f64>,
     /// Pages that were brought in ahead, for each access.
     pub prefetched_per_access: Option<f64>,
-    /// Observed hits / pages left unmapped; absent when there were too few to say (fewer than 100 in a round).
+    /// Observed hits / pages left unmapped, those included that waited when the timed phase began; absent when there were too few to say (fewer than 100 in a round).
     pub accuracy: Option<f64>,
     /// Hits / (major faults + minor faults + hits).
     pub coverage: Option<f64>,
@@ -173,7 +173,8 @@ const UNMAPPED_MIN: u64 = 100;
 #[allow(clippy::cast_precision_loss, reason = "pages of one run lie far below 2^52")]
 fn accuracy(one: &Measured) -> Option<f64> {
     let figures = figures(one);
-    let unmapped = figures.prefetched_unmapped_pages;
+    // What waited when the phase began is used in it, too.
+    let unmapped = figures.prefetched_unmapped_pages + figures.prefetched_waiting_pages;
     (unmapped >= UNMAPPED_MIN).then(|| figures.prefetch_hits_observed as f64 / unmapped as f64)
 }
 
@@ -235,4 +236,33 @@ pub fn render(report: &Report) -> String {
         text.push_str("\n* cut short by --seconds-max; figures per access stand\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::worker::{Hinterland, Paging};
+
+    fn phase(unmapped: u64, waiting: u64, used: u64) -> Measured {
+        let hinterland = Hinterland {
+            prefetched_unmapped_pages: unmapped,
+            prefetched_waiting_pages: waiting,
+            prefetch_hits_observed: used,
+            ..Hinterland::default()
+        };
+        let mut measured: Measured = serde_json::from_value(serde_json::json!({
+            "accesses": 1000, "cut_short": false, "seconds": 1.0, "processor": {"process": 1.0, "machine": 1.0},
+            "paging": Paging::default(), "stream_digest": 0, "access_times": null,
+        }))
+        .unwrap();
+        measured.paging.hinterland = Some(hinterland);
+        measured
+    }
+
+    #[test]
+    fn uses_of_pages_that_waited_when_the_phase_began_make_no_accuracy_above_one() {
+        assert_eq!(accuracy(&phase(200, 8, 206)), Some(206.0 / 208.0));
+        assert_eq!(accuracy(&phase(200, 0, 150)), Some(0.75));
+        assert_eq!(accuracy(&phase(20, 8, 28)), None, "too few to say");
+    }
 }

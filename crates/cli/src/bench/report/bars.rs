@@ -1,11 +1,25 @@
 //! Bars in groups: a group for each case, in it one bar for each rival, with its least and greatest value as a line.
 
+use super::plot::distinct;
 use super::statistics::Spread;
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use std::collections::BTreeMap;
 
 /// Room that a group of bars takes of its width.
 const GROUP_SHARE: f64 = 0.8;
+
+/// One colour for each rival, by its place (Okabe and Ito's, which colour-blind readers can tell apart).
+pub const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 0, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(240, 228, 66),
+    RGBColor(204, 121, 167),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+];
 
 /// The bars of one rival.
 pub struct Series {
@@ -24,6 +38,21 @@ pub struct Chart<'a> {
     /// Names of the groups.
     pub groups: &'a [String],
     pub series: &'a [Series],
+}
+
+/// The bars of each rival, in the order of their names: `value` of its runs in every case.
+pub fn series<Case, Run>(
+    cases: &[Case],
+    runs: fn(&Case) -> &BTreeMap<String, Vec<Run>>,
+    value: fn(&Case, &Run) -> Option<f64>,
+) -> Vec<Series> {
+    let names = distinct(cases.iter().flat_map(|case| runs(case).keys()));
+    let of = |case: &Case, name: &String| Spread::of(runs(case).get(name)?.iter().filter_map(|run| value(case, run)));
+    let bars = |name: &String| cases.iter().map(|case| of(case, name)).collect();
+    let named = names.into_iter().enumerate();
+    named
+        .map(|(place, name)| Series { name: name.clone(), colour: COLOURS[place % COLOURS.len()], bars: bars(name) })
+        .collect()
 }
 
 /// Draws into `area`; the bars begin at 0.

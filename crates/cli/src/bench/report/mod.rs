@@ -2,6 +2,7 @@
 
 pub mod bars;
 mod costs;
+mod evictions;
 pub mod model;
 pub mod plot;
 mod ratios;

@@ -85,7 +85,8 @@ fn ratio(our: &Row, rival: &Row, far: &[String], path: FaultPathName) -> Option<
 fn time_target(pattern: Pattern, rival: System, far: &[String], path: FaultPathName) -> Option<f64> {
     let first = far.first().map_or("", |url| url.split(':').next().unwrap_or_default());
     match (first, rival, pattern) {
-        ("compressed", System::Zram, Pattern::Sequential) => Some(0.4),
+        ("compressed", System::Zram, Pattern::Sequential) => Some(0.25),
+        ("compressed", System::Zram, Pattern::Stride10) => Some(0.45),
         ("compressed", System::Zram, Pattern::Random) if path == FaultPathName::Inline => Some(0.6),
         ("compressed", System::Zram, Pattern::Write) if path == FaultPathName::Inline => Some(0.75),
         ("compressed", System::Zram, Pattern::Random | Pattern::Write) => Some(1.0),
@@ -131,6 +132,14 @@ mod tests {
         assert_eq!((ratios[0].time.median, ratios[0].machine_cpu), (4.0, None));
         let read: Vec<Ratio> = serde_json::from_str(&serde_json::to_string(&ratios).unwrap()).unwrap();
         assert_eq!(read.len(), 1);
+    }
+
+    #[test]
+    fn scans_by_single_pages_and_by_steps_have_a_target_beside_compressed_swap() {
+        let target = |pattern, far: &str| time_target(pattern, System::Zram, &[far.into()], FaultPathName::Inline);
+        assert_eq!(target(Pattern::Sequential, "compressed:2G"), Some(0.25));
+        assert_eq!(target(Pattern::Stride10, "compressed"), Some(0.45));
+        assert_eq!(target(Pattern::Stride10, "file:/far"), None);
     }
 
     #[test]

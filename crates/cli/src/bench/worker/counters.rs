@@ -53,7 +53,10 @@ pub struct Hinterland {
     /// Prefetched pages that were left unmapped, so that their use is seen.
     #[serde(default)]
     pub prefetched_unmapped_pages: u64,
-    /// Of those, used.
+    /// Those of before the phase that waited for their use when it began.
+    #[serde(default)]
+    pub prefetched_waiting_pages: u64,
+    /// Of both, used.
     #[serde(default)]
     pub prefetch_hits_observed: u64,
     /// Pages dropped because their stored copy was right.
@@ -98,7 +101,7 @@ pub struct Snapshot {
 }
 
 struct RowSnapshot {
-    counts: [u64; 10],
+    counts: [u64; 11],
     thread_ns: BTreeMap<String, u64>,
     stall_ns: u64,
     fault_ns: Box<[u64; FAULT_BUCKETS]>,
@@ -175,7 +178,7 @@ impl Counters {
             hinterland: None,
         };
         if let (Some(row), Some(before), Some(after)) = (self.row(), &start.row, &end.row) {
-            let [major, minor, prefetched, hits, clean, dirty, reclaims, zero, unmapped, observed] =
+            let [major, minor, prefetched, hits, clean, dirty, reclaims, zero, unmapped, observed, _] =
                 std::array::from_fn(|i| after.counts[i].saturating_sub(before.counts[i]));
             (paging.major_faults, paging.minor_faults) = (major, minor);
             let (p50, p99) = before.percentiles_until(after);
@@ -190,6 +193,7 @@ impl Counters {
                 prefetched_pages: prefetched,
                 prefetch_hits: hits,
                 prefetched_unmapped_pages: unmapped,
+                prefetched_waiting_pages: before.waiting(),
                 prefetch_hits_observed: observed,
                 evicted_clean_pages: clean + zero,
                 evicted_dirty_pages: dirty,
@@ -223,6 +227,7 @@ impl RowSnapshot {
             &row.evicted_zero_pages,
             &row.prefetched_unmapped_pages,
             &row.prefetch_hits_observed,
+            &row.prefetch_unused_pages,
         ];
         let mut fault_ns = Box::new([0; FAULT_BUCKETS]);
         for (copy, bucket) in fault_ns.iter_mut().zip(&row.fault_ns) {
@@ -230,6 +235,12 @@ impl RowSnapshot {
         }
         let stall_ns = row.stall_ns.load(Relaxed);
         RowSnapshot { counts: counters.map(|c| c.load(Relaxed)), thread_ns: thread_ns(), stall_ns, fault_ns }
+    }
+
+    /// Prefetched pages that are unmapped, neither used nor given up.
+    fn waiting(&self) -> u64 {
+        let [.., unmapped, used, given_up] = self.counts;
+        unmapped.saturating_sub(used + given_up)
     }
 
     /// Processor time of Hinterland's threads between the two moments.
@@ -297,7 +308,7 @@ mod tests {
     #[test]
     fn percentiles_count_only_the_faults_in_between() {
         let fault_ns = || Box::new([0; FAULT_BUCKETS]);
-        let empty = || RowSnapshot { counts: [0; 10], thread_ns: BTreeMap::new(), stall_ns: 0, fault_ns: fault_ns() };
+        let empty = || RowSnapshot { counts: [0; 11], thread_ns: BTreeMap::new(), stall_ns: 0, fault_ns: fault_ns() };
         let (mut before, mut after) = (empty(), empty());
         assert_eq!(before.percentiles_until(&after), (0, 0));
         before.fault_ns[10] = 1000;
@@ -305,6 +316,14 @@ mod tests {
         after.fault_ns[50] = 98;
         after.fault_ns[90] = 2;
         assert_eq!(before.percentiles_until(&after), (bucket_upper_ns(50), bucket_upper_ns(90)));
+    }
+
+    #[test]
+    fn pages_wait_until_they_are_used_or_given_up() {
+        let counts = [1, 2, 3, 4, 5, 6, 7, 8, 100, 60, 15];
+        let row =
+            RowSnapshot { counts, thread_ns: BTreeMap::new(), stall_ns: 0, fault_ns: Box::new([0; FAULT_BUCKETS]) };
+        assert_eq!(row.waiting(), 25);
     }
 
     #[test]

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Eviction policies without prefetching: on recorded traces beside the optimum (MIN), and in real runs.
+
+Each program is traced once; the simulator replays the trace with every policy. Then each round runs every program with every policy, in
+an order that rotates. The same local memory for both: a share of the pages in the trace. Writes one JSON file."""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from fault_paths import spread
+from workloads import LOCAL_MIN, Bench, Program, Rows, Sort, build, graph, origin, programs
+
+POLICIES = ("fifo", "second-chance", "s3-fifo", "2q")
+DEFAULT = "s3-fifo"
+PAGE_BYTES = 4096
+# Of a vertex: with few edges nearly every touch of PageRank is a reference of the trace, which takes minutes.
+EDGES = 64
+# Far memory of the replays: faults are counted, and nearly the same over any link.
+SIMULATED_LINK = "1us:100Gb/s"
+
+
+def traced(bench: Bench, program: Program, microset: int) -> Path:
+    """The program's trace."""
+    trace = bench.directory / "app.trace"
+    prefix = [str(bench.launcher), "trace", "--quiet", "-o", str(trace), "--microset", str(microset), "--"]
+    seconds, output, _ = program.run(prefix)
+    bench.check(program, output, "trace")
+    print(f"{program.name}: traced in {seconds:.1f} s", file=sys.stderr)
+    return trace
+
+
+def said(*words: object) -> dict:
+    """What a command says in JSON."""
+    return json.loads(subprocess.run([str(word) for word in words], check=True, stdout=subprocess.PIPE).stdout)
+
+
+def simulated(bench: Bench, trace: Path, local: int) -> dict:
+    """By policy, LRU and MIN included: misses, and those beside MIN's."""
+    options = ["--evict", "all", "--prefetch", "none", "--fault-path", "inline", "--link", SIMULATED_LINK, "--json"]
+    rows = said(bench.launcher, "sim", trace, "--local", local, *options)["rows"]
+    least = next(row["major_faults"] for row in rows if row["evict"] == "min")
+    assert all(row["major_faults"] >= least for row in rows), "the optimum is not the optimum"
+
+    def figures(row: dict) -> dict:
+        by_min = round(row["major_faults"] / least, 4) if least else None
+        return {"misses": row["major_faults"], "minor_faults": row["minor_faults"], "misses_by_min": by_min}
+
+    return {row["evict"]: [figures(row)] for row in rows}
+
+
+def real(bench: Bench, program: Program, local: int, policies: list[str], rounds: int, name: str) -> dict:
+    runs: dict[str, list[dict]] = {policy: [] for policy in policies}
+    for turn in range(rounds):
+        for step in range(len(policies)):
+            policy = policies[(turn + step) % len(policies)]
+            seconds, stats = bench.run(program, local, ["--prefetch", "none", "--evict", policy])
+            runs[policy].append({"seconds": seconds, "major_faults": stats["major_faults"], "minor_faults": stats["minor_faults"]})
+            print(f"{name} {policy}: {runs[policy][-1]}", file=sys.stderr)
+    return runs
+
+
+def measure(bench: Bench, program: Program, rows: Rows, given: argparse.Namespace) -> None:
+    percents = [percent for percent in given.percents if not rows.has(program, percent)]
+    if not percents:
+        return
+    trace = traced(bench, program, given.microset)
+    shown = said(bench.launcher, "trace", "show", trace, "--json")
+    size = shown["pages"] * PAGE_BYTES
+    for percent in percents:
+        local = max(size * percent // 100, LOCAL_MIN)
+        reached = round(100 * local / size)
+        row = {"program": program.name, "wanted_percent": percent, "local_percent": reached, "local_bytes": local}
+        row |= {"trace": {"references": shown["references"], "pages": shown["pages"]}}
+        row |= {"native_seconds": bench.native[program.name]["seconds"], "simulated": simulated(bench, trace, local)}
+        row["runs"] = real(bench, program, local, given.policies, given.repeat, f"{program.name} {percent} %")
+        rows.add(row | beside_default(row["runs"]))
+    trace.unlink()
+
+
+def beside_default(runs: dict) -> dict:
+    """Each policy beside the default, in each round."""
+
+    def ratios(policy: str, figure: str) -> dict:
+        pairs = zip(runs[policy], runs[DEFAULT])
+        return spread([own[figure] / max(default[figure], 1e-9) for own, default in pairs])
+
+    others = [policy for policy in runs if policy != DEFAULT] if DEFAULT in runs else []
+    return {f"{name}_by_default": {policy: ratios(policy, figure) for policy in others} for name, figure in (("time", "seconds"), ("faults", "major_faults"))}
+
+
+def summary(rows: list[dict], policies: list[str]) -> dict:
+    """Geometric means over programs and shares: misses beside MIN's, and medians of the rounds beside the best policy's."""
+
+    def mean(ratios: list[float]) -> float | None:
+        return round(statistics.geometric_mean(ratios), 3) if ratios else None
+
+    def misses(policy: str) -> list[float]:
+        replays = (row["simulated"][policy][0] for row in rows)
+        return [replay["misses_by_min"] for replay in replays if replay["misses_by_min"]]
+
+    def by_best(policy: str, figure: str) -> list[float]:
+        medians = [{name: statistics.median(run[figure] for run in runs) for name, runs in row["runs"].items()} for row in rows]
+        return [row[policy] / min(row.values()) for row in medians if min(row.values()) > 0]
+
+    return {
+        "misses_by_min": {policy: mean(misses(policy)) for policy in (*POLICIES, "lru")},
+        "faults_by_best": {policy: mean(by_best(policy, "major_faults")) for policy in policies},
+        "time_by_best": {policy: mean(by_best(policy, "seconds")) for policy in policies},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
+    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
+    parser.add_argument("--repeat", type=int, default=2, help="rounds (default: 2)")
+    parser.add_argument("--size", type=int, default=64, help="data of each program in MiB (default: 64)")
+    parser.add_argument("--local", default="50,25", help="percents of the traced pages that are local, 16 MiB at least (default: 50,25)")
+    parser.add_argument("--microset", type=int, default=512, help="pages of a trace's microset (default: 512)")
+    parser.add_argument("--link", help="latency and bandwidth of far memory in real runs (default: compressed RAM as it is)")
+    parser.add_argument("--evict", default=",".join(POLICIES), help="policies of real runs (default: %(default)s)")
+    parser.add_argument("--program", action="append", help="one program; may be repeated (default: all)")
+    given = parser.parse_args()
+    given.policies, given.percents = given.evict.split(","), [int(word) for word in given.local.split(",")]
+    # A traced program has one processor, and must ask for memory in the same order as the others.
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    launcher = given.target / "release/hinterland"
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        every = [*programs(given.size, given.size, graph(place), EDGES), Sort(given.size, place)]
+        chosen = [program for program in every if given.program is None or program.name in given.program]
+        bench = Bench(launcher, f"?link={given.link}" if given.link else "", place)
+        parameters = {name: getattr(given, name) for name in ("repeat", "size", "microset", "link", "evict")}
+        rows = Rows(given.output, parameters | {"build": build(launcher)["build"]}, bench)
+        rows.measure_natives(chosen)
+        for program in chosen:
+            measure(bench, program, rows, given)
+    wanted = {program.name for program in chosen}
+    measured = [row for row in rows.rows() if row["program"] in wanted and row["wanted_percent"] in given.percents]
+    result = {
+        "bench": "evictions",
+        "what": "eviction policies without prefetching: misses of replayed traces beside the optimum, and real runs on the inline fault path",
+        **origin(launcher, "evictions.py"),
+        "link": given.link,
+        "size_mib": given.size,
+        "microset_pages": given.microset,
+        "native": {name: {key: of for key, of in native.items() if key != "output"} for name, native in bench.native.items()},
+        "programs": measured,
+        "summary": summary(measured, given.policies),
+    }
+    given.output.write_text(json.dumps(result, indent=2) + "\n")
+    rows.remove()
+
+
+if __name__ == "__main__":
+    main()
