@@ -262,6 +262,25 @@ fn a_place_that_cannot_be_used_is_refused() {
     }
 }
 
+/// Certificates that nobody has signed are refused when they are read: so all three names have arrived.
+#[test]
+fn the_ca_of_the_clients_has_a_name_of_its_own_where_a_node_is_started() {
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_hinterland")).args(arguments).output().expect("the command");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let start = ["node", "--capacity", "64M", "--listen", "tcp://0.0.0.0:0", "--tls", "/none.pem,/none.key"];
+    let taken = run(&[&start[..], &["--tls-ca", "/none-ca.pem"]].concat());
+    assert!(taken.0 == Some(125) && taken.1.contains("/none.pem: No such file"), "{taken:?}");
+    assert_eq!(run(&[&start[..], &["--clients", "/none-ca.pem"]].concat()), taken);
+    let twice = run(&[&start[..], &["--clients", "/a.pem", "--tls-ca", "/b.pem"]].concat());
+    assert!(twice.0 == Some(125) && twice.1.contains("cannot be used with"), "{twice:?}");
+    let alone = run(&["node", "--capacity", "64M", "--clients", "/none-ca.pem"]);
+    assert!(alone.0 == Some(125) && alone.1.contains("give both"), "{alone:?}");
+    let asking = run(&["node", "status", "--clients", "/none-ca.pem"]);
+    assert!(asking.0 == Some(125) && asking.1.contains("--clients"), "{asking:?}");
+}
+
 /// A file of `packaging/`.
 fn packaged(name: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name);
