@@ -1,8 +1,10 @@
 //! The node as operators meet it: figures for Prometheus, health, readiness, the log, and the files in `packaging/`.
 
 use hinterland_wire::*;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -262,20 +264,53 @@ fn a_place_that_cannot_be_used_is_refused() {
     }
 }
 
+/// Certificates that nobody has signed are refused when they are read: so all three names have arrived.
+#[test]
+fn the_ca_of_the_clients_has_a_name_of_its_own_where_a_node_is_started() {
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_hinterland")).args(arguments).output().expect("the command");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let start = ["node", "--capacity", "64M", "--listen", "tcp://0.0.0.0:0", "--tls", "/none.pem,/none.key"];
+    let taken = run(&[&start[..], &["--tls-ca", "/none-ca.pem"]].concat());
+    assert!(taken.0 == Some(125) && taken.1.contains("/none.pem: No such file"), "{taken:?}");
+    assert_eq!(run(&[&start[..], &["--clients", "/none-ca.pem"]].concat()), taken);
+    let twice = run(&[&start[..], &["--clients", "/a.pem", "--tls-ca", "/b.pem"]].concat());
+    assert!(twice.0 == Some(125) && twice.1.contains("cannot be used with"), "{twice:?}");
+    let alone = run(&["node", "--capacity", "64M", "--clients", "/none-ca.pem"]);
+    assert!(alone.0 == Some(125) && alone.1.contains("give both"), "{alone:?}");
+    let asking = run(&["node", "status", "--clients", "/none-ca.pem"]);
+    assert!(asking.0 == Some(125) && asking.1.contains("--clients"), "{asking:?}");
+}
+
 /// A file of `packaging/`.
 fn packaged(name: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The lines that the unit's comment tells to add for a node with a key.
+fn with_key(unit: &str) -> String {
+    unit.lines().filter_map(|line| line.strip_prefix("#   ")).map(|line| format!("{line}\n")).collect()
+}
+
+/// Writes a key that nobody else can read.
+fn secret(path: &std::path::Path) {
+    std::fs::write(path, [7; 32]).expect("written");
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).expect("our own file");
+}
+
 /// Starts a node with these flags, but on free ports.
 fn starts_with(flags: &[String]) {
     let free = |flag: &String| match flag.as_str() {
-        "tcp://127.0.0.1:7440" => "tcp://127.0.0.1:0".to_owned(),
+        "tcp://127.0.0.1:7440" | "tcp://0.0.0.0:7440" => "tcp://127.0.0.1:0".to_owned(),
         "127.0.0.1:9440" => "127.0.0.1:0".to_owned(),
         other => other.to_owned(),
     };
-    let flags: Vec<String> = flags.iter().map(free).collect();
+    let mut flags: Vec<String> = flags.iter().map(free).collect();
+    if !flags.iter().any(|flag| flag == "--listen") {
+        flags.extend(["--listen".into(), "tcp://127.0.0.1:0".into()]);
+    }
     let node = Node::start(&flags.iter().map(String::as_str).collect::<Vec<_>>(), None);
     assert_eq!(node.get("/healthz").1, "ok\n");
 }
@@ -283,9 +318,15 @@ fn starts_with(flags: &[String]) {
 #[test]
 fn the_flags_of_the_service_and_the_container_are_real() {
     let unit = packaged("hinterland-node.service");
-    let command =
-        unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/hinterland node ")).expect("a command");
-    starts_with(&command.replace("${CAPACITY}", "64M").split(' ').map(str::to_owned).collect::<Vec<_>>());
+    let directory = tempfile::tempdir().expect("a directory");
+    secret(&directory.path().join("far.key"));
+    let credentials = directory.path().display().to_string();
+    for text in [&unit, &with_key(&unit)] {
+        let command =
+            text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/hinterland node ")).expect("a command");
+        let command = command.replace("${CAPACITY}", "64M").replace("%d", &credentials);
+        starts_with(&command.split(' ').map(str::to_owned).collect::<Vec<_>>());
+    }
     let container = packaged("Containerfile");
     let list = |word: &str| -> Vec<String> {
         let line = container.lines().find_map(|line| line.strip_prefix(word)).expect(word);
@@ -301,8 +342,17 @@ fn the_unit_is_one_that_systemd_understands() {
     let path = directory.path().join("hinterland-node.service");
     // `verify` looks for the command, too.
     let unit = packaged("hinterland-node.service").replace("/usr/bin/hinterland", env!("CARGO_BIN_EXE_hinterland"));
-    std::fs::write(&path, unit).expect("written");
-    let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output() else {
+    std::fs::write(&path, &unit).expect("written");
+    verify(&path);
+    let more = directory.path().join("hinterland-node.service.d");
+    std::fs::create_dir(&more).expect("a directory");
+    std::fs::write(more.join("key.conf"), with_key(&unit)).expect("written");
+    verify(&path);
+}
+
+/// What systemd says of a unit, with what is added to it.
+fn verify(path: &std::path::Path) {
+    let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(path).output() else {
         return eprintln!("skipped: systemd-analyze is not installed");
     };
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

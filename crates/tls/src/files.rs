@@ -3,6 +3,7 @@
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -119,6 +120,15 @@ impl Sources {
     }
 }
 
+/// The bits of a secret file's mode that let others read it. systemd hands credentials out with an access control list whose mask stands
+/// where the group's bits are; their directory is closed to everybody else (systemd.exec(5), `LoadCredential=`;
+/// mode 0440 for services with a user of their own from 254 on: <https://github.com/systemd/systemd/issues/29435>).
+fn others(path: &Path, handed_out: Option<OsString>) -> u32 {
+    // Every path starts with the empty one.
+    let is_handed_out = handed_out.is_some_and(|directory| !directory.is_empty() && path.starts_with(directory));
+    if is_handed_out { 0o037 } else { 0o077 }
+}
+
 /// Reads a file; a secret one must not be readable for others.
 pub(crate) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
     let failed = |error| CredentialError::Read { path: path.to_owned(), error };
@@ -127,7 +137,7 @@ pub(crate) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, Cred
     if !is.is_file() {
         return Err(CredentialError::content(path, "this is no file"));
     }
-    if secret && is.permissions().mode() & 0o077 != 0 {
+    if secret && is.permissions().mode() & others(path, std::env::var_os("CREDENTIALS_DIRECTORY")) != 0 {
         return Err(CredentialError::Open(path.to_owned()));
     }
     if is.len() > FILE_BYTES_MAX {
@@ -175,4 +185,19 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialE
     let wrong = |error| CredentialError::content(path, format!("there is no certificate here: {error}"));
     let chain = chain.map_err(wrong)?;
     if chain.is_empty() { Err(CredentialError::content(path, "there is no certificate here")) } else { Ok(chain) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_readers_is_no_others_where_systemd_hands_a_secret_out() {
+        let (path, directory) = (Path::new("/run/credentials/node/far.key"), Some("/run/credentials/node".into()));
+        assert_eq!(0o440 & others(path, directory.clone()), 0);
+        assert_ne!(0o444 & others(path, directory.clone()), 0);
+        assert_ne!(0o440 & others(Path::new("/etc/far.key"), directory), 0);
+        assert_ne!(0o440 & others(path, Some("".into())), 0);
+        assert_ne!(0o440 & others(path, None), 0);
+    }
 }

@@ -52,6 +52,9 @@ pub struct ServeArgs {
     listen: String,
     #[command(flatten)]
     identity: Identity,
+    /// The CA that has signed the programs' certificates: --tls-ca by another name
+    #[arg(long, value_name = "CA", conflicts_with = "tls_ca")]
+    clients: Option<String>,
     /// List the node in etcd, so that programs find it by the pool's name: etcd://HOST:PORT/POOL, or etcds:// with the
     /// certificates of --tls
     #[arg(long, value_name = "URL")]
@@ -59,7 +62,8 @@ pub struct ServeArgs {
     /// Where programs find the node, when that is not where it listens: tcp://HOST:PORT; with --register
     #[arg(long, value_name = "URL", requires = "register")]
     advertise: Option<String>,
-    /// Answer /metrics (Prometheus) and /healthz here: HOST:PORT, or a port on loopback
+    /// Answer /metrics (Prometheus) and /healthz here: HOST:PORT, or a port on loopback. Plain HTTP for everybody who can connect, with the
+    /// names of sessions
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
     /// How to write the log, on standard error
@@ -68,6 +72,13 @@ pub struct ServeArgs {
     /// Log every connection and refusal
     #[arg(long, short)]
     verbose: bool,
+}
+
+impl ServeArgs {
+    /// What proves who the node is, and who programs are.
+    fn identity(&self) -> Identity {
+        Identity { tls_ca: self.identity.tls_ca.clone().or_else(|| self.clients.clone()), ..self.identity.clone() }
+    }
 }
 
 /// How node and program prove to each other who they are.
@@ -168,7 +179,7 @@ Examples:
   hinterland node drain tcp://127.0.0.1:7440 --wait
   hinterland node resize tcp://127.0.0.1:7440 8G
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --key-file far.key
-  hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --tls node.pem,node.key --tls-ca clients.pem
+  hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --tls node.pem,node.key --clients clients-ca.pem
   hinterland node status tcp://10.0.0.7:7440 --key-file far.key
   hinterland node --capacity 16G --register etcd://127.0.0.1:2379/pool
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --advertise tcp://node-7:7440 --key-file far.key --register etcd://etcd-1:2379/pool

@@ -23,7 +23,7 @@ impl Place {
         let directory: Directory = directory.parse()?;
         let advertised = args.advertise.as_ref().map(|url| url.parse::<Endpoint>()).transpose()?;
         check(listen, advertised.as_ref()).map_err(|(flag, why)| NodeError::Flag { flag, why })?;
-        let pool = Pool::new(&directory, args.identity.sources()?.as_ref())?;
+        let pool = Pool::new(&directory, args.identity().sources()?.as_ref())?;
         Ok(Some(Place { pool, advertised }))
     }
 

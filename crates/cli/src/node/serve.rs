@@ -29,7 +29,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     refuse_long_files()?;
     // Before the first connection: a signal that comes early must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
-    let credentials = args.identity.sources()?.as_ref().map(NodeCredentials::read).transpose()?;
+    let credentials = args.identity().sources()?.as_ref().map(NodeCredentials::read).transpose()?;
     let listening = Listening::start_with(&endpoint, options, credentials)?;
     let (node, lends) = (listening.endpoint(), ByteCount(listening.node().figures().capacity_bytes));
     let quota = ByteCount(options.quota_bytes.min(capacity_bytes));

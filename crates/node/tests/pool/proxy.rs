@@ -77,8 +77,9 @@ impl Proxy {
     }
 
     pub fn set(&self, mode: Mode) {
-        *self.state.mode.lock().unwrap() = mode;
-        if mode == Mode::Dead {
+        let before = std::mem::replace(&mut *self.state.mode.lock().unwrap(), mode);
+        // An answer that was sent twice may lie on a connection that nobody uses for now, and would be a bad day of its own later.
+        if mode == Mode::Dead || before == Mode::Twice {
             self.hang_up();
         }
     }

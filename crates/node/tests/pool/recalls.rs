@@ -3,14 +3,12 @@
 use super::common::{fork_round, fuzz, load, page_of, rows, store, with_fork};
 use super::proxy::Mode;
 use super::races::TRIES;
+use super::schedules::play;
 use super::{Cluster, SLAB_PAGES, Stored, start_node};
 use hinterland_backend::samples::Rng;
 use hinterland_backend::{Backend, Priority};
 use hinterland_node::SLAB_BYTES;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-/// Schedules of the random test; more with `HINTERLAND_POOL_SCHEDULES`, from the seed `HINTERLAND_POOL_SEED` on.
-const SCHEDULES: u64 = 4;
 
 fn used(cluster: &Cluster, node: usize) -> u64 {
     cluster.nodes[node].node().used_bytes() / SLAB_BYTES
@@ -261,49 +259,47 @@ fn forked_processes_move_their_own_slabs() {
     stored.check(&cluster.pool);
 }
 
-/// Nodes are drained, resized, lost and used again, in an order that comes from a seed, while threads check every byte.
 #[test]
 fn random_operators_cost_no_byte() {
-    let from_env =
-        |name: &str, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"));
-    let first: u64 = from_env("HINTERLAND_POOL_SEED", 1);
-    for seed in first..first + from_env("HINTERLAND_POOL_SCHEDULES", SCHEDULES) {
-        println!("seed {seed}");
-        let mut rng = Rng(seed);
-        let mut cluster = Cluster::new(&[40, 40, 40, 40], 2);
-        let pages = SLAB_PAGES + rng.below(SLAB_PAGES * 3);
-        let stored = Stored::new(&cluster.pool, 0..pages);
-        for event in 0..5 {
-            let node = rng.index(4);
-            let kind = rng.below(5);
-            println!("  {kind} at node {node}");
-            match kind {
-                0 | 1 => cluster.nodes[node].node().drain(true),
-                2 => cluster.nodes[node].node().resize((1 + rng.below(6)) * SLAB_BYTES),
-                3 => cluster.nodes[node].node().resize(60 * SLAB_BYTES),
-                _ => {
-                    cluster.proxies[node].replace({
-                        let fresh = start_node(40);
-                        let at = super::address(&fresh);
-                        cluster.nodes[node] = fresh;
-                        at
-                    });
-                }
+    play(15, random_operators);
+}
+
+/// Nodes are drained, resized, lost and used again, in an order that comes from a seed, while threads check every byte.
+fn random_operators(seed: u64) {
+    let mut rng = Rng(seed);
+    let mut cluster = Cluster::new(&[40, 40, 40, 40], 2);
+    let pages = SLAB_PAGES + rng.below(SLAB_PAGES * 3);
+    let stored = Stored::new(&cluster.pool, 0..pages);
+    for event in 0..5 {
+        let node = rng.index(4);
+        let kind = rng.below(5);
+        println!("  {seed}: {kind} at node {node}");
+        match kind {
+            0 | 1 => cluster.nodes[node].node().drain(true),
+            2 => cluster.nodes[node].node().resize((1 + rng.below(6)) * SLAB_BYTES),
+            3 => cluster.nodes[node].node().resize(60 * SLAB_BYTES),
+            _ => {
+                cluster.proxies[node].replace({
+                    let fresh = start_node(40);
+                    let at = super::address(&fresh);
+                    cluster.nodes[node] = fresh;
+                    at
+                });
             }
-            cluster.tended(|| {
-                fuzz(&cluster.pool, seed * 100 + event, 60, 300);
-                stored.check(&cluster.pool);
-            });
-            cluster.tend_until("two replicas of each page", |cluster| {
-                // A node that nobody asks is lost when it is asked.
-                stored.check(&cluster.pool);
-                cluster.pages() == pages * 2
-            });
+        }
+        cluster.tended(|| {
+            fuzz(&cluster.pool, seed * 100 + event, 60, 300);
             stored.check(&cluster.pool);
-            if kind < 2 {
-                cluster.tend_until("the node is empty", |cluster| used(cluster, node) == 0);
-                cluster.nodes[node].node().drain(false);
-            }
+        });
+        cluster.tend_until("two replicas of each page", |cluster| {
+            // A node that nobody asks is lost when it is asked.
+            stored.check(&cluster.pool);
+            cluster.pages() == pages * 2
+        });
+        stored.check(&cluster.pool);
+        if kind < 2 {
+            cluster.tend_until("the node is empty", |cluster| used(cluster, node) == 0);
+            cluster.nodes[node].node().drain(false);
         }
     }
 }

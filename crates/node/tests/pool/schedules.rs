@@ -6,11 +6,14 @@ use super::proxy::{Mode, Proxy};
 use super::{Cluster, SLAB_PAGES, Stored, address, start_node};
 use hinterland_backend::samples::Rng;
 use hinterland_node::Listening;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Schedules of each of the four tests; more with `HINTERLAND_POOL_SCHEDULES`, from the seed `HINTERLAND_POOL_SEED` on.
-const SCHEDULES: u64 = 5;
+/// Schedules of all three kinds together; `HINTERLAND_POOL_SCHEDULES` says how many others, from the seed `HINTERLAND_POOL_SEED` on.
+const SCHEDULES: u64 = 200;
+/// So many of each kind are played at a time: mostly they wait, for a node that is silent or for copies that take their time.
+const AT_A_TIME: u64 = 6;
 const EVENTS: usize = 3;
 /// A node that was slow gets one load in 64, or none but pings: in so long, its loss is noticed.
 const NOTICED_WITHIN: Duration = Duration::from_millis(1200);
@@ -28,51 +31,51 @@ fn from_env(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
 }
 
-/// Every fourth seed from the first of them on.
-fn random_schedules(begin: u64) {
-    let first = from_env("HINTERLAND_POOL_SEED", 1) + begin;
-    for n in 0..from_env("HINTERLAND_POOL_SCHEDULES", SCHEDULES) {
-        // Tests print nothing unless they fail.
-        println!("schedule {}", first + 4 * n);
-        schedule(first + 4 * n);
-    }
+/// Plays `percent` of all schedules, several at a time.
+pub fn play(percent: u64, schedule: impl Fn(u64) + Sync) {
+    let first = from_env("HINTERLAND_POOL_SEED", 1);
+    let count = (from_env("HINTERLAND_POOL_SCHEDULES", SCHEDULES) * percent).div_ceil(100);
+    let next = AtomicU64::new(0);
+    let play_some = || {
+        loop {
+            let index = next.fetch_add(1, Relaxed);
+            if index >= count {
+                return;
+            }
+            let seed = first + index;
+            // Tests print nothing unless they fail.
+            println!("schedule {seed}");
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| schedule(seed))) {
+                println!("schedule {seed} failed; alone: HINTERLAND_POOL_SCHEDULES=1 HINTERLAND_POOL_SEED={seed}");
+                next.store(count, Relaxed);
+                resume_unwind(panic);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..AT_A_TIME.min(count)).for_each(|_| drop(scope.spawn(play_some))));
 }
 
 #[test]
-fn random_bad_days_cost_no_byte_1() {
-    random_schedules(0);
+fn random_bad_days_cost_no_byte() {
+    play(60, schedule);
 }
 
-#[test]
-fn random_bad_days_cost_no_byte_2() {
-    random_schedules(1);
-}
-
-#[test]
-fn random_bad_days_cost_no_byte_3() {
-    random_schedules(2);
-}
-
-#[test]
-fn random_bad_days_cost_no_byte_4() {
-    random_schedules(3);
-}
-
-/// Has something random befall a node; whether it was started anew, empty.
-pub fn bad_day(rng: &mut Rng, nodes: &mut [Listening], proxies: &[Proxy], victim: usize) -> bool {
+/// Has something random befall a node; whether the node is to be lost by that, which is noticed when somebody uses it.
+pub fn bad_day(seed: u64, rng: &mut Rng, nodes: &mut [Listening], proxies: &[Proxy], victim: usize) -> bool {
     let modes = [Mode::Dead, Mode::Hold, Mode::Slow, Mode::Flip, Mode::Other, Mode::Twice, Mode::Cut];
     let kind = rng.index(modes.len() + 1);
     let restarted = kind == modes.len();
+    let lost = restarted || modes[kind] == Mode::Twice;
     if restarted {
-        println!("  restart of node {victim}");
+        println!("  {seed}: restart of node {victim}");
         let fresh = start_node(64);
         proxies[victim].replace(address(&fresh));
         nodes[victim] = fresh;
     } else {
-        println!("  {:?} at node {victim}", modes[kind]);
+        println!("  {seed}: {:?} at node {victim}", modes[kind]);
         proxies[victim].set(modes[kind]);
     }
-    restarted
+    lost
 }
 
 fn schedule(seed: u64) {
@@ -82,7 +85,7 @@ fn schedule(seed: u64) {
     let stored = Stored::new(&cluster.pool, 0..pages);
     for event in 0..EVENTS {
         let victim = rng.index(3);
-        let restarted = bad_day(&mut rng, &mut cluster.nodes, &cluster.proxies, victim);
+        let lost = bad_day(seed, &mut rng, &mut cluster.nodes, &cluster.proxies, victim);
         let over = AtomicBool::new(false);
         cluster.tended(|| {
             std::thread::scope(|scope| {
@@ -98,11 +101,11 @@ fn schedule(seed: u64) {
                 std::thread::sleep(Duration::from_millis(rng.below(30)));
                 cluster.proxies[victim].set(Mode::Pass);
                 drop(until);
-                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                worker.join().unwrap_or_else(|panic| resume_unwind(panic));
             });
         });
-        if restarted {
-            // One bad day at a time: what was there is gone.
+        if lost {
+            // One bad day at a time.
             cluster.tended(|| {
                 let begun = Instant::now();
                 while begun.elapsed() < NOTICED_WITHIN {
