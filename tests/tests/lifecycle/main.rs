@@ -10,6 +10,7 @@ mod far_memory;
 mod fault_path;
 mod kills;
 mod nodes;
+mod operators;
 mod pages;
 mod partitions;
 mod pools;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         fault_path::trials(),
         kills::trials(),
         nodes::trials(),
+        operators::trials(),
         pages::trials(),
         partitions::trials(),
         pools::trials(),
