@@ -2,16 +2,19 @@
 //!
 //! Reading order: [`Scenario`] (what a program is), [`programs`] (the list), [`process`] (running and measuring a process
 //! tree), [`native`] and [`managed`] (the two runs), [`Variant`], [`pairs`] and [`runs`] (under which settings), [`node`] (memory nodes),
+//! [`authority`] (who may use them),
 //! [`verdict`] (what must hold), [`results`] (where the rows go).
 //!
 //! Invariant: nothing here knows how Hinterland works inside. It is started through its command line, as a user would,
 //! and judged by the program's output, the kernel's figures and its own `--stats` file.
 
+pub mod authority;
 pub mod etcd;
 pub mod frozen;
 pub mod launch;
 pub mod managed;
 pub mod native;
+pub mod needles;
 pub mod node;
 pub mod pairs;
 pub mod places;

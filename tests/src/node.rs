@@ -4,7 +4,7 @@ use crate::launch::{Ended, Launch, Running};
 use crate::places;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -53,6 +53,17 @@ impl Node {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
+    /// Tells it something with `hinterland node`, and waits until the command ends, which must go well.
+    ///
+    /// # Errors
+    /// It went otherwise, or took longer than any run may.
+    pub fn told(&self, test: &str, command: &str, arguments: &[&str]) -> Result<Ended> {
+        let arguments = [&["node", command, &self.url], arguments].concat();
+        let ended = Launch::bare(&format!("{test}-{command}"), &arguments)?.run()?;
+        ended.expect(0, &self.url)?;
+        Ok(ended)
+    }
+
     /// Waits until nothing is given out any more.
     pub fn wait_until_free(&self) -> Result<()> {
         let begun = Instant::now();
@@ -64,6 +75,11 @@ impl Node {
             ensure!(begun.elapsed() < Duration::from_secs(10), "still given out: {status}");
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Where it runs, and what it has written is kept.
+    pub fn directory(&self) -> &Path {
+        &self.running.directory
     }
 
     /// Its process.

@@ -119,7 +119,7 @@ pub struct BackendUsage {
     pub same_filled_pages: u64,
     /// Pages stored uncompressed because they do not shrink.
     pub plain_pages: u64,
-    /// How often a memory node was lost, and with it what it held.
+    /// How often a memory node was lost, and with it what it held; one that was drained may go.
     pub losses: u64,
     /// Pages copied to a memory node in place of replicas that were lost.
     pub rebuilt_pages: u64,

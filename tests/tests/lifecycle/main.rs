@@ -1,6 +1,7 @@
 //! Good and bad days of a managed program: how it starts, makes children, closes things, ends, and what happens when its
 //! settings are nonsense or its far memory is too small, full, forbidden or damaged.
 
+mod certificates;
 mod children;
 mod discovery;
 mod encrypted;
@@ -9,12 +10,15 @@ mod explain;
 mod far_memory;
 mod fault_path;
 mod kills;
+mod misbehaving;
 mod nodes;
+mod operators;
 mod pages;
 mod partitions;
 mod pools;
 mod prefetch;
 mod refusals;
+mod secrets;
 mod secured;
 mod simulated;
 mod snapshots;
@@ -29,6 +33,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let suites = [
+        certificates::trials(),
         children::trials(),
         discovery::trials(),
         encrypted::trials(),
@@ -37,13 +42,16 @@ fn main() -> ExitCode {
         far_memory::trials(),
         fault_path::trials(),
         kills::trials(),
+        misbehaving::trials(),
         nodes::trials(),
+        operators::trials(),
         pages::trials(),
         partitions::trials(),
         pools::trials(),
         sockets::trials(),
         prefetch::trials(),
         refusals::trials(),
+        secrets::trials(),
         secured::trials(),
         simulated::trials(),
         snapshots::trials(),

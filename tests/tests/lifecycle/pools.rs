@@ -32,7 +32,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// Three nodes, and the URL of their pool.
-fn cluster(test: &str) -> Result<(Vec<Node>, String)> {
+pub fn cluster(test: &str) -> Result<(Vec<Node>, String)> {
     let nodes = (0..3).map(|n| Node::start(&format!("{test}-{n}"), "512M")).collect::<Result<Vec<_>>>()?;
     let url = pool_url(&nodes);
     Ok((nodes, url))

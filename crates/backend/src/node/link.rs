@@ -45,7 +45,7 @@ pub(super) struct Node {
     /// Bytes written to it and read from it.
     pub(super) bytes_in: AtomicU64,
     pub(super) bytes_out: AtomicU64,
-    /// How often it was lost.
+    /// How often it was lost, other than empty after a drain.
     pub(super) losses: AtomicU64,
     /// Pages that were copied to it in place of lost copies.
     pub(super) rebuilt_pages: AtomicU64,
@@ -167,7 +167,10 @@ impl Link {
     pub(super) fn lose(&self, trouble: &NodeTrouble) -> bool {
         let first = self.lost.set(trouble.clone()).is_ok();
         if first {
-            self.node.losses.fetch_add(1, Relaxed);
+            // One that was drained may go: nothing is lost with it.
+            if !(self.recall.is_total() && self.slabs.load(Relaxed) == 0) {
+                self.node.losses.fetch_add(1, Relaxed);
+            }
             // Before the node can notice: nobody copies out of what it takes back.
             self.views.close();
             // The node gives the session up when its last lane ends.

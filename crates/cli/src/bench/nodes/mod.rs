@@ -3,6 +3,7 @@
 //!
 //! Each round measures everything once; ratios are taken within each round.
 
+mod bad_days;
 mod memcached;
 mod pool;
 mod process;
@@ -48,7 +49,7 @@ const READS: Duration = Duration::from_secs(1);
 /// What each node lends.
 const CAPACITY_BYTES: u64 = 512 << 20;
 
-/// Memory nodes over loopback: faults, scans, reads beside memcached, replicas, demand beside bulk, memory
+/// Memory nodes over loopback: faults, scans, reads beside memcached, replicas, lost nodes, demand beside bulk, memory
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Example:
   hinterland bench nodes --repeat 5 --format json -o nodes.json
@@ -172,6 +173,7 @@ impl Bench {
         self.reads(&mut round, seed);
         self.write_back(&mut round, seed);
         self.losable(&mut round, seed);
+        bad_days::measure(&mut round, &self.launcher, seed);
         round
     }
 

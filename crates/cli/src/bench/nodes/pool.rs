@@ -104,7 +104,43 @@ impl Filled {
         Ok(times)
     }
 
-    /// The same while another thread loads pages ahead as fast as they come; also how many bytes a second it loaded.
+    /// Loads random pages one after the other, until `over`, which is told how long each took, says so.
+    ///
+    /// # Errors
+    /// A page cannot be loaded, or is another.
+    pub fn load_singly_until(&self, seed: u64, mut over: impl FnMut(Duration) -> bool) -> Result<(), String> {
+        let mut random = SmallRng::seed_from_u64(seed);
+        loop {
+            let begun = Instant::now();
+            self.load(&mut [[0; PAGE_BYTES]], Priority::Demand, &mut random)?;
+            if over(begun.elapsed()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does `work` while a thread tends the nodes, as one does in a program.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn tended<R>(&self, work: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+        /// Time between two looks at whether there is something to tend.
+        const LOOK_EVERY: Duration = Duration::from_millis(5);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    let pause = if self.backend.needs_tending() { self.backend.tend() } else { None };
+                    std::thread::sleep(pause.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
+                }
+            });
+            let result = work();
+            over.store(true, Relaxed);
+            result
+        })
+    }
+
+    /// `demand_us` while another thread loads pages ahead as fast as they come; also how many bytes a second it loaded.
     ///
     /// # Errors
     /// A page cannot be loaded, or is another.

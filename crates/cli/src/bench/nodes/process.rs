@@ -57,6 +57,14 @@ impl Server {
         maps.filter_map(|map| map.extension.map.get("Pss").copied()).sum()
     }
 
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&self, signal: Signal) -> Result<(), String> {
+        kill(self.pid(), signal).map_err(|error| format!("a server cannot be sent {signal}: {error}"))
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a process number"))
     }
@@ -64,8 +72,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended by itself, or been stopped.
         let _ = kill(self.pid(), Signal::SIGTERM);
+        let _ = kill(self.pid(), Signal::SIGCONT);
         let _ = self.child.wait();
     }
 }

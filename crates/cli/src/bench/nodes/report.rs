@@ -100,6 +100,9 @@ const FAULT_MORE_US: f64 = 4.0;
 /// Bytes that a node may hold beside the pages: a share of them, and some.
 const BESIDE_SHARE: f64 = 0.02;
 const BESIDE_BYTES: f64 = (32 << 20) as f64;
+/// Milliseconds that the loss of a node may keep a load, and what ends a run that cannot do without.
+const STALL_MS: f64 = 2000.0;
+const END_MS: f64 = 5000.0;
 
 fn targets(rounds: &[Round]) -> Vec<Target> {
     // The median over the rounds that have both figures.
@@ -139,6 +142,15 @@ fn targets(rounds: &[Round]) -> Vec<Target> {
         most("encrypted fault / plain, p50".into(), ratio("encrypted_fault_us_p50", "tcp_fault_us_p50"), 1.3),
         most("node's memory beside the pages, bytes".into(), one("node_beside_slabs_bytes"), beside_most),
     ];
+    for how in ["killed", "stopped"] {
+        let (load, end) = (format!("{how}_longest_load_ms"), format!("{how}_without_replica_end_ms"));
+        targets.push(most(
+            format!("longest load when one of three nodes is {how}, 2 replicas, ms"),
+            one(&load),
+            STALL_MS,
+        ));
+        targets.push(most(format!("a node is {how} to the error, without replicas, ms"), one(&end), END_MS));
+    }
     for by in ["tc", "link"] {
         let p99 = ratio(&format!("shaped_by_{by}_busy_us_p99"), &format!("shaped_by_{by}_idle_us_p99"));
         targets.push(most(format!("demand beside bulk / alone, 1 Gb/s by {by}, p99"), p99, 2.0));
