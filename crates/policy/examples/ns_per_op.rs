@@ -1,7 +1,7 @@
-//! Time of each eviction policy's operations, and memory for each page ever resident, at a budget of 1 GiB of 4 GiB
+//! Processor time of each eviction policy's operations, and memory for each page ever resident, at a budget of 1 GiB of 4 GiB
 //! touched.
 //!
-//! `cargo run --release -p hinterland-policy --example ns_per_op`
+//! `cargo run --release -p hinterland-policy --example ns_per_op [-- --json]`
 //!
 //! One round is what a major fault at the budget costs the policy: the page arrives, a victim is taken (in batches of
 //! 64), an older victim is written back. Every tenth victim comes back as a swap-cache hit instead. "In order" are
@@ -14,51 +14,82 @@ use hinterland_units::PageNo;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
-use std::time::Instant;
 
 const BUDGET: usize = 262_144;
 const PAGES: u32 = 4 * 262_144;
 const BATCH: usize = 64;
 const ROUNDS: u32 = 3;
 
+/// The patterns of the prefetchers' faults.
+const PATTERNS: [&str; 3] = ["random", "16 streams", "strides"];
+
 fn main() {
+    let json = std::env::args().any(|word| word == "--json");
+    let evictions = EVICTION_POLICIES.map(|name| (name, eviction(name)));
+    let shuffled: Vec<u32> = (0..PAGES).map(|page| page.wrapping_mul(2_654_435_761) % PAGES).collect();
+    let streams: Vec<u32> = (0..PAGES).map(|step| step % 16 * (PAGES / 16) + step / 16).collect();
+    let strides: Vec<u32> = (0..PAGES).map(|step| step / 64 % 2 * PAGES + step * 10).collect();
+    let faults = |name| [&shuffled, &streams, &strides].map(|pages| prefetcher_ns(name, pages));
+    let prefetchers = PREFETCHERS.map(|name| (name, faults(name)));
+    if json {
+        let keys = ["in order ns", "scattered ns", "bytes per resident", "bytes per known page"];
+        println!(
+            "{{\"evictions\": {}, \"prefetchers\": {}}}",
+            object(&evictions, keys),
+            object(&prefetchers, PATTERNS)
+        );
+        return;
+    }
     println!(
         "{:<16}{:>14}{:>14}{:>20}{:>20}",
         "policy", "in order", "scattered", "bytes per resident", "bytes per known page"
     );
-    for name in EVICTION_POLICIES {
-        let in_order: Vec<u32> = (0..PAGES).collect();
-        let mut scattered = in_order.clone();
-        scattered.shuffle(&mut SmallRng::seed_from_u64(1));
-        let mut policy = make(name, BUDGET).expect("a name from the list");
-        let (first, bytes) = measure(&mut *policy, &in_order);
-        let mut policy = make(name, BUDGET).expect("a name from the list");
-        let (second, bytes_scattered) = measure(&mut *policy, &scattered);
-        println!(
-            "{name:<16}{first:>11.1} ns{second:>11.1} ns{:>22.2}{:>22.2}",
-            per(bytes, PAGES as usize),
-            per(bytes_scattered, PAGES as usize),
-        );
+    for (name, [first, second, bytes, known]) in evictions {
+        println!("{name:<16}{first:>11.1} ns{second:>11.1} ns{bytes:>22.2}{known:>22.2}");
     }
-    let shuffled: Vec<u32> = (0..PAGES).map(|page| page.wrapping_mul(2_654_435_761) % PAGES).collect();
-    let streams: Vec<u32> = (0..PAGES).map(|step| step % 16 * (PAGES / 16) + step / 16).collect();
-    let strides: Vec<u32> = (0..PAGES).map(|step| step / 64 % 2 * PAGES + step * 10).collect();
-    println!("\n{:<16}{:>14}{:>14}{:>14}", "prefetcher", "random", "16 streams", "strides");
-    for name in PREFETCHERS {
-        let [a, b, c] = [&shuffled, &streams, &strides].map(|pages| prefetcher_ns(name, pages));
+    println!("\n{:<16}{:>14}{:>14}{:>14}", "prefetcher", PATTERNS[0], PATTERNS[1], PATTERNS[2]);
+    for (name, [a, b, c]) in prefetchers {
         println!("{name:<16}{a:>11.1} ns{b:>11.1} ns{c:>11.1} ns");
     }
+}
+
+/// The rows as a JSON object of objects. Names and keys need no escaping.
+fn object<const N: usize>(rows: &[(&str, [f64; N])], keys: [&str; N]) -> String {
+    let row = |(name, figures): &(&str, [f64; N])| {
+        let members: Vec<String> =
+            keys.iter().zip(figures).map(|(key, figure)| format!("\"{key}\": {figure:.2}")).collect();
+        format!("\"{name}\": {{{}}}", members.join(", "))
+    };
+    format!("{{{}}}", rows.iter().map(row).collect::<Vec<_>>().join(", "))
+}
+
+/// Nanoseconds per operation in order and scattered, bytes for each page when pages are in order and scattered.
+fn eviction(name: &str) -> [f64; 4] {
+    let in_order: Vec<u32> = (0..PAGES).collect();
+    let mut scattered = in_order.clone();
+    scattered.shuffle(&mut SmallRng::seed_from_u64(1));
+    let mut policy = make(name, BUDGET).expect("a name from the list");
+    let (first, bytes) = measure(&mut *policy, &in_order);
+    let mut policy = make(name, BUDGET).expect("a name from the list");
+    let (second, bytes_scattered) = measure(&mut *policy, &scattered);
+    [first, second, per(bytes, PAGES as usize), per(bytes_scattered, PAGES as usize)]
 }
 
 /// Nanoseconds for a major fault on each of the pages, none of which is there ahead.
 fn prefetcher_ns(name: &str, pages: &[u32]) -> f64 {
     let mut prefetcher = make_prefetcher(name, None).expect("a name from the list");
-    let started = Instant::now();
+    let started = cpu_ns();
     let request = |page: &&u32| prefetcher.requested(PageNo(**page), Request::Major, Thread(1)).is_some();
     let windows = pages.iter().filter(request).count();
-    let elapsed = started.elapsed().as_nanos();
+    let elapsed = cpu_ns() - started;
     assert!(windows <= pages.len());
-    u32::try_from(elapsed).map_or(f64::NAN, f64::from) / f64::from(PAGES)
+    elapsed / f64::from(PAGES)
+}
+
+/// Processor time of this thread until now, to a tick: other work on the machine does not count, though it takes the caches.
+fn cpu_ns() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("a kernel with schedstat");
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds on a processor come first")
 }
 
 fn per(total: usize, count: usize) -> f64 {
@@ -69,9 +100,9 @@ fn per(total: usize, count: usize) -> f64 {
 fn measure(policy: &mut dyn EvictionPolicy, pages: &[u32]) -> (f64, usize) {
     let mut operations = 0u32;
     let mut out = Vec::with_capacity(BATCH);
-    let (mut elapsed, mut bytes) = (0, 0);
+    let (mut elapsed, mut bytes) = (0.0, 0);
     for round in 0..=ROUNDS {
-        let started = Instant::now();
+        let started = cpu_ns();
         for &page in pages {
             let how = if round == 0 { Arrival::FirstTouch } else { Arrival::Demand };
             policy.arrived(PageNo(page), how);
@@ -87,11 +118,10 @@ fn measure(policy: &mut dyn EvictionPolicy, pages: &[u32]) -> (f64, usize) {
         if round == 0 {
             operations = 0; // The first round brings the tables into being.
         } else {
-            elapsed += started.elapsed().as_nanos();
+            elapsed += cpu_ns() - started;
         }
     }
-    let nanoseconds = u32::try_from(elapsed / 1000).map_or(f64::NAN, f64::from) * 1000.0;
-    (nanoseconds / f64::from(operations + ROUNDS * PAGES), bytes)
+    (elapsed / f64::from(operations + ROUNDS * PAGES), bytes)
 }
 
 /// Takes a batch of victims; one in ten comes back, the others are written back. Returns the number of operations.

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""What policies, prefetchers and the simulator cost the processor, by the examples `ns_per_op` of `policy` and `rate` of `sim`.
+
+Writes one JSON file: of each figure the median, least and greatest of the rounds. Runs one thing at a time; wants an idle machine."""
+import argparse
+import json
+import subprocess
+from pathlib import Path
+
+from fault_paths import spread
+from workloads import origin
+
+PREFETCHER_NS_MAX = 150
+REFERENCES_MILLIONS_MIN = 20
+
+
+def example(package: str, name: str) -> dict | list:
+    """What the example says."""
+    command = ["cargo", "run", "--quiet", "--release", "-p", package, "--example", name, "--", "--json"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent).stdout)
+
+
+def rounds_together(rounds: list) -> dict | list | str | float:
+    """Rounds of the same shape as one of spreads."""
+    first = rounds[0]
+    if isinstance(first, dict):
+        return {key: rounds_together([one[key] for one in rounds]) for key in first}
+    if isinstance(first, list):
+        return [rounds_together(list(ones)) for ones in zip(*rounds)]
+    return first if isinstance(first, str) else spread(rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
+    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds (default: 3)")
+    given = parser.parse_args()
+    rounds = [(example("hinterland-policy", "ns_per_op"), example("hinterland-sim", "rate")) for _ in range(given.repeat)]
+    operations = rounds_together([operations for operations, _ in rounds])
+    replays = rounds_together([replays for _, replays in rounds])
+    targets = []
+    for name, patterns in operations["prefetchers"].items():
+        worst = max(figure["median"] for figure in patterns.values())
+        targets.append({"target": f"{name}: ns for a fault", "at_most": PREFETCHER_NS_MAX, "reached": worst, "met": worst <= PREFETCHER_NS_MAX})
+    hits = next(row for row in replays if (row["workload"], row["evict"], row["prefetch"]) == ("all local, scattered", "s3-fifo", "none"))
+    rate = hits["millions_per_second"]["median"]
+    targets.append({"target": "millions of resident references replayed in a second", "at_least": REFERENCES_MILLIONS_MIN, "reached": rate, "met": rate >= REFERENCES_MILLIONS_MIN})
+    result = {
+        "bench": "costs",
+        "what": "eviction policies: ns for an operation; prefetchers: ns for a major fault, none of which they foresaw; replays: millions of references a second",
+        **origin(given.target / "release/hinterland", "costs.py"),
+        **operations,
+        "replays": replays,
+        "targets": targets,
+    }
+    given.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
