@@ -210,13 +210,14 @@ fn demo(name: &str, size_bytes: u64) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// The last row of each program and variant, as one JSON array.
+/// The last row of each program and variant, as one JSON array; what lies in the tests' directory is named from there on.
 fn write_results() -> Result<ExitCode> {
     let text = std::fs::read_to_string(results::file()).context("no runs so far: use 'run' or ./dev test")?;
+    let text = text.replace(&format!("{}/", places::tests().display()), "");
     let mut rows = std::collections::BTreeMap::new();
     for line in text.lines() {
         let row: serde_json::Value = serde_json::from_str(line)?;
-        let key = ["program", "features", "far", "heap", "evict", "size_bytes"].map(|name| row[name].to_string());
+        let key = ["program", "path", "features", "far", "heap", "evict", "size_bytes"].map(|name| row[name].to_string());
         rows.insert(key, row);
     }
     let rows: Vec<_> = rows.into_values().collect();

@@ -65,7 +65,7 @@ pub fn bad_day(seed: u64, rng: &mut Rng, nodes: &mut [Listening], proxies: &[Pro
     let modes = [Mode::Dead, Mode::Hold, Mode::Slow, Mode::Flip, Mode::Other, Mode::Twice, Mode::Cut];
     let kind = rng.index(modes.len() + 1);
     let restarted = kind == modes.len();
-    let lost = restarted || modes[kind] == Mode::Twice;
+    let lost = restarted || matches!(modes[kind], Mode::Dead | Mode::Twice);
     if restarted {
         println!("  {seed}: restart of node {victim}");
         let fresh = start_node(64);
