@@ -1,6 +1,6 @@
 /* Walks through one mapping in a known order, so that a trace of it can be checked reference by reference.
  *
- * walks sequential|stride|random|threads|forever|together PAGES ROUNDS
+ * walks sequential|stride[-N]|random|threads|forever|together PAGES ROUNDS      stride: every tenth page, or every Nth
  *
  * Prints the address of the mapping before the walk, and "done" and a sum after it. Between the two it touches no other memory
  * than its stack. Every page holds its number, which is checked. */
@@ -75,9 +75,11 @@ int main(int argc, char **argv) {
     if (!strcmp(pattern, "sequential")) {
         for (uint64_t round = 0; round < rounds; round++)
             for (uint64_t page = 0; page < pages; page++) touch(page);
-    } else if (!strcmp(pattern, "stride")) {
+    } else if (!strncmp(pattern, "stride", 6)) {
+        uint64_t step = pattern[6] == '-' ? strtoull(pattern + 7, NULL, 10) : 10;
+        if (step == 0) return 2;
         for (uint64_t round = 0; round < rounds; round++)
-            for (uint64_t page = 0; page < pages; page += 10) touch(page);
+            for (uint64_t page = 0; page < pages; page += step) touch(page);
     } else if (!strcmp(pattern, "random")) {
         uint64_t state = 42;
         for (uint64_t count = 0; count < pages * rounds; count++) touch(next(&state) % pages);

@@ -5,6 +5,7 @@ use hinterland_tests::launch::{Ended, Launch, c_program};
 use hinterland_tests::{places, skips, suite};
 use libtest_mimic::Trial;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
 /// Pages of the program, 64 MiB, of which a quarter is local; touches between its first and last walk through all of them.
@@ -25,6 +26,10 @@ pub fn trials() -> Vec<Trial> {
                 trials.push(suite::trial(name.clone(), skips::no_userfaultfd, move || run(&name)));
             }
         }
+    }
+    for path in ["monitor", "inline"] {
+        let name = format!("lifecycle::explain::two_processes::{path}");
+        trials.push(suite::trial(name.clone(), skips::no_userfaultfd, move || keeps_apart(&name, path)));
     }
     let name = "lifecycle::explain::nothing_paged";
     trials.push(suite::trial(name, skips::no_userfaultfd, || refuses(name)));
@@ -79,6 +84,31 @@ fn tells(name: &str, order: &str, pattern: &str, prefetch: &str, path: &str) -> 
     let advice = found["advice"][0]["change"].as_str().context("no advice")?;
     ensure!(prefetch != "none" || order == "random" || advice == "leave --prefetch out", "{advice}");
     words(name)
+}
+
+/// Two processes of one run at the same time, with steps of their own: each is seen to have its own, and has windows of its own.
+fn keeps_apart(name: &str, path: &str) -> Result<()> {
+    /// Of 10,000 pages each, which both touch ten times: a fifth of them are local.
+    const WALKS: &str = "\"$1\" stride-3 30000 10 & \"$1\" stride-7 70000 10 & wait";
+    let program = c_program("walks", &[])?.display().to_string();
+    let options = ["--local", "16M", "--far", "compressed", "--fault-path", path, "--prefetch", "leap"];
+    let ended = Launch::new(name, &options, &["sh", "-c", WALKS, "sh", &program])?.run()?;
+    ended.expect(0, "done")?.expect_paging()?;
+    let stats = ended.stats()?;
+    let number = |row: &Value, name: &str| row[name].as_u64().unwrap_or(0);
+    let requests = |row: &Value| ["major", "minor", "prefetch_hits"].iter().map(|part| number(row, part)).sum::<u64>();
+    let mut busiest: BTreeMap<i64, &Value> = BTreeMap::new();
+    for row in stats["threads"].as_array().context("no threads")?.iter().filter(|row| requests(row) > 10_000) {
+        busiest.insert(row["step"].as_i64().context("no step")?, row);
+    }
+    ensure!(busiest.keys().eq(&[3, 7]), "steps of 3 and 7 are not what was seen: {}", stats["threads"]);
+    ensure!(busiest[&3]["pid"] != busiest[&7]["pid"], "one process has both: {}", stats["threads"]);
+    for (step, row) in busiest {
+        let strided = number(row, "strided");
+        ensure!(strided * 10 > requests(row) * 6, "{strided} requests of the process with step {step}: {row}");
+        ensure!(number(row, "windows") > 0 && number(row, "prefetch_hits") > 0, "no window of step {step}: {row}");
+    }
+    Ok(())
 }
 
 /// The same in words.

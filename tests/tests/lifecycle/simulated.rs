@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use hinterland_sim::{FaultPath, Figures, LinkModel, Setup, pages_in_order, simulate};
 use hinterland_tests::launch::{Launch, c_program};
-use hinterland_tests::{MIB, Need, skips, suite};
+use hinterland_tests::{MIB, Need, places, skips, suite};
 use hinterland_units::{Budget, ByteCount};
 use libtest_mimic::Trial;
 
@@ -44,10 +44,15 @@ pub fn trials() -> Vec<Trial> {
         let name = format!("lifecycle::simulated::{order}::{evict}::{prefetch}::{path}");
         suite::trial(name.clone(), skips::no_userfaultfd, move || agrees(&name, order, evict, prefetch, path))
     })
-    .chain(PATHS.map(|path| {
-        let name = format!("lifecycle::simulated::recorded::{path}");
+    .chain(PATHS.into_iter().flat_map(|path| {
+        let python = format!("lifecycle::simulated::recorded::python::{path}");
         let obstacle = || skips::missing(&[Need::Program("python3")]).or_else(skips::no_userfaultfd);
-        suite::trial(name.clone(), obstacle, move || agrees_with_a_recording(&name, path))
+        let program = ["/usr/bin/env", "PYTHONHASHSEED=0", "python3", "-c", OBJECTS];
+        let sort = format!("lifecycle::simulated::recorded::sort::{path}");
+        [
+            suite::trial(python.clone(), obstacle, move || agrees_with_a_recording(&python, path, &program, "sum ")),
+            suite::trial(sort.clone(), skips::no_userfaultfd, move || sorts_as_recorded(&sort, path)),
+        ]
     }))
     .collect()
 }
@@ -112,16 +117,15 @@ fn agrees(name: &str, order: &str, evict: &str, prefetch: &str, path: &str) -> R
 }
 
 /// The commands, as a user gives them: what `sim` finds in a trace of a program is what `run` has.
-fn agrees_with_a_recording(name: &str, path: &str) -> Result<()> {
+fn agrees_with_a_recording(name: &str, path: &str, program: &[&str], printed: &str) -> Result<()> {
     let local = format!("{LOCAL_MIB}M");
-    let program = ["/usr/bin/env", "PYTHONHASHSEED=0", "python3", "-c", OBJECTS];
-    let recording = Launch::bare(name, &[&["trace", "-o", "app.trace", "--"], &program[..]].concat())?;
+    let recording = Launch::bare(name, &[&["trace", "-o", "app.trace", "--"], program].concat())?;
     let trace = recording.directory.join("app.trace").display().to_string();
-    let sum = recording.run()?.expect(0, "sum ")?.stdout.clone();
+    let sum = recording.run()?.expect(0, printed)?.stdout.clone();
     let of_both = ["--local", &local, "--prefetch", "none", "--fault-path", path];
 
     let real =
-        Launch::new(&format!("{name}::run"), &[&of_both[..], &["--far", "compressed"]].concat(), &program)?.run()?;
+        Launch::new(&format!("{name}::run"), &[&of_both[..], &["--far", "compressed"]].concat(), program)?.run()?;
     let stats = real.expect(0, &sum)?.stats()?;
     let replay = [&["sim", &trace, "--evict", "s3-fifo", "--link", "1us:100Gb/s", "--json"], &of_both[..]].concat();
     let replay: serde_json::Value =
@@ -136,4 +140,16 @@ fn agrees_with_a_recording(name: &str, path: &str) -> Result<()> {
         "{real} faults on far memory, and the simulator found {simulated}: {row}"
     );
     Ok(())
+}
+
+/// A program in C, whose heap is one buffer: lines in no order, of which two fifths are local while they are merged.
+fn sorts_as_recorded(name: &str, path: &str) -> Result<()> {
+    let input =
+        places::emptied(places::tests().join("lifecycle").join(name.replace("::", "-") + "-input"))?.join("lines");
+    // Long lines: each comparison is a reference of the trace, and there are as many as lines times their number's logarithm.
+    let line = |number: u64| format!("{:020}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(50) + "\n";
+    std::fs::write(&input, (0..40_000).map(line).collect::<String>())?;
+    let input = input.display().to_string();
+    let program = ["/usr/bin/env", "LC_ALL=C", "sort", "-S", "200M", "--parallel=1", "-o", "/dev/null", &input];
+    agrees_with_a_recording(name, path, &program, "")
 }

@@ -39,6 +39,7 @@ pub fn trials() -> Vec<Trial> {
     add("same_output::sort", sort);
     add("same_output::python", python);
     add("same_output::forks", forks);
+    add("positions", positions);
     add("exec", exec);
     add("killed", killed);
     add("file_limit", file_limit);
@@ -219,6 +220,34 @@ fn python(name: &str) -> Result<()> {
     ensure!(Path::new(python).exists(), "there is no {python}");
     same_output(name, &["--microset", "512"], &[python, "-c", script])?;
     same_output(name, &["--microset", "64", "--local", "16M"], &[python, "-c", script]).map(drop)
+}
+
+/// Where the kernel puts things at random (ASLR), two runs have the same references, of the heap too.
+fn positions(name: &str) -> Result<()> {
+    let random = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space")?;
+    ensure!(random.trim() != "0", "the kernel puts everything in the same place: see kernel.randomize_va_space");
+    let input = places::emptied(places::tests().join("lifecycle").join("traces-positions-input"))?.join("lines");
+    let lines: String =
+        (0..20_000u64).map(|line| format!("{:020}\n", line.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    std::fs::write(&input, lines)?;
+    let (walks, input) = (c_program("walks", &[])?.display().to_string(), input.display().to_string());
+    let sort = ["sort", "-S", "20M", "--parallel=1", "-o", "/dev/null", &input];
+    for (program, code) in [(&[walks.as_str(), "random", "500", "10"][..], CODE), (&sort[..], 0)] {
+        let once = || -> Result<Vec<(u32, u32)>> {
+            let (ended, file) = trace(name, &["--microset", "16"], program)?;
+            ended.expect(code, "")?;
+            Ok(read(&file)?.0.iter().map(|reference| (reference.thread, reference.page)).collect())
+        };
+        let (first, second) = (once()?, once()?);
+        let same = first.iter().zip(&second).take_while(|(a, b)| a == b).count();
+        ensure!(
+            first == second && first.len() > 400,
+            "{program:?}: {} and {} references, the same up to {same}",
+            first.len(),
+            second.len()
+        );
+    }
+    Ok(())
 }
 
 /// Forked children go on untraced with the right bytes; the parent is traced on.
