@@ -1,5 +1,6 @@
 //! Pools of nodes: good days, and bad ones that check every byte. What goes wrong is made by a proxy before each node.
 
+mod alone;
 #[path = "../../../backend/tests/common/mod.rs"]
 mod common;
 mod members;

@@ -33,6 +33,8 @@ fn a_drained_node_is_emptied_and_may_go() {
         // Nothing was lost with it, and nothing is stored there.
         cluster.proxies[0].set(Mode::Dead);
         stored.check(&cluster.pool);
+        cluster.tend_until("the node is gone", |cluster| cluster.is_lost(0));
+        assert_eq!(rows(&cluster.pool)[0].losses, 0);
         Stored::new(&cluster.pool, 90_000..90_000 + SLAB_PAGES * 3).check(&cluster.pool);
         stored.free(&cluster.pool);
     }
