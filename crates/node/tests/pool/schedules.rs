@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Schedules of all three kinds together; `HINTERLAND_POOL_SCHEDULES` says how many others, from the seed `HINTERLAND_POOL_SEED` on.
 const SCHEDULES: u64 = 200;
 /// So many of each kind are played at a time: mostly they wait, for a node that is silent or for copies that take their time.
-const AT_A_TIME: u64 = 6;
+const AT_A_TIME: u64 = 4;
 const EVENTS: usize = 3;
 /// A node that was slow gets one load in 64, or none but pings: in so long, its loss is noticed.
 const NOTICED_WITHIN: Duration = Duration::from_millis(1200);
