@@ -217,7 +217,8 @@ fn write_results() -> Result<ExitCode> {
     let mut rows = std::collections::BTreeMap::new();
     for line in text.lines() {
         let row: serde_json::Value = serde_json::from_str(line)?;
-        let key = ["program", "path", "features", "far", "heap", "evict", "size_bytes"].map(|name| row[name].to_string());
+        let key =
+            ["program", "path", "features", "far", "heap", "evict", "size_bytes"].map(|name| row[name].to_string());
         rows.insert(key, row);
     }
     let rows: Vec<_> = rows.into_values().collect();
