@@ -169,9 +169,12 @@ mod tests {
     fn ends_groups_below_too() {
         let finished = run(shell("setsid sleep 98765 & wait"), Duration::from_millis(300), None).unwrap();
         assert!(finished.timed_out);
-        std::thread::sleep(Duration::from_millis(100));
-        let left = Command::new("pgrep").args(["-fx", "sleep 98765"]).output().unwrap();
-        assert!(left.stdout.is_empty(), "still there: {}", String::from_utf8_lossy(&left.stdout));
+        let left = || Command::new("pgrep").args(["-fx", "sleep 98765"]).output().unwrap().stdout;
+        let begun = Instant::now();
+        while !left().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "still there: {}", String::from_utf8_lossy(&left()));
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 7;
+pub const LEDGER_VERSION: u64 = 8;
 /// Rows for processes. A row takes memory once somebody has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -120,6 +120,8 @@ pub struct BackendRow {
     pub losses: Counter,
     /// Pages copied to a memory node in place of lost replicas.
     pub rebuilt_pages: Counter,
+    /// Loads for which another memory node was asked, too, because this one was late.
+    pub hedged_loads: Counter,
     /// 1 when it gets to see encrypted pages only.
     pub encrypted: Counter,
 }

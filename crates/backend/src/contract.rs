@@ -123,6 +123,8 @@ pub struct BackendUsage {
     pub losses: u64,
     /// Pages copied to a memory node in place of replicas that were lost.
     pub rebuilt_pages: u64,
+    /// Loads for which another memory node was asked, too, because this one was late.
+    pub hedged_loads: u64,
     /// Whether it gets to see encrypted pages only.
     pub encrypted: bool,
 }

@@ -61,6 +61,7 @@ impl Counters {
             plain_pages: self.plain_pages.load(Relaxed),
             losses: 0,
             rebuilt_pages: 0,
+            hedged_loads: 0,
             encrypted: false,
         }
     }

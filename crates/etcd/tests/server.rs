@@ -97,7 +97,8 @@ fn nodes_are_listed_while_they_live_and_followers_hear_it() {
     let heard = follow(open(&etcd.pool("pool"), None));
     let first = register(&etcd, "pool", 1);
     hear(&heard, &[1]);
-    assert_eq!(listed(&reader), [record(1)]);
+    // Its figures come after its name.
+    wait_until("its figures", || listed(&reader) == [record(1)]);
     let second = register(&etcd, "pool", 2);
     // One of another pool is none of ours.
     let other = register(&etcd, "pool-2", 9);

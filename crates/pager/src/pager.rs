@@ -420,6 +420,7 @@ impl Pager {
             to.capacity_bytes.store(backend.capacity_bytes, Relaxed);
             to.losses.store(backend.losses, Relaxed);
             to.rebuilt_pages.store(backend.rebuilt_pages, Relaxed);
+            to.hedged_loads.store(backend.hedged_loads, Relaxed);
             to.encrypted.store(u64::from(backend.encrypted), Relaxed);
         }
     }

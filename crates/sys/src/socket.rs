@@ -42,7 +42,7 @@ struct ForKernel {
     cookie_bytes: libc::socklen_t,
     peer: libc::ucred,
     peer_bytes: libc::socklen_t,
-    waited: libc::pollfd,
+    waited: [libc::pollfd; 2],
     looked: u8,
     beside: Beside,
 }
@@ -142,14 +142,24 @@ impl Socket {
 
     /// Waits until something has arrived, or the connection has ended; false: not within `limit`.
     pub fn wait(&mut self, limit: Duration) -> bool {
+        self.wait_with(-1, limit)
+    }
+
+    /// As `wait`, for either of two.
+    pub fn wait_either(&mut self, other: &Socket, limit: Duration) -> bool {
+        self.wait_with(other.fd, limit)
+    }
+
+    /// Waits for this socket and `other`, which poll(2) ignores if it is negative.
+    fn wait_with(&mut self, other: RawFd, limit: Duration) -> bool {
         let begun = Instant::now();
         loop {
             let left = limit.saturating_sub(begun.elapsed());
             // Rounded up: a wait of part of a millisecond is not one of none.
             let milliseconds = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-            self.kernel.waited = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
+            self.kernel.waited = [self.fd, other].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
             let place = (&raw mut self.kernel.waited).addr();
-            match call(libc::SYS_poll, [place, 1, word(milliseconds), 0, 0]) {
+            match call(libc::SYS_poll, [place, 2, word(milliseconds), 0, 0]) {
                 0 => return false,
                 error if error == -(libc::EINTR as isize) => {}
                 // Ended or broken: the next call says how.

@@ -1,6 +1,6 @@
 /* Changes and verifies memory page by page, round after round, until there is a file "enough" in the working directory; a child
- * that it forks in each second round verifies what it got. Between two rounds it rests as long as there is a file "rest". Says
- * how long the longest step of a page took.
+ * that it forks in each second round verifies what it got. Half as much beside it never changes; children and the end verify it.
+ * Between two rounds it rests as long as there is a file "rest". Says how long the longest step of a page took.
  * usage: rounds MEBIBYTES [fork] */
 #include "pattern.h"
 #include <string.h>
@@ -15,9 +15,9 @@ static double now_ms(void) {
 }
 
 int main(int argc, char **argv) {
-    uint64_t pages = strtoull(argc > 1 ? argv[1] : "64", NULL, 10) * 256;
+    uint64_t pages = strtoull(argc > 1 ? argv[1] : "64", NULL, 10) * 256, still_pages = pages / 2;
     int forks = argc > 2 && strcmp(argv[2], "fork") == 0;
-    uint64_t *memory = patterned(pages / 256, 1);
+    uint64_t *still = patterned(still_pages / 256, 1), *memory = patterned(pages / 256, 1);
     double longest_ms = 0;
     uint64_t version = 1;
     for (int enough = 0; !enough; version++) {
@@ -48,6 +48,7 @@ int main(int argc, char **argv) {
             pid_t child = fork();
             if (child == 0) {
                 verify(memory, pages, version + 1, "child");
+                verify(still, still_pages, 1, "child's part that never changes");
                 _exit(0);
             }
             int status = 0;
@@ -58,6 +59,7 @@ int main(int argc, char **argv) {
         }
     }
     verify(memory, pages, version, "at the end");
+    verify(still, still_pages, 1, "at the end in the part that never changes");
     printf("done, longest %.0f ms\n", longest_ms);
     return 0;
 }

@@ -1,9 +1,11 @@
-/* Two processes under one budget: how much each may keep, as the kernel sees it.
+/* Two processes under one budget: how much each may keep, as the kernel sees it. Ours works for four seconds, and for as long as
+ * it takes until it has what it should, but a minute at most; the other one is told when it may end.
  * usage: sharers idle      a process that sleeps gives way to one that works, and has its bytes when it wakes up
  *        sharers busy      two that work have about the same
  *        sharers killed    what a killed process held is free at once, before anybody has waited for it */
 #define _GNU_SOURCE
 #include "pattern.h"
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,22 +48,30 @@ static void work(uint64_t *memory, uint64_t pages, double seconds) {
     for (double end = now() + seconds; now() < end;) verify(memory, pages, 1, "worker");
 }
 
-/* A child that fills its memory, says so, and goes on as it is told. */
-static pid_t child(int busy, double seconds, int *ready, int *result) {
-    int said[2], told[2];
-    if (pipe(said) || pipe(told)) exit(98);
+/* Whether there is something to read. */
+static int is_told(int from) {
+    struct pollfd wanted = {from, POLLIN, 0};
+    return poll(&wanted, 1, 0) != 0;
+}
+
+/* A child that fills its memory, says so, and works or sleeps until it is told to end. */
+static pid_t child(int busy, int *ready, int *end, int *result) {
+    int said[2], ends[2], told[2];
+    if (pipe(said) || pipe(ends) || pipe(told)) exit(98);
     pid_t pid = fork();
     if (pid == 0) {
         uint64_t *memory = reserve();
         fill(memory, MEBIBYTES * 256, 1);
         if (write(said[1], "r", 1) != 1) _exit(97);
-        if (busy) work(memory, MEBIBYTES * 256, seconds);
-        else usleep(seconds * 1e6);
+        char end_letter;
+        while (busy && !is_told(ends[0])) work(memory, MEBIBYTES * 256, 0.1);
+        if (read(ends[0], &end_letter, 1) != 1) _exit(93);
         long kib = resident_kib(memory);
         verify(memory, MEBIBYTES * 256, 1, "child");
         _exit(write(told[1], &kib, sizeof kib) == sizeof kib ? 0 : 96);
     }
     *ready = said[0];
+    *end = ends[1];
     *result = told[0];
     char letter;
     if (read(said[0], &letter, 1) != 1) exit(95);
@@ -70,16 +80,20 @@ static pid_t child(int busy, double seconds, int *ready, int *result) {
 
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "idle";
-    int busy = !strcmp(way, "busy"), ready, result, status;
+    int busy = !strcmp(way, "busy"), killed = !strcmp(way, "killed"), ready, end, result, status;
     long theirs = 0;
-    pid_t pid = child(busy, 6, &ready, &result);
-    if (!strcmp(way, "killed")) kill(pid, SIGKILL);
+    pid_t pid = child(busy, &ready, &end, &result);
+    if (killed) kill(pid, SIGKILL);
+    long least_kib = (busy ? 24 : 40) << 10, most_kib = (busy ? 40 : 64) << 10;
     uint64_t pages = (busy ? MEBIBYTES : 48) * 256;
     uint64_t *memory = reserve();
     fill(memory, pages, 1);
     work(memory, pages, 4);
     long ours = resident_kib(memory);
-    if (strcmp(way, "killed") && read(result, &theirs, sizeof theirs) != sizeof theirs) return 94;
+    for (double limit = now() + 60; now() < limit && (ours < least_kib || ours > most_kib); ours = resident_kib(memory))
+        work(memory, pages, 0.25);
+    if (!killed && write(end, "e", 1) != 1) return 92;
+    if (!killed && read(result, &theirs, sizeof theirs) != sizeof theirs) return 94;
     verify(memory, pages, 1, "parent");
     waitpid(pid, &status, 0);
     printf("ours %ld theirs %ld\n", ours >> 10, theirs >> 10);

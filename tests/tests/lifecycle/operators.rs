@@ -38,7 +38,7 @@ fn wait_until_holds(node: &Node, bytes: u64) -> Result<()> {
 }
 
 /// Waits until the program has done two more rounds, in one of which it forks.
-fn two_more_rounds(running: &mut Running) -> Result<()> {
+pub fn two_more_rounds(running: &mut Running) -> Result<()> {
     let rounds = std::fs::read_to_string(running.directory.join("stdout"))?.matches("round ").count();
     running.wait_for(&format!("round {}\n", rounds + 2))
 }

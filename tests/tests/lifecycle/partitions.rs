@@ -2,6 +2,7 @@
 //! pairs. Unlike a node that is stopped, one that is cut off acknowledges nothing, and its kernel sends nothing either.
 
 use crate::nodes::{PATHS, Test};
+use crate::operators::two_more_rounds;
 use crate::pools::finish;
 use crate::secured::key_file;
 use anyhow::{Context, Result, ensure};
@@ -138,9 +139,9 @@ fn heal(test: &str, path: &str) -> Result<()> {
     let mut running = network.start(test, path, "2", &["fork"])?;
     network.set(1, "down")?;
     // In a whole round nobody can miss it.
-    running.wait_for("round 4\n")?;
+    two_more_rounds(&mut running)?;
     network.set(1, "up")?;
-    running.wait_for("round 5\n")?;
+    two_more_rounds(&mut running)?;
     let stats = finish(running)?;
     ensure!(stats["backends"][1]["losses"].as_u64() > Some(0), "{stats}");
     network.nodes.into_iter().try_for_each(|node| node.end().map(drop))

@@ -1,6 +1,7 @@
 //! Programs whose far memory is a pool of memory nodes: nodes that are killed and stopped under load, with and without replicas.
 
 use crate::nodes::{PATHS, Test, launch_with, trial};
+use crate::operators::two_more_rounds;
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Running, c_program};
 use hinterland_tests::node::{Node, pool_url};
@@ -47,8 +48,8 @@ pub fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -
     Ok(running)
 }
 
-/// Has the program rest for a while: what it changes all the time may be gone before it has been made anew.
-fn rest(running: &mut Running) -> Result<()> {
+/// Has the program rest for a while: what is to be made anew, above all what it never changes, takes some time.
+pub fn rest(running: &mut Running) -> Result<()> {
     let file = running.directory.join("rest");
     std::fs::write(&file, "")?;
     running.wait_for("resting\n")?;
@@ -109,9 +110,9 @@ fn stopped(test: &str, path: &str) -> Result<()> {
     let mut running = start(test, path, &url, "2", &["fork"])?;
     nodes[1].signal(Signal::SIGSTOP)?;
     // In a whole round nobody can miss it.
-    running.wait_for("round 4\n")?;
+    two_more_rounds(&mut running)?;
     nodes[1].signal(Signal::SIGCONT)?;
-    running.wait_for("round 5\n")?;
+    two_more_rounds(&mut running)?;
     // What it still knows is given up, not read.
     let stats = finish(running)?;
     ensure!(stats["backends"][1]["losses"].as_u64() > Some(0), "{stats}");

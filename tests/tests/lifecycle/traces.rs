@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use hinterland_tape::{Reference, Trace};
-use hinterland_tests::launch::{Ended, Launch, c_program};
+use hinterland_tests::launch::{Ended, LIMIT, Launch, c_program};
 use hinterland_tests::{places, skips, suite};
 use libtest_mimic::Trial;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Where the far range begins.
 const FAR: u64 = 0x2000_0000_0000;
@@ -287,7 +288,12 @@ fn killed(name: &str) -> Result<()> {
     let file = launch.directory.join("app.trace");
     let mut running = launch.start()?;
     running.wait_for("0x")?;
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    // Until the file has some whole blocks: what is in the open one goes with the program.
+    let begun = Instant::now();
+    while std::fs::metadata(&file).map_or(0, |of| of.len()) < 96 << 10 {
+        ensure!(begun.elapsed() < LIMIT, "a trace that does not grow");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let below = running.below();
     ensure!(!below.is_empty(), "the program has ended");
     below.iter().try_for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGKILL))?;

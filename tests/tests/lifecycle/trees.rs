@@ -260,10 +260,10 @@ fn postgresql(name: &str, path: &'static str) -> Result<()> {
     Ok(std::fs::remove_dir_all(&shared)?)
 }
 
-/// Ten thousand children, eight at a time, over far memory with delays; one in ten is killed at any moment. All are right, and all
+/// Thousands of children, eight at a time, over far memory with delays; one in ten is killed at any moment. All are right, and all
 /// are counted, although there are fewer rows.
 fn fork_storm(name: &str, path: &'static str) -> Result<()> {
-    let children: u64 = 10_000;
+    let children: u64 = if suite::full() { 10_000 } else { 3_000 };
     let program = c_program("fork_storm", &[])?.display().to_string();
     let settings = ["--local", "16M", "--fault-path", path, "--far", "compressed:1G?delay_us=20"];
     let ended = Launch::new(name, &settings, &[&program, &children.to_string(), "8", "10"])?.run()?;

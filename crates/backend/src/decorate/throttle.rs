@@ -25,18 +25,20 @@ impl Throttle {
         Throttle { inner, bytes_per_second: bytes_per_second.max(1), free_at, clock }
     }
 
-    fn pass(&self, pages: usize, priority: Priority) {
+    /// Takes its time from the link; returns how long it has to wait from `now` on.
+    fn take(&self, pages: usize, priority: Priority, now: Instant) -> Duration {
         let bytes = (pages * PAGE_BYTES) as u128;
         let nanoseconds = bytes * 1_000_000_000 / u128::from(self.bytes_per_second);
         let duration = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
-        let now = Instant::now();
-        let wait = {
-            let mut free_at = lock(&self.free_at);
-            let start = (*free_at).max(now);
-            *free_at = start + duration;
-            // A demand load takes only its own time: the queue shifts behind it.
-            if priority == Priority::Demand { duration } else { start + duration - now }
-        };
+        let mut free_at = lock(&self.free_at);
+        let start = (*free_at).max(now);
+        *free_at = start + duration;
+        // A demand load takes only its own time: the queue shifts behind it.
+        if priority == Priority::Demand { duration } else { start + duration - now }
+    }
+
+    fn pass(&self, pages: usize, priority: Priority) {
+        let wait = self.take(pages, priority, Instant::now());
         self.clock.wait(wait);
     }
 }
@@ -69,19 +71,14 @@ mod tests {
     fn the_bandwidth_holds_and_demand_overtakes() {
         // 4 MB/s: a page takes about a millisecond.
         let throttle = Throttle::new(Arc::new(Reference::new("reference".into(), 1 << 20).unwrap()), 4_096_000);
-        let page = [1; PAGE_BYTES];
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let mut out = vec![Ok(Location(0)); 40];
-                throttle.store(&[&page; 40], Priority::WriteBack, &mut out);
-                assert!(start.elapsed() >= Duration::from_millis(40));
-                out
-            });
-            std::thread::sleep(Duration::from_millis(5));
-            throttle.load(&mut [], Priority::Demand, &mut |_, _| {});
-            assert!(start.elapsed() < Duration::from_millis(35), "a demand load waited for the queue");
-            assert!(writer.join().expect("no panic").iter().all(Result::is_ok));
-        });
+        let (page, start) = ([1; PAGE_BYTES], Instant::now());
+        let mut out = vec![Ok(Location(0)); 40];
+        throttle.store(&[&page; 40], Priority::WriteBack, &mut out);
+        assert!(start.elapsed() >= Duration::from_millis(40) && out.iter().all(Result::is_ok));
+        // Long after that.
+        let (later, millisecond) = (start + Duration::from_secs(1000), Duration::from_millis(1));
+        assert_eq!(throttle.take(40, Priority::WriteBack, later), 40 * millisecond);
+        assert_eq!(throttle.take(1, Priority::Demand, later + millisecond), millisecond, "it waits for the queue");
+        assert_eq!(throttle.take(1, Priority::Prefetch, later + 2 * millisecond), 40 * millisecond, "40 + 1 + 1 − 2");
     }
 }

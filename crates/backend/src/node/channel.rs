@@ -90,6 +90,15 @@ impl Channel {
         }
     }
 
+    /// As `wait`, for either of two.
+    pub(super) fn wait_either(&mut self, other: &mut Channel, limit: Duration) -> bool {
+        let decrypted = |channel: &mut Channel| match channel {
+            Channel::Plain(_) => false,
+            Channel::Secured(tls) => tls.has_arrived(),
+        };
+        decrypted(self) || decrypted(other) || self.socket().wait_either(other.socket(), limit)
+    }
+
     /// Sends all bytes of `parts`.
     pub(super) fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeTrouble> {
         match self {

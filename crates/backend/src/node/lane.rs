@@ -1,11 +1,11 @@
 //! A lane: one connection to a node, used by one thread at a time.
 //!
 //! Requests are answered in their order; those of one call may be under way together. A lane that an error came from is out of
-//! step and never used again.
+//! step and never used again. One page may be *owed*: its answer is not waited for any more, and thrown away before the next one.
 
 use super::channel::{Channel, Secured};
 use super::trouble::NodeTrouble;
-use crate::LoadItem;
+use crate::{LoadItem, Location};
 use hinterland_sys::Address;
 use hinterland_sys::shared::Received;
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -13,7 +13,9 @@ use hinterland_wire::{
     CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Looking, Outcome, Priority, Range, Reply, Request,
     WELCOME_BYTES, Welcome, WireError, checksum,
 };
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Time that a node may leave us without any progress. Two in a row stay below five seconds, after which a run must have ended.
 pub(super) const LIMIT: Duration = Duration::from_secs(2);
@@ -41,6 +43,21 @@ pub(super) struct Lane {
     /// The program waits for the answer: it is looked for, before it is waited for in sleep.
     urgent: bool,
     looking: Looking,
+    owed: Option<Box<Owed>>,
+}
+
+/// An answer that nobody waits for.
+struct Owed {
+    page: PageBytes,
+    /// The node may still read from there: the slab is not given back.
+    _slab: Arc<()>,
+    debts: Arc<AtomicUsize>,
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.debts.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Lane {
@@ -72,6 +89,7 @@ impl Lane {
                     head,
                     urgent: false,
                     looking: Looking::default(),
+                    owed: None,
                 })
             }
             Outcome::Version => Err(NodeTrouble::Version { node: welcome.versions }),
@@ -88,9 +106,28 @@ impl Lane {
         self.channel.set_limits(LIMIT, send)
     }
 
+    /// The answer to the page that was asked for, and to nothing else, is not waited for any more. Until it is here, `debts` counts one
+    /// more, and whoever holds `slab` is known to read there.
+    pub(super) fn leave_owed(&mut self, slab: Arc<()>, debts: &Arc<AtomicUsize>) {
+        debts.fetch_add(1, Relaxed);
+        self.owed = Some(Box::new(Owed { page: [0; PAGE_BYTES], _slab: slab, debts: debts.clone() }));
+    }
+
+    /// Whether an answer is owed.
+    pub(super) fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+
+    /// Takes the answer that is owed, if one is.
+    pub(super) fn settle_debt(&mut self) -> Result<(), NodeTrouble> {
+        let Some(mut owed) = self.owed.take() else { return Ok(()) };
+        let mut item = [LoadItem { location: Location(0), into: &mut owed.page }];
+        self.receive_data(&mut item, |_, _, _| ())
+    }
+
     /// Looks for an answer for a moment, if the program waits for it. False: not seen.
     pub(super) fn look(&mut self) -> bool {
-        self.urgent && self.looking.look(|| self.channel.has_arrived())
+        !self.owes() && self.urgent && self.looking.look(|| self.channel.has_arrived())
     }
 
     /// Whether an answer has begun to arrive.
@@ -100,7 +137,21 @@ impl Lane {
 
     /// Waits until an answer begins to arrive; an error when none does within `patience`.
     pub(super) fn wait(&mut self, patience: Duration) -> Result<(), NodeTrouble> {
-        if self.channel.wait(patience) { Ok(()) } else { Err(NodeTrouble::Silent { limit: patience }) }
+        let begun = Instant::now();
+        loop {
+            if !self.channel.wait(patience.saturating_sub(begun.elapsed())) {
+                return Err(NodeTrouble::Silent { limit: patience });
+            }
+            if !self.owes() {
+                return Ok(());
+            }
+            self.settle_debt()?;
+        }
+    }
+
+    /// As `wait`, for either of two lanes that owe nothing; false: none within `limit`.
+    pub(super) fn wait_either(&mut self, other: &mut Lane, limit: Duration) -> bool {
+        self.channel.wait_either(&mut other.channel, limit)
     }
 
     /// Makes one request without data and hands its answer to `take`, which returns `None` for one that does not fit.
@@ -136,6 +187,15 @@ impl Lane {
     /// Takes the answer to the oldest `ask_pages` that is open, made with the same items; `done(i, whether it arrived undamaged)`
     /// for each.
     pub(super) fn receive_pages(
+        &mut self,
+        items: &mut [LoadItem<'_>],
+        done: impl FnMut(usize, bool, &PageBytes),
+    ) -> Result<(), NodeTrouble> {
+        self.settle_debt()?;
+        self.receive_data(items, done)
+    }
+
+    fn receive_data(
         &mut self,
         items: &mut [LoadItem<'_>],
         mut done: impl FnMut(usize, bool, &PageBytes),

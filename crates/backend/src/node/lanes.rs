@@ -5,7 +5,7 @@ use super::trouble::NodeTrouble;
 use crate::sync::lock;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 /// The content of an entry, unless somebody uses it.
 fn idle(entry: &Mutex<Option<Lane>>) -> Option<MutexGuard<'_, Option<Lane>>> {
@@ -21,6 +21,8 @@ pub(super) struct Lanes {
     entries: Vec<Mutex<Option<Lane>>>,
     made: AtomicUsize,
     next: AtomicUsize,
+    /// Lanes that owe an answer.
+    debts: Arc<AtomicUsize>,
 }
 
 /// A lane that nobody else uses until this is dropped.
@@ -36,11 +38,12 @@ impl Lanes {
             entries: (0..size).map(|_| Mutex::new(None)).collect(),
             made: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
+            debts: Arc::default(),
         }
     }
 
-    /// A lane that nobody uses now; if there is none, a new one. Waits for one when all are in use, or when no further one can be
-    /// made (a program that forbids itself new connections goes on).
+    /// A lane that nobody uses now and that owes nothing; if there is none, a new one. Waits for one when all are in use, or when no
+    /// further one can be made (a program that forbids itself new connections goes on).
     ///
     /// # Errors
     /// What `connect` says when there is no lane at all.
@@ -49,10 +52,11 @@ impl Lanes {
         loop {
             let mut vacant = None;
             for entry in self.entries.iter().filter_map(idle) {
-                if entry.is_some() {
-                    return Ok(Taken { entry, lanes: self });
+                match &*entry {
+                    Some(lane) if lane.owes() => {}
+                    Some(_) => return Ok(Taken { entry, lanes: self }),
+                    None => _ = vacant.get_or_insert(entry),
                 }
-                vacant.get_or_insert(entry);
             }
             if let Some(mut entry) = vacant.filter(|_| refused.is_none()) {
                 match connect() {
@@ -76,6 +80,39 @@ impl Lanes {
             }
             // Who had it has closed it.
         }
+    }
+
+    /// As `take`, but does not wait for a lane that is in use: `None` then, or when `connect` fails.
+    pub(super) fn take_idle(&self, connect: impl FnOnce() -> Result<Lane, NodeTrouble>) -> Option<Taken<'_>> {
+        let mut vacant = None;
+        for entry in self.entries.iter().filter_map(idle) {
+            match &*entry {
+                Some(lane) if lane.owes() => {}
+                Some(_) => return Some(Taken { entry, lanes: self }),
+                None => _ = vacant.get_or_insert(entry),
+            }
+        }
+        let mut entry = vacant?;
+        *entry = Some(connect().ok()?);
+        self.made.fetch_add(1, Relaxed);
+        Some(Taken { entry, lanes: self })
+    }
+
+    /// Whether one of them owes an answer that has not come yet. Those that have come are thrown away.
+    pub(super) fn owe(&self) -> bool {
+        if self.debts.load(Relaxed) == 0 {
+            return false;
+        }
+        for mut entry in self.entries.iter().filter_map(idle) {
+            if let Some(lane) = entry.as_mut().filter(|lane| lane.owes())
+                && lane.has_arrived()
+                && lane.settle_debt().is_err()
+            {
+                *entry = None;
+                self.made.fetch_sub(1, Relaxed);
+            }
+        }
+        self.debts.load(Relaxed) > 0
     }
 
     /// Keeps a lane that was made elsewhere. Nobody uses any now.
@@ -108,6 +145,12 @@ impl Lanes {
 }
 
 impl Taken<'_> {
+    /// See `Lane::leave_owed`.
+    pub(super) fn leave_owed(mut self, slab: Arc<()>) {
+        let debts = self.lanes.debts.clone();
+        self.deref_mut().leave_owed(slab, &debts);
+    }
+
     /// Closes it: it is out of step with the node.
     pub(super) fn close(mut self) {
         *self.entry = None;

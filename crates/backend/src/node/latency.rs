@@ -1,7 +1,9 @@
 //! How long a node takes to answer a load of one page, as it was seen from here.
 //!
 //! Mean and deviation as TCP keeps them for its retransmission timer (Jacobson 1988, appendix A): `mean += (sample − mean) / 8`,
-//! `deviation += (|sample − mean| − deviation) / 4`. Changed without a lock: of two samples at the same moment one may be lost.
+//! `deviation += (|sample − mean| − deviation) / 4`. The 95th percentile goes up by 19 steps with a sample above it and down by one
+//! with any other, so that it rests where one in twenty lies above. Changed without a lock: of two samples at the same moment one
+//! may be lost.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,6 +12,11 @@ use std::time::Duration;
 const PATIENCE_MIN: Duration = Duration::from_millis(20);
 /// The longest: a stall of the program, once until the node is known as slow.
 const PATIENCE_MAX: Duration = Duration::from_millis(500);
+/// The shortest time after which another node is asked, too: what a thread waits for a processor is no news.
+const LATE_AFTER_MIN: Duration = Duration::from_millis(1);
+/// A step of the percentile: so small a part of it.
+const STEP: u64 = 304;
+const STEPS_UP: u64 = 19;
 /// A node is slow from here on, if another takes an eighth of it …
 const SLOW: Duration = Duration::from_millis(20);
 const SLOWER: u64 = 8;
@@ -22,6 +29,7 @@ pub(super) struct Latency {
     /// In nanoseconds; 0: no sample yet.
     mean_ns: AtomicU64,
     deviation_ns: AtomicU64,
+    percentile_ns: AtomicU64,
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -35,8 +43,14 @@ impl Latency {
         if mean == 0 {
             self.mean_ns.store(took, Relaxed);
             self.deviation_ns.store(took / 2, Relaxed);
+            self.percentile_ns.store(took.saturating_mul(2), Relaxed);
             return;
         }
+        let percentile = self.percentile_ns.load(Relaxed);
+        let step = percentile.div_ceil(STEP);
+        let up = took > percentile;
+        let now = if up { percentile.saturating_add(STEPS_UP * step) } else { percentile.saturating_sub(step) };
+        self.percentile_ns.store(now, Relaxed);
         let (error, deviation) = (took.abs_diff(mean), self.deviation_ns.load(Relaxed));
         self.mean_ns.store((mean - mean / 8 + took / 8).max(1), Relaxed);
         self.deviation_ns.store(deviation - deviation / 4 + error / 4, Relaxed);
@@ -50,6 +64,21 @@ impl Latency {
     /// Something that takes at least as long as a load of one page took so long.
     pub(super) fn at_most(&self, took: Duration) {
         self.mean_ns.fetch_min(nanoseconds(took).max(2), Relaxed);
+    }
+
+    /// A load of one page took at least so long.
+    pub(super) fn at_least(&self, took: Duration) {
+        if nanoseconds(took) > self.mean_ns() {
+            self.sample(took);
+        }
+    }
+
+    /// How long a load takes in nineteen of twenty cases, in which another node is not asked, too.
+    pub(super) fn late_after(&self) -> Duration {
+        match self.percentile_ns.load(Relaxed) {
+            0 => PATIENCE_MAX,
+            percentile => Duration::from_nanos(percentile).clamp(LATE_AFTER_MIN, PATIENCE_MAX),
+        }
     }
 
     /// The mean in nanoseconds; 0 as long as nothing is known.
@@ -92,6 +121,35 @@ mod tests {
         assert!(latency.patience() >= Duration::from_millis(100) && latency.patience() < PATIENCE_MAX);
         latency.at_most(Duration::from_millis(3));
         assert_eq!(latency.mean_ns(), 3_000_000);
+    }
+
+    /// Of samples from 1 to 1000 µs in a scrambled order, and when all become ten times slower.
+    #[test]
+    fn the_percentile_is_one_that_one_in_twenty_exceeds() {
+        let latency = Latency::default();
+        let percentile_us = || latency.percentile_ns.load(Relaxed) / 1000;
+        for factor in [1, 10] {
+            (0..20_000).for_each(|n| latency.sample(MICROSECOND * factor * (1 + n * 7919 % 1000)));
+            let above = (0..1000)
+                .filter(|n| {
+                    let took = factor * (1 + n * 7919 % 1000);
+                    let is_above = u64::from(took) > percentile_us();
+                    latency.sample(MICROSECOND * took);
+                    is_above
+                })
+                .count();
+            assert!((35..65).contains(&above), "{above} of 1000 are above {} µs", percentile_us());
+        }
+        assert!(latency.late_after() > Duration::from_millis(9), "{:?}", latency.late_after());
+        let fast = Latency::default();
+        assert_eq!(fast.late_after(), PATIENCE_MAX);
+        (0..1000).for_each(|_| fast.sample(MICROSECOND * 30));
+        assert_eq!(fast.late_after(), LATE_AFTER_MIN);
+        // What has lost a race says nothing, unless it is more than was known.
+        fast.at_least(MICROSECOND);
+        assert!((29_000..31_000).contains(&fast.mean_ns()), "{}", fast.mean_ns());
+        fast.at_least(MICROSECOND * 830);
+        assert!(fast.mean_ns() > 100_000, "{}", fast.mean_ns());
     }
 
     #[test]

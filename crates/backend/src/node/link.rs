@@ -27,6 +27,10 @@ const BACKGROUND_LANES: usize = 2;
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Time after which a node that had no room may have some, by what other programs do.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
+/// How long a connection for the second of two may take: the first is late already, and may answer meanwhile.
+const SECOND_LIMIT: Duration = Duration::from_millis(20);
+/// A node that owes an answer is expected to take so many times as long as it did.
+const OWING: u64 = 8;
 /// Time that the node keeps a session whose process has gone; nobody comes back to it.
 const LEASE_MS: u32 = 1000;
 
@@ -49,19 +53,32 @@ pub(super) struct Node {
     pub(super) losses: AtomicU64,
     /// Pages that were copied to it in place of lost copies.
     pub(super) rebuilt_pages: AtomicU64,
+    /// Loads for which another node was asked, too, because this one was late.
+    pub(super) hedged_loads: AtomicU64,
 }
 
 impl Node {
     pub(super) fn new(index: usize, is: NodeAddress, quota_bytes: u64, send_limit: Duration) -> Node {
         let NodeAddress { url, address, secured } = is;
         let zero = || AtomicU64::new(0);
-        let (bytes_in, bytes_out, losses, rebuilt_pages) = (zero(), zero(), zero(), zero());
-        Node { index, url, address, secured, quota_bytes, send_limit, bytes_in, bytes_out, losses, rebuilt_pages }
+        Node {
+            index,
+            url,
+            address,
+            secured,
+            quota_bytes,
+            send_limit,
+            bytes_in: zero(),
+            bytes_out: zero(),
+            losses: zero(),
+            rebuilt_pages: zero(),
+            hedged_loads: zero(),
+        }
     }
 
     /// Begins to count, in a forked child: what its parent did is the parent's.
     fn count_anew(&self) {
-        for counter in [&self.bytes_in, &self.bytes_out, &self.losses, &self.rebuilt_pages] {
+        for counter in [&self.bytes_in, &self.bytes_out, &self.losses, &self.rebuilt_pages, &self.hedged_loads] {
             counter.store(0, Relaxed);
         }
     }
@@ -183,6 +200,26 @@ impl Link {
     /// A lane for a thread that waits for a page.
     pub(super) fn demand_lane(&self, patience: Duration) -> Result<Taken<'_>, NodeTrouble> {
         self.lane(&self.demand, patience)
+    }
+
+    /// A lane for the second of two that are asked for a page: one that is there, or can be made at once. None to a node that is late
+    /// itself.
+    pub(super) fn idle_demand_lane(&self) -> Option<Taken<'_>> {
+        if self.owes() {
+            return None;
+        }
+        self.demand.take_idle(|| self.lost.get().cloned().map_or_else(|| self.join(SECOND_LIMIT), Err))
+    }
+
+    /// Whether it owes an answer that nobody waits for any more.
+    pub(super) fn owes(&self) -> bool {
+        self.demand.owe()
+    }
+
+    /// How long a load is expected to take, in nanoseconds; 0 as long as nothing is known.
+    pub(super) fn expected_ns(&self) -> u64 {
+        let mean = self.latency.mean_ns();
+        if self.owes() { mean.saturating_mul(OWING).max(RETRIED_NS) } else { mean }
     }
 
     /// A lane for everything else.
@@ -333,7 +370,7 @@ impl Link {
 
     /// Whether no load asks it: only a ping learns how it is.
     pub(super) fn is_passed_by(&self) -> bool {
-        self.slow.load(Relaxed) || self.latency.mean_ns() >= RETRIED_NS
+        self.slow.load(Relaxed) || self.latency.mean_ns() >= RETRIED_NS || self.owes()
     }
 
     /// Whether the node still answers, within `limit`, on a lane of its own.

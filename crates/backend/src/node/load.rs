@@ -4,7 +4,7 @@
 //! first round:  each replica in the order of latency; while there is another one, only for its patience (a measured bound)
 //! second round: those that were late, for as long as it takes to call them lost
 //! ```
-//! A demand asks one node. What nobody waits for yet is asked of all its nodes at a time.
+//! A demand asks one node, and a second one when the first is later than it mostly is (see `race`). What nobody waits for yet is asked of all its nodes at a time.
 
 use super::lane::LIMIT;
 use super::link::Link;
@@ -35,14 +35,14 @@ const DAMAGED: &str = "it is not what its checksum says: it changed on its way, 
 
 /// A page that is to be loaded.
 #[derive(Default)]
-struct Want {
-    replicas: Replicas,
+pub(super) struct Want {
+    pub(super) replicas: Replicas,
     /// Replicas that have been asked, one bit each; and those of them that were late.
     tried: u32,
     late: u32,
     /// The second round.
     last: bool,
-    answered: bool,
+    pub(super) answered: bool,
     error: Option<LoadError>,
 }
 
@@ -57,30 +57,35 @@ impl Want {
 }
 
 /// What one link is asked for.
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     link: &'a Link,
     /// Another replica can be asked when the answer is late.
     hedged: bool,
-    patience: Duration,
+    pub(super) patience: Duration,
     /// Which items, and which replica of each is there; and their locations in the pool.
     members: Vec<(usize, usize)>,
     outer: Vec<Location>,
     /// Positions of those that arrived damaged, and how many have arrived.
     damaged: Vec<usize>,
     arrived: usize,
-    begun: Instant,
+    pub(super) begun: Instant,
 }
 
 impl Asked<'_> {
     /// Adds an item with its replica; returns what the link is asked for.
-    fn add<'i>(&mut self, (index, at): (usize, usize), want: &Want, item: &'i mut LoadItem<'_>) -> LoadItem<'i> {
+    pub(super) fn add<'i>(
+        &mut self,
+        (index, at): (usize, usize),
+        want: &Want,
+        item: &'i mut LoadItem<'_>,
+    ) -> LoadItem<'i> {
         self.members.push((index, at));
         self.outer.push(item.location);
         LoadItem { location: Location(want.replicas[at].slot(item.location.0)), into: item.into }
     }
 
     /// A page has arrived, or, with `None`, arrived damaged.
-    fn took(
+    pub(super) fn took(
         &mut self,
         position: usize,
         page: Option<&PageBytes>,
@@ -128,7 +133,10 @@ impl NodePool {
         let draw = if self.links.len() > 1 { self.draw() } else { 0 };
         while let Some(first) = wants.iter().position(|want| !want.answered) {
             if let Some(at) = preferred(&wants[first], draw_of(draw, first)) {
-                if priority == Priority::Demand || self.links.len() == 1 {
+                let other = fastest(wants[first].open().filter(|other| *other != at), &wants[first]);
+                if let (Priority::Demand, 1, false, Some(other)) = (priority, items.len(), wants[first].last, other) {
+                    self.race([at, other], &mut wants, &mut items[0], done);
+                } else if priority == Priority::Demand || self.links.len() == 1 {
                     let link = wants[first].replicas[at].link.clone();
                     self.load_from(&link, (first, at), &mut wants, items, priority, draw, done);
                 } else {
@@ -252,7 +260,7 @@ impl NodePool {
     }
 
     /// What `link` is to be asked for, of which `first` is the first page.
-    fn asked_of<'a>(&self, link: &'a Link, first: &Want, priority: Priority) -> Asked<'a> {
+    pub(super) fn asked_of<'a>(&self, link: &'a Link, first: &Want, priority: Priority) -> Asked<'a> {
         let hedged = !first.last && first.open().count() > 1;
         let patience = match priority {
             _ if !hedged && (first.late != 0 || self.is_shard) => self.patience(),
@@ -265,7 +273,7 @@ impl NodePool {
     }
 
     /// Notes what became of the pages that a link was asked for.
-    fn conclude(&self, asked: Asked<'_>, loaded: Result<(), NodeTrouble>, wants: &mut [Want]) {
+    pub(super) fn conclude(&self, asked: Asked<'_>, loaded: Result<(), NodeTrouble>, wants: &mut [Want]) {
         let Asked { link, hedged, members, outer, damaged, arrived, begun, .. } = asked;
         link.node.bytes_out.fetch_add((arrived * PAGE_BYTES) as u64, Relaxed);
         for position in damaged {
@@ -374,11 +382,16 @@ fn draw_of(draw: u64, index: usize) -> u64 {
 
 /// The replica that is to be asked next: the fastest of those that have not been tried, or one that is about as fast.
 fn preferred(want: &Want, draw: u64) -> Option<usize> {
-    let mean = |at: usize| want.replicas[at].link.latency.mean_ns();
-    let fastest = want.open().min_by_key(|at| mean(*at))?;
-    let Some(next) = want.open().filter(|at| *at != fastest).min_by_key(|at| mean(*at)) else { return Some(fastest) };
-    let near = mean(next) <= mean(fastest).saturating_mul(2).saturating_add(NEAR_NS);
-    let retried = mean(next) < RETRIED_NS && draw.is_multiple_of(RETRY_ONE_IN);
+    let expected = |at: usize| want.replicas[at].link.expected_ns();
+    let first = fastest(want.open(), want)?;
+    let Some(next) = fastest(want.open().filter(|at| *at != first), want) else { return Some(first) };
+    let near = expected(next) <= expected(first).saturating_mul(2).saturating_add(NEAR_NS);
+    let retried = expected(next) < RETRIED_NS && draw.is_multiple_of(RETRY_ONE_IN);
     let other = near && draw & 1 << 32 != 0 || retried;
-    Some(if other && !want.last { next } else { fastest })
+    Some(if other && !want.last { next } else { first })
+}
+
+/// The one of some replicas that is expected to answer first.
+fn fastest(of: impl Iterator<Item = usize>, want: &Want) -> Option<usize> {
+    of.min_by_key(|at| want.replicas[*at].link.expected_ns())
 }

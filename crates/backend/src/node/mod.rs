@@ -4,6 +4,7 @@
 //! location = slot in the pool's slabs (slots) ──► replicas of the slab (table) ──► link: a session at a node, its lanes
 //! loads from a node on this machine: a copy out of its memory  (views)
 //! demand loads: lanes of their own, the thread that waits makes its own request        (load)
+//! a demand that is late: also asked of a second node, and whoever answers first is heard  (race)
 //! loads of many pages: from all of their nodes at a time                                (load, transfer)
 //! stores: to every replica, several messages under way on each; durable when all answered  (store)
 //! new slabs: on as many nodes as there are replicas, of two chosen at random the one with more room  (place)
@@ -33,6 +34,7 @@ mod load;
 mod members;
 mod pace;
 mod place;
+mod race;
 mod recall;
 mod slots;
 mod store;
@@ -271,7 +273,11 @@ impl NodePool {
         let empty = table.take_empty(SLABS_MAX);
         drop(table);
         let replicas: Vec<Replica> = empty.iter().flat_map(|replicas| replicas.iter().cloned()).collect();
-        self.give_up(&replicas);
+        drop(empty);
+        // An answer that was not waited for may still be read there.
+        let (unread, read): (Vec<Replica>, Vec<Replica>) = replicas.into_iter().partition(Replica::is_unused);
+        lock(&self.table).keep_leaving(&read);
+        self.give_up(&unread);
     }
 }
 
@@ -326,6 +332,7 @@ impl Backend for NodePool {
                 plain_pages: pages,
                 losses: link.node.losses.load(Relaxed),
                 rebuilt_pages: link.node.rebuilt_pages.load(Relaxed),
+                hedged_loads: link.node.hedged_loads.load(Relaxed),
                 encrypted: false,
             });
         }

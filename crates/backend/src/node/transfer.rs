@@ -9,6 +9,7 @@ use super::load::LOAD_PAGES;
 use super::{DEPTH, NodePool, NodeTrouble, wire};
 use crate::{LoadItem, Priority};
 use hinterland_units::PageBytes;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -50,10 +51,7 @@ impl NodePool {
             }
             lane => lane,
         }?;
-        let (ends, alone) = ([0; DEPTH], [false; DEPTH]);
-        let (asked, arrived, messages, under_way) = (0, 0, 0, 0);
-        let since = Instant::now();
-        Ok(Transfer { link, lane, priority, patience, count, asked, arrived, ends, alone, messages, under_way, since })
+        Ok(Transfer::new(link, lane, count, priority, patience))
     }
 
     /// Loads `items`, whose locations are slots in the link's session. `take` gets those that arrive, in their order: `None` for one
@@ -76,7 +74,15 @@ impl NodePool {
     }
 }
 
-impl Transfer<'_> {
+impl<'a> Transfer<'a> {
+    /// A load of `count` items over `lane`.
+    pub(super) fn new(link: &'a Link, lane: Taken<'a>, count: usize, priority: Priority, patience: Duration) -> Self {
+        let (ends, alone) = ([0; DEPTH], [false; DEPTH]);
+        let (asked, arrived, messages, under_way) = (0, 0, 0, 0);
+        let since = Instant::now();
+        Transfer { link, lane, priority, patience, count, asked, arrived, ends, alone, messages, under_way, since }
+    }
+
     /// Asks for as many items as may be under way.
     pub(super) fn ask(&mut self, items: &[LoadItem<'_>]) -> Result<(), NodeTrouble> {
         let demand = self.priority == Priority::Demand;
@@ -126,6 +132,25 @@ impl Transfer<'_> {
         Ok(())
     }
 
+    /// Whether an answer begins to arrive within `limit`, or the lane breaks.
+    pub(super) fn arrives_within(&mut self, limit: Duration) -> bool {
+        self.lane.look() || !matches!(self.lane.wait(limit), Err(NodeTrouble::Silent { .. }))
+    }
+
+    /// Which of two answers begins to arrive within `limit`: whether it is that of `other`.
+    pub(super) fn either_arrives_within(&mut self, other: &mut Transfer<'_>, limit: Duration) -> Option<bool> {
+        let begun = Instant::now();
+        while self.lane.wait_either(&mut other.lane, limit.saturating_sub(begun.elapsed())) {
+            if self.lane.has_arrived() {
+                return Some(false);
+            }
+            if other.lane.has_arrived() {
+                return Some(true);
+            }
+        }
+        None
+    }
+
     /// Whether all items have arrived.
     pub(super) fn is_over(&self) -> bool {
         self.arrived == self.count
@@ -138,5 +163,10 @@ impl Transfer<'_> {
         } else {
             self.lane.close();
         }
+    }
+
+    /// The one page that was asked for is not waited for any more; `slab` counts who reads there.
+    pub(super) fn leave_owed(self, slab: Arc<()>) {
+        self.lane.leave_owed(slab);
     }
 }

@@ -34,6 +34,8 @@ pub struct BackendFigures {
     pub losses: u64,
     /// Pages copied to a memory node in place of lost replicas.
     pub rebuilt_pages: u64,
+    /// Loads for which another memory node was asked, too, because this one was late.
+    pub hedged_loads: u64,
     /// Whether it gets to see encrypted pages only.
     pub encrypted: bool,
 }
@@ -56,6 +58,7 @@ impl BackendFigures {
             capacity_bytes: row.capacity_bytes.load(Relaxed),
             losses: row.losses.load(Relaxed),
             rebuilt_pages: row.rebuilt_pages.load(Relaxed),
+            hedged_loads: row.hedged_loads.load(Relaxed),
             encrypted: row.encrypted.load(Relaxed) != 0,
         }
     }
@@ -125,6 +128,7 @@ impl BackendTotals {
             figures.bytes_out += seen.bytes_out;
             figures.losses += seen.losses;
             figures.rebuilt_pages += seen.rebuilt_pages;
+            figures.hedged_loads += seen.hedged_loads;
         }
     }
 

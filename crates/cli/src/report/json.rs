@@ -163,6 +163,7 @@ struct Backend<'a> {
     losses: u64,
     /// Pages copied to a memory node in place of lost replicas, summed over processes.
     rebuilt_pages: u64,
+    hedged_loads: u64,
     /// It got to see encrypted pages only.
     encrypted: bool,
     compression_ratio: Option<f64>,
@@ -312,6 +313,7 @@ fn backend(total: &BackendTotal) -> Backend<'_> {
         capacity_bytes: figures.capacity_bytes,
         losses: figures.losses,
         rebuilt_pages: figures.rebuilt_pages,
+        hedged_loads: figures.hedged_loads,
         encrypted: figures.encrypted,
         compression_ratio: compression_ratio([total]),
     }

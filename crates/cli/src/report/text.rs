@@ -236,6 +236,9 @@ fn far(total: &BackendTotal) -> String {
     if figures.rebuilt_pages > 0 {
         let _ = write!(text, ", {} pages rebuilt there", count(figures.rebuilt_pages));
     }
+    if figures.hedged_loads > 0 {
+        let _ = write!(text, ", {} loads asked of another node, too", count(figures.hedged_loads));
+    }
     text
 }
 

@@ -31,11 +31,15 @@ fn a_signal_that_the_program_does_not_catch_ends_both() {
 
 #[test]
 fn a_stopped_program_stops_its_launcher_and_both_go_on() {
-    let mut launcher = start_until_ready(&mut shell(&[], "printf ready; sleep 0.2; exit 3"));
+    let directory = tempfile::tempdir().unwrap();
+    let end = directory.path().join("end");
+    let script = format!("printf ready; while [ ! -e '{}' ]; do sleep 0.02; done; exit 3", end.display());
+    let mut launcher = start_until_ready(&mut shell(&[], &script));
     let program = child_of(launcher.id());
     send(launcher.id(), Signal::SIGTSTP);
     wait_until("the program stops", || state(program) == Some('T'));
     wait_until("the launcher stops", || state(launcher.id()) == Some('T'));
+    std::fs::write(end, "").unwrap();
     send(launcher.id(), Signal::SIGCONT);
     assert_eq!(launcher.wait().unwrap().code(), Some(3));
 }

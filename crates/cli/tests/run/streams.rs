@@ -56,7 +56,7 @@ fn figures_replace_an_older_file_and_survive_a_closed_stderr() {
 
 #[test]
 fn peaks_of_a_program_that_lives_a_while_are_sampled() {
-    let script = "x=$(head -c 20000000 /dev/zero | tr '\\0' x); sleep 0.4";
+    let script = "x=$(head -c 20000000 /dev/zero | tr '\\0' x); sleep 2";
     let (_, stdout, _) = output(&mut shell(&["--stats", "-", "--allow-unmanaged", "--features", "no-uffd"], script));
     let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert!(json["process_rss_peak_bytes"].as_u64().unwrap() > 20_000_000, "{stdout}");

@@ -18,6 +18,8 @@ pub enum Mode {
     Pass,
     /// Keeps everything to itself, as a stopped node or a broken line does.
     Hold,
+    /// Keeps answers with data to itself.
+    HoldData,
     /// Hangs up, and on everybody who comes.
     Dead,
     /// Passes them on after a tenth of a second.
@@ -151,7 +153,11 @@ impl State {
     }
 
     fn wait_while_held(&self) {
-        while self.mode() == Mode::Hold {
+        self.wait_while(Mode::Hold);
+    }
+
+    fn wait_while(&self, mode: Mode) {
+        while self.mode() == mode {
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -190,6 +196,7 @@ impl State {
                 thread::sleep(Duration::from_millis(100));
             }
             if message.header.kind == Kind::Data {
+                self.wait_while(Mode::HoldData);
                 let meeting = self.meeting.lock().unwrap().take();
                 if let Some(barrier) = meeting {
                     barrier.wait();

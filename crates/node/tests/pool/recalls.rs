@@ -276,6 +276,7 @@ fn random_operators(seed: u64) {
         let node = rng.index(4);
         let kind = rng.below(5);
         println!("  {seed}: {kind} at node {node}");
+        let before = cluster.losses(node);
         match kind {
             0 | 1 => cluster.nodes[node].node().drain(true),
             2 => cluster.nodes[node].node().resize((1 + rng.below(6)) * SLAB_BYTES),
@@ -293,8 +294,10 @@ fn random_operators(seed: u64) {
             fuzz(&cluster.pool, seed * 100 + event, 60, 300);
             stored.check(&cluster.pool);
         });
+        if kind == 4 {
+            cluster.until_noticed(node, before, &stored);
+        }
         cluster.tend_until("two replicas of each page", |cluster| {
-            // A node that nobody asks is lost when it is asked.
             stored.check(&cluster.pool);
             cluster.pages() == pages * 2
         });

@@ -1,7 +1,7 @@
 //! Random schedules of bad days, each from a seed: nodes are killed, stopped, slowed down, damaged and restarted, one at a time,
 //! while threads store, load and free and check every byte.
 
-use super::common::fuzz;
+use super::common::{fuzz, rows};
 use super::proxy::{Mode, Proxy};
 use super::{Cluster, SLAB_PAGES, Stored, address, start_node};
 use hinterland_backend::samples::Rng;
@@ -15,8 +15,8 @@ const SCHEDULES: u64 = 200;
 /// So many of each kind are played at a time: mostly they wait, for a node that is silent or for copies that take their time.
 const AT_A_TIME: u64 = 4;
 const EVENTS: usize = 3;
-/// A node that was slow gets one load in 64, or none but pings: in so long, its loss is noticed.
-const NOTICED_WITHIN: Duration = Duration::from_millis(1200);
+/// A node that was slow gets one load in 64, or none but pings: its loss is noticed at last, many times faster than this.
+const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Ends the work beside, also when a check fails.
 struct Over<'a>(&'a AtomicBool);
@@ -60,12 +60,20 @@ fn random_bad_days_cost_no_byte() {
     play(60, schedule);
 }
 
-/// Has something random befall a node; whether the node is to be lost by that, which is noticed when somebody uses it.
-pub fn bad_day(seed: u64, rng: &mut Rng, nodes: &mut [Listening], proxies: &[Proxy], victim: usize) -> bool {
+/// When a bad day breaks the connections to a node, whose loss is noticed when somebody uses it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    Never,
+    AtOnce,
+    /// At its end.
+    Later,
+}
+
+/// Has something random befall a node.
+pub fn bad_day(seed: u64, rng: &mut Rng, nodes: &mut [Listening], proxies: &[Proxy], victim: usize) -> Broken {
     let modes = [Mode::Dead, Mode::Hold, Mode::Slow, Mode::Flip, Mode::Other, Mode::Twice, Mode::Cut];
     let kind = rng.index(modes.len() + 1);
     let restarted = kind == modes.len();
-    let lost = restarted || matches!(modes[kind], Mode::Dead | Mode::Twice);
     if restarted {
         println!("  {seed}: restart of node {victim}");
         let fresh = start_node(64);
@@ -75,7 +83,29 @@ pub fn bad_day(seed: u64, rng: &mut Rng, nodes: &mut [Listening], proxies: &[Pro
         println!("  {seed}: {:?} at node {victim}", modes[kind]);
         proxies[victim].set(modes[kind]);
     }
-    lost
+    match modes.get(kind) {
+        None | Some(Mode::Dead) => Broken::AtOnce,
+        Some(Mode::Twice) => Broken::Later,
+        Some(_) => Broken::Never,
+    }
+}
+
+impl Cluster {
+    /// How often a node was lost.
+    pub fn losses(&self, node: usize) -> u64 {
+        rows(&self.pool)[node].losses
+    }
+
+    /// Uses the pool until it is known that a node is not what it was when it had been lost `before` times: one bad day at a time.
+    pub fn until_noticed(&self, node: usize, before: u64, stored: &Stored) {
+        self.tended(|| {
+            let begun = Instant::now();
+            while self.losses(node) == before && rows(&self.pool)[node].pages > 0 {
+                assert!(begun.elapsed() < NOTICED_WITHIN, "nobody notices node {node}: {:?}", rows(&self.pool));
+                stored.check(&self.pool);
+            }
+        });
+    }
 }
 
 fn schedule(seed: u64) {
@@ -85,7 +115,8 @@ fn schedule(seed: u64) {
     let stored = Stored::new(&cluster.pool, 0..pages);
     for event in 0..EVENTS {
         let victim = rng.index(3);
-        let lost = bad_day(seed, &mut rng, &mut cluster.nodes, &cluster.proxies, victim);
+        let mut before = cluster.losses(victim);
+        let broken = bad_day(seed, &mut rng, &mut cluster.nodes, &cluster.proxies, victim);
         let over = AtomicBool::new(false);
         cluster.tended(|| {
             std::thread::scope(|scope| {
@@ -99,19 +130,16 @@ fn schedule(seed: u64) {
                 let until = Over(&over);
                 stored.check(&cluster.pool);
                 std::thread::sleep(Duration::from_millis(rng.below(30)));
+                if broken == Broken::Later {
+                    before = cluster.losses(victim);
+                }
                 cluster.proxies[victim].set(Mode::Pass);
                 drop(until);
                 worker.join().unwrap_or_else(|panic| resume_unwind(panic));
             });
         });
-        if lost {
-            // One bad day at a time.
-            cluster.tended(|| {
-                let begun = Instant::now();
-                while begun.elapsed() < NOTICED_WITHIN {
-                    stored.check(&cluster.pool);
-                }
-            });
+        if broken != Broken::Never {
+            cluster.until_noticed(victim, before, &stored);
         }
         cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
         stored.check(&cluster.pool);

@@ -1,0 +1,128 @@
+//! Races: a page that the program waits for is asked of a second node when the first one is later than it mostly is, and whoever
+//! answers first is heard.
+//!
+//! ```text
+//! ask the first ──► 95th percentile of its answers ──► ask the second ──► take what comes first; the other answer is owed
+//! ```
+//! So a pause of a node, a lost packet or a queue there costs the program little more than what most loads take, and at most one load
+//! in twenty a second message: deferred hedged requests (Dean and Barroso, The Tail at Scale, 2013). The lane of the loser stays in
+//! step: what it owes is taken and thrown away before its next answer. As long as it owes, other nodes are preferred, and a ping
+//! finds out whether the node is still there (see `tend`).
+
+use super::load::{Asked, Want};
+use super::table::Replica;
+use super::transfer::Transfer;
+use super::{NodePool, NodeTrouble};
+use crate::{LoadError, LoadItem, Location, Priority};
+use hinterland_units::PageBytes;
+use std::sync::atomic::Ordering::Relaxed;
+
+type Done<'a> = dyn FnMut(usize, Result<&PageBytes, LoadError>) + 'a;
+
+/// A page on its way from one of two replicas.
+struct Runner<'a> {
+    replica: &'a Replica,
+    asked: Asked<'a>,
+    transfer: Transfer<'a>,
+}
+
+impl NodePool {
+    /// Loads the page of `wants`, which is one, from its replica `at`, and also from `other` if that one is late.
+    pub(super) fn race(
+        &self,
+        [at, other]: [usize; 2],
+        wants: &mut [Want],
+        item: &mut LoadItem<'_>,
+        done: &mut Done<'_>,
+    ) {
+        let replicas = wants[0].replicas.clone();
+        let Some(mut first) = self.start(&replicas[at], at, wants, item, true) else { return };
+        let late_after = first.replica.link.latency.late_after();
+        if first.transfer.arrives_within(late_after) {
+            return self.take_answer(first, wants, item, done);
+        }
+        let Some(mut second) = self.start(&replicas[other], other, wants, item, false) else {
+            return self.take_answer(first, wants, item, done);
+        };
+        first.replica.link.node.hedged_loads.fetch_add(1, Relaxed);
+        let patience = first.asked.patience.saturating_sub(first.asked.begun.elapsed());
+        match first.transfer.either_arrives_within(&mut second.transfer, patience) {
+            Some(second_is_it) => {
+                let (winner, loser) = if second_is_it { (second, first) } else { (first, second) };
+                self.take_answer(winner, wants, item, done);
+                if wants[0].answered {
+                    loser.give_up();
+                } else {
+                    self.take_answer(loser, wants, item, done);
+                }
+            }
+            None => {
+                let limit = first.asked.patience;
+                first.transfer.end(false);
+                self.conclude(first.asked, Err(NodeTrouble::Silent { limit }), wants);
+                self.take_answer(second, wants, item, done);
+            }
+        }
+    }
+
+    /// Asks a replica; `None`: it could not be asked. The second of two is only asked if that takes no time to speak of.
+    fn start<'a>(
+        &self,
+        replica: &'a Replica,
+        at: usize,
+        wants: &mut [Want],
+        item: &mut LoadItem<'_>,
+        is_first: bool,
+    ) -> Option<Runner<'a>> {
+        let mut asked = self.asked_of(&replica.link, &wants[0], Priority::Demand);
+        let there = asked.add((0, at), &wants[0], item);
+        let begun = if is_first {
+            self.begin_transfer(&replica.link, 1, Priority::Demand, asked.patience)
+        } else {
+            Ok(replica.link.idle_demand_lane()?)
+                .map(|lane| Transfer::new(&replica.link, lane, 1, Priority::Demand, asked.patience))
+        };
+        let started = begun.and_then(|mut transfer| match transfer.ask(&[there]) {
+            Ok(()) => Ok(transfer),
+            Err(trouble) => {
+                transfer.end(false);
+                Err(trouble)
+            }
+        });
+        match started {
+            Ok(transfer) => {
+                replica.link.demands_under_way.fetch_add(1, Relaxed);
+                Some(Runner { replica, asked, transfer })
+            }
+            Err(trouble) => {
+                self.conclude(asked, Err(trouble), wants);
+                None
+            }
+        }
+    }
+
+    /// Takes the answer of one.
+    fn take_answer(&self, runner: Runner<'_>, wants: &mut [Want], item: &mut LoadItem<'_>, done: &mut Done<'_>) {
+        let Runner { replica, mut asked, mut transfer } = runner;
+        let link = &*replica.link;
+        let mut there = [LoadItem { location: Location(replica.slot(item.location.0)), into: &mut *item.into }];
+        let going = transfer.receive(&mut there, true, &mut |position, page| {
+            link.latency.sample(asked.begun.elapsed());
+            asked.took(position, page, wants, done);
+        });
+        transfer.end(going.is_ok());
+        link.demands_under_way.fetch_sub(1, Relaxed);
+        link.pace.demanded();
+        self.conclude(asked, going, wants);
+    }
+}
+
+impl Runner<'_> {
+    /// The other one was heard.
+    fn give_up(self) {
+        let Runner { replica, asked, transfer } = self;
+        replica.link.latency.at_least(asked.begun.elapsed());
+        replica.link.demands_under_way.fetch_sub(1, Relaxed);
+        transfer.leave_owed(replica.users.clone());
+    }
+}
