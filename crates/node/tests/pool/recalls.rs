@@ -303,6 +303,8 @@ fn random_operators(seed: u64) {
         });
         stored.check(&cluster.pool);
         if kind < 2 {
+            // What others lend may be too little, or have too few places for slabs that are partly full.
+            cluster.nodes.iter().for_each(|node| node.node().resize(60 * SLAB_BYTES));
             cluster.tend_until("the node is empty", |cluster| used(cluster, node) == 0);
             cluster.nodes[node].node().drain(false);
         }
