@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Eviction policies without prefetching: on recorded traces beside the optimum (MIN), and in real runs.
+"""Eviction policies: without prefetching on recorded traces beside the optimum (MIN), and in real runs with a prefetcher or without.
 
-Each program is traced once; the simulator replays the trace with every policy. Then each round runs every program with every policy, in
-an order that rotates. The same local memory for both: a share of the pages in the trace. Writes one JSON file."""
+Each program is traced once; the simulator replays the trace with every policy. Then each round runs every program with every policy and
+every prefetcher, in an order that rotates. The same local memory for all: a share of the pages in the trace. Writes one JSON file."""
 import argparse
 import json
 import os
@@ -53,14 +53,18 @@ def simulated(bench: Bench, trace: Path, local: int) -> dict:
     return {row["evict"]: [figures(row)] for row in rows}
 
 
-def real(bench: Bench, program: Program, local: int, policies: list[str], rounds: int, name: str) -> dict:
-    runs: dict[str, list[dict]] = {policy: [] for policy in policies}
-    for turn in range(rounds):
-        for step in range(len(policies)):
-            policy = policies[(turn + step) % len(policies)]
-            seconds, stats = bench.run(program, local, ["--prefetch", "none", "--evict", policy])
-            runs[policy].append({"seconds": seconds, "major_faults": stats["major_faults"], "minor_faults": stats["minor_faults"]})
-            print(f"{name} {policy}: {runs[policy][-1]}", file=sys.stderr)
+def real(bench: Bench, program: Program, local: int, given: argparse.Namespace, name: str) -> dict:
+    """By prefetcher and policy, one run for each round."""
+    policies = given.policies
+    runs: dict[str, dict[str, list[dict]]] = {prefetcher: {policy: [] for policy in policies} for prefetcher in given.prefetchers}
+    for turn in range(given.repeat):
+        for prefetcher, by_policy in runs.items():
+            for step in range(len(policies)):
+                policy = policies[(turn + step) % len(policies)]
+                seconds, stats = bench.run(program, local, ["--prefetch", prefetcher, "--evict", policy])
+                figures = {figure: stats[figure] for figure in ("major_faults", "minor_faults", "prefetched_pages")}
+                by_policy[policy].append({"seconds": seconds} | figures)
+                print(f"{name} {prefetcher} {policy}: {by_policy[policy][-1]}", file=sys.stderr)
     return runs
 
 
@@ -77,8 +81,8 @@ def measure(bench: Bench, program: Program, rows: Rows, given: argparse.Namespac
         row = {"program": program.name, "wanted_percent": percent, "local_percent": reached, "local_bytes": local}
         row |= {"trace": {"references": shown["references"], "pages": shown["pages"]}}
         row |= {"native_seconds": bench.native[program.name]["seconds"], "simulated": simulated(bench, trace, local)}
-        row["runs"] = real(bench, program, local, given.policies, given.repeat, f"{program.name} {percent} %")
-        rows.add(row | beside_default(row["runs"]))
+        row["runs"] = real(bench, program, local, given, f"{program.name} {percent} %")
+        rows.add(row | {"beside_default": {prefetcher: beside_default(runs) for prefetcher, runs in row["runs"].items()}})
     trace.unlink()
 
 
@@ -93,7 +97,7 @@ def beside_default(runs: dict) -> dict:
     return {f"{name}_by_default": {policy: ratios(policy, figure) for policy in others} for name, figure in (("time", "seconds"), ("faults", "major_faults"))}
 
 
-def summary(rows: list[dict], policies: list[str]) -> dict:
+def summary(rows: list[dict], given: argparse.Namespace) -> dict:
     """Geometric means over programs and shares: misses beside MIN's, and medians of the rounds beside the best policy's."""
 
     def mean(ratios: list[float]) -> float | None:
@@ -103,14 +107,18 @@ def summary(rows: list[dict], policies: list[str]) -> dict:
         replays = (row["simulated"][policy][0] for row in rows)
         return [replay["misses_by_min"] for replay in replays if replay["misses_by_min"]]
 
-    def by_best(policy: str, figure: str) -> list[float]:
-        medians = [{name: statistics.median(run[figure] for run in runs) for name, runs in row["runs"].items()} for row in rows]
+    def by_best(prefetcher: str, policy: str, figure: str) -> list[float]:
+        every = [row["runs"][prefetcher] for row in rows]
+        medians = [{name: statistics.median(run[figure] for run in runs) for name, runs in of.items()} for of in every]
         return [row[policy] / min(row.values()) for row in medians if min(row.values()) > 0]
+
+    def means(prefetcher: str, figure: str) -> dict:
+        return {policy: mean(by_best(prefetcher, policy, figure)) for policy in given.policies}
 
     return {
         "misses_by_min": {policy: mean(misses(policy)) for policy in (*POLICIES, "lru")},
-        "faults_by_best": {policy: mean(by_best(policy, "major_faults")) for policy in policies},
-        "time_by_best": {policy: mean(by_best(policy, "seconds")) for policy in policies},
+        "faults_by_best": {prefetcher: means(prefetcher, "major_faults") for prefetcher in given.prefetchers},
+        "time_by_best": {prefetcher: means(prefetcher, "seconds") for prefetcher in given.prefetchers},
     }
 
 
@@ -124,9 +132,11 @@ def main() -> None:
     parser.add_argument("--microset", type=int, default=512, help="pages of a trace's microset (default: 512)")
     parser.add_argument("--link", help="latency and bandwidth of far memory in real runs (default: compressed RAM as it is)")
     parser.add_argument("--evict", default=",".join(POLICIES), help="policies of real runs (default: %(default)s)")
+    parser.add_argument("--prefetch", default="none,auto", help="prefetchers of real runs (default: %(default)s)")
     parser.add_argument("--program", action="append", help="one program; may be repeated (default: all)")
     given = parser.parse_args()
-    given.policies, given.percents = given.evict.split(","), [int(word) for word in given.local.split(",")]
+    given.policies, given.prefetchers = given.evict.split(","), given.prefetch.split(",")
+    given.percents = [int(word) for word in given.local.split(",")]
     # A traced program has one processor, and must ask for memory in the same order as the others.
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     launcher = given.target / "release/hinterland"
@@ -135,7 +145,7 @@ def main() -> None:
         every = [*programs(given.size, given.size, graph(place), EDGES), Sort(given.size, place)]
         chosen = [program for program in every if given.program is None or program.name in given.program]
         bench = Bench(launcher, f"?link={given.link}" if given.link else "", place)
-        parameters = {name: getattr(given, name) for name in ("repeat", "size", "microset", "link", "evict")}
+        parameters = {name: getattr(given, name) for name in ("repeat", "size", "microset", "link", "evict", "prefetch")}
         rows = Rows(given.output, parameters | {"build": build(launcher)["build"]}, bench)
         rows.measure_natives(chosen)
         for program in chosen:
@@ -144,14 +154,14 @@ def main() -> None:
     measured = [row for row in rows.rows() if row["program"] in wanted and row["wanted_percent"] in given.percents]
     result = {
         "bench": "evictions",
-        "what": "eviction policies without prefetching: misses of replayed traces beside the optimum, and real runs on the inline fault path",
+        "what": "eviction policies: misses of replayed traces beside the optimum, without prefetching, and real runs on the inline fault path",
         **origin(launcher, "evictions.py"),
         "link": given.link,
         "size_mib": given.size,
         "microset_pages": given.microset,
         "native": {name: {key: of for key, of in native.items() if key != "output"} for name, native in bench.native.items()},
         "programs": measured,
-        "summary": summary(measured, given.policies),
+        "summary": summary(measured, given),
     }
     given.output.write_text(json.dumps(result, indent=2) + "\n")
     rows.remove()

@@ -49,6 +49,7 @@ pub(super) struct Lane {
 /// An answer that nobody waits for.
 struct Owed {
     page: PageBytes,
+    since: Instant,
     /// The node may still read from there: the slab is not given back.
     _slab: Arc<()>,
     debts: Arc<AtomicUsize>,
@@ -106,11 +107,17 @@ impl Lane {
         self.channel.set_limits(LIMIT, send)
     }
 
-    /// The answer to the page that was asked for, and to nothing else, is not waited for any more. Until it is here, `debts` counts one
-    /// more, and whoever holds `slab` is known to read there.
-    pub(super) fn leave_owed(&mut self, slab: Arc<()>, debts: &Arc<AtomicUsize>) {
+    /// The answer to the page that was asked for at `since`, and to nothing else, is not waited for any more. Until it is here, `debts`
+    /// counts one more, and `slab` who may be read.
+    pub(super) fn leave_owed(&mut self, since: Instant, slab: Arc<()>, debts: &Arc<AtomicUsize>) {
         debts.fetch_add(1, Relaxed);
-        self.owed = Some(Box::new(Owed { page: [0; PAGE_BYTES], _slab: slab, debts: debts.clone() }));
+        self.owed = Some(Box::new(Owed { page: [0; PAGE_BYTES], since, _slab: slab, debts: debts.clone() }));
+    }
+
+    /// For how long an answer is owed, if one is that has not come yet.
+    pub(super) fn owes_for(&mut self) -> Option<Duration> {
+        let since = self.owed.as_ref()?.since;
+        if self.channel.has_arrived() { None } else { Some(since.elapsed()) }
     }
 
     /// Whether an answer is owed.

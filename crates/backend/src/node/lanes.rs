@@ -6,6 +6,7 @@ use crate::sync::lock;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 /// The content of an entry, unless somebody uses it.
 fn idle(entry: &Mutex<Option<Lane>>) -> Option<MutexGuard<'_, Option<Lane>>> {
@@ -98,16 +99,16 @@ impl Lanes {
         Some(Taken { entry, lanes: self })
     }
 
-    /// Whether one of them owes an answer that has not come yet. Those that have come are thrown away.
-    pub(super) fn owe(&self) -> bool {
+    /// Whether one of them owes an answer that has not come yet; `late` is told for how long. Those that have come are thrown away.
+    pub(super) fn owe(&self, late: impl Fn(Duration)) -> bool {
         if self.debts.load(Relaxed) == 0 {
             return false;
         }
         for mut entry in self.entries.iter().filter_map(idle) {
-            if let Some(lane) = entry.as_mut().filter(|lane| lane.owes())
-                && lane.has_arrived()
-                && lane.settle_debt().is_err()
-            {
+            let Some(lane) = entry.as_mut().filter(|lane| lane.owes()) else { continue };
+            if let Some(time) = lane.owes_for() {
+                late(time);
+            } else if lane.settle_debt().is_err() {
                 *entry = None;
                 self.made.fetch_sub(1, Relaxed);
             }
@@ -146,9 +147,9 @@ impl Lanes {
 
 impl Taken<'_> {
     /// See `Lane::leave_owed`.
-    pub(super) fn leave_owed(mut self, slab: Arc<()>) {
+    pub(super) fn leave_owed(mut self, since: Instant, slab: Arc<()>) {
         let debts = self.lanes.debts.clone();
-        self.deref_mut().leave_owed(slab, &debts);
+        self.deref_mut().leave_owed(since, slab, &debts);
     }
 
     /// Closes it: it is out of step with the node.

@@ -95,7 +95,7 @@ pub(super) struct Link {
     for_child: Mutex<Option<Result<Grant, NodeTrouble>>>,
     demand: Lanes,
     background: Lanes,
-    pub(super) demands_under_way: AtomicUsize,
+    demands_under_way: AtomicUsize,
     /// Slabs that are leased.
     pub(super) slabs: AtomicUsize,
     /// What the node wants back of them.
@@ -211,9 +211,20 @@ impl Link {
         self.demand.take_idle(|| self.lost.get().cloned().map_or_else(|| self.join(SECOND_LIMIT), Err))
     }
 
+    /// Counts a load that the program waits for, until what is returned is dropped.
+    pub(super) fn demand(&self) -> Demand<'_> {
+        self.demands_under_way.fetch_add(1, Relaxed);
+        Demand(self)
+    }
+
+    /// Whether the program waits for a load.
+    pub(super) fn has_demands(&self) -> bool {
+        self.demands_under_way.load(Relaxed) > 0
+    }
+
     /// Whether it owes an answer that nobody waits for any more.
     pub(super) fn owes(&self) -> bool {
-        self.demand.owe()
+        self.demand.owe(|time| self.latency.late(time))
     }
 
     /// How long a load is expected to take, in nanoseconds; 0 as long as nothing is known.
@@ -429,6 +440,16 @@ impl Link {
             self.views.clear();
         }
         Ok(())
+    }
+}
+
+/// A load that the program waits for.
+pub(super) struct Demand<'a>(&'a Link);
+
+impl Drop for Demand<'_> {
+    fn drop(&mut self) {
+        self.0.demands_under_way.fetch_sub(1, Relaxed);
+        self.0.pace.demanded();
     }
 }
 

@@ -179,8 +179,7 @@ impl NodePool {
             let Some(at) = at.filter(|at| std::ptr::eq(&*want.replicas[*at].link, link)) else { continue };
             subset.push(asked.add((index, at), want, item));
         }
-        let demand = usize::from(priority == Priority::Demand);
-        link.demands_under_way.fetch_add(demand, Relaxed);
+        let demand = (priority == Priority::Demand).then(|| link.demand());
         asked.begun = Instant::now();
         let patience = asked.patience;
         let loaded = self.transfer(link, &mut subset, priority, patience, &mut |position, page| {
@@ -189,10 +188,7 @@ impl NodePool {
             }
             asked.took(position, page, wants, done);
         });
-        link.demands_under_way.fetch_sub(demand, Relaxed);
-        if demand > 0 {
-            link.pace.demanded();
-        }
+        drop(demand);
         self.conclude(asked, loaded, wants);
     }
 

@@ -9,6 +9,7 @@
 //! step: what it owes is taken and thrown away before its next answer. As long as it owes, other nodes are preferred, and a ping
 //! finds out whether the node is still there (see `tend`).
 
+use super::link::Demand;
 use super::load::{Asked, Want};
 use super::table::Replica;
 use super::transfer::Transfer;
@@ -24,6 +25,7 @@ struct Runner<'a> {
     replica: &'a Replica,
     asked: Asked<'a>,
     transfer: Transfer<'a>,
+    _demand: Demand<'a>,
 }
 
 impl NodePool {
@@ -90,10 +92,7 @@ impl NodePool {
             }
         });
         match started {
-            Ok(transfer) => {
-                replica.link.demands_under_way.fetch_add(1, Relaxed);
-                Some(Runner { replica, asked, transfer })
-            }
+            Ok(transfer) => Some(Runner { replica, asked, transfer, _demand: replica.link.demand() }),
             Err(trouble) => {
                 self.conclude(asked, Err(trouble), wants);
                 None
@@ -103,7 +102,7 @@ impl NodePool {
 
     /// Takes the answer of one.
     fn take_answer(&self, runner: Runner<'_>, wants: &mut [Want], item: &mut LoadItem<'_>, done: &mut Done<'_>) {
-        let Runner { replica, mut asked, mut transfer } = runner;
+        let Runner { replica, mut asked, mut transfer, _demand } = runner;
         let link = &*replica.link;
         let mut there = [LoadItem { location: Location(replica.slot(item.location.0)), into: &mut *item.into }];
         let going = transfer.receive(&mut there, true, &mut |position, page| {
@@ -111,8 +110,6 @@ impl NodePool {
             asked.took(position, page, wants, done);
         });
         transfer.end(going.is_ok());
-        link.demands_under_way.fetch_sub(1, Relaxed);
-        link.pace.demanded();
         self.conclude(asked, going, wants);
     }
 }
@@ -120,9 +117,8 @@ impl NodePool {
 impl Runner<'_> {
     /// The other one was heard.
     fn give_up(self) {
-        let Runner { replica, asked, transfer } = self;
+        let Runner { replica, asked, transfer, _demand } = self;
         replica.link.latency.at_least(asked.begun.elapsed());
-        replica.link.demands_under_way.fetch_sub(1, Relaxed);
         transfer.leave_owed(replica.users.clone());
     }
 }

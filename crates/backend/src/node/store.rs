@@ -160,8 +160,7 @@ impl NodePool {
         let mut unreached = None;
         let mut writers: Vec<Writer<'_>> =
             replicas.iter().filter_map(|replica| self.writer(replica, &mut unreached)).collect();
-        let demands =
-            |writers: &[Writer<'_>]| writers.iter().any(|w| w.replica.link.demands_under_way.load(Relaxed) > 0);
+        let demands = |writers: &[Writer<'_>]| writers.iter().any(|w| w.replica.link.has_demands());
         let mut sent = 0;
         for (message, fate) in fates.iter_mut().enumerate() {
             let depth = if demands(&writers) { 1 } else { DEPTH };

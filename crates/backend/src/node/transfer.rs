@@ -10,7 +10,6 @@ use super::{DEPTH, NodePool, NodeTrouble, wire};
 use crate::{LoadItem, Priority};
 use hinterland_units::PageBytes;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// See the module. The items, whose locations are slots in the link's session, are the caller's: the same ones in every call.
@@ -86,7 +85,7 @@ impl<'a> Transfer<'a> {
     /// Asks for as many items as may be under way.
     pub(super) fn ask(&mut self, items: &[LoadItem<'_>]) -> Result<(), NodeTrouble> {
         let demand = self.priority == Priority::Demand;
-        let beside = !demand && (self.link.demands_under_way.load(Relaxed) > 0 || self.link.pace.expects_demand());
+        let beside = !demand && (self.link.has_demands() || self.link.pace.expects_demand());
         let depth = if beside { 1 } else { DEPTH };
         while self.asked < self.count && self.under_way < depth {
             // A message for the page that the program waits for, then larger ones; short ones beside it.
@@ -165,8 +164,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// The one page that was asked for is not waited for any more; `slab` counts who reads there.
+    /// The one page that was asked for is not waited for any more; `slab` counts who may be reading there.
     pub(super) fn leave_owed(self, slab: Arc<()>) {
-        self.lane.leave_owed(slab);
+        self.lane.leave_owed(self.since, slab);
     }
 }

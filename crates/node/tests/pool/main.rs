@@ -3,6 +3,7 @@
 mod alone;
 #[path = "../../../backend/tests/common/mod.rs"]
 mod common;
+mod copies;
 mod hedged;
 mod members;
 mod proxy;

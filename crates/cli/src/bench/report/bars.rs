@@ -43,7 +43,7 @@ pub struct Chart<'a> {
 /// The bars of each rival, in the order of their names: `value` of its runs in every case.
 pub fn series<Case, Run>(
     cases: &[Case],
-    runs: fn(&Case) -> &BTreeMap<String, Vec<Run>>,
+    runs: impl Fn(&Case) -> &BTreeMap<String, Vec<Run>>,
     value: fn(&Case, &Run) -> Option<f64>,
 ) -> Vec<Series> {
     let names = distinct(cases.iter().flat_map(|case| runs(case).keys()));

@@ -1,0 +1,98 @@
+//! Copies that are made in the background: how fast, and what else happens meanwhile.
+
+use super::common::{load, rows, with_fork};
+use super::proxy::Mode;
+use super::{Cluster, SLAB_PAGES, Stored};
+use hinterland_backend::{Backend, Priority};
+use std::time::{Duration, Instant};
+
+/// What a process copies in a second at most.
+const BYTES_PER_SECOND: u128 = 64 << 20;
+
+impl Cluster {
+    /// Loads page by page until the loss of a node is known.
+    fn until_lost(&self, node: usize, stored: &Stored) {
+        while !self.is_lost(node) {
+            stored.0.iter().for_each(|(at, _)| drop(load(&self.pool, &[*at], Priority::Demand)));
+        }
+    }
+
+    /// Tends without any pause until `holds`. What each step has copied takes no longer than the pause that it asks for.
+    fn paced_until(&self, what: &str, holds: impl Fn(&Cluster) -> bool) {
+        let begun = Instant::now();
+        let mut copied = 0;
+        while !holds(self) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{what}: {:?}", rows(&self.pool));
+            let bytes_in = || rows(&self.pool).iter().map(|row| u128::from(row.bytes_in)).sum::<u128>();
+            let before = bytes_in();
+            let pause = self.pool.tend().unwrap_or_default();
+            let bytes = bytes_in() - before;
+            assert!(
+                bytes * 1_000_000_000 <= (pause.as_nanos() + 1) * BYTES_PER_SECOND,
+                "{bytes} bytes, then {pause:?}"
+            );
+            copied += bytes;
+        }
+        assert!(copied > 0, "{what}: nothing was copied");
+    }
+}
+
+#[test]
+fn replicas_are_made_again_and_slabs_moved_at_a_bounded_rate() {
+    let cluster = Cluster::new(&[64, 64, 64], 2);
+    let pages = SLAB_PAGES * 3;
+    let stored = Stored::new(&cluster.pool, 0..pages);
+    cluster.proxies[0].set(Mode::Dead);
+    cluster.until_lost(0, &stored);
+    cluster.paced_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
+    cluster.proxies[0].set(Mode::Pass);
+    cluster.tend_until("the node is back", |cluster| !cluster.is_lost(0));
+    cluster.nodes[1].node().drain(true);
+    cluster.paced_until("no page is left there", |cluster| rows(&cluster.pool)[1].pages == 0);
+    stored.check(&cluster.pool);
+}
+
+#[test]
+fn a_fork_in_the_middle_of_a_rebuild_leaves_both_sides_to_go_on() {
+    let cluster = Cluster::new(&[64, 64, 64], 2);
+    let pages = SLAB_PAGES * 3;
+    let stored = Stored::new(&cluster.pool, 0..pages);
+    cluster.proxies[0].set(Mode::Dead);
+    cluster.until_lost(0, &stored);
+    let before = cluster.pages();
+    assert!(before < pages * 2, "the lost node had no page");
+    // A slab takes more steps.
+    (0..3).for_each(|_| _ = cluster.pool.tend());
+    assert_eq!(cluster.pages(), before);
+    let live_on = |last: usize| {
+        cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
+        stored.check(&cluster.pool);
+        let own = Stored::new(&cluster.pool, 90_000 * last as u64..90_000 * last as u64 + 300);
+        [&stored, &own].iter().for_each(|stored| stored.check(&cluster.pool));
+    };
+    with_fork(&cluster.pool, || live_on(1), || live_on(2));
+    // What was made again is right.
+    cluster.proxies[1].set(Mode::Dead);
+    stored.check(&cluster.pool);
+}
+
+#[test]
+fn a_slow_node_gets_no_new_pages_where_others_have_room() {
+    let cluster = Cluster::new(&[64, 64, 64], 2);
+    let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES * 3);
+    stored.check(&cluster.pool);
+    cluster.proxies[0].set(Mode::Slow);
+    cluster.tended(|| {
+        let begun = Instant::now();
+        // It is known to be slow when it has been asked, and was late for long enough.
+        while begun.elapsed() < Duration::from_secs(2) {
+            stored.0.iter().for_each(|(at, _)| drop(load(&cluster.pool, &[*at], Priority::Demand)));
+        }
+    });
+    let before = rows(&cluster.pool)[0].pages;
+    let more = Stored::new(&cluster.pool, 50_000..50_000 + SLAB_PAGES * 4);
+    assert_eq!(rows(&cluster.pool)[0].pages, before, "the slow node got new pages");
+    assert_eq!(rows(&cluster.pool)[0].losses, 0, "slow is not lost");
+    cluster.proxies[0].set(Mode::Pass);
+    [&stored, &more].iter().for_each(|stored| stored.check(&cluster.pool));
+}
