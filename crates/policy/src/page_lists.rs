@@ -66,6 +66,9 @@ impl Passes {
 /// Bits of the tag that hold the place; the rest is [`PageLists::rounds`].
 const PLACE_BITS: u32 = 3;
 
+/// In the place of rounds, of what was taken out of the main queue before its turn.
+const FROM_MAIN: u8 = 1;
+
 /// A set of pages in queues.
 pub(crate) struct PageLists {
     map: PageMap,
@@ -171,6 +174,20 @@ impl PageLists {
     pub(crate) fn take_early(&mut self, page: PageNo) {
         let was_main = self.place(page) == Place::Main;
         self.put(page, if was_main { Place::TakenYoung } else { Place::Unknown });
+        if was_main {
+            self.map.set_tag(page, encode(Place::TakenYoung, FROM_MAIN));
+        }
+    }
+
+    /// Makes a page that was taken a ghost.
+    pub(crate) fn push_ghost(&mut self, page: PageNo) {
+        let from = self.map.tag(page) >> PLACE_BITS;
+        self.push(page, Queue::Ghost, from);
+    }
+
+    /// Whether a taken page, or a ghost, was in the young queue.
+    pub(crate) fn was_young(&self, page: PageNo) -> bool {
+        self.map.tag(page) >> PLACE_BITS != FROM_MAIN
     }
 
     /// Drops the oldest pages of a queue until it holds at most `limit`.

@@ -17,16 +17,25 @@
 //! the hit does, and earns `HIT_ROUNDS` rounds, so that hot pages are not probed (a minor fault each) every time
 //! round. For the ahead queue see `unproven.rs`.
 //!
+//! The small queue's share follows what becomes of its pages: a scan's do not come back, and leave soon; those of a program that sorts or
+//! walks tables come back after a while, and would make the way twice (decision 0044).
+//!
 //! Invariant: victims come from the ahead queue, then the small queue, while they hold more than their shares, so
-//! pages that came once never push out proven ones; ghosts ≤ main's share of the capacity.
+//! pages that came once never push out proven ones; ghosts ≤ their share of the capacity.
 
 use crate::page_lists::{PageLists, Passes, Place, Queue};
 use crate::unproven::Unproven;
 use crate::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
 
-/// The small queue's share of the capacity, in percent (the paper, §4.2).
-const SMALL_SHARE: usize = 10;
+/// The small queue's share of the capacity, in percent, while what leaves it does not come back (the paper, §4.2), and while half of it
+/// does.
+const SMALL_SHARE_MIN: usize = 10;
+const SMALL_SHARE_MAX: usize = 50;
+/// Ghosts beside the capacity, in percent: as many as main has pages beside the least small queue (the paper, §4.2).
+const GHOST_SHARE: usize = 100 - SMALL_SHARE_MIN;
+/// The share is fitted when so large a part of the capacity has left the small queue.
+const FITTED_PART: usize = 8;
 /// Rounds through main without a probe that a hit from main earns (`examples/faults`: 2 to 4 are alike, 0 and 1 cost
 /// more minor faults).
 const HIT_ROUNDS: u8 = 2;
@@ -36,14 +45,26 @@ pub struct S3Fifo {
     lists: PageLists,
     unproven: Unproven,
     ghost_pages_max: usize,
+    capacity_pages: usize,
+    /// Pages that left the small queue since its share was fitted, and ghosts that came back.
+    left: usize,
+    came_back: usize,
 }
 
 impl S3Fifo {
     /// Empty queues for a budget of `capacity_pages`.
     pub fn new(capacity_pages: usize) -> S3Fifo {
-        let mut policy = S3Fifo { lists: PageLists::new(), unproven: Unproven::new(SMALL_SHARE), ghost_pages_max: 0 };
+        let (lists, unproven) = (PageLists::new(), Unproven::new(SMALL_SHARE_MIN));
+        let mut policy = S3Fifo { lists, unproven, ghost_pages_max: 0, capacity_pages: 0, left: 0, came_back: 0 };
         policy.resize(capacity_pages);
         policy
+    }
+
+    /// Gives the small queue the share that fits what became of the pages that left it last.
+    fn fit_small(&mut self) {
+        let more = (SMALL_SHARE_MAX - SMALL_SHARE_MIN) * (2 * self.came_back).min(self.left) / self.left;
+        self.unproven.set_young_share(SMALL_SHARE_MIN + more, self.capacity_pages);
+        (self.left, self.came_back) = (0, 0);
     }
 
     fn next_victim(&mut self, passes: &mut Passes) -> Option<PageNo> {
@@ -56,7 +77,9 @@ impl S3Fifo {
 
 impl EvictionPolicy for S3Fifo {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
-        let (queue, rounds) = match (how, self.lists.place(page)) {
+        let place = self.lists.place(page);
+        self.came_back += usize::from(place == Place::Ghost && self.lists.was_young(page));
+        let (queue, rounds) = match (how, place) {
             (Arrival::SwapCacheHit, Place::TakenMain) => (Queue::Main, HIT_ROUNDS),
             (Arrival::SwapCacheHit, _) => (Queue::Main, 0),
             (Arrival::Demand | Arrival::Ahead, Place::Ghost) => (Queue::Main, 0),
@@ -86,8 +109,12 @@ impl EvictionPolicy for S3Fifo {
     fn written_back(&mut self, page: PageNo) {
         match self.lists.place(page) {
             Place::TakenYoung => {
-                self.lists.push(page, Queue::Ghost, 0);
+                self.left += usize::from(self.lists.was_young(page));
+                self.lists.push_ghost(page);
                 self.lists.trim(Queue::Ghost, self.ghost_pages_max);
+                if self.left > self.capacity_pages / FITTED_PART {
+                    self.fit_small();
+                }
             }
             Place::TakenMain => self.lists.put(page, Place::Unknown),
             Place::Unknown | Place::Young | Place::Ahead | Place::Main | Place::Ghost => {}
@@ -96,7 +123,8 @@ impl EvictionPolicy for S3Fifo {
 
     fn resize(&mut self, capacity_pages: usize) {
         self.unproven.resize(capacity_pages);
-        self.ghost_pages_max = capacity_pages * (100 - SMALL_SHARE) / 100;
+        self.capacity_pages = capacity_pages;
+        self.ghost_pages_max = capacity_pages * GHOST_SHARE / 100;
     }
 
     fn resident(&self) -> usize {

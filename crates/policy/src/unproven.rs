@@ -33,6 +33,12 @@ impl Unproven {
         Unproven { young_share, young_pages: 0, ahead_pages: 0, victims: 0 }
     }
 
+    /// The young queue may fill so many percent from now on.
+    pub(crate) fn set_young_share(&mut self, percent: usize, capacity_pages: usize) {
+        self.young_share = percent;
+        self.resize(capacity_pages);
+    }
+
     pub(crate) fn resize(&mut self, capacity_pages: usize) {
         self.young_pages = capacity_pages * self.young_share / 100;
         self.ahead_pages = capacity_pages * AHEAD_SHARE / 100;

@@ -159,7 +159,7 @@ fn gathering(local: u32, rounds: u32) -> Workload {
 
 #[test]
 fn a_loop_that_fits_comes_to_rest_though_its_pages_leave_beside_victims() {
-    const ROUNDS: u32 = 120;
+    const ROUNDS: u32 = 240;
     for local_pages in [2_048, 8_192] {
         let work = gathering(local_pages, ROUNDS);
         for fault_path in [FaultPath::Monitor, FaultPath::Inline] {
