@@ -106,6 +106,39 @@ fn dead_pages_make_room_however_proven_they_were() {
     }
 }
 
+/// Random touches over two budgets, which fill the main queue; then a walk over eight budgets of new pages, each of which the program
+/// comes back to when `behind` others have come.
+fn walk_that_comes_back(behind: u32) -> Vec<u32> {
+    let mut random = SmallRng::seed_from_u64(4);
+    let mut trace: Vec<u32> = (0..PAGES * 20).map(|_| random.random_range(0..PAGES * 2)).collect();
+    let steps = (0..PAGES * 8).flat_map(|page| [Some(page), page.checked_sub(behind)]);
+    trace.extend(steps.flatten().map(|page| PAGES * 2 + page));
+    trace
+}
+
+#[test]
+fn the_small_queue_grows_while_pages_come_back_and_shrinks_when_they_do_not() {
+    let lost = |behind| {
+        let before = faults("s3-fifo", &walk_that_comes_back(PAGES * 8)).major;
+        faults("s3-fifo", &walk_that_comes_back(behind)).major - before
+    };
+    // At once; after a third of a budget, which a small queue of a tenth does not hold; and too late for any.
+    assert_eq!(lost(PAGES / 16), 0);
+    let (few, all) = (lost(PAGES / 3), lost(PAGES * 4));
+    assert!(few * 4 < PAGES as usize * 8, "{few} pages were fetched again");
+    assert!(all * 2 >= PAGES as usize * 7, "the walk is too weak to test anything: {all}");
+    // A hot set is kept through a scan afterwards.
+    let (hot, scan, first) = (PAGES / 2, PAGES * 4, PAGES * 10);
+    let (mut trace, mut random) = (walk_that_comes_back(PAGES / 3), SmallRng::seed_from_u64(5));
+    for page in (0..3).flat_map(|_| first + hot..first + hot + scan) {
+        trace.extend([page, first + random.random_range(0..hot)]);
+    }
+    let before = faults("s3-fifo", &trace).major;
+    trace.extend(first..first + hot);
+    let lost = faults("s3-fifo", &trace).major - before;
+    assert!(lost <= hot as usize / 20, "{lost} of {hot} pages of a hot set were lost to a scan");
+}
+
 #[test]
 fn loops_random_and_zipf_loads_cost_hardly_more_than_with_fifo() {
     let n = PAGES;
