@@ -185,7 +185,7 @@ impl PageLists {
         self.push(page, Queue::Ghost, from);
     }
 
-    /// Whether a taken page, or a ghost, was in the young queue.
+    /// Whether a taken page, or a ghost, was in the young queue, or the ahead queue.
     pub(crate) fn was_young(&self, page: PageNo) -> bool {
         self.map.tag(page) >> PLACE_BITS != FROM_MAIN
     }

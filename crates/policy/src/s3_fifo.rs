@@ -46,7 +46,7 @@ pub struct S3Fifo {
     unproven: Unproven,
     ghost_pages_max: usize,
     capacity_pages: usize,
-    /// Pages that left the small queue since its share was fitted, and ghosts that came back.
+    /// Pages that left the small queue, or that of what came ahead, since its share was fitted; and ghosts of those that came back.
     left: usize,
     came_back: usize,
 }

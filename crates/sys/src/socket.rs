@@ -175,6 +175,15 @@ impl Socket {
         call(libc::SYS_recvfrom, [word(self.fd), place, 1, flags, 0]) != -(libc::EAGAIN as isize)
     }
 
+    /// Bytes that have arrived and have not been received.
+    pub fn available(&mut self) -> usize {
+        self.kernel.flag = 0;
+        let place = (&raw mut self.kernel.flag).addr();
+        let request = usize::try_from(libc::FIONREAD).expect("a small number");
+        let asked = call(libc::SYS_ioctl, [word(self.fd), request, place, 0, 0]);
+        if asked == 0 { usize::try_from(self.kernel.flag).unwrap_or(0) } else { 0 }
+    }
+
     fn ask_cookie(&mut self) -> Result<u64, SysError> {
         self.kernel.cookie_bytes = 8;
         let value = (&raw mut self.kernel.cookie).addr();

@@ -60,6 +60,8 @@ static pid_t child(int busy, int *ready, int *end, int *result) {
     if (pipe(said) || pipe(ends) || pipe(told)) exit(98);
     pid_t pid = fork();
     if (pid == 0) {
+        /* So that it reads an end when its parent has ended. */
+        close(said[0]), close(ends[1]), close(told[0]);
         uint64_t *memory = reserve();
         fill(memory, MEBIBYTES * 256, 1);
         if (write(said[1], "r", 1) != 1) _exit(97);
@@ -70,6 +72,7 @@ static pid_t child(int busy, int *ready, int *end, int *result) {
         verify(memory, MEBIBYTES * 256, 1, "child");
         _exit(write(told[1], &kib, sizeof kib) == sizeof kib ? 0 : 96);
     }
+    close(said[1]), close(ends[0]), close(told[1]);
     *ready = said[0];
     *end = ends[1];
     *result = told[0];
@@ -96,6 +99,7 @@ int main(int argc, char **argv) {
     if (!killed && read(result, &theirs, sizeof theirs) != sizeof theirs) return 94;
     verify(memory, pages, 1, "parent");
     waitpid(pid, &status, 0);
+    if (!killed && status != 0) return 91;
     printf("ours %ld theirs %ld\n", ours >> 10, theirs >> 10);
     return 0;
 }

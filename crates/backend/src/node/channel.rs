@@ -82,6 +82,21 @@ impl Channel {
         }
     }
 
+    /// Whether nothing has to be waited for to receive so many bytes, or to learn that the connection has ended.
+    pub(super) fn has_whole(&mut self, bytes: usize) -> bool {
+        /// What TLS adds to a record.
+        const RECORD_BYTES: usize = 22;
+        let (left, socket) = match self {
+            Channel::Plain(socket) => (bytes, socket),
+            Channel::Secured(tls) => match bytes.saturating_sub(tls.decrypted_bytes()) {
+                0 => return true,
+                left => (left + RECORD_BYTES, &mut tls.socket),
+            },
+        };
+        let available = socket.available();
+        available >= left || available == 0 && socket.has_arrived()
+    }
+
     /// Waits until something has arrived; false: not within `limit`.
     pub(super) fn wait(&mut self, limit: Duration) -> bool {
         match self {
@@ -167,8 +182,13 @@ impl Tls {
 
     /// Whether there are bytes that `fill` need not wait for.
     fn has_arrived(&mut self) -> bool {
-        // Takes in nothing new: only says what there is. An error is for whoever reads.
-        self.session.process_new_packets().map_or(true, |state| state.plaintext_bytes_to_read() > 0)
+        self.decrypted_bytes() > 0
+    }
+
+    /// How many bytes `fill` need not wait for; as many as one likes where there is an error, which is for whoever reads.
+    fn decrypted_bytes(&mut self) -> usize {
+        // Takes in nothing new: only says what there is.
+        self.session.process_new_packets().map_or(usize::MAX, |state| state.plaintext_bytes_to_read())
     }
 
     fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeTrouble> {

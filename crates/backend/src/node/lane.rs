@@ -110,14 +110,16 @@ impl Lane {
     /// The answer to the page that was asked for at `since`, and to nothing else, is not waited for any more. Until it is here, `debts`
     /// counts one more, and `slab` who may be read.
     pub(super) fn leave_owed(&mut self, since: Instant, slab: Arc<()>, debts: &Arc<AtomicUsize>) {
+        assert!(!self.owes(), "two answers are owed, and one is accounted for");
         debts.fetch_add(1, Relaxed);
         self.owed = Some(Box::new(Owed { page: [0; PAGE_BYTES], since, _slab: slab, debts: debts.clone() }));
     }
 
-    /// For how long an answer is owed, if one is that has not come yet.
+    /// For how long an answer is owed, if one is that has not come as a whole yet: who only looks waits for nothing.
     pub(super) fn owes_for(&mut self) -> Option<Duration> {
         let since = self.owed.as_ref()?.since;
-        if self.channel.has_arrived() { None } else { Some(since.elapsed()) }
+        let whole = DATA_HEAD_BYTES + SUM_BYTES + PAGE_BYTES;
+        if self.channel.has_whole(whole) { None } else { Some(since.elapsed()) }
     }
 
     /// Whether an answer is owed.
@@ -178,6 +180,7 @@ impl Lane {
         let number = self.next_number();
         Request::share(&mut self.out, number, slab);
         self.channel.send([&self.out[..]].into_iter())?;
+        self.settle_debt()?;
         let received = self.channel.receive_with([&mut self.head[..HEADER_BYTES]].into_iter())?;
         self.answer_behind_header(|reply| matches!(reply, Reply::Done).then_some(())).map(|()| received)
     }
@@ -268,6 +271,7 @@ impl Lane {
 
     /// Takes the answer to the oldest request that is open.
     fn answer<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeTrouble> {
+        self.settle_debt()?;
         self.channel.receive([&mut self.head[..HEADER_BYTES]].into_iter())?;
         self.answer_behind_header(take)
     }

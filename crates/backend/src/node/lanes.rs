@@ -1,6 +1,6 @@
 //! A bounded set of lanes, made when first needed.
 
-use super::lane::Lane;
+use super::lane::{LIMIT, Lane};
 use super::trouble::NodeTrouble;
 use crate::sync::lock;
 use std::ops::{Deref, DerefMut};
@@ -99,16 +99,18 @@ impl Lanes {
         Some(Taken { entry, lanes: self })
     }
 
-    /// Whether one of them owes an answer that has not come yet; `late` is told for how long. Those that have come are thrown away.
+    /// Whether one of them owes an answer that has not come yet; `late` is told for how long. Those that have come are thrown away, and lanes
+    /// whose answer does not come are closed: their connection may be dead where the node is not.
     pub(super) fn owe(&self, late: impl Fn(Duration)) -> bool {
         if self.debts.load(Relaxed) == 0 {
             return false;
         }
         for mut entry in self.entries.iter().filter_map(idle) {
             let Some(lane) = entry.as_mut().filter(|lane| lane.owes()) else { continue };
-            if let Some(time) = lane.owes_for() {
-                late(time);
-            } else if lane.settle_debt().is_err() {
+            let owes_for = lane.owes_for();
+            owes_for.into_iter().for_each(&late);
+            let is_over = owes_for.map_or_else(|| lane.settle_debt().is_err(), |time| time > LIMIT);
+            if is_over {
                 *entry = None;
                 self.made.fetch_sub(1, Relaxed);
             }

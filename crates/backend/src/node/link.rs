@@ -27,8 +27,10 @@ const BACKGROUND_LANES: usize = 2;
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Time after which a node that had no room may have some, by what other programs do.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
-/// How long a connection for the second of two may take: the first is late already, and may answer meanwhile.
-const SECOND_LIMIT: Duration = Duration::from_millis(20);
+/// How long each wait of a connection for the second of two may take: the first is late already, and may answer meanwhile. After one that
+/// failed none is tried for a while.
+const SECOND_LIMIT: Duration = Duration::from_millis(5);
+const SECOND_PAUSE: Duration = Duration::from_secs(1);
 /// A node that owes an answer is expected to take so many times as long as it did.
 const OWING: u64 = 8;
 /// Time that the node keeps a session whose process has gone; nobody comes back to it.
@@ -102,6 +104,8 @@ pub(super) struct Link {
     pub(super) recall: Recall,
     /// When it refused a slab for want of room, since it last leased one or got one back.
     full: Mutex<Option<Instant>>,
+    /// When a connection for the second of two could not be made at once.
+    no_second: Mutex<Option<Instant>>,
     pub(super) views: Views,
     pub(super) latency: Latency,
     /// How fast pages come.
@@ -127,6 +131,7 @@ impl Link {
             slabs: AtomicUsize::new(0),
             recall: Recall::default(),
             full: Mutex::new(None),
+            no_second: Mutex::new(None),
             views: Views::new(),
             latency: Latency::default(),
             pace: Pace::new(),
@@ -208,7 +213,14 @@ impl Link {
         if self.owes() {
             return None;
         }
-        self.demand.take_idle(|| self.lost.get().cloned().map_or_else(|| self.join(SECOND_LIMIT), Err))
+        self.demand.take_idle(|| {
+            if self.lost().is_some() || lock(&self.no_second).is_some_and(|since| since.elapsed() < SECOND_PAUSE) {
+                return Err(NodeTrouble::Busy);
+            }
+            let joined = self.join(SECOND_LIMIT);
+            *lock(&self.no_second) = joined.is_err().then(Instant::now);
+            joined
+        })
     }
 
     /// Counts a load that the program waits for, until what is returned is dropped.
@@ -224,7 +236,9 @@ impl Link {
 
     /// Whether it owes an answer that nobody waits for any more.
     pub(super) fn owes(&self) -> bool {
-        self.demand.owe(|time| self.latency.late(time))
+        let late = |time| self.latency.late(time);
+        // Both have to be looked at.
+        self.demand.owe(late) | self.background.owe(late)
     }
 
     /// How long a load is expected to take, in nanoseconds; 0 as long as nothing is known.

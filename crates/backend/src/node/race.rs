@@ -4,8 +4,8 @@
 //! ```text
 //! ask the first ──► 95th percentile of its answers ──► ask the second ──► take what comes first; the other answer is owed
 //! ```
-//! So a pause of a node, a lost packet or a queue there costs the program little more than what most loads take, and at most one load
-//! in twenty a second message: deferred hedged requests (Dean and Barroso, The Tail at Scale, 2013). The lane of the loser stays in
+//! So a pause of a node, a lost packet or a queue there costs the program little more than what most loads take, and in the long run one
+//! load in twenty a second message: deferred hedged requests (Dean and Barroso, The Tail at Scale, 2013). The lane of the loser stays in
 //! step: what it owes is taken and thrown away before its next answer. As long as it owes, other nodes are preferred, and a ping
 //! finds out whether the node is still there (see `tend`).
 
@@ -40,7 +40,8 @@ impl NodePool {
         let replicas = wants[0].replicas.clone();
         let Some(mut first) = self.start(&replicas[at], at, wants, item, true) else { return };
         let late_after = first.replica.link.latency.late_after();
-        if first.transfer.arrives_within(late_after) {
+        // A lane that owes an answer already is none to owe another.
+        if first.transfer.owes() || first.transfer.arrives_within(late_after) {
             return self.take_answer(first, wants, item, done);
         }
         let Some(mut second) = self.start(&replicas[other], other, wants, item, false) else {
@@ -67,7 +68,7 @@ impl NodePool {
         }
     }
 
-    /// Asks a replica; `None`: it could not be asked. The second of two is only asked if that takes no time to speak of.
+    /// Asks a replica; `None`: it could not be asked. The second of two is only asked if that takes little time (`idle_demand_lane`).
     fn start<'a>(
         &self,
         replica: &'a Replica,

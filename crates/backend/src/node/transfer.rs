@@ -29,6 +29,8 @@ pub(super) struct Transfer<'a> {
     messages: usize,
     under_way: usize,
     since: Instant,
+    /// The answer has begun to arrive: it is not looked for once more.
+    seen: bool,
 }
 
 impl NodePool {
@@ -79,7 +81,21 @@ impl<'a> Transfer<'a> {
         let (ends, alone) = ([0; DEPTH], [false; DEPTH]);
         let (asked, arrived, messages, under_way) = (0, 0, 0, 0);
         let since = Instant::now();
-        Transfer { link, lane, priority, patience, count, asked, arrived, ends, alone, messages, under_way, since }
+        Transfer {
+            link,
+            lane,
+            priority,
+            patience,
+            count,
+            asked,
+            arrived,
+            ends,
+            alone,
+            messages,
+            under_way,
+            since,
+            seen: false,
+        }
     }
 
     /// Asks for as many items as may be under way.
@@ -115,7 +131,7 @@ impl<'a> Transfer<'a> {
     ) -> Result<(), NodeTrouble> {
         // One that has come while another link was waited for does not tell how fast this one is.
         let is_timed = alone || !self.lane.has_arrived();
-        if !self.lane.look() && self.patience < LIMIT {
+        if !std::mem::take(&mut self.seen) && !self.lane.look() && self.patience < LIMIT {
             self.lane.wait(self.patience)?;
         }
         let (begin, end) = (self.arrived, self.ends[self.messages % DEPTH]);
@@ -133,21 +149,29 @@ impl<'a> Transfer<'a> {
 
     /// Whether an answer begins to arrive within `limit`, or the lane breaks.
     pub(super) fn arrives_within(&mut self, limit: Duration) -> bool {
-        self.lane.look() || !matches!(self.lane.wait(limit), Err(NodeTrouble::Silent { .. }))
+        self.seen = self.lane.look() || !matches!(self.lane.wait(limit), Err(NodeTrouble::Silent { .. }));
+        self.seen
     }
 
-    /// Which of two answers begins to arrive within `limit`: whether it is that of `other`.
+    /// Which of two answers begins to arrive within `limit`: whether it is that of `other`. Neither lane owes another one.
     pub(super) fn either_arrives_within(&mut self, other: &mut Transfer<'_>, limit: Duration) -> Option<bool> {
         let begun = Instant::now();
         while self.lane.wait_either(&mut other.lane, limit.saturating_sub(begun.elapsed())) {
-            if self.lane.has_arrived() {
-                return Some(false);
+            self.seen = self.lane.has_arrived();
+            other.seen = !self.seen && other.lane.has_arrived();
+            if self.seen || other.seen {
+                return Some(other.seen);
             }
-            if other.lane.has_arrived() {
-                return Some(true);
+            if begun.elapsed() >= limit {
+                break;
             }
         }
         None
+    }
+
+    /// Whether its lane owes an answer to somebody else's request.
+    pub(super) fn owes(&self) -> bool {
+        self.lane.owes()
     }
 
     /// Whether all items have arrived.

@@ -5,7 +5,8 @@ use super::proxy::Mode;
 use super::{Cluster, SLAB_PAGES, Stored};
 use hinterland_backend::{Backend, Priority};
 use hinterland_node::SLAB_BYTES;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 impl Stored {
     /// Loads each page by itself, and checks it.
@@ -34,20 +35,33 @@ impl Cluster {
         rows(&self.pool)[index].hedged_loads
     }
 
-    /// Connections of the pool to a node.
-    fn lanes(&self, index: usize) -> u64 {
-        self.nodes[index].node().figures().lanes
+    /// Loads, and tends the pool, until loads are answered by `node`: on a busy machine it may be passed by for a while.
+    fn until_used(&self, stored: &Stored, node: usize) {
+        let reads = || self.nodes[node].node().figures().reads;
+        let (before, begun) = (reads(), Instant::now());
+        while reads() < before + 50 {
+            assert!(begun.elapsed() < Duration::from_secs(30), "node {node} is not used: {:?}", rows(&self.pool));
+            stored.check_each(self);
+            self.pool.tend();
+        }
     }
 
-    /// Loads until `node`, which answers nothing now, has been asked and another was heard; returns which page that was.
-    fn until_hedged(&self, stored: &Stored, node: usize) -> usize {
-        let before = self.hedged(node);
-        let is_hedged = |index: &usize| {
-            stored.check_one(self, *index);
-            self.hedged(node) > before
-        };
-        let found = (0..30).find_map(|_| (0..stored.0.len()).find(is_hedged));
-        found.unwrap_or_else(|| panic!("node {node} was never asked: {:?}", rows(&self.pool)))
+    /// Has `node` misbehave and loads until it has been asked and another was heard; returns which page that was.
+    fn until_hedged(&self, stored: &Stored, node: usize, mode: Mode) -> usize {
+        for _ in 0..20 {
+            self.until_used(stored, node);
+            let before = self.hedged(node);
+            self.proxies[node].set(mode);
+            let is_hedged = |index: &usize| {
+                stored.check_one(self, *index);
+                self.hedged(node) > before
+            };
+            if let Some(page) = (0..stored.0.len()).find(is_hedged) {
+                return page;
+            }
+            self.proxies[node].set(Mode::Pass);
+        }
+        panic!("node {node} was never asked: {:?}", rows(&self.pool));
     }
 }
 
@@ -55,20 +69,14 @@ impl Cluster {
 fn a_page_that_is_late_comes_from_another_node_and_no_connection_is_given_up() {
     let (cluster, stored) = Cluster::of_two();
     for node in [0, 1, 0] {
-        let (lanes, reads) = (cluster.lanes(node), cluster.nodes[node].node().figures().reads);
-        cluster.proxies[node].set(Mode::Hold);
-        cluster.until_hedged(&stored, node);
+        let page = cluster.until_hedged(&stored, node, Mode::HoldData);
         // As long as an answer is owed, the other one is asked.
-        stored.check_each(&cluster);
+        let connections = cluster.proxies[node].connections();
+        (page..page + 20).for_each(|index| stored.check_one(&cluster, index % stored.0.len()));
+        assert_eq!(cluster.proxies[node].connections(), connections, "a connection was made in place of one that owes");
         cluster.proxies[node].set(Mode::Pass);
         // The answer that was late is thrown away, and the node used again.
-        let begun = std::time::Instant::now();
-        while cluster.nodes[node].node().figures().reads < reads + 50 {
-            assert!(begun.elapsed() < Duration::from_secs(30), "node {node} is not used again");
-            stored.check_each(&cluster);
-            cluster.pool.tend();
-        }
-        assert!(cluster.lanes(node) >= lanes, "a connection to node {node} was closed");
+        cluster.until_used(&stored, node);
         assert!(rows(&cluster.pool).iter().all(|row| row.losses == 0), "{:?}", rows(&cluster.pool));
     }
 }
@@ -77,8 +85,7 @@ fn a_page_that_is_late_comes_from_another_node_and_no_connection_is_given_up() {
 fn a_slab_that_may_still_be_read_is_not_given_back() {
     let (cluster, stored) = Cluster::of_two();
     let used = |node: usize| cluster.nodes[node].node().used_bytes();
-    cluster.proxies[0].set(Mode::HoldData);
-    let page = cluster.until_hedged(&stored, 0) as u64;
+    let page = cluster.until_hedged(&stored, 0, Mode::HoldData) as u64;
     // Its slab at last: of slabs without pages, the first stays for what is stored next.
     let (last, first) = stored.0.into_iter().partition(|(_, seed)| seed / SLAB_PAGES == page / SLAB_PAGES);
     [Stored(first), Stored(last)].into_iter().for_each(|stored| stored.free(&cluster.pool));
@@ -96,23 +103,61 @@ fn a_slab_that_may_still_be_read_is_not_given_back() {
 #[test]
 fn the_first_is_heard_after_all_if_the_second_sends_something_wrong() {
     let (cluster, stored) = Cluster::of_two();
-    cluster.proxies[0].set(Mode::Hold);
     cluster.proxies[1].set(Mode::Flip);
+    cluster.proxies[0].set(Mode::HoldData);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(300));
+        let releasing = scope.spawn(|| {
+            let begun = Instant::now();
+            while cluster.hedged(0) == 0 && begun.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The second one's answer comes first.
+            std::thread::sleep(Duration::from_millis(10));
             cluster.proxies[0].set(Mode::Pass);
         });
-        stored.check_each(&cluster);
+        (0..stored.0.len())
+            .take_while(|_| !releasing.is_finished())
+            .for_each(|index| stored.check_one(&cluster, index));
     });
+    assert!(cluster.hedged(0) > 0, "{:?}", rows(&cluster.pool));
     assert_eq!(rows(&cluster.pool)[0].losses, 0, "{:?}", rows(&cluster.pool));
+}
+
+/// More threads than there are connections to a node, which pauses again and again: each answer goes to whom it is for.
+#[test]
+fn many_threads_race_on_few_connections_and_none_gets_out_of_step() {
+    let (cluster, stored) = Cluster::of_two();
+    let over = AtomicBool::new(false);
+    cluster.tended(|| {
+        std::thread::scope(|scope| {
+            for thread in 0..12 {
+                let (cluster, stored, over) = (&cluster, &stored, &over);
+                scope.spawn(move || {
+                    let mut index = thread * 100;
+                    while !over.load(Relaxed) {
+                        index = (index + 1) % stored.0.len();
+                        stored.check_one(cluster, index);
+                    }
+                });
+            }
+            for pause in 0..20 {
+                cluster.proxies[pause % 2].set(if pause % 4 < 2 { Mode::Hold } else { Mode::HoldData });
+                std::thread::sleep(Duration::from_millis(50));
+                cluster.proxies[pause % 2].set(Mode::Pass);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            over.store(true, Relaxed);
+        });
+    });
+    assert!(cluster.hedged(0) + cluster.hedged(1) > 0, "{:?}", rows(&cluster.pool));
+    let there = rows(&cluster.pool);
+    assert!(there.iter().all(|row| row.losses == 0 && row.pages == SLAB_PAGES * 3), "{there:?}");
 }
 
 #[test]
 fn a_node_that_owes_an_answer_and_is_asked_no_more_is_lost_in_the_end() {
     let (cluster, stored) = Cluster::of_two();
-    cluster.proxies[0].set(Mode::Hold);
-    cluster.until_hedged(&stored, 0);
+    cluster.until_hedged(&stored, 0, Mode::Hold);
     // Nobody loads anything now.
     cluster.tend_until("the node is lost", |cluster| cluster.is_lost(0));
     stored.check_each(&cluster);

@@ -46,6 +46,8 @@ struct State {
     mode: Mutex<Mode>,
     upstream: Mutex<SocketAddr>,
     open: Mutex<Vec<TcpStream>>,
+    /// Connections that were made so far.
+    made: AtomicUsize,
     /// So many connections are told that there are too many.
     turned_away: AtomicUsize,
     /// The next answer with data is kept until all who share this have one.
@@ -60,12 +62,14 @@ impl Proxy {
             mode: Mutex::new(Mode::Pass),
             upstream: Mutex::new(upstream),
             open: Mutex::new(Vec::new()),
+            made: AtomicUsize::new(0),
             turned_away: AtomicUsize::new(0),
             meeting: Mutex::new(None),
         });
         let accepting = state.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
+                accepting.made.fetch_add(1, Relaxed);
                 if accepting.mode() != Mode::Dead {
                     accepting.connect(client);
                 }
@@ -84,6 +88,11 @@ impl Proxy {
         if mode == Mode::Dead || before == Mode::Twice {
             self.hang_up();
         }
+    }
+
+    /// Connections that were made so far.
+    pub fn connections(&self) -> usize {
+        self.state.made.load(Relaxed)
     }
 
     /// The next `connections` are told that the node has too many.
