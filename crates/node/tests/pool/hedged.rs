@@ -102,25 +102,22 @@ fn a_slab_that_may_still_be_read_is_not_given_back() {
 
 #[test]
 fn the_first_is_heard_after_all_if_the_second_sends_something_wrong() {
-    let (cluster, stored) = Cluster::of_two();
-    cluster.proxies[1].set(Mode::Flip);
-    cluster.proxies[0].set(Mode::HoldData);
-    std::thread::scope(|scope| {
-        let releasing = scope.spawn(|| {
-            let begun = Instant::now();
-            while cluster.hedged(0) == 0 && begun.elapsed() < Duration::from_secs(10) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            // The second one's answer comes first.
-            std::thread::sleep(Duration::from_millis(10));
-            cluster.proxies[0].set(Mode::Pass);
+    // Which one is asked first is chance, and latency.
+    let is_raced = |_| {
+        let (cluster, stored) = Cluster::of_two();
+        cluster.proxies[1].set(Mode::Flip);
+        cluster.proxies[0].set(Mode::HoldData);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                cluster.proxies[0].set(Mode::Pass);
+            });
+            stored.check_one(&cluster, 0);
         });
-        (0..stored.0.len())
-            .take_while(|_| !releasing.is_finished())
-            .for_each(|index| stored.check_one(&cluster, index));
-    });
-    assert!(cluster.hedged(0) > 0, "{:?}", rows(&cluster.pool));
-    assert_eq!(rows(&cluster.pool)[0].losses, 0, "{:?}", rows(&cluster.pool));
+        assert_eq!(rows(&cluster.pool)[0].losses, 0, "{:?}", rows(&cluster.pool));
+        cluster.hedged(0) > 0
+    };
+    assert!((0..30).any(is_raced), "the node that is late was never asked first");
 }
 
 /// More threads than there are connections to a node, which pauses again and again: each answer goes to whom it is for.
