@@ -51,14 +51,10 @@ impl Lanes {
     pub(super) fn take(&self, connect: impl Fn() -> Result<Lane, NodeTrouble>) -> Result<Taken<'_>, NodeTrouble> {
         let mut refused = None;
         loop {
-            let mut vacant = None;
-            for entry in self.entries.iter().filter_map(idle) {
-                match &*entry {
-                    Some(lane) if lane.owes() => {}
-                    Some(_) => return Ok(Taken { entry, lanes: self }),
-                    None => _ = vacant.get_or_insert(entry),
-                }
-            }
+            let vacant = match self.free() {
+                Ok(taken) => return Ok(taken),
+                Err(vacant) => vacant,
+            };
             if let Some(mut entry) = vacant.filter(|_| refused.is_none()) {
                 match connect() {
                     Ok(lane) => {
@@ -83,17 +79,25 @@ impl Lanes {
         }
     }
 
-    /// As `take`, but does not wait for a lane that is in use: `None` then, or when `connect` fails.
-    pub(super) fn take_idle(&self, connect: impl FnOnce() -> Result<Lane, NodeTrouble>) -> Option<Taken<'_>> {
+    /// A lane that nobody uses now and that owes nothing; if there is none, a place for one, if there is any.
+    fn free(&self) -> Result<Taken<'_>, Option<MutexGuard<'_, Option<Lane>>>> {
         let mut vacant = None;
         for entry in self.entries.iter().filter_map(idle) {
             match &*entry {
                 Some(lane) if lane.owes() => {}
-                Some(_) => return Some(Taken { entry, lanes: self }),
+                Some(_) => return Ok(Taken { entry, lanes: self }),
                 None => _ = vacant.get_or_insert(entry),
             }
         }
-        let mut entry = vacant?;
+        Err(vacant)
+    }
+
+    /// As `take`, but does not wait for a lane that is in use: `None` then, or when `connect` fails.
+    pub(super) fn take_idle(&self, connect: impl FnOnce() -> Result<Lane, NodeTrouble>) -> Option<Taken<'_>> {
+        let mut entry = match self.free() {
+            Ok(taken) => return Some(taken),
+            Err(vacant) => vacant?,
+        };
         *entry = Some(connect().ok()?);
         self.made.fetch_add(1, Relaxed);
         Some(Taken { entry, lanes: self })

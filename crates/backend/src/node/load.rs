@@ -133,8 +133,10 @@ impl NodePool {
         let draw = if self.links.len() > 1 { self.draw() } else { 0 };
         while let Some(first) = wants.iter().position(|want| !want.answered) {
             if let Some(at) = preferred(&wants[first], draw_of(draw, first)) {
-                let other = fastest(wants[first].open().filter(|other| *other != at), &wants[first]);
-                if let (Priority::Demand, 1, false, Some(other)) = (priority, items.len(), wants[first].last, other) {
+                let want = &wants[first];
+                let may_race = priority == Priority::Demand && items.len() == 1 && !want.last;
+                let others = || fastest(want.open().filter(|other| *other != at), want);
+                if let Some(other) = may_race.then(others).flatten() {
                     self.race([at, other], &mut wants, &mut items[0], done);
                 } else if priority == Priority::Demand || self.links.len() == 1 {
                     let link = wants[first].replicas[at].link.clone();

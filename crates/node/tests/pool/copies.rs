@@ -10,6 +10,15 @@ use std::time::{Duration, Instant};
 const BYTES_PER_SECOND: u128 = 64 << 20;
 
 impl Cluster {
+    /// Three nodes with so many pages, of which each was on two, and the first of which has been lost.
+    fn without_one(pages: u64) -> (Cluster, Stored) {
+        let cluster = Cluster::new(&[64, 64, 64], 2);
+        let stored = Stored::new(&cluster.pool, 0..pages);
+        cluster.proxies[0].set(Mode::Dead);
+        cluster.until_lost(0, &stored);
+        (cluster, stored)
+    }
+
     /// Loads page by page until the loss of a node is known.
     fn until_lost(&self, node: usize, stored: &Stored) {
         while !self.is_lost(node) {
@@ -39,11 +48,8 @@ impl Cluster {
 
 #[test]
 fn replicas_are_made_again_and_slabs_moved_at_a_bounded_rate() {
-    let cluster = Cluster::new(&[64, 64, 64], 2);
     let pages = SLAB_PAGES * 3;
-    let stored = Stored::new(&cluster.pool, 0..pages);
-    cluster.proxies[0].set(Mode::Dead);
-    cluster.until_lost(0, &stored);
+    let (cluster, stored) = Cluster::without_one(pages);
     cluster.paced_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
     cluster.proxies[0].set(Mode::Pass);
     cluster.tend_until("the node is back", |cluster| !cluster.is_lost(0));
@@ -54,11 +60,8 @@ fn replicas_are_made_again_and_slabs_moved_at_a_bounded_rate() {
 
 #[test]
 fn a_fork_in_the_middle_of_a_rebuild_leaves_both_sides_to_go_on() {
-    let cluster = Cluster::new(&[64, 64, 64], 2);
     let pages = SLAB_PAGES * 3;
-    let stored = Stored::new(&cluster.pool, 0..pages);
-    cluster.proxies[0].set(Mode::Dead);
-    cluster.until_lost(0, &stored);
+    let (cluster, stored) = Cluster::without_one(pages);
     let before = cluster.pages();
     assert!(before < pages * 2, "the lost node had no page");
     // A slab takes more steps.
