@@ -32,7 +32,7 @@ pub enum Command {
     /// Replay a trace on the runtime's policies, over links that need not be there.
     Sim(Box<SimArgs>),
     /// Lend this machine's memory to programs, or ask a node how it is.
-    Node(NodeArgs),
+    Node(Box<NodeArgs>),
     /// Measure Hinterland against the kernel's own swap.
     Bench(BenchArgs),
 }

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
-        Command::Node(args) => node::run(args),
+        Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(args),
     }
 }

@@ -275,6 +275,10 @@ fn the_ca_of_the_clients_has_a_name_of_its_own_where_a_node_is_started() {
     let taken = run(&[&start[..], &["--tls-ca", "/none-ca.pem"]].concat());
     assert!(taken.0 == Some(125) && taken.1.contains("/none.pem: No such file"), "{taken:?}");
     assert_eq!(run(&[&start[..], &["--clients", "/none-ca.pem"]].concat()), taken);
+    let loopback = ["node", "--capacity", "64M", "--listen", "tcp://127.0.0.1:0", "--operators", "/ops.pem"];
+    let nobody = run(&loopback);
+    assert_eq!(nobody.0, Some(125));
+    assert!(nobody.1.contains("--operators names certificates"), "{}", nobody.1);
     let twice = run(&[&start[..], &["--clients", "/a.pem", "--tls-ca", "/b.pem"]].concat());
     assert!(twice.0 == Some(125) && twice.1.contains("cannot be used with"), "{twice:?}");
     let alone = run(&["node", "--capacity", "64M", "--clients", "/none-ca.pem"]);

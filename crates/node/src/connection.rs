@@ -4,7 +4,7 @@
 //! messages in memory: rustls bounds a handshake message at 64 KiB. What a lane needs otherwise it gets afterwards.
 
 use crate::stream::{Stream, has_arrived};
-use hinterland_tls::{NodeCredentials, ServerConnection, explain};
+use hinterland_tls::{ClientKey, NodeCredentials, ServerConnection, explain};
 use hinterland_wire::{Features, HELLO_BYTES, Hello, Outcome, Welcome};
 use rustls::StreamOwned;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -22,7 +22,14 @@ const HANDSHAKE: u8 = 0x16;
 /// See the module.
 pub(crate) enum Connection {
     Plain(Stream),
-    Secured(Box<StreamOwned<ServerConnection, TcpStream>>),
+    Secured(Box<Secured>),
+}
+
+/// A connection whose client has proved who it is.
+pub(crate) struct Secured {
+    tls: StreamOwned<ServerConnection, TcpStream>,
+    client: Option<ClientKey>,
+    may_operate: bool,
 }
 
 /// Why a client is not let in.
@@ -42,6 +49,22 @@ impl Connection {
         match (stream, credentials) {
             (Stream::Tcp(stream), Some(credentials)) => shake_hands(stream, credentials),
             (stream, _) => Ok(Connection::Plain(stream)),
+        }
+    }
+
+    /// Who the client is, as far as it has been proved.
+    pub(crate) fn client(&self) -> Option<&ClientKey> {
+        match self {
+            Connection::Plain(_) => None,
+            Connection::Secured(secured) => secured.client.as_ref(),
+        }
+    }
+
+    /// Whether the client may drain and resize the node: without credentials all may who can connect.
+    pub(crate) fn may_operate(&self) -> bool {
+        match self {
+            Connection::Plain(_) => true,
+            Connection::Secured(secured) => secured.may_operate,
         }
     }
 
@@ -79,7 +102,7 @@ impl Connection {
     pub(crate) fn has_arrived(&self) -> bool {
         match self {
             Connection::Plain(stream) => stream.has_arrived(),
-            Connection::Secured(secured) => has_arrived(&secured.sock),
+            Connection::Secured(secured) => has_arrived(&secured.tls.sock),
         }
     }
 
@@ -92,7 +115,7 @@ impl Connection {
             // It has proved who it is.
             Connection::Secured(secured) => {
                 let mut bytes = [0; HELLO_BYTES];
-                secured.read_exact(&mut bytes).map(|()| bytes)
+                secured.tls.read_exact(&mut bytes).map(|()| bytes)
             }
         }?;
         self.set_read_timeout(Some(PATIENCE))?;
@@ -103,7 +126,7 @@ impl Connection {
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Connection::Plain(stream) => stream.set_read_timeout(timeout),
-            Connection::Secured(secured) => secured.sock.set_read_timeout(timeout),
+            Connection::Secured(secured) => secured.tls.sock.set_read_timeout(timeout),
         }
     }
 }
@@ -113,7 +136,7 @@ impl Read for Connection {
         match self {
             Connection::Plain(stream) => (&*stream).read(into),
             // Who hangs up does not say so in TLS: a process that was killed cannot. What is whole is known by the protocol.
-            Connection::Secured(secured) => match secured.read(into) {
+            Connection::Secured(secured) => match secured.tls.read(into) {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
                 other => other,
             },
@@ -125,14 +148,14 @@ impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Connection::Plain(stream) => (&*stream).write(bytes),
-            Connection::Secured(secured) => secured.write(bytes),
+            Connection::Secured(secured) => secured.tls.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Connection::Plain(stream) => (&*stream).flush(),
-            Connection::Secured(secured) => secured.flush(),
+            Connection::Secured(secured) => secured.tls.flush(),
         }
     }
 }
@@ -171,7 +194,9 @@ fn shake_hands(mut stream: TcpStream, credentials: &NodeCredentials) -> Result<C
     }
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(None)?;
-    Ok(Connection::Secured(Box::new(StreamOwned::new(session, stream))))
+    let client = credentials.client(&session);
+    let may_operate = credentials.may_operate(client.as_ref());
+    Ok(Connection::Secured(Box::new(Secured { tls: StreamOwned::new(session, stream), client, may_operate })))
 }
 
 /// Tells a program without credentials, in its own words, that it needs some.

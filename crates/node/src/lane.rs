@@ -26,6 +26,10 @@ const ANSWER_BYTES: usize = 128 << 10;
 pub(crate) const UNSHARED: &str =
     "this slab cannot be shared: descriptors are used up, or files may not be so long (ulimit -n and -f of the node)";
 
+/// Why a node is not drained or resized.
+const NO_OPERATOR: &str =
+    "only the node's own certificate and those that it was started with as --operators may do that";
+
 /// Why a lane ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaneError {
@@ -149,7 +153,7 @@ impl Lane<'_> {
             _ => Work::Other,
         };
         let begun = self.sampler.takes(work).then(Instant::now);
-        let (node, tenant) = (self.node, self.session.as_ref().map(|session| session.tenant.clone()));
+        let (node, tenant) = (self.node, self.session.as_ref().map(|session| session.family.tenant.clone()));
         let moves_data = matches!(request, Request::Read { .. } | Request::Write { .. });
         let tenant = tenant.as_ref().filter(|_| moves_data);
         let turn = tenant.map(|tenant| tenant.turns.take(&node.processors, header.priority));
@@ -259,7 +263,7 @@ impl Lane<'_> {
                 return Err(LaneError::Order);
             }
             Request::Open { name, quota_bytes, lease_ms } => {
-                let opened = node.open(name, quota_bytes, lease_ms);
+                let opened = node.open(stream.client(), name, quota_bytes, lease_ms);
                 if let Ok(session) = &opened {
                     let quota = Node::grant(session).quota_bytes;
                     tracing::info!(session = session.id.0, name, quota_bytes = quota, "session opened");
@@ -270,6 +274,9 @@ impl Lane<'_> {
             Request::Statistics => {
                 Reply::figures(&mut self.reply, number, |into| node.write_statistics(into));
                 self.out.extend_from_slice(&self.reply);
+            }
+            Request::Drain { .. } | Request::Resize { .. } if !stream.may_operate() => {
+                self.refuse(number, Refusal::Order, NO_OPERATOR);
             }
             Request::Drain { on } if self.features.has(Features::DRAIN) => {
                 node.drain(on);
@@ -419,13 +426,13 @@ impl Lane<'_> {
             Trouble::Outside => self.refuse(number, Refusal::Range, "a range or slab that the session does not have"),
             Trouble::Damaged => self.refuse(number, Refusal::Damaged, "data arrived damaged (checksum mismatch)"),
             Trouble::NoRoom(NoRoom::Quota) => {
-                let quota = session.tenant.quota();
+                let quota = session.family.quota();
                 let (used, bound) = (quota.used() * SLAB_BYTES, quota.bound() * SLAB_BYTES);
                 let words = format!("the quota of {} is used up", ByteCount(bound));
                 self.refuse_memory(number, Refusal::Quota, (used, bound), &words);
             }
             Trouble::NoRoom(no_room) => {
-                let (used, bound) = (self.node.used_bytes(), session.tenant.store().bound() * SLAB_BYTES);
+                let (used, bound) = (self.node.used_bytes(), session.family.store().bound() * SLAB_BYTES);
                 let words = match no_room {
                     NoRoom::System => {
                         "the node's machine gives it no memory: none is left, or a limit is reached (ulimit -v and -f)"

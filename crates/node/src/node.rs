@@ -3,12 +3,13 @@
 use crate::latency::{Histogram, Latencies, Work};
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
-use crate::store::{Account, Tenant};
+use crate::store::{Account, Family, Tenant};
 use crate::turns::Processors;
+use hinterland_tls::ClientKey;
 use hinterland_wire::{Grant, NodeRow, Recall, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::{Duration, Instant};
 
 /// The longest time that a session may be kept without a lane.
@@ -19,7 +20,8 @@ const LEASE_MAX: Duration = Duration::from_secs(60);
 pub struct Options {
     /// Bytes that the node lends at first; rounded down to whole slabs.
     pub capacity_bytes: u64,
-    /// Bytes that one session and its clones may keep at most, however much the node lends.
+    /// Bytes that one tenant may keep at most, however much the node lends: all sessions of one certificate's key, or, without
+    /// certificates, one session and its clones.
     pub quota_bytes: u64,
     /// Sessions at a time.
     pub sessions_max: usize,
@@ -43,6 +45,8 @@ pub struct Node {
     store: Arc<Account>,
     /// Touched when sessions and lanes come and go, never for a read or write.
     sessions: RwLock<HashMap<SessionId, Arc<Session>>>,
+    /// Who has proved who they are, as long as they have sessions.
+    tenants: Mutex<HashMap<ClientKey, Weak<Tenant>>>,
     next_session: AtomicU64,
     draining: AtomicBool,
     started: Instant,
@@ -66,6 +70,7 @@ impl Node {
             options,
             store: Arc::new(Account::new(options.capacity_bytes / SLAB_BYTES)),
             sessions: RwLock::default(),
+            tenants: Mutex::default(),
             next_session: AtomicU64::new(1),
             draining: AtomicBool::new(false),
             started: Instant::now(),
@@ -124,18 +129,37 @@ impl Node {
         self.store.end();
     }
 
-    /// Begins a session; its maker is its first lane.
-    pub(crate) fn open(&self, name: &str, quota_bytes: u64, lease_ms: u32) -> Result<Arc<Session>, Refusal> {
+    /// Begins a session of `client`; its maker is its first lane.
+    pub(crate) fn open(
+        &self,
+        client: Option<&ClientKey>,
+        name: &str,
+        quota_bytes: u64,
+        lease_ms: u32,
+    ) -> Result<Arc<Session>, Refusal> {
         if self.is_draining() {
             return Err(Refusal::Draining);
         }
         let wanted = if quota_bytes == 0 { u64::MAX } else { quota_bytes };
-        let quota = wanted.min(self.options.quota_bytes) / SLAB_BYTES;
-        let tenant = Arc::new(Tenant::new(self.store.clone(), quota));
+        let family = Arc::new(Family::new(self.store.clone(), self.tenant(client), wanted / SLAB_BYTES));
         let lease = Duration::from_millis(lease_ms.into()).min(LEASE_MAX);
-        let session = Session::new(self.new_id(), new_token()?, name, tenant, lease);
+        let session = Session::new(self.new_id(), new_token()?, name, family, lease);
         session.join();
         self.enter(session)
+    }
+
+    /// The accounts of a client; of one who is not known: of its own.
+    fn tenant(&self, client: Option<&ClientKey>) -> Arc<Tenant> {
+        let new = || Arc::new(Tenant::new(self.options.quota_bytes / SLAB_BYTES));
+        let Some(key) = client else { return new() };
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.retain(|_, tenant| tenant.strong_count() > 0);
+        let known = tenants.get(key).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let tenant = new();
+            tenants.insert(key.clone(), Arc::downgrade(&tenant));
+            tenant
+        })
     }
 
     /// The session of this number, for somebody who has its token, with one more lane.
@@ -197,7 +221,7 @@ impl Node {
         Grant {
             session: session.id,
             token: session.token,
-            quota_bytes: session.tenant.quota().bound().min(session.tenant.store().bound()) * SLAB_BYTES,
+            quota_bytes: session.family.bound() * SLAB_BYTES,
             lease_ms: u32::try_from(session.lease.as_millis()).unwrap_or(u32::MAX),
         }
     }
@@ -269,7 +293,7 @@ pub struct SessionFigures {
     pub lanes: u32,
     /// Slabs in its address space.
     pub slabs: u32,
-    /// Bytes that it may keep, together with its clones.
+    /// Bytes that it may keep, together with its clones, beside what other sessions of its tenant keep.
     pub quota_bytes: u64,
     /// Bytes read.
     pub read_bytes: u64,

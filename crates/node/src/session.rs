@@ -1,7 +1,7 @@
 //! A session: one client's address space, made of slabs.
 
 use crate::slab::{SLAB_BYTES, Slab};
-use crate::store::{NoRoom, Tenant};
+use crate::store::{Family, NoRoom};
 use hinterland_wire::{Numbers, Range, Ranges, SessionId, Token, checksum};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,7 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) token: Token,
     pub(crate) name: String,
-    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) family: Arc<Family>,
     pub(crate) lease: Duration,
     /// Slab n holds the bytes from n × SLAB_BYTES on. A slab that is also in another session's table is never written.
     slabs: RwLock<Vec<Option<Arc<Slab>>>>,
@@ -64,12 +64,12 @@ type Table = Vec<Option<Arc<Slab>>>;
 
 impl Session {
     /// An empty session.
-    pub(crate) fn new(id: SessionId, token: Token, name: &str, tenant: Arc<Tenant>, lease: Duration) -> Session {
+    pub(crate) fn new(id: SessionId, token: Token, name: &str, family: Arc<Family>, lease: Duration) -> Session {
         Session {
             id,
             token,
             name: name.to_owned(),
-            tenant,
+            family,
             lease,
             slabs: RwLock::default(),
             presence: Mutex::new(Presence { lanes: 0, alone_since: Instant::now(), expected: true }),
@@ -79,7 +79,7 @@ impl Session {
 
     /// A session with the same content: the slabs are shared until one side writes to them.
     pub(crate) fn clone_as(&self, id: SessionId, token: Token) -> Session {
-        let session = Session::new(id, token, &self.name, self.tenant.clone(), self.lease);
+        let session = Session::new(id, token, &self.name, self.family.clone(), self.lease);
         // Exclusive: no writer may be between finding a slab unshared and writing to it.
         let slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner).clone();
         Session { slabs: RwLock::new(slabs), ..session }
@@ -87,7 +87,7 @@ impl Session {
 
     /// Adds `count` slabs, all or none; returns their numbers, the lowest that are free.
     pub(crate) fn lease_slabs(&self, count: usize, shared: bool) -> Result<Vec<u32>, Trouble> {
-        let new = (0..count).map(|_| Slab::new(&self.tenant, shared)).collect::<Result<Vec<_>, _>>()?;
+        let new = (0..count).map(|_| Slab::new(&self.family, shared)).collect::<Result<Vec<_>, _>>()?;
         let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
         let mut numbers = Vec::with_capacity(count);
         let mut at = 0;
@@ -213,7 +213,7 @@ impl Session {
             let (number, _) = locate(slabs, range).expect("checked by the caller");
             let shared = slab(slabs, number);
             if Arc::strong_count(shared) > 1 {
-                let own = shared.copy(&self.tenant)?;
+                let own = shared.copy(&self.family)?;
                 slabs[number] = Some(Arc::new(own));
                 self.counts.copied_slabs.fetch_add(1, Relaxed);
             }

@@ -4,7 +4,7 @@ use crate::turns::Turns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Slabs in use and the bound on them: of the node, or of one tenant.
+/// Slabs in use and the bound on them: of the node, of a tenant, of a family.
 #[derive(Debug)]
 pub(crate) struct Account {
     used: AtomicU64,
@@ -45,13 +45,28 @@ impl Account {
     }
 }
 
-/// Who uses slabs: a session and all that were cloned from it. A clone does not widen the quota.
+/// Whom a quota and a share of the processors belong to: all sessions of one certificate's key, or, where nothing is proved
+/// that tells clients apart, one session and all that were cloned from it.
 #[derive(Debug)]
 pub(crate) struct Tenant {
-    store: Arc<Account>,
     quota: Account,
     /// Its reads and writes.
     pub(crate) turns: Turns,
+}
+
+impl Tenant {
+    pub(crate) fn new(quota_slabs: u64) -> Tenant {
+        Tenant { quota: Account::new(quota_slabs), turns: Turns::default() }
+    }
+}
+
+/// Who uses slabs: a session and all that were cloned from it. A clone does not widen a quota.
+#[derive(Debug)]
+pub(crate) struct Family {
+    store: Arc<Account>,
+    pub(crate) tenant: Arc<Tenant>,
+    /// What it asked for itself.
+    quota: Account,
 }
 
 /// Why no slab can be had.
@@ -63,13 +78,23 @@ pub(crate) enum NoRoom {
     System,
 }
 
-impl Tenant {
-    pub(crate) fn new(store: Arc<Account>, quota_slabs: u64) -> Tenant {
-        Tenant { store, quota: Account::new(quota_slabs), turns: Turns::default() }
+impl Family {
+    pub(crate) fn new(store: Arc<Account>, tenant: Arc<Tenant>, quota_slabs: u64) -> Family {
+        Family { store, tenant, quota: Account::new(quota_slabs) }
     }
 
+    /// Slabs that it may have, beside what its tenant's other sessions have.
+    pub(crate) fn bound(&self) -> u64 {
+        let others = self.tenant.quota.used().saturating_sub(self.quota.used());
+        self.quota.bound().min(self.tenant.quota.bound().saturating_sub(others)).min(self.store.bound())
+    }
+
+    /// The quota that is nearest to its end.
     pub(crate) fn quota(&self) -> &Account {
-        &self.quota
+        [&self.quota, &self.tenant.quota]
+            .into_iter()
+            .min_by_key(|quota| quota.bound().saturating_sub(quota.used()))
+            .expect("two")
     }
 
     pub(crate) fn store(&self) -> &Account {
@@ -79,18 +104,19 @@ impl Tenant {
 
 /// One slab's part of the accounts; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Charge(Arc<Tenant>);
+pub(crate) struct Charge(Arc<Family>);
 
 impl Charge {
-    pub(crate) fn take(tenant: &Arc<Tenant>) -> Result<Charge, NoRoom> {
-        if !tenant.quota.take() {
-            return Err(NoRoom::Quota);
+    pub(crate) fn take(family: &Arc<Family>) -> Result<Charge, NoRoom> {
+        let accounts =
+            [(&family.quota, NoRoom::Quota), (&family.tenant.quota, NoRoom::Quota), (&*family.store, NoRoom::Node)];
+        for (count, (account, refusal)) in accounts.iter().enumerate() {
+            if !account.take() {
+                accounts[..count].iter().for_each(|(account, _)| account.give());
+                return Err(*refusal);
+            }
         }
-        if !tenant.store.take() {
-            tenant.quota.give();
-            return Err(NoRoom::Node);
-        }
-        Ok(Charge(tenant.clone()))
+        Ok(Charge(family.clone()))
     }
 }
 
@@ -104,6 +130,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.0.quota.give();
+        self.0.tenant.quota.give();
         self.0.store.give();
     }
 }
@@ -112,20 +139,47 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
+    fn take(family: &Arc<Family>, wanted: usize) -> Vec<Charge> {
+        (0..wanted).filter_map(|_| Charge::take(family).ok()).collect()
+    }
+
     #[test]
-    fn neither_bound_is_exceeded_by_threads_that_race() {
+    fn no_bound_is_exceeded_by_threads_that_race() {
         let store = Arc::new(Account::new(100));
-        let tenants: Vec<Arc<Tenant>> = (0..4).map(|_| Arc::new(Tenant::new(store.clone(), 40))).collect();
+        let tenants = [40, 50].map(|quota| Arc::new(Tenant::new(quota)));
+        let families: Vec<Arc<Family>> =
+            (0..6).map(|family| Arc::new(Family::new(store.clone(), tenants[family % 2].clone(), 30))).collect();
         let held: Vec<Charge> = std::thread::scope(|scope| {
-            let take = |tenant| (0..60).filter_map(|_| Charge::take(tenant).ok()).collect::<Vec<_>>();
-            let threads: Vec<_> = tenants.iter().map(|tenant| scope.spawn(move || take(tenant))).collect();
+            let threads: Vec<_> = families.iter().map(|family| scope.spawn(move || take(family, 60))).collect();
             threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
         });
-        assert_eq!((held.len(), store.used()), (100, 100));
-        assert!(tenants.iter().all(|tenant| tenant.quota.used() <= 40));
-        assert!(matches!(Charge::take(&tenants[0]), Err(NoRoom::Node | NoRoom::Quota)));
+        assert_eq!((held.len(), store.used()), (90, 90));
+        assert_eq!(tenants.each_ref().map(|tenant| tenant.quota.used()), [40, 50]);
+        assert!(families.iter().all(|family| family.quota.used() <= 30));
+        assert!(matches!(Charge::take(&families[0]), Err(NoRoom::Quota)));
         drop(held);
         assert_eq!(store.used(), 0);
-        assert!(tenants.iter().all(|tenant| tenant.quota.used() == 0));
+        assert!(families.iter().all(|family| family.quota.used() == 0 && family.tenant.quota.used() == 0));
+    }
+
+    #[test]
+    fn what_is_refused_by_one_account_is_given_back_to_the_others() {
+        let store = Arc::new(Account::new(5));
+        let tenant = Arc::new(Tenant::new(4));
+        let of_tenant = |quota| Arc::new(Family::new(store.clone(), tenant.clone(), quota));
+        let (few, many) = (of_tenant(1), of_tenant(9));
+        let mut held = [take(&few, 3), take(&many, 9)];
+        assert_eq!(held.each_ref().map(Vec::len), [1, 3]);
+        // Beside what the other one has.
+        assert_eq!((few.bound(), many.bound()), (1, 3));
+        let stranger = Arc::new(Family::new(store.clone(), Arc::new(Tenant::new(9)), 9));
+        let last = take(&stranger, 2);
+        assert_eq!((last.len(), store.used(), stranger.bound()), (1, 5, 5));
+        assert!(matches!(Charge::take(&stranger), Err(NoRoom::Node)));
+        held[0].clear();
+        assert_eq!(take(&many, 9).len(), 1);
+        assert_eq!(store.used(), 4);
+        drop((held, last));
+        assert_eq!((store.used(), tenant.quota.used(), few.quota.used(), many.quota.used()), (0, 0, 0, 0));
     }
 }

@@ -6,10 +6,11 @@ mod common;
 use common::{fork_round, fuzz_threads, load, page_of, store};
 use hinterland_backend::{Backend, OpenOptions, Priority, open_with};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
-use hinterland_tls::{ClientCredentials, NodeCredentials, Sources};
+use hinterland_tls::{ClientConnection, ClientCredentials, NodeCredentials, Sources};
 use hinterland_units::PageBytes;
-use hinterland_wire::Hello;
+use hinterland_wire::{HEADER_BYTES, Header, Hello, Kind, Reply, Request, WELCOME_BYTES};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
+use rustls::StreamOwned;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -28,30 +29,73 @@ fn key_file(directory: &Path, byte: u8) -> Sources {
     Sources::SharedKey(secret(directory, &format!("key-{byte}"), &[byte; 32]))
 }
 
+/// A CA, and whom it knows.
+struct Authority<'a> {
+    directory: &'a Path,
+    name: &'a str,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl<'a> Authority<'a> {
+    fn new(directory: &'a Path, name: &'a str) -> Authority<'a> {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, format!("the CA of {name}"));
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("a CA").pem();
+        let authority = Authority { directory, name, issuer: Issuer::new(params, key) };
+        std::fs::write(authority.ca(), pem).expect("a file");
+        authority
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.directory.join(format!("{}-ca.pem", self.name))
+    }
+
+    /// Somebody at `host`, whose files are called `name`; `years`: when that is true.
+    fn sign(&self, name: &str, host: &str, years: (i32, i32)) -> Sources {
+        let key = KeyPair::generate().expect("a key");
+        let path = secret(self.directory, &format!("{name}.key"), key.serialize_pem().as_bytes());
+        Sources::Certificates { own: (self.certify(name, &key, host, years), path), ca: self.ca() }
+    }
+
+    fn certify(&self, name: &str, key: &KeyPair, host: &str, years: (i32, i32)) -> PathBuf {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.subject_alt_names = vec![SanType::IpAddress(host.parse().expect("an address"))];
+        (params.not_before, params.not_after) = (date_time_ymd(years.0, 1, 1), date_time_ymd(years.1, 1, 1));
+        let path = self.directory.join(format!("{name}.pem"));
+        std::fs::write(&path, params.signed_by(key, &self.issuer).expect("signed").pem()).expect("a file");
+        path
+    }
+
+    /// A second certificate for the key of `sources`.
+    fn renew(&self, sources: &Sources, host: &str) -> Sources {
+        let Sources::Certificates { own: (_, path), ca } = sources else { panic!("no certificate") };
+        let key = KeyPair::from_pem(&std::fs::read_to_string(path).expect("a key")).expect("a key");
+        let renewed = self.certify("renewed", &key, host, (2021, 2119));
+        Sources::Certificates { own: (renewed, path.clone()), ca: ca.clone() }
+    }
+}
+
 /// A CA and somebody called `host` whom it knows; `years`: when that is true.
 fn certificates(directory: &Path, host: &str, years: (i32, i32)) -> Sources {
-    let mut params = CertificateParams::new(Vec::new()).expect("no names");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, format!("the CA of {host}"));
-    let key = KeyPair::generate().expect("a key");
-    let ca = directory.join(format!("{host}-ca.pem"));
-    std::fs::write(&ca, params.self_signed(&key).expect("a CA").pem()).expect("a file");
-    let issuer = Issuer::new(params, key);
-    let mut params = CertificateParams::new(Vec::new()).expect("no names");
-    params.subject_alt_names = vec![SanType::IpAddress(host.parse().expect("an address"))];
-    (params.not_before, params.not_after) = (date_time_ymd(years.0, 1, 1), date_time_ymd(years.1, 1, 1));
-    let key = KeyPair::generate().expect("a key");
-    let own = directory.join(format!("{host}.pem"));
-    std::fs::write(&own, params.signed_by(&key, &issuer).expect("signed").pem()).expect("a file");
-    Sources::Certificates { own: (own, secret(directory, &format!("{host}.key"), key.serialize_pem().as_bytes())), ca }
+    Authority::new(directory, host).sign(host, host, years)
 }
 
 const VALID: (i32, i32) = (2020, 2120);
 
 fn node(sources: Option<&Sources>) -> Listening {
+    start(sources, Options::new(64 * SLAB_BYTES), None)
+}
+
+fn start(sources: Option<&Sources>, options: Options, operators: Option<&Path>) -> Listening {
     let anywhere = "tcp://127.0.0.1:0".parse().expect("an endpoint");
-    let credentials = sources.map(|sources| NodeCredentials::read(sources).unwrap_or_else(|error| panic!("{error}")));
-    Listening::start_with(&anywhere, Options::new(64 * SLAB_BYTES), credentials).expect("a node")
+    let read = |sources| {
+        let credentials = NodeCredentials::read(sources)?;
+        operators.map_or(Ok(credentials.clone()), |operators| credentials.with_operators(operators))
+    };
+    let credentials = sources.map(|sources| read(sources).unwrap_or_else(|error| panic!("{error}")));
+    Listening::start_with(&anywhere, options, credentials).expect("a node")
 }
 
 fn connect(url: &str, sources: Option<&Sources>) -> Result<Arc<dyn Backend>, String> {
@@ -65,6 +109,129 @@ fn refused(node: &Listening, sources: Option<&Sources>, words: &str) {
     let url = node.endpoint().to_string();
     let error = connect(&url, sources).err().expect("not let in");
     assert!(error.contains(&url) && error.contains(words), "'{words}' is not in: {error}");
+}
+
+/// What a client with credentials says, message by message.
+struct Client {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    number: u64,
+    message: Vec<u8>,
+}
+
+impl Client {
+    fn greeted(node: &Listening, sources: &Sources) -> Client {
+        let credentials = ClientCredentials::read(sources).unwrap_or_else(|error| panic!("{error}"));
+        let stream = TcpStream::connect(node.endpoint().address().expect("an address")).expect("a connection");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+        let mut stream = StreamOwned::new(credentials.begin("127.0.0.1").expect("a name"), stream);
+        stream.write_all(&Hello::ours().encode()).expect("sent");
+        let mut welcome = [0; WELCOME_BYTES];
+        stream.read_exact(&mut welcome).expect("a welcome");
+        Client { stream, number: 0, message: Vec::new() }
+    }
+
+    /// The words of a refusal, and for a session its quota.
+    fn ask(&mut self, write: impl FnOnce(&mut Vec<u8>, u64)) -> Result<u64, String> {
+        self.number += 1;
+        write(&mut self.message, self.number);
+        self.stream.write_all(&self.message).expect("sent");
+        let mut head = vec![0; HEADER_BYTES];
+        self.stream.read_exact(&mut head).expect("an answer");
+        let header = Header::decode(head.first_chunk().expect("a header")).expect("a header");
+        head.resize(HEADER_BYTES + header.control_bytes, 0);
+        self.stream.read_exact(&mut head[HEADER_BYTES..]).expect("a control part");
+        let (header, control) = Header::decode_whole(&head).expect("undamaged");
+        match Reply::decode(&header, control).expect("a reply") {
+            Reply::Refused { words, .. } => Err(words.to_owned()),
+            Reply::Session(grant) => Ok(grant.quota_bytes),
+            _ => Ok(0),
+        }
+    }
+
+    /// A client with a session, and its quota.
+    fn open(node: &Listening, sources: &Sources) -> (Client, u64) {
+        let mut client = Client::greeted(node, sources);
+        let quota = client.ask(|into, number| Request::open(into, number, "a program", 0, 1000)).expect("let in");
+        (client, quota)
+    }
+
+    fn lease(&mut self, slabs: u32) -> Result<u64, String> {
+        self.ask(|into, number| Request::lease(into, number, slabs))
+    }
+}
+
+/// Whoever shows the same certificate has one quota, in however many sessions; who shows another has its own.
+#[test]
+fn a_quota_is_the_certificates_and_not_the_sessions() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let authority = Authority::new(directory.path(), "the-ca");
+    let sign = |name| authority.sign(name, "127.0.0.1", VALID);
+    let (ours, greedy, other) = (sign("node"), sign("greedy"), sign("other"));
+    let options = Options { quota_bytes: 4 * SLAB_BYTES, ..Options::new(64 * SLAB_BYTES) };
+    let node = start(Some(&ours), options, None);
+    let (mut first, quota) = Client::open(&node, &greedy);
+    assert_eq!(quota, 4 * SLAB_BYTES);
+    first.lease(3).expect("room");
+    // What is left beside the other session is what this one may have; a new certificate for the old key makes no difference.
+    let (mut second, quota) = Client::open(&node, &authority.renew(&greedy, "127.0.0.1"));
+    assert_eq!(quota, SLAB_BYTES);
+    second.lease(1).expect("the last one");
+    for client in [&mut first, &mut second] {
+        let words = client.lease(1).expect_err("more than the quota");
+        assert!(words.contains("the quota of 8 MiB is used up"), "{words}");
+    }
+    let (mut stranger, quota) = Client::open(&node, &other);
+    assert_eq!(quota, 4 * SLAB_BYTES);
+    stranger.lease(4).expect("its own quota");
+    assert_eq!(node.node().used_bytes(), 8 * SLAB_BYTES);
+    // With the key file nothing tells one program from another: each has a quota.
+    let key = key_file(directory.path(), 1);
+    let node = start(Some(&key), options, None);
+    for (mut client, quota) in [Client::open(&node, &key), Client::open(&node, &key)] {
+        assert_eq!(quota, 4 * SLAB_BYTES);
+        client.lease(4).expect("its own quota");
+    }
+}
+
+/// Programs cannot drain or resize a node that they use; the operators can, and who has a key file or needs none.
+#[test]
+fn only_operators_drain_and_resize() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let authority = Authority::new(directory.path(), "the-ca");
+    let sign = |name| authority.sign(name, "127.0.0.1", VALID);
+    let (ours, operator, program) = (sign("node"), sign("operator"), sign("program"));
+    let Sources::Certificates { own: (operators, _), .. } = &operator else { panic!() };
+    let node = start(Some(&ours), Options::new(8 * SLAB_BYTES), Some(operators));
+    let asked = |sources: &Sources| {
+        let mut client = Client::greeted(&node, sources);
+        let drained = client.ask(|into, number| Request::drain(into, number, true));
+        let resized = client.ask(|into, number| Request::resize(into, number, 4 * SLAB_BYTES));
+        let shown = client.ask(|into, number| Request::plain(into, number, Kind::Statistics));
+        (drained, resized, shown)
+    };
+    let (drained, resized, shown) = asked(&program);
+    for refused in [drained, resized] {
+        let words = refused.expect_err("a program may not");
+        assert!(words.contains("--operators"), "{words}");
+    }
+    assert_eq!(shown, Ok(0));
+    let figures = node.node().figures();
+    assert_eq!((figures.draining, figures.capacity_bytes, figures.refused), (0, 8 * SLAB_BYTES, 2));
+    for may in [&operator, &ours] {
+        assert_eq!(asked(may), (Ok(0), Ok(0), Ok(0)));
+        let figures = node.node().figures();
+        assert_eq!((figures.draining, figures.capacity_bytes), (1, 4 * SLAB_BYTES));
+        node.node().drain(false);
+        node.node().resize(8 * SLAB_BYTES);
+    }
+    // Not without being named.
+    let strict = start(Some(&ours), Options::new(8 * SLAB_BYTES), None);
+    assert!(Client::greeted(&strict, &operator).ask(|into, number| Request::drain(into, number, true)).is_err());
+    let key = key_file(directory.path(), 1);
+    let keyed = start(Some(&key), Options::new(8 * SLAB_BYTES), None);
+    assert_eq!(Client::greeted(&keyed, &key).ask(|into, number| Request::drain(into, number, true)), Ok(0));
+    let error = NodeCredentials::read(&key).expect("a key").with_operators(operators).expect_err("no certificates");
+    assert!(error.to_string().contains("--operators"), "{error}");
 }
 
 #[test]

@@ -49,6 +49,11 @@ pub enum CredentialError {
     /// One without the other.
     #[error("--tls CERT,KEY says who we are, and --tls-ca CA whom we trust; give both")]
     Half,
+    /// All have the same key.
+    #[error(
+        "--operators names certificates, so it goes with --tls and --tls-ca; whoever has a --key-file may do everything"
+    )]
+    NoOperators,
     /// Not two paths.
     #[error("'{0}' is not CERT,KEY; write the paths of two PEM files with a comma between them")]
     Pair(String),
@@ -179,7 +184,7 @@ pub(crate) fn roots(path: &Path) -> Result<Arc<RootCertStore>, CredentialError> 
     Ok(Arc::new(roots))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
     let pem = read(path, false)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let wrong = |error| CredentialError::content(path, format!("there is no certificate here: {error}"));

@@ -19,7 +19,7 @@ mod words;
 
 pub use client::ClientCredentials;
 pub use files::{CredentialError, Pem, Sources};
-pub use node::NodeCredentials;
+pub use node::{ClientKey, NodeCredentials};
 pub use rustls::{ClientConnection, ServerConnection};
 pub use words::explain;
 

@@ -13,6 +13,7 @@ use crate::error::EXIT_REFUSED;
 pub use ask::resolved;
 use clap::{Args, Subcommand, ValueEnum};
 use hinterland_tls::{CredentialError, Sources};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// `hinterland node`.
@@ -43,7 +44,8 @@ pub struct ServeArgs {
     /// Memory to lend, in whole slabs of 2 MiB: a size (16G)
     #[arg(long, value_name = "SIZE", required = true)]
     capacity: Option<String>,
-    /// Most that one program and the children that it forks may keep. Default: the capacity
+    /// Most that one client may keep: with certificates, all programs that show the same one; else a program and the children that it
+    /// forks. Default: the capacity
     #[arg(long, value_name = "SIZE")]
     quota: Option<String>,
     /// Where to listen: a loopback address, or any with --tls or --key-file (port 0 takes a free one); or a socket for programs of
@@ -55,6 +57,9 @@ pub struct ServeArgs {
     /// The CA that has signed the programs' certificates: --tls-ca by another name
     #[arg(long, value_name = "CA", conflicts_with = "tls_ca")]
     clients: Option<String>,
+    /// Certificates whose holders may drain and resize the node, a PEM file; with --tls. Default: the node's own certificate alone
+    #[arg(long, value_name = "FILE")]
+    operators: Option<PathBuf>,
     /// List the node in etcd, so that programs find it by the pool's name: etcd://HOST:PORT/POOL, or etcds:// with the
     /// certificates of --tls
     #[arg(long, value_name = "URL")]
@@ -179,7 +184,7 @@ Examples:
   hinterland node drain tcp://127.0.0.1:7440 --wait
   hinterland node resize tcp://127.0.0.1:7440 8G
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --key-file far.key
-  hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --tls node.pem,node.key --clients clients-ca.pem
+  hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --tls node.pem,node.key --clients clients-ca.pem --operators ops.pem
   hinterland node status tcp://10.0.0.7:7440 --key-file far.key
   hinterland node --capacity 16G --register etcd://127.0.0.1:2379/pool
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --advertise tcp://node-7:7440 --key-file far.key --register etcd://etcd-1:2379/pool
@@ -233,8 +238,8 @@ pub enum NodeError {
 }
 
 /// Runs the command.
-pub fn run(args: NodeArgs) -> ExitCode {
-    let done = match args.command {
+pub fn run(args: &NodeArgs) -> ExitCode {
+    let done = match &args.command {
         None => serve::run(&args.serve),
         Some(NodeCommand::List(list)) => list::run(&list.pool, &list.identity, list.json),
         Some(NodeCommand::Status(status)) => status::run(&status.node, &status.identity, status.json, status.watch),

@@ -3,7 +3,7 @@
 use super::{LogFormat, NodeError, ServeArgs};
 use super::{metrics, register};
 use hinterland_node::{Listening, Options};
-use hinterland_tls::NodeCredentials;
+use hinterland_tls::{CredentialError, NodeCredentials};
 use hinterland_units::ByteCount;
 use hinterland_wire::Endpoint;
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -29,7 +29,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     refuse_long_files()?;
     // Before the first connection: a signal that comes early must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
-    let credentials = args.identity().sources()?.as_ref().map(NodeCredentials::read).transpose()?;
+    let credentials = credentials(args)?;
     let listening = Listening::start_with(&endpoint, options, credentials)?;
     let (node, lends) = (listening.endpoint(), ByteCount(listening.node().figures().capacity_bytes));
     let quota = ByteCount(options.quota_bytes.min(capacity_bytes));
@@ -59,6 +59,16 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     listening.stop();
     tracing::info!("ended");
     Ok(())
+}
+
+/// What the node shows and demands.
+fn credentials(args: &ServeArgs) -> Result<Option<NodeCredentials>, CredentialError> {
+    let credentials = args.identity().sources()?.as_ref().map(NodeCredentials::read).transpose()?;
+    match (&args.operators, credentials) {
+        (Some(operators), Some(credentials)) => credentials.with_operators(operators).map(Some),
+        (Some(_), None) => Err(CredentialError::NoOperators),
+        (None, credentials) => Ok(credentials),
+    }
 }
 
 /// A slab that would be longer than files may be is an error, which costs that slab its sharing, and no signal, which would end the
