@@ -1,7 +1,7 @@
 //! The contract between the pager and whatever keeps pages.
 
 use crate::NodeTrouble;
-use hinterland_units::PageBytes;
+use hinterland_units::{ByteCount, PageBytes};
 use std::time::Duration;
 
 /// Where a backend keeps one page: opaque to the pager, chosen by the backend, 44 bits at most.
@@ -40,10 +40,17 @@ pub struct LoadItem<'a> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The backend's capacity is used up.
-    #[error("{url} is full ({used_bytes} of {capacity_bytes} bytes used)")]
+    #[error(
+        "{url} {} ({} of {} used)",
+        words.as_deref().unwrap_or("is full"),
+        ByteCount(*used_bytes),
+        ByteCount(*capacity_bytes)
+    )]
     Full {
         /// The backend.
         url: String,
+        /// Where others use it, too, and may give some back: what it said.
+        words: Option<String>,
         /// Bytes in use.
         used_bytes: u64,
         /// Bytes that it may use.

@@ -67,7 +67,7 @@ impl Reference {
         if place == self.places_max() {
             let used_bytes = (place * PAGE_BYTES) as u64;
             let capacity_bytes = self.capacity_bytes;
-            return Err(StoreError::Full { url: self.url.clone(), used_bytes, capacity_bytes });
+            return Err(StoreError::Full { url: self.url.clone(), words: None, used_bytes, capacity_bytes });
         }
         if place == places.used {
             places.used += 1;

@@ -83,7 +83,7 @@ fn the_capacity_holds() {
     let answers = store(&backend, &pages);
     assert!(answers[..100].iter().all(Result::is_ok));
     for answer in &answers[100..] {
-        let full = StoreError::Full { url: "file".into(), used_bytes: 409_600, capacity_bytes: 409_600 };
+        let full = StoreError::Full { url: "file".into(), words: None, used_bytes: 409_600, capacity_bytes: 409_600 };
         assert_eq!(answer, &Err(full));
     }
     let locations: Vec<Location> = answers.into_iter().filter_map(Result::ok).collect();

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A node that is killed when the test ends.
 struct Node {
@@ -151,6 +151,32 @@ fn figures_are_those_of_the_node_and_follow_the_conventions() {
     operator.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
     ask(&mut operator, |into| Request::drain(into, 1, true), &[]);
     assert_eq!(node.get("/healthz").1, "draining\n");
+}
+
+/// What long messages need is given back when a connection is silent; it is there again for the next one.
+#[test]
+fn silent_connections_keep_little() {
+    let node = Node::start(&["--capacity", "128M", "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0"], None);
+    let resident = || {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", node.child.id())).expect("it runs");
+        statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number") * 4096
+    };
+    let data = vec![7; 256 << 10];
+    let range = Range { address: 0, bytes: 256 << 10, checksum: checksum(0, &data) };
+    let mut lanes: Vec<TcpStream> = (0..40).map(|number| node.session(&format!("lane {number}"))).collect();
+    for lane in &mut lanes {
+        ask(lane, |into| Request::lease(into, 2, 1), &[]);
+        ask(lane, |into| Request::write(into, 3, Priority::WriteBack, [range].into_iter()), &data);
+    }
+    let busy = resident();
+    let begun = Instant::now();
+    while resident() + 40 * data.len() * 3 / 4 > busy {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{busy} bytes before, {} now", resident());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for lane in &mut lanes {
+        ask(lane, |into| Request::write(into, 4, Priority::WriteBack, [range].into_iter()), &data);
+    }
 }
 
 #[test]

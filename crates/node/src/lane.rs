@@ -13,10 +13,11 @@ use hinterland_wire::{
     CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Looking, Outcome, Ranges, Refusal, Reply,
     Request, Welcome, WireError,
 };
+use memmap2::MmapMut;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The longest message.
 const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX + DATA_BYTES_MAX;
@@ -29,6 +30,9 @@ pub(crate) const UNSHARED: &str =
 /// Why a node is not drained or resized.
 const NO_OPERATOR: &str =
     "only the node's own certificate and those that it was started with as --operators may do that";
+
+/// Why a session is not entered, or not served any more.
+const OVER: &str = "no such session here: it was closed, its lease is over, or the node was started anew";
 
 /// Why a lane ended.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +59,10 @@ impl From<HandshakeError> for LaneError {
         }
     }
 }
+
+/// A lane that is silent for so long gives back what it needs for long messages, and keeps so much.
+const IDLE: Duration = Duration::from_secs(1);
+const KEPT_BYTES: usize = 16 << 10;
 
 /// Serves a connection to its end.
 pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(), LaneError> {
@@ -111,7 +119,7 @@ struct Lane<'a> {
 
 impl Lane<'_> {
     fn run(&mut self, stream: &mut Connection) -> Result<(), LaneError> {
-        let mut input = Input { bytes: vec![0; MESSAGE_BYTES_MAX].into_boxed_slice(), begin: 0, end: 0 };
+        let mut input = Input::new()?;
         let mut trusted = false;
         loop {
             match self.step(&mut input, stream) {
@@ -153,10 +161,11 @@ impl Lane<'_> {
             _ => Work::Other,
         };
         let begun = self.sampler.takes(work).then(Instant::now);
-        let (node, tenant) = (self.node, self.session.as_ref().map(|session| session.family.tenant.clone()));
-        let moves_data = matches!(request, Request::Read { .. } | Request::Write { .. });
-        let tenant = tenant.as_ref().filter(|_| moves_data);
-        let turn = tenant.map(|tenant| tenant.turns.take(&node.processors, header.priority));
+        let (node, session) = (self.node, self.session.clone());
+        let tenant = session.as_ref().map_or(&node.visitors, |session| &session.family.tenant);
+        // One that sends a descriptor may wait for the connection.
+        let is_work = !matches!(request, Request::Share { .. });
+        let turn = is_work.then(|| tenant.turns.take(&node.processors, header.priority));
         let (data, behind) = rest.split_at(header.data_bytes);
         let more = behind.len() >= HEADER_BYTES;
         self.answer(stream, header.number, request, data, more)?;
@@ -408,8 +417,7 @@ impl Lane<'_> {
                 self.session = Some(session);
             }
             Err(Refusal::NoSession) => {
-                let words = "no such session here: its lease is over, or the node was started anew";
-                self.refuse(number, Refusal::NoSession, words);
+                self.refuse(number, Refusal::NoSession, OVER);
             }
             Err(Refusal::Draining) => self.refuse(number, Refusal::Draining, "the node takes no new sessions"),
             Err(refusal) => self.refuse(number, refusal, "too many sessions, or too many connections in one"),
@@ -423,6 +431,7 @@ impl Lane<'_> {
 
     fn explain(&mut self, number: u64, session: &Session, trouble: Trouble) {
         match trouble {
+            Trouble::Over => self.refuse(number, Refusal::NoSession, OVER),
             Trouble::Outside => self.refuse(number, Refusal::Range, "a range or slab that the session does not have"),
             Trouble::Damaged => self.refuse(number, Refusal::Damaged, "data arrived damaged (checksum mismatch)"),
             Trouble::NoRoom(NoRoom::Quota) => {
@@ -458,12 +467,40 @@ impl Lane<'_> {
 
 /// Bytes that have arrived and are not served yet.
 struct Input {
-    bytes: Box<[u8]>,
+    /// Of the longest message, and takes memory as it is used.
+    bytes: MmapMut,
     begin: usize,
     end: usize,
+    /// So much of it was used.
+    used: usize,
+    /// It is waited for `IDLE` only, to give that back.
+    is_watched: bool,
 }
 
 impl Input {
+    fn new() -> io::Result<Input> {
+        Ok(Input { bytes: MmapMut::map_anon(MESSAGE_BYTES_MAX)?, begin: 0, end: 0, used: 0, is_watched: false })
+    }
+
+    /// Before the connection is waited for: how long, which is changed only when it has to be.
+    fn watch(&mut self, stream: &Connection, lane: &Lane<'_>) -> io::Result<()> {
+        // Before that its client has to say what it wants, and is waited for in another way.
+        let has_much = lane.session.is_some() && self.used.max(lane.out.capacity()) > KEPT_BYTES;
+        if has_much != self.is_watched {
+            stream.set_read_timeout(has_much.then_some(IDLE))?;
+            self.is_watched = has_much;
+        }
+        Ok(())
+    }
+
+    /// Gives back what long messages took. Nothing is under way.
+    fn shrink(&mut self, lane: &mut Lane<'_>) -> io::Result<()> {
+        let is_watched = self.is_watched;
+        *self = Input { is_watched, ..Input::new()? };
+        (lane.out, lane.reply, lane.sums) = (vec![], vec![], vec![]);
+        Ok(())
+    }
+
     /// Reads until `count` bytes are there; what is to be answered is sent before waiting. False: the client hung up between
     /// two requests.
     fn fill(&mut self, count: usize, stream: &mut Connection, lane: &mut Lane<'_>) -> Result<bool, LaneError> {
@@ -476,14 +513,29 @@ impl Input {
             }
             lane.send(stream)?;
             lane.look(stream);
+            self.watch(stream, lane)?;
             match stream.read(&mut self.bytes[self.end..]) {
                 Ok(0) if self.begin == self.end => return Ok(false),
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Ok(read) => self.end += read,
+                Ok(read) => {
+                    self.end += read;
+                    self.used = self.used.max(self.end);
+                }
+                Err(error) if self.is_watched && is_silence(&error) => {
+                    // In the middle of a message it is waited for as before.
+                    if self.begin == self.end {
+                        self.shrink(lane)?;
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(true)
     }
+}
+
+/// Whether nothing has come for as long as is waited.
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

@@ -14,7 +14,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Time between two looks at which leases are over.
-const REAP_EVERY: Duration = Duration::from_millis(200);
+const REAP_EVERY: Duration = Duration::from_millis(50);
 /// Connections that have not proved who they are, where credentials are asked for: for one more, the oldest goes.
 const UNPROVEN_MAX: usize = 256;
 /// Stack of a lane's thread: its buffers are on the heap.

@@ -3,7 +3,7 @@
 use crate::latency::{Histogram, Latencies, Work};
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
-use crate::store::{Account, Family, Tenant};
+use crate::store::{Account, Bounds, Family, Seat, Tenant};
 use crate::turns::Processors;
 use hinterland_tls::ClientKey;
 use hinterland_wire::{Grant, NodeRow, Recall, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
@@ -14,6 +14,12 @@ use std::time::{Duration, Instant};
 
 /// The longest time that a session may be kept without a lane.
 const LEASE_MAX: Duration = Duration::from_secs(60);
+
+/// A tenant has at most one of so many parts of the node's sessions and connections: others come in beside it.
+const SESSIONS_PART: u64 = 4;
+const LANES_PART: u64 = 2;
+/// One of so many parts of the connections is for those who open no session: operators, and who looks.
+const VISITORS_PART: u64 = 64;
 
 /// What an operator decides.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +56,8 @@ pub struct Node {
     next_session: AtomicU64,
     draining: AtomicBool,
     started: Instant,
+    /// Whose the requests are that need no session.
+    pub(crate) visitors: Tenant,
     /// Connections now.
     pub(crate) lanes: AtomicU64,
     /// Requests that were refused, and connections that were ended for what they sent.
@@ -74,6 +82,7 @@ impl Node {
             next_session: AtomicU64::new(1),
             draining: AtomicBool::new(false),
             started: Instant::now(),
+            visitors: Tenant::new(bounds(&options)),
             lanes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             lookers: AtomicUsize::new(0),
@@ -142,15 +151,23 @@ impl Node {
         }
         let wanted = if quota_bytes == 0 { u64::MAX } else { quota_bytes };
         let family = Arc::new(Family::new(self.store.clone(), self.tenant(client), wanted / SLAB_BYTES));
+        let seat = self.may_serve().then(|| Seat::take(&family)).flatten().ok_or(Refusal::Busy)?;
         let lease = Duration::from_millis(lease_ms.into()).min(LEASE_MAX);
-        let session = Session::new(self.new_id(), new_token()?, name, family, lease);
-        session.join();
-        self.enter(session)
+        let session = Session::new(self.new_id(), new_token()?, name, seat, lease);
+        if !session.join() {
+            return Err(Refusal::Busy);
+        }
+        self.enter(session).inspect_err(|_| family.tenant.lanes.give())
+    }
+
+    /// Whether connections are left beside those for visitors.
+    fn may_serve(&self) -> bool {
+        self.lanes.load(Relaxed) <= self.options.lanes_max - self.options.lanes_max / VISITORS_PART
     }
 
     /// The accounts of a client; of one who is not known: of its own.
     fn tenant(&self, client: Option<&ClientKey>) -> Arc<Tenant> {
-        let new = || Arc::new(Tenant::new(self.options.quota_bytes / SLAB_BYTES));
+        let new = || Arc::new(Tenant::new(bounds(&self.options)));
         let Some(key) = client else { return new() };
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         tenants.retain(|_, tenant| tenant.strong_count() > 0);
@@ -167,13 +184,14 @@ impl Node {
         let sessions = self.sessions();
         let session = sessions.get(&id).filter(|session| same(session.token, token)).ok_or(Refusal::NoSession)?;
         // Under the lock: the reaper looks for sessions without lanes under it, too.
-        if session.join() { Ok(session.clone()) } else { Err(Refusal::Busy) }
+        if self.may_serve() && session.join() { Ok(session.clone()) } else { Err(Refusal::Busy) }
     }
 
     /// A second session with the content of `session`, for a lane that is still to come.
     pub(crate) fn clone_of(&self, session: &Session) -> Result<Arc<Session>, Refusal> {
-        let session = session.clone_as(self.new_id(), new_token()?);
-        self.enter(session)
+        let seat = Seat::take(&session.family).ok_or(Refusal::Busy)?;
+        let clone = session.clone_as(self.new_id(), new_token()?, seat).map_err(|_| Refusal::NoSession)?;
+        self.enter(clone)
     }
 
     fn enter(&self, session: Session) -> Result<Arc<Session>, Refusal> {
@@ -209,8 +227,8 @@ impl Node {
     }
 
     fn bury(&self, session: &Session) {
-        // Lanes that are still there find an empty address space.
-        session.clear();
+        // Lanes that are still there find that it is over.
+        session.end();
         for (sum, count) in self.ended.iter().zip(done(session)) {
             sum.fetch_add(count, Relaxed);
         }
@@ -317,6 +335,15 @@ impl SessionFigures {
     fn row(&self) -> SessionRow<'_> {
         let SessionFigures { ref name, session, lanes, slabs, quota_bytes, read_bytes, written_bytes } = *self;
         SessionRow { session, lanes, slabs, quota_bytes, read_bytes, written_bytes, name }
+    }
+}
+
+/// What a tenant may have.
+fn bounds(options: &Options) -> Bounds {
+    Bounds {
+        slabs: options.quota_bytes / SLAB_BYTES,
+        sessions: (options.sessions_max as u64).div_ceil(SESSIONS_PART),
+        lanes: options.lanes_max.div_ceil(LANES_PART),
     }
 }
 

@@ -1,11 +1,11 @@
 //! A session: one client's address space, made of slabs.
 
 use crate::slab::{SLAB_BYTES, Slab};
-use crate::store::{Family, NoRoom};
+use crate::store::{Family, NoRoom, Seat};
 use hinterland_wire::{Numbers, Range, Ranges, SessionId, Token, checksum};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// Connections that one session may have.
@@ -20,8 +20,11 @@ pub(crate) struct Session {
     pub(crate) name: String,
     pub(crate) family: Arc<Family>,
     pub(crate) lease: Duration,
-    /// Slab n holds the bytes from n × SLAB_BYTES on. A slab that is also in another session's table is never written.
-    slabs: RwLock<Vec<Option<Arc<Slab>>>>,
+    /// Slab n holds the bytes from n × SLAB_BYTES on. A slab that is also in another session's table, or in a table that another
+    /// session shares, is never written. `None`: the session is over.
+    table: RwLock<Option<Arc<Table>>>,
+    /// Counts the session for as long as it exists.
+    _seat: Seat,
     presence: Mutex<Presence>,
     pub(crate) counts: Counts,
 }
@@ -52,6 +55,8 @@ pub(crate) enum Trouble {
     Outside,
     /// Data that does not have its checksum.
     Damaged,
+    /// The session is over.
+    Over,
 }
 
 impl From<NoRoom> for Trouble {
@@ -64,31 +69,33 @@ type Table = Vec<Option<Arc<Slab>>>;
 
 impl Session {
     /// An empty session.
-    pub(crate) fn new(id: SessionId, token: Token, name: &str, family: Arc<Family>, lease: Duration) -> Session {
+    pub(crate) fn new(id: SessionId, token: Token, name: &str, seat: Seat, lease: Duration) -> Session {
         Session {
             id,
             token,
             name: name.to_owned(),
-            family,
+            family: seat.family().clone(),
             lease,
-            slabs: RwLock::default(),
+            table: RwLock::new(Some(Arc::default())),
+            _seat: seat,
             presence: Mutex::new(Presence { lanes: 0, alone_since: Instant::now(), expected: true }),
             counts: Counts::default(),
         }
     }
 
-    /// A session with the same content: the slabs are shared until one side writes to them.
-    pub(crate) fn clone_as(&self, id: SessionId, token: Token) -> Session {
-        let session = Session::new(id, token, &self.name, self.family.clone(), self.lease);
+    /// A session with the same content: the table is shared until one side changes it, and the slabs until one side writes to them.
+    pub(crate) fn clone_as(&self, id: SessionId, token: Token, seat: Seat) -> Result<Session, Trouble> {
+        let session = Session::new(id, token, &self.name, seat, self.lease);
         // Exclusive: no writer may be between finding a slab unshared and writing to it.
-        let slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner).clone();
-        Session { slabs: RwLock::new(slabs), ..session }
+        let table = self.changing().clone().ok_or(Trouble::Over)?;
+        Ok(Session { table: RwLock::new(Some(table)), ..session })
     }
 
     /// Adds `count` slabs, all or none; returns their numbers, the lowest that are free.
     pub(crate) fn lease_slabs(&self, count: usize, shared: bool) -> Result<Vec<u32>, Trouble> {
         let new = (0..count).map(|_| Slab::new(&self.family, shared)).collect::<Result<Vec<_>, _>>()?;
-        let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.changing();
+        let slabs = Arc::make_mut(table.as_mut().ok_or(Trouble::Over)?);
         let mut numbers = Vec::with_capacity(count);
         let mut at = 0;
         for slab in new {
@@ -106,12 +113,13 @@ impl Session {
 
     /// Takes slabs back, all or none.
     pub(crate) fn return_slabs(&self, numbers: Numbers<'_>) -> Result<(), Trouble> {
-        let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.changing();
+        let slabs = Arc::make_mut(table.as_mut().ok_or(Trouble::Over)?);
         if !numbers.iter().all(|number| slabs.get(number as usize).is_some_and(Option::is_some)) {
             return Err(Trouble::Outside);
         }
         let gone: Vec<_> = numbers.iter().filter_map(|number| slabs[number as usize].take()).collect();
-        drop(slabs);
+        drop(table);
         // Their memory goes back to the kernel here, with the table free.
         drop(gone);
         Ok(())
@@ -119,14 +127,15 @@ impl Session {
 
     /// Appends the bytes of all ranges to `into` and their checksums to `sums`; nothing when one of them lies outside.
     pub(crate) fn read(&self, ranges: Ranges<'_>, into: &mut Vec<u8>, sums: &mut Vec<u64>) -> Result<(), Trouble> {
-        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
-        if !ranges.iter().all(|range| locate(&slabs, range).is_some()) {
+        let table = self.looking();
+        let slabs = table.as_ref().ok_or(Trouble::Over)?;
+        if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
             return Err(Trouble::Outside);
         }
         for range in ranges.iter() {
-            let (number, offset) = locate(&slabs, range).expect("checked above");
+            let (number, offset) = locate(slabs, range).expect("checked above");
             let (begin, bytes) = (into.len(), range.bytes as usize);
-            let slab = slab(&slabs, number).reading();
+            let slab = slab(slabs, number).reading();
             slab.append(offset, bytes, into)?;
             sums.push(slab.sum(offset, range.address, &into[begin..]));
         }
@@ -142,18 +151,19 @@ impl Session {
         sums: &mut Vec<u64>,
         to: impl FnOnce(&[&[u8]], &[u64]) -> R,
     ) -> Result<Option<R>, Trouble> {
-        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
-        if !ranges.iter().all(|range| locate(&slabs, range).is_some()) {
+        let table = self.looking();
+        let slabs = table.as_ref().ok_or(Trouble::Over)?;
+        if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
             return Err(Trouble::Outside);
         }
         // Each slab once, see `Reading`.
-        let mut read: Vec<usize> = numbers(&slabs, ranges).collect();
+        let mut read: Vec<usize> = numbers(slabs, ranges).collect();
         read.sort_unstable();
         read.dedup();
-        let locked: Vec<_> = read.iter().map(|number| slab(&slabs, *number).reading()).collect();
+        let locked: Vec<_> = read.iter().map(|number| slab(slabs, *number).reading()).collect();
         let mut pieces = Vec::with_capacity(ranges.count());
         for range in ranges.iter() {
-            let (number, offset) = locate(&slabs, range).expect("checked above");
+            let (number, offset) = locate(slabs, range).expect("checked above");
             let slab = &locked[read.binary_search(&number).expect("all are there")];
             let Some(piece) = slab.bytes(offset, range.bytes as usize) else { return Ok(None) };
             sums.push(slab.sum(offset, range.address, piece));
@@ -186,21 +196,24 @@ impl Session {
                 slab(slabs, number).write(offset, piece, range.checksum)
             })
         };
-        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
-        if !ranges.iter().all(|range| locate(&slabs, range).is_some()) {
+        let table = self.looking();
+        let slabs = table.as_ref().ok_or(Trouble::Over)?;
+        if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
             return Err(Trouble::Outside);
         }
         // A slab becomes shared only under the exclusive lock of a table that has it; ours is held.
-        if numbers(&slabs, ranges).all(|number| Arc::strong_count(slab(&slabs, number)) == 1) {
-            put(&slabs)?;
+        let is_own = Arc::strong_count(slabs) == 1;
+        if is_own && numbers(slabs, ranges).all(|number| Arc::strong_count(slab(slabs, number)) == 1) {
+            put(slabs)?;
         } else {
-            drop(slabs);
-            let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
-            if !ranges.iter().all(|range| locate(&slabs, range).is_some()) {
+            drop(table);
+            let mut table = self.changing();
+            let slabs = Arc::make_mut(table.as_mut().ok_or(Trouble::Over)?);
+            if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
                 return Err(Trouble::Outside);
             }
-            self.unshare(&mut slabs, ranges)?;
-            put(&slabs)?;
+            self.unshare(slabs, ranges)?;
+            put(slabs)?;
         }
         self.counts.writes.fetch_add(ranges.count() as u64, Relaxed);
         self.counts.written_bytes.fetch_add(ranges.data_bytes() as u64, Relaxed);
@@ -223,26 +236,27 @@ impl Session {
 
     /// A descriptor to read a slab with; `None`: it cannot be shared.
     pub(crate) fn reader(&self, number: u32) -> Result<Option<OwnedFd>, Trouble> {
-        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.looking();
+        let slabs = table.as_ref().ok_or(Trouble::Over)?;
         let slab = slabs.get(number as usize).and_then(Option::as_ref).ok_or(Trouble::Outside)?;
         Ok(slab.reader())
     }
 
-    /// Forgets all content.
-    pub(crate) fn clear(&self) {
-        let slabs = std::mem::take(&mut *self.slabs.write().unwrap_or_else(PoisonError::into_inner));
-        drop(slabs);
+    /// Forgets all content, for good.
+    pub(crate) fn end(&self) {
+        let table = self.changing().take();
+        drop(table);
     }
 
     /// Slabs in the address space.
     pub(crate) fn slab_count(&self) -> usize {
-        self.slabs.read().unwrap_or_else(PoisonError::into_inner).iter().flatten().count()
+        self.looking().iter().flat_map(|slabs| slabs.iter().flatten()).count()
     }
 
     /// One lane more; `false` when there are too many.
     pub(crate) fn join(&self) -> bool {
         let mut presence = self.presence();
-        let fits = presence.lanes < LANES_MAX;
+        let fits = presence.lanes < LANES_MAX && self.family.tenant.lanes.take();
         if fits {
             presence.lanes += 1;
             presence.expected = false;
@@ -252,6 +266,7 @@ impl Session {
 
     /// A lane has ended.
     pub(crate) fn leave(&self) {
+        self.family.tenant.lanes.give();
         let mut presence = self.presence();
         presence.lanes -= 1;
         presence.alone_since = Instant::now();
@@ -267,6 +282,14 @@ impl Session {
         let presence = self.presence();
         let lease = if presence.expected { self.lease.max(CLONE_GRACE) } else { self.lease };
         presence.lanes == 0 && now.saturating_duration_since(presence.alone_since) > lease
+    }
+
+    fn looking(&self) -> RwLockReadGuard<'_, Option<Arc<Table>>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changing(&self) -> RwLockWriteGuard<'_, Option<Arc<Table>>> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn presence(&self) -> MutexGuard<'_, Presence> {

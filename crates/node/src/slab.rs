@@ -143,7 +143,7 @@ impl Drop for Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Account, Tenant};
+    use crate::store::{Account, Bounds, Tenant};
 
     #[test]
     fn a_copy_has_every_byte_and_is_its_own() {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn check_copy(shared: bool) {
-        let tenant = Arc::new(Tenant::new(3));
+        let tenant = Arc::new(Tenant::new(Bounds { slabs: 3, sessions: 1, lanes: 1 }));
         let family = Arc::new(Family::new(Arc::new(Account::new(3)), tenant, u64::MAX));
         let slab = Slab::new(&family, shared).expect("room");
         assert_eq!(slab.reader().is_some(), shared);

@@ -4,7 +4,7 @@ use crate::turns::Turns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Slabs in use and the bound on them: of the node, of a tenant, of a family.
+/// How much is in use of something, and the bound on it. Of slabs: of the node, of a tenant, of a family.
 #[derive(Debug)]
 pub(crate) struct Account {
     used: AtomicU64,
@@ -14,8 +14,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(bound_slabs: u64) -> Account {
-        Account { used: AtomicU64::new(0), bound: AtomicU64::new(bound_slabs), over: AtomicBool::new(false) }
+    pub(crate) fn new(bound: u64) -> Account {
+        Account { used: AtomicU64::new(0), bound: AtomicU64::new(bound), over: AtomicBool::new(false) }
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -36,11 +36,11 @@ impl Account {
         self.bound.store(bound_slabs, Relaxed);
     }
 
-    fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         self.used.fetch_update(Relaxed, Relaxed, |used| (used < self.bound()).then_some(used + 1)).is_ok()
     }
 
-    fn give(&self) {
+    pub(crate) fn give(&self) {
         self.used.fetch_sub(1, Relaxed);
     }
 }
@@ -50,14 +50,26 @@ impl Account {
 #[derive(Debug)]
 pub(crate) struct Tenant {
     quota: Account,
-    /// Its reads and writes.
+    sessions: Account,
+    pub(crate) lanes: Account,
+    /// Its requests.
     pub(crate) turns: Turns,
 }
 
 impl Tenant {
-    pub(crate) fn new(quota_slabs: u64) -> Tenant {
-        Tenant { quota: Account::new(quota_slabs), turns: Turns::default() }
+    pub(crate) fn new(bounds: Bounds) -> Tenant {
+        let Bounds { slabs, sessions, lanes } = bounds;
+        let [quota, sessions, lanes] = [slabs, sessions, lanes].map(Account::new);
+        Tenant { quota, sessions, lanes, turns: Turns::default() }
     }
+}
+
+/// What a tenant may have at most.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) slabs: u64,
+    pub(crate) sessions: u64,
+    pub(crate) lanes: u64,
 }
 
 /// Who uses slabs: a session and all that were cloned from it. A clone does not widen a quota.
@@ -67,6 +79,26 @@ pub(crate) struct Family {
     pub(crate) tenant: Arc<Tenant>,
     /// What it asked for itself.
     quota: Account,
+}
+
+/// One session's place among those that its tenant may have; given back when it is dropped.
+pub(crate) struct Seat(Arc<Family>);
+
+impl Seat {
+    /// `None`: there are too many.
+    pub(crate) fn take(family: &Arc<Family>) -> Option<Seat> {
+        family.tenant.sessions.take().then(|| Seat(family.clone()))
+    }
+
+    pub(crate) fn family(&self) -> &Arc<Family> {
+        &self.0
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.tenant.sessions.give();
+    }
 }
 
 /// Why no slab can be had.
@@ -139,6 +171,10 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
+    fn tenant_of(slabs: u64) -> Arc<Tenant> {
+        Arc::new(Tenant::new(Bounds { slabs, sessions: 1, lanes: 1 }))
+    }
+
     fn take(family: &Arc<Family>, wanted: usize) -> Vec<Charge> {
         (0..wanted).filter_map(|_| Charge::take(family).ok()).collect()
     }
@@ -146,7 +182,7 @@ mod tests {
     #[test]
     fn no_bound_is_exceeded_by_threads_that_race() {
         let store = Arc::new(Account::new(100));
-        let tenants = [40, 50].map(|quota| Arc::new(Tenant::new(quota)));
+        let tenants = [40, 50].map(tenant_of);
         let families: Vec<Arc<Family>> =
             (0..6).map(|family| Arc::new(Family::new(store.clone(), tenants[family % 2].clone(), 30))).collect();
         let held: Vec<Charge> = std::thread::scope(|scope| {
@@ -165,14 +201,14 @@ mod tests {
     #[test]
     fn what_is_refused_by_one_account_is_given_back_to_the_others() {
         let store = Arc::new(Account::new(5));
-        let tenant = Arc::new(Tenant::new(4));
+        let tenant = tenant_of(4);
         let of_tenant = |quota| Arc::new(Family::new(store.clone(), tenant.clone(), quota));
         let (few, many) = (of_tenant(1), of_tenant(9));
         let mut held = [take(&few, 3), take(&many, 9)];
         assert_eq!(held.each_ref().map(Vec::len), [1, 3]);
         // Beside what the other one has.
         assert_eq!((few.bound(), many.bound()), (1, 3));
-        let stranger = Arc::new(Family::new(store.clone(), Arc::new(Tenant::new(9)), 9));
+        let stranger = Arc::new(Family::new(store.clone(), tenant_of(9), 9));
         let last = take(&stranger, 2);
         assert_eq!((last.len(), store.used(), stranger.bound()), (1, 5, 5));
         assert!(matches!(Charge::take(&stranger), Err(NoRoom::Node)));

@@ -238,7 +238,7 @@ fn a_session_needs_its_token_and_shows_nothing_of_others() {
     assert_eq!(next.read(0, 4096), Answer::Refused(Refusal::Range));
     assert_eq!(next.lease(1), Answer::Refused(Refusal::Full));
     assert_eq!(rich.ask(|into, number| Request::plain(into, number, Kind::Close), &[]), Answer::Done);
-    assert_eq!(rich.read(0, 1), Answer::Refused(Refusal::Range));
+    assert_eq!(rich.read(0, 1), Answer::Refused(Refusal::NoSession));
     // The same memory, or other: it reads as zeros.
     assert_eq!(next.lease(2), Answer::Slabs(vec![0, 1]));
     for page in 0..2 * SLAB_BYTES / 4096 {
@@ -419,6 +419,63 @@ fn a_lease_keeps_a_session_for_its_time_and_not_longer() {
     drop(again);
     eventually("the lease ends", || node.node().used_bytes() == 0);
     assert_eq!(Client::greeted(&node).ask(attach, &[]), Answer::Refused(Refusal::NoSession));
+}
+
+#[test]
+fn a_session_that_was_closed_serves_nobody_any_more() {
+    let node = start(Options::new(8 * SLAB_BYTES));
+    let (mut client, grant) = Client::open(&node, 0, 700);
+    let mut second = Client::greeted(&node);
+    let attach = |into: &mut Vec<u8>, number| Request::attach(into, number, grant.session, grant.token);
+    assert!(matches!(second.ask(attach, &[]), Answer::Session(_)));
+    assert_eq!(client.lease(2), Answer::Slabs(vec![0, 1]));
+    assert_eq!(client.ask(|into, number| Request::plain(into, number, Kind::Close), &[]), Answer::Done);
+    assert_eq!(node.node().used_bytes(), 0);
+    for lane in [&mut client, &mut second] {
+        let over = Answer::Refused(Refusal::NoSession);
+        assert_eq!(lane.lease(1), over);
+        assert_eq!(lane.write(0, &[1; 8]), over);
+        assert_eq!(lane.read(0, 8), over);
+        assert_eq!(lane.ask(|into, number| Request::plain(into, number, Kind::Clone), &[]), over);
+        assert_eq!(lane.ask(|into, number| Request::plain(into, number, Kind::Close), &[]), Answer::Done);
+    }
+    assert_eq!((node.node().used_bytes(), node.node().figures().sessions), (0, 0));
+}
+
+/// Of a node's sessions a client has a quarter at most, however it makes them, and its clones cost next to nothing until they differ.
+#[test]
+fn nobody_takes_all_sessions() {
+    let node = start(Options { sessions_max: 400, ..Options::new(64 * SLAB_BYTES) });
+    let (mut greedy, _) = Client::open(&node, 0, 700);
+    assert_eq!(greedy.lease(64), Answer::Slabs((0..64).collect()));
+    let mut clone = |_| greedy.ask(|into, number| Request::plain(into, number, Kind::Clone), &[]);
+    let clones = (0..200).map(&mut clone).take_while(|answer| matches!(answer, Answer::Session(_))).count();
+    assert_eq!((clones, clone(0)), (99, Answer::Refused(Refusal::Busy)));
+    assert_eq!(node.node().used_bytes(), 64 * SLAB_BYTES);
+    let (_, grant) = Client::open(&node, 0, 700);
+    assert_eq!(node.node().figures().sessions, 101, "{grant:?}");
+}
+
+/// When all connections are used that sessions may have, an operator still gets in.
+#[test]
+fn connections_are_left_for_who_opens_no_session() {
+    let node = start(Options { lanes_max: 128, ..Options::new(8 * SLAB_BYTES) });
+    let mut crowd = Vec::new();
+    loop {
+        let mut client = Client::greeted(&node);
+        let said = client.ask(|into, number| Request::open(into, number, "one of many", 0, 700), &[]);
+        let is_in = matches!(said, Answer::Session(_));
+        crowd.push(client);
+        if !is_in {
+            assert_eq!(said, Answer::Refused(Refusal::Busy));
+            break;
+        }
+    }
+    assert_eq!(crowd.len(), 127);
+    let mut operator = Client::greeted(&node);
+    let figures = operator.ask(|into, number| Request::plain(into, number, Kind::Statistics), &[]);
+    assert!(matches!(figures, Answer::Figures(row) if row.sessions == 126));
+    assert_eq!(operator.ask(|into, number| Request::drain(into, number, true), &[]), Answer::Done);
 }
 
 #[test]

@@ -23,6 +23,10 @@ use std::time::{Duration, Instant};
 const REPORT_STEPS: u32 = 16;
 /// Times in a row that the store may be unable to shrink: another thread may be moving its pages out at that moment.
 const RAM_REFUSALS_MAX: u32 = 64;
+/// How long, and how often, far memory that others use, too, is asked for room again. A node keeps what a process held for 200 ms after its end.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+const ROOM_PAUSE: Duration = Duration::from_millis(20);
+
 /// Who leaves with a victim that the policy named.
 pub struct Company {
     /// Victims asked of the policy at a time.
@@ -497,6 +501,7 @@ impl Pager {
         let contents: Vec<&PageBytes> = dirty.iter().map(|(page, ..)| self.staged(*page)).collect();
         let mut stored: Vec<Result<Location, StoreError>> = dirty.iter().map(|_| Ok(Location(0))).collect();
         self.backend.store(&contents, Priority::WriteBack, &mut stored);
+        self.store_what_others_left_no_room_for(&contents, &mut stored);
         for ((page, entry, hash), result) in dirty.iter().zip(stored) {
             let location = match result {
                 Ok(location) => location,
@@ -513,6 +518,25 @@ impl Pager {
         self.row().evicted_dirty_pages.fetch_add(dirty.len() as u64, Relaxed);
     }
 
+    /// Where others use far memory, too, tries for a while whether one of them gives some back: a process that has just ended still
+    /// has its part until that is noticed.
+    fn store_what_others_left_no_room_for(&self, contents: &[&PageBytes], stored: &mut [Result<Location, StoreError>]) {
+        let begun = Instant::now();
+        loop {
+            let refused =
+                |answer: &Result<Location, StoreError>| matches!(answer, Err(StoreError::Full { words: Some(_), .. }));
+            let missing: Vec<usize> = (0..stored.len()).filter(|index| refused(&stored[*index])).collect();
+            if missing.is_empty() || begun.elapsed() >= ROOM_PATIENCE {
+                return;
+            }
+            std::thread::sleep(ROOM_PAUSE);
+            let contents: Vec<&PageBytes> = missing.iter().map(|index| contents[*index]).collect();
+            let mut again: Vec<Result<Location, StoreError>> = missing.iter().map(|_| Ok(Location(0))).collect();
+            self.backend.store(&contents, Priority::WriteBack, &mut again);
+            missing.into_iter().zip(again).for_each(|(index, answer)| stored[index] = answer);
+        }
+    }
+
     /// Far memory takes no more: the run ends, and says how much was needed.
     fn far_memory_full(&self, error: &StoreError) -> ! {
         if matches!(error, StoreError::Lost { .. }) {
@@ -524,14 +548,21 @@ impl Pager {
         let capacity: u64 = usage.iter().map(|u| u.capacity_bytes).sum();
         let managed = self.row().managed_bytes.load(Relaxed);
         let local = self.tree.budget().bytes();
-        self.fatal(&format!(
-            "far memory is used up: {error}; the program holds {} so far, {} fit locally, the other {} need more than the {} \
-             allowed: give more with --far or --local",
-            ByteCount(managed),
-            ByteCount(local),
-            ByteCount(managed.saturating_sub(local).max(held)),
-            ByteCount(capacity),
-        ))
+        let (managed, local) = (ByteCount(managed), ByteCount(local));
+        self.fatal(&if matches!(error, StoreError::Full { words: Some(_), .. }) {
+            format!(
+                "far memory is used up: {error}; the program holds {managed} so far, of which {local} fit locally and {} are in far \
+                 memory: give more with --far or --local; `hinterland node status URL` says who has the rest",
+                ByteCount(held),
+            )
+        } else {
+            format!(
+                "far memory is used up: {error}; the program holds {managed} so far, {local} fit locally, the other {} need more than \
+                 the {} allowed: give more with --far or --local",
+                ByteCount(managed.0.saturating_sub(local.0).max(held)),
+                ByteCount(capacity),
+            )
+        })
     }
 }
 

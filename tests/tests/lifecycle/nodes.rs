@@ -41,6 +41,7 @@ pub fn trials() -> Vec<Trial> {
             add(format!("lifecycle::nodes::{name}::{path}"), Box::new(move |test| lost(test, path, signal)));
         }
         add(format!("lifecycle::nodes::full::{path}"), Box::new(move |test| full(test, path)));
+        add(format!("lifecycle::nodes::room::{path}"), Box::new(move |test| room(test, path)));
         for seed in 1..=2 {
             add(format!("lifecycle::nodes::damage::{path}::{seed}"), Box::new(move |test| damage(test, path, seed)));
         }
@@ -153,12 +154,26 @@ fn full(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "20M")?;
     let program = c_program("hold", &[])?.display().to_string();
     let ended = launch(test, &[&node.url], path, &[&program, "96"])?.run()?;
-    let words = format!("{} is full", node.url);
+    let words = format!("{} takes no more: the node has given out all that it lends", node.url);
     ended.expect(125, "")?.expect_refusal(&[&words])?;
     node.wait_until_free()?;
     // With a tier below, nothing is missing.
     let tiers = [&node.url, "compressed:1G"];
     launch(&format!("{test}-tiers"), &tiers, path, &[&program, "96"])?.run()?.expect(0, "done")?.expect_paging()?;
+    node.end()?;
+    Ok(())
+}
+
+/// What a program held, and what a child held that has ended, is room for the next one at once, as far as anybody can tell.
+fn room(test: &str, path: &str) -> Result<()> {
+    let node = Node::start(test, "80M")?;
+    let hold = c_program("hold", &[])?.display().to_string();
+    for run in 0..3 {
+        let ended = launch(&format!("{test}-{run}"), &[&node.url], path, &[&hold, "72"])?.run()?;
+        ended.expect(0, "done")?.expect_paging()?;
+    }
+    let leavers = c_program("leavers", &[])?.display().to_string();
+    launch(test, &[&node.url], path, &[&leavers, "36", "6"])?.run()?.expect(0, "done")?.expect_paging()?;
     node.end()?;
     Ok(())
 }

@@ -273,7 +273,7 @@ impl Compressed {
 
     fn full(&self) -> StoreError {
         let used_bytes = lock(&self.state).slabs.touched_bytes();
-        StoreError::Full { url: self.url.clone(), used_bytes, capacity_bytes: self.capacity_bytes }
+        StoreError::Full { url: self.url.clone(), words: None, used_bytes, capacity_bytes: self.capacity_bytes }
     }
 }
 

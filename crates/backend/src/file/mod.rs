@@ -156,6 +156,7 @@ impl FileBackend {
         };
         out[slots.len()..].fill(Err(StoreError::Full {
             url: self.url.clone(),
+            words: None,
             used_bytes: used_slots * PAGE_BYTES as u64,
             capacity_bytes: self.options.capacity_bytes,
         }));

@@ -33,8 +33,8 @@ const SECOND_LIMIT: Duration = Duration::from_millis(5);
 const SECOND_PAUSE: Duration = Duration::from_secs(1);
 /// A node that owes an answer is expected to take so many times as long as it did.
 const OWING: u64 = 8;
-/// Time that the node keeps a session whose process has gone; nobody comes back to it.
-const LEASE_MS: u32 = 1000;
+/// Time that the node keeps a session whose process has gone; nobody comes back to it, and what it held is wanted.
+const LEASE_MS: u32 = 200;
 
 /// A node of a pool, whatever becomes of the links to it.
 pub(super) struct Node {

@@ -256,10 +256,13 @@ impl NodePool {
     }
 
     fn store_error(&self, link: &Link, trouble: &NodeTrouble) -> StoreError {
-        match *trouble {
-            NodeTrouble::Refused { used_bytes, capacity_bytes, .. } if trouble.is_full() => {
-                StoreError::Full { url: self.url.clone(), used_bytes, capacity_bytes }
-            }
+        match trouble {
+            NodeTrouble::Refused { used_bytes, capacity_bytes, words, .. } if trouble.is_full() => StoreError::Full {
+                url: link.node.url.clone(),
+                words: Some(format!("takes no more: {words}")),
+                used_bytes: *used_bytes,
+                capacity_bytes: *capacity_bytes,
+            },
             _ => StoreError::Lost { url: link.node.url.clone(), trouble: trouble.clone() },
         }
     }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-const THREADS: usize = 2;
+const THREADS: usize = 16;
 /// Time for a request to arrive, and for its answer to be taken.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_millis(500);
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 

@@ -150,7 +150,7 @@ impl Status {
         for session in &self.largest_sessions {
             table.add_row([
                 session.session.to_string(),
-                session.name.clone(),
+                session.name.escape_debug().to_string(),
                 session.lanes.to_string(),
                 bytes(session.held_bytes),
                 bytes(session.quota_bytes),
