@@ -140,6 +140,16 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// What is to be written would replace what the run needs.
+    #[error("{flag}: {} is {what}, and would be replaced; name another file", path.display())]
+    Needed {
+        /// What names the file.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What it is to the run.
+        what: &'static str,
+    },
     /// A system call failed that does not fail on a healthy machine.
     #[error("{what}: {source}")]
     System {

@@ -21,6 +21,7 @@ mod figures;
 mod host;
 mod launch;
 mod node;
+mod output;
 mod program;
 mod report;
 mod sample;

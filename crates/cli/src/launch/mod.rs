@@ -26,6 +26,7 @@ use crate::config::{self, RunConfig, StatsTarget};
 use crate::error::{Error, complain};
 use crate::figures::Totals;
 use crate::host::Host;
+use crate::output;
 use crate::program;
 use crate::report::{Ending, Run, Summary};
 use crate::trace::Recording;
@@ -33,13 +34,14 @@ use hinterland_abi::variables;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// Whether the program is managed, decided before it starts.
 enum Plan {
     /// With the library to preload.
-    Managed(std::path::PathBuf),
+    Managed(PathBuf),
     /// Without; carries why.
     Unmanaged(String),
 }
@@ -69,6 +71,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let name = args.program.first().cloned().unwrap_or_default();
     let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let file = program::find(&name, &search)?;
+    refuse_needed(&config, recording, &file, arguments(args))?;
     let plan = plan(&config, &name, &file, &search)?;
     let mut stats = config.stats.as_ref().map(open_stats).transpose()?;
     recording.map(Recording::begin).transpose()?;
@@ -125,8 +128,27 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     Ok(run.ending)
 }
 
+/// Refuses to write over the program or what it is given.
+fn refuse_needed(
+    config: &RunConfig,
+    recording: Option<&Recording>,
+    program: &Path,
+    arguments: &[OsString],
+) -> Result<(), Error> {
+    let stats = match &config.stats {
+        Some(StatsTarget::File(path)) => Some(("--stats", path.as_path())),
+        Some(StatsTarget::Stdout) | None => None,
+    };
+    let trace = recording.map(|recording| ("--output", recording.shown()));
+    let needed = |(flag, path): (&'static str, &Path)| {
+        let what = output::needed_as(path, program, arguments)?;
+        Some(Error::Needed { flag, path: path.into(), what })
+    };
+    stats.into_iter().chain(trace).find_map(needed).map_or(Ok(()), Err)
+}
+
 /// Decides whether the program can be managed here; if not, refuses or, when told so, warns and goes on without.
-fn plan(config: &RunConfig, name: &OsStr, file: &std::path::Path, search: &OsStr) -> Result<Plan, Error> {
+fn plan(config: &RunConfig, name: &OsStr, file: &Path, search: &OsStr) -> Result<Plan, Error> {
     match manageable(config, name, file, search) {
         Ok(library) => Ok(Plan::Managed(library)),
         Err(refusal) if config.allow_unmanaged => {
@@ -145,12 +167,7 @@ fn plan(config: &RunConfig, name: &OsStr, file: &std::path::Path, search: &OsStr
     }
 }
 
-fn manageable(
-    config: &RunConfig,
-    name: &OsStr,
-    file: &std::path::Path,
-    search: &OsStr,
-) -> Result<std::path::PathBuf, Error> {
+fn manageable(config: &RunConfig, name: &OsStr, file: &Path, search: &OsStr) -> Result<PathBuf, Error> {
     let shown = name.to_string_lossy();
     if let program::Verdict::Unmanageable(why) = program::classify(&shown, file, search)? {
         return Err(Error::Unmanageable { why });

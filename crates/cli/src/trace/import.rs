@@ -2,12 +2,14 @@
 
 use super::Refusal;
 use crate::error::complain;
+use crate::output;
 use clap::{Args, ValueEnum};
 use hinterland_abi::parse_microset;
+use hinterland_tape::import::ImportError;
 use hinterland_tape::{Head, import};
 use hinterland_units::PAGE_BYTES;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write, stdin};
+use std::io::{BufRead, BufReader, stdin};
 use std::path::{Path, PathBuf};
 
 /// `hinterland trace import`.
@@ -19,7 +21,7 @@ pub struct ImportArgs {
     from: Format,
     /// The file; - is standard input
     input: PathBuf,
-    /// Where the trace goes; what is there is replaced
+    /// Where the trace goes; what is there is replaced once the trace is whole
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
     /// Group into microsets of so many pages, as the tracer does. Default: 1, which leaves out nothing but touches of the
@@ -47,24 +49,32 @@ Examples:
 pub fn run(args: &ImportArgs) -> Result<(), Refusal> {
     let microset_pages = args.microset.as_deref().map_or(Ok(1), parse_microset);
     let microset_pages = microset_pages.map_err(|why| Refusal::Words(format!("--microset: {why}")))?;
-    let input: Box<dyn BufRead> = if args.input == Path::new("-") {
+    let from_stdin = args.input == Path::new("-");
+    if output::is_same(&args.output, if from_stdin { Path::new("/dev/stdin") } else { &args.input }) {
+        return Err(Refusal::Own { flag: "--output", path: args.output.clone() });
+    }
+    let input: Box<dyn BufRead> = if from_stdin {
         Box::new(stdin().lock())
     } else {
         Box::new(BufReader::new(File::open(&args.input).map_err(Refusal::io(&args.input))?))
     };
-    let mut output = BufWriter::new(File::create(&args.output).map_err(Refusal::io(&args.output))?);
     let head = Head {
         origin: if args.from == Format::Lackey { "lackey" } else { "text" }.into(),
         page_bytes: u32::try_from(PAGE_BYTES).unwrap_or(0),
         microset_pages,
         ..Head::default()
     };
-    let imported = match args.from {
-        Format::Lackey => import::lackey(input, &mut output, &head),
-        Format::Text => import::text(input, &mut output, &head),
-    };
-    let imported = imported.map_err(|source| Refusal::Import { path: args.input.clone(), source })?;
-    output.flush().map_err(Refusal::io(&args.output))?;
+    let written = |source| Refusal::io(&args.output)(source);
+    let imported = output::write(&args.output, written, |out| {
+        let imported = match args.from {
+            Format::Lackey => import::lackey(input, out, &head),
+            Format::Text => import::text(input, out, &head),
+        };
+        imported.map_err(|error| match error {
+            ImportError::Write(source) => written(source),
+            source => Refusal::Import { path: args.input.clone(), source },
+        })
+    })?;
     complain(format_args!(
         "{}: {} references in {} microsets, from {} lines",
         args.output.display(),

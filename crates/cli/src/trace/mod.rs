@@ -61,6 +61,8 @@ enum Refusal {
     Partial { path: PathBuf, source: TraceError, readable: u64 },
     #[error("{}: {source}", path.display())]
     Import { path: PathBuf, source: ImportError },
+    #[error("{flag}: {} is the file that is read, and would be replaced; name another one", path.display())]
+    Own { flag: &'static str, path: PathBuf },
     #[error("--svg: {}: {reason}", path.display())]
     Picture { path: PathBuf, reason: String },
     #[error("{0}")]

@@ -1,8 +1,11 @@
 //! A picture of a trace: time from left to right, pages from bottom to top, darker where more references fall.
 
 use hinterland_tape::study::AccessMap;
+use plotters::coord::Shift;
 use plotters::prelude::*;
-use std::path::Path;
+use std::io;
+
+type DrawError = DrawingAreaErrorKind<io::Error>;
 
 const SIZE: (u32, u32) = (960, 640);
 /// The darkest colour (Okabe and Ito's blue).
@@ -10,9 +13,14 @@ const COLOUR: RGBColor = RGBColor(0, 114, 178);
 /// Shades; cells of the same shade beside each other are one rectangle.
 const SHADES: u32 = 8;
 
-/// Draws a map of so many references.
-pub fn draw(map: &AccessMap, references: u64, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+/// Draws a map of so many references, as SVG.
+pub fn draw(map: &AccessMap, references: u64) -> Result<String, DrawError> {
+    let mut picture = String::new();
+    draw_on(SVGBackend::with_string(&mut picture, SIZE).into_drawing_area(), map, references)?;
+    Ok(picture)
+}
+
+fn draw_on(root: DrawingArea<SVGBackend, Shift>, map: &AccessMap, references: u64) -> Result<(), DrawError> {
     root.fill(&WHITE)?;
     #[allow(clippy::cast_precision_loss, reason = "coordinates of a picture")]
     let (right, top) = (references.max(1) as f64, map.pages().max(1) as f64);
@@ -82,14 +90,10 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_is_written() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("map.svg");
+    fn the_picture_is_drawn() {
         let mut map = AccessMap::new((0..50).collect(), 50, 10, 10);
         (0..50).for_each(|page| map.reference(page, page));
-        draw(&map, 50, &path).unwrap();
-        let text = std::fs::read_to_string(path).unwrap();
+        let text = draw(&map, 50).unwrap();
         assert!(text.contains("<svg") && text.matches("<rect").count() > 10, "{text}");
-        assert!(draw(&map, 50, Path::new("/nowhere/map.svg")).is_err());
     }
 }

@@ -9,14 +9,14 @@ use hinterland_abi::{FaultPathName, PrefetchName, TraceRow, parse_microset};
 use hinterland_units::ByteCount;
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What is recorded, and how the program runs meanwhile.
 #[derive(Args)]
 pub struct RecordArgs {
-    /// Where the trace goes; what is there is replaced
+    /// Where the trace goes; what is there is replaced, but not the program or a file that it is given
     #[arg(long, short, value_name = "FILE", required = true)]
     output: Option<PathBuf>,
     /// Pages that are mapped at a time, 1 to 1048576: fewer see more, and take longer. Default: 1024 (or half of the local
@@ -100,6 +100,11 @@ impl Recording {
         config.settings.fault_path = FaultPathName::Monitor;
         config.settings.prefetch = PrefetchName::None;
         config.allow_unmanaged = false;
+    }
+
+    /// Where it goes, as the user wrote it.
+    pub fn shown(&self) -> &Path {
+        &self.shown
     }
 
     /// Empties the file before the program runs, so that a wrong path is refused now.

@@ -2,11 +2,13 @@
 
 use super::{Refusal, picture, text};
 use crate::error::complain;
+use crate::output;
 use clap::Args;
 use hinterland_tape::study::{AccessMap, Shares, Study};
 use hinterland_tape::{Gap, Head, Reference, Trace, TraceError};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// `hinterland trace show`.
@@ -151,6 +153,9 @@ pub struct MissRatio {
 
 /// Shows a trace.
 pub fn run(args: &ShowArgs) -> Result<(), Refusal> {
+    if let Some(path) = args.svg.as_ref().filter(|path| output::is_same(path, &args.trace)) {
+        return Err(Refusal::Own { flag: "--svg", path: path.clone() });
+    }
     let bytes = std::fs::read(&args.trace).map_err(Refusal::io(&args.trace))?;
     let broken = |source| Refusal::Trace { path: args.trace.clone(), source };
     let trace = Trace::open(&bytes).map_err(broken)?;
@@ -298,6 +303,8 @@ fn draw(trace: &Trace<'_>, read: &Read, path: &Path) -> Result<(), Refusal> {
         map.reference(index, reference.position());
         index += 1;
     });
-    picture::draw(&map, read.study.references, path)
-        .map_err(|error| Refusal::Picture { path: path.into(), reason: error.to_string() })
+    let refuse = |reason: String| Refusal::Picture { path: path.into(), reason };
+    let drawn = picture::draw(&map, read.study.references).map_err(|error| refuse(error.to_string()))?;
+    let refuse = |error: io::Error| refuse(error.to_string());
+    output::write(path, refuse, |out| out.write_all(drawn.as_bytes()).map_err(refuse))
 }
