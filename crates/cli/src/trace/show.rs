@@ -35,7 +35,8 @@ Examples:
   hinterland trace show app.trace --svg app.svg
 
 A reference is sequential or a stride when it continues one of the last 16 streams of its thread. Misses are those of LRU
-memory of that size. All figures are of the references that were recorded: a page touched again inside its microset is not.";
+memory of that size; for memory below a microset there are none, because a trace does not tell (`hinterland trace --microset` takes
+a smaller one). All figures are of the references that were recorded: a page touched again inside its microset is not.";
 
 /// Local memory, in percent of all pages, for which misses are told.
 const LOCAL_PERCENT: [u64; 8] = [1, 5, 10, 20, 25, 50, 75, 100];
@@ -136,7 +137,7 @@ pub struct WorkingSet {
     pub pages: f64,
 }
 
-/// Misses with so much local memory.
+/// Misses with so much local memory; not known where it is smaller than a microset, inside which nothing is seen twice.
 #[derive(Serialize)]
 pub struct MissRatio {
     /// Local memory in pages.
@@ -144,11 +145,11 @@ pub struct MissRatio {
     /// The same in percent of all pages.
     pub local_percent: u64,
     /// References that miss, first touches included.
-    pub misses: u64,
+    pub misses: Option<u64>,
     /// Of those, first touches.
     pub first_touches: u64,
     /// Share of all references.
-    pub ratio: f64,
+    pub ratio: Option<f64>,
 }
 
 /// Shows a trace.
@@ -227,8 +228,9 @@ impl Read {
         };
         let misses = |percent: u64| {
             let local_pages = (pages * percent).div_ceil(100);
-            let misses = study.distances.misses(local_pages);
-            let ratio = share(misses, study.references);
+            let is_seen = local_pages >= head.microset_pages.into();
+            let misses = is_seen.then(|| study.distances.misses(local_pages));
+            let ratio = misses.map(|misses| share(misses, study.references));
             MissRatio { local_pages, local_percent: percent, misses, first_touches: pages, ratio }
         };
         Figures {

@@ -35,17 +35,12 @@ pub fn of(figures: &Figures, path: &Path) -> String {
         line("working set", format!("{pages} pages ({size}) in {} references", set.window_references));
     }
     for miss in &figures.miss_ratios {
-        line(
-            "LRU misses",
-            format!(
-                "{} with {} % local ({}): {} misses and {} first touches",
-                percent(miss.ratio),
-                miss.local_percent,
-                bytes(miss.local_pages),
-                miss.misses - miss.first_touches,
-                miss.first_touches
-            ),
-        );
+        let local = format!("{} % local ({})", miss.local_percent, bytes(miss.local_pages));
+        let known = miss.misses.zip(miss.ratio).map(|(misses, ratio)| {
+            let again = misses - miss.first_touches;
+            format!("{} with {local}: {again} misses and {} first touches", percent(ratio), miss.first_touches)
+        });
+        line("LRU misses", known.unwrap_or_else(|| format!("– with {local}: below a microset")));
     }
     for (number, thread) in figures.threads.iter().enumerate().take(THREADS_MAX) {
         let cpu = match thread.cpu_ns {

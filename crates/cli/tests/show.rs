@@ -1,0 +1,46 @@
+//! `hinterland trace show` as a user runs it.
+
+use hinterland_tape::{Head, import};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn show(trace: &Path, arguments: &[&str]) -> Output {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_hinterland")).args(["trace", "show"]).arg(trace).args(arguments).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn text(trace: &Path) -> String {
+    String::from_utf8(show(trace, &[]).stdout).unwrap()
+}
+
+/// A trace of a walk through 1000 pages, three times.
+fn walk(directory: &tempfile::TempDir, microset_pages: u32) -> PathBuf {
+    let pages: String = (0..3).flat_map(|_| 0..1000).map(|page| format!("{page}\n")).collect();
+    let head = Head { page_bytes: 4096, microset_pages, ..Head::default() };
+    let mut trace = Vec::new();
+    import::text(pages.as_bytes(), &mut trace, &head).unwrap();
+    let path = directory.path().join("walk.trace");
+    std::fs::write(&path, trace).unwrap();
+    path
+}
+
+#[test]
+fn no_misses_are_told_for_memory_below_a_microset() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = walk(&directory, 200);
+    let figures: Value = serde_json::from_slice(&show(&trace, &["--json"]).stdout).unwrap();
+    let rows = figures["miss_ratios"].as_array().unwrap();
+    for row in rows {
+        let below = row["local_pages"].as_u64().unwrap() < 200;
+        assert_eq!((row["misses"].is_null(), row["ratio"].is_null()), (below, below), "{row}");
+    }
+    assert_eq!((rows.len(), &rows[3]["misses"], &rows[7]["misses"]), (8, &3000.into(), &1000.into()));
+    let said = text(&trace);
+    assert_eq!(said.matches("below a microset").count(), 3, "{said}");
+    assert!(said.contains("– with 10 % local (400 KiB): below a microset\n"), "{said}");
+    assert!(!text(&walk(&directory, 1)).contains("below a microset"));
+}
