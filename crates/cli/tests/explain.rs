@@ -102,7 +102,18 @@ fn advice_follows_from_the_figures() {
     assert_eq!(advised(json!({"prefetch_windows_refused": 300})), ["more --local, or a smaller --read-ahead"]);
     assert_eq!(advised(json!({"prefetch_windows_dropped": 300})), ["a processor for the read-ahead thread"]);
     assert_eq!(advised(json!({"minor_faults": 5000})), ["a little more --local"]);
+    let slow = |mut more: Value| {
+        let mut figures =
+            json!({"prefetch_window_pages": 1_588_344, "prefetched_pages": 12_866, "prefetch_coverage": 0.029});
+        figures.as_object_mut().unwrap().append(more.as_object_mut().unwrap());
+        advised(figures)
+    };
+    assert_eq!(slow(json!({})), ["a free processor, fewer threads, or --fault-path monitor"]);
+    assert_eq!(slow(json!({"fault_path": "monitor"})), ["a free processor, or fewer threads"]);
+    assert_eq!(slow(json!({"prefetch_windows_dropped": 300})), ["a processor for the read-ahead thread"]);
+    assert_eq!(advised(json!({"prefetch_coverage": 0.029})), ["another --prefetch"]);
     let jumps = json!([stats()["threads"][1]]);
+    assert_eq!(advised(json!({"prefetch_coverage": 0.029, "threads": jumps, "stall_share": 0.01})), ["nothing"]);
     assert_eq!(advised(json!({"threads": jumps})), ["more --local, or faster far memory"]);
     assert_eq!(advised(json!({"major_faults": 5, "minor_faults": 5, "prefetch_hits_observed": 5})), ["nothing"]);
 }

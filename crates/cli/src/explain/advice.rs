@@ -22,7 +22,7 @@ pub struct Advice {
 
 /// The advice that the findings give, at least one piece.
 pub fn of(findings: &Findings) -> Vec<Advice> {
-    let Findings { saw, did, .. } = findings;
+    let saw = &findings.saw;
     if saw.requests < REQUESTS_MIN {
         let because = format!("{} requests are too few to tell anything", count(saw.requests));
         return vec![Advice { change: "nothing", because }];
@@ -30,15 +30,37 @@ pub fn of(findings: &Findings) -> Vec<Advice> {
     let mut advice: Vec<Advice> =
         [off(findings), strides(findings), waste(findings), overtaken(findings), late(findings)]
             .into_iter()
-            .chain([tight(findings), minor(findings), irregular(findings)])
+            .chain([tight(findings), outrun(findings), minor(findings), irregular(findings)])
             .flatten()
             .collect();
     if advice.is_empty() {
-        let coverage = did.coverage.map_or_else(|| "–".into(), percent);
-        let because = format!("{coverage} of the requests for content came ahead of the program");
-        advice.push(Advice { change: "nothing", because });
+        advice.push(rest(findings));
     }
     advice
+}
+
+/// Where no figure stands out.
+fn rest(findings: &Findings) -> Advice {
+    let Findings { saw, did, .. } = findings;
+    let [coverage, regular] = [did.coverage.unwrap_or(0.0), saw.patterns.sequential + saw.patterns.strided];
+    let (change, because) = if coverage >= MUCH {
+        ("nothing", format!("{} of the requests for content came ahead of the program", percent(coverage)))
+    } else if regular >= MUCH {
+        let because = format!(
+            "{} of the requests are sequential or strided, and {} came ahead of the program",
+            percent(regular),
+            percent(coverage)
+        );
+        ("another --prefetch", because)
+    } else {
+        let because = format!(
+            "{} of the requests follow no step; the program waited for {} of its time",
+            percent(saw.patterns.irregular),
+            percent(saw.stall_share)
+        );
+        ("nothing", because)
+    };
+    Advice { change, because }
 }
 
 /// Regular requests that nothing follows.
@@ -106,6 +128,24 @@ fn tight(findings: &Findings) -> Option<Advice> {
     let because = format!("of {} windows {} found no free frames", count(did.windows), count(did.windows_refused));
     let change = "more --local, or a smaller --read-ahead";
     (did.windows_refused * 4 > did.windows).then_some(Advice { change, because })
+}
+
+/// Windows whose pages the program fetched by itself before the read-ahead thread came to them: it waits for a processor.
+fn outrun(findings: &Findings) -> Option<Advice> {
+    let did = &findings.did;
+    let because = format!(
+        "of {} pages that were asked for in windows {} came ahead, and so {} of what the program needed: read-ahead cannot keep up",
+        count(did.window_pages),
+        count(did.fetched),
+        percent(did.coverage.unwrap_or(0.0))
+    );
+    let change = match findings.fault_path.as_str() {
+        "inline" => "a free processor, fewer threads, or --fault-path monitor",
+        _ => "a free processor, or fewer threads",
+    };
+    let is_behind = did.window_pages > 4 * did.fetched && did.coverage.is_none_or(|coverage| coverage < MUCH);
+    let is_known_why = overtaken(findings).or_else(|| tight(findings)).is_some();
+    (is_behind && !is_known_why).then_some(Advice { change, because })
 }
 
 /// Pages that had just left.

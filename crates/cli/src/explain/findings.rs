@@ -13,6 +13,8 @@ const MOST: f64 = 0.6;
 pub struct Findings {
     /// The program.
     pub program: String,
+    /// `monitor` or `inline`.
+    pub fault_path: String,
     /// As `--prefetch` names it.
     pub prefetcher: String,
     /// Why that one.
@@ -70,6 +72,8 @@ pub struct Patterns {
 pub struct Did {
     /// Asked for in far memory.
     pub windows: u64,
+    /// Pages of all of them.
+    pub window_pages: u64,
     /// Pages of one, on average.
     pub window_pages_mean: f64,
     /// Pages of the largest.
@@ -133,6 +137,7 @@ impl Findings {
         };
         let did = Did {
             windows: stats.prefetch_windows,
+            window_pages: stats.prefetch_window_pages,
             window_pages_mean: share(stats.prefetch_window_pages, stats.prefetch_windows),
             window_pages_max: stats.prefetch_window_pages_max,
             window_bound_pages: stats.prefetch_window_bound_pages,
@@ -153,6 +158,7 @@ impl Findings {
         };
         let mut findings = Findings {
             program: stats.program.clone(),
+            fault_path: stats.fault_path.clone(),
             prefetcher: stats.prefetcher.clone(),
             why: why(stats),
             read_ahead_pages: stats.read_ahead_pages,
