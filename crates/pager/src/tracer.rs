@@ -18,6 +18,9 @@
 //! another touches it in the same microset. A child of a fork is not traced: it goes on without, and takes its parked pages
 //! back as it touches them.
 //!
+//! A fault takes processor time of the thread that it stops: the kernel's entry, its sleep and its awakening. Untraced it has no
+//! such fault, so a thread's clock is its processor time less what its faults cost, which is measured where tracing begins.
+//!
 //! Invariant: outside the tracer's lock, every `Resident` page that the tracer saw arrive is in `mapped`.
 
 use crate::fault::Outcome;
@@ -31,9 +34,10 @@ use crate::state::{Entry, State};
 use hinterland_policy::Arrival;
 use hinterland_sys::{Fault, Mapping, SysError, mem, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 /// The slot of a page that is parked.
 const PARKED: u32 = u32::MAX;
@@ -42,8 +46,8 @@ const BUDGET_PART: u64 = 2;
 
 /// Receives what the tracer sees. Called by threads that serve faults, one at a time.
 pub trait Recorder: Send {
-    /// Thread `thread` (its kernel id), which had taken `cpu_ns` of processor time, touches `page` for the first time in this
-    /// microset. False: nothing more can be recorded, and tracing ends.
+    /// Thread `thread` (its kernel id), which had taken `cpu_ns` of processor time, faults left out, touches `page` for the first
+    /// time in this microset. False: nothing more can be recorded, and tracing ends.
     fn touched(&mut self, page: PageNo, thread: u32, cpu_ns: u64) -> bool;
 
     /// The microset is whole. False: as above.
@@ -83,6 +87,25 @@ struct Microset {
     /// Pages that may be mapped: the members, what `mremap` moved, and what could not leave.
     mapped: Vec<PageNo>,
     progress: Progress,
+    /// What a fault costs its thread.
+    fault_ns: u64,
+    clocks: HashMap<u32, Clock>,
+}
+
+/// A thread's processor time without its faults.
+#[derive(Default)]
+struct Clock {
+    /// That were served.
+    faults: u64,
+    /// What it showed: a fault that costs less than others does not turn it back.
+    shown_ns: u64,
+}
+
+impl Clock {
+    fn show(&mut self, cpu_ns: u64, fault_ns: u64) -> u64 {
+        self.shown_ns = self.shown_ns.max(cpu_ns.saturating_sub(self.faults * fault_ns));
+        self.shown_ns
+    }
 }
 
 impl Tracer {
@@ -92,10 +115,17 @@ impl Tracer {
     /// `ENOMEM` when the address space is limited.
     pub(crate) fn new(trace: Trace, pages: u32) -> Result<Tracer, SysError> {
         assert!(trace.microset_pages > 0, "a microset has a page at least");
-        let microset = Microset { trace, members: HashSet::new(), mapped: Vec::new(), progress: Progress::default() };
+        let microset = Microset {
+            trace,
+            members: HashSet::new(),
+            mapped: Vec::new(),
+            progress: Progress::default(),
+            fault_ns: 0,
+            clocks: HashMap::new(),
+        };
         Ok(Tracer {
             places: Mapping::anonymous(pages as usize * PAGE_BYTES)?,
-            active: AtomicBool::new(true),
+            active: AtomicBool::new(false),
             parked: AtomicU64::new(0),
             end: AtomicU32::new(0),
             next: AtomicU32::new(0),
@@ -125,11 +155,23 @@ impl Microset {
         }
         self.mapped.push(page);
         let cpu_ns = u64::try_from(thread::cpu_time_of(thread).as_nanos()).unwrap_or(u64::MAX);
-        self.trace.recorder.touched(page, thread, cpu_ns)
+        let shown_ns = self.clocks.entry(thread).or_default().show(cpu_ns, self.fault_ns);
+        self.trace.recorder.touched(page, thread, shown_ns)
     }
 }
 
 impl Pager {
+    /// Tracing begins, where there is to be any. `fault_cost`: measures what a fault costs the thread that it stops, in processor
+    /// time; its own faults are not traced.
+    pub fn begin_trace(&self, fault_cost: impl FnOnce() -> Duration) {
+        let Some(tracer) = &self.tracer else { return };
+        let fault_ns = u64::try_from(fault_cost().as_nanos()).unwrap_or(0);
+        let _signals = thread::SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        tracer.microset().fault_ns = fault_ns;
+        tracer.active.store(true, Relaxed);
+    }
+
     /// A fault is about to be served: its page joins the microset, for which the last one may have to end.
     pub(crate) fn trace_fault(&self, page: PageNo, fault: Fault) {
         let Some(tracer) = self.tracer.as_ref().filter(|tracer| tracer.active.load(Relaxed)) else { return };
@@ -145,6 +187,7 @@ impl Pager {
         if !(goes_on && microset.note(page, fault.thread)) {
             tracer.active.store(false, Relaxed);
         }
+        microset.clocks.entry(fault.thread).or_default().faults += 1;
     }
 
     /// Ends the microset and parks its pages, but for those that a thread needs to get on: they begin the next one.
@@ -375,3 +418,21 @@ impl Pager {
 
 /// Pages beyond the members that are remembered as mapped before they are looked through.
 const STEP_KEPT: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_leaves_faults_out_and_never_runs_backwards() {
+        let mut clock = Clock::default();
+        let shown: Vec<u64> = [1_000, 6_000, 9_500, 16_000, 40_000]
+            .map(|cpu_ns| {
+                let shown = clock.show(cpu_ns, 4_000);
+                clock.faults += 1;
+                shown
+            })
+            .into();
+        assert_eq!(shown, [1_000, 2_000, 2_000, 4_000, 24_000]);
+    }
+}

@@ -16,6 +16,7 @@ use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const GROUP_PAGES: u32 = 64;
 const GROUPS: u32 = 512;
@@ -274,6 +275,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         inline::serve(pager);
     }
     pager.start().unwrap();
+    pager.begin_trace(|| Duration::ZERO);
     pager
 }
 

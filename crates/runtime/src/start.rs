@@ -152,6 +152,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     pager.start()?;
     // Not before: without a monitor, the first touch of far memory would wait for ever.
     READY.store(true, Release);
+    pager.begin_trace(trace::fault_cost);
     heap_init(settings.heap)?;
     Ok(path)
 }

@@ -7,10 +7,11 @@
 //! When nothing more can be written (the disk is full, a limit on the length of files), the last whole block becomes the end of
 //! the file, recording stops and the program goes on.
 
+use crate::mapping::{self, MapRequest};
 use crate::{descriptors, ledger};
 use hinterland_abi::{Settings, TraceRow};
 use hinterland_pager::{FAR_PAGES, FaultPath, Recorder, Trace};
-use hinterland_sys::thread;
+use hinterland_sys::{mem, thread};
 use hinterland_tape::{Head, INDEX_MAX, MICROSET_PAGES, Region, Writer};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::collections::HashMap;
@@ -55,6 +56,36 @@ pub fn begin(settings: &Settings, path: FaultPath) -> Result<Option<Trace>, Stri
             Ok(None)
         }
     }
+}
+
+/// What a fault on the monitor path costs the thread that it stops, in processor time: the least that touching the pages of a
+/// fresh mapping took, some at a time.
+pub fn fault_cost() -> Duration {
+    /// Pages between two looks at the clock, so that the looks cost little.
+    const BATCH_PAGES: usize = 16;
+    const BATCHES: usize = 16;
+    const BYTES: usize = BATCHES * BATCH_PAGES * PAGE_BYTES;
+    let request = MapRequest {
+        address: 0,
+        bytes: BYTES,
+        protection: libc::PROT_READ | libc::PROT_WRITE,
+        flags: libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        fd: -1,
+        offset: 0,
+    };
+    let Ok(start) = mapping::map(request, 0) else { return Duration::ZERO };
+    let batches = (start..start + BYTES).step_by(BATCH_PAGES * PAGE_BYTES).map(|batch| {
+        let begun = thread::cpu_time();
+        for page in (batch..).step_by(PAGE_BYTES).take(BATCH_PAGES) {
+            // SAFETY: just mapped, for us alone.
+            unsafe { mem::touch(page) };
+        }
+        thread::cpu_time().saturating_sub(begun)
+    });
+    let least = batches.min().unwrap_or_default();
+    // What cannot be unmapped is lost address space, and nothing else.
+    let _ = mapping::unmap(start, BYTES);
+    least / u32::try_from(BATCH_PAGES).expect("a few")
 }
 
 fn head(microset_pages: u32) -> Head {

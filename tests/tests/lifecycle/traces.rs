@@ -36,6 +36,7 @@ pub fn trials() -> Vec<Trial> {
         exact(name, &["--microset", "100", "--local", "16M"], "sequential", 8192, 3, &walk(8192, 1, 3))
     });
     add("threads", threads);
+    add("times", times);
     add("instructions_of_several_pages", several_pages);
     add("same_output::sort", sort);
     add("same_output::python", python);
@@ -169,6 +170,18 @@ fn threads(name: &str) -> Result<()> {
         ensure!(own == expected, "thread {walker} does not walk through its half: {:?}", &own[..own.len().min(20)]);
     }
     properties(&seen, &options)
+}
+
+/// A walk that does nothing else takes hardly any time, though each of its faults took 4 µs of the thread's.
+fn times(name: &str) -> Result<()> {
+    let program = c_program("walks", &[])?.display().to_string();
+    let (ended, file) = trace(name, &["--microset", "64"], &[&program, "sequential", "4096", "20"])?;
+    ended.expect(CODE, "done")?;
+    let (seen, _) = read(&file)?;
+    let last = seen.last().context("no reference")?;
+    let each_ns = last.cpu_ns / (last.sequence + 1);
+    ensure!(each_ns < 2000, "{each_ns} ns from each reference to the next");
+    Ok(())
 }
 
 /// A microset smaller than what one instruction needs: the program gets on, and reads what it should.
