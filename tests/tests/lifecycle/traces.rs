@@ -291,6 +291,7 @@ fn exec(name: &str) -> Result<()> {
     let (ended, file) = trace(name, &["--microset", "64"], &["sh", "-c", &line])?;
     ended.expect(3, "done")?;
     ensure!(inside(&ended, &read(&file)?.0, 2048)?.is_empty(), "a child is traced");
+    ensure!(ended.stderr.contains("1 other process of the run is not in the trace"), "{}", ended.stderr);
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use super::activity::Activity;
 use super::backends::{BackendTotal, BackendTotals};
 use super::row::{Counters, Gauges, RowFigures};
 use crate::sample::{Image, Process};
+use std::collections::BTreeSet;
 
 /// Processes that are reported one by one; of more, those that held least are reported together.
 const PROCESSES_REPORTED_MAX: usize = 256;
@@ -91,6 +92,12 @@ impl Totals {
     /// other: all that it says of itself is that it was forked.
     pub fn principal(&self) -> Option<&RowFigures> {
         self.processes.iter().filter(|row| row.is_managed()).max_by_key(|row| (!row.forked, row.peak.managed_bytes))
+    }
+
+    /// Processes beside `pid`, which has a row for each program that it called exec for; so may they.
+    pub fn processes_beside(&self, pid: i32) -> u64 {
+        let pids: BTreeSet<i32> = self.processes.iter().map(|row| row.pid).filter(|other| *other != pid).collect();
+        pids.len() as u64 + self.others.count
     }
 
     /// Adds a process that will not change any more.
@@ -190,6 +197,7 @@ mod tests {
             row.counters.major_faults = 1;
             totals.add(row);
         }
+        assert_eq!((totals.processes_beside(totals.processes[0].pid), totals.processes_beside(-1)), (999, 1000));
         assert_eq!((totals.process_count, totals.processes.len(), totals.others.count), (1000, 256, 744));
         assert_eq!(totals.others.counters.major_faults, 744);
         assert_eq!(totals.others.peak.managed_bytes, 743);

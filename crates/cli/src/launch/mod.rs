@@ -123,7 +123,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let summary = Summary::new(&run, &totals);
     say(&config, &summary, stats.as_mut());
     if let Some(recording) = recording {
-        recording.say(&ledger.get().trace, config.quiet);
+        recording.say(&ledger.get().trace, &totals, config.quiet);
     }
     Ok(run.ending)
 }

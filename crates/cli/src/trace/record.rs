@@ -3,6 +3,7 @@
 use crate::args::RunArgs;
 use crate::config::RunConfig;
 use crate::error::{EXIT_REFUSED, Error, complain};
+use crate::figures::Totals;
 use crate::launch;
 use clap::Args;
 use hinterland_abi::{FaultPathName, PrefetchName, TraceRow, parse_microset};
@@ -120,7 +121,7 @@ impl Recording {
     }
 
     /// Tells what was recorded.
-    pub fn say(&self, row: &TraceRow, quiet: bool) {
+    pub fn say(&self, row: &TraceRow, totals: &Totals, quiet: bool) {
         let (references, microsets) = (row.references.load(Relaxed), row.microsets.load(Relaxed));
         let shown = self.shown.display();
         let trouble = row.trouble.get();
@@ -139,6 +140,12 @@ impl Recording {
         if !quiet {
             let size = ByteCount(row.bytes.load(Relaxed));
             eprintln!("  {:<14} {references} references in {microsets} microsets, {size}: {shown}", "trace");
+            let others = totals.processes_beside(row.pid.load(Relaxed));
+            if others > 0 {
+                let are = if others == 1 { "process of the run is" } else { "processes of the run are" };
+                let instead = "trace the program itself, or use `exec` in the shell";
+                eprintln!("  {:<14} {others} other {are} not in the trace ({instead})", "");
+            }
         }
     }
 }
