@@ -39,7 +39,7 @@ pub enum Command {
 
 /// `hinterland run`.
 #[derive(Args, Default)]
-#[command(after_help = RUN_EXAMPLES)]
+#[command(after_help = [PREFETCHERS, RUN_EXAMPLES].concat())]
 pub struct RunArgs {
     /// Bound on the program's local pages: a size (512M, 2G), or a share of what it has touched so far (25%); at least 16M.
     /// Default: 80 % of the cgroup limit or of free memory
@@ -116,6 +116,22 @@ pub enum Format {
     /// For scripts.
     Json,
 }
+
+/// The prefetchers, for `run` and `sim`.
+pub const PREFETCHERS: &str = "\
+Prefetchers:
+  auto             by region: streams of any step, or objects of a few pages whole
+  none             nothing is fetched ahead
+  next-n           sequential streams, several at once
+  streams          streams of any step, several at once
+  next-n-line      the next pages after every major fault (Leap's paper: Next-N-Line)
+  readahead        the aligned block around a fault, as Linux does
+  readahead-vma    along the direction of the last two faults, as Linux does
+  stride           along the last step once it has repeated (Leap's paper: Stride)
+  leap             along the step of most of the last 32 requests (Leap's paper)
+  leap-per-thread  the same for each thread by itself
+
+";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,6 +10,7 @@ mod replays;
 mod report;
 mod table;
 
+use crate::args::PREFETCHERS;
 use crate::error::{EXIT_REFUSED, complain};
 use clap::{Args, ValueEnum};
 use hinterland_sim::{FaultPath, LinkModel, Setup, SetupError, WorkloadError};
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 
 /// `hinterland sim`.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = [PREFETCHERS, EXAMPLES].concat())]
 pub struct SimArgs {
     /// The trace, as `hinterland trace` writes it
     trace: PathBuf,
