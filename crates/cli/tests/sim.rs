@@ -166,4 +166,22 @@ fn what_the_figures_cannot_say_is_said() {
     };
     assert!(said(&["--local", "1G"]).contains("all that it touches (32 MiB) is local"));
     assert_eq!(said(&["--local", "16M"]), "");
+    let table = |prefetch: &str| {
+        let output = sim(&path, &["--link", "ssd", "--evict", "fifo", "--prefetch", prefetch]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(table("leap").contains("Read-ahead is taken to have a processor"));
+    assert!(!table("none").contains("Read-ahead is taken"));
+    let threads = directory.path().join("threads.trace");
+    let mut writer = Vec::new();
+    let head = Head { page_bytes: 4096, microset_pages: 1, ..Head::default() };
+    hinterland_tape::import::text("1 1\n2 2\n".as_bytes(), &mut writer, &head).unwrap();
+    std::fs::write(&threads, writer).unwrap();
+    let output = sim(&threads, &["--link", "ssd", "--prefetch", "none"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("its threads ran in turns on one processor"));
+    let name = format!("{}: 2 references", threads.display());
+    assert!(
+        String::from_utf8_lossy(&output.stdout).starts_with(&name),
+        "a trace without a program has its file's name"
+    );
 }

@@ -80,7 +80,8 @@ Examples:
 
 Each row is a replay of the whole trace in virtual time. The slowdown is beside the processor time in the trace, with all memory
 local. min evicts what is needed last (Belady): no policy has fewer major faults without prefetching. Far memory is a memory node
-or a disk, which takes pages as they are. The same trace, settings and seed give the same figures.
+or a disk, which takes pages as they are. Fault counts without prefetching are those of real runs within a tenth. With prefetching they are
+not where the read-ahead thread waits for a processor, which it never does here. The same trace, settings and seed give the same figures.
 
 Exit code: 0, or 125 when it refuses.";
 

@@ -76,6 +76,10 @@ fn notes(args: &SimArgs, traced: &Traced) -> Vec<String> {
     if !traced.has_times {
         notes.push("the trace has no times: nothing lies between two references (--reference-ns says how long)".into());
     }
+    if traced.work.touches().iter().any(|touch| touch.thread > 0) {
+        let why = "while traced, its threads ran in turns on one processor; what is prefetched for several is that of such turns";
+        notes.push(why.into());
+    }
     let frames = args.link.first().map_or(0, |link| args.setup(link).frames(&traced.work));
     if frames >= traced.work.touched_pages() {
         let touched = hinterland_units::ByteCount(traced.work.touched_bytes());

@@ -90,6 +90,13 @@ pub struct Row {
     pub slowdown: Option<f64>,
 }
 
+impl Report {
+    /// The program; of a trace that names none, as imported ones, the file.
+    pub fn name(&self) -> &str {
+        if self.program.is_empty() { &self.trace } else { &self.program }
+    }
+}
+
 /// Nanoseconds as seconds.
 #[allow(clippy::cast_precision_loss, reason = "a time for people")]
 fn seconds(ns: u64) -> f64 {

@@ -23,6 +23,10 @@ const NAMES: [&str; 16] = [
     "slowdown",
 ];
 
+/// What every row with a prefetcher is under.
+const ASSUMED_AHEAD: &str = "\
+Read-ahead is taken to have a processor whenever it needs one: a real run in which it has none has more major faults.\n";
+
 /// The report in words and columns.
 pub fn of(report: &Report) -> String {
     let bytes = |pages: u64| ByteCount(PageCount(pages).bytes());
@@ -31,9 +35,10 @@ pub fn of(report: &Report) -> String {
     for row in &report.rows {
         columns.add_row(cells(row));
     }
+    let ahead = if report.rows.iter().any(|row| row.prefetch != "none") { ASSUMED_AHEAD } else { "" };
     format!(
-        "{}: {} references to {} of memory, {times}; {} local, faults on the {} path\n\n{columns}\n",
-        report.program,
+        "{}: {} references to {} of memory, {times}; {} local, faults on the {} path\n\n{columns}\n{ahead}",
+        report.name(),
         report.references,
         bytes(report.pages),
         bytes(report.local_pages),
