@@ -1,6 +1,6 @@
 //! `hinterland trace show` as a user runs it.
 
-use hinterland_tape::{Head, import};
+use hinterland_tape::{Head, Writer, import};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -43,4 +43,16 @@ fn no_misses_are_told_for_memory_below_a_microset() {
     assert_eq!(said.matches("below a microset").count(), 3, "{said}");
     assert!(said.contains("– with 10 % local (400 KiB): below a microset\n"), "{said}");
     assert!(!text(&walk(&directory, 1)).contains("below a microset"));
+}
+
+#[test]
+fn of_a_trace_without_references_only_that_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("empty.trace");
+    let mut writer = Writer::new(Vec::new(), &Head::default()).unwrap();
+    writer.finish().unwrap();
+    std::fs::write(&path, writer.sink()).unwrap();
+    let said = text(&path);
+    assert!(said.ends_with("  references     none: nothing that can be far was touched\n"), "{said}");
+    assert_eq!(said.lines().count(), 2, "{said}");
 }

@@ -138,7 +138,7 @@ impl TapeRecorder {
 
     fn publish(&self) {
         self.row.references.store(self.writer.references_written(), Relaxed);
-        self.row.microsets.store(self.writer.microsets(), Relaxed);
+        self.row.microsets.store(self.writer.microsets_written(), Relaxed);
         self.row.bytes.store(self.writer.whole_bytes(), Relaxed);
     }
 

@@ -23,6 +23,8 @@ pub struct Writer<W> {
     open: u64,
     /// References in the blocks that were written.
     written: u64,
+    /// Microsets that end in them.
+    microsets_written: u64,
     context: Context,
     payload: Vec<u8>,
     out: Vec<u8>,
@@ -44,6 +46,7 @@ impl<W: io::Write> Writer<W> {
             microsets: 0,
             open: 0,
             written: 0,
+            microsets_written: 0,
             context: Context::default(),
             payload: Vec::with_capacity(BLOCK_BYTES + 64),
             out: Vec::with_capacity(BLOCK_BYTES + 128),
@@ -110,7 +113,7 @@ impl<W: io::Write> Writer<W> {
         self.payload.clear();
         self.context.clear();
         outcome?;
-        self.written = self.sequence;
+        (self.written, self.microsets_written) = (self.sequence, self.microsets);
         Ok(())
     }
 
@@ -141,6 +144,11 @@ impl<W: io::Write> Writer<W> {
     /// Microsets that are whole.
     pub fn microsets(&self) -> u64 {
         self.microsets
+    }
+
+    /// Microsets that end in whole blocks.
+    pub fn microsets_written(&self) -> u64 {
+        self.microsets_written
     }
 
     /// Bytes of the blocks that were written whole.

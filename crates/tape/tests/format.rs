@@ -234,7 +234,8 @@ fn what_was_written_before_the_sink_was_full_is_readable() {
         page += 1;
         let noted = writer
             .touch(0, region, page.wrapping_mul(2_654_435_761), 0)
-            .and_then(|()| if page.is_multiple_of(50) { writer.flush() } else { Ok(()) });
+            .and_then(|()| if page.is_multiple_of(50) { writer.flush() } else { Ok(()) })
+            .and_then(|()| if page % 50 == 20 { writer.end_microset() } else { Ok(()) });
         if let Err(error) = noted {
             break error;
         }
@@ -244,5 +245,7 @@ fn what_was_written_before_the_sink_was_full_is_readable() {
     let (seen, error, _) = read(&writer.sink().0[..whole]);
     assert_eq!((error, seen.len()), (None, page as usize - 50));
     assert_eq!(writer.references_written(), seen.len() as u64);
+    assert_eq!(writer.microsets_written(), seen.len() as u64 / 50, "the one in the block that was lost does not count");
+    assert_eq!(writer.microsets(), writer.microsets_written() + 1);
     assert!(matches!(read(&writer.sink().0).1, Some(TraceError::Truncated { .. })));
 }

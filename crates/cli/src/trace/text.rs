@@ -18,6 +18,10 @@ pub fn of(figures: &Figures, path: &Path) -> String {
     let mut line = |name: &str, text: String| {
         let _ = writeln!(out, "  {name:<14} {text}");
     };
+    if figures.references == 0 {
+        line("references", "none: nothing that can be far was touched".into());
+        return out;
+    }
     let bytes = |pages: u64| ByteCount(pages.saturating_mul(figures.page_bytes.into()));
     let unit = if figures.microset_pages == 1 { "page" } else { "pages" };
     line(
