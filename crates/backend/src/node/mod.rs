@@ -256,14 +256,20 @@ impl NodePool {
     }
 
     fn store_error(&self, link: &Link, trouble: &NodeTrouble) -> StoreError {
+        let node = &link.node.url;
         match trouble {
-            NodeTrouble::Refused { used_bytes, capacity_bytes, words, .. } if trouble.is_full() => StoreError::Full {
-                url: link.node.url.clone(),
-                words: Some(format!("takes no more: {words}")),
-                used_bytes: *used_bytes,
-                capacity_bytes: *capacity_bytes,
-            },
-            _ => StoreError::Lost { url: link.node.url.clone(), trouble: trouble.clone() },
+            NodeTrouble::Refused { used_bytes, capacity_bytes, words, .. } if trouble.is_full() => {
+                // Of several nodes, one says for all why.
+                let (url, by) =
+                    if self.links.len() == 1 { (node, String::new()) } else { (&self.url, format!("{node}: ")) };
+                StoreError::Full {
+                    url: url.clone(),
+                    words: Some(format!("takes no more: {by}{words}")),
+                    used_bytes: *used_bytes,
+                    capacity_bytes: *capacity_bytes,
+                }
+            }
+            _ => StoreError::Lost { url: node.clone(), trouble: trouble.clone() },
         }
     }
 
