@@ -99,6 +99,16 @@ fn value(text: &str, sample: &str) -> f64 {
 }
 
 #[test]
+fn lending_more_than_there_is_gets_a_warning() {
+    let log = |capacity| {
+        Node::start(&["--listen", "tcp://127.0.0.1:0", "--capacity", capacity, "--metrics", "0"], None).end()
+    };
+    let (modest, immodest) = (log("16M"), log("1000T"));
+    assert!(!modest.contains("more is lent than there is"), "{modest}");
+    assert!(immodest.contains("more is lent than there is") && immodest.contains("lends=1000 TiB"), "{immodest}");
+}
+
+#[test]
 fn figures_are_those_of_the_node_and_follow_the_conventions() {
     let node = Node::start(&ANYWHERE, None);
     let mut lane = node.session("first 1");

@@ -2,6 +2,7 @@
 
 use super::{LogFormat, NodeError, ServeArgs};
 use super::{metrics, register};
+use crate::host::Host;
 use hinterland_node::{Listening, Options};
 use hinterland_tls::{CredentialError, NodeCredentials};
 use hinterland_units::ByteCount;
@@ -35,6 +36,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     let quota = ByteCount(options.quota_bytes.min(capacity_bytes));
     tracing::info!(%node, capacity = %lends, quota = %quota, pid = std::process::id(), "listening");
     writeln!(std::io::stdout(), "listening on {node}, lending {lends}")?;
+    warn_of_what_is_not_there(capacity_bytes);
     if let Some(place) = &args.metrics {
         let address = metrics::serve(place, Arc::clone(listening.node()))?;
         writeln!(std::io::stdout(), "figures at http://{address}/metrics")?;
@@ -59,6 +61,17 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     listening.stop();
     tracing::info!("ended");
     Ok(())
+}
+
+/// Memory that the machine does not have is given out all the same until it is used up, and then the kernel ends the node.
+fn warn_of_what_is_not_there(capacity_bytes: u64) {
+    let host = Host::here();
+    let limit = host.cgroup_limit().map(|limit| limit.bytes);
+    let Some(there) = host.memory().map(|memory| memory.total_bytes.min(limit.unwrap_or(u64::MAX))) else { return };
+    if capacity_bytes > there {
+        let (lends, there) = (ByteCount(capacity_bytes), ByteCount(there));
+        tracing::warn!(%lends, %there, "more is lent than there is: the kernel would end the node; `hinterland node resize` lends less");
+    }
 }
 
 /// What the node shows and demands.
