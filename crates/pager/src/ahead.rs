@@ -8,10 +8,13 @@
 //!   claim 1 ── load 1 ── claim 2 ── map 1 ── load 2 ── claim 3 ── map 2 ──
 //!                        the program goes on at once when its page is mapped: what it wants next is on its way already
 //! ```
+//!
+//! Where the thread comes too late, because the program's threads have the processors or walk more streams than it can follow, a thread that
+//! serves its own faults brings in the next pages of its window itself (`help_ahead`, decision 0046).
 
 mod turns;
 
-use crate::pager::{LANDING_PAGES, Pager, Scratch};
+use crate::pager::{FaultPath, LANDING_PAGES, Pager, Scratch};
 use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_backend::{LoadError, LoadItem, Location, Priority};
@@ -22,10 +25,13 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
-pub use turns::{Coming, Turns};
+pub use turns::{Coming, Pushed, Turns};
 
 /// Pages brought in at once when loading costs processor time: small, so that the first ones are mapped early.
 const BATCH_PAGES: usize = 16;
+
+/// Pages that a thread of the program brings in by itself at once: it waits for them, for a part of what it would wait for one after the other.
+const HELP_PAGES: usize = 32;
 
 /// Pages brought in at once otherwise, at least.
 const WINDOW_BATCH_PAGES: usize = 64;
@@ -77,12 +83,12 @@ impl AheadQueue {
         result
     }
 
-    /// Asks for a window. True: another one had to go.
-    fn push(&self, window: AheadWindow) -> bool {
-        let dropped = self.with(|turns| turns.push(window));
+    /// Asks for a window.
+    fn push(&self, window: AheadWindow) -> Pushed {
+        let pushed = self.with(|turns| turns.push(window));
         self.signal.fetch_add(1, SeqCst);
         futex_wake(&self.signal);
-        dropped
+        pushed
     }
 
     /// Whether windows wait.
@@ -107,10 +113,33 @@ struct Batch {
 }
 
 impl Pager {
-    /// Asks the read-ahead thread for a window.
-    pub(crate) fn ask_ahead(&self, window: AheadWindow) {
-        if self.ahead.push(window) {
-            self.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
+    /// Asks the read-ahead thread for a window. The window's number, if that thread has not got through the one before: see `help_ahead`.
+    pub(crate) fn ask_ahead(&self, window: AheadWindow) -> Option<u64> {
+        match self.ahead.push(window) {
+            Pushed::Behind => None,
+            Pushed::AndDropped => {
+                self.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
+                None
+            }
+            Pushed::InPlaceOf(number) => Some(number),
+        }
+    }
+
+    /// Brings pages of a window in, in the thread that would fault on each of them, if the read-ahead thread is late. Only where
+    /// threads serve themselves: a monitor has others to serve.
+    pub(crate) fn help_ahead(&self, late: Option<u64>, scratch: &mut Scratch) {
+        let Some(number) = late.filter(|_| self.path == FaultPath::Inline && !self.gate.is_closing()) else { return };
+        let mut batch = Batch::default();
+        self.claim_of(&mut batch, |turns| turns.get(number).copied(), HELP_PAGES);
+        let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return };
+        let pages = batch.pages.len() as u64;
+        // To make room is for others: this thread has its page, and is to go on.
+        if self.account.try_take(pages) || self.grow(pages) && self.account.try_take(pages) {
+            self.load_ahead(&batch, of, scratch);
+            self.map_ahead(&mut batch, of, scratch);
+        } else {
+            self.refuse_ahead(of);
+            batch.pages.iter().for_each(|(page, entry)| self.settle(*page, *entry));
         }
     }
 
@@ -143,12 +172,10 @@ impl Pager {
     fn bring(&self, batch: &mut Batch, of: Coming, next: &mut Batch, scratch: &mut Scratch) {
         let has_frames = self.frames_for(batch.pages.len() as u64, scratch);
         if has_frames {
-            self.make_room_ahead(u32::try_from(batch.pages.len()).unwrap_or(u32::MAX), &of.window, scratch);
-            self.load_ahead(batch, scratch);
+            self.load_ahead(batch, of, scratch);
             self.at(Point::AheadLoaded, batch.pages[0].0);
         } else {
-            self.ahead.with(|turns| turns.remove(of.number));
-            self.row().prefetch_windows_refused.fetch_add(1, Relaxed);
+            self.refuse_ahead(of);
         }
         next.of = None;
         if !self.gate.is_closing() {
@@ -162,22 +189,34 @@ impl Pager {
         }
     }
 
+    fn refuse_ahead(&self, of: Coming) {
+        self.ahead.with(|turns| turns.remove(of.number));
+        self.row().prefetch_windows_refused.fetch_add(1, Relaxed);
+    }
+
     /// Makes the next far pages that are wanted `Fetching`, all of one window.
     fn claim_ahead(&self, batch: &mut Batch) {
+        self.claim_of(batch, Turns::take_turn, usize::MAX);
+        while batch.of.is_some() && batch.pages.is_empty() {
+            self.claim_of(batch, Turns::take_turn, usize::MAX);
+        }
+    }
+
+    /// Makes far pages of the window that `which` says `Fetching`, as many as come in at once, and at most `pages_max`.
+    fn claim_of(&self, batch: &mut Batch, which: impl FnOnce(&mut Turns) -> Option<Coming>, pages_max: usize) {
         batch.pages.clear();
-        while batch.pages.is_empty() {
-            batch.of = self.ahead.with(Turns::take_turn);
-            let Some(Coming { window, number, mut offset, .. }) = batch.of else { return };
-            let most = self.batch_pages(&window);
-            while batch.pages.len() < most && offset < window.pages {
-                let page = window.page(offset).filter(|page| page.0 < self.pages);
-                batch.pages.extend(page.and_then(|page| self.claim_remote(page)));
-                offset += 1;
-            }
-            self.ahead.with(|turns| turns.update(number, |coming| coming.offset = offset));
-            if window.step < 0 {
-                batch.pages.reverse();
-            }
+        batch.of = self.ahead.with(which);
+        let Some(Coming { window, number, mut offset, .. }) = batch.of else { return };
+        let most = self.batch_pages(&window).min(pages_max);
+        while batch.pages.len() < most && offset < window.pages {
+            let page = window.page(offset).filter(|page| page.0 < self.pages);
+            batch.pages.extend(page.and_then(|page| self.claim_remote(page)));
+            offset += 1;
+        }
+        // Another thread may have come further meanwhile.
+        self.ahead.with(|turns| turns.update(number, |coming| coming.offset = coming.offset.max(offset)));
+        if window.step < 0 {
+            batch.pages.reverse();
         }
     }
 
@@ -209,8 +248,10 @@ impl Pager {
         self.account.try_take(pages)
     }
 
-    fn load_ahead(&self, batch: &Batch, scratch: &mut Scratch) {
-        let mut results: [Option<Result<(), LoadError>>; LANDING_PAGES] = [const { None }; LANDING_PAGES];
+    fn load_ahead(&self, batch: &Batch, of: Coming, scratch: &mut Scratch) {
+        self.make_room_ahead(batch.pages.len(), &of.window, scratch);
+        // Not on the stack, which may be a small one of the program's where a system call asks for its pages.
+        let mut results: Vec<Option<Result<(), LoadError>>> = batch.pages.iter().map(|_| None).collect();
         let landing = scratch.landing();
         let mut items: Vec<LoadItem<'_>> = batch
             .pages
@@ -233,9 +274,10 @@ impl Pager {
     /// Maps a loaded batch run by run but for the pages that stay unmapped.
     fn map_ahead(&self, batch: &mut Batch, of: Coming, scratch: &mut Scratch) {
         let (landing, window) = (scratch.landing(), of.window);
-        // A batch of the same window may have been mapped since this one was claimed.
-        let Coming { mut mapped, mut has_key, .. } =
-            self.ahead.with(|turns| turns.get(of.number).copied()).unwrap_or(of);
+        // What batches of the same window before this one left to be told.
+        let told_later = |coming: &mut Coming| std::mem::take(&mut coming.mapped);
+        let mut mapped = self.ahead.with(|turns| turns.update(of.number, told_later)).unwrap_or(0);
+        let mut has_key = of.has_key;
         batch.freed.clear();
         for run in runs_of(&batch.pages, |(page, _)| *page, &window) {
             let (page, entry) = batch.pages[run.start];
@@ -247,12 +289,19 @@ impl Pager {
                 mapped += self.map_run(&batch.pages[run], landed.as_ptr(), &mut batch.freed);
             }
         }
-        if let (Unmapped::Key(key), true, 1..) = (window.unmapped, has_key, mapped) {
-            self.mapped_with(key, std::mem::take(&mut mapped));
-        }
         self.ahead.with(|turns| {
-            turns.update(of.number, |coming| (coming.mapped, coming.has_key) = (mapped, has_key));
+            turns.update(of.number, |coming| {
+                coming.has_key |= has_key;
+                coming.mapped += std::mem::take(&mut mapped);
+                if coming.has_key && matches!(window.unmapped, Unmapped::Key(_)) {
+                    (mapped, has_key) = (std::mem::take(&mut coming.mapped), true);
+                }
+            });
         });
+        if let (Unmapped::Key(key), true, 1..) = (window.unmapped, has_key, mapped) {
+            self.mapped_with(key, mapped);
+        }
+        self.held.came(batch.pages.len());
         self.came_ahead(&batch.pages);
         self.backend.free(&batch.freed);
         self.account.publish(self.row());

@@ -274,9 +274,9 @@ impl Pager {
         self.arrive(std::iter::once(page), how);
         self.settle(page, settled);
         self.backend.free(freed.as_slice());
-        if let Some(window) = self.requested(page, request, fault) {
-            self.ask_ahead(window);
-        }
+        let window = self.requested(page, request, fault);
+        let late = window.and_then(|window| self.ask_ahead(window));
+        self.help_ahead(late, scratch);
         Outcome::Served
     }
 
@@ -287,9 +287,8 @@ impl Pager {
             self.account.give(1);
             return Outcome::Again;
         }
-        if let Some(window) = self.requested(page, Request::Major, fault) {
-            self.ask_ahead(window);
-        }
+        let window = self.requested(page, Request::Major, fault);
+        let late = window.and_then(|window| self.ask_ahead(window));
         let landing = &mut scratch.landing()[0];
         let begun = is_timed(self.row().major_faults.load(Relaxed)).then(Instant::now);
         let mut result = Ok(());
@@ -317,6 +316,7 @@ impl Pager {
         self.arrive(std::iter::once(page), Arrival::Demand);
         self.settle(page, settled);
         self.backend.free(freed.as_slice());
+        self.help_ahead(late, scratch);
         Outcome::Served
     }
 

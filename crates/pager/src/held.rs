@@ -11,10 +11,13 @@
 //! A page's slot is one of the key slots of `staging`. Slots are reused last in, first out, so the frames behind them are as many
 //! as ever waited at one time; a slot's frame is counted as local from its first use on, whether a page waits in it or not.
 //!
-//! Only the read-ahead thread takes slots. Any thread that serves a use gives its slot back, while it still owns the page: whoever
-//! finds the page busy does not touch the slot, and whoever finds it settled elsewhere knows that nothing points at the slot.
+//! One thread at a time takes slots (`taking`): between the moment in which a page leaves its slot and that in which the slot is out of the
+//! list, another one would take it for free, and have its page overwritten. Any thread that serves a use gives its slot back, while it
+//! still owns the page: whoever finds the page busy does not touch the slot, and whoever finds it settled elsewhere knows that nothing points
+//! at the slot.
 
 use crate::pager::{Pager, Scratch};
+use crate::schedule::Point;
 use crate::staging::KEY_SLOTS;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
@@ -31,10 +34,14 @@ pub const BUDGET_PART: u64 = 32;
 
 /// See the module. Slots by index among the key slots.
 pub(crate) struct Held {
+    /// Held by who takes a slot, or empties one. Outside of the list's lock.
+    taking: Mutex<()>,
     list: Mutex<List>,
     beside: Box<[Beside]>,
     /// Pages that may wait or lie beside one that does, if somebody bounds them.
     pages_max: Option<u32>,
+    /// Of those that are loading, which will, as many as room was made for.
+    coming: AtomicU32,
     /// Zero of the times in `beside`.
     begun: Instant,
 }
@@ -53,15 +60,21 @@ struct Beside {
 impl Held {
     pub(crate) fn new(pages_max: Option<u32>) -> Held {
         Held {
+            taking: Mutex::new(()),
             list: Mutex::new(List::new(KEY_SLOTS)),
             beside: (0..KEY_SLOTS).map(|_| Beside::default()).collect(),
             pages_max,
+            coming: AtomicU32::new(0),
             begun: Instant::now(),
         }
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().expect("no thread panics while it holds the list of held pages")
+    }
+
+    fn taking(&self) -> MutexGuard<'_, ()> {
+        self.taking.lock().expect("no thread panics while it takes a slot")
     }
 
     /// Local memory of which a window may have a part: a `budget`, or less, such that four windows keep to the user's bound.
@@ -74,6 +87,13 @@ impl Held {
         let list = self.list();
         let mapped = list.slots().map(|slot| self.beside[slot as usize].mapped.load(Relaxed));
         list.held + mapped.sum::<u32>()
+    }
+
+    /// Pages for which room was made ([`Pager::make_room_ahead`]) are there.
+    pub(crate) fn came(&self, pages: usize) {
+        if self.pages_max.is_some() {
+            self.coming.fetch_sub(u32::try_from(pages).unwrap_or(0), Relaxed);
+        }
     }
 
     fn window(&self, slot: u32) -> MutexGuard<'_, Option<AheadWindow>> {
@@ -119,12 +139,13 @@ impl Pager {
 
     /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was.
     pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) {
-        let entry = self.table.load(page);
+        // Nobody gives the slot to another page meanwhile.
+        let _taking = self.held.taking();
+        let (entry, slot) = (self.table.load(page), self.table.slot(page));
         match entry.state() {
-            // Used in this moment, it loses them: the slot's next page begins with its own number.
-            State::SwapCached if entry.prefetched() && self.staging.is_key(self.table.slot(page)) => {
-                let index = self.staging.key_index(self.table.slot(page));
-                self.held.beside[index].mapped.fetch_add(mapped, Relaxed);
+            // Used in this moment, it loses them.
+            State::SwapCached if entry.prefetched() && self.staging.is_key(slot) => {
+                self.held.beside[self.staging.key_index(slot)].mapped.fetch_add(mapped, Relaxed);
             }
             State::Resident => {
                 self.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
@@ -145,6 +166,7 @@ impl Pager {
                 part.min(self.held.pages_max.unwrap_or(u32::MAX))
             }
         };
+        let _taking = self.held.taking();
         for skip in 0..TRIES {
             if let Some(taken) = self.held.list().take(bound) {
                 return Some(taken);
@@ -159,11 +181,14 @@ impl Pager {
 
     /// Keeps to the user's bound when `pages` pages of a window are about to come: what has waited longest leaves, and with a key page what was
     /// mapped beside it, unless it is that window itself.
-    pub(crate) fn make_room_ahead(&self, pages: u32, coming: &AheadWindow, scratch: &mut Scratch) {
+    pub(crate) fn make_room_ahead(&self, pages: usize, coming: &AheadWindow, scratch: &mut Scratch) {
         let Some(most) = self.held.pages_max else { return };
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        let pages = pages + self.held.coming.fetch_add(pages, Relaxed);
         let mut beyond = (self.held.pages() + pages).saturating_sub(most);
         let mut skip = 0;
         while beyond > 0 {
+            let taking = self.held.taking();
             let Some(oldest) = self.held.list().oldest(skip) else { return };
             let window = *self.held.window(oldest);
             let mapped = self.held.beside[oldest as usize].mapped.load(Relaxed);
@@ -174,7 +199,9 @@ impl Pager {
             }
             beyond = beyond.saturating_sub(1 + mapped);
             // False: its page was used in this moment, and so were those beside it.
-            if self.held.list().release(oldest) {
+            let is_released = self.held.list().release(oldest);
+            drop(taking);
+            if is_released {
                 window.iter().for_each(|window| self.take_out_unproven(window.iter(), scratch));
             }
         }
@@ -196,6 +223,7 @@ impl Pager {
         self.row().prefetch_unused_pages.fetch_add(1, Relaxed);
         self.settle(page, entry.with_state(State::Remote).with_prefetched(false));
         self.wasted(page, mapped);
+        self.at(Point::SlotEmptied, page);
         true
     }
 
@@ -215,7 +243,7 @@ impl Pager {
         row.prefetch_hits_observed.fetch_add(1, Relaxed);
         let waited_ns = self.held.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
         row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
-        // The slot goes on naming the page: until the page settles, that tells the read-ahead thread that it is busy.
+        // The slot goes on naming the page: until the page settles, that tells who takes slots that it is busy.
         self.held.list().release(u32::try_from(index).unwrap_or(KEY_SLOTS));
     }
 }

@@ -38,6 +38,8 @@ pub(crate) enum Point {
     AheadLoaded,
     /// Read-ahead has claimed its next batch, if there is one; the one that is loaded is not mapped yet.
     AheadClaimed,
+    /// A page that waited, unmapped, is far again; its slot is still among those that are held.
+    SlotEmptied,
     /// A page is about to be given up; it has lost its content.
     GivingUp,
     /// The policy is being told of another bound; its lock is held. Page 0 stands for all.

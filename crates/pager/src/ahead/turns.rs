@@ -44,6 +44,17 @@ impl Coming {
     }
 }
 
+/// What became of a window that was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pushed {
+    /// It waits.
+    Behind,
+    /// It waits, and the oldest that waited had to go.
+    AndDropped,
+    /// It has, with this number, the place of a window that the program has passed before all of it was claimed.
+    InPlaceOf(u64),
+}
+
 /// The windows of a process, the one whose turn is next first.
 #[derive(Debug, Default)]
 pub struct Turns {
@@ -52,23 +63,23 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Takes a window on. True: another one had to go.
-    pub fn push(&mut self, window: AheadWindow) -> bool {
+    /// Takes a window on.
+    pub fn push(&mut self, window: AheadWindow) -> Pushed {
         self.asked += 1;
         let new = Coming { window, number: self.asked, offset: 0, mapped: 0, has_key: false };
         if let Some(passed) = self.known.iter_mut().find(|coming| !coming.is_claimed() && coming.is_passed_by(&window))
         {
             *passed = new;
-            return false;
+            return Pushed::InPlaceOf(new.number);
         }
-        let is_full = self.waiting() == WAITING_MAX;
+        let is_full = self.waiting() >= WAITING_MAX;
         if is_full {
             self.forget_oldest(|coming| !coming.is_claimed());
-        } else if self.known.len() == KNOWN_MAX {
+        } else if self.known.len() >= KNOWN_MAX {
             self.forget_oldest(Coming::is_claimed);
         }
         self.known.push_back(new);
-        is_full
+        if is_full { Pushed::AndDropped } else { Pushed::Behind }
     }
 
     fn forget_oldest(&mut self, among: impl Fn(&Coming) -> bool) {
@@ -95,11 +106,9 @@ impl Turns {
         self.known.iter().find(|coming| coming.number == number)
     }
 
-    /// Changes what is known of a window, unless it was dropped meanwhile.
-    pub fn update(&mut self, number: u64, change: impl FnOnce(&mut Coming)) {
-        if let Some(coming) = self.known.iter_mut().find(|coming| coming.number == number) {
-            change(coming);
-        }
+    /// Changes what is known of a window, unless it was dropped meanwhile: then it is `None`.
+    pub fn update<R>(&mut self, number: u64, change: impl FnOnce(&mut Coming) -> R) -> Option<R> {
+        self.known.iter_mut().find(|coming| coming.number == number).map(change)
     }
 
     /// Drops a window.
@@ -137,7 +146,7 @@ mod tests {
     fn streams_take_turns_and_each_goes_on_in_order() {
         let mut turns = Turns::default();
         for first in [100, 200, 108] {
-            assert!(!turns.push(window(first, 1, 8)));
+            assert_eq!(turns.push(window(first, 1, 8)), Pushed::Behind);
         }
         assert_eq!(turns_of_four(&mut turns), [100, 200, 104, 204, 108, 112]);
         assert_eq!(turns.waiting(), 0);
@@ -146,9 +155,10 @@ mod tests {
     #[test]
     fn a_window_that_begins_inside_another_takes_its_place_and_its_turn() {
         let mut turns = Turns::default();
-        for (first, step) in [(100, 3), (500, 1), (106, 3), (107, 3), (108, 1)] {
-            assert!(!turns.push(window(first, step, 4)));
-        }
+        let pushed =
+            [(100, 3), (500, 1), (106, 3), (107, 3), (108, 1)].map(|(first, step)| turns.push(window(first, step, 4)));
+        let behind = Pushed::Behind;
+        assert_eq!(pushed, [behind, behind, Pushed::InPlaceOf(3), behind, behind]);
         assert_eq!(turns_of_four(&mut turns), [106, 500, 107, 108]);
     }
 
@@ -158,12 +168,13 @@ mod tests {
         turns.push(window(0, 1, 4));
         let claimed = turns.take_turn().unwrap().number;
         turns.update(claimed, |coming| coming.offset = 4);
-        let dropped = (1..=9).map(|first| turns.push(window(first * 100, 1, 4))).filter(|dropped| *dropped).count();
+        let pushed = (1..=9).map(|first| turns.push(window(first * 100, 1, 4)));
+        let dropped = pushed.filter(|pushed| *pushed == Pushed::AndDropped).count();
         assert_eq!((dropped, turns.waiting()), (1, WAITING_MAX));
         assert_eq!(turns.take_turn().map(|coming| coming.window.first), Some(PageNo(200)));
         assert!(turns.get(claimed).is_some());
         turns_of_four(&mut turns);
-        assert_eq!((0..8).filter(|first| turns.push(window(*first * 10, 1, 4))).count(), 0);
+        assert!((0..8).all(|first| turns.push(window(first * 10, 1, 4)) == Pushed::Behind));
         assert!(turns.get(claimed).is_none() && turns.known.len() <= KNOWN_MAX);
     }
 }

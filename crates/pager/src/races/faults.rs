@@ -1,10 +1,12 @@
 //! Faults against each other and against what brings pages in ahead.
 
-use super::{CACHE_PAGES, PAGES, Stage, must_end, must_wait, on_both_paths};
-use crate::State;
+use super::{CACHE_PAGES, PAGES, Stage, must_end, must_wait, on, on_both_paths};
+use crate::pager::Scratch;
 use crate::schedule::Point;
+use crate::{FaultPath, State};
 use hinterland_policy::{AheadWindow, Unmapped};
 use hinterland_sys::mem;
+use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -253,6 +255,66 @@ fn pages_that_wait_singly_make_room_for_windows() {
         let windows = come_ahead(stage, &[all, all, Unmapped::Key, Unmapped::Key]);
         assert_eq!(count_in(stage, &windows, State::Resident), [0, 0, 31, 31]);
         assert_eq!(count_in(stage, &windows, State::SwapCached), [0, 0, 1, 1]);
+        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.check(page, page.0.into()));
+    });
+}
+
+/// Asks for a window before the read-ahead thread has come to the one whose place it takes, and helps.
+fn ask_late_and_help(stage: &Stage, window: AheadWindow) {
+    let _signals = SignalsBlocked::new();
+    let _inside = stage.pager.gate.enter();
+    let before = AheadWindow { first: PageNo(window.first.0 - 1), ..window };
+    assert_eq!(stage.pager.ask_ahead(before), None);
+    let late = stage.pager.ask_ahead(window);
+    assert!(late.is_some());
+    stage.pager.help_ahead(late, &mut Scratch::new());
+}
+
+#[test]
+fn a_thread_brings_in_itself_what_read_ahead_is_late_with() {
+    on(FaultPath::Inline, |stage| {
+        let pages = || (0..48).map(|offset| PageNo(PAGE.0 + offset));
+        pages().for_each(|page| stage.send_far(page, page.0.into()));
+        let window = AheadWindow { first: PAGE, step: 1, pages: 48, unmapped: Unmapped::Key(PageNo(PAGE.0 + 2)) };
+        ask_late_and_help(stage, window);
+        let count = |state| pages().filter(|page| stage.state(*page) == state).count();
+        // As many as come in at once where loads cost processor time.
+        assert_eq!([State::Resident, State::SwapCached, State::Remote].map(count), [15, 1, 32]);
+        stage.pager.start_helpers();
+        while stage.pager.row().prefetched_pages.load(Relaxed) < 48 {
+            std::thread::yield_now();
+        }
+        pages().for_each(|page| stage.check(page, page.0.into()));
+        let row = stage.pager.row();
+        let used =
+            [&row.major_faults, &row.prefetch_hits, &row.prefetch_hits_observed].map(|count| count.load(Relaxed));
+        assert_eq!(used, [0, 48, 1], "those that came by either thread count with the key page");
+    });
+}
+
+/// The read-ahead thread empties the slot of a page that has waited longest while another thread looks for one.
+#[test]
+fn a_slot_that_is_emptied_is_taken_once() {
+    on(FaultPath::Inline, |stage| {
+        let all: fn(PageNo) -> Unmapped = |_| Unmapped::All;
+        let mut windows = come_ahead(stage, &[all; 2]);
+        let window = |turn: u32| AheadWindow {
+            first: PageNo(PAGE.0 + 1 + (2 + turn) * CACHE_PAGES),
+            step: 1,
+            pages: 8,
+            unmapped: Unmapped::All,
+        };
+        windows.extend([window(0), window(1)]);
+        windows[2..].iter().flat_map(AheadWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
+        let emptied = stage.hold(Point::SlotEmptied, PAGE);
+        stage.pager.ask_ahead(window(0));
+        let emptied = emptied.reached();
+        let helper = stage.beside(move |s| ask_late_and_help(s, window(1)));
+        must_wait(&helper, "a slot that is being emptied");
+        emptied.release();
+        must_end(helper);
+        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.wait_until_settled(page));
+        // Those that waited leave their slots to others: were one taken twice, a page would show what another one holds.
         windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.check(page, page.0.into()));
     });
 }

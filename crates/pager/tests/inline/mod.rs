@@ -6,7 +6,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// Pagers of this process whose faults are signals.
-static INLINE: [AtomicPtr<Pager>; 64] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 64];
+static INLINE: [AtomicPtr<Pager>; 128] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 128];
 
 /// Lets the threads of this process serve the faults that they take in `pager`'s range.
 pub fn serve(pager: &'static Pager) {
