@@ -3,7 +3,7 @@
 #[path = "../../backend/tests/common/mod.rs"]
 mod common;
 
-use common::{fork_round, fuzz_threads, load, page_of, store};
+use common::{fork_round, fuzz_threads, load, page_of, rows, store};
 use hinterland_backend::{Backend, OpenOptions, Priority, open_with};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_tls::{ClientConnection, ClientCredentials, NodeCredentials, Sources};
@@ -12,10 +12,11 @@ use hinterland_wire::{HEADER_BYTES, Header, Hello, Kind, Reply, Request, WELCOME
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
 use rustls::StreamOwned;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 fn secret(directory: &Path, name: &str, bytes: &[u8]) -> PathBuf {
@@ -374,4 +375,79 @@ fn other_machines_are_let_in_with_credentials_only() {
     assert!(connect(&format!("tcp://localhost=127.0.0.1:{port}"), Some(&key)).is_ok());
     let error = connect("tcp://192.0.2.1:7440", None).err().expect("refused");
     assert!(error.contains("--key-file"), "{error}");
+}
+
+/// Stands before a node, whose answers it keeps while it is told to: it sees nothing of what they are.
+struct Pausing {
+    url: String,
+    pauses: Arc<AtomicBool>,
+}
+
+impl Pausing {
+    fn before(node: &Listening) -> Pausing {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("tcp://{}", listener.local_addr().expect("an address"));
+        let (pauses, upstream) = (Arc::new(AtomicBool::new(false)), node.endpoint().address().expect("an address"));
+        let paused = pauses.clone();
+        std::thread::spawn(move || {
+            for program in listener.incoming().flatten() {
+                let Ok(node) = TcpStream::connect(upstream) else { return };
+                [&program, &node].into_iter().for_each(|stream| stream.set_nodelay(true).expect("an option"));
+                let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+                let (from, to) = (clone(&program), clone(&node));
+                std::thread::spawn(move || pass(from, to, &AtomicBool::new(false)));
+                let paused = paused.clone();
+                std::thread::spawn(move || pass(node, program, &paused));
+            }
+        });
+        Pausing { url, pauses }
+    }
+
+    fn pause(&self, pauses: bool) {
+        self.pauses.store(pauses, Relaxed);
+    }
+}
+
+/// Passes bytes on until one side hangs up.
+fn pass(mut from: TcpStream, mut to: TcpStream, paused: &AtomicBool) {
+    let mut bytes = [0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        while paused.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+#[test]
+fn a_page_that_is_late_comes_from_another_node_over_tls_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let key = key_file(directory.path(), 1);
+    let nodes = [node(Some(&key)), node(Some(&key))];
+    let pausing = nodes.each_ref().map(Pausing::before);
+    let pool = format!("{},{}?replicas=2", pausing[0].url, pausing[1].url);
+    let pool = connect(&pool, Some(&key)).unwrap_or_else(|error| panic!("{error}"));
+    let pages: Vec<PageBytes> = (0..500).map(page_of).collect();
+    let at: Vec<_> = store(&*pool, &pages).into_iter().map(|answer| answer.expect("room")).collect();
+    let check = |index: usize| {
+        let loaded = load(&*pool, &at[index..=index], Priority::Demand).remove(0);
+        assert!(loaded.unwrap_or_else(|error| panic!("{error}")) == pages[index], "page {index}");
+    };
+    let hedged = || rows(&*pool).iter().map(|row| row.hedged_loads).sum::<u64>();
+    for round in 0..6 {
+        let (before, begun) = (hedged(), Instant::now());
+        // Which of them is asked is chance; none is asked as long as it owes an answer.
+        while hedged() == before {
+            assert!(begun.elapsed() < Duration::from_secs(30), "no second node was asked: {:?}", rows(&*pool));
+            (0..pages.len()).for_each(check);
+            pausing[round % 2].pause(true);
+            (0..20).for_each(check);
+            pausing[round % 2].pause(false);
+        }
+    }
+    (0..pages.len()).for_each(check);
+    assert!(rows(&*pool).iter().all(|row| row.losses == 0), "{:?}", rows(&*pool));
 }

@@ -1,6 +1,6 @@
 //! Pages that the program waits for: asked of a second node when the first is late, without a loss of anything.
 
-use super::common::{load, page_of, rows};
+use super::common::{load, page_of, rows, with_fork};
 use super::proxy::Mode;
 use super::{Cluster, SLAB_PAGES, Stored};
 use hinterland_backend::{Backend, Priority};
@@ -158,4 +158,27 @@ fn a_node_that_owes_an_answer_and_is_asked_no_more_is_lost_in_the_end() {
     // Nobody loads anything now.
     cluster.tend_until("the node is lost", |cluster| cluster.is_lost(0));
     stored.check_each(&cluster);
+}
+
+/// The answer comes on a connection that is the parent's alone; the child makes its own.
+#[test]
+fn a_fork_while_an_answer_is_owed_leaves_both_sides_to_go_on() {
+    let (cluster, stored) = Cluster::of_two();
+    for round in 0..4 {
+        let node = round % 2;
+        let page = cluster.until_hedged(&stored, node, Mode::HoldData);
+        let next = |index: usize| (page + index) % stored.0.len();
+        // In two of the rounds both sides have it come while they load.
+        let check = |comes: bool| {
+            (0..20).for_each(|index| stored.check_one(&cluster, next(index)));
+            if comes {
+                cluster.proxies[node].set(Mode::Pass);
+                stored.check_each(&cluster);
+            }
+        };
+        with_fork(&cluster.pool, || check(false), || check(round < 2));
+        cluster.proxies[node].set(Mode::Pass);
+        cluster.until_used(&stored, node);
+    }
+    assert!(rows(&cluster.pool).iter().all(|row| row.losses == 0), "{:?}", rows(&cluster.pool));
 }
