@@ -52,14 +52,17 @@ impl Progressions {
     /// among them. Short steps first: streams that lie at equal distances and come in turn are a progression, too. `None` beside a
     /// neighbour: every sequential walk has progressions of all steps.
     pub(super) fn step_to(&self, page: u32) -> Option<Step> {
-        if self.pages.iter().any(|other| page.abs_diff(*other) <= 1) {
+        // Without a way out in the middle, so that several are looked at at once.
+        if self.pages.iter().fold(false, |known, other| known | (page.abs_diff(*other) <= 1)) {
             return None;
         }
         let near = |other: &&u32| page.abs_diff(**other) <= STEP_MAX;
         let crowded = self.pages.iter().filter(near).count() >= REQUESTS / 2;
         let terms = self.terms_needed + u32::from(crowded);
         let mut shortest: Option<i64> = None;
-        for &other in &self.pages {
+        // The last ones first: of a stream that goes on they have the shortest step.
+        let (last, before) = self.pages.split_at(self.next);
+        for &other in last.iter().rev().chain(before.iter().rev()) {
             let step = i64::from(page) - i64::from(other);
             let is_shorter = (2..=shortest.map_or(STEP_MAX.into(), |known| known.abs() - 1)).contains(&step.abs());
             if is_shorter && self.holds(page, step, terms) {

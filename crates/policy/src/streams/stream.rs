@@ -3,6 +3,7 @@
 use super::{STALE_REQUESTS, WINDOW_PAGES_MIN};
 use crate::{AheadWindow, Unmapped};
 use hinterland_units::PageNo;
+use std::ops::RangeInclusive;
 
 /// What a stream maps ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +27,14 @@ impl Step {
     /// The page `count` steps further on; `None` past the ends of the numbers.
     pub(super) fn after(self, page: u32, count: u32) -> Option<u32> {
         u32::try_from(i64::from(page).checked_add(self.0.checked_mul(i64::from(count))?)?).ok()
+    }
+
+    /// Whether so many steps lead from page `from` to page `to`. Divides only where they may: a division takes as long as all the rest.
+    fn leads(self, from: u32, to: u32, steps: RangeInclusive<i64>) -> bool {
+        let distance = (i64::from(to) - i64::from(from)) * self.0.signum();
+        let pages = self.0.abs();
+        let range = steps.start().saturating_mul(pages)..=steps.end().saturating_mul(pages);
+        range.contains(&distance) && distance % pages == 0
     }
 
     /// Pages of a stream from `first` on, before page numbers end.
@@ -99,9 +108,8 @@ impl Stream {
     /// more than such a window, because pages behind it were local. Faults that are as near by chance seldom lie on its way.
     fn has_come_to_end(&self, page: PageNo) -> bool {
         let Some(end) = self.end else { return false };
-        let distance = i64::from(page.0) - i64::from(end);
         let steps_max = if self.step.is_long() && self.proven { i64::from(self.window_pages) } else { 0 };
-        distance % self.step.0 == 0 && (0..=steps_max).contains(&(distance / self.step.0))
+        self.step.leads(end, page.0, 0..=steps_max)
     }
 
     fn is_stale(&self, now: u64) -> bool {
@@ -131,10 +139,8 @@ impl Stream {
         if self.is_stale(now) || self.kind != kind || self.step != step {
             return false;
         }
-        let distance = i64::from(page.0) - i64::from(self.key);
-        let steps = distance / step.0;
         let window = i64::from(self.window_pages);
-        distance % step.0 == 0 && (-window..=2 * window).contains(&steps)
+        self.step.leads(self.key, page.0, -window..=2 * window)
     }
 }
 
