@@ -134,7 +134,7 @@ impl Pager {
         let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return };
         let pages = batch.pages.len() as u64;
         // To make room is for others: this thread has its page, and is to go on.
-        if self.account.try_take(pages) || self.grow(pages) && self.account.try_take(pages) {
+        if self.take_free_frames(pages) {
             self.load_ahead(&batch, of, scratch);
             self.map_ahead(&mut batch, of, scratch);
         } else {
@@ -196,9 +196,11 @@ impl Pager {
 
     /// Makes the next far pages that are wanted `Fetching`, all of one window.
     fn claim_ahead(&self, batch: &mut Batch) {
-        self.claim_of(batch, Turns::take_turn, usize::MAX);
-        while batch.of.is_some() && batch.pages.is_empty() {
+        loop {
             self.claim_of(batch, Turns::take_turn, usize::MAX);
+            if batch.of.is_none() || !batch.pages.is_empty() {
+                return;
+            }
         }
     }
 
@@ -240,12 +242,17 @@ impl Pager {
     /// Counts frames for a batch, reclaiming a little for it. False: memory is too tight to read ahead.
     fn frames_for(&self, pages: u64, scratch: &mut Scratch) -> bool {
         for _ in 0..FRAMES_STEPS_MAX {
-            if self.account.try_take(pages) || self.grow(pages) && self.account.try_take(pages) {
+            if self.take_free_frames(pages) {
                 return true;
             }
             self.reclaim_step(scratch);
         }
         self.account.try_take(pages)
+    }
+
+    /// Counts frames that are free, or that others leave to this process.
+    fn take_free_frames(&self, pages: u64) -> bool {
+        self.account.try_take(pages) || self.grow(pages) && self.account.try_take(pages)
     }
 
     fn load_ahead(&self, batch: &Batch, of: Coming, scratch: &mut Scratch) {
@@ -289,17 +296,16 @@ impl Pager {
                 mapped += self.map_run(&batch.pages[run], landed.as_ptr(), &mut batch.freed);
             }
         }
-        self.ahead.with(|turns| {
-            turns.update(of.number, |coming| {
-                coming.has_key |= has_key;
-                coming.mapped += std::mem::take(&mut mapped);
-                if coming.has_key && matches!(window.unmapped, Unmapped::Key(_)) {
-                    (mapped, has_key) = (std::mem::take(&mut coming.mapped), true);
-                }
-            });
-        });
-        if let (Unmapped::Key(key), true, 1..) = (window.unmapped, has_key, mapped) {
-            self.mapped_with(key, mapped);
+        let told_now = |coming: &mut Coming| {
+            coming.has_key |= has_key;
+            coming.mapped += mapped;
+            let is_told = coming.has_key && matches!(window.unmapped, Unmapped::Key(_));
+            if is_told { std::mem::take(&mut coming.mapped) } else { 0 }
+        };
+        let told = self.ahead.with(|turns| turns.update(of.number, told_now));
+        let told = told.unwrap_or(if has_key { mapped } else { 0 });
+        if let (Unmapped::Key(key), 1..) = (window.unmapped, told) {
+            self.mapped_with(key, told);
         }
         self.held.came(batch.pages.len());
         self.came_ahead(&batch.pages);

@@ -274,8 +274,7 @@ impl Pager {
         self.arrive(std::iter::once(page), how);
         self.settle(page, settled);
         self.backend.free(freed.as_slice());
-        let window = self.requested(page, request, fault);
-        let late = window.and_then(|window| self.ask_ahead(window));
+        let late = self.follow_request(page, request, fault);
         self.help_ahead(late, scratch);
         Outcome::Served
     }
@@ -287,8 +286,7 @@ impl Pager {
             self.account.give(1);
             return Outcome::Again;
         }
-        let window = self.requested(page, Request::Major, fault);
-        let late = window.and_then(|window| self.ask_ahead(window));
+        let late = self.follow_request(page, Request::Major, fault);
         let landing = &mut scratch.landing()[0];
         let begun = is_timed(self.row().major_faults.load(Relaxed)).then(Instant::now);
         let mut result = Ok(());
@@ -341,6 +339,11 @@ impl Pager {
         self.account.give(1);
         self.settle(page, before);
         self.wake(self.address(page), PAGE_BYTES);
+    }
+
+    /// Tells the prefetcher of a request for far memory, and asks for the window that it names: see `ask_ahead`.
+    fn follow_request(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
+        self.requested(page, request, fault).and_then(|window| self.ask_ahead(window))
     }
 
     /// Counts `pages` frames as used; reclaims when they do not fit under the hard floor.
