@@ -171,9 +171,12 @@ impl Streams {
 
     /// Counts a fault into the run that it lengthens; tells the step once the run is long enough.
     fn count_run(&mut self, page: PageNo, kind: Kind) -> Option<Step> {
-        let known = self.candidates.iter().position(|candidate| candidate.next_step(page, kind).is_some());
-        let Some(at) = known else {
-            if !self.candidates.iter().any(|candidate| candidate.is_at(page, kind)) {
+        // Mostly none is near, which is seen without a way out in the middle.
+        let is_near = |near: bool, candidate: &Candidate| near | candidate.is_beside(page);
+        let near = self.candidates.iter().fold(false, is_near);
+        let at = near.then(|| self.candidates.iter().position(|candidate| candidate.next_step(page, kind).is_some()));
+        let Some(at) = at.flatten() else {
+            if !near || !self.candidates.iter().any(|candidate| candidate.is_at(page, kind)) {
                 if self.candidates.len() == CANDIDATES {
                     self.candidates.remove(0);
                 }

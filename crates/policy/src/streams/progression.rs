@@ -59,17 +59,22 @@ impl Progressions {
         let near = |other: &&u32| page.abs_diff(**other) <= STEP_MAX;
         let crowded = self.pages.iter().filter(near).count() >= REQUESTS / 2;
         let terms = self.terms_needed + u32::from(crowded);
-        let mut shortest: Option<i64> = None;
+        let mut shortest = None;
+        let mut shorter_than = STEP_MAX + 1;
         // The last ones first: of a stream that goes on they have the shortest step.
         let (last, before) = self.pages.split_at(self.next);
         for &other in last.iter().rev().chain(before.iter().rev()) {
+            let distance = page.abs_diff(other);
+            if distance >= shorter_than {
+                continue;
+            }
             let step = i64::from(page) - i64::from(other);
-            let is_shorter = (2..=shortest.map_or(STEP_MAX.into(), |known| known.abs() - 1)).contains(&step.abs());
-            if is_shorter && self.holds(page, step, terms) {
-                shortest = Some(step);
+            if self.holds(page, step, terms) {
+                shortest = Some(Step(step));
+                shorter_than = distance;
             }
         }
-        shortest.map(Step)
+        shortest
     }
 
     fn holds(&self, page: u32, step: i64, terms: u32) -> bool {

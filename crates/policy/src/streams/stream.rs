@@ -159,6 +159,11 @@ impl Candidate {
         Candidate { last: page.0, kind, step: None, run: 1 }
     }
 
+    /// Whether the last fault is at `page` or a neighbour, of whichever kind.
+    pub(super) fn is_beside(&self, page: PageNo) -> bool {
+        self.last.abs_diff(page.0) <= 1
+    }
+
     pub(super) fn is_at(&self, page: PageNo, kind: Kind) -> bool {
         self.kind == kind && self.last == page.0
     }
