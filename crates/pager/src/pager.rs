@@ -25,7 +25,10 @@ use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
 use hinterland_sys::gate::Gate;
 use hinterland_sys::{Mapping, SysError, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageBytes, PageNo};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 use std::sync::{Arc, Mutex};
 use twox_hash::XxHash3_128;
 
@@ -402,7 +405,6 @@ impl Pager {
         self.backend.usage(usage);
         let row = self.row();
         let count = usage.len().min(row.backends.len());
-        row.backend_count.store(u32::try_from(count).unwrap_or(0), Relaxed);
         for (backend, to) in usage.iter().zip(&row.backends) {
             if to.url.get() != backend.url {
                 to.url.set(&backend.url);
@@ -423,6 +425,8 @@ impl Pager {
             to.hedged_loads.store(backend.hedged_loads, Relaxed);
             to.encrypted.store(u64::from(backend.encrypted), Relaxed);
         }
+        // Last: who looks meanwhile would take a row without its URL for another tier.
+        row.backend_count.store(u32::try_from(count).unwrap_or(0), Release);
     }
 
     /// Whether the stored copy of a page that just came in stays, so that the page can be dropped without a write if it

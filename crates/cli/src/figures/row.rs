@@ -5,7 +5,7 @@ use super::backends::BackendFigures;
 use super::quantities;
 use crate::sample::Process;
 use hinterland_abi::{BACKENDS_MAX, ProcessRow};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 quantities! {
     /// What only grows.
@@ -81,7 +81,7 @@ impl RowFigures {
     /// Reads a row.
     pub fn read(row: &ProcessRow) -> RowFigures {
         let get = |counter: &hinterland_abi::Counter| counter.load(Relaxed);
-        let backend_count = usize::try_from(row.backend_count.load(Relaxed)).unwrap_or(0).min(BACKENDS_MAX);
+        let backend_count = usize::try_from(row.backend_count.load(Acquire)).unwrap_or(0).min(BACKENDS_MAX);
         let backends: Vec<BackendFigures> = row.backends[..backend_count].iter().map(BackendFigures::read).collect();
         let store_bytes: u64 = backends.iter().map(|backend| backend.ram_bytes).sum();
         let counted = get(&row.counted_local_bytes);
