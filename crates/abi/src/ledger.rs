@@ -140,7 +140,7 @@ pub struct ProcessRow {
     pub pid: AtomicI32,
     /// The parent process.
     pub parent_pid: AtomicI32,
-    /// Backends in use.
+    /// Backends in use. Stored (release) after their rows, loaded (acquire) before them.
     pub backend_count: AtomicU32,
     /// 1: the process was forked from a managed one and shares pages with it copy-on-write.
     pub forked: AtomicU32,

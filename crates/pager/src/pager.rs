@@ -425,7 +425,7 @@ impl Pager {
             to.hedged_loads.store(backend.hedged_loads, Relaxed);
             to.encrypted.store(u64::from(backend.encrypted), Relaxed);
         }
-        // Last: who looks meanwhile would take a row without its URL for another tier.
+        // Before that, who looks would take a row without its URL for another tier.
         row.backend_count.store(u32::try_from(count).unwrap_or(0), Release);
     }
 

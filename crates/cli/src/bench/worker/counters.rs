@@ -11,7 +11,7 @@ use procfs::{CurrentSI, KernelStats};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// How the names of Hinterland's threads begin (crates/pager).
 const THREAD_PREFIX: &str = "far-";
@@ -272,7 +272,7 @@ impl RowSnapshot {
 
 /// What the pages in backends of RAM occupy.
 fn stored_in_ram(row: &ProcessRow) -> u64 {
-    let count = row.backend_count.load(Relaxed) as usize;
+    let count = row.backend_count.load(Acquire) as usize;
     let in_ram = row.backends.iter().take(count).filter(|backend| !backend.url.get().starts_with("file:"));
     in_ram.map(|backend| backend.stored_bytes.load(Relaxed)).sum()
 }
