@@ -1,6 +1,6 @@
 //! The contract between the pager and whatever keeps pages.
 
-use crate::NodeTrouble;
+use crate::NodeError;
 use hinterland_units::{ByteCount, PageBytes};
 use std::time::Duration;
 
@@ -65,12 +65,12 @@ pub enum StoreError {
         errno: i32,
     },
     /// The memory node is gone, and with it what it kept.
-    #[error("the memory node {url} is lost: {trouble}")]
+    #[error("the memory node {url} is lost: {error}")]
     Lost {
         /// The backend.
         url: String,
         /// How it shows.
-        trouble: NodeTrouble,
+        error: NodeError,
     },
 }
 
@@ -86,12 +86,12 @@ pub enum LoadError {
         errno: i32,
     },
     /// The memory node is gone, and with it what it kept.
-    #[error("the memory node {url} is lost: {trouble}")]
+    #[error("the memory node {url} is lost: {error}")]
     Lost {
         /// The backend.
         url: String,
         /// How it shows.
-        trouble: NodeTrouble,
+        error: NodeError,
     },
     /// What was stored cannot be decoded.
     #[error("{url} holds a damaged page at location {location:?}: {what}")]
@@ -191,15 +191,15 @@ pub trait Backend: Send + Sync {
         0
     }
 
-    /// Whether `tend` has something to do; cheap enough to be asked all the time.
-    fn needs_tending(&self) -> bool {
+    /// Whether `maintain` has something to do; cheap enough to be asked all the time.
+    fn needs_maintenance(&self) -> bool {
         false
     }
 
     /// Takes one step of what is to be done beside loads and stores: replicas rebuilt, lost nodes tried again. Returns when the
-    /// next step is due; `None`: not before `needs_tending` says so. One thread calls it, not during a fork, which may have to wait
+    /// next step is due; `None`: not before `needs_maintenance` says so. One thread calls it, not during a fork, which may have to wait
     /// for the step: so it is short, or at most as long as a node is waited for.
-    fn tend(&self) -> Option<Duration> {
+    fn maintain(&self) -> Option<Duration> {
         None
     }
 
@@ -212,7 +212,7 @@ pub trait Backend: Send + Sync {
     /// two, each of which loads and frees every location as if it were alone. A page is gone when both have freed it, or when
     /// the one that did not has ended, however it ended. What the backend keeps in the process's own memory the kernel has cloned
     /// (compressed RAM, tables); what it keeps elsewhere it must share, with a count of holders (a far file: generations in
-    /// `file/relatives.rs`).
+    /// `file/fork_group.rs`).
     ///
     /// Memory nodes do it so (`node/mod.rs`): `before_fork` asks each, in one message, for a clone of the process's session. The
     /// node shares its slabs with the clone until one side writes, and answers with the clone's number, which the child

@@ -7,7 +7,7 @@ use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
-    Backend, Coded, Compressed, FileBackend, FileOptions, Members, NODES_MAX, NodeAddress, NodePool, NodeTrouble,
+    Backend, Coded, Compressed, FileBackend, FileOptions, Membership, NODES_MAX, NodeAddress, NodeError, NodePool,
     Reference, Sealed, Secured, Tiers,
 };
 use hinterland_abi::{ROSTER_NODES_MAX, Roster};
@@ -69,12 +69,12 @@ pub enum OpenError {
         error: SysError,
     },
     /// A memory node cannot be used.
-    #[error("the memory node {url} cannot be used: {trouble}")]
+    #[error("the memory node {url} cannot be used: {error}")]
     Node {
         /// The backend.
         url: String,
         /// Why.
-        trouble: NodeTrouble,
+        error: NodeError,
     },
     /// Nobody reads the directory.
     #[error("'{0}': nobody reads this directory here; start the program with 'hinterland run'")]
@@ -206,7 +206,7 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
         Scheme::Nodes { endpoints, replicas, erasure } => {
             let node = |endpoint| node_address(endpoint, options.credentials.as_ref(), &name);
             let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;
-            let unusable = |(url, trouble)| OpenError::Node { url, trouble };
+            let unusable = |(url, error)| OpenError::Node { url, error };
             match erasure {
                 None => {
                     let pool = NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1));
@@ -223,14 +223,14 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
             let directory = directory.to_string();
             let roster = options.rosters.iter().find(|roster| roster.directory.get() == directory);
             let roster = roster.ok_or_else(|| OpenError::Directory(name.clone()))?;
-            let members = Listed { roster, credentials: options.credentials.clone() };
-            let known = members.changed_since(0).unwrap_or_default();
+            let membership = Listed { roster, credentials: options.credentials.clone() };
+            let known = membership.changed_since(0).unwrap_or_default();
             let (nodes, replicas) = (known.1.len(), replicas.unwrap_or(1));
             if nodes < replicas {
                 return Err(OpenError::TooFew { url: name, replicas, nodes });
             }
-            let pool = NodePool::following(name.clone(), Box::new(members), known, capacity_bytes, replicas);
-            Arc::new(pool.map_err(|(url, trouble)| OpenError::Node { url, trouble })?)
+            let pool = NodePool::following(name.clone(), Box::new(membership), known, capacity_bytes, replicas);
+            Arc::new(pool.map_err(|(url, error)| OpenError::Node { url, error })?)
         }
         Scheme::File { path, io, direct } => {
             check_writable(url)?;
@@ -274,7 +274,7 @@ struct Listed {
     credentials: Option<ClientCredentials>,
 }
 
-impl Members for Listed {
+impl Membership for Listed {
     fn changed_since(&self, seen: u64) -> Option<(u64, Vec<NodeAddress>)> {
         if self.roster.version() == seen {
             return None;

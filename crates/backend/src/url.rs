@@ -146,8 +146,8 @@ pub enum UrlError {
         /// Nodes that were named.
         nodes: usize,
     },
-    /// More members of a stripe than nodes.
-    #[error("'{url}': stripes of {code} pages need {} nodes, and here are {nodes}; name more, separated by commas", code.members())]
+    /// More units in a stripe than nodes.
+    #[error("'{url}': stripes of {code} pages need {} nodes, and here are {nodes}; name more, separated by commas", code.units())]
     Stripes {
         /// The whole URL.
         url: String,
@@ -263,7 +263,7 @@ fn check_replicas(url: &str, scheme: &Scheme) -> Result<(), UrlError> {
         Scheme::Nodes { endpoints, replicas: Some(replicas), .. } if *replicas > endpoints.len() => {
             Err(UrlError::Replicas { url: url.into(), replicas: *replicas, nodes: endpoints.len() })
         }
-        Scheme::Nodes { endpoints, erasure: Some(code), .. } if code.members() > endpoints.len() => {
+        Scheme::Nodes { endpoints, erasure: Some(code), .. } if code.units() > endpoints.len() => {
             Err(UrlError::Stripes { url: url.into(), code: *code, nodes: endpoints.len() })
         }
         _ => Ok(()),

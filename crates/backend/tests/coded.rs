@@ -5,8 +5,8 @@ mod common;
 use common::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store};
 use hinterland_backend::samples::Rng;
 use hinterland_backend::{
-    Backend, BackendUsage, Coded, Compressed, ForkSide, LoadError, LoadItem, Location, NodeTrouble, Priority,
-    Reference, Shard, StoreError,
+    Backend, BackendUsage, Coded, Compressed, ForkSide, LoadError, LoadItem, Location, NodeError, Priority, Reference,
+    Shard, StoreError,
 };
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::collections::BTreeSet;
@@ -55,8 +55,8 @@ impl Inner {
         self.held().kept.len()
     }
 
-    fn trouble(&self) -> (String, NodeTrouble) {
-        (self.name.clone(), NodeTrouble::Closed)
+    fn error(&self) -> (String, NodeError) {
+        (self.name.clone(), NodeError::Closed)
     }
 }
 
@@ -70,8 +70,8 @@ impl Backend for Losing {
             if self.0.gone.load(SeqCst) {
                 held.kept.remove(&location.0);
                 self.0.backend.free(&[location]);
-                let (url, trouble) = self.0.trouble();
-                *answer = Err(StoreError::Lost { url, trouble });
+                let (url, error) = self.0.error();
+                *answer = Err(StoreError::Lost { url, error });
             }
         }
     }
@@ -95,8 +95,8 @@ impl Backend for Losing {
                 held.lost.contains(&location)
             };
             if is_lost {
-                let (url, trouble) = self.0.trouble();
-                done(index, Err(LoadError::Lost { url, trouble }));
+                let (url, error) = self.0.error();
+                done(index, Err(LoadError::Lost { url, error }));
             } else {
                 loaded[index][7] ^= u8::from(self.0.lies.load(SeqCst));
                 *items[index].into = loaded[index];
@@ -178,12 +178,12 @@ fn coded(code: &str, shards: usize, bytes: u64) -> (Coded<Losing>, Vec<Arc<Inner
 }
 
 /// Tends until nothing is lost any more.
-fn mend(coded: &Coded<Losing>) {
+fn repair(coded: &Coded<Losing>) {
     let begun = Instant::now();
-    coded.tend();
-    while !coded.is_whole() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it is not mended");
-        std::thread::sleep(coded.tend().unwrap_or_default().min(Duration::from_millis(2)));
+    coded.maintain();
+    while !coded.is_repaired() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is not repaired");
+        std::thread::sleep(coded.maintain().unwrap_or_default().min(Duration::from_millis(2)));
     }
 }
 
@@ -221,11 +221,11 @@ fn shards_may_be_lost_and_come_back_under_load() {
                         inners[*shard].lose();
                     }
                     std::thread::sleep(Duration::from_millis(rng.below(8)));
-                    coded.tend();
+                    coded.maintain();
                     for shard in &lost {
                         inners[*shard].come_back();
                     }
-                    mend(&coded);
+                    repair(&coded);
                 }
             });
             let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
@@ -233,7 +233,7 @@ fn shards_may_be_lost_and_come_back_under_load() {
             ended.into_iter().for_each(|refused| assert_eq!(refused.expect("no panic"), 0));
         });
         assert_eq!(inners.iter().map(|inner| inner.pages()).sum::<usize>(), 0, "{code}: something is left");
-        assert!(inners.iter().map(|inner| inner.rebuilt.load(SeqCst)).sum::<u64>() > 0, "{code}: nothing was mended");
+        assert!(inners.iter().map(|inner| inner.rebuilt.load(SeqCst)).sum::<u64>() > 0, "{code}: nothing was repaired");
     }
 }
 
@@ -263,7 +263,7 @@ fn what_is_lost_beyond_parity_is_named() {
 }
 
 #[test]
-fn wrong_members_are_found_out_and_replaced() {
+fn wrong_units_are_found_out_and_replaced() {
     for (code, shards) in CODES {
         let (coded, inners) = coded(code, shards, 16 << 20);
         let pages: Vec<PageBytes> = (0..64).map(page_of).collect();
@@ -281,7 +281,7 @@ fn wrong_members_are_found_out_and_replaced() {
         }
         assert!(wrong > 0, "{code}: it had nothing");
         inners[2].lies.store(false, SeqCst);
-        mend(&coded);
+        repair(&coded);
         for (page, loaded) in pages.iter().zip(load(&coded, &locations, Priority::Demand)) {
             assert!(loaded.expect("it is there") == *page, "{code}");
         }
@@ -307,7 +307,7 @@ fn full_shards_are_passed_by_and_said() {
             Err(error) => assert!(matches!(error, StoreError::Full { .. }), "{error}"),
         }
     }
-    // Four hundred members have room: of every three two are pages, but for what the last stripes lack.
+    // Four hundred stripe units have room: of every three two are pages, but for what the last stripes lack.
     assert!((200..=267).contains(&stored), "{stored} pages");
     for (location, seed) in held {
         assert!(load(&coded, &[location], Priority::Demand).remove(0).expect("stored") == page_of(seed));
@@ -334,7 +334,7 @@ fn stale_pages_take_a_quarter_more_at_most() {
         }
         let stored = inners.iter().map(|inner| inner.pages()).sum::<usize>();
         let least = held.len() * (data + parity) / data;
-        assert!(stored * 100 < least * 135, "{code}: {stored} members for {} pages", held.len());
+        assert!(stored * 100 < least * 135, "{code}: {stored} units for {} pages", held.len());
         for (location, seed) in &held {
             assert!(load(&coded, &[*location], Priority::Demand).remove(0).expect("stored") == page_of(*seed));
         }

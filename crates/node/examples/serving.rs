@@ -8,7 +8,7 @@
 //! Each case: connections × requests under way on each. The rate of all together, the server's processor time for each answer, and
 //! with one request under way how long it took. The clients are threads of the same process, counted apart.
 
-use hinterland_wire::Looking;
+use hinterland_wire::AdaptivePoll;
 use io_uring::{IoUring, opcode, types};
 use std::io::{IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -80,12 +80,12 @@ fn answer(mut stream: &TcpStream, count: usize, pages: &mut Pages<'_>) -> std::i
 /// A thread for each connection; `looks`: each looks for a request for a moment before it sleeps.
 fn blocking(streams: &[TcpStream], memory: &[u8], looks: bool) -> Duration {
     let serve = |mut stream: &TcpStream, seed: usize| {
-        let (mut pages, mut looking) = (Pages::new(memory, seed as u64 + 1), Looking::default());
+        let (mut pages, mut poll) = (Pages::new(memory, seed as u64 + 1), AdaptivePoll::default());
         let mut requests = [0; REQUEST * BATCH];
         let mut have = 0;
         loop {
             if looks {
-                looking.look(|| has_arrived(stream));
+                poll.poll(|| has_arrived(stream));
             }
             match stream.read(&mut requests[have..]) {
                 Ok(0) | Err(_) => return thread_time(),

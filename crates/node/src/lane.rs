@@ -5,13 +5,13 @@
 use crate::connection::{Connection, HandshakeError};
 use crate::latency::{Sampler, Work};
 use crate::node::Node;
-use crate::session::{Session, Trouble};
+use crate::session::{Session, SessionError};
 use crate::slab::SLAB_BYTES;
 use crate::store::NoRoom;
 use hinterland_units::ByteCount;
 use hinterland_wire::{
-    CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Looking, Outcome, Ranges, Refusal, Reply,
-    Request, Welcome, WireError,
+    AdaptivePoll, CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Outcome, Ranges, Refusal,
+    Reply, Request, Welcome, WireError,
 };
 use memmap2::MmapMut;
 use std::io::{self, IoSlice, Read, Write};
@@ -73,7 +73,7 @@ pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(
         features,
         shard,
         sampler: Sampler::default(),
-        looking: Looking::default(),
+        poll: AdaptivePoll::default(),
         asked: 0,
         session: None,
         out: vec![],
@@ -106,7 +106,7 @@ struct Lane<'a> {
     /// Where its latencies are counted.
     shard: usize,
     sampler: Sampler,
-    looking: Looking,
+    poll: AdaptivePoll,
     /// The number of the last request.
     asked: u64,
     session: Option<Arc<Session>>,
@@ -162,21 +162,21 @@ impl Lane<'_> {
         };
         let begun = self.sampler.takes(work).then(Instant::now);
         let (node, session) = (self.node, self.session.clone());
-        let tenant = session.as_ref().map_or(&node.visitors, |session| &session.family.tenant);
+        let tenant = session.as_ref().map_or(&node.visitors, |session| &session.group.tenant);
         // One that sends a descriptor may wait for the connection.
         let is_work = !matches!(request, Request::Share { .. });
-        let turn = is_work.then(|| tenant.turns.take(&node.processors, header.priority));
+        let permit = is_work.then(|| tenant.admission.admit(&node.processors, header.priority));
         let (data, behind) = rest.split_at(header.data_bytes);
         let more = behind.len() >= HEADER_BYTES;
         self.answer(stream, header.number, request, data, more)?;
         if let Some(begun) = begun {
             node.latencies.count(self.shard, work, begun.elapsed());
         }
-        if turn.is_some() && (self.out.len() >= ANSWER_BYTES || !more) {
+        if permit.is_some() && (self.out.len() >= ANSWER_BYTES || !more) {
             self.offer(stream)?;
         }
         input.begin += whole + header.data_bytes;
-        drop(turn);
+        drop(permit);
         if self.out.len() >= ANSWER_BYTES {
             self.send(stream)?;
         }
@@ -200,7 +200,7 @@ impl Lane<'_> {
         }
         let node = self.node;
         if node.lookers.fetch_add(1, Relaxed) < node.lookers_max() {
-            self.looking.look(|| stream.has_arrived());
+            self.poll.poll(|| stream.has_arrived());
         }
         node.lookers.fetch_sub(1, Relaxed);
     }
@@ -250,8 +250,8 @@ impl Lane<'_> {
         match lent {
             Ok(Some(sent)) => sent.map(|()| true),
             Ok(None) => Ok(false),
-            Err(trouble) => {
-                self.explain(number, session, trouble);
+            Err(error) => {
+                self.explain(number, session, error);
                 Ok(true)
             }
         }
@@ -355,7 +355,7 @@ impl Lane<'_> {
                         Reply::slabs(&mut self.reply, number, &numbers);
                         return self.out.extend_from_slice(&self.reply);
                     }
-                    Err(trouble) => Err(trouble),
+                    Err(error) => Err(error),
                 }
             }
             Request::Return { slabs } => session.return_slabs(slabs),
@@ -387,7 +387,7 @@ impl Lane<'_> {
         };
         match outcome {
             Ok(()) => self.done(number),
-            Err(trouble) => self.explain(number, session, trouble),
+            Err(error) => self.explain(number, session, error),
         }
     }
 
@@ -404,7 +404,7 @@ impl Lane<'_> {
             }
             // The client reads it by messages, as any other.
             Ok(None) => self.refuse(number, Refusal::Full, UNSHARED),
-            Err(trouble) => self.explain(number, session, trouble),
+            Err(error) => self.explain(number, session, error),
         }
         Ok(())
     }
@@ -429,19 +429,21 @@ impl Lane<'_> {
         self.out.extend_from_slice(&self.reply);
     }
 
-    fn explain(&mut self, number: u64, session: &Session, trouble: Trouble) {
-        match trouble {
-            Trouble::Over => self.refuse(number, Refusal::NoSession, OVER),
-            Trouble::Outside => self.refuse(number, Refusal::Range, "a range or slab that the session does not have"),
-            Trouble::Damaged => self.refuse(number, Refusal::Damaged, "data arrived damaged (checksum mismatch)"),
-            Trouble::NoRoom(NoRoom::Quota) => {
-                let quota = session.family.quota();
+    fn explain(&mut self, number: u64, session: &Session, error: SessionError) {
+        match error {
+            SessionError::Over => self.refuse(number, Refusal::NoSession, OVER),
+            SessionError::Outside => {
+                self.refuse(number, Refusal::Range, "a range or slab that the session does not have")
+            }
+            SessionError::Damaged => self.refuse(number, Refusal::Damaged, "data arrived damaged (checksum mismatch)"),
+            SessionError::NoRoom(NoRoom::Quota) => {
+                let quota = session.group.quota();
                 let (used, bound) = (quota.used() * SLAB_BYTES, quota.bound() * SLAB_BYTES);
                 let words = format!("the quota of {} is used up", ByteCount(bound));
                 self.refuse_memory(number, Refusal::Quota, (used, bound), &words);
             }
-            Trouble::NoRoom(no_room) => {
-                let (used, bound) = (self.node.used_bytes(), session.family.store().bound() * SLAB_BYTES);
+            SessionError::NoRoom(no_room) => {
+                let (used, bound) = (self.node.used_bytes(), session.group.store().bound() * SLAB_BYTES);
                 let words = match no_room {
                     NoRoom::System => {
                         "the node's machine gives it no memory: none is left, or a limit is reached (ulimit -v and -f)"

@@ -15,6 +15,7 @@
 //! tenant ever sees another's bytes. What a client sends can end its own connection, no more.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod connection;
 mod lane;
 mod latency;
@@ -25,7 +26,6 @@ mod session;
 mod slab;
 mod store;
 mod stream;
-mod turns;
 
 pub use latency::{BUCKETS, Histogram, SAMPLED_ONE_IN, Work};
 pub use listen::{Listening, NodeError};

@@ -1,10 +1,10 @@
 //! The node as a whole: its sessions, and what is said about it.
 
+use crate::admission::Processors;
 use crate::latency::{Histogram, Latencies, Work};
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
-use crate::store::{Account, Bounds, Family, Seat, Tenant};
-use crate::turns::Processors;
+use crate::store::{Account, Bounds, CloneGroup, Seat, Tenant};
 use hinterland_tls::ClientKey;
 use hinterland_wire::{Grant, NodeRow, Recall, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
 use std::collections::HashMap;
@@ -150,14 +150,14 @@ impl Node {
             return Err(Refusal::Draining);
         }
         let wanted = if quota_bytes == 0 { u64::MAX } else { quota_bytes };
-        let family = Arc::new(Family::new(self.store.clone(), self.tenant(client), wanted / SLAB_BYTES));
-        let seat = self.may_serve().then(|| Seat::take(&family)).flatten().ok_or(Refusal::Busy)?;
+        let group = Arc::new(CloneGroup::new(self.store.clone(), self.tenant(client), wanted / SLAB_BYTES));
+        let seat = self.may_serve().then(|| Seat::take(&group)).flatten().ok_or(Refusal::Busy)?;
         let lease = Duration::from_millis(lease_ms.into()).min(LEASE_MAX);
         let session = Session::new(self.new_id(), new_token()?, name, seat, lease);
         if !session.join() {
             return Err(Refusal::Busy);
         }
-        self.enter(session).inspect_err(|_| family.tenant.lanes.give())
+        self.enter(session).inspect_err(|_| group.tenant.lanes.uncharge())
     }
 
     /// Whether connections are left beside those for visitors.
@@ -189,7 +189,7 @@ impl Node {
 
     /// A second session with the content of `session`, for a lane that is still to come.
     pub(crate) fn clone_of(&self, session: &Session) -> Result<Arc<Session>, Refusal> {
-        let seat = Seat::take(&session.family).ok_or(Refusal::Busy)?;
+        let seat = Seat::take(&session.group).ok_or(Refusal::Busy)?;
         let clone = session.clone_as(self.new_id(), new_token()?, seat).map_err(|_| Refusal::NoSession)?;
         self.enter(clone)
     }
@@ -239,7 +239,7 @@ impl Node {
         Grant {
             session: session.id,
             token: session.token,
-            quota_bytes: session.family.bound() * SLAB_BYTES,
+            quota_bytes: session.group.bound() * SLAB_BYTES,
             lease_ms: u32::try_from(session.lease.as_millis()).unwrap_or(u32::MAX),
         }
     }

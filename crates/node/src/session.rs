@@ -1,7 +1,7 @@
 //! A session: one client's address space, made of slabs.
 
 use crate::slab::{SLAB_BYTES, Slab};
-use crate::store::{Family, NoRoom, Seat};
+use crate::store::{CloneGroup, NoRoom, Seat};
 use hinterland_wire::{Numbers, Range, Ranges, SessionId, Token, checksum};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,7 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) token: Token,
     pub(crate) name: String,
-    pub(crate) family: Arc<Family>,
+    pub(crate) group: Arc<CloneGroup>,
     pub(crate) lease: Duration,
     /// Slab n holds the bytes from n × SLAB_BYTES on. A slab that is also in another session's table, or in a table that another
     /// session shares, is never written. `None`: the session is over.
@@ -49,7 +49,7 @@ pub(crate) struct Counts {
 
 /// Why a request was not carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum SessionError {
     NoRoom(NoRoom),
     /// A range, or a slab, that the session does not have.
     Outside,
@@ -59,9 +59,9 @@ pub(crate) enum Trouble {
     Over,
 }
 
-impl From<NoRoom> for Trouble {
-    fn from(no_room: NoRoom) -> Trouble {
-        Trouble::NoRoom(no_room)
+impl From<NoRoom> for SessionError {
+    fn from(no_room: NoRoom) -> SessionError {
+        SessionError::NoRoom(no_room)
     }
 }
 
@@ -74,7 +74,7 @@ impl Session {
             id,
             token,
             name: name.to_owned(),
-            family: seat.family().clone(),
+            group: seat.group().clone(),
             lease,
             table: RwLock::new(Some(Arc::default())),
             _seat: seat,
@@ -84,18 +84,18 @@ impl Session {
     }
 
     /// A session with the same content: the table is shared until one side changes it, and the slabs until one side writes to them.
-    pub(crate) fn clone_as(&self, id: SessionId, token: Token, seat: Seat) -> Result<Session, Trouble> {
+    pub(crate) fn clone_as(&self, id: SessionId, token: Token, seat: Seat) -> Result<Session, SessionError> {
         let session = Session::new(id, token, &self.name, seat, self.lease);
         // Exclusive: no writer may be between finding a slab unshared and writing to it.
-        let table = self.changing().clone().ok_or(Trouble::Over)?;
+        let table = self.write_table().clone().ok_or(SessionError::Over)?;
         Ok(Session { table: RwLock::new(Some(table)), ..session })
     }
 
     /// Adds `count` slabs, all or none; returns their numbers, the lowest that are free.
-    pub(crate) fn lease_slabs(&self, count: usize, shared: bool) -> Result<Vec<u32>, Trouble> {
-        let new = (0..count).map(|_| Slab::new(&self.family, shared)).collect::<Result<Vec<_>, _>>()?;
-        let mut table = self.changing();
-        let slabs = Arc::make_mut(table.as_mut().ok_or(Trouble::Over)?);
+    pub(crate) fn lease_slabs(&self, count: usize, shared: bool) -> Result<Vec<u32>, SessionError> {
+        let new = (0..count).map(|_| Slab::new(&self.group, shared)).collect::<Result<Vec<_>, _>>()?;
+        let mut table = self.write_table();
+        let slabs = Arc::make_mut(table.as_mut().ok_or(SessionError::Over)?);
         let mut numbers = Vec::with_capacity(count);
         let mut at = 0;
         for slab in new {
@@ -112,11 +112,11 @@ impl Session {
     }
 
     /// Takes slabs back, all or none.
-    pub(crate) fn return_slabs(&self, numbers: Numbers<'_>) -> Result<(), Trouble> {
-        let mut table = self.changing();
-        let slabs = Arc::make_mut(table.as_mut().ok_or(Trouble::Over)?);
+    pub(crate) fn return_slabs(&self, numbers: Numbers<'_>) -> Result<(), SessionError> {
+        let mut table = self.write_table();
+        let slabs = Arc::make_mut(table.as_mut().ok_or(SessionError::Over)?);
         if !numbers.iter().all(|number| slabs.get(number as usize).is_some_and(Option::is_some)) {
-            return Err(Trouble::Outside);
+            return Err(SessionError::Outside);
         }
         let gone: Vec<_> = numbers.iter().filter_map(|number| slabs[number as usize].take()).collect();
         drop(table);
@@ -126,11 +126,11 @@ impl Session {
     }
 
     /// Appends the bytes of all ranges to `into` and their checksums to `sums`; nothing when one of them lies outside.
-    pub(crate) fn read(&self, ranges: Ranges<'_>, into: &mut Vec<u8>, sums: &mut Vec<u64>) -> Result<(), Trouble> {
-        let table = self.looking();
-        let slabs = table.as_ref().ok_or(Trouble::Over)?;
+    pub(crate) fn read(&self, ranges: Ranges<'_>, into: &mut Vec<u8>, sums: &mut Vec<u64>) -> Result<(), SessionError> {
+        let table = self.read_table();
+        let slabs = table.as_ref().ok_or(SessionError::Over)?;
         if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
-            return Err(Trouble::Outside);
+            return Err(SessionError::Outside);
         }
         for range in ranges.iter() {
             let (number, offset) = locate(slabs, range).expect("checked above");
@@ -150,11 +150,11 @@ impl Session {
         ranges: Ranges<'_>,
         sums: &mut Vec<u64>,
         to: impl FnOnce(&[&[u8]], &[u64]) -> R,
-    ) -> Result<Option<R>, Trouble> {
-        let table = self.looking();
-        let slabs = table.as_ref().ok_or(Trouble::Over)?;
+    ) -> Result<Option<R>, SessionError> {
+        let table = self.read_table();
+        let slabs = table.as_ref().ok_or(SessionError::Over)?;
         if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
-            return Err(Trouble::Outside);
+            return Err(SessionError::Outside);
         }
         // Each slab once, see `Reading`.
         let mut read: Vec<usize> = numbers(slabs, ranges).collect();
@@ -179,7 +179,7 @@ impl Session {
     }
 
     /// Writes `data` to the ranges one after the other; nothing when one of them is outside or damaged, or a copy has no room.
-    pub(crate) fn write(&self, ranges: Ranges<'_>, data: &[u8]) -> Result<(), Trouble> {
+    pub(crate) fn write(&self, ranges: Ranges<'_>, data: &[u8]) -> Result<(), SessionError> {
         let pieces = || {
             ranges.iter().scan(data, |rest, range| {
                 let (piece, behind) = rest.split_at(range.bytes as usize);
@@ -188,7 +188,7 @@ impl Session {
             })
         };
         if !pieces().all(|(range, piece)| checksum(range.address, piece) == range.checksum) {
-            return Err(Trouble::Damaged);
+            return Err(SessionError::Damaged);
         }
         let put = |slabs: &Table| {
             pieces().try_for_each(|(range, piece)| {
@@ -196,10 +196,10 @@ impl Session {
                 slab(slabs, number).write(offset, piece, range.checksum)
             })
         };
-        let table = self.looking();
-        let slabs = table.as_ref().ok_or(Trouble::Over)?;
+        let table = self.read_table();
+        let slabs = table.as_ref().ok_or(SessionError::Over)?;
         if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
-            return Err(Trouble::Outside);
+            return Err(SessionError::Outside);
         }
         // A slab becomes shared only under the exclusive lock of a table that has it; ours is held.
         let is_own = Arc::strong_count(slabs) == 1;
@@ -207,10 +207,10 @@ impl Session {
             put(slabs)?;
         } else {
             drop(table);
-            let mut table = self.changing();
-            let slabs = Arc::make_mut(table.as_mut().ok_or(Trouble::Over)?);
+            let mut table = self.write_table();
+            let slabs = Arc::make_mut(table.as_mut().ok_or(SessionError::Over)?);
             if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
-                return Err(Trouble::Outside);
+                return Err(SessionError::Outside);
             }
             self.unshare(slabs, ranges)?;
             put(slabs)?;
@@ -226,7 +226,7 @@ impl Session {
             let (number, _) = locate(slabs, range).expect("checked by the caller");
             let shared = slab(slabs, number);
             if Arc::strong_count(shared) > 1 {
-                let own = shared.copy(&self.family)?;
+                let own = shared.copy(&self.group)?;
                 slabs[number] = Some(Arc::new(own));
                 self.counts.copied_slabs.fetch_add(1, Relaxed);
             }
@@ -235,28 +235,28 @@ impl Session {
     }
 
     /// A descriptor to read a slab with; `None`: it cannot be shared.
-    pub(crate) fn reader(&self, number: u32) -> Result<Option<OwnedFd>, Trouble> {
-        let table = self.looking();
-        let slabs = table.as_ref().ok_or(Trouble::Over)?;
-        let slab = slabs.get(number as usize).and_then(Option::as_ref).ok_or(Trouble::Outside)?;
+    pub(crate) fn reader(&self, number: u32) -> Result<Option<OwnedFd>, SessionError> {
+        let table = self.read_table();
+        let slabs = table.as_ref().ok_or(SessionError::Over)?;
+        let slab = slabs.get(number as usize).and_then(Option::as_ref).ok_or(SessionError::Outside)?;
         Ok(slab.reader())
     }
 
     /// Forgets all content, for good.
     pub(crate) fn end(&self) {
-        let table = self.changing().take();
+        let table = self.write_table().take();
         drop(table);
     }
 
     /// Slabs in the address space.
     pub(crate) fn slab_count(&self) -> usize {
-        self.looking().iter().flat_map(|slabs| slabs.iter().flatten()).count()
+        self.read_table().iter().flat_map(|slabs| slabs.iter().flatten()).count()
     }
 
     /// One lane more; `false` when there are too many.
     pub(crate) fn join(&self) -> bool {
         let mut presence = self.presence();
-        let fits = presence.lanes < LANES_MAX && self.family.tenant.lanes.take();
+        let fits = presence.lanes < LANES_MAX && self.group.tenant.lanes.charge();
         if fits {
             presence.lanes += 1;
             presence.expected = false;
@@ -266,7 +266,7 @@ impl Session {
 
     /// A lane has ended.
     pub(crate) fn leave(&self) {
-        self.family.tenant.lanes.give();
+        self.group.tenant.lanes.uncharge();
         let mut presence = self.presence();
         presence.lanes -= 1;
         presence.alone_since = Instant::now();
@@ -284,11 +284,11 @@ impl Session {
         presence.lanes == 0 && now.saturating_duration_since(presence.alone_since) > lease
     }
 
-    fn looking(&self) -> RwLockReadGuard<'_, Option<Arc<Table>>> {
+    fn read_table(&self) -> RwLockReadGuard<'_, Option<Arc<Table>>> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changing(&self) -> RwLockWriteGuard<'_, Option<Arc<Table>>> {
+    fn write_table(&self) -> RwLockWriteGuard<'_, Option<Arc<Table>>> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,7 +1,7 @@
 //! A slab: a piece of memory that is lent as a whole.
 
 use crate::memory::Memory;
-use crate::store::{Charge, Family, NoRoom};
+use crate::store::{Charge, CloneGroup, NoRoom};
 use hinterland_units::PAGE_BYTES;
 use hinterland_wire::checksum;
 use std::os::fd::OwnedFd;
@@ -50,17 +50,17 @@ impl Pages {
 
 impl Slab {
     /// A slab of zeros, if possible one that its session may map.
-    pub(crate) fn new(family: &Arc<Family>, shared: bool) -> Result<Slab, NoRoom> {
-        let charge = Charge::take(family)?;
+    pub(crate) fn new(group: &Arc<CloneGroup>, shared: bool) -> Result<Slab, NoRoom> {
+        let charge = Charge::take(group)?;
         let memory = Memory::new(shared).map_err(|_| NoRoom::System)?;
         let content = Content { memory, written: Pages::default(), whole: Pages::default(), sums: sums() };
         Ok(Slab { content: RwLock::new(content), charge })
     }
 
     /// A slab of its own with the same bytes.
-    pub(crate) fn copy(&self, family: &Arc<Family>) -> Result<Slab, NoRoom> {
+    pub(crate) fn copy(&self, group: &Arc<CloneGroup>) -> Result<Slab, NoRoom> {
         let Reading(from) = self.reading();
-        let copy = Slab::new(family, from.memory.is_shared())?;
+        let copy = Slab::new(group, from.memory.is_shared())?;
         {
             let mut into = copy.content.write().unwrap_or_else(PoisonError::into_inner);
             for page in (0..SLAB_PAGES).filter(|page| from.written.has(*page)) {
@@ -152,8 +152,8 @@ mod tests {
 
     fn check_copy(shared: bool) {
         let tenant = Arc::new(Tenant::new(Bounds { slabs: 3, sessions: 1, lanes: 1 }));
-        let family = Arc::new(Family::new(Arc::new(Account::new(3)), tenant, u64::MAX));
-        let slab = Slab::new(&family, shared).expect("room");
+        let group = Arc::new(CloneGroup::new(Arc::new(Account::new(3)), tenant, u64::MAX));
+        let slab = Slab::new(&group, shared).expect("room");
         assert_eq!(slab.reader().is_some(), shared);
         let end = SLAB_LEN;
         for (offset, byte, bytes) in [(0, 1, 1), (5000, 2, 9000), (end - 3, 3, 3), (64 * PAGE_BYTES - 1, 4, 2)] {
@@ -166,7 +166,7 @@ mod tests {
         };
         let before = all(&slab);
         assert_eq!(before.iter().filter(|byte| **byte != 0).count(), 9006);
-        let copy = slab.copy(&family).expect("room");
+        let copy = slab.copy(&group).expect("room");
         assert!(all(&copy) == before);
         copy.write(7, &[9], 0).expect("memory");
         // The checksum of a page that was written as a whole is its writer's, until a part of it changes.
@@ -174,11 +174,11 @@ mod tests {
         let computed = |slab: &Slab| checksum(0, &all(slab)[PAGE_BYTES..2 * PAGE_BYTES]);
         copy.write(PAGE_BYTES, &[1; PAGE_BYTES], 77).expect("memory");
         assert_eq!((sum(&copy), sum(&slab)), (77, computed(&slab)));
-        let third = copy.copy(&family).expect("room");
+        let third = copy.copy(&group).expect("room");
         assert_eq!(sum(&third), 77);
         copy.write(2 * PAGE_BYTES - 1, &[0; 2], 78).expect("memory");
         assert_eq!(sum(&copy), computed(&copy));
         assert!(all(&slab) == before);
-        assert!(matches!(slab.copy(&family), Err(NoRoom::Quota)));
+        assert!(matches!(slab.copy(&group), Err(NoRoom::Quota)));
     }
 }

@@ -1,10 +1,10 @@
 //! What may be lent, and to whom: counted before memory is taken.
 
-use crate::turns::Turns;
+use crate::admission::Admission;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// How much is in use of something, and the bound on it. Of slabs: of the node, of a tenant, of a family.
+/// How much is in use of something, and the bound on it. Of slabs: of the node, of a tenant, of a clone group.
 #[derive(Debug)]
 pub(crate) struct Account {
     used: AtomicU64,
@@ -36,11 +36,11 @@ impl Account {
         self.bound.store(bound_slabs, Relaxed);
     }
 
-    pub(crate) fn take(&self) -> bool {
+    pub(crate) fn charge(&self) -> bool {
         self.used.fetch_update(Relaxed, Relaxed, |used| (used < self.bound()).then_some(used + 1)).is_ok()
     }
 
-    pub(crate) fn give(&self) {
+    pub(crate) fn uncharge(&self) {
         self.used.fetch_sub(1, Relaxed);
     }
 }
@@ -53,14 +53,14 @@ pub(crate) struct Tenant {
     sessions: Account,
     pub(crate) lanes: Account,
     /// Its requests.
-    pub(crate) turns: Turns,
+    pub(crate) admission: Admission,
 }
 
 impl Tenant {
     pub(crate) fn new(bounds: Bounds) -> Tenant {
         let Bounds { slabs, sessions, lanes } = bounds;
         let [quota, sessions, lanes] = [slabs, sessions, lanes].map(Account::new);
-        Tenant { quota, sessions, lanes, turns: Turns::default() }
+        Tenant { quota, sessions, lanes, admission: Admission::default() }
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Bounds {
 
 /// Who uses slabs: a session and all that were cloned from it. A clone does not widen a quota.
 #[derive(Debug)]
-pub(crate) struct Family {
+pub(crate) struct CloneGroup {
     store: Arc<Account>,
     pub(crate) tenant: Arc<Tenant>,
     /// What it asked for itself.
@@ -82,22 +82,22 @@ pub(crate) struct Family {
 }
 
 /// One session's place among those that its tenant may have; given back when it is dropped.
-pub(crate) struct Seat(Arc<Family>);
+pub(crate) struct Seat(Arc<CloneGroup>);
 
 impl Seat {
     /// `None`: there are too many.
-    pub(crate) fn take(family: &Arc<Family>) -> Option<Seat> {
-        family.tenant.sessions.take().then(|| Seat(family.clone()))
+    pub(crate) fn take(group: &Arc<CloneGroup>) -> Option<Seat> {
+        group.tenant.sessions.charge().then(|| Seat(group.clone()))
     }
 
-    pub(crate) fn family(&self) -> &Arc<Family> {
+    pub(crate) fn group(&self) -> &Arc<CloneGroup> {
         &self.0
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.tenant.sessions.give();
+        self.0.tenant.sessions.uncharge();
     }
 }
 
@@ -110,9 +110,9 @@ pub(crate) enum NoRoom {
     System,
 }
 
-impl Family {
-    pub(crate) fn new(store: Arc<Account>, tenant: Arc<Tenant>, quota_slabs: u64) -> Family {
-        Family { store, tenant, quota: Account::new(quota_slabs) }
+impl CloneGroup {
+    pub(crate) fn new(store: Arc<Account>, tenant: Arc<Tenant>, quota_slabs: u64) -> CloneGroup {
+        CloneGroup { store, tenant, quota: Account::new(quota_slabs) }
     }
 
     /// Slabs that it may have, beside what its tenant's other sessions have.
@@ -136,19 +136,19 @@ impl Family {
 
 /// One slab's part of the accounts; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Charge(Arc<Family>);
+pub(crate) struct Charge(Arc<CloneGroup>);
 
 impl Charge {
-    pub(crate) fn take(family: &Arc<Family>) -> Result<Charge, NoRoom> {
+    pub(crate) fn take(group: &Arc<CloneGroup>) -> Result<Charge, NoRoom> {
         let accounts =
-            [(&family.quota, NoRoom::Quota), (&family.tenant.quota, NoRoom::Quota), (&*family.store, NoRoom::Node)];
+            [(&group.quota, NoRoom::Quota), (&group.tenant.quota, NoRoom::Quota), (&*group.store, NoRoom::Node)];
         for (count, (account, refusal)) in accounts.iter().enumerate() {
-            if !account.take() {
-                accounts[..count].iter().for_each(|(account, _)| account.give());
+            if !account.charge() {
+                accounts[..count].iter().for_each(|(account, _)| account.uncharge());
                 return Err(*refusal);
             }
         }
-        Ok(Charge(family.clone()))
+        Ok(Charge(group.clone()))
     }
 }
 
@@ -161,9 +161,9 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.0.quota.give();
-        self.0.tenant.quota.give();
-        self.0.store.give();
+        self.0.quota.uncharge();
+        self.0.tenant.quota.uncharge();
+        self.0.store.uncharge();
     }
 }
 
@@ -175,40 +175,40 @@ mod tests {
         Arc::new(Tenant::new(Bounds { slabs, sessions: 1, lanes: 1 }))
     }
 
-    fn take(family: &Arc<Family>, wanted: usize) -> Vec<Charge> {
-        (0..wanted).filter_map(|_| Charge::take(family).ok()).collect()
+    fn take(group: &Arc<CloneGroup>, wanted: usize) -> Vec<Charge> {
+        (0..wanted).filter_map(|_| Charge::take(group).ok()).collect()
     }
 
     #[test]
-    fn no_bound_is_exceeded_by_threads_that_race() {
+    fn no_bound_is_exceeded_by_concurrent_threads() {
         let store = Arc::new(Account::new(100));
         let tenants = [40, 50].map(tenant_of);
-        let families: Vec<Arc<Family>> =
-            (0..6).map(|family| Arc::new(Family::new(store.clone(), tenants[family % 2].clone(), 30))).collect();
+        let groups: Vec<Arc<CloneGroup>> =
+            (0..6).map(|group| Arc::new(CloneGroup::new(store.clone(), tenants[group % 2].clone(), 30))).collect();
         let held: Vec<Charge> = std::thread::scope(|scope| {
-            let threads: Vec<_> = families.iter().map(|family| scope.spawn(move || take(family, 60))).collect();
+            let threads: Vec<_> = groups.iter().map(|group| scope.spawn(move || take(group, 60))).collect();
             threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
         });
         assert_eq!((held.len(), store.used()), (90, 90));
         assert_eq!(tenants.each_ref().map(|tenant| tenant.quota.used()), [40, 50]);
-        assert!(families.iter().all(|family| family.quota.used() <= 30));
-        assert!(matches!(Charge::take(&families[0]), Err(NoRoom::Quota)));
+        assert!(groups.iter().all(|group| group.quota.used() <= 30));
+        assert!(matches!(Charge::take(&groups[0]), Err(NoRoom::Quota)));
         drop(held);
         assert_eq!(store.used(), 0);
-        assert!(families.iter().all(|family| family.quota.used() == 0 && family.tenant.quota.used() == 0));
+        assert!(groups.iter().all(|group| group.quota.used() == 0 && group.tenant.quota.used() == 0));
     }
 
     #[test]
     fn what_is_refused_by_one_account_is_given_back_to_the_others() {
         let store = Arc::new(Account::new(5));
         let tenant = tenant_of(4);
-        let of_tenant = |quota| Arc::new(Family::new(store.clone(), tenant.clone(), quota));
+        let of_tenant = |quota| Arc::new(CloneGroup::new(store.clone(), tenant.clone(), quota));
         let (few, many) = (of_tenant(1), of_tenant(9));
         let mut held = [take(&few, 3), take(&many, 9)];
         assert_eq!(held.each_ref().map(Vec::len), [1, 3]);
         // Beside what the other one has.
         assert_eq!((few.bound(), many.bound()), (1, 3));
-        let stranger = Arc::new(Family::new(store.clone(), tenant_of(9), 9));
+        let stranger = Arc::new(CloneGroup::new(store.clone(), tenant_of(9), 9));
         let last = take(&stranger, 2);
         assert_eq!((last.len(), store.used(), stranger.bound()), (1, 5, 5));
         assert!(matches!(Charge::take(&stranger), Err(NoRoom::Node)));

@@ -32,7 +32,7 @@ impl Tender {
 impl Pager {
     /// Has the tender work if there is something to do; called now and then by a thread that may start one.
     pub(crate) fn have_backend_tended(&'static self) {
-        if !self.backend.needs_tending() {
+        if !self.backend.needs_maintenance() {
             return;
         }
         if !self.tender.started.swap(true, Relaxed) {
@@ -50,7 +50,7 @@ impl Pager {
         loop {
             let seen = self.tender.word.load(SeqCst);
             let inside = self.gate.enter();
-            let pause = self.backend.tend();
+            let pause = self.backend.maintain();
             // Between steps it is not woken: their pauses bound the bandwidth.
             self.tender.idle.store(pause.is_none(), SeqCst);
             drop(inside);

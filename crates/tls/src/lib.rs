@@ -12,16 +12,16 @@
 
 mod client;
 mod files;
+mod messages;
 mod node;
 mod pinned;
 mod shared_key;
-mod words;
 
 pub use client::ClientCredentials;
 pub use files::{CredentialError, Pem, Sources};
+pub use messages::explain;
 pub use node::{ClientKey, NodeCredentials};
 pub use rustls::{ClientConnection, ServerConnection};
-pub use words::explain;
 
 use rustls::crypto::{CryptoProvider, ring};
 use std::sync::Arc;

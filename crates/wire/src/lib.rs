@@ -16,23 +16,23 @@
 //! of data. `docs/protocol.md` has the layouts.
 #![forbid(unsafe_code)]
 
+mod adaptive_poll;
 mod bytes;
 mod directory;
 mod endpoint;
 mod handshake;
 mod header;
 mod lists;
-mod looking;
 mod reply;
 mod request;
 mod statistics;
 
+pub use adaptive_poll::AdaptivePoll;
 pub use directory::{DIRECTORY_BYTES_MAX, Directory, DirectoryError};
 pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT};
 pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, Priority};
 pub use lists::{Checksums, Numbers, Range, Ranges};
-pub use looking::Looking;
 pub use reply::{Grant, Recall, Refusal, Reply};
 pub use request::Request;
 pub use statistics::{NodeRow, SessionRow, Statistics};

@@ -24,7 +24,7 @@ impl ErasureCode {
     }
 
     /// Both together: each lies at another node.
-    pub fn members(self) -> usize {
+    pub fn units(self) -> usize {
         self.data + self.parity
     }
 }
@@ -37,7 +37,7 @@ impl FromStr for ErasureCode {
         let (data, parity) = text.split_once('+').ok_or(())?;
         let number = |text: &str| text.parse::<usize>().map_err(drop);
         let code = ErasureCode { data: number(data)?, parity: number(parity)? };
-        let is_one = code.data >= 2 && code.parity >= 1 && code.members() <= crate::NODES_MAX;
+        let is_one = code.data >= 2 && code.parity >= 1 && code.units() <= crate::NODES_MAX;
         if is_one { Ok(code) } else { Err(()) }
     }
 }
@@ -63,10 +63,10 @@ impl Arithmetic {
         parity
     }
 
-    /// Computes the members of a stripe that are not `known`; as many must be as there are data pages.
-    pub(super) fn complete(&self, members: &mut [PageBytes], known: &[bool]) {
-        let mut members: Vec<(&mut PageBytes, bool)> = members.iter_mut().zip(known.iter().copied()).collect();
-        self.0.reconstruct(&mut members).expect("enough members");
+    /// Computes the units of a stripe that are not `known`; as many must be as there are data pages.
+    pub(super) fn complete(&self, units: &mut [PageBytes], known: &[bool]) {
+        let mut units: Vec<(&mut PageBytes, bool)> = units.iter_mut().zip(known.iter().copied()).collect();
+        self.0.reconstruct(&mut units).expect("enough units");
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use crate::samples::{Kind, page};
 
     #[test]
-    fn any_members_give_the_others() {
+    fn any_units_give_the_others() {
         for text in ["2+1", "3+2", "4+2", "5+3"] {
             let code: ErasureCode = text.parse().expect("a code");
             assert_eq!(code.to_string(), text);
@@ -84,15 +84,15 @@ mod tests {
             let data: Vec<PageBytes> = (0..code.data() as u64).map(|seed| page(Kind::Random, seed)).collect();
             let parity = arithmetic.parity(&data.iter().collect::<Vec<_>>());
             let whole = [data, parity].concat();
-            for lost in 0u32..1 << code.members() {
+            for lost in 0u32..1 << code.units() {
                 if lost.count_ones() as usize > code.parity() {
                     continue;
                 }
-                let known: Vec<bool> = (0..code.members()).map(|member| lost & 1 << member == 0).collect();
-                let mut members = whole.clone();
-                members.iter_mut().zip(&known).filter(|(_, known)| !**known).for_each(|(page, _)| page.fill(0xaa));
-                arithmetic.complete(&mut members, &known);
-                assert!(members == whole, "{text} without {lost:b}");
+                let known: Vec<bool> = (0..code.units()).map(|unit| lost & 1 << unit == 0).collect();
+                let mut units = whole.clone();
+                units.iter_mut().zip(&known).filter(|(_, known)| !**known).for_each(|(page, _)| page.fill(0xaa));
+                arithmetic.complete(&mut units, &known);
+                assert!(units == whole, "{text} without {lost:b}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Loads: from the shard that has the page, or, when that one cannot, out of k other members of its stripe.
+//! Loads: from the shard that has the page, or, when that one cannot, out of k other units of its stripe.
 
 use super::stripes::{Held, Place};
 use super::{Coded, Shard, rooms};
@@ -68,8 +68,8 @@ impl<S: Shard> Coded<S> {
         }
     }
 
-    /// Computes a page from other members of its stripe. `error`: why it could not be loaded from its own place; where that has other bytes,
-    /// the member is lost from then on, and stored anew in the background.
+    /// Computes a page from other units of its stripe. `error`: why it could not be loaded from its own place; where that has other bytes,
+    /// the unit is lost from then on, and stored anew in the background.
     fn compute(
         &self,
         location: Location,
@@ -77,47 +77,47 @@ impl<S: Shard> Coded<S> {
         priority: Priority,
         error: Option<LoadError>,
     ) -> Result<(), LoadError> {
-        let (number, member) = self.stripes.split(location);
+        let (number, unit) = self.stripes.split(location);
         let mut held = self.stripes.hold(number);
-        let mut members = Members::new(self, &held);
+        let mut units = StripeUnits::new(self, &held);
         let is_damaged = matches!(error, Some(LoadError::Damaged { .. }));
         if let Some(error) = error {
-            members.fail(member, error);
+            units.fail(unit, error);
         }
-        let computed = members.load(self.code.data(), priority);
+        let computed = units.load(self.code.data(), priority);
         if computed {
-            *into = *members.whole(None)[member];
+            *into = *units.all_units(None)[unit];
             if is_damaged {
-                held.places[member] = Place::LOST;
+                held.places[unit] = Place::LOST;
             }
         }
-        let error = members.error.take();
+        let error = units.error.take();
         self.release(held, 0);
         if computed { Ok(()) } else { Err(error.unwrap_or_else(|| self.wrong(location))) }
     }
 
-    /// Loads a page from any members of its stripe that give bytes that are `right`; a member that is wrong is lost from then on.
+    /// Loads a page from any units of its stripe that give bytes that are `right`; a unit that is wrong is lost from then on.
     pub(super) fn load_right(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
         let LoadItem { location, into } = item;
-        let (number, member) = self.stripes.split(location);
+        let (number, unit) = self.stripes.split(location);
         let mut held = self.stripes.hold(number);
-        let mut members = Members::new(self, &held);
-        members.load(self.code.members(), Priority::Demand);
-        let mut found = members.known[member] && right(&members.pages[member]);
+        let mut units = StripeUnits::new(self, &held);
+        units.load(self.code.units(), Priority::Demand);
+        let mut found = units.known[unit] && right(&units.pages[unit]);
         if found {
-            *into = members.pages[member];
+            *into = units.pages[unit];
         } else {
-            members.known[member] = false;
-            found = members.sets_of(self.code.data()).into_iter().any(|set| {
-                let whole = members.whole(Some(&set));
-                let is_right = right(whole[member]);
+            units.known[unit] = false;
+            found = units.sets_of(self.code.data()).into_iter().any(|set| {
+                let all_units = units.all_units(Some(&set));
+                let is_right = right(all_units[unit]);
                 if is_right {
-                    *into = *whole[member];
+                    *into = *all_units[unit];
                 }
                 is_right
             });
             if found {
-                held.places[member] = Place::LOST;
+                held.places[unit] = Place::LOST;
                 self.degraded.store(true, Relaxed);
             }
         }
@@ -126,13 +126,13 @@ impl<S: Shard> Coded<S> {
     }
 
     fn wrong(&self, location: Location) -> LoadError {
-        let what = "neither it nor what the other members of its stripe give is what was stored";
+        let what = "neither it nor what the other units of its stripe give is what was stored";
         LoadError::Damaged { url: self.url.clone(), location, what }
     }
 }
 
-/// The members of a stripe that is held, as far as they are known.
-pub(super) struct Members<'a, S: Shard> {
+/// The units of a stripe that is held, as far as they are known.
+pub(super) struct StripeUnits<'a, S: Shard> {
     coded: &'a Coded<S>,
     places: Vec<Place>,
     pub(super) pages: Vec<PageBytes>,
@@ -140,52 +140,52 @@ pub(super) struct Members<'a, S: Shard> {
     failed: Vec<bool>,
     /// Why the first of them could not be loaded.
     pub(super) error: Option<LoadError>,
-    whole: Vec<PageBytes>,
+    all_units: Vec<PageBytes>,
 }
 
-impl<'a, S: Shard> Members<'a, S> {
-    pub(super) fn new(coded: &'a Coded<S>, held: &Held) -> Members<'a, S> {
+impl<'a, S: Shard> StripeUnits<'a, S> {
+    pub(super) fn new(coded: &'a Coded<S>, held: &Held) -> StripeUnits<'a, S> {
         let places = held.places.clone();
         let known = places.iter().map(|place| *place == Place::ZEROS).collect();
         let failed = vec![false; places.len()];
         let pages = rooms(places.len());
-        Members { coded, places, pages, known, failed, error: None, whole: Vec::new() }
+        StripeUnits { coded, places, pages, known, failed, error: None, all_units: Vec::new() }
     }
 
-    /// Notes that a member cannot be had.
-    fn fail(&mut self, member: usize, error: LoadError) {
-        self.failed[member] = true;
+    /// Notes that a unit cannot be had.
+    fn fail(&mut self, unit: usize, error: LoadError) {
+        self.failed[unit] = true;
         self.error.get_or_insert(error);
     }
 
-    /// Loads members until so many are known, or no other can be had; whether enough are known to compute the others.
+    /// Loads units until so many are known, or no other can be had; whether enough are known to compute the others.
     pub(super) fn load(&mut self, count: usize, priority: Priority) -> bool {
-        for member in 0..self.places.len() {
+        for unit in 0..self.places.len() {
             if self.known.iter().filter(|known| **known).count() >= count {
                 break;
             }
-            let Some((shard, location)) = self.places[member].get().filter(|_| !self.failed[member]) else { continue };
+            let Some((shard, location)) = self.places[unit].get().filter(|_| !self.failed[unit]) else { continue };
             let mut outcome = Ok(());
-            let mut items = [LoadItem { location, into: &mut self.pages[member] }];
+            let mut items = [LoadItem { location, into: &mut self.pages[unit] }];
             self.coded.shards[shard].load(&mut items, priority, &mut |_, page| outcome = page.map(drop));
             match outcome {
-                Ok(()) => self.known[member] = true,
-                Err(error) => self.fail(member, error),
+                Ok(()) => self.known[unit] = true,
+                Err(error) => self.fail(unit, error),
             }
         }
         self.known.iter().filter(|known| **known).count() >= self.coded.code.data()
     }
 
-    /// All members, computed from those of `set`, or from all that are known.
-    pub(super) fn whole(&mut self, set: Option<&[bool]>) -> Vec<&PageBytes> {
-        self.whole.clone_from(&self.pages);
-        self.coded.arithmetic.complete(&mut self.whole, set.unwrap_or(&self.known));
-        self.whole.iter().collect()
+    /// All units, computed from those of `set`, or from all that are known.
+    pub(super) fn all_units(&mut self, set: Option<&[bool]>) -> Vec<&PageBytes> {
+        self.all_units.clone_from(&self.pages);
+        self.coded.arithmetic.complete(&mut self.all_units, set.unwrap_or(&self.known));
+        self.all_units.iter().collect()
     }
 
-    /// The sets of `count` known members.
+    /// The sets of `count` known units.
     fn sets_of(&self, count: usize) -> Vec<Vec<bool>> {
-        let bits = |set: u32| (0..self.known.len()).map(move |member| set & 1 << member != 0);
+        let bits = |set: u32| (0..self.known.len()).map(move |unit| set & 1 << unit != 0);
         let sets = (0u32..1 << self.known.len()).filter(|set| set.count_ones() as usize == count);
         let is_known = |set: &u32| bits(*set).zip(&self.known).all(|(chosen, known)| !chosen || *known);
         sets.filter(is_known).map(|set| bits(set).collect()).collect()

@@ -1,13 +1,13 @@
-//! Erasure coding: pages in stripes of k, with m parity pages, every member at another shard. Any k members give the others, so m
+//! Erasure coding: pages in stripes of k, with m parity pages, every stripe unit at another shard. Any k units give the others, so m
 //! shards may be lost, for (k + m) / k of the memory; N replicas take N times.
 //!
 //! ```text
 //! a store:   pages ──► new stripes (stale places first, when there are many) ──► parity ──► k + m shards      (store)
-//! a load:    from the one shard that has the page; when it cannot: k other members, and arithmetic           (load)
-//! lost shards: what lay there is computed from the others and stored elsewhere, in the background          (mend)
+//! a load:    from the one shard that has the page; when it cannot: k other units, and arithmetic           (load)
+//! lost shards: what lay there is computed from the others and stored elsewhere, in the background          (repair)
 //! ```
-//! A page is one member, whole: so a load of one page asks one node (Carbink §3.2; Hydra cuts pages, and asks k). Members are
-//! never overwritten. Who writes to a stripe again stores new members beside the old ones, and frees the old when the table
+//! A page is one unit, whole: so a load of one page asks one node (Carbink §3.2; Hydra cuts pages, and asks k). Units are
+//! never overwritten. Who writes to a stripe again stores new units beside the old ones, and frees the old when the table
 //! names the new, so that at any moment what the table names is one consistent stripe.
 //!
 //! Stale pages, those that were freed while others of their stripe are in use, take room until their stripe is written again or ends. That
@@ -18,7 +18,7 @@
 
 mod code;
 mod load;
-mod mend;
+mod repair;
 mod store;
 mod stripes;
 
@@ -28,7 +28,7 @@ use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Prio
 use code::Arithmetic;
 pub use code::ErasureCode;
 use hinterland_units::{PAGE_BYTES, PageBytes};
-use mend::Mender;
+use repair::Repair;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -66,18 +66,18 @@ pub struct Coded<S: Shard = NodePool> {
     arithmetic: Arithmetic,
     shards: Vec<S>,
     stripes: Stripes,
-    /// Members are lost, or may be.
+    /// Units are lost, or may be.
     degraded: AtomicBool,
-    mender: Mutex<Mender>,
+    repair: Mutex<Repair>,
 }
 
 impl<S: Shard> Coded<S> {
     /// Spreads stripes over `shards`; `url` names all of it in messages.
     ///
     /// # Panics
-    /// Fewer shards than the members of a stripe, or more than `NODES_MAX`.
+    /// Fewer shards than the units of a stripe, or more than `NODES_MAX`.
     pub fn new(url: String, shards: Vec<S>, code: ErasureCode) -> Coded<S> {
-        assert!((code.members()..=crate::NODES_MAX).contains(&shards.len()), "{code} over {} shards", shards.len());
+        assert!((code.units()..=crate::NODES_MAX).contains(&shards.len()), "{code} over {} shards", shards.len());
         Coded {
             url,
             code,
@@ -85,16 +85,16 @@ impl<S: Shard> Coded<S> {
             shards,
             stripes: Stripes::new(code),
             degraded: AtomicBool::new(false),
-            mender: Mutex::default(),
+            repair: Mutex::default(),
         }
     }
 
-    /// Whether no member is known to be lost, and none is being looked for.
-    pub fn is_whole(&self) -> bool {
-        !self.degraded.load(Relaxed) && !lock(&self.mender).under_way
+    /// Whether no unit is known to be lost, and none is being looked for.
+    pub fn is_repaired(&self) -> bool {
+        !self.degraded.load(Relaxed) && !lock(&self.repair).under_way
     }
 
-    /// Frees members at their shards.
+    /// Frees units at their shards.
     fn free_places(&self, gone: &[Place]) {
         let mut freed = vec![Vec::new(); self.shards.len()];
         for (shard, location) in gone.iter().filter_map(|place| place.get()) {
@@ -167,13 +167,13 @@ impl<S: Shard> Backend for Coded<S> {
         rows[first].ram_bytes += self.stripes.table_bytes();
     }
 
-    fn needs_tending(&self) -> bool {
-        self.degraded.load(Relaxed) || self.shards.iter().any(|shard| shard.needs_tending())
+    fn needs_maintenance(&self) -> bool {
+        self.degraded.load(Relaxed) || self.shards.iter().any(|shard| shard.needs_maintenance())
     }
 
-    fn tend(&self) -> Option<Duration> {
-        let shards = self.shards.iter().filter_map(|shard| shard.tend()).min();
-        shards.into_iter().chain(self.mend()).min()
+    fn maintain(&self) -> Option<Duration> {
+        let shards = self.shards.iter().filter_map(|shard| shard.maintain()).min();
+        shards.into_iter().chain(self.repair_step()).min()
     }
 
     fn before_fork(&self) {

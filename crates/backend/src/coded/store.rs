@@ -1,5 +1,5 @@
-//! Stores: pages go to data members of stripes, a group of stripes at a time, so that each shard is asked once for a group, and several
-//! before one has answered. A page is stored when its stripe is: all members, or those for which there are shards.
+//! Stores: pages go to data units of stripes, a group of stripes at a time, so that each shard is asked once for a group, and several
+//! before one has answered. A page is stored when its stripe is: all units, or those for which there are shards.
 
 use super::stripes::{Held, Place};
 use super::{Coded, Shard, rooms};
@@ -16,18 +16,18 @@ const AT_ONCE: usize = 6;
 /// A stripe that gets pages.
 struct Write<'a> {
     held: Held,
-    /// The new pages: the data member that each becomes, its number in the call, its bytes.
+    /// The new pages: the data unit that each becomes, its number in the call, its bytes.
     new: Vec<(usize, usize, &'a PageBytes)>,
-    /// Bytes of the data members that stay, in their order.
+    /// Bytes of the data units that stay, in their order.
     kept: Vec<(usize, PageBytes)>,
     parity: Vec<PageBytes>,
-    /// The new members, data and parity.
+    /// The new units, data and parity.
     placing: Vec<Placing>,
 }
 
-/// A new member on its way to a shard.
+/// A new unit on its way to a shard.
 struct Placing {
-    member: usize,
+    unit: usize,
     /// Shards that did not take it, one bit each.
     tried: u32,
     error: Option<StoreError>,
@@ -42,18 +42,18 @@ struct Part<'a> {
 }
 
 impl Write<'_> {
-    fn page(&self, member: usize) -> &PageBytes {
-        let new = self.new.iter().find(|(at, ..)| *at == member).map(|(.., page)| *page);
-        let kept = || self.kept.iter().find(|(at, _)| *at == member).map(|(_, page)| page);
+    fn page(&self, unit: usize) -> &PageBytes {
+        let new = self.new.iter().find(|(at, ..)| *at == unit).map(|(.., page)| *page);
+        let kept = || self.kept.iter().find(|(at, _)| *at == unit).map(|(_, page)| page);
         let data = self.held.places.len() - self.parity.len();
-        let parity = || member.checked_sub(data).map(|index| &self.parity[index]);
+        let parity = || unit.checked_sub(data).map(|index| &self.parity[index]);
         new.or_else(kept).or_else(parity).unwrap_or(&[0; PAGE_BYTES])
     }
 
-    /// Shards that have a member of this stripe, of those that stay.
+    /// Shards that have a unit of this stripe, of those that stay.
     fn shards(&self) -> u32 {
         let placed = self.placing.iter().filter_map(|placing| placing.place);
-        let kept = self.kept.iter().map(|(member, _)| self.held.places[*member]);
+        let kept = self.kept.iter().map(|(unit, _)| self.held.places[*unit]);
         placed.chain(kept).filter_map(Place::shard).fold(0, |shards, shard| shards | 1 << shard)
     }
 
@@ -61,12 +61,12 @@ impl Write<'_> {
     fn make_way(&mut self, there: u32) -> Option<Place> {
         let (taken, data) = (self.shards(), self.held.places.len() - self.parity.len());
         let is_stuck = |placing: &&Placing| {
-            let is_waiting = placing.member < data && placing.place.is_none() && placing.error.is_some();
+            let is_waiting = placing.unit < data && placing.place.is_none() && placing.error.is_some();
             is_waiting && there & !taken & !placing.tried == 0
         };
         let tried = self.placing.iter().find(is_stuck)?.tried;
         let stands = |placing: &&mut Placing| {
-            let shard = placing.place.and_then(Place::shard).filter(|_| placing.member >= data);
+            let shard = placing.place.and_then(Place::shard).filter(|_| placing.unit >= data);
             shard.is_some_and(|shard| there & !tried & 1 << shard != 0)
         };
         self.placing.iter_mut().find(stands)?.place.take()
@@ -89,9 +89,8 @@ impl<S: Shard> Coded<S> {
             while writes.len() < GROUP && !left.is_empty() {
                 let roomy = if only_new { None } else { self.stripes.hold_roomy() };
                 let Some(held) = roomy.or_else(|| self.stripes.hold_new()) else { break };
-                let free = (0..self.code.data()).filter(|member| held.used & 1 << member == 0);
-                let new =
-                    free.map_while(|member| left.pop_front().map(|index| (member, index, pages[index]))).collect();
+                let free = (0..self.code.data()).filter(|unit| held.used & 1 << unit == 0);
+                let new = free.map_while(|unit| left.pop_front().map(|index| (unit, index, pages[index]))).collect();
                 writes.push(Write { held, new, kept: Vec::new(), parity: Vec::new(), placing: Vec::new() });
             }
             if writes.is_empty() {
@@ -106,12 +105,12 @@ impl<S: Shard> Coded<S> {
                 self.release(write.held, 0);
             }
             for write in &mut writes {
-                let data: Vec<&PageBytes> = (0..self.code.data()).map(|member| write.page(member)).collect();
+                let data: Vec<&PageBytes> = (0..self.code.data()).map(|unit| write.page(unit)).collect();
                 let parity = self.arithmetic.parity(&data);
                 write.parity = parity;
-                let members = write.new.iter().map(|(member, ..)| *member).chain(self.code.data()..self.code.members());
-                let placing = |member| Placing { member, tried: 0, error: None, place: None };
-                write.placing = members.map(placing).collect();
+                let units = write.new.iter().map(|(unit, ..)| *unit).chain(self.code.data()..self.code.units());
+                let placing = |unit| Placing { unit, tried: 0, error: None, place: None };
+                write.placing = units.map(placing).collect();
             }
             while self.place_group(&mut writes, priority) {}
             if self.losses() != losses {
@@ -119,7 +118,7 @@ impl<S: Shard> Coded<S> {
                 self.degraded.store(true, Relaxed);
             }
             for write in writes {
-                self.settle(write, out);
+                self.conclude(write, out);
             }
         }
     }
@@ -127,7 +126,7 @@ impl<S: Shard> Coded<S> {
     /// Loads the pages that stay in the stripes that get new ones; takes out those stripes of which one cannot be loaded.
     fn load_kept<'a>(&self, writes: &mut Vec<Write<'a>>) -> Vec<Write<'a>> {
         for write in writes.iter_mut().filter(|write| write.held.used != 0) {
-            let stay = (0..self.code.data()).filter(|member| write.held.used & 1 << member != 0);
+            let stay = (0..self.code.data()).filter(|unit| write.held.used & 1 << unit != 0);
             write.kept = stay.zip(rooms(self.code.data())).collect();
         }
         let mut failed = vec![false; writes.len()];
@@ -135,8 +134,8 @@ impl<S: Shard> Coded<S> {
             let (mut items, mut owners) = (Vec::new(), Vec::new());
             for (index, write) in writes.iter_mut().enumerate() {
                 let Write { held, kept, .. } = write;
-                for (member, into) in kept {
-                    match held.places[*member].get() {
+                for (unit, into) in kept {
+                    match held.places[*unit].get() {
                         Some((at, location)) if at == shard => {
                             items.push(LoadItem { location, into });
                             owners.push(index);
@@ -154,7 +153,7 @@ impl<S: Shard> Coded<S> {
         writes.extract_if(.., |_| failed.next().unwrap_or(false)).collect()
     }
 
-    /// Asks each shard once, for all members that it is to get; whether some still have to go elsewhere.
+    /// Asks each shard once, for all units that it is to get; whether some still have to go elsewhere.
     fn place_group(&self, writes: &mut [Write<'_>], priority: Priority) -> bool {
         let mut wanted: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.shards.len()];
         let there = self.there();
@@ -167,11 +166,11 @@ impl<S: Shard> Coded<S> {
             let mut taken = write.shards();
             for (at, placing) in write.placing.iter().enumerate().filter(|(_, placing)| placing.place.is_none()) {
                 // By turns, so that every shard gets data and parity alike.
-                let turn = write.held.number as usize + placing.member;
+                let turn = write.held.number as usize + placing.unit;
                 let order = (0..self.shards.len()).map(|step| (turn + step) % self.shards.len());
                 let mut free = order.filter(|shard| (taken | placing.tried) & 1 << shard == 0);
                 // Who is lost is asked for the reason, when there is nobody else for what cannot be left out.
-                let unasked = placing.member < self.code.data() && placing.error.is_none();
+                let unasked = placing.unit < self.code.data() && placing.error.is_none();
                 let lost = free.clone().next().filter(|_| unasked);
                 if let Some(shard) = free.find(|shard| there & 1 << shard != 0).or(lost) {
                     taken |= 1 << shard;
@@ -179,7 +178,7 @@ impl<S: Shard> Coded<S> {
                 }
             }
         }
-        let page = |(index, at): &(usize, usize)| writes[*index].page(writes[*index].placing[*at].member);
+        let page = |(index, at): &(usize, usize)| writes[*index].page(writes[*index].placing[*at].unit);
         let part = |(shard, wanted): (usize, &Vec<(usize, usize)>)| Part {
             shard,
             pages: wanted.iter().map(page).collect(),
@@ -219,12 +218,12 @@ impl<S: Shard> Coded<S> {
     }
 
     /// Enters what was stored, or takes all of it back.
-    fn settle(&self, mut write: Write<'_>, out: &mut [Result<Location, StoreError>]) {
+    fn conclude(&self, mut write: Write<'_>, out: &mut [Result<Location, StoreError>]) {
         let data = self.code.data();
         // Where there is no other shard for a parity page, there will be one; but where they are full, that is so.
         let fails = |placing: &&Placing| {
             let is_full = matches!(placing.error, Some(StoreError::Full { .. }));
-            placing.place.is_none() && (placing.member < data || is_full)
+            placing.place.is_none() && (placing.unit < data || is_full)
         };
         if let Some(failed) = write.placing.iter().find(fails) {
             let again = || StoreError::Device { url: self.url.clone(), errno: libc::EAGAIN };
@@ -235,18 +234,18 @@ impl<S: Shard> Coded<S> {
             self.release(write.held, 0);
             return;
         }
-        for member in (0..data).filter(|member| write.held.used & 1 << member == 0) {
-            write.held.places[member] = Place::ZEROS;
+        for unit in (0..data).filter(|unit| write.held.used & 1 << unit == 0) {
+            write.held.places[unit] = Place::ZEROS;
         }
         for placing in &write.placing {
-            write.held.places[placing.member] = placing.place.unwrap_or(Place::LOST);
+            write.held.places[placing.unit] = placing.place.unwrap_or(Place::LOST);
             if placing.place.is_none() {
                 self.degraded.store(true, Relaxed);
             }
         }
-        let stored = write.new.iter().fold(0, |stored, (member, ..)| stored | 1 << member);
-        for (member, index, _) in &write.new {
-            out[*index] = Ok(self.stripes.location(write.held.number, *member));
+        let stored = write.new.iter().fold(0, |stored, (unit, ..)| stored | 1 << unit);
+        for (unit, index, _) in &write.new {
+            out[*index] = Ok(self.stripes.location(write.held.number, *unit));
         }
         self.release(write.held, stored);
     }

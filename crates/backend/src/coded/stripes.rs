@@ -1,10 +1,10 @@
-//! Which stripes there are, and where their members lie.
+//! Which stripes there are, and where their units lie.
 //!
 //! ```text
 //! location = stripe × k + data page
-//! stripe = k + m members, each `Zeros` (a data page that nobody stored), `Lost`, or at a place of its own at one node
+//! stripe = k + m units, each `Zeros` (a data page that nobody stored), `Lost`, or at a place of its own at one node
 //! ```
-//! **Invariant**: the parity pages are those of what lies at the places of the data members, also of those that are *stale*: freed by
+//! **Invariant**: the parity pages are those of what lies at the places of the data units, also of those that are *stale*: freed by
 //! the program and not written again. Places change while their stripe is held, and one thread holds a stripe at a time. A place
 //! of a page in use changes only when what lies there is lost or wrong.
 
@@ -17,14 +17,14 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// Stored pages beyond the least that the pages in use need, in percent, from which on stale places are written again.
 const WASTE_PERCENT: u64 = 25;
 
-/// Where a member of a stripe lies: a shard and a location there, in one word.
+/// Where a unit of a stripe lies: a shard and a location there, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place(u64);
 
 impl Place {
     /// A data page of zeros that takes no room.
     pub(super) const ZEROS: Place = Place(u64::MAX);
-    /// A member that is to be computed from the others.
+    /// A unit that is to be computed from the others.
     pub(super) const LOST: Place = Place(u64::MAX - 1);
 
     pub(super) fn at(shard: usize, location: Location) -> Place {
@@ -54,14 +54,14 @@ pub(super) struct Stripes {
 
 #[derive(Default)]
 struct Rows {
-    /// The members of all stripes, k + m each.
+    /// The units of all stripes, k + m each.
     places: Vec<Place>,
     states: Vec<State>,
     /// Numbers of stripes that have ended.
     vacant: Vec<u32>,
     /// Stripes with room that nobody holds, by the number of free data pages.
     roomy: BTreeSet<(u32, u32)>,
-    /// Pages in use, and members that take room.
+    /// Pages in use, and units that take room.
     used: u64,
     stored: u64,
 }
@@ -71,11 +71,11 @@ struct State {
     /// One bit for each data page in use.
     used: u8,
     held: bool,
-    /// Loads from members' own places that are under way: what is lost there is not freed meanwhile.
+    /// Loads from units' own places that are under way: what is lost there is not freed meanwhile.
     pins: u16,
 }
 
-/// A stripe that one thread holds, and its members when it took it.
+/// A stripe that one thread holds, and its units when it took it.
 pub(super) struct Held {
     pub(super) number: u32,
     pub(super) places: Vec<Place>,
@@ -83,10 +83,10 @@ pub(super) struct Held {
     pub(super) used: u8,
 }
 
-/// What a look for stripes with missing members has found.
+/// What a look for stripes with missing units has found.
 pub(super) struct Look {
     pub(super) held: Option<Held>,
-    /// Where its missing members lay.
+    /// Where its missing units lay.
     pub(super) gone: Vec<Place>,
     /// Others had hold of a stripe, or loaded from it: it is to be looked at again.
     pub(super) passed_by: bool,
@@ -101,13 +101,13 @@ impl Stripes {
         Stripes { code, rows: Mutex::default(), released: Condvar::new() }
     }
 
-    /// Where pages in use lie, until `unpin`: so long their stripes are not mended.
+    /// Where pages in use lie, until `unpin`: so long their stripes are not repaired.
     pub(super) fn pin(&self, locations: impl Iterator<Item = Location>) -> Vec<Place> {
         let mut rows = lock(&self.rows);
         let place = |location| {
-            let (number, member) = self.split(location);
+            let (number, unit) = self.split(location);
             rows.states[number as usize].pins += 1;
-            rows.places[number as usize * self.code.members() + member]
+            rows.places[number as usize * self.code.units() + unit]
         };
         locations.map(place).collect()
     }
@@ -129,27 +129,27 @@ impl Stripes {
     }
 
     /// The location of a data page.
-    pub(super) fn location(&self, number: u32, member: usize) -> Location {
-        Location(u64::from(number) * self.code.data() as u64 + member as u64)
+    pub(super) fn location(&self, number: u32, unit: usize) -> Location {
+        Location(u64::from(number) * self.code.data() as u64 + unit as u64)
     }
 
     /// Holds a new stripe without pages.
     pub(super) fn hold_new(&self) -> Option<Held> {
-        let (data, members) = (self.code.data(), self.code.members());
+        let (data, units) = (self.code.data(), self.code.units());
         let mut rows = lock(&self.rows);
         let number = match rows.vacant.pop() {
             Some(number) => number,
             None => {
                 let number = u32::try_from(rows.states.len()).ok().filter(|number| *number < u32::MAX)?;
                 rows.states.push(State::default());
-                rows.places.resize((number as usize + 1) * members, Place::LOST);
+                rows.places.resize((number as usize + 1) * units, Place::LOST);
                 number
             }
         };
         // Who has loaded the last of its former pages may still have a pin.
         let state = &mut rows.states[number as usize];
         (state.used, state.held) = (0, true);
-        let row = &mut rows.places[number as usize * members..][..members];
+        let row = &mut rows.places[number as usize * units..][..units];
         row[..data].fill(Place::ZEROS);
         row[data..].fill(Place::LOST);
         Some(Held { number, places: row.to_vec(), used: 0 })
@@ -157,9 +157,9 @@ impl Stripes {
 
     /// Holds the stripe with most room, if so much is stale that its places should be written again.
     pub(super) fn hold_roomy(&self) -> Option<Held> {
-        let (data, members) = (self.code.data() as u64, self.code.members() as u64);
+        let (data, units) = (self.code.data() as u64, self.code.units() as u64);
         let mut rows = lock(&self.rows);
-        if rows.stored * data * 100 <= rows.used * members * (100 + WASTE_PERCENT) {
+        if rows.stored * data * 100 <= rows.used * units * (100 + WASTE_PERCENT) {
             return None;
         }
         let (_, number) = rows.roomy.pop_last()?;
@@ -176,27 +176,27 @@ impl Stripes {
         rows.hold(number, self.code)
     }
 
-    /// Looks at up to `count` stripes from `number` on for one that has pages in use and whose members that are `missing` can be stored
-    /// anew at one of the shards `there`, one bit each; and holds it. The missing members are `LOST` from then on, so that nobody
+    /// Looks at up to `count` stripes from `number` on for one that has pages in use and whose units that are `missing` can be stored
+    /// anew at one of the shards `there`, one bit each; and holds it. The missing units are `LOST` from then on, so that nobody
     /// begins to load them, and nobody does now: where they lay is free.
     pub(super) fn hold_next(&self, number: u32, count: u32, there: u32, missing: impl Fn(Place) -> bool) -> Look {
-        let members = self.code.members();
+        let units = self.code.units();
         let mut rows = lock(&self.rows);
         let end = u32::try_from(rows.states.len()).unwrap_or(u32::MAX);
         let next = number.saturating_add(count);
         let mut look = Look { held: None, gone: Vec::new(), passed_by: false, hopeless: false, next: Some(next) };
         for number in number..end.min(next) {
             let State { used, held, pins } = rows.states[number as usize];
-            let places = &mut rows.places[number as usize * members..][..members];
+            let places = &mut rows.places[number as usize * units..][..units];
             if used == 0 && !held {
                 continue;
             }
-            let is_whole = !places.iter().any(|place| missing(*place));
-            if held || !is_whole && pins > 0 {
+            let has_all = !places.iter().any(|place| missing(*place));
+            if held || !has_all && pins > 0 {
                 look.passed_by = true;
                 continue;
             }
-            if is_whole {
+            if has_all {
                 continue;
             }
             let left = places.iter().filter(|place| !missing(**place)).filter_map(|place| place.shard());
@@ -217,23 +217,23 @@ impl Stripes {
         look
     }
 
-    /// Ends the hold: the members now lie at `held.places`, and data pages `stored` are in use, too. Returns what is to be freed: what
+    /// Ends the hold: the units now lie at `held.places`, and data pages `stored` are in use, too. Returns what is to be freed: what
     /// lay at other places before, and everything of a stripe without pages.
     pub(super) fn release(&self, held: Held, stored: u8) -> Vec<Place> {
-        let members = self.code.members();
+        let units = self.code.units();
         let mut rows = lock(&self.rows);
         let Held { number, places, .. } = held;
-        let first = number as usize * members;
-        let before = rows.places[first..first + members].to_vec();
+        let first = number as usize * units;
+        let before = rows.places[first..first + units].to_vec();
         let gone = before.iter().zip(&places).filter(|(before, now)| before != now).map(|(before, _)| *before);
         let mut gone: Vec<Place> = gone.filter(|place| place.get().is_some()).collect();
-        rows.places[first..first + members].copy_from_slice(&places);
+        rows.places[first..first + units].copy_from_slice(&places);
         let there = |places: &[Place]| places.iter().filter(|place| place.get().is_some()).count() as u64;
         rows.stored = rows.stored + there(&places) - there(&before);
         rows.used += u64::from(stored.count_ones());
         rows.states[number as usize].used |= stored;
         rows.states[number as usize].held = false;
-        rows.settle(number, self.code, &mut gone);
+        rows.link_or_end(number, self.code, &mut gone);
         drop(rows);
         self.released.notify_all();
         gone
@@ -244,16 +244,16 @@ impl Stripes {
         let mut gone = Vec::new();
         let mut rows = lock(&self.rows);
         for location in locations {
-            let (number, member) = self.split(*location);
+            let (number, unit) = self.split(*location);
             let state = rows.states[number as usize];
-            assert!(state.used & 1 << member != 0, "{location:?} was freed twice");
+            assert!(state.used & 1 << unit != 0, "{location:?} was freed twice");
             if !state.held {
                 rows.leave_roomy(number, self.code);
             }
-            rows.states[number as usize].used &= !(1 << member);
+            rows.states[number as usize].used &= !(1 << unit);
             rows.used -= 1;
             if !state.held {
-                rows.settle(number, self.code, &mut gone);
+                rows.link_or_end(number, self.code, &mut gone);
             }
         }
         gone
@@ -273,12 +273,12 @@ impl Rows {
     fn hold(&mut self, number: u32, code: ErasureCode) -> Held {
         let state = &mut self.states[number as usize];
         state.held = true;
-        let places = self.places[number as usize * code.members()..][..code.members()].to_vec();
+        let places = self.places[number as usize * code.units()..][..code.units()].to_vec();
         Held { number, places, used: state.used }
     }
 
     fn free_pages(&self, number: u32, code: ErasureCode) -> u32 {
-        (0..code.data()).map(|member| u32::from(self.states[number as usize].used & 1 << member == 0)).sum()
+        (0..code.data()).map(|unit| u32::from(self.states[number as usize].used & 1 << unit == 0)).sum()
     }
 
     fn leave_roomy(&mut self, number: u32, code: ErasureCode) {
@@ -287,10 +287,10 @@ impl Rows {
     }
 
     /// Puts a stripe that nobody holds where it belongs: one without pages ends.
-    fn settle(&mut self, number: u32, code: ErasureCode, gone: &mut Vec<Place>) {
+    fn link_or_end(&mut self, number: u32, code: ErasureCode, gone: &mut Vec<Place>) {
         let free = self.free_pages(number, code);
         if free as usize == code.data() {
-            let row = &mut self.places[number as usize * code.members()..][..code.members()];
+            let row = &mut self.places[number as usize * code.units()..][..code.units()];
             let there = row.iter().copied().filter(|place| place.get().is_some());
             let before = gone.len();
             gone.extend(there);

@@ -43,11 +43,11 @@ macro_rules! pass_on_but_forks {
         ) -> Result<(), $crate::LoadError> {
             self.inner.repair(item, right)
         }
-        fn needs_tending(&self) -> bool {
-            self.inner.needs_tending()
+        fn needs_maintenance(&self) -> bool {
+            self.inner.needs_maintenance()
         }
-        fn tend(&self) -> Option<std::time::Duration> {
-            self.inner.tend()
+        fn maintain(&self) -> Option<std::time::Duration> {
+            self.inner.maintain()
         }
         fn shrink_ram(&self, bytes: u64) -> u64 {
             self.inner.shrink_ram(bytes)

@@ -8,21 +8,21 @@
 //!
 //! **Fork.** Parent and child share the files that existed at the fork, for reading. The parent goes on writing to its file
 //! but not to slots that were in use at the fork: freed ones stay unused until the child and everybody who came out of it are
-//! gone (`relatives`). The child opens a file of its own (the next index) at its first store. Rings are never shared.
+//! gone (`fork_group`). The child opens a file of its own (the next index) at its first store. Rings are never shared.
 
 pub(crate) mod far_file;
+mod fork_group;
 mod io;
-mod relatives;
 mod slots;
 
 use crate::counters::{Counters, Tally};
 use crate::sync::{Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use far_file::FarFile;
+use fork_group::ForkGroup;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 pub use io::IoMethod;
 use io::{BOUNCE_PAGES, RING_ENTRIES, RUN_PAGES_MAX, Run, Worker};
-use relatives::Relatives;
 use slots::Slots;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -63,7 +63,7 @@ pub struct FileBackend {
     files: Vec<OnceLock<FarFile>>,
     own: AtomicUsize,
     slots: Mutex<Slots>,
-    relatives: Mutex<Relatives>,
+    fork_group: Mutex<ForkGroup>,
     /// Batches stored, to look after relatives now and then.
     batches: AtomicUsize,
     demand_workers: Pool<Worker>,
@@ -91,7 +91,7 @@ impl FileBackend {
             files,
             own: AtomicUsize::new(0),
             slots: Mutex::new(Slots::new(capacity_slots(&options))),
-            relatives: Mutex::default(),
+            fork_group: Mutex::default(),
             batches: AtomicUsize::new(0),
             demand_workers: Pool::new(DEMAND_WORKERS, move || Worker::new(method)),
             background_workers: Pool::new(BACKGROUND_WORKERS, move || Worker::new(method)),
@@ -147,7 +147,7 @@ impl FileBackend {
             let full = runs.iter().map(|run| run.end - run.start).sum::<u64>() < pages.len() as u64;
             let looks = self.batches.fetch_add(1, Relaxed).is_multiple_of(BATCHES_BETWEEN_LOOKS);
             if table.kept_slots() > 0 && (full || looks) {
-                lock(&self.relatives).gone().into_iter().for_each(|generation| table.thaw(generation));
+                lock(&self.fork_group).gone().into_iter().for_each(|generation| table.thaw(generation));
                 let missing = pages.len()
                     - runs.iter().map(|run| usize::try_from(run.end - run.start).unwrap_or(0)).sum::<usize>();
                 runs.extend(table.take(missing));
@@ -343,16 +343,16 @@ impl Backend for FileBackend {
     }
 
     fn before_fork(&self) {
-        lock(&self.relatives).begin();
+        lock(&self.fork_group).begin();
     }
 
     fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
         if side == ForkSide::Parent {
-            let generation = lock(&self.relatives).newest();
+            let generation = lock(&self.fork_group).newest();
             lock(&self.slots).freeze(generation);
             return Ok(());
         }
-        lock(&self.relatives).begin_child();
+        lock(&self.fork_group).begin_child();
         self.demand_workers.reset();
         self.background_workers.reset();
         let own = self.own.load(Relaxed);

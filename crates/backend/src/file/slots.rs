@@ -17,7 +17,7 @@ const MOSTLY_FREE: u16 = 384;
 pub(super) struct Slots {
     /// One bit for each slot, set when it is in use.
     used: Vec<u64>,
-    /// For each generation of forked relatives, one bit for each slot that they may read. (See `relatives`.)
+    /// For each generation of forked relatives, one bit for each slot that they may read. (See `fork_group`.)
     frozen: Vec<(Option<u32>, Vec<u64>)>,
     /// One bit for each slot that was given back and is kept for them.
     kept: Vec<u64>,

@@ -4,7 +4,7 @@
 //! allocator, and only the socket calls the kernel. A forked child drops its copies with nothing said and makes connections of its
 //! own: two processes that went on with one state would encrypt two records alike.
 
-use super::trouble::NodeTrouble;
+use super::error::NodeError;
 use hinterland_sys::shared::Received;
 use hinterland_sys::{Address, Socket, SysError};
 use hinterland_tls::{ClientConnection, ClientCredentials, explain};
@@ -42,12 +42,8 @@ impl Channel {
     pub(super) const TLS_RAM_BYTES: u64 = (SEND_BYTES + (32 << 10)) as u64;
 
     /// Connects; `limit` bounds every wait, and the handshake as a whole.
-    pub(super) fn connect(
-        address: &Address,
-        secured: Option<&Secured>,
-        limit: Duration,
-    ) -> Result<Channel, NodeTrouble> {
-        let socket = Socket::connect(address, limit).map_err(NodeTrouble::connecting)?;
+    pub(super) fn connect(address: &Address, secured: Option<&Secured>, limit: Duration) -> Result<Channel, NodeError> {
+        let socket = Socket::connect(address, limit).map_err(NodeError::connecting)?;
         match secured {
             None => Ok(Channel::Plain(socket)),
             Some(secured) => Tls::begin(socket, secured, limit).map(|tls| Channel::Secured(Box::new(tls))),
@@ -62,7 +58,7 @@ impl Channel {
     }
 
     /// See `Socket::set_limits`.
-    pub(super) fn set_limits(&mut self, receive: Duration, send: Duration) -> Result<(), NodeTrouble> {
+    pub(super) fn set_limits(&mut self, receive: Duration, send: Duration) -> Result<(), NodeError> {
         if let Channel::Secured(tls) = self {
             (tls.limit, tls.send_limit) = (receive, send);
         }
@@ -115,7 +111,7 @@ impl Channel {
     }
 
     /// Sends all bytes of `parts`.
-    pub(super) fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeTrouble> {
+    pub(super) fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeError> {
         match self {
             Channel::Plain(socket) => Ok(socket.send(parts)?),
             Channel::Secured(tls) => tls.send(parts),
@@ -123,7 +119,7 @@ impl Channel {
     }
 
     /// Receives into all of `parts`, until they are full.
-    pub(super) fn receive<'a>(&mut self, parts: impl Iterator<Item = &'a mut [u8]>) -> Result<(), NodeTrouble> {
+    pub(super) fn receive<'a>(&mut self, parts: impl Iterator<Item = &'a mut [u8]>) -> Result<(), NodeError> {
         match self {
             Channel::Plain(socket) => Ok(socket.receive(parts)?),
             Channel::Secured(tls) => {
@@ -137,7 +133,7 @@ impl Channel {
     pub(super) fn receive_with<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a mut [u8]>,
-    ) -> Result<Option<Received>, NodeTrouble> {
+    ) -> Result<Option<Received>, NodeError> {
         match self {
             Channel::Plain(socket) => Ok(socket.receive_with(parts)?),
             Channel::Secured(_) => self.receive(parts).map(|()| None),
@@ -150,7 +146,7 @@ impl Channel {
         parts: impl Iterator<Item = &'a mut [u8]>,
         shown: usize,
         accept: impl FnOnce(&[u8]) -> bool,
-    ) -> Result<usize, NodeTrouble> {
+    ) -> Result<usize, NodeError> {
         match self {
             Channel::Plain(socket) => Ok(socket.receive_if(parts, shown, accept)?),
             Channel::Secured(tls) => tls.receive_if(parts, shown, accept),
@@ -159,16 +155,16 @@ impl Channel {
 }
 
 impl Tls {
-    fn begin(socket: Socket, secured: &Secured, limit: Duration) -> Result<Tls, NodeTrouble> {
-        let words = |error| NodeTrouble::Credentials { words: explain(&error) };
+    fn begin(socket: Socket, secured: &Secured, limit: Duration) -> Result<Tls, NodeError> {
+        let words = |error| NodeError::Credentials { words: explain(&error) };
         let session = secured.credentials.begin(&secured.name).map_err(words)?;
         let mut tls = Tls { socket, session, limit, send_limit: limit };
         let begun = Instant::now();
         while tls.session.is_handshaking() {
             tls.flush()?;
-            tls.pull(begun).map_err(|trouble| match trouble {
+            tls.pull(begun).map_err(|error| match error {
                 // What a node without TLS does with a handshake.
-                NodeTrouble::Connection { errno: libc::ECONNRESET | libc::EPIPE } => NodeTrouble::Credentials {
+                NodeError::Connection { errno: libc::ECONNRESET | libc::EPIPE } => NodeError::Credentials {
                     words:
                         "it hung up in the middle of the handshake; perhaps it was started without --tls and --key-file"
                             .into(),
@@ -191,7 +187,7 @@ impl Tls {
         self.session.process_new_packets().map_or(usize::MAX, |state| state.plaintext_bytes_to_read())
     }
 
-    fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeTrouble> {
+    fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeError> {
         let begun = Instant::now();
         let mut encrypted = 0;
         for part in parts {
@@ -201,7 +197,7 @@ impl Tls {
                 self.flush()?;
                 encrypted = 0;
                 if begun.elapsed() >= self.send_limit {
-                    return Err(NodeTrouble::Silent { limit: self.send_limit });
+                    return Err(NodeError::Silent { limit: self.send_limit });
                 }
             }
         }
@@ -209,43 +205,43 @@ impl Tls {
     }
 
     /// Sends what is encrypted.
-    fn flush(&mut self) -> Result<(), NodeTrouble> {
+    fn flush(&mut self) -> Result<(), NodeError> {
         while self.session.wants_write() {
-            self.session.write_tls(&mut Sender(&mut self.socket)).map_err(|error| trouble("sendmsg", &error))?;
+            self.session.write_tls(&mut Sender(&mut self.socket)).map_err(|error| node_error("sendmsg", &error))?;
         }
         Ok(())
     }
 
     /// Waits for something to arrive, and decrypts it.
-    fn pull(&mut self, begun: Instant) -> Result<(), NodeTrouble> {
+    fn pull(&mut self, begun: Instant) -> Result<(), NodeError> {
         // Who trickles must come to an end too.
         if begun.elapsed() >= self.limit {
-            return Err(NodeTrouble::Silent { limit: self.limit });
+            return Err(NodeError::Silent { limit: self.limit });
         }
         match self.session.read_tls(&mut Receiver(&mut self.socket)) {
-            Ok(0) => return Err(NodeTrouble::Connection { errno: libc::ECONNRESET }),
+            Ok(0) => return Err(NodeError::Connection { errno: libc::ECONNRESET }),
             Ok(_) => {}
-            Err(error) => return Err(trouble("recvmsg", &error)),
+            Err(error) => return Err(node_error("recvmsg", &error)),
         }
         if let Err(error) = self.session.process_new_packets() {
             // Says why to the other side, if it still listens.
             let _ = self.flush();
-            return Err(NodeTrouble::Credentials { words: explain(&error) });
+            return Err(NodeError::Credentials { words: explain(&error) });
         }
         self.flush()
     }
 
     /// Reads what is there into `part`; returns how many bytes.
-    fn read(&mut self, part: &mut [u8]) -> Result<usize, NodeTrouble> {
+    fn read(&mut self, part: &mut [u8]) -> Result<usize, NodeError> {
         match self.session.reader().read(part) {
-            Ok(0) if !part.is_empty() => Err(NodeTrouble::Connection { errno: libc::ECONNRESET }),
+            Ok(0) if !part.is_empty() => Err(NodeError::Connection { errno: libc::ECONNRESET }),
             Ok(read) => Ok(read),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
-            Err(_) => Err(NodeTrouble::Connection { errno: libc::ECONNRESET }),
+            Err(_) => Err(NodeError::Connection { errno: libc::ECONNRESET }),
         }
     }
 
-    fn fill(&mut self, part: &mut [u8], begun: Instant) -> Result<(), NodeTrouble> {
+    fn fill(&mut self, part: &mut [u8], begun: Instant) -> Result<(), NodeError> {
         let mut filled = 0;
         while filled < part.len() {
             match self.read(&mut part[filled..])? {
@@ -261,7 +257,7 @@ impl Tls {
         mut parts: impl Iterator<Item = &'a mut [u8]>,
         shown: usize,
         accept: impl FnOnce(&[u8]) -> bool,
-    ) -> Result<usize, NodeTrouble> {
+    ) -> Result<usize, NodeError> {
         let begun = Instant::now();
         let (head, rest) = parts.next().expect("there is a first part").split_at_mut(shown);
         self.fill(head, begun)?;
@@ -283,7 +279,7 @@ impl Tls {
     }
 }
 
-fn trouble(call: &'static str, error: &io::Error) -> NodeTrouble {
+fn node_error(call: &'static str, error: &io::Error) -> NodeError {
     SysError { call, errno: error.raw_os_error().unwrap_or(libc::EIO) }.into()
 }
 

@@ -4,14 +4,14 @@
 //! step and never used again. One page may be *owed*: its answer is not waited for any more, and thrown away before the next one.
 
 use super::channel::{Channel, Secured};
-use super::trouble::NodeTrouble;
+use super::error::NodeError;
 use crate::{LoadItem, Location};
 use hinterland_sys::Address;
 use hinterland_sys::shared::Received;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
-    CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Looking, Outcome, Priority, Range, Reply, Request,
-    WELCOME_BYTES, Welcome, WireError, checksum,
+    AdaptivePoll, CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Outcome, Priority, Range, Reply,
+    Request, WELCOME_BYTES, Welcome, WireError, checksum,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -42,7 +42,7 @@ pub(super) struct Lane {
     head: Vec<u8>,
     /// The program waits for the answer: it is looked for, before it is waited for in sleep.
     urgent: bool,
-    looking: Looking,
+    poll: AdaptivePoll,
     owed: Option<Box<Owed>>,
 }
 
@@ -65,8 +65,8 @@ impl Lane {
     /// Memory of a lane: its two buffers and what the kernel is shown.
     pub(super) const RAM_BYTES: u64 = (24 << 10) + 4096;
 
-    /// Connects and agrees on a version. `limit` bounds every wait until `settle`.
-    pub(super) fn connect(address: &Address, secured: Option<&Secured>, limit: Duration) -> Result<Lane, NodeTrouble> {
+    /// Connects and agrees on a version. `limit` bounds every wait until `set_limits`.
+    pub(super) fn connect(address: &Address, secured: Option<&Secured>, limit: Duration) -> Result<Lane, NodeError> {
         let mut channel = Channel::connect(address, secured, limit)?;
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(&Hello::ours().encode());
@@ -75,7 +75,7 @@ impl Lane {
         channel.receive([&mut head[..WELCOME_BYTES]].into_iter())?;
         let welcome = Welcome::decode(head.first_chunk().expect("longer"))?;
         match welcome.outcome {
-            Outcome::Accepted if !welcome.features.has(Features::CLONE) => Err(NodeTrouble::NoClone),
+            Outcome::Accepted if !welcome.features.has(Features::CLONE) => Err(NodeError::NoClone),
             Outcome::Accepted => {
                 let Welcome { slab_bytes, features, .. } = welcome;
                 let shares = features.has(Features::SHARED) && matches!(address, Address::Unix(_));
@@ -89,21 +89,21 @@ impl Lane {
                     out,
                     head,
                     urgent: false,
-                    looking: Looking::default(),
+                    poll: AdaptivePoll::default(),
                     owed: None,
                 })
             }
-            Outcome::Version => Err(NodeTrouble::Version { node: welcome.versions }),
-            Outcome::Busy => Err(NodeTrouble::Busy),
+            Outcome::Version => Err(NodeError::Version { node: welcome.versions }),
+            Outcome::Busy => Err(NodeError::Busy),
             Outcome::Secured => {
                 let words = "it wants to know who connects; give --tls and --tls-ca, or the --key-file".into();
-                Err(NodeTrouble::Credentials { words })
+                Err(NodeError::Credentials { words })
             }
         }
     }
 
     /// From now on, waits take as long as `LIMIT`, and sending at most `send`.
-    pub(super) fn settle(&mut self, send: Duration) -> Result<(), NodeTrouble> {
+    pub(super) fn set_limits(&mut self, send: Duration) -> Result<(), NodeError> {
         self.channel.set_limits(LIMIT, send)
     }
 
@@ -128,7 +128,7 @@ impl Lane {
     }
 
     /// Takes the answer that is owed, if one is.
-    pub(super) fn settle_debt(&mut self) -> Result<(), NodeTrouble> {
+    pub(super) fn take_owed(&mut self) -> Result<(), NodeError> {
         let Some(mut owed) = self.owed.take() else { return Ok(()) };
         let mut item = [LoadItem { location: Location(0), into: &mut owed.page }];
         self.receive_data(&mut item, |_, _, _| ())
@@ -136,7 +136,7 @@ impl Lane {
 
     /// Looks for an answer for a moment, if the program waits for it. False: not seen.
     pub(super) fn look(&mut self) -> bool {
-        !self.owes() && self.urgent && self.looking.look(|| self.channel.has_arrived())
+        !self.owes() && self.urgent && self.poll.poll(|| self.channel.has_arrived())
     }
 
     /// Whether an answer has begun to arrive.
@@ -145,16 +145,16 @@ impl Lane {
     }
 
     /// Waits until an answer begins to arrive; an error when none does within `patience`.
-    pub(super) fn wait(&mut self, patience: Duration) -> Result<(), NodeTrouble> {
+    pub(super) fn wait(&mut self, patience: Duration) -> Result<(), NodeError> {
         let begun = Instant::now();
         loop {
             if !self.channel.wait(patience.saturating_sub(begun.elapsed())) {
-                return Err(NodeTrouble::Silent { limit: patience });
+                return Err(NodeError::Silent { limit: patience });
             }
             if !self.owes() {
                 return Ok(());
             }
-            self.settle_debt()?;
+            self.take_owed()?;
         }
     }
 
@@ -168,7 +168,7 @@ impl Lane {
         &mut self,
         write: impl FnOnce(&mut Vec<u8>, u64),
         take: impl FnOnce(&Reply<'_>) -> Option<R>,
-    ) -> Result<R, NodeTrouble> {
+    ) -> Result<R, NodeError> {
         let number = self.next_number();
         write(&mut self.out, number);
         self.channel.send([&self.out[..]].into_iter())?;
@@ -176,17 +176,17 @@ impl Lane {
     }
 
     /// Asks for a descriptor to read a slab with; `None`: it came without one.
-    pub(super) fn ask_shared(&mut self, slab: u32) -> Result<Option<Received>, NodeTrouble> {
+    pub(super) fn ask_shared(&mut self, slab: u32) -> Result<Option<Received>, NodeError> {
         let number = self.next_number();
         Request::share(&mut self.out, number, slab);
         self.channel.send([&self.out[..]].into_iter())?;
-        self.settle_debt()?;
+        self.take_owed()?;
         let received = self.channel.receive_with([&mut self.head[..HEADER_BYTES]].into_iter())?;
         self.answer_behind_header(|reply| matches!(reply, Reply::Done).then_some(())).map(|()| received)
     }
 
     /// Asks for pages, whose bytes `receive_pages` takes.
-    pub(super) fn ask_pages(&mut self, items: &[LoadItem<'_>], priority: Priority) -> Result<(), NodeTrouble> {
+    pub(super) fn ask_pages(&mut self, items: &[LoadItem<'_>], priority: Priority) -> Result<(), NodeError> {
         let number = self.next_number();
         self.urgent = priority == Priority::Demand;
         let ranges = items.iter().map(|item| page_range(item.location.0, 0));
@@ -200,8 +200,8 @@ impl Lane {
         &mut self,
         items: &mut [LoadItem<'_>],
         done: impl FnMut(usize, bool, &PageBytes),
-    ) -> Result<(), NodeTrouble> {
-        self.settle_debt()?;
+    ) -> Result<(), NodeError> {
+        self.take_owed()?;
         self.receive_data(items, done)
     }
 
@@ -209,7 +209,7 @@ impl Lane {
         &mut self,
         items: &mut [LoadItem<'_>],
         mut done: impl FnMut(usize, bool, &PageBytes),
-    ) -> Result<(), NodeTrouble> {
+    ) -> Result<(), NodeError> {
         let (whole, data_bytes) = (DATA_HEAD_BYTES + items.len() * SUM_BYTES, items.len() * PAGE_BYTES);
         let fits = |head: &[u8]| {
             let header = Header::decode(head.first_chunk().expect("as long as a header")).ok();
@@ -233,7 +233,7 @@ impl Lane {
         self.answered += 1;
         let (header, control) = Header::decode_whole(&self.head[..whole])?;
         check_number(&header, self.answered)?;
-        let Reply::Data(sums) = Reply::decode(&header, control)? else { return Err(NodeTrouble::OtherAnswer) };
+        let Reply::Data(sums) = Reply::decode(&header, control)? else { return Err(NodeError::OtherAnswer) };
         for (index, (item, sum)) in items.iter().zip(sums.iter()).enumerate() {
             done(index, checksum(page_address(item.location.0), item.into) == sum, item.into);
         }
@@ -246,9 +246,9 @@ impl Lane {
         slots: &[u64],
         pages: &[&PageBytes],
         priority: Priority,
-    ) -> Result<(), NodeTrouble> {
+    ) -> Result<(), NodeError> {
         if !self.channel.is_ours() {
-            return Err(NodeTrouble::Closed);
+            return Err(NodeError::Closed);
         }
         let number = self.next_number();
         let ranges =
@@ -259,7 +259,7 @@ impl Lane {
     }
 
     /// Takes the answer to the oldest request that is open and has nothing but success or refusal for an answer.
-    pub(super) fn take_done(&mut self) -> Result<(), NodeTrouble> {
+    pub(super) fn take_done(&mut self) -> Result<(), NodeError> {
         self.answer(|reply| matches!(reply, Reply::Done).then_some(()))
     }
 
@@ -270,14 +270,14 @@ impl Lane {
     }
 
     /// Takes the answer to the oldest request that is open.
-    fn answer<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeTrouble> {
-        self.settle_debt()?;
+    fn answer<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeError> {
+        self.take_owed()?;
         self.channel.receive([&mut self.head[..HEADER_BYTES]].into_iter())?;
         self.answer_behind_header(take)
     }
 
     /// Takes the rest of an answer whose header has arrived.
-    fn answer_behind_header<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeTrouble> {
+    fn answer_behind_header<R>(&mut self, take: impl FnOnce(&Reply<'_>) -> Option<R>) -> Result<R, NodeError> {
         let header = Header::decode(self.head.first_chunk().expect("longer"))?;
         let whole = HEADER_BYTES + header.control_bytes;
         self.channel.receive([&mut self.head[HEADER_BYTES..whole]].into_iter())?;
@@ -289,30 +289,30 @@ impl Lane {
     }
 
     /// What an answer says that was not the data asked for, of which `moved` bytes have arrived.
-    fn explain(&self, moved: usize) -> NodeTrouble {
-        let read = || -> Result<NodeTrouble, WireError> {
+    fn explain(&self, moved: usize) -> NodeError {
+        let read = || -> Result<NodeError, WireError> {
             let header = Header::decode(self.head.first_chunk().expect("longer"))?;
             let whole = (HEADER_BYTES + header.control_bytes).min(moved).min(self.head.len());
             let (header, control) = Header::decode_whole(&self.head[..whole])?;
             Reply::decode(&header, control).map(|reply| refused(&reply))
         };
-        read().unwrap_or_else(NodeTrouble::Wire)
+        read().unwrap_or_else(NodeError::Wire)
     }
 }
 
 /// Answers come in the order of the requests, each once.
-fn check_number(header: &Header, number: u64) -> Result<(), NodeTrouble> {
+fn check_number(header: &Header, number: u64) -> Result<(), NodeError> {
     // A node that cannot read a request does not know its number.
     let unread = header.kind == Kind::Refused && header.number == 0;
-    if header.number == number || unread { Ok(()) } else { Err(NodeTrouble::OtherAnswer) }
+    if header.number == number || unread { Ok(()) } else { Err(NodeError::OtherAnswer) }
 }
 
-fn refused(reply: &Reply<'_>) -> NodeTrouble {
+fn refused(reply: &Reply<'_>) -> NodeError {
     match *reply {
         Reply::Refused { refusal, used_bytes, capacity_bytes, words } => {
-            NodeTrouble::Refused { refusal, used_bytes, capacity_bytes, words: words.to_owned() }
+            NodeError::Refused { refusal, used_bytes, capacity_bytes, words: words.to_owned() }
         }
-        _ => NodeTrouble::OtherAnswer,
+        _ => NodeError::OtherAnswer,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A bounded set of lanes, made when first needed.
 
+use super::error::NodeError;
 use super::lane::{LIMIT, Lane};
-use super::trouble::NodeTrouble;
 use crate::sync::lock;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -48,7 +48,7 @@ impl Lanes {
     ///
     /// # Errors
     /// What `connect` says when there is no lane at all.
-    pub(super) fn take(&self, connect: impl Fn() -> Result<Lane, NodeTrouble>) -> Result<Taken<'_>, NodeTrouble> {
+    pub(super) fn take(&self, connect: impl Fn() -> Result<Lane, NodeError>) -> Result<Taken<'_>, NodeError> {
         let mut refused = None;
         loop {
             let vacant = match self.free() {
@@ -62,11 +62,11 @@ impl Lanes {
                         self.made.fetch_add(1, Relaxed);
                         return Ok(Taken { entry, lanes: self });
                     }
-                    Err(trouble) => refused = Some(trouble),
+                    Err(error) => refused = Some(error),
                 }
             }
-            if let Some(trouble) = refused.as_ref().filter(|_| self.made.load(Relaxed) == 0) {
-                return Err(trouble.clone());
+            if let Some(error) = refused.as_ref().filter(|_| self.made.load(Relaxed) == 0) {
+                return Err(error.clone());
             }
             // In turn, so that not all wait for the same one.
             let first = self.next.fetch_add(1, Relaxed);
@@ -93,7 +93,7 @@ impl Lanes {
     }
 
     /// As `take`, but does not wait for a lane that is in use: `None` then, or when `connect` fails.
-    pub(super) fn take_idle(&self, connect: impl FnOnce() -> Result<Lane, NodeTrouble>) -> Option<Taken<'_>> {
+    pub(super) fn take_idle(&self, connect: impl FnOnce() -> Result<Lane, NodeError>) -> Option<Taken<'_>> {
         let mut entry = match self.free() {
             Ok(taken) => return Some(taken),
             Err(vacant) => vacant?,
@@ -113,7 +113,7 @@ impl Lanes {
             let Some(lane) = entry.as_mut().filter(|lane| lane.owes()) else { continue };
             let owes_for = lane.owes_for();
             owes_for.into_iter().for_each(&late);
-            let is_over = owes_for.map_or_else(|| lane.settle_debt().is_err(), |time| time > LIMIT);
+            let is_over = owes_for.map_or_else(|| lane.take_owed().is_err(), |time| time > LIMIT);
             if is_over {
                 *entry = None;
                 self.made.fetch_sub(1, Relaxed);

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(fast.late_after(), PATIENCE_MAX);
         (0..1000).for_each(|_| fast.sample(MICROSECOND * 30));
         assert_eq!(fast.late_after(), LATE_AFTER_MIN);
-        // What has lost a race says nothing, unless it is more than was known.
+        // An answer that lost against a hedge says nothing, unless it is more than was known.
         fast.at_least(MICROSECOND);
         assert!((29_000..31_000).contains(&fast.mean_ns()), "{}", fast.mean_ns());
         fast.at_least(MICROSECOND * 830);

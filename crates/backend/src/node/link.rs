@@ -5,13 +5,13 @@
 
 use super::NodeAddress;
 use super::channel::{Channel, Secured};
+use super::error::NodeError;
 use super::lane::{LIMIT, Lane};
 use super::lanes::{Lanes, Taken};
 use super::latency::Latency;
+use super::link_estimate::LinkEstimate;
 use super::load::RETRIED_NS;
-use super::pace::Pace;
 use super::recall::Recall;
-use super::trouble::NodeTrouble;
 use super::views::Views;
 use crate::sync::lock;
 use hinterland_sys::Address;
@@ -94,7 +94,7 @@ pub(super) struct Link {
     /// The process's session; `None` in a forked child whose parent had nothing there, until it needs one.
     session: Mutex<Option<Grant>>,
     /// The session of the child that is about to be made.
-    for_child: Mutex<Option<Result<Grant, NodeTrouble>>>,
+    for_child: Mutex<Option<Result<Grant, NodeError>>>,
     demand: Lanes,
     background: Lanes,
     demands_under_way: AtomicUsize,
@@ -109,13 +109,13 @@ pub(super) struct Link {
     pub(super) views: Views,
     pub(super) latency: Latency,
     /// How fast pages come.
-    pub(super) pace: Pace,
+    pub(super) estimate: LinkEstimate,
     /// It is avoided, because others are much faster.
     pub(super) slow: AtomicBool,
     /// Pages that came back damaged.
     pub(super) damages: AtomicU32,
     /// Why it is of no use any more.
-    lost: OnceLock<NodeTrouble>,
+    lost: OnceLock<NodeError>,
 }
 
 impl Link {
@@ -134,7 +134,7 @@ impl Link {
             no_second: Mutex::new(None),
             views: Views::new(),
             latency: Latency::default(),
-            pace: Pace::new(),
+            estimate: LinkEstimate::new(),
             slow: AtomicBool::new(false),
             damages: AtomicU32::new(0),
             lost: OnceLock::new(),
@@ -142,7 +142,7 @@ impl Link {
     }
 
     /// Opens a session; also says how large the node's slabs are. `limit` bounds every wait.
-    pub(super) fn open(node: &Arc<Node>, name: &Arc<str>, limit: Duration) -> Result<(Link, u64), NodeTrouble> {
+    pub(super) fn open(node: &Arc<Node>, name: &Arc<str>, limit: Duration) -> Result<(Link, u64), NodeError> {
         let link = Link::new(node, name);
         let lane = link.join(limit)?;
         let slab_bytes = lane.slab_bytes;
@@ -151,16 +151,16 @@ impl Link {
     }
 
     /// A link that is lost from the beginning.
-    pub(super) fn never(node: &Arc<Node>, name: &Arc<str>, trouble: NodeTrouble) -> Link {
+    pub(super) fn never(node: &Arc<Node>, name: &Arc<str>, error: NodeError) -> Link {
         let link = Link::new(node, name);
-        link.lose(&trouble);
+        link.lose(&error);
         link
     }
 
     /// A link to a node that has not been tried yet.
     pub(super) fn expected(node: &Arc<Node>, name: &Arc<str>) -> Link {
         let link = Link::new(node, name);
-        let _ = link.lost.set(NodeTrouble::Closed);
+        let _ = link.lost.set(NodeError::Closed);
         link
     }
 
@@ -181,13 +181,13 @@ impl Link {
     }
 
     /// Why the link is lost, if it is.
-    pub(super) fn lost(&self) -> Option<&NodeTrouble> {
+    pub(super) fn lost(&self) -> Option<&NodeError> {
         self.lost.get()
     }
 
-    /// Ends the use of the link; false: it had ended before. What the first trouble was is the cause of the others.
-    pub(super) fn lose(&self, trouble: &NodeTrouble) -> bool {
-        let first = self.lost.set(trouble.clone()).is_ok();
+    /// Ends the use of the link; false: it had ended before. What the first error was is the cause of the others.
+    pub(super) fn lose(&self, error: &NodeError) -> bool {
+        let first = self.lost.set(error.clone()).is_ok();
         if first {
             // One that was drained may go: nothing is lost with it.
             if !(self.recall.is_total() && self.slabs.load(Relaxed) == 0) {
@@ -203,7 +203,7 @@ impl Link {
     }
 
     /// A lane for a thread that waits for a page.
-    pub(super) fn demand_lane(&self, patience: Duration) -> Result<Taken<'_>, NodeTrouble> {
+    pub(super) fn demand_lane(&self, patience: Duration) -> Result<Taken<'_>, NodeError> {
         self.lane(&self.demand, patience)
     }
 
@@ -215,7 +215,7 @@ impl Link {
         }
         self.demand.take_idle(|| {
             if self.lost().is_some() || lock(&self.no_second).is_some_and(|since| since.elapsed() < SECOND_PAUSE) {
-                return Err(NodeTrouble::Busy);
+                return Err(NodeError::Busy);
             }
             let joined = self.join(SECOND_LIMIT);
             *lock(&self.no_second) = joined.is_err().then(Instant::now);
@@ -248,11 +248,11 @@ impl Link {
     }
 
     /// A lane for everything else.
-    pub(super) fn background_lane(&self, patience: Duration) -> Result<Taken<'_>, NodeTrouble> {
+    pub(super) fn background_lane(&self, patience: Duration) -> Result<Taken<'_>, NodeError> {
         self.lane(&self.background, patience)
     }
 
-    fn lane<'a>(&self, lanes: &'a Lanes, patience: Duration) -> Result<Taken<'a>, NodeTrouble> {
+    fn lane<'a>(&self, lanes: &'a Lanes, patience: Duration) -> Result<Taken<'a>, NodeError> {
         let alive = || self.lost.get().cloned().map_or(Ok(()), Err);
         alive()?;
         let taken = lanes.take(|| alive().and_then(|()| self.join(patience)))?;
@@ -263,11 +263,11 @@ impl Link {
 
     /// A new lane in the process's session. A node that has too many connections or sessions is asked again for as long as `limit`,
     /// unless there is a lane in the background, for which everybody can wait instead.
-    fn join(&self, limit: Duration) -> Result<Lane, NodeTrouble> {
+    fn join(&self, limit: Duration) -> Result<Lane, NodeError> {
         let begun = Instant::now();
         loop {
             let joined = self.join_once(limit);
-            let is_busy = joined.as_ref().is_err_and(NodeTrouble::is_busy);
+            let is_busy = joined.as_ref().is_err_and(NodeError::is_busy);
             if !is_busy || self.background.made() > 0 || begun.elapsed() + BUSY_PAUSE >= limit {
                 return joined;
             }
@@ -276,7 +276,7 @@ impl Link {
     }
 
     /// A new lane in the process's session, which is opened if there is none.
-    fn join_once(&self, limit: Duration) -> Result<Lane, NodeTrouble> {
+    fn join_once(&self, limit: Duration) -> Result<Lane, NodeError> {
         let mut lane = Lane::connect(&self.node.address, self.node.secured.as_ref(), limit)?;
         let attach = |lane: &mut Lane, grant: Grant| {
             lane.ask(|into, number| Request::attach(into, number, grant.session, grant.token), granted)
@@ -297,7 +297,7 @@ impl Link {
             }
         }
         if limit != LIMIT || self.node.send_limit != LIMIT {
-            lane.settle(self.node.send_limit)?;
+            lane.set_limits(self.node.send_limit)?;
         }
         self.views.heard();
         Ok(lane)
@@ -308,10 +308,10 @@ impl Link {
         &self,
         write: impl FnOnce(&mut Vec<u8>, u64),
         take: impl FnOnce(&Reply<'_>) -> Option<R>,
-    ) -> Result<R, NodeTrouble> {
+    ) -> Result<R, NodeError> {
         let mut lane = self.background_lane(LIMIT)?;
         let result = lane.ask(write, take);
-        if result.as_ref().is_err_and(|trouble| !trouble.is_full()) {
+        if result.as_ref().is_err_and(|error| !error.is_full()) {
             lane.close();
         }
         if result.is_ok() {
@@ -321,13 +321,13 @@ impl Link {
     }
 
     /// Makes a view of a slab that has none, after a write to it was answered on `lane`.
-    pub(super) fn make_view(&self, lane: &mut Lane, slab: u32) -> Result<(), NodeTrouble> {
+    pub(super) fn make_view(&self, lane: &mut Lane, slab: u32) -> Result<(), NodeError> {
         self.views.heard();
         if !lane.shares || !self.views.lack(slab) {
             return Ok(());
         }
         let file = match lane.ask_shared(slab) {
-            Err(trouble) if trouble.is_full() => None,
+            Err(error) if error.is_full() => None,
             answer => answer?,
         };
         self.views.make(slab, lane.slab_bytes, file.as_ref());
@@ -335,13 +335,13 @@ impl Link {
     }
 
     /// Asks for a slab.
-    pub(super) fn lease(&self) -> Result<u32, NodeTrouble> {
+    pub(super) fn lease(&self) -> Result<u32, NodeError> {
         let take = |reply: &Reply<'_>| match reply {
             Reply::Slabs(numbers) => numbers.iter().next(),
             _ => None,
         };
         let leased = self.ask(|into, number| Request::lease(into, number, 1), take);
-        *lock(&self.full) = leased.as_ref().is_err_and(NodeTrouble::is_full).then(Instant::now);
+        *lock(&self.full) = leased.as_ref().is_err_and(NodeError::is_full).then(Instant::now);
         let number = leased?;
         self.slabs.fetch_add(1, Relaxed);
         Ok(number)
@@ -353,7 +353,7 @@ impl Link {
     }
 
     /// Gives slabs back.
-    pub(super) fn give_back(&self, slabs: &[u32]) -> Result<(), NodeTrouble> {
+    pub(super) fn give_back(&self, slabs: &[u32]) -> Result<(), NodeError> {
         self.views.take_away(slabs);
         let write = |into: &mut Vec<u8>, number| Request::give_back(into, number, slabs);
         self.ask(write, |reply| matches!(reply, Reply::Done).then_some(()))?;
@@ -363,7 +363,7 @@ impl Link {
     }
 
     /// Bytes that may still be asked for: of the session's quota, and of what the node has.
-    pub(super) fn free_bytes(&self, slab_bytes: u64) -> Result<u64, NodeTrouble> {
+    pub(super) fn free_bytes(&self, slab_bytes: u64) -> Result<u64, NodeError> {
         let take = |reply: &Reply<'_>| match reply {
             Reply::Figures(figures) if figures.node.draining == 0 => {
                 Some(figures.node.capacity_bytes.saturating_sub(figures.node.used_bytes))
@@ -377,7 +377,7 @@ impl Link {
     }
 
     /// Asks what the node wants back; a node that cannot be asked wants nothing.
-    pub(super) fn ask_recall(&self) -> Result<(), NodeTrouble> {
+    pub(super) fn ask_recall(&self) -> Result<(), NodeError> {
         if !self.background_lane(LIMIT)?.features.has(Features::RECALL) {
             return Ok(());
         }
@@ -399,7 +399,7 @@ impl Link {
     }
 
     /// Whether the node still answers, within `limit`, on a lane of its own.
-    pub(super) fn ping(&self, limit: Duration) -> Result<(), NodeTrouble> {
+    pub(super) fn ping(&self, limit: Duration) -> Result<(), NodeError> {
         self.join(limit).map(drop)
     }
 
@@ -424,16 +424,16 @@ impl Link {
     }
 
     /// Goes on in the parent: why the node could not make a clone. It gives a clone up that nobody connects to.
-    pub(super) fn after_fork_in_parent(&self) -> Result<(), NodeTrouble> {
+    pub(super) fn after_fork_in_parent(&self) -> Result<(), NodeError> {
         match lock(&self.for_child).take() {
             // The session itself goes on.
-            Some(Err(NodeTrouble::Refused { .. })) | Some(Ok(_)) | None => Ok(()),
-            Some(Err(trouble)) => Err(trouble),
+            Some(Err(NodeError::Refused { .. })) | Some(Ok(_)) | None => Ok(()),
+            Some(Err(error)) => Err(error),
         }
     }
 
     /// Goes on in the child, in the session that was made for it.
-    pub(super) fn after_fork_in_child(&self) -> Result<(), NodeTrouble> {
+    pub(super) fn after_fork_in_child(&self) -> Result<(), NodeError> {
         // The connections are the parent's: they are closed on this side, with nothing said.
         self.demand.reset();
         self.background.reset();
@@ -447,8 +447,8 @@ impl Link {
             match self.join(LIMIT) {
                 Ok(lane) => self.background.keep(lane),
                 // The node waits for us: perhaps we can connect when we need to.
-                Err(trouble) if trouble.is_local() => {}
-                Err(trouble) => return Err(trouble),
+                Err(error) if error.is_local() => {}
+                Err(error) => return Err(error),
             }
         } else {
             self.views.clear();
@@ -463,7 +463,7 @@ pub(super) struct Demand<'a>(&'a Link);
 impl Drop for Demand<'_> {
     fn drop(&mut self) {
         self.0.demands_under_way.fetch_sub(1, Relaxed);
-        self.0.pace.demanded();
+        self.0.estimate.demanded();
     }
 }
 

@@ -4,12 +4,12 @@
 //! first round:  each replica in the order of latency; while there is another one, only for its patience (a measured bound)
 //! second round: those that were late, for as long as it takes to call them lost
 //! ```
-//! A demand asks one node, and a second one when the first is later than it mostly is (see `race`). What nobody waits for yet is asked of all its nodes at a time.
+//! A demand asks one node, and a second one when the first is later than it mostly is (see `hedge`). What nobody waits for yet is asked of all its nodes at a time.
 
 use super::lane::LIMIT;
 use super::link::Link;
 use super::table::{Replica, Replicas};
-use super::{NodePool, NodeTrouble};
+use super::{NodeError, NodePool};
 use crate::sync::lock;
 use crate::{LoadError, LoadItem, Location, Priority};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -63,7 +63,7 @@ pub(super) struct Asked<'a> {
     hedged: bool,
     pub(super) patience: Duration,
     /// Which items, and which replica of each is there; and their locations in the pool.
-    members: Vec<(usize, usize)>,
+    items: Vec<(usize, usize)>,
     outer: Vec<Location>,
     /// Positions of those that arrived damaged, and how many have arrived.
     damaged: Vec<usize>,
@@ -79,7 +79,7 @@ impl Asked<'_> {
         want: &Want,
         item: &'i mut LoadItem<'_>,
     ) -> LoadItem<'i> {
-        self.members.push((index, at));
+        self.items.push((index, at));
         self.outer.push(item.location);
         LoadItem { location: Location(want.replicas[at].slot(item.location.0)), into: item.into }
     }
@@ -93,7 +93,7 @@ impl Asked<'_> {
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
         self.arrived += 1;
-        let (index, at) = self.members[position];
+        let (index, at) = self.items[position];
         wants[index].tried |= 1 << at;
         match page {
             Some(page) => {
@@ -137,7 +137,7 @@ impl NodePool {
                 let may_race = priority == Priority::Demand && items.len() == 1 && !want.last;
                 let others = || fastest(want.open().filter(|other| *other != at), want);
                 if let Some(other) = may_race.then(others).flatten() {
-                    self.race([at, other], &mut wants, &mut items[0], done);
+                    self.hedged_load([at, other], &mut wants, &mut items[0], done);
                 } else if priority == Priority::Demand || self.links.len() == 1 {
                     let link = wants[first].replicas[at].link.clone();
                     self.load_from(&link, (first, at), &mut wants, items, priority, draw, done);
@@ -229,12 +229,12 @@ impl NodePool {
             match self.begin_transfer(asked.link, subset.len(), priority, asked.patience) {
                 Ok(mut transfer) => match transfer.ask(&subset) {
                     Ok(()) => under_way.push((asked, subset, transfer)),
-                    Err(trouble) => {
+                    Err(error) => {
                         transfer.end(false);
-                        self.conclude(asked, Err(trouble), wants);
+                        self.conclude(asked, Err(error), wants);
                     }
                 },
-                Err(trouble) => self.conclude(asked, Err(trouble), wants),
+                Err(error) => self.conclude(asked, Err(error), wants),
             }
         }
         let mut turn = 0;
@@ -266,33 +266,33 @@ impl NodePool {
             Priority::Demand => link.latency.patience(),
             _ => PATIENCE_AHEAD,
         };
-        let (members, outer, damaged) = (Vec::new(), Vec::new(), Vec::new());
-        Asked { link, hedged, patience, members, outer, damaged, arrived: 0, begun: Instant::now() }
+        let (items, outer, damaged) = (Vec::new(), Vec::new(), Vec::new());
+        Asked { link, hedged, patience, items, outer, damaged, arrived: 0, begun: Instant::now() }
     }
 
     /// Notes what became of the pages that a link was asked for.
-    pub(super) fn conclude(&self, asked: Asked<'_>, loaded: Result<(), NodeTrouble>, wants: &mut [Want]) {
-        let Asked { link, hedged, members, outer, damaged, arrived, begun, .. } = asked;
+    pub(super) fn conclude(&self, asked: Asked<'_>, loaded: Result<(), NodeError>, wants: &mut [Want]) {
+        let Asked { link, hedged, items, outer, damaged, arrived, begun, .. } = asked;
         link.node.bytes_out.fetch_add((arrived * PAGE_BYTES) as u64, Relaxed);
         for position in damaged {
-            let ((index, at), location) = (members[position], outer[position]);
+            let ((index, at), location) = (items[position], outer[position]);
             wants[index].error = Some(LoadError::Damaged { url: link.node.url.clone(), location, what: DAMAGED });
             if wants[index].open().next().is_some() || wants[index].late != 0 {
                 self.distrust(location, &wants[index].replicas[at].clone());
             }
         }
-        if let Err(trouble) = loaded {
-            let late = hedged && matches!(trouble, NodeTrouble::Silent { .. }) && link.lost().is_none();
-            for (index, at) in members.into_iter().skip(arrived) {
+        if let Err(error) = loaded {
+            let late = hedged && matches!(error, NodeError::Silent { .. }) && link.lost().is_none();
+            for (index, at) in items.into_iter().skip(arrived) {
                 wants[index].tried |= 1 << at;
                 wants[index].late |= u32::from(late) << at;
-                let lost = || LoadError::Lost { url: link.node.url.clone(), trouble: trouble.clone() };
+                let lost = || LoadError::Lost { url: link.node.url.clone(), error: error.clone() };
                 wants[index].error.get_or_insert_with(lost);
             }
             if late {
                 link.latency.late(begun.elapsed());
             } else {
-                self.judge(link, &trouble);
+                self.judge(link, &error);
             }
         }
         if self.links.len() > 1 && begun.elapsed() >= LATE {
@@ -321,10 +321,10 @@ impl NodePool {
             let mut there = [LoadItem { location: Location(replica.slot(location.0)), into: &mut *into }];
             let mut accepted = None;
             let take = &mut |_, page: Option<&PageBytes>| accepted = Some(page.is_some_and(right));
-            if let Err(trouble) = self.transfer(&replica.link, &mut there, Priority::Demand, self.patience(), take) {
-                self.judge(&replica.link, &trouble);
+            if let Err(why) = self.transfer(&replica.link, &mut there, Priority::Demand, self.patience(), take) {
+                self.judge(&replica.link, &why);
                 if self.links.len() == 1 {
-                    error = LoadError::Lost { url: replica.link.node.url.clone(), trouble };
+                    error = LoadError::Lost { url: replica.link.node.url.clone(), error: why };
                 }
             }
             match accepted {
@@ -350,7 +350,7 @@ impl NodePool {
         let mut table = lock(&self.table);
         if times >= DAMAGES_MAX && !table.has_last_copies(&replica.link) {
             drop(table);
-            return self.judge(&replica.link, &NodeTrouble::Damages { times });
+            return self.judge(&replica.link, &NodeError::Damages { times });
         }
         if table.replicas(location.0).iter().any(|other| other.is_live() && !other.is_same(replica)) {
             let number = table.slab_of(location.0);
@@ -367,8 +367,8 @@ impl NodePool {
         let reason = |replica: &Replica| Some((replica.link.node.url.clone(), replica.link.lost()?.clone()));
         let just_now = || table.replicas(location.0).iter().find_map(reason);
         let known = table.lost(location.0).cloned().or_else(just_now);
-        let (url, trouble) = known.unwrap_or((self.url.clone(), NodeTrouble::Closed));
-        LoadError::Lost { url, trouble }
+        let (url, error) = known.unwrap_or((self.url.clone(), NodeError::Closed));
+        LoadError::Lost { url, error }
     }
 }
 

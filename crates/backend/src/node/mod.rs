@@ -4,14 +4,14 @@
 //! location = slot in the pool's slabs (slots) ──► replicas of the slab (table) ──► link: a session at a node, its lanes
 //! loads from a node on this machine: a copy out of its memory  (views)
 //! demand loads: lanes of their own, the thread that waits makes its own request        (load)
-//! a demand that is late: also asked of a second node, and whoever answers first is heard  (race)
+//! a demand that is late: also asked of a second node, and whoever answers first is heard  (hedge)
 //! loads of many pages: from all of their nodes at a time                                (load, transfer)
 //! stores: to every replica, several messages under way on each; durable when all answered  (store)
-//! new slabs: on as many nodes as there are replicas, of two chosen at random the one with more room  (place)
+//! new slabs: on as many nodes as there are replicas, of two chosen at random the one with more room  (placement)
 //! what is stored in a row: spread over several slabs, in pieces                          (slots)
-//! lost nodes, lost replicas: a thread of the pager's calls `tend`                          (tend)
+//! lost nodes, lost replicas: a thread of the pager's calls `maintain`                          (maintenance)
 //! slabs that nodes want back: it moves them to others                                      (recall)
-//! nodes that join and leave                                                                (members)
+//! nodes that join and leave                                                                (membership)
 //! ```
 //! This process decides which slot holds which page; the nodes only know slabs and bytes. So a `free` is no message.
 //!
@@ -26,40 +26,40 @@
 //! what it is compared with), bounded rebuilding in the background (Hydra §4.4).
 
 mod channel;
+mod error;
+mod hedge;
 mod lane;
 mod lanes;
 mod latency;
 mod link;
+mod link_estimate;
 mod load;
-mod members;
-mod pace;
-mod place;
-mod race;
+mod maintenance;
+mod membership;
+mod placement;
 mod recall;
 mod slots;
 mod store;
 mod table;
-mod tend;
 mod transfer;
-mod trouble;
 mod views;
 
 use crate::samples::Rng;
 use crate::sync::lock;
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, Shard, StoreError};
 pub use channel::Secured;
+pub use error::NodeError;
 use hinterland_sys::Address;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::SLABS_MAX;
 use lane::LIMIT;
 use link::{Link, Node};
-pub use members::Members;
+use maintenance::Maintenance;
+pub use membership::Membership;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use table::{Replica, Table, Wanted};
-use tend::Tender;
-pub use trouble::NodeTrouble;
 
 /// Nodes of a pool: each has a row of figures.
 pub const NODES_MAX: usize = 8;
@@ -88,16 +88,16 @@ pub struct NodePool {
     growing: Mutex<()>,
     draws: AtomicU64,
     /// Something is to be done in the background.
-    untended: AtomicBool,
+    maintenance_due: AtomicBool,
     /// Pages have fewer replicas than are wanted.
     degraded: AtomicBool,
     /// When the nodes had no slab left: for a while those that are being emptied get pages, too.
     crowded: Mutex<Option<Instant>>,
     /// When there was no slab to be had for more to be filled at a time.
     unspread: Mutex<Option<Instant>>,
-    tender: Mutex<Tender>,
+    maintenance: Mutex<Maintenance>,
     /// Who belongs to it, where that changes.
-    members: Option<Box<dyn Members>>,
+    membership: Option<Box<dyn Membership>>,
 }
 
 /// A node that a pool is to use.
@@ -121,28 +121,28 @@ impl NodePool {
         nodes: Vec<NodeAddress>,
         quota_bytes: u64,
         replicas: usize,
-    ) -> Result<NodePool, (String, NodeTrouble)> {
+    ) -> Result<NodePool, (String, NodeError)> {
         assert!((1..=nodes.len()).contains(&replicas), "{replicas} replicas on {} nodes", nodes.len());
         let name: Arc<str> = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().into();
         let (mut links, mut slab, mut away) = (Vec::new(), None, None);
         let send_limit = if replicas > 1 { LIMIT / 2 } else { LIMIT };
         for (index, address) in nodes.into_iter().enumerate() {
             let node = Arc::new(Node::new(index, address, quota_bytes, send_limit));
-            let refused = |trouble| Err((node.url.clone(), trouble));
+            let refused = |error| Err((node.url.clone(), error));
             links.push(match Link::open(&node, &name, LIMIT) {
                 Ok((_, is)) if slab.is_some_and(|others| others != is) => {
-                    return refused(NodeTrouble::SlabSize { is, others: slab.unwrap_or(0) });
+                    return refused(NodeError::SlabSize { is, others: slab.unwrap_or(0) });
                 }
                 Ok((link, is)) => {
                     slab = Some(is);
                     link
                 }
-                Err(trouble) if trouble.may_pass() => {
-                    let link = Link::never(&node, &name, trouble.clone());
-                    away = away.or(Some((node.url.clone(), trouble)));
+                Err(error) if error.may_pass() => {
+                    let link = Link::never(&node, &name, error.clone());
+                    away = away.or(Some((node.url.clone(), error)));
                     link
                 }
-                Err(trouble) => return refused(trouble),
+                Err(error) => return refused(error),
             });
         }
         let there = links.iter().filter(|link| link.lost().is_none()).count();
@@ -161,12 +161,12 @@ impl NodePool {
                     table: Mutex::new(Table::new(slab_bytes)),
                     growing: Mutex::new(()),
                     draws: AtomicU64::new(u64::from(std::process::id())),
-                    untended: AtomicBool::new(away.is_some()),
+                    maintenance_due: AtomicBool::new(away.is_some()),
                     degraded: AtomicBool::new(false),
                     crowded: Mutex::new(None),
                     unspread: Mutex::new(None),
-                    tender: Mutex::new(Tender::default()),
-                    members: None,
+                    maintenance: Mutex::new(Maintenance::default()),
+                    membership: None,
                 };
                 pool.refresh();
                 Ok(pool)
@@ -178,7 +178,7 @@ impl NodePool {
     ///
     /// # Errors
     /// As for [`new`](NodePool::new).
-    pub fn one_of_several(node: NodeAddress, quota_bytes: u64) -> Result<NodePool, (String, NodeTrouble)> {
+    pub fn one_of_several(node: NodeAddress, quota_bytes: u64) -> Result<NodePool, (String, NodeError)> {
         let pool = NodePool::new(node.url.clone(), vec![node], quota_bytes, 1)?;
         Ok(NodePool { is_shard: true, ..pool })
     }
@@ -221,13 +221,13 @@ impl NodePool {
         let passed_by = healthy.iter().any(|link| link.is_passed_by());
         let away = self.links.iter().any(|link| lock(link).is_away());
         if self.has_others() && (degraded || passed_by || away) {
-            self.untended.store(true, Relaxed);
+            self.maintenance_due.store(true, Relaxed);
         }
     }
 
-    /// Ends the use of a link for a trouble that is the node's, and more than that it is full.
-    fn judge(&self, link: &Link, trouble: &NodeTrouble) {
-        if !trouble.is_full() && !trouble.is_local() && link.lose(trouble) {
+    /// Ends the use of a link for an error that is the node's, and more than that it is full.
+    fn judge(&self, link: &Link, error: &NodeError) {
+        if !error.is_full() && !error.is_local() && link.lose(error) {
             self.refresh();
         }
     }
@@ -241,7 +241,7 @@ impl NodePool {
             let before = link.slow.load(Relaxed);
             let now = link.latency.is_slow(fastest_ns, before);
             link.slow.store(now, Relaxed);
-            changed || now != before || link.is_passed_by() && !self.untended.load(Relaxed)
+            changed || now != before || link.is_passed_by() && !self.maintenance_due.load(Relaxed)
         });
         if changed {
             self.refresh();
@@ -255,10 +255,10 @@ impl NodePool {
         if others_have_all || self.is_shard { LIMIT / 2 } else { LIMIT }
     }
 
-    fn store_error(&self, link: &Link, trouble: &NodeTrouble) -> StoreError {
+    fn store_error(&self, link: &Link, error: &NodeError) -> StoreError {
         let node = &link.node.url;
-        match trouble {
-            NodeTrouble::Refused { used_bytes, capacity_bytes, words, .. } if trouble.is_full() => {
+        match error {
+            NodeError::Refused { used_bytes, capacity_bytes, words, .. } if error.is_full() => {
                 // Of several nodes, one says for all why.
                 let (url, by) =
                     if self.links.len() == 1 { (node, String::new()) } else { (&self.url, format!("{node}: ")) };
@@ -269,7 +269,7 @@ impl NodePool {
                     capacity_bytes: *capacity_bytes,
                 }
             }
-            _ => StoreError::Lost { url: node.clone(), trouble: trouble.clone() },
+            _ => StoreError::Lost { url: node.clone(), error: error.clone() },
         }
     }
 
@@ -347,13 +347,13 @@ impl Backend for NodePool {
         }
     }
 
-    fn needs_tending(&self) -> bool {
+    fn needs_maintenance(&self) -> bool {
         // Nodes of a pool are asked now and then what they want back.
-        self.has_others() || self.untended.load(Relaxed)
+        self.has_others() || self.maintenance_due.load(Relaxed)
     }
 
-    fn tend(&self) -> Option<Duration> {
-        self.tend_once()
+    fn maintain(&self) -> Option<Duration> {
+        self.maintain_once()
     }
 
     fn before_fork(&self) {
@@ -368,13 +368,13 @@ impl Backend for NodePool {
                 ForkSide::Parent => link.after_fork_in_parent(),
                 ForkSide::Child => link.after_fork_in_child(),
             };
-            if let Err(trouble) = went_on {
-                link.lose(&trouble);
+            if let Err(error) = went_on {
+                link.lose(&error);
             }
         }
         self.refresh();
         match lock(&self.table).first_loss() {
-            Some((url, trouble)) if side == ForkSide::Child && !lost_before => Err(StoreError::Lost { url, trouble }),
+            Some((url, error)) if side == ForkSide::Child && !lost_before => Err(StoreError::Lost { url, error }),
             _ => Ok(()),
         }
     }

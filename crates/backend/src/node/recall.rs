@@ -9,7 +9,7 @@
 
 use super::NodePool;
 use super::link::Link;
-use super::tend::Rebuild;
+use super::maintenance::Rebuild;
 use crate::sync::lock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -68,7 +68,7 @@ impl NodePool {
         match link.ask_recall() {
             // What can go without a copy goes first.
             Ok(()) => lock(&self.table).close_empty(&link),
-            Err(trouble) => self.judge(&link, &trouble),
+            Err(error) => self.judge(&link, &error),
         }
         link.recall.is_total() != before
     }

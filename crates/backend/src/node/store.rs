@@ -5,7 +5,7 @@
 use super::lanes::Taken;
 use super::slots::Fill;
 use super::table::{Replica, Replicas};
-use super::{DEPTH, NodePool, NodeTrouble, UNSPREAD_PAUSE, wire};
+use super::{DEPTH, NodeError, NodePool, UNSPREAD_PAUSE, wire};
 use crate::sync::lock;
 use crate::{Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -53,7 +53,7 @@ impl NodePool {
                 let contents: Vec<&PageBytes> = indices.iter().map(|index| pages[*index]).collect();
                 let replicas = lock(&self.table).replicas(run[0]).clone();
                 let fates = self.write(&replicas, run, &contents, priority, meanwhile);
-                self.settle(run, indices, &fates, out, &mut again);
+                self.conclude_writes(run, indices, &fates, out, &mut again);
             }
             if again.is_empty() {
                 return;
@@ -113,7 +113,7 @@ impl NodePool {
     }
 
     /// Enters what became of the pages `indices`; those that need another slab are appended to `again`.
-    fn settle(
+    fn conclude_writes(
         &self,
         slots: &[u64],
         indices: &[usize],
@@ -140,7 +140,7 @@ impl NodePool {
         if fates.iter().any(|fate| matches!(fate, Fate::Refused(_))) {
             table.refused(slots[0]);
         }
-        table.settle(slots, &failed);
+        table.end_writes(slots, &failed);
     }
 
     /// Writes pages to all replicas, several messages under way at once; returns the fate of each message.
@@ -183,11 +183,11 @@ impl NodePool {
                         }
                         Ok(())
                     }
-                    Err(trouble) if trouble.is_full() => {
-                        *fate = Fate::Refused(self.store_error(&writer.replica.link, &trouble));
+                    Err(error) if error.is_full() => {
+                        *fate = Fate::Refused(self.store_error(&writer.replica.link, &error));
                         Ok(())
                     }
-                    Err(trouble) => Err(trouble),
+                    Err(error) => Err(error),
                 }
             });
         }
@@ -225,10 +225,10 @@ impl NodePool {
                 replica.link.views.before_write(replica.slab);
                 Some(Writer { replica, lane, sent: Instant::now(), waited: Duration::ZERO })
             }
-            Err(trouble) => {
-                self.judge(&replica.link, &trouble);
-                if trouble.is_local() {
-                    *unreached = Some(self.store_error(&replica.link, &trouble));
+            Err(error) => {
+                self.judge(&replica.link, &error);
+                if error.is_local() {
+                    *unreached = Some(self.store_error(&replica.link, &error));
                 }
                 None
             }
@@ -236,19 +236,15 @@ impl NodePool {
     }
 
     /// Does `work` with each writer; ends those that fail.
-    fn each<'a>(
-        &self,
-        writers: &mut Vec<Writer<'a>>,
-        mut work: impl FnMut(&mut Writer<'a>) -> Result<(), NodeTrouble>,
-    ) {
+    fn each<'a>(&self, writers: &mut Vec<Writer<'a>>, mut work: impl FnMut(&mut Writer<'a>) -> Result<(), NodeError>) {
         let mut index = 0;
         while index < writers.len() {
             match work(&mut writers[index]) {
                 Ok(()) => index += 1,
-                Err(trouble) => {
+                Err(error) => {
                     let writer = writers.remove(index);
                     writer.lane.close();
-                    self.judge(&writer.replica.link, &trouble);
+                    self.judge(&writer.replica.link, &error);
                 }
             }
         }
@@ -266,7 +262,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn send(&mut self, slots: &[u64], pages: &[&PageBytes], priority: Priority) -> Result<(), NodeTrouble> {
+    fn send(&mut self, slots: &[u64], pages: &[&PageBytes], priority: Priority) -> Result<(), NodeError> {
         let mut there = [0; RANGES_MAX];
         for (there, slot) in there.iter_mut().zip(slots) {
             *there = self.replica.slot(*slot);

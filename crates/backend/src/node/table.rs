@@ -6,13 +6,13 @@
 //! **Invariant**: every live replica of a slab holds every page whose slot is in use and not being written. A replica whose link
 //! misses a write is gone before anybody could read it, because the link is lost with it.
 //!
-//! A slab is *whole* when it has as many replicas as are wanted now. One that is not is closed until it has been rebuilt: no page
+//! A slab is *fully replicated* when it has as many replicas as are wanted now. One that is not is closed until it has been rebuilt: no page
 //! is stored in it meanwhile, so what is copied does not change. Numbers of slabs are never used again.
 
 use super::NODES_MAX;
+use super::error::NodeError;
 use super::link::Link;
 use super::slots::{Fill, Slots};
-use super::trouble::NodeTrouble;
 use crate::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ struct Slab {
     /// Slots that are being written.
     writing: usize,
     /// What became of the last replica: its node, and why.
-    lost: Option<(String, NodeTrouble)>,
+    lost: Option<(String, NodeError)>,
     /// It has fewer replicas than are wanted.
     degraded: bool,
     /// A replica is being made, in addition or in place of another: the slab stays closed until it is there, or given up.
@@ -133,7 +133,7 @@ impl Table {
         true
     }
 
-    /// Appends up to `count` free slots to `into`, for pages that are about to be written; `settle` ends that.
+    /// Appends up to `count` free slots to `into`, for pages that are about to be written; `end_writes` ends that.
     pub(super) fn take(&mut self, count: usize, fill: Fill, into: &mut Vec<u64>) {
         let before = into.len();
         self.slots.take(count, fill, into);
@@ -157,7 +157,7 @@ impl Table {
     }
 
     /// The writes to `slots` have ended; those in `failed` are free again.
-    pub(super) fn settle(&mut self, slots: &[u64], failed: &[u64]) {
+    pub(super) fn end_writes(&mut self, slots: &[u64], failed: &[u64]) {
         for slot in slots {
             let number = self.slab_of(*slot);
             self.slabs.get_mut(&number).expect("a slab with a slot in use").writing -= 1;
@@ -185,7 +185,7 @@ impl Table {
     }
 
     /// Why the slab of a slot in use has no replica, and whose fault that is.
-    pub(super) fn lost(&self, slot: u64) -> Option<&(String, NodeTrouble)> {
+    pub(super) fn lost(&self, slot: u64) -> Option<&(String, NodeError)> {
         self.slabs[&self.slab_of(slot)].lost.as_ref()
     }
 
@@ -212,8 +212,8 @@ impl Table {
             let used = self.slots.used_count(*number);
             let (live, gone): (Vec<Replica>, Vec<Replica>) = slab.replicas.iter().cloned().partition(Replica::is_live);
             for replica in &gone {
-                let trouble = replica.link.lost().cloned().expect("it is not live");
-                slab.lost = Some((replica.link.node.url.clone(), trouble));
+                let error = replica.link.lost().cloned().expect("it is not live");
+                slab.lost = Some((replica.link.node.url.clone(), error));
                 self.pages[replica.link.node.index] -= used.unwrap_or(0) as u64;
             }
             if !gone.is_empty() {
@@ -308,7 +308,7 @@ impl Table {
     }
 
     /// Whether pages have lost their last replica: how.
-    pub(super) fn first_loss(&self) -> Option<(String, NodeTrouble)> {
+    pub(super) fn first_loss(&self) -> Option<(String, NodeError)> {
         let has_pages = |number: &u32| self.slots.used_count(*number) > Some(0);
         let gone = |slab: &Slab| !slab.replicas.iter().any(Replica::is_live);
         let mut gone = self.slabs.iter().filter(|(number, slab)| gone(slab) && has_pages(number));

@@ -6,7 +6,7 @@ use super::lane::LIMIT;
 use super::lanes::Taken;
 use super::link::Link;
 use super::load::LOAD_PAGES;
-use super::{DEPTH, NodePool, NodeTrouble, wire};
+use super::{DEPTH, NodeError, NodePool, wire};
 use crate::{LoadItem, Priority};
 use hinterland_units::PageBytes;
 use std::sync::Arc;
@@ -41,12 +41,12 @@ impl NodePool {
         count: usize,
         priority: Priority,
         mut patience: Duration,
-    ) -> Result<Transfer<'a>, NodeTrouble> {
+    ) -> Result<Transfer<'a>, NodeError> {
         let demand = priority == Priority::Demand;
         let lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) };
         let lane = match lane {
             // One of the last: it is not given up because an answer is late.
-            Err(trouble) if (trouble.is_local() || trouble.is_busy()) && demand => {
+            Err(error) if (error.is_local() || error.is_busy()) && demand => {
                 patience = self.patience();
                 link.background_lane(patience)
             }
@@ -64,7 +64,7 @@ impl NodePool {
         priority: Priority,
         patience: Duration,
         take: &mut dyn FnMut(usize, Option<&PageBytes>),
-    ) -> Result<(), NodeTrouble> {
+    ) -> Result<(), NodeError> {
         let mut transfer = self.begin_transfer(link, items.len(), priority, patience)?;
         let mut going = Ok(());
         while going.is_ok() && !transfer.is_over() {
@@ -99,15 +99,15 @@ impl<'a> Transfer<'a> {
     }
 
     /// Asks for as many items as may be under way.
-    pub(super) fn ask(&mut self, items: &[LoadItem<'_>]) -> Result<(), NodeTrouble> {
+    pub(super) fn ask(&mut self, items: &[LoadItem<'_>]) -> Result<(), NodeError> {
         let demand = self.priority == Priority::Demand;
-        let beside = !demand && (self.link.has_demands() || self.link.pace.expects_demand());
+        let beside = !demand && (self.link.has_demands() || self.link.estimate.expects_demand());
         let depth = if beside { 1 } else { DEPTH };
         while self.asked < self.count && self.under_way < depth {
             // A message for the page that the program waits for, then larger ones; short ones beside it.
             let most = match self.asked {
                 0 if demand => 1,
-                _ if beside => self.link.pace.pages_beside_demand(),
+                _ if beside => self.link.estimate.pages_beside_demand(),
                 _ => LOAD_PAGES,
             };
             let end = (self.asked + most).min(self.count);
@@ -128,7 +128,7 @@ impl<'a> Transfer<'a> {
         items: &mut [LoadItem<'_>],
         alone: bool,
         take: &mut dyn FnMut(usize, Option<&PageBytes>),
-    ) -> Result<(), NodeTrouble> {
+    ) -> Result<(), NodeError> {
         // One that has come while another link was waited for does not tell how fast this one is.
         let is_timed = alone || !self.lane.has_arrived();
         if !std::mem::take(&mut self.seen) && !self.lane.look() && self.patience < LIMIT {
@@ -141,7 +141,7 @@ impl<'a> Transfer<'a> {
         })?;
         let now = Instant::now();
         if is_timed {
-            self.link.pace.sample(end - begin, self.alone[self.messages % DEPTH], now - self.since);
+            self.link.estimate.sample(end - begin, self.alone[self.messages % DEPTH], now - self.since);
         }
         (self.messages, self.under_way, self.since) = (self.messages + 1, self.under_way - 1, now);
         Ok(())
@@ -149,7 +149,7 @@ impl<'a> Transfer<'a> {
 
     /// Whether an answer begins to arrive within `limit`, or the lane breaks.
     pub(super) fn arrives_within(&mut self, limit: Duration) -> bool {
-        self.seen = self.lane.look() || !matches!(self.lane.wait(limit), Err(NodeTrouble::Silent { .. }));
+        self.seen = self.lane.look() || !matches!(self.lane.wait(limit), Err(NodeError::Silent { .. }));
         self.seen
     }
 

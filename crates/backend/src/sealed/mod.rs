@@ -183,12 +183,12 @@ impl Backend for Sealed {
         rows[first].ram_bytes += self.own_ram_bytes();
     }
 
-    fn needs_tending(&self) -> bool {
-        self.inner.needs_tending()
+    fn needs_maintenance(&self) -> bool {
+        self.inner.needs_maintenance()
     }
 
-    fn tend(&self) -> Option<Duration> {
-        self.inner.tend()
+    fn maintain(&self) -> Option<Duration> {
+        self.inner.maintain()
     }
 
     fn shrink_ram(&self, bytes: u64) -> u64 {

@@ -183,12 +183,12 @@ impl Backend for Tiers {
         repaired
     }
 
-    fn needs_tending(&self) -> bool {
-        self.tiers.iter().any(|tier| tier.needs_tending())
+    fn needs_maintenance(&self) -> bool {
+        self.tiers.iter().any(|tier| tier.needs_maintenance())
     }
 
-    fn tend(&self) -> Option<Duration> {
-        self.tiers.iter().filter_map(|tier| tier.tend()).min()
+    fn maintain(&self) -> Option<Duration> {
+        self.tiers.iter().filter_map(|tier| tier.maintain()).min()
     }
 
     fn shrink_ram(&self, bytes: u64) -> u64 {

@@ -38,7 +38,7 @@ fn wrong_answers_of_a_single_node_end_loads_soon_with_its_name_and_without_wrong
             stored.check(&cluster.pool);
             cluster.proxies[0].set(mode);
             let begun = Instant::now();
-            let failed = cluster.tended(|| failures(&cluster, &stored, batch));
+            let failed = cluster.maintained(|| failures(&cluster, &stored, batch));
             assert!(failed > 0, "{mode:?}: nothing failed, {batch} at a time");
             assert!(begun.elapsed() < LIMIT, "{mode:?}: {:?}", begun.elapsed());
         }

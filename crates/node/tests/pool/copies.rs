@@ -26,7 +26,7 @@ impl Cluster {
         }
     }
 
-    /// Tends without any pause until `holds`. What each step has copied takes no longer than the pause that it asks for.
+    /// Maintains without any pause until `holds`. What each step has copied takes no longer than the pause that it asks for.
     fn paced_until(&self, what: &str, holds: impl Fn(&Cluster) -> bool) {
         let begun = Instant::now();
         let mut copied = 0;
@@ -34,7 +34,7 @@ impl Cluster {
             assert!(begun.elapsed() < Duration::from_secs(30), "{what}: {:?}", rows(&self.pool));
             let bytes_in = || rows(&self.pool).iter().map(|row| u128::from(row.bytes_in)).sum::<u128>();
             let before = bytes_in();
-            let pause = self.pool.tend().unwrap_or_default();
+            let pause = self.pool.maintain().unwrap_or_default();
             let bytes = bytes_in() - before;
             assert!(
                 bytes * 1_000_000_000 <= (pause.as_nanos() + 1) * BYTES_PER_SECOND,
@@ -52,7 +52,7 @@ fn replicas_are_made_again_and_slabs_moved_at_a_bounded_rate() {
     let (cluster, stored) = Cluster::without_one(pages);
     cluster.paced_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
     cluster.proxies[0].set(Mode::Pass);
-    cluster.tend_until("the node is back", |cluster| !cluster.is_lost(0));
+    cluster.maintain_until("the node is back", |cluster| !cluster.is_lost(0));
     cluster.nodes[1].node().drain(true);
     cluster.paced_until("no page is left there", |cluster| rows(&cluster.pool)[1].pages == 0);
     stored.check(&cluster.pool);
@@ -65,10 +65,10 @@ fn a_fork_in_the_middle_of_a_rebuild_leaves_both_sides_to_go_on() {
     let before = cluster.pages();
     assert!(before < pages * 2, "the lost node had no page");
     // A slab takes more steps.
-    (0..3).for_each(|_| _ = cluster.pool.tend());
+    (0..3).for_each(|_| _ = cluster.pool.maintain());
     assert_eq!(cluster.pages(), before);
     let live_on = |last: usize| {
-        cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
+        cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
         stored.check(&cluster.pool);
         let own = Stored::new(&cluster.pool, 90_000 * last as u64..90_000 * last as u64 + 300);
         [&stored, &own].iter().for_each(|stored| stored.check(&cluster.pool));
@@ -85,7 +85,7 @@ fn a_slow_node_gets_no_new_pages_where_others_have_room() {
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES * 3);
     stored.check(&cluster.pool);
     cluster.proxies[0].set(Mode::Slow);
-    cluster.tended(|| {
+    cluster.maintained(|| {
         let begun = Instant::now();
         // It is known to be slow when it has been asked, and was late for long enough.
         while begun.elapsed() < Duration::from_secs(2) {

@@ -35,14 +35,14 @@ impl Cluster {
         rows(&self.pool)[index].hedged_loads
     }
 
-    /// Loads, and tends the pool, until loads are answered by `node`: on a busy machine it may be passed by for a while.
+    /// Loads, and maintains the pool, until loads are answered by `node`: on a busy machine it may be passed by for a while.
     fn until_used(&self, stored: &Stored, node: usize) {
         let reads = || self.nodes[node].node().figures().reads;
         let (before, begun) = (reads(), Instant::now());
         while reads() < before + 50 {
             assert!(begun.elapsed() < Duration::from_secs(30), "node {node} is not used: {:?}", rows(&self.pool));
             stored.check_each(self);
-            self.pool.tend();
+            self.pool.maintain();
         }
     }
 
@@ -90,13 +90,13 @@ fn a_slab_that_may_still_be_read_is_not_given_back() {
     let (last, first) = stored.0.into_iter().partition(|(_, seed)| seed / SLAB_PAGES == page / SLAB_PAGES);
     [Stored(first), Stored(last)].into_iter().for_each(|stored| stored.free(&cluster.pool));
     // Both nodes have the same slabs, but for that one.
-    cluster.tend_until("the other node has it back", |_| used(1) + SLAB_BYTES == used(0));
+    cluster.maintain_until("the other node has it back", |_| used(1) + SLAB_BYTES == used(0));
     for _ in 0..20 {
-        cluster.pool.tend();
+        cluster.pool.maintain();
         assert_eq!(used(1) + SLAB_BYTES, used(0));
     }
     cluster.proxies[0].set(Mode::Pass);
-    cluster.tend_until("the slab is given back", |_| used(1) == used(0));
+    cluster.maintain_until("the slab is given back", |_| used(1) == used(0));
     assert!(rows(&cluster.pool).iter().all(|row| row.losses == 0), "{:?}", rows(&cluster.pool));
 }
 
@@ -125,7 +125,7 @@ fn the_first_is_heard_after_all_if_the_second_sends_something_wrong() {
 fn many_threads_race_on_few_connections_and_none_gets_out_of_step() {
     let (cluster, stored) = Cluster::of_two();
     let over = AtomicBool::new(false);
-    cluster.tended(|| {
+    cluster.maintained(|| {
         std::thread::scope(|scope| {
             for thread in 0..12 {
                 let (cluster, stored, over) = (&cluster, &stored, &over);
@@ -156,7 +156,7 @@ fn a_node_that_owes_an_answer_and_is_asked_no_more_is_lost_in_the_end() {
     let (cluster, stored) = Cluster::of_two();
     cluster.until_hedged(&stored, 0, Mode::Hold);
     // Nobody loads anything now.
-    cluster.tend_until("the node is lost", |cluster| cluster.is_lost(0));
+    cluster.maintain_until("the node is lost", |cluster| cluster.is_lost(0));
     stored.check_each(&cluster);
 }
 

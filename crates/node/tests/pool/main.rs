@@ -5,7 +5,7 @@ mod alone;
 mod common;
 mod copies;
 mod hedged;
-mod members;
+mod membership;
 mod proxy;
 mod races;
 mod recalls;
@@ -47,7 +47,7 @@ impl Cluster {
         let addresses =
             proxies.iter().map(|proxy| NodeAddress { url: proxy.url(), address: proxy.address.into(), secured: None });
         let pool = NodePool::new("the pool".into(), addresses.collect(), 0, replicas);
-        let pool = pool.unwrap_or_else(|(url, trouble)| panic!("{url}: {trouble}"));
+        let pool = pool.unwrap_or_else(|(url, error)| panic!("{url}: {error}"));
         Cluster { nodes, proxies, pool }
     }
 
@@ -56,22 +56,22 @@ impl Cluster {
         rows(&self.pool).iter().map(|row| row.pages).sum()
     }
 
-    /// Tends the pool until `holds`.
-    fn tend_until(&self, what: &str, holds: impl Fn(&Cluster) -> bool) {
+    /// Maintains the pool until `holds`.
+    fn maintain_until(&self, what: &str, holds: impl Fn(&Cluster) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
             assert!(begun.elapsed() < Duration::from_secs(30), "{what}: {:?}", rows(&self.pool));
-            std::thread::sleep(self.pool.tend().unwrap_or_default().min(Duration::from_millis(5)));
+            std::thread::sleep(self.pool.maintain().unwrap_or_default().min(Duration::from_millis(5)));
         }
     }
 
-    /// Tends the pool in a thread of its own while `work` runs.
-    fn tended<R>(&self, work: impl FnOnce() -> R) -> R {
+    /// Maintains the pool in a thread of its own while `work` runs.
+    fn maintained<R>(&self, work: impl FnOnce() -> R) -> R {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    let pause = if self.pool.needs_tending() { self.pool.tend() } else { None };
+                    let pause = if self.pool.needs_maintenance() { self.pool.maintain() } else { None };
                     std::thread::sleep(pause.unwrap_or(Duration::from_millis(5)).min(Duration::from_millis(20)));
                 }
             });
@@ -181,7 +181,7 @@ fn fewer_nodes_than_replicas_and_nodes_that_are_away() {
     let refused = open(&urls(3)).err().map(|error| error.to_string()).expect("refused");
     assert!(refused.contains(&nobody.to_string()) && refused.contains("Connection refused"), "{refused}");
     let two = open(&urls(2)).unwrap_or_else(|error| panic!("{error}"));
-    assert!(two.needs_tending(), "the third is to be tried again");
+    assert!(two.needs_maintenance(), "the third is to be tried again");
     fuzz(&*two, 5, 100, 300);
 }
 
@@ -190,7 +190,7 @@ fn a_killed_node_costs_no_byte_and_its_replicas_are_made_again() {
     let cluster = Cluster::new(&[64, 64, 64], 2);
     let pages = SLAB_PAGES * 3 + 70;
     let stored = Stored::new(&cluster.pool, 0..pages);
-    cluster.tended(|| {
+    cluster.maintained(|| {
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 let pool = &cluster.pool;
@@ -201,7 +201,7 @@ fn a_killed_node_costs_no_byte_and_its_replicas_are_made_again() {
             stored.check(&cluster.pool);
         });
     });
-    cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
+    cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
     let after = rows(&cluster.pool);
     assert_eq!((after[0].pages, after[0].capacity_bytes, after[0].losses), (0, 0, 1));
     assert!(after[1].rebuilt_pages + after[2].rebuilt_pages > 0, "{after:?}");
@@ -248,15 +248,15 @@ fn a_stopped_node_is_passed_by_and_used_again_when_it_goes_on() {
     let stored = Stored::new(&cluster.pool, 0..pages);
     stored.check(&cluster.pool);
     cluster.proxies[1].set(Mode::Hold);
-    cluster.tended(|| {
+    cluster.maintained(|| {
         stored.check(&cluster.pool);
         Stored::new(&cluster.pool, 5000..5200).free(&cluster.pool);
     });
-    cluster.tend_until("the stopped node is lost", |cluster| cluster.is_lost(1));
-    cluster.tend_until("replicas elsewhere", |cluster| cluster.pages() == pages * 2);
+    cluster.maintain_until("the stopped node is lost", |cluster| cluster.is_lost(1));
+    cluster.maintain_until("replicas elsewhere", |cluster| cluster.pages() == pages * 2);
     stored.check(&cluster.pool);
     cluster.proxies[1].set(Mode::Pass);
-    cluster.tend_until("the node is back", |cluster| !cluster.is_lost(1));
+    cluster.maintain_until("the node is back", |cluster| !cluster.is_lost(1));
     let more = Stored::new(&cluster.pool, 6000..6000 + SLAB_PAGES * 8);
     assert!(rows(&cluster.pool)[1].pages > 0, "the node is not used again");
     more.check(&cluster.pool);
@@ -290,9 +290,9 @@ fn answers_that_are_wrong_in_any_way_are_replaced_by_the_other_nodes() {
         let cluster = Cluster::new(&[64, 64, 64], 2);
         let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES * 2);
         cluster.proxies[1].set(mode);
-        cluster.tended(|| (0..2).for_each(|_| stored.check(&cluster.pool)));
+        cluster.maintained(|| (0..2).for_each(|_| stored.check(&cluster.pool)));
         cluster.proxies[1].set(Mode::Pass);
-        cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == SLAB_PAGES * 4);
+        cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == SLAB_PAGES * 4);
         stored.check(&cluster.pool);
     }
 }
@@ -358,7 +358,7 @@ fn a_node_that_was_restarted_is_empty_and_is_filled_again() {
     cluster.nodes[0] = fresh;
     stored.check(&cluster.pool);
     let late = Stored::new(&cluster.pool, 40_000..40_100);
-    cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == (pages + 100) * 2);
+    cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == (pages + 100) * 2);
     assert!(cluster.nodes[0].node().used_bytes() > 0);
     // Now the new one alone has everything.
     cluster.proxies[1].set(Mode::Dead);
@@ -372,7 +372,7 @@ fn a_node_that_has_too_many_connections_is_asked_again() {
     proxy.turn_away(3);
     let addresses = vec![NodeAddress { url: proxy.url(), address: proxy.address.into(), secured: None }];
     let pool = NodePool::new("the pool".into(), addresses, 0, 1);
-    let pool = pool.unwrap_or_else(|(url, trouble)| panic!("{url}: {trouble}"));
+    let pool = pool.unwrap_or_else(|(url, error)| panic!("{url}: {error}"));
     let stored = Stored::new(&pool, 0..100);
     // The child's first connection.
     proxy.turn_away(3);
@@ -402,7 +402,7 @@ fn forked_processes_go_on_with_every_replica() {
         stored.check(&cluster.pool);
         let own = Stored::new(&cluster.pool, seed..seed + 300);
         let pages = before + stored.0.len() as u64 + 300;
-        cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
+        cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
         [&stored, &own].iter().for_each(|stored| stored.check(&cluster.pool));
         fuzz(&cluster.pool, seed, 60, 200);
     };

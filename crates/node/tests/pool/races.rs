@@ -1,5 +1,5 @@
 //! What happens while something else is under way. Each test makes its moment itself: in a callback of the pool, between two steps
-//! of the tender, or by taking away what a further connection needs.
+//! of the maintenance steps, or by taking away what a further connection needs.
 
 use super::common::{load, page_of, rows, store, with_fork};
 use super::proxy::Mode;
@@ -57,12 +57,12 @@ fn a_page_that_went_to_another_node_meanwhile_is_loaded_from_there() {
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES);
     let (holders, _) = cluster.sides();
     cluster.proxies[holders[0]].set(Mode::Dead);
-    cluster.tend_until("the loss is seen", |cluster| {
+    cluster.maintain_until("the loss is seen", |cluster| {
         let _ = load(&cluster.pool, &[stored.0[0].0], Priority::Demand);
         cluster.is_lost(holders[0])
     });
     stored.check_while(&cluster.pool, || {
-        cluster.tend_until("copies elsewhere", |cluster| cluster.pages() == SLAB_PAGES * 2);
+        cluster.maintain_until("copies elsewhere", |cluster| cluster.pages() == SLAB_PAGES * 2);
         cluster.proxies[holders[1]].set(Mode::Dead);
     });
     assert!(cluster.is_lost(holders[1]), "all of it was on its way before the node was killed");
@@ -110,14 +110,14 @@ fn a_slab_that_is_emptied_while_it_is_copied_costs_no_node() {
         });
         stored.0.extend(Stored::new(pool, 3..SLAB_PAGES).0);
         cluster.proxies[holders[0]].set(Mode::Dead);
-        cluster.tend_until("a rebuild is under way", |cluster| {
+        cluster.maintain_until("a rebuild is under way", |cluster| {
             let _ = load(&cluster.pool, &[stored.0[0].0], Priority::Demand);
             cluster.nodes[others[0]].node().used_bytes() > 0
         });
         // The next read of the copy, and behind it the slab's return: either may be the first at the node.
         cluster.proxies[holders[1]].set(Mode::Hold);
         std::thread::scope(|scope| {
-            scope.spawn(|| cluster.pool.tend());
+            scope.spawn(|| cluster.pool.maintain());
             std::thread::sleep(Duration::from_millis(30));
             stored.free(&cluster.pool);
             let storing = scope.spawn(|| Stored::new(&cluster.pool, 1000..1010));
@@ -129,7 +129,7 @@ fn a_slab_that_is_emptied_while_it_is_copied_costs_no_node() {
         assert_eq!((losses[holders[1]], losses[others[0]]), (0, 0), "round {round}");
         // It goes back when the copy has ended.
         (0..3).for_each(|_| {
-            let _ = cluster.pool.tend();
+            let _ = cluster.pool.maintain();
         });
         Stored::new(&cluster.pool, 2000..2010).check(&cluster.pool);
         let used = cluster.nodes[holders[1]].node().used_bytes();
@@ -144,8 +144,7 @@ fn a_node_that_is_full_of_copies_after_a_fork_is_passed_by() {
     let (holders, _) = cluster.sides();
     let address = address(&cluster.nodes[holders[0]]).into();
     let node = NodeAddress { url: "the same node".into(), address, secured: None };
-    let other =
-        NodePool::new("another tenant".into(), vec![node], 0, 1).map_err(|(_, trouble)| trouble).expect("a pool");
+    let other = NodePool::new("another tenant".into(), vec![node], 0, 1).map_err(|(_, error)| error).expect("a pool");
     let fill: Vec<PageBytes> = (0..SLAB_PAGES * 3).map(|seed| page_of(seed + 10_000)).collect();
     assert!(store(&other, &fill).iter().all(Result::is_ok));
     cluster.pool.before_fork();
@@ -175,11 +174,11 @@ fn a_node_that_is_full_of_copies_after_a_fork_is_passed_by() {
 fn nodes_that_return_do_not_confuse_stores() {
     let cluster = Cluster::new(&[64, 64, 64], 2);
     for round in 0..3 {
-        // Two are away; while the first is back and the second lets the tender wait, stores go on.
+        // Two are away; while the first is back and the second lets maintenance wait, stores go on.
         for index in [0, 2] {
             cluster.proxies[index].set(Mode::Dead);
         }
-        cluster.tend_until("both losses are seen", |cluster| {
+        cluster.maintain_until("both losses are seen", |cluster| {
             let pages = [page_of(1)];
             let stored = store(&cluster.pool, &pages).remove(0).unwrap_or_else(|error| panic!("{error}"));
             let _ = load(&cluster.pool, &[stored], Priority::Demand);
@@ -188,14 +187,14 @@ fn nodes_that_return_do_not_confuse_stores() {
         });
         cluster.proxies[2].set(Mode::Hold);
         cluster.proxies[0].set(Mode::Pass);
-        cluster.tended(|| {
+        cluster.maintained(|| {
             let begun = Instant::now();
             while cluster.is_lost(0) || begun.elapsed() < Duration::from_millis(400) {
                 Stored::new(&cluster.pool, round * 1000..round * 1000 + 20).free(&cluster.pool);
             }
         });
         cluster.proxies[2].set(Mode::Pass);
-        cluster.tend_until("all are back", |cluster| !cluster.is_lost(2));
+        cluster.maintain_until("all are back", |cluster| !cluster.is_lost(2));
     }
 }
 

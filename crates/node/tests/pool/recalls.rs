@@ -27,13 +27,13 @@ fn a_drained_node_is_emptied_and_may_go() {
         let stored = Stored::new(&cluster.pool, 0..pages);
         assert!(used(&cluster, 0) > 0);
         cluster.nodes[0].node().drain(true);
-        cluster.tend_until("the node is empty", |cluster| used(cluster, 0) == 0);
+        cluster.maintain_until("the node is empty", |cluster| used(cluster, 0) == 0);
         stored.check(&cluster.pool);
         assert_eq!(cluster.pages(), pages * replicas as u64);
         // Nothing was lost with it, and nothing is stored there.
         cluster.proxies[0].set(Mode::Dead);
         stored.check(&cluster.pool);
-        cluster.tend_until("the node is gone", |cluster| cluster.is_lost(0));
+        cluster.maintain_until("the node is gone", |cluster| cluster.is_lost(0));
         assert_eq!(rows(&cluster.pool)[0].losses, 0);
         Stored::new(&cluster.pool, 90_000..90_000 + SLAB_PAGES * 3).check(&cluster.pool);
         stored.free(&cluster.pool);
@@ -45,7 +45,7 @@ fn a_drained_node_is_emptied_while_threads_store_load_and_free() {
     let cluster = Cluster::new(&[64, 64, 64], 1);
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES * 5);
     let over = AtomicBool::new(false);
-    cluster.tended(|| {
+    cluster.maintained(|| {
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 let (pool, over) = (&cluster.pool, &over);
@@ -77,7 +77,7 @@ fn a_node_that_lends_less_gets_back_what_it_wants_and_one_that_lends_more_is_use
     let before = used(&cluster, 0);
     assert!(before > 3, "{before}");
     cluster.nodes[0].node().resize(3 * SLAB_BYTES);
-    cluster.tend_until("three slabs are left", |cluster| used(cluster, 0) <= 3);
+    cluster.maintain_until("three slabs are left", |cluster| used(cluster, 0) <= 3);
     stored.check(&cluster.pool);
     assert!(used(&cluster, 0) >= 1, "more was moved than was wanted");
     // 23 slabs are lent, and now 40.
@@ -94,9 +94,9 @@ fn where_nobody_has_room_the_pages_stay_and_the_pool_goes_on() {
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES * 10);
     cluster.nodes[0].node().drain(true);
     // The other one takes what it has room for, not more.
-    cluster.tend_until("the other node is full", |cluster| used(cluster, 1) == 4);
+    cluster.maintain_until("the other node is full", |cluster| used(cluster, 1) == 4);
     for _ in 0..30 {
-        cluster.pool.tend();
+        cluster.pool.maintain();
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     assert!(used(&cluster, 0) >= 6);
@@ -112,7 +112,7 @@ fn where_nobody_has_room_the_pages_stay_and_the_pool_goes_on() {
     Stored(kept.to_vec()).check(&cluster.pool);
     // And when the operator thinks better of it, all is as before.
     cluster.nodes[0].node().drain(false);
-    cluster.tend_until("the node is used", |cluster| {
+    cluster.maintain_until("the node is used", |cluster| {
         Stored::new(&cluster.pool, 80_000..80_010).free(&cluster.pool);
         used(cluster, 0) > 0
     });
@@ -135,10 +135,10 @@ fn a_slab_without_a_place_keeps_no_other_from_moving() {
     resize(&cluster, 1, 8);
     resize(&cluster, 2, 1);
     cluster.nodes[0].node().drain(true);
-    cluster.tend_until("one slab has moved", |cluster| used(cluster, 0) == 1);
+    cluster.maintain_until("one slab has moved", |cluster| used(cluster, 0) == 1);
     assert_eq!((used(&cluster, 1), rows(&cluster.pool)[0].pages), (2, 10));
     resize(&cluster, 2, 8);
-    cluster.tend_until("the node is empty", |cluster| used(cluster, 0) == 0);
+    cluster.maintain_until("the node is empty", |cluster| used(cluster, 0) == 0);
     other.check(&cluster.pool);
     Stored(kept.to_vec()).check(&cluster.pool);
 }
@@ -151,7 +151,7 @@ fn a_move_that_finds_no_room_delays_no_rebuild() {
     let refusals = || cluster.nodes[2].node().figures().refused;
     let before = refusals();
     cluster.nodes[0].node().drain(true);
-    cluster.tend_until("no place is found", |_| refusals() > before);
+    cluster.maintain_until("no place is found", |_| refusals() > before);
     // Now the third node has room, and is needed for more than that.
     resize(&cluster, 2, 8);
     cluster.proxies[1].set(Mode::Dead);
@@ -159,7 +159,7 @@ fn a_move_that_finds_no_room_delays_no_rebuild() {
     assert!(cluster.is_lost(1));
     // Four messages.
     for _ in 0..30 {
-        cluster.pool.tend();
+        cluster.pool.maintain();
     }
     assert_eq!(cluster.pages(), 200);
     stored.check(&cluster.pool);
@@ -174,7 +174,7 @@ fn slabs_without_a_page_go_back_to_a_node_that_lends_less() {
     // The slab that was being filled, and one for the pages to come.
     assert_eq!(used(&cluster, 0), 3);
     resize(&cluster, 0, 1);
-    cluster.tend_until("one slab is left", |cluster| used(cluster, 0) == 1);
+    cluster.maintain_until("one slab is left", |cluster| used(cluster, 0) == 1);
     stored.check(&cluster.pool);
     // The pool goes on where there is room.
     resize(&cluster, 1, 8);
@@ -196,8 +196,8 @@ fn a_slab_that_was_given_up_for_damage_goes_back_to_its_node() {
     cluster.proxies[holders[0]].set(Mode::Pass);
     // So that nothing comes there again.
     cluster.nodes[holders[0]].node().drain(true);
-    cluster.tend_until("the node is empty", |cluster| used(cluster, holders[0]) == 0);
-    cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == 200);
+    cluster.maintain_until("the node is empty", |cluster| used(cluster, holders[0]) == 0);
+    cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == 200);
     assert_eq!(rows(&cluster.pool)[holders[0]].losses, 0);
     stored.check(&cluster.pool);
 }
@@ -211,13 +211,13 @@ fn a_slab_that_is_read_from_goes_back_when_nobody_reads_it_any_more() {
     stored.check_while(&cluster.pool, || {
         // The rest is still to be asked for.
         cluster.nodes[0].node().drain(true);
-        cluster.tend_until("the pages have moved", |cluster| rows(&cluster.pool)[0].pages == 0);
+        cluster.maintain_until("the pages have moved", |cluster| rows(&cluster.pool)[0].pages == 0);
         for _ in 0..20 {
-            cluster.pool.tend();
+            cluster.pool.maintain();
         }
         assert_eq!(used(&cluster, 0), 1, "the slab went back under its reader");
     });
-    cluster.tend_until("the slab is back", |cluster| used(cluster, 0) == 0);
+    cluster.maintain_until("the slab is back", |cluster| used(cluster, 0) == 0);
     assert_eq!(rows(&cluster.pool)[0].losses, 0);
     stored.check(&cluster.pool);
 }
@@ -228,7 +228,7 @@ fn a_single_node_keeps_everything_when_it_is_drained() {
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES * 3);
     cluster.nodes[0].node().drain(true);
     for _ in 0..5 {
-        cluster.pool.tend();
+        cluster.pool.maintain();
     }
     stored.check(&cluster.pool);
     // The slabs that it has can be filled.
@@ -245,19 +245,19 @@ fn forked_processes_move_their_own_slabs() {
     cluster.nodes[2].node().drain(true);
     // The fork comes while slabs are under way.
     for _ in 0..12 {
-        cluster.pool.tend();
+        cluster.pool.maintain();
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let live_on = |seed: u64| {
         let own = Stored::new(&cluster.pool, seed..seed + 300);
-        cluster.tend_until("no page is left there", |cluster| rows(&cluster.pool)[2].pages == 0);
+        cluster.maintain_until("no page is left there", |cluster| rows(&cluster.pool)[2].pages == 0);
         [&stored, &own].iter().for_each(|stored| stored.check(&cluster.pool));
         fuzz(&cluster.pool, seed, 60, 200);
         assert_eq!(cluster.pages(), before + (pages + 300) * 2);
     };
     with_fork(&cluster.pool, || live_on(100_000), || live_on(200_000));
     // Both have given theirs back by now, or have ended.
-    cluster.tend_until("the node is empty", |cluster| used(cluster, 2) == 0);
+    cluster.maintain_until("the node is empty", |cluster| used(cluster, 2) == 0);
     stored.check(&cluster.pool);
 }
 
@@ -290,14 +290,14 @@ fn random_operators(seed: u64) {
                 });
             }
         }
-        cluster.tended(|| {
+        cluster.maintained(|| {
             fuzz(&cluster.pool, seed * 100 + event, 60, 300);
             stored.check(&cluster.pool);
         });
         if kind == 4 {
             cluster.until_noticed(node, before, &stored);
         }
-        cluster.tend_until("two replicas of each page", |cluster| {
+        cluster.maintain_until("two replicas of each page", |cluster| {
             stored.check(&cluster.pool);
             cluster.pages() == pages * 2
         });
@@ -305,7 +305,7 @@ fn random_operators(seed: u64) {
         if kind < 2 {
             // What others lend may be too little, or have too few places for slabs that are partly full.
             cluster.nodes.iter().for_each(|node| node.node().resize(60 * SLAB_BYTES));
-            cluster.tend_until("the node is empty", |cluster| used(cluster, node) == 0);
+            cluster.maintain_until("the node is empty", |cluster| used(cluster, node) == 0);
             cluster.nodes[node].node().drain(false);
         }
     }

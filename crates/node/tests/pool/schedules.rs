@@ -99,7 +99,7 @@ impl Cluster {
 
     /// Uses the pool until it is known that a node is not what it was when it had been lost `before` times: one bad day at a time.
     pub fn until_noticed(&self, node: usize, before: u64, stored: &Stored) {
-        self.tended(|| {
+        self.maintained(|| {
             let begun = Instant::now();
             let is_open = || self.losses(node) == before && rows(&self.pool)[node].pages > 0;
             while is_open() && begun.elapsed() < NOTICED_WITHIN {
@@ -119,7 +119,7 @@ fn schedule(seed: u64) {
         let mut before = cluster.losses(victim);
         let broken = bad_day(seed, &mut rng, &mut cluster.nodes, &cluster.proxies, victim);
         let over = AtomicBool::new(false);
-        cluster.tended(|| {
+        cluster.maintained(|| {
             std::thread::scope(|scope| {
                 let worker = scope.spawn(|| {
                     let mut round = 0;
@@ -142,7 +142,7 @@ fn schedule(seed: u64) {
         if broken != Broken::Never {
             cluster.until_noticed(victim, before, &stored);
         }
-        cluster.tend_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
+        cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
         stored.check(&cluster.pool);
     }
 }

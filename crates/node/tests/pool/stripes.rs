@@ -23,19 +23,19 @@ impl Striped {
         let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::start(address(node))).collect();
         let shard = |proxy: &Proxy| {
             let address = NodeAddress { url: proxy.url(), address: proxy.address.into(), secured: None };
-            NodePool::one_of_several(address, 0).unwrap_or_else(|(url, trouble)| panic!("{url}: {trouble}"))
+            NodePool::one_of_several(address, 0).unwrap_or_else(|(url, error)| panic!("{url}: {error}"))
         };
         let shards = proxies.iter().map(shard).collect();
         Striped { nodes, proxies, coded: Coded::new("stripes".into(), shards, code.parse().expect("a code")) }
     }
 
-    /// Tends the stripes in a thread of its own while `work` runs.
-    fn tended<R>(&self, work: impl FnOnce() -> R) -> R {
+    /// Maintains the stripes in a thread of its own while `work` runs.
+    fn maintained<R>(&self, work: impl FnOnce() -> R) -> R {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    std::thread::sleep(self.coded.tend().unwrap_or_default().min(Duration::from_millis(5)));
+                    std::thread::sleep(self.coded.maintain().unwrap_or_default().min(Duration::from_millis(5)));
                 }
             });
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -44,13 +44,13 @@ impl Striped {
         })
     }
 
-    /// Tends until all nodes are back and nothing is lost.
+    /// Maintains until all nodes are back and nothing is lost.
     fn heal(&self) {
         let begun = Instant::now();
         let is_away = || rows(&self.coded).iter().any(|row| row.capacity_bytes == 0);
-        while is_away() || !self.coded.is_whole() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "not whole: {:?}", rows(&self.coded));
-            std::thread::sleep(self.coded.tend().unwrap_or_default().min(Duration::from_millis(5)));
+        while is_away() || !self.coded.is_repaired() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "not repaired: {:?}", rows(&self.coded));
+            std::thread::sleep(self.coded.maintain().unwrap_or_default().min(Duration::from_millis(5)));
         }
     }
 }
@@ -102,7 +102,7 @@ fn random_bad_days(seed: u64) {
         let victim = rng.index(nodes);
         bad_day(seed, &mut rng, &mut striped.nodes, &striped.proxies, victim);
         let over = AtomicBool::new(false);
-        striped.tended(|| {
+        striped.maintained(|| {
             std::thread::scope(|scope| {
                 let worker = scope.spawn(|| {
                     let mut round = 0;
@@ -147,7 +147,7 @@ fn a_page_that_was_changed_at_its_node_is_computed() {
     stored.check(&striped.coded);
 }
 
-/// A page whose node answers with its old checksum, as one whose memory has changed does, is no member of its stripe any more.
+/// A page whose node answers with its old checksum, as one whose memory has changed does, is no unit of its stripe any more.
 #[test]
 fn a_page_that_arrived_damaged_is_stored_anew() {
     let striped = Striped::new("2+1", 3, 64);

@@ -130,7 +130,7 @@ impl Filled {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    let pause = if self.backend.needs_tending() { self.backend.tend() } else { None };
+                    let pause = if self.backend.needs_maintenance() { self.backend.maintain() } else { None };
                     std::thread::sleep(pause.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
                 }
             });

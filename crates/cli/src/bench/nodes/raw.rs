@@ -2,7 +2,7 @@
 //! with sides that sleep until a message is there, and with sides that look for it first, as ours do (decision 0032).
 
 use super::process::Server;
-use hinterland_wire::Looking;
+use hinterland_wire::AdaptivePoll;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -42,11 +42,11 @@ pub fn serve() -> ExitCode {
 fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let bytes = vec![7; CHUNK_BYTES];
-    let (mut looking, mut looks) = (Looking::default(), false);
+    let (mut poll, mut looks) = (AdaptivePoll::default(), false);
     loop {
         let mut request = [0; REQUEST_BYTES];
         if looks {
-            looking.look(|| has_arrived(&stream));
+            poll.poll(|| has_arrived(&stream));
         }
         stream.read_exact(&mut request)?;
         looks = request[LOOKS] != 0;
@@ -90,15 +90,15 @@ impl Raw {
         Ok(Raw { _server: server, stream: connect().map_err(|error| error.to_string())? })
     }
 
-    /// Asks for `bytes` and waits for all of them, perhaps after looking for the first.
-    fn fetch(&mut self, bytes: u64, into: &mut [u8], looking: Option<&mut Looking>) -> io::Result<()> {
+    /// Asks for `bytes` and waits for all of them, perhaps after polling for the first.
+    fn fetch(&mut self, bytes: u64, into: &mut [u8], poll: Option<&mut AdaptivePoll>) -> io::Result<()> {
         let mut request = [0; REQUEST_BYTES];
         request[..8].copy_from_slice(&bytes.to_le_bytes());
-        request[LOOKS] = looking.is_some().into();
+        request[LOOKS] = poll.is_some().into();
         self.stream.write_all(&request)?;
         let mut left = usize::try_from(bytes).map_err(io::Error::other)?;
-        if let Some(looking) = looking {
-            looking.look(|| has_arrived(&self.stream));
+        if let Some(poll) = poll {
+            poll.poll(|| has_arrived(&self.stream));
         }
         while left > 0 {
             let now = left.min(into.len());
@@ -114,11 +114,11 @@ impl Raw {
     /// The connection's.
     pub fn round_trips_us(&mut self, count: usize, bytes: usize, looks: bool) -> Result<Vec<f64>, String> {
         let mut into = vec![0; bytes];
-        let mut looking = looks.then(Looking::default);
+        let mut poll = looks.then(AdaptivePoll::default);
         let mut times = Vec::with_capacity(count);
         for _ in 0..count {
             let begun = Instant::now();
-            self.fetch(bytes as u64, &mut into, looking.as_mut()).map_err(|error| error.to_string())?;
+            self.fetch(bytes as u64, &mut into, poll.as_mut()).map_err(|error| error.to_string())?;
             times.push(begun.elapsed().as_secs_f64() * 1e6);
         }
         times.sort_by(f64::total_cmp);

@@ -3,7 +3,7 @@
 use super::common::rows;
 use super::proxy::{Mode, Proxy};
 use super::{Cluster, SLAB_PAGES, Stored, address, start_node};
-use hinterland_backend::{Backend, Members, NODES_MAX, NodeAddress, NodePool};
+use hinterland_backend::{Backend, Membership, NODES_MAX, NodeAddress, NodePool};
 use std::sync::{Arc, Mutex};
 
 /// Who belongs to the pool, as a test says it.
@@ -21,7 +21,7 @@ impl List {
     }
 }
 
-impl Members for List {
+impl Membership for List {
     fn changed_since(&self, seen: u64) -> Option<(u64, Vec<NodeAddress>)> {
         let list = self.0.lock().expect("a list");
         let copy =
@@ -38,7 +38,7 @@ fn cluster(nodes: usize, members: usize, replicas: usize) -> (Cluster, List) {
     list.say(&proxies[..members]);
     let known = list.changed_since(0).expect("a list");
     let pool = NodePool::following("the pool".into(), Box::new(list.clone()), known, 0, replicas);
-    let pool = pool.unwrap_or_else(|(url, trouble)| panic!("{url}: {trouble}"));
+    let pool = pool.unwrap_or_else(|(url, error)| panic!("{url}: {error}"));
     (Cluster { nodes, proxies, pool }, list)
 }
 
@@ -49,7 +49,7 @@ fn a_node_that_joins_takes_the_place_of_one_that_was_lost() {
     assert_eq!((rows(&cluster.pool).len(), cluster.pages()), (2, SLAB_PAGES * 6));
     cluster.proxies[0].set(Mode::Dead);
     list.say(&cluster.proxies[1..]);
-    cluster.tend_until("all replicas are back", |cluster| {
+    cluster.maintain_until("all replicas are back", |cluster| {
         let rows = rows(&cluster.pool);
         rows.len() == 3 && rows[2].pages == SLAB_PAGES * 3
     });
@@ -65,23 +65,23 @@ fn a_node_that_leaves_is_used_for_as_long_as_it_answers_and_not_looked_for_after
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES * 4);
     list.say(&cluster.proxies[1..]);
     for _ in 0..20 {
-        cluster.pool.tend();
+        cluster.pool.maintain();
     }
     stored.check(&cluster.pool);
     assert!(!cluster.is_lost(0) && rows(&cluster.pool)[0].losses == 0);
     stored.free(&cluster.pool);
     cluster.proxies[0].set(Mode::Dead);
     Stored::new(&cluster.pool, 0..SLAB_PAGES * 4).free(&cluster.pool);
-    cluster.tend_until("the node is lost", |cluster| cluster.is_lost(0));
+    cluster.maintain_until("the node is lost", |cluster| cluster.is_lost(0));
     cluster.proxies[0].set(Mode::Pass);
     // The other is lost later and looked for, as often as a node that belongs is.
     cluster.proxies[1].set(Mode::Dead);
-    cluster.tend_until("the other node is lost", |cluster| cluster.is_lost(1));
+    cluster.maintain_until("the other node is lost", |cluster| cluster.is_lost(1));
     cluster.proxies[1].set(Mode::Pass);
-    cluster.tend_until("the other node is back", |cluster| !cluster.is_lost(1));
+    cluster.maintain_until("the other node is back", |cluster| !cluster.is_lost(1));
     assert!(cluster.is_lost(0));
     list.say(&cluster.proxies);
-    cluster.tend_until("the node is back", |cluster| !cluster.is_lost(0));
+    cluster.maintain_until("the node is back", |cluster| !cluster.is_lost(0));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn of_more_nodes_than_a_pool_has_places_one_waits_for_a_place() {
     let last = cluster.proxies[NODES_MAX].url();
     let has_last = |cluster: &Cluster| rows(&cluster.pool).iter().any(|row| row.url == last && row.capacity_bytes > 0);
     for _ in 0..10 {
-        cluster.pool.tend();
+        cluster.pool.maintain();
     }
     assert!(!has_last(&cluster) && rows(&cluster.pool).len() == NODES_MAX);
     // Who is lost has its place for as long as it belongs.
@@ -103,10 +103,10 @@ fn of_more_nodes_than_a_pool_has_places_one_waits_for_a_place() {
             break;
         }
     }
-    cluster.tend_until("the node is lost", |cluster| cluster.is_lost(3));
+    cluster.maintain_until("the node is lost", |cluster| cluster.is_lost(3));
     assert!(!has_last(&cluster));
     list.say(cluster.proxies.iter().enumerate().filter(|(index, _)| *index != 3).map(|(_, proxy)| proxy));
-    cluster.tend_until("the waiting node has a place", has_last);
+    cluster.maintain_until("the waiting node has a place", has_last);
     assert_eq!(rows(&cluster.pool).len(), NODES_MAX);
     Stored::new(&cluster.pool, 0..SLAB_PAGES * 9).check(&cluster.pool);
 }

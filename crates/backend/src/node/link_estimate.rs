@@ -20,7 +20,7 @@ const LATELY_NS: u64 = 1_000_000;
 const SAMPLE_MAX: u64 = 4;
 
 /// The estimate for one link. Changed without a lock: of two samples at the same moment one may be lost.
-pub(super) struct Pace {
+pub(super) struct LinkEstimate {
     /// Nanoseconds from page to page; 0: not known yet.
     page_ns: AtomicU64,
     /// Nanoseconds until one page has come that was asked for alone, at best: it follows upwards slowly. 0: not known yet.
@@ -31,9 +31,9 @@ pub(super) struct Pace {
     demanded_ns: AtomicU64,
 }
 
-impl Pace {
-    pub(super) fn new() -> Pace {
-        Pace {
+impl LinkEstimate {
+    pub(super) fn new() -> LinkEstimate {
+        LinkEstimate {
             page_ns: AtomicU64::new(0),
             one_ns: AtomicU64::new(0),
             begun: Instant::now(),
@@ -97,17 +97,17 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn after(page_ns: u64, samples: u32) -> Pace {
-        let pace = Pace::new();
+    fn after(page_ns: u64, samples: u32) -> LinkEstimate {
+        let estimate = LinkEstimate::new();
         for _ in 0..samples {
-            pace.sample(LOAD_PAGES, false, Duration::from_nanos(page_ns) * 32);
+            estimate.sample(LOAD_PAGES, false, Duration::from_nanos(page_ns) * 32);
         }
-        pace
+        estimate
     }
 
     #[test]
     fn messages_beside_a_demand_are_as_long_as_the_link_is_fast() {
-        assert_eq!(Pace::new().pages_beside_demand(), LOAD_PAGES);
+        assert_eq!(LinkEstimate::new().pages_beside_demand(), LOAD_PAGES);
         assert_eq!(after(1_000, 1).pages_beside_demand(), LOAD_PAGES);
         assert_eq!(after(10_000, 1).pages_beside_demand(), 15);
         assert_eq!(after(33_000, 1).pages_beside_demand(), PAGES_MIN);
@@ -131,28 +131,28 @@ mod tests {
 
     #[test]
     fn one_late_message_is_no_slow_link_and_many_are() {
-        let pace = after(2_000, 8);
-        pace.sample(LOAD_PAGES, false, Duration::from_secs(1));
-        assert_eq!(pace.pages_beside_demand(), LOAD_PAGES);
-        (0..40).for_each(|_| pace.sample(LOAD_PAGES, false, Duration::from_millis(1)));
-        assert!(pace.pages_beside_demand() <= 5);
-        pace.sample(1, true, Duration::from_nanos(1));
-        assert!(pace.pages_beside_demand() <= 5, "a message of one page tells of its round trip");
+        let estimate = after(2_000, 8);
+        estimate.sample(LOAD_PAGES, false, Duration::from_secs(1));
+        assert_eq!(estimate.pages_beside_demand(), LOAD_PAGES);
+        (0..40).for_each(|_| estimate.sample(LOAD_PAGES, false, Duration::from_millis(1)));
+        assert!(estimate.pages_beside_demand() <= 5);
+        estimate.sample(1, true, Duration::from_nanos(1));
+        assert!(estimate.pages_beside_demand() <= 5, "a message of one page tells of its round trip");
     }
 
     /// However long the round trip is: shorter messages, each alone, must not make the link look slower.
     #[test]
     fn a_round_trip_is_no_slow_link() {
         for (round_trip_ns, page_ns) in [(60_000, 2_300), (200_000, 3_300), (2_000_000, 1_000)] {
-            let pace = Pace::new();
+            let estimate = LinkEstimate::new();
             for _ in 0..100 {
-                for pages in [1, pace.pages_beside_demand()] {
-                    pace.sample(pages, true, Duration::from_nanos(round_trip_ns + page_ns * pages as u64));
+                for pages in [1, estimate.pages_beside_demand()] {
+                    estimate.sample(pages, true, Duration::from_nanos(round_trip_ns + page_ns * pages as u64));
                 }
             }
-            assert_eq!(pace.pages_beside_demand(), LOAD_PAGES, "{round_trip_ns} ns, {page_ns} ns a page");
+            assert_eq!(estimate.pages_beside_demand(), LOAD_PAGES, "{round_trip_ns} ns, {page_ns} ns a page");
         }
-        let slow = Pace::new();
+        let slow = LinkEstimate::new();
         for _ in 0..100 {
             for pages in [1, slow.pages_beside_demand()] {
                 slow.sample(pages, true, Duration::from_micros(50 + 33 * pages as u64));

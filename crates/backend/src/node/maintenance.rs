@@ -1,16 +1,16 @@
 //! What a pool does beside loads and stores: nodes that were lost are tried again, those that no load asks are pinged, and
 //! slabs that have too few replicas rebuilt, a message at a time.
 //!
-//! One call of `tend` takes one step, which a fork may have to wait for. All that is kept between steps is in the pool's own
+//! One call of `maintain` takes one step, which a fork may have to wait for. All that is kept between steps is in the pool's own
 //! memory, so the child of a fork goes on with a rebuild where its parent was.
 
 use super::lane::LIMIT;
 use super::link::Link;
 use super::load::LOAD_PAGES;
-use super::members::Heard;
+use super::membership::Heard;
 use super::recall::Recalls;
 use super::table::Replica;
-use super::{NodePool, NodeTrouble};
+use super::{NodeError, NodePool};
 use crate::sync::lock;
 use crate::{LoadItem, Location, Priority};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -38,7 +38,7 @@ const STEADY: Duration = Duration::from_secs(30);
 
 /// What is under way.
 #[derive(Default)]
-pub(super) struct Tender {
+pub(super) struct Maintenance {
     rebuild: Option<Rebuild>,
     /// For each node, when it is to be tried again.
     pub(super) returns: Vec<Return>,
@@ -90,34 +90,34 @@ enum Step {
 
 impl NodePool {
     /// Takes one step; returns when the next is due. `None`: nothing is to be done.
-    pub(super) fn tend_once(&self) -> Option<Duration> {
-        let mut tender = lock(&self.tender);
+    pub(super) fn maintain_once(&self) -> Option<Duration> {
+        let mut maintenance = lock(&self.maintenance);
         // Before looking: what comes to light while we look says so again.
-        let was_untended = self.untended.swap(false, Relaxed);
+        let was_due = self.maintenance_due.swap(false, Relaxed);
         // One wait at most for a node that does not answer: a fork waits for this step.
         let mut changed = false;
-        tender.returns.resize_with(self.links.len(), Return::fresh);
-        self.hear(&mut tender);
-        if !self.try_return(&mut tender) {
-            self.ping_passed_by(&mut tender);
-            changed = self.ask_recalls(&mut tender.recalls);
+        maintenance.returns.resize_with(self.links.len(), Return::fresh);
+        self.hear(&mut maintenance);
+        if !self.try_return(&mut maintenance) {
+            self.ping_passed_by(&mut maintenance);
+            changed = self.ask_recalls(&mut maintenance.recalls);
         }
-        let pause = self.rebuild(&mut tender);
-        if was_untended || changed || pause.is_some() {
+        let pause = self.rebuild(&mut maintenance);
+        if was_due || changed || pause.is_some() {
             self.refresh();
         }
         self.return_unread();
         self.return_empty();
-        let pause = pause.or_else(|| self.untended.load(Relaxed).then_some(PAUSE));
+        let pause = pause.or_else(|| self.maintenance_due.load(Relaxed).then_some(PAUSE));
         pause.or_else(|| self.has_others().then_some(IDLE_PAUSE))
     }
 
     /// Opens a new link to a lost node that is due, if there is one; of several, the one that has waited longest.
-    fn try_return(&self, tender: &mut Tender) -> bool {
+    fn try_return(&self, maintenance: &mut Maintenance) -> bool {
         let is_due = |slot: &Mutex<Arc<Link>>, again: &Return| {
             again.belongs && again.since.elapsed() >= again.pause && lock(slot).is_away()
         };
-        let due = self.links.iter().zip(&mut tender.returns).filter(|(slot, again)| is_due(slot, again));
+        let due = self.links.iter().zip(&mut maintenance.returns).filter(|(slot, again)| is_due(slot, again));
         let Some((slot, again)) = due.min_by_key(|(_, again)| again.since) else { return false };
         // Its session ends with its lanes.
         let node = lock(slot).node.clone();
@@ -136,19 +136,19 @@ impl NodePool {
     }
 
     /// Asks a node that loads pass by for a sign of life: what it takes bounds its latency, and who gives none is lost.
-    fn ping_passed_by(&self, tender: &mut Tender) {
-        if tender.pinged.is_some_and(|pinged| pinged.elapsed() < PING_PAUSE) {
+    fn ping_passed_by(&self, maintenance: &mut Maintenance) {
+        if maintenance.pinged.is_some_and(|pinged| pinged.elapsed() < PING_PAUSE) {
             return;
         }
         let asked: Vec<Arc<Link>> = self.healthy().into_iter().filter(|link| link.is_passed_by()).collect();
         if !asked.is_empty() {
             // In turn.
-            let link = &asked[tender.pings % asked.len()];
-            (tender.pings, tender.pinged) = (tender.pings.wrapping_add(1), Some(Instant::now()));
+            let link = &asked[maintenance.pings % asked.len()];
+            (maintenance.pings, maintenance.pinged) = (maintenance.pings.wrapping_add(1), Some(Instant::now()));
             let begun = Instant::now();
             match link.ping(self.patience()) {
                 Ok(()) => link.latency.at_most(begun.elapsed()),
-                Err(trouble) if trouble.is_absence() => self.judge(link, &trouble),
+                Err(error) if error.is_absence() => self.judge(link, &error),
                 // It is there: the lanes that are used find out what is wrong.
                 Err(_) => {}
             }
@@ -157,21 +157,21 @@ impl NodePool {
     }
 
     /// One message of a rebuild, if there is one; returns when the next may follow.
-    fn rebuild(&self, tender: &mut Tender) -> Option<Duration> {
-        if tender.rebuild.is_none() {
-            tender.rebuild = self.begin_rebuild(tender).or_else(|| self.begin_move());
+    fn rebuild(&self, maintenance: &mut Maintenance) -> Option<Duration> {
+        if maintenance.rebuild.is_none() {
+            maintenance.rebuild = self.begin_rebuild(maintenance).or_else(|| self.begin_move());
         }
-        let rebuild = tender.rebuild.as_mut()?;
+        let rebuild = maintenance.rebuild.as_mut()?;
         let before = rebuild.done;
         let step = self.copy_some(rebuild);
         let pause = pause_after(rebuild.done - before);
         if matches!(step, Step::Going) {
             return Some(pause);
         }
-        let Rebuild { number, to, from, slots, .. } = tender.rebuild.take()?;
-        let is_whole = matches!(step, Step::Done);
-        let is_there = lock(&self.table).end_rebuild(number, is_whole.then(|| to.clone()), from.as_ref());
-        if !is_whole || !is_there {
+        let Rebuild { number, to, from, slots, .. } = maintenance.rebuild.take()?;
+        let is_copied = matches!(step, Step::Done);
+        let is_there = lock(&self.table).end_rebuild(number, is_copied.then(|| to.clone()), from.as_ref());
+        if !is_copied || !is_there {
             self.give_up(&[to]);
             return Some(PAUSE);
         }
@@ -183,16 +183,16 @@ impl NodePool {
     }
 
     /// Chooses a slab with too few replicas, and a node for one more.
-    fn begin_rebuild(&self, tender: &mut Tender) -> Option<Rebuild> {
-        if tender.no_room.is_some_and(|since| since.elapsed() < NO_ROOM_PAUSE) {
+    fn begin_rebuild(&self, maintenance: &mut Maintenance) -> Option<Rebuild> {
+        if maintenance.no_room.is_some_and(|since| since.elapsed() < NO_ROOM_PAUSE) {
             return None;
         }
-        let number = lock(&self.table).begin_rebuild(tender.last)?;
-        tender.last = number;
+        let number = lock(&self.table).begin_rebuild(maintenance.last)?;
+        maintenance.last = number;
         let begun = self.place_rebuild(number);
         if begun.is_none() {
             lock(&self.table).end_rebuild(number, None, None);
-            tender.no_room = Some(Instant::now());
+            maintenance.no_room = Some(Instant::now());
         }
         begun
     }
@@ -228,8 +228,8 @@ impl NodePool {
             let mut damaged = false;
             let take = &mut |_, page: Option<&PageBytes>| damaged |= page.is_none();
             let moved = self.transfer(&replica.link, &mut items, Priority::WriteBack, self.patience(), take);
-            if let Err(trouble) = &moved {
-                self.judge(&replica.link, trouble);
+            if let Err(error) = &moved {
+                self.judge(&replica.link, error);
             }
             // Damage is left to who loads the page: it alone can tell which replica is right. A copy of it would pass for right, and what changed
             // only on its way may come unchanged the next time.
@@ -240,15 +240,15 @@ impl NodePool {
         }
         let contents: Vec<&PageBytes> = pages[..slots.len()].iter().collect();
         let there: Vec<u64> = slots.iter().map(|slot| to.slot(*slot)).collect();
-        if let Err(trouble) = self.write_one(to, &there, &contents) {
-            self.judge(&to.link, &trouble);
+        if let Err(error) = self.write_one(to, &there, &contents) {
+            self.judge(&to.link, &error);
             return Step::Over;
         }
         *done += slots.len();
         if *done == all { Step::Done } else { Step::Going }
     }
 
-    fn write_one(&self, to: &Replica, slots: &[u64], pages: &[&PageBytes]) -> Result<(), NodeTrouble> {
+    fn write_one(&self, to: &Replica, slots: &[u64], pages: &[&PageBytes]) -> Result<(), NodeError> {
         let link = &to.link;
         let mut lane = link.background_lane(LIMIT)?;
         link.views.before_write(to.slab);
@@ -259,7 +259,7 @@ impl NodePool {
             link.make_view(&mut lane, to.slab)
         };
         let written = write();
-        if written.as_ref().is_err_and(|trouble| !trouble.is_full()) {
+        if written.as_ref().is_err_and(|error| !error.is_full()) {
             lane.close();
         }
         link.node.bytes_in.fetch_add((pages.len() * PAGE_BYTES) as u64, Relaxed);

@@ -5,18 +5,18 @@
 //! looked for any more, and another may take its place.
 
 use super::link::{Link, Node};
-use super::tend::{Return, Tender};
-use super::{NODES_MAX, NodeAddress, NodePool, NodeTrouble};
+use super::maintenance::{Maintenance, Return};
+use super::{NODES_MAX, NodeAddress, NodeError, NodePool};
 use crate::sync::lock;
 use std::sync::{Arc, Mutex};
 
 /// Who belongs to a pool.
-pub trait Members: Send + Sync {
+pub trait Membership: Send + Sync {
     /// The nodes of now and the version of that list, unless it still is the version that was `seen`.
     fn changed_since(&self, seen: u64) -> Option<(u64, Vec<NodeAddress>)>;
 }
 
-/// What has been heard of the members.
+/// What was last read of the membership.
 #[derive(Default)]
 pub(super) struct Heard {
     version: u64,
@@ -25,40 +25,41 @@ pub(super) struct Heard {
 }
 
 impl NodePool {
-    /// As [`new`](NodePool::new), with nodes that come and go: `members` tells what has changed since that `version` of them.
+    /// As [`new`](NodePool::new), with nodes that come and go: `membership` tells what has changed since that `version` of them.
     ///
     /// # Errors
     /// As there.
     pub fn following(
         url: String,
-        members: Box<dyn Members>,
+        membership: Box<dyn Membership>,
         (version, mut nodes): (u64, Vec<NodeAddress>),
         quota_bytes: u64,
         replicas: usize,
-    ) -> Result<NodePool, (String, NodeTrouble)> {
+    ) -> Result<NodePool, (String, NodeError)> {
         let waiting = nodes.split_off(nodes.len().min(NODES_MAX));
         let mut pool = NodePool::new(url, nodes, quota_bytes, replicas)?;
         let vacant = |index| Mutex::new(Arc::new(Link::vacant(index, &pool.name)));
         let places = (pool.links.len()..NODES_MAX).map(vacant).collect::<Vec<_>>();
         pool.links.extend(places);
-        lock(&pool.tender).heard = Heard { version, waiting };
-        pool.members = Some(members);
+        lock(&pool.maintenance).heard = Heard { version, waiting };
+        pool.membership = Some(membership);
         Ok(pool)
     }
 
     /// Hears who belongs to the pool now, if that can change.
-    pub(super) fn hear(&self, tender: &mut Tender) {
-        let Some(members) = &self.members else { return };
-        if let Some((version, nodes)) = members.changed_since(tender.heard.version) {
+    pub(super) fn hear(&self, maintenance: &mut Maintenance) {
+        let Some(membership) = &self.membership else { return };
+        if let Some((version, nodes)) = membership.changed_since(maintenance.heard.version) {
             let urls: Vec<String> = self.links.iter().map(|link| lock(link).node.url.clone()).collect();
-            for (again, url) in tender.returns.iter_mut().zip(&urls) {
+            for (again, url) in maintenance.returns.iter_mut().zip(&urls) {
                 again.belongs = nodes.iter().any(|node| node.url == *url);
             }
             let waiting = nodes.into_iter().filter(|node| !urls.contains(&node.url)).collect();
-            tender.heard = Heard { version, waiting };
+            maintenance.heard = Heard { version, waiting };
         }
-        let waiting = std::mem::take(&mut tender.heard.waiting);
-        tender.heard.waiting = waiting.into_iter().filter_map(|node| self.take_in(node, &mut tender.returns)).collect();
+        let waiting = std::mem::take(&mut maintenance.heard.waiting);
+        maintenance.heard.waiting =
+            waiting.into_iter().filter_map(|node| self.take_in(node, &mut maintenance.returns)).collect();
     }
 
     /// Gives a node a place, from which it will be tried like one that was lost; hands it back when there is none.

@@ -30,7 +30,7 @@ impl NodePool {
                     Ok(None) => break,
                     Err(error @ StoreError::Full { .. }) => full = Some(error),
                     // It is there, but not to be reached from here.
-                    Err(StoreError::Lost { ref trouble, .. }) if trouble.is_local() => {}
+                    Err(StoreError::Lost { ref error, .. }) if error.is_local() => {}
                     Err(_) => break,
                 }
                 if candidates.is_empty() {
@@ -47,8 +47,8 @@ impl NodePool {
         }
         // Whose loss was the first is no longer known; any of them is a reason.
         let link = lock(&self.links[0]).clone();
-        let trouble = link.lost().cloned().unwrap_or(super::NodeTrouble::Closed);
-        Err(self.store_error(&link, &trouble))
+        let error = link.lost().cloned().unwrap_or(super::NodeError::Closed);
+        Err(self.store_error(&link, &error))
     }
 
     /// Leases a slab on one of `candidates`, which is taken out of them. `None`: there are none.
@@ -69,9 +69,9 @@ impl NodePool {
                 let slab_pages = self.slab_bytes / PAGE_BYTES as u64;
                 Ok(Some(Replica { link, slab, slab_pages, users: Arc::new(()) }))
             }
-            Err(trouble) => {
-                self.judge(&link, &trouble);
-                Err(self.store_error(&link, &trouble))
+            Err(error) => {
+                self.judge(&link, &error);
+                Err(self.store_error(&link, &error))
             }
         }
     }
@@ -92,8 +92,7 @@ impl NodePool {
         let second = others[(draw >> 8) % others.len()];
         let room = |index: usize| {
             let link: &Link = &candidates[index];
-            let free_bytes =
-                link.free_bytes(self.slab_bytes).inspect_err(|trouble| self.judge(link, trouble)).unwrap_or(0);
+            let free_bytes = link.free_bytes(self.slab_bytes).inspect_err(|error| self.judge(link, error)).unwrap_or(0);
             if is_filled(index) { free_bytes / 2 } else { free_bytes }
         };
         if room(second) > room(first) { second } else { first }
@@ -109,9 +108,9 @@ impl NodePool {
         for replicas in by_link.values().flat_map(|replicas| replicas.chunks(SLABS_MAX)) {
             let link = &replicas[0].link;
             let slabs: Vec<u32> = replicas.iter().map(|replica| replica.slab).collect();
-            if let Err(trouble) = link.give_back(&slabs) {
-                self.judge(link, &trouble);
-                if trouble.is_local() {
+            if let Err(error) = link.give_back(&slabs) {
+                self.judge(link, &error);
+                if error.is_local() {
                     lock(&self.table).keep_leaving(replicas);
                 }
             }

@@ -12,14 +12,14 @@
 use hinterland_sys::descriptor;
 use std::os::fd::RawFd;
 
-/// Generations with living members at a time; slots of later forks stay in use for good.
+/// Generations with living processes at a time; slots of later forks stay in use for good.
 const GENERATIONS_MAX: usize = 16;
 /// Descriptors that a process keeps for its ancestors at most: one for each fork that led to it.
 const ANCESTORS_MAX: usize = 32;
 
 /// The forks of one process, as far as somebody lives who came out of them.
 #[derive(Default)]
-pub(super) struct Relatives {
+pub(super) struct ForkGroup {
     generations: Vec<Generation>,
     next: u32,
     /// Write ends that say to ancestors that this process lives.
@@ -33,7 +33,7 @@ struct Generation {
     write_end: Option<RawFd>,
 }
 
-impl Relatives {
+impl ForkGroup {
     /// Before a fork: sees to a generation that the child can belong to.
     pub(super) fn begin(&mut self) {
         if self.newest().is_some() || self.generations.len() == GENERATIONS_MAX || self.ancestors >= ANCESTORS_MAX {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Why a memory node is of no use any more, or cannot be used at all.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NodeTrouble {
+pub enum NodeError {
     /// Nobody listens there, or the connection broke.
     #[error("{}", std::io::Error::from_raw_os_error(*.errno))]
     Connection {
@@ -80,39 +80,39 @@ pub enum NodeTrouble {
     Closed,
 }
 
-impl NodeTrouble {
+impl NodeError {
     /// Whether it only means that no more fits.
     pub(super) fn is_full(&self) -> bool {
         let full = [Refusal::Full, Refusal::Quota, Refusal::Draining];
-        matches!(self, NodeTrouble::Refused { refusal, .. } if full.contains(refusal))
+        matches!(self, NodeError::Refused { refusal, .. } if full.contains(refusal))
     }
 
     /// Whether it says nothing of the node.
     pub(super) fn is_local(&self) -> bool {
-        matches!(self, NodeTrouble::Local { .. })
+        matches!(self, NodeError::Local { .. })
     }
 
     /// Whether it means that the node has as many connections or sessions as it may have: others end.
     pub(super) fn is_busy(&self) -> bool {
-        matches!(self, NodeTrouble::Busy | NodeTrouble::Refused { refusal: Refusal::Busy, .. })
+        matches!(self, NodeError::Busy | NodeError::Refused { refusal: Refusal::Busy, .. })
     }
 
     /// Whether it means that nobody is there, or nobody who knows the session.
     pub(super) fn is_absence(&self) -> bool {
         match self {
-            NodeTrouble::Silent { .. } => true,
-            NodeTrouble::Connection { errno } => {
+            NodeError::Silent { .. } => true,
+            NodeError::Connection { errno } => {
                 // A node that ends in an orderly way removes its UNIX socket.
                 [libc::ECONNREFUSED, libc::ECONNRESET, libc::EPIPE, libc::ENOENT].contains(errno)
             }
-            NodeTrouble::Refused { refusal: Refusal::NoSession, .. } => true,
+            NodeError::Refused { refusal: Refusal::NoSession, .. } => true,
             _ => false,
         }
     }
 
     /// What it means that no connection could be made. (On a connection that was made, the same error means that it is broken:
     /// what was sent on it may still arrive.)
-    pub(super) fn connecting(error: SysError) -> NodeTrouble {
+    pub(super) fn connecting(error: SysError) -> NodeError {
         const LOCAL: [i32; 8] = [
             libc::EMFILE,
             libc::ENFILE,
@@ -123,12 +123,12 @@ impl NodeTrouble {
             libc::ENOSYS,
             libc::EADDRNOTAVAIL,
         ];
-        if LOCAL.contains(&error.errno) { NodeTrouble::Local { errno: error.errno } } else { error.into() }
+        if LOCAL.contains(&error.errno) { NodeError::Local { errno: error.errno } } else { error.into() }
     }
 
     /// Whether it may pass by itself: the node is away, or has too much to do.
     pub(super) fn may_pass(&self) -> bool {
-        let passes = matches!(self, NodeTrouble::Connection { .. } | NodeTrouble::Silent { .. });
+        let passes = matches!(self, NodeError::Connection { .. } | NodeError::Silent { .. });
         passes || self.is_busy() || self.is_local() || self.is_full()
     }
 }
@@ -142,11 +142,11 @@ fn spoken(time: Duration) -> String {
     }
 }
 
-impl From<SysError> for NodeTrouble {
-    fn from(error: SysError) -> NodeTrouble {
+impl From<SysError> for NodeError {
+    fn from(error: SysError) -> NodeError {
         match error.errno {
-            libc::ETIMEDOUT => NodeTrouble::Silent { limit: super::lane::LIMIT },
-            errno => NodeTrouble::Connection { errno },
+            libc::ETIMEDOUT => NodeError::Silent { limit: super::lane::LIMIT },
+            errno => NodeError::Connection { errno },
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Races: a page that the program waits for is asked of a second node when the first one is later than it mostly is, and whoever
+//! Hedged loads: a page that the program waits for is asked of a second node when the first one is later than it mostly is, and whoever
 //! answers first is heard.
 //!
 //! ```text
@@ -7,13 +7,13 @@
 //! So a pause of a node, a lost packet or a queue there costs the program little more than what most loads take, and in the long run one
 //! load in twenty a second message: deferred hedged requests (Dean and Barroso, The Tail at Scale, 2013). The lane of the loser stays in
 //! step: what it owes is taken and thrown away before its next answer. As long as it owes, other nodes are preferred, and a ping
-//! finds out whether the node is still there (see `tend`).
+//! finds out whether the node is still there (see `maintain`).
 
 use super::link::Demand;
 use super::load::{Asked, Want};
 use super::table::Replica;
 use super::transfer::Transfer;
-use super::{NodePool, NodeTrouble};
+use super::{NodeError, NodePool};
 use crate::{LoadError, LoadItem, Location, Priority};
 use hinterland_units::PageBytes;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 type Done<'a> = dyn FnMut(usize, Result<&PageBytes, LoadError>) + 'a;
 
 /// A page on its way from one of two replicas.
-struct Runner<'a> {
+struct HedgedRequest<'a> {
     replica: &'a Replica,
     asked: Asked<'a>,
     transfer: Transfer<'a>,
@@ -30,7 +30,7 @@ struct Runner<'a> {
 
 impl NodePool {
     /// Loads the page of `wants`, which is one, from its replica `at`, and also from `other` if that one is late.
-    pub(super) fn race(
+    pub(super) fn hedged_load(
         &self,
         [at, other]: [usize; 2],
         wants: &mut [Want],
@@ -62,7 +62,7 @@ impl NodePool {
             None => {
                 let limit = first.asked.patience;
                 first.transfer.end(false);
-                self.conclude(first.asked, Err(NodeTrouble::Silent { limit }), wants);
+                self.conclude(first.asked, Err(NodeError::Silent { limit }), wants);
                 self.take_answer(second, wants, item, done);
             }
         }
@@ -76,7 +76,7 @@ impl NodePool {
         wants: &mut [Want],
         item: &mut LoadItem<'_>,
         is_first: bool,
-    ) -> Option<Runner<'a>> {
+    ) -> Option<HedgedRequest<'a>> {
         let mut asked = self.asked_of(&replica.link, &wants[0], Priority::Demand);
         let there = asked.add((0, at), &wants[0], item);
         let begun = if is_first {
@@ -87,23 +87,29 @@ impl NodePool {
         };
         let started = begun.and_then(|mut transfer| match transfer.ask(&[there]) {
             Ok(()) => Ok(transfer),
-            Err(trouble) => {
+            Err(error) => {
                 transfer.end(false);
-                Err(trouble)
+                Err(error)
             }
         });
         match started {
-            Ok(transfer) => Some(Runner { replica, asked, transfer, _demand: replica.link.demand() }),
-            Err(trouble) => {
-                self.conclude(asked, Err(trouble), wants);
+            Ok(transfer) => Some(HedgedRequest { replica, asked, transfer, _demand: replica.link.demand() }),
+            Err(error) => {
+                self.conclude(asked, Err(error), wants);
                 None
             }
         }
     }
 
     /// Takes the answer of one.
-    fn take_answer(&self, runner: Runner<'_>, wants: &mut [Want], item: &mut LoadItem<'_>, done: &mut Done<'_>) {
-        let Runner { replica, mut asked, mut transfer, _demand } = runner;
+    fn take_answer(
+        &self,
+        request: HedgedRequest<'_>,
+        wants: &mut [Want],
+        item: &mut LoadItem<'_>,
+        done: &mut Done<'_>,
+    ) {
+        let HedgedRequest { replica, mut asked, mut transfer, _demand } = request;
         let link = &*replica.link;
         let mut there = [LoadItem { location: Location(replica.slot(item.location.0)), into: &mut *item.into }];
         let going = transfer.receive(&mut there, true, &mut |position, page| {
@@ -115,10 +121,10 @@ impl NodePool {
     }
 }
 
-impl Runner<'_> {
+impl HedgedRequest<'_> {
     /// The other one was heard.
     fn give_up(self) {
-        let Runner { replica, asked, transfer, _demand } = self;
+        let HedgedRequest { replica, asked, transfer, _demand } = self;
         replica.link.latency.at_least(asked.begun.elapsed());
         transfer.leave_owed(replica.users.clone());
     }

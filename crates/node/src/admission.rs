@@ -1,4 +1,4 @@
-//! How a node divides itself among tenants that ask for more than it can do.
+//! Admission: how a node divides itself among tenants that ask for more than it can do.
 //!
 //! Each lane is a thread, and the kernel divides the processors among threads: a tenant with 48 lanes would get 48 times what
 //! a tenant with one gets. So while several tenants are busy, each may carry out only so many requests at a time as it has processors
@@ -8,10 +8,10 @@
 //! ```
 //! Then no more threads work than there are processors, or one for each tenant, and what the kernel gives a thread is a share.
 //! At its bound a tenant's most urgent request goes first, of those the oldest; one that has waited for `OLD` is as urgent as any,
-//! because a client takes silence for the end of its node. A lane that goes on working may overtake its equals: to hand a turn to a thread that
-//! sleeps costs more than the turn.
+//! because a client takes silence for the end of its node. A lane that goes on working may overtake its equals: to hand a permit to a thread that
+//! sleeps costs more than the request.
 //!
-//! **Invariant**: who has a turn waits for no connection, and requests wait for turns of their own tenant only. There is no lock
+//! **Invariant**: who has a permit waits for no connection, and requests wait for permits of their own tenant only. There is no lock
 //! for all: tenants meet in one counter.
 
 use hinterland_wire::Priority;
@@ -47,7 +47,7 @@ impl Processors {
 
 /// The requests of one tenant.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct Admission {
     /// Requests that are carried out, or wait for it.
     present: AtomicUsize,
     running: AtomicUsize,
@@ -63,21 +63,21 @@ struct Waiter {
 }
 
 /// The right to carry out a request, until it is dropped.
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+pub(crate) struct Permit<'a> {
+    admission: &'a Admission,
     processors: &'a Processors,
 }
 
-impl Turns {
-    /// Waits for a turn.
-    pub(crate) fn take<'a>(&'a self, processors: &'a Processors, priority: Priority) -> Turn<'a> {
+impl Admission {
+    /// Waits until one more request may be carried out.
+    pub(crate) fn admit<'a>(&'a self, processors: &'a Processors, priority: Priority) -> Permit<'a> {
         if self.present.fetch_add(1, SeqCst) == 0 {
             processors.busy.fetch_add(1, SeqCst);
         }
         if self.waiting.load(SeqCst) > 0 || !self.run(processors) {
             self.wait(processors, priority);
         }
-        Turn { turns: self, processors }
+        Permit { admission: self, processors }
     }
 
     /// One more is carried out, unless there are too many.
@@ -91,7 +91,7 @@ impl Turns {
         let (me, since) = (thread.id(), Instant::now());
         let mut queue = self.queue();
         queue.push(Waiter { thread, priority, since });
-        // Before looking: who ends a turn from now on sees that somebody waits.
+        // Before looking: who drops a permit from now on sees that somebody waits.
         self.waiting.fetch_add(1, SeqCst);
         while !(may_run(&queue, me) && self.run(processors)) {
             // Who became the next one since we were woken is to know.
@@ -119,14 +119,14 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let Turn { turns, processors } = *self;
-        turns.running.fetch_sub(1, SeqCst);
-        if turns.waiting.load(SeqCst) > 0 {
-            turns.wake(&turns.queue(), processors);
+        let Permit { admission, processors } = *self;
+        admission.running.fetch_sub(1, SeqCst);
+        if admission.waiting.load(SeqCst) > 0 {
+            admission.wake(&admission.queue(), processors);
         }
-        if turns.present.fetch_sub(1, SeqCst) == 1 {
+        if admission.present.fetch_sub(1, SeqCst) == 1 {
             processors.busy.fetch_sub(1, SeqCst);
         }
     }
@@ -137,7 +137,7 @@ fn urgency(waiter: &Waiter, now: Instant) -> Priority {
     if now.saturating_duration_since(waiter.since) >= OLD { Priority::Demand } else { waiter.priority }
 }
 
-/// Whose turn it is.
+/// The request that is admitted next.
 fn next(queue: &[Waiter], now: Instant) -> Option<&Waiter> {
     queue.iter().min_by_key(|waiter| (urgency(waiter, now), waiter.since))
 }
@@ -166,16 +166,16 @@ mod tests {
     #[test]
     fn one_tenant_alone_has_no_bound_and_several_have_their_part() {
         let processors = Processors::new(6);
-        let (a, b, c) = (Turns::default(), Turns::default(), Turns::default());
-        let alone: Vec<Turn<'_>> = (0..50).map(|_| a.take(&processors, Priority::WriteBack)).collect();
+        let (a, b, c) = (Admission::default(), Admission::default(), Admission::default());
+        let alone: Vec<Permit<'_>> = (0..50).map(|_| a.admit(&processors, Priority::WriteBack)).collect();
         assert_eq!(processors.bound(), usize::MAX);
-        let _others = [b.take(&processors, Priority::Demand), c.take(&processors, Priority::Demand)];
+        let _others = [b.admit(&processors, Priority::Demand), c.admit(&processors, Priority::Demand)];
         assert_eq!(processors.bound(), 2);
         assert!(!a.run(&processors) && b.run(&processors) && !b.run(&processors));
         drop(alone);
         assert_eq!((processors.bound(), a.run(&processors)), (3, true));
         let few = Processors::new(1);
-        let _turns = [a.take(&few, Priority::Demand), c.take(&few, Priority::Demand)];
+        let _permits = [a.admit(&few, Priority::Demand), c.admit(&few, Priority::Demand)];
         assert!(few.bound() >= 1);
     }
 
@@ -206,18 +206,18 @@ mod tests {
     #[test]
     fn at_the_bound_the_most_urgent_is_the_next() {
         let processors = Processors::new(1);
-        let (busy, other) = (Turns::default(), Turns::default());
-        let _other = other.take(&processors, Priority::Demand);
+        let (busy, other) = (Admission::default(), Admission::default());
+        let _other = other.admit(&processors, Priority::Demand);
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            let first = busy.take(&processors, Priority::Demand);
+            let first = busy.admit(&processors, Priority::Demand);
             let kinds = [Priority::WriteBack, Priority::Demand, Priority::Prefetch];
             for (count, priority) in kinds.into_iter().enumerate() {
                 let (busy, processors, order) = (&busy, &processors, &order);
                 scope.spawn(move || {
-                    let turn = busy.take(processors, priority);
+                    let permit = busy.admit(processors, priority);
                     order.lock().unwrap().push(priority);
-                    drop(turn);
+                    drop(permit);
                 });
                 wait_until(|| busy.waiting.load(SeqCst) == count + 1);
             }
@@ -232,12 +232,12 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_a_turn_and_no_tenant_more_than_its_part() {
+    fn everybody_is_admitted_and_no_tenant_more_than_its_part() {
         let processors = Processors::new(4);
-        let tenants = [Turns::default(), Turns::default()];
+        let tenants = [Admission::default(), Admission::default()];
         std::thread::scope(|scope| {
             // Both are busy all the time.
-            let _held = tenants.each_ref().map(|tenant| tenant.take(&processors, Priority::Demand));
+            let _held = tenants.each_ref().map(|tenant| tenant.admit(&processors, Priority::Demand));
             let threads: Vec<_> = (0..12usize)
                 .map(|thread| {
                     let (tenants, processors) = (&tenants, &processors);
@@ -245,12 +245,12 @@ mod tests {
                         let kinds = [Priority::Demand, Priority::Prefetch, Priority::WriteBack, Priority::Migration];
                         for step in 0..3000 {
                             let tenant = &tenants[thread % 2];
-                            let turn = tenant.take(processors, kinds[(thread + step) % 4]);
+                            let permit = tenant.admit(processors, kinds[(thread + step) % 4]);
                             assert!(tenant.running.load(SeqCst) <= 2, "more than half of four");
                             if step % 16 == 0 {
                                 std::thread::yield_now();
                             }
-                            drop(turn);
+                            drop(permit);
                         }
                     })
                 })
