@@ -5,24 +5,24 @@
 //! stays with that one.
 
 use crate::mapping::Outcome;
-use crate::regions::{self, Attributes, Kind};
+use crate::region_map::{self, Attributes, Kind};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Pages that a break may grow to: 64 GiB of address space.
+/// Pages that a break may grow to: 64 GiB of address region_map.
 const PAGES_MAX: u32 = 1 << 24;
 
 /// The program moved the kernel's break before the library was ready.
 static NATIVE: AtomicBool = AtomicBool::new(false);
 
-/// Start and end of the break, 0 before the first call. Used under the lock of `regions`.
+/// Start and end of the break, 0 before the first call. Used under the lock of `region_map`.
 struct Break {
     start: Cell<usize>,
     end: Cell<usize>,
 }
 
-// SAFETY: used only under the lock of `regions`.
+// SAFETY: used only under the lock of `region_map`.
 unsafe impl Sync for Break {}
 
 static BREAK: Break = Break { start: Cell::new(0), end: Cell::new(0) };
@@ -40,18 +40,18 @@ fn move_break(to: impl FnOnce(usize) -> Option<usize>) -> Option<Outcome> {
     if is_native() {
         return None;
     }
-    let mut space = regions::lock();
+    let mut region_map = region_map::lock();
     if BREAK.start.get() == 0 {
-        let first = space.place(PAGES_MAX, 1, Attributes::plain(Kind::Break, libc::PROT_NONE))?;
-        BREAK.start.set(regions::address_of(first));
-        BREAK.end.set(regions::address_of(first));
+        let first = region_map.place(PAGES_MAX, 1, Attributes::plain(Kind::Break, libc::PROT_NONE))?;
+        BREAK.start.set(region_map::address_of(first));
+        BREAK.end.set(region_map::address_of(first));
     }
     let (start, old) = (BREAK.start.get(), BREAK.end.get());
     let new = match to(old) {
         Some(new) if new >= start && new <= start + PAGES_MAX as usize * PAGE_BYTES => new,
         _ => return Some(Err(libc::ENOMEM)),
     };
-    let page = |address: usize| regions::page_of(address.next_multiple_of(PAGE_BYTES));
+    let page = |address: usize| region_map::page_of(address.next_multiple_of(PAGE_BYTES));
     let (old_page, new_page) = (page(old), page(new));
     let pager = crate::pager()?;
     let read_write = libc::PROT_READ | libc::PROT_WRITE;
@@ -67,7 +67,7 @@ fn move_break(to: impl FnOnce(usize) -> Option<usize>) -> Option<Outcome> {
         if protection == libc::PROT_NONE {
             pager.discard(PageNo(first), count);
         }
-        space.update(first, count, |attributes| attributes.protection = protection);
+        region_map.update(first, count, |attributes| attributes.protection = protection);
     }
     BREAK.end.set(new);
     Some(Ok(old))

@@ -11,7 +11,7 @@ mod raw;
 
 #[cfg(not(feature = "local-only"))]
 mod handlers {
-    use crate::regions::{self, ForkRule};
+    use crate::region_map::{self, ForkRule};
     use crate::{Pager, arena, ledger, start};
     use hinterland_sys::{mem, thread};
     use hinterland_units::{PAGE_BYTES, PageNo};
@@ -49,7 +49,7 @@ mod handlers {
     /// Before the fork.
     pub extern "C" fn prepare() {
         if let Some(pager) = crate::pager() {
-            crate::relatives::open();
+            crate::fork_group::open();
             freeze(pager);
             arena::lock_for_fork();
         }
@@ -59,22 +59,22 @@ mod handlers {
     const STACK_BELOW: usize = 64 << 10;
     const STACK_ABOVE: usize = 16 << 10;
 
-    /// Takes the book's lock and freezes the pager, with the stack of this thread in place.
+    /// Locks the region map and freezes the pager, with the stack of this thread in place.
     fn freeze(pager: &Pager) {
         let mark = 0u8;
         let here = (&raw const mark).addr() & !(PAGE_BYTES - 1);
         loop {
-            let stack = regions::writable_around(here, here - STACK_BELOW, here + STACK_ABOVE);
+            let stack = region_map::writable_around(here, here - STACK_BELOW, here + STACK_ABOVE);
             for page in stack.iter().flat_map(|stack| stack.clone().step_by(PAGE_BYTES)) {
                 // SAFETY: a writable page of the program's.
                 unsafe { mem::touch(page) };
             }
-            regions::lock_for_fork();
+            region_map::lock_for_fork();
             let left = runs_with(ForkRule::Leave);
             match stack {
                 None => return pager.freeze(&left),
                 Some(ref stack) if pager.freeze_on(stack.clone(), &left) => return,
-                Some(_) => regions::unlock_after_fork(),
+                Some(_) => region_map::unlock_after_fork(),
             }
         }
     }
@@ -84,7 +84,7 @@ mod handlers {
         if let Some(pager) = crate::pager() {
             arena::unlock_after_fork();
             pager.thaw();
-            regions::unlock_after_fork();
+            region_map::unlock_after_fork();
         }
     }
 
@@ -99,7 +99,7 @@ mod handlers {
             ));
             thread::exit_now(125);
         }
-        regions::unlock_after_fork();
+        region_map::unlock_after_fork();
     }
 
     fn begin(pager: &'static Pager) -> Result<(), start::KernelError> {
@@ -108,7 +108,7 @@ mod handlers {
             crate::descriptors::release(fd);
         }
         let (uffd, memory) = start::open_kernel(pager.kernel().features(), pager.path())?;
-        crate::relatives::open_in_child();
+        crate::fork_group::open_in_child();
         let row = ledger::row_for_child();
         row.fault_path.set(start::name_of(pager.path()));
         row.reason.set("forked");
@@ -117,7 +117,7 @@ mod handlers {
         if crate::inline::active() {
             crate::inline::trap::begin_child();
         }
-        regions::forget_after_fork(&left);
+        region_map::forget_after_fork(&left);
         pager.start()?;
         crate::inline::stacks::far::begin_child();
         Ok(())
@@ -126,7 +126,7 @@ mod handlers {
     /// Runs of ours that a child gets in this way. Between `lock_for_fork` and `unlock_after_fork`.
     fn runs_with(wanted: ForkRule) -> Vec<(PageNo, u32)> {
         let mut runs = Vec::new();
-        regions::for_each_fork_flag(|first, count, rule| {
+        region_map::for_each_fork_flag(|first, count, rule| {
             if rule == wanted {
                 runs.push((first, count));
             }

@@ -4,7 +4,7 @@
 //! Pointers are told apart by address: in the far range they are jemalloc's, else glibc's; so whatever was allocated
 //! before the library was ready is freed and resized correctly later.
 
-use crate::{caller, errno, interpose, jemalloc, large, near, regions};
+use crate::{caller, errno, interpose, jemalloc, large, libc_heap, region_map};
 use hinterland_abi::HeapMode;
 use libc::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,13 +20,13 @@ const OBJECT_BYTES_MAX: usize = isize::MAX as usize;
 
 /// From now on the program's allocations are far, as `mode` says, unless the program brings an allocator of its own.
 ///
-/// After `caller::init` and `regions::init`, when `crate::pager()` is ready, and after the registration of those atfork
+/// After `caller::init` and `region_map::init`, when `crate::pager()` is ready, and after the registration of those atfork
 /// handlers that must run inside jemalloc's.
 ///
 /// # Errors
 /// When jemalloc cannot make its arenas.
 pub fn init(mode: HeapMode) -> Result<(), jemalloc::ArenaError> {
-    near::init();
+    libc_heap::init();
     if !interpose::reaches_the_program() {
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub fn is_managed() -> bool {
 
 #[inline]
 fn is_far(pointer: *mut c_void) -> bool {
-    regions::contains(pointer as usize)
+    region_map::contains(pointer as usize)
 }
 
 /// Whether an allocation of `bytes` for `caller` is far.
@@ -67,7 +67,7 @@ fn checked(pointer: *mut c_void) -> *mut c_void {
 /// malloc(3).
 #[inline]
 pub fn allocate(bytes: usize, caller: usize) -> *mut c_void {
-    if goes_far(bytes, caller) { checked(jemalloc::allocate(bytes)) } else { near::malloc(bytes) }
+    if goes_far(bytes, caller) { checked(jemalloc::allocate(bytes)) } else { libc_heap::malloc(bytes) }
 }
 
 /// calloc(3).
@@ -75,7 +75,7 @@ pub fn allocate(bytes: usize, caller: usize) -> *mut c_void {
 pub fn allocate_zeroed(count: usize, bytes: usize, caller: usize) -> *mut c_void {
     let Some(total) = count.checked_mul(bytes) else { return checked(std::ptr::null_mut()) };
     if !goes_far(total, caller) {
-        return near::calloc(1, total);
+        return libc_heap::calloc(1, total);
     }
     checked(if total >= large::ZERO_BYTES { large::allocate_zeroed(total) } else { jemalloc::allocate_zeroed(total) })
 }
@@ -88,7 +88,7 @@ pub fn allocate_zeroed(count: usize, bytes: usize, caller: usize) -> *mut c_void
 pub unsafe fn release(pointer: *mut c_void) {
     if !is_far(pointer) {
         // SAFETY: the caller's promise; what is not far is glibc's.
-        return unsafe { near::free(pointer) };
+        return unsafe { libc_heap::free(pointer) };
     }
     // SAFETY: the caller's promise; what is far is jemalloc's.
     unsafe {
@@ -127,15 +127,15 @@ pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize, caller: usize) -> *
 unsafe fn reallocate_near(pointer: *mut c_void, bytes: usize, caller: usize) -> *mut c_void {
     if bytes == 0 || bytes > OBJECT_BYTES_MAX || !goes_far(bytes, caller) {
         // SAFETY: the caller's promise.
-        return unsafe { near::realloc(pointer, bytes) };
+        return unsafe { libc_heap::realloc(pointer, bytes) };
     }
     let far = checked(jemalloc::allocate(bytes));
     if !far.is_null() {
         // SAFETY: the near object holds `usable_size` bytes, the far one `bytes`; they are distinct.
         unsafe {
-            let held = near::usable_size(pointer);
+            let held = libc_heap::usable_size(pointer);
             far.cast::<u8>().copy_from_nonoverlapping(pointer.cast(), held.min(bytes));
-            near::free(pointer);
+            libc_heap::free(pointer);
         }
     }
     far
@@ -144,7 +144,7 @@ unsafe fn reallocate_near(pointer: *mut c_void, bytes: usize, caller: usize) -> 
 /// memalign(3) and aligned_alloc(3) of glibc: an alignment that is no power of two is rounded up to one.
 pub fn allocate_aligned(alignment: usize, bytes: usize, caller: usize) -> *mut c_void {
     if !goes_far(bytes, caller) || alignment > OBJECT_BYTES_MAX / 2 + 1 {
-        return near::memalign(alignment, bytes);
+        return libc_heap::memalign(alignment, bytes);
     }
     let alignment = alignment.max(16).next_power_of_two();
     if bytes > OBJECT_BYTES_MAX - alignment {
@@ -162,7 +162,7 @@ pub unsafe fn usable_size(pointer: *mut c_void) -> usize {
         return 0;
     }
     // SAFETY: the caller's promise; the address tells the owner.
-    unsafe { if is_far(pointer) { jemalloc::usable_size(pointer) } else { near::usable_size(pointer) } }
+    unsafe { if is_far(pointer) { jemalloc::usable_size(pointer) } else { libc_heap::usable_size(pointer) } }
 }
 
 /// malloc_trim(3): gives back what is free, far and near. 1 if memory was given back, as far as is known.
@@ -170,7 +170,7 @@ pub fn trim(pad: usize) -> i32 {
     if is_managed() {
         jemalloc::purge();
     }
-    near::trim(pad) | i32::from(is_managed())
+    libc_heap::trim(pad) | i32::from(is_managed())
 }
 
 /// Gives back freed pages whose time has come, also when the program allocates nothing for a while. For the library's own

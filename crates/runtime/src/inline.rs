@@ -1,29 +1,30 @@
 //! The inline fault path: the thread that faults serves itself.
 //!
-//! | file | room |
+//! | file | what it holds |
 //! |---|---|
-//! | `check` | whether the path can be taken here, and suits the program |
+//! | `eligibility` | whether the path can be taken here, and suits the program |
 //! | `fault` | a fault, handed to the pager |
 //! | `trap` | the handlers of SIGBUS, SIGSYS and SIGILL |
 //! | `signals` | those three are ours: the program's dispositions and masks of them are virtual |
 //! | `stacks`, `thread` | where faults are served, and what is known of each thread |
-//! | `sites` | libc's own system calls, patched to come here |
+//! | `syscall_sites` | libc's own `syscall` instructions, patched to come here |
 //! | `syscalls` | every system call: what it points at is brought in and pinned |
+//! | `user_copy` | copies from and to addresses of the program, with `EFAULT` for a bad one |
 //! | `wrapped` | the same without a trap, for calls through functions of ours |
 //!
 //! The order of `activate` matters: nothing that traps may come before what catches it.
 
 pub(crate) mod call;
-pub(crate) mod check;
+pub(crate) mod eligibility;
 pub(crate) mod fault;
 pub(crate) mod raw;
 pub(crate) mod signals;
-pub(crate) mod sites;
 pub(crate) mod stacks;
+pub(crate) mod syscall_sites;
 pub(crate) mod syscalls;
 pub(crate) mod thread;
 pub(crate) mod trap;
-mod user;
+mod user_copy;
 pub(crate) mod wrapped;
 
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
@@ -49,7 +50,7 @@ pub(crate) enum ActivateError {
     Trap(#[from] trap::TrapError),
     /// libc's own calls.
     #[error(transparent)]
-    Sites(#[from] sites::SitesError),
+    Sites(#[from] syscall_sites::SitesError),
     /// The filter, or the page that it lets through.
     #[error("system calls cannot be trapped: {0}")]
     Filter(#[from] SysError),
@@ -58,8 +59,8 @@ pub(crate) enum ActivateError {
 /// From now on, faults are signals, and system calls on far memory are caught. Called once, by the only thread.
 ///
 /// # Errors
-/// What `check` has not foreseen. Handlers may be there then, and libc changed.
-pub(crate) fn activate(ready: check::Ready) -> Result<Installed, ActivateError> {
+/// What `eligibility` has not foreseen. Handlers may be there then, and libc changed.
+pub(crate) fn activate(ready: eligibility::Eligible) -> Result<Installed, ActivateError> {
     trap::install(fault::serve, perform)?;
     hinterland_sys::thread::never_block(signals::RESERVED_SET);
     hinterland_sys::trampoline::describe();

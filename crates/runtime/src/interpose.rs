@@ -11,7 +11,7 @@ mod heap;
 mod io;
 mod mappings;
 #[cfg(not(feature = "local-only"))]
-pub(crate) mod next;
+pub(crate) mod next_symbol;
 #[cfg(not(feature = "local-only"))]
 mod signals;
 #[cfg(not(feature = "local-only"))]

@@ -15,7 +15,7 @@
 
 use crate::errno::Preserved;
 use crate::on_near_stack;
-use crate::regions::{self, Attributes, Kind};
+use crate::region_map::{self, Attributes, Kind};
 use libc::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use tikv_jemalloc_sys as je;
@@ -213,7 +213,7 @@ fn control_all_arenas(what: &str) {
 
 #[inline]
 fn is_far(pointer: *mut c_void) -> bool {
-    regions::contains(pointer as usize)
+    region_map::contains(pointer as usize)
 }
 
 /// glibc aligns every object to 16 bytes, also the smallest; jemalloc would align one of 8 bytes to 8.
@@ -242,7 +242,7 @@ fn exchange(near: *mut c_void, bytes: usize, alignment: usize, zeroed: bool) -> 
     }
     // SAFETY: as above.
     unsafe { je::dallocx(again, je::MALLOCX_TCACHE_NONE) };
-    let late = crate::near::memalign(alignment, bytes);
+    let late = crate::libc_heap::memalign(alignment, bytes);
     if zeroed && !late.is_null() {
         // SAFETY: just allocated with this size.
         unsafe { late.cast::<u8>().write_bytes(0, bytes) };
@@ -265,7 +265,7 @@ fn bind() {
 /// The pages of an extent: jemalloc's sizes and addresses are multiples of the page.
 fn pages(address: *mut c_void, bytes: usize) -> (u32, u32) {
     let count = u32::try_from(bytes / PAGE_BYTES).expect("an extent is no larger than the far range");
-    (regions::page_of(address as usize), count)
+    (region_map::page_of(address as usize), count)
 }
 
 /// Gives jemalloc a run of pages: at `wanted` or nowhere, if that is not null.
@@ -286,26 +286,26 @@ unsafe extern "C" fn extent_alloc(
     let Ok(alignment) = u32::try_from(alignment.max(PAGE_BYTES) / PAGE_BYTES) else { return std::ptr::null_mut() };
     let attributes = Attributes::plain(Kind::Heap, READ_WRITE);
     let open = || {
-        let mut space = regions::lock();
+        let mut region_map = region_map::lock();
         let first = if wanted.is_null() {
-            space.place(count, alignment, attributes)
+            region_map.place(count, alignment, attributes)
         } else {
-            let first = regions::contains(wanted as usize).then(|| regions::page_of(wanted as usize));
-            first.filter(|first| space.place_at(*first, count, attributes))
+            let first = region_map::contains(wanted as usize).then(|| region_map::page_of(wanted as usize));
+            first.filter(|first| region_map.place_at(*first, count, attributes))
         }?;
         if pager.protect(PageNo(first), count, READ_WRITE).is_err() {
-            space.remove(first, count);
+            region_map.remove(first, count);
             return None;
         }
         Some(first)
     };
     let Some(first) = on_near_stack(open) else { return std::ptr::null_mut() };
-    // SAFETY: jemalloc passes valid flags. Pages that are free in the book have no content: they read as zero.
+    // SAFETY: jemalloc passes valid flags. Pages that are free in the region map have no content: they read as zero.
     unsafe {
         *zero = true;
         *commit = true;
     }
-    regions::address_of(first) as *mut c_void
+    region_map::address_of(first) as *mut c_void
 }
 
 /// Refuses to take an extent back: jemalloc keeps the address space, whose pages it has dropped, for reuse.

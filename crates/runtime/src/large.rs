@@ -5,7 +5,7 @@
 
 use crate::errno::Preserved;
 use crate::on_near_stack;
-use crate::{jemalloc, regions};
+use crate::{jemalloc, region_map};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use libc::c_void;
 
@@ -23,14 +23,14 @@ fn pages(pointer: *mut c_void, bytes: usize) -> (PageNo, u32) {
     let address = pointer as usize;
     assert!(address.is_multiple_of(PAGE_BYTES), "a large object starts at {address:#x}, inside a page");
     let count = u32::try_from(bytes / PAGE_BYTES).expect("an object is no larger than the far range");
-    (PageNo(regions::page_of(address)), count)
+    (PageNo(region_map::page_of(address)), count)
 }
 
 /// Allocates at least `ZERO_BYTES` of zeros: mapped pages are overwritten, the others dropped.
 pub fn allocate_zeroed(bytes: usize) -> *mut c_void {
     let pointer = jemalloc::allocate(bytes);
     let Some(pager) = crate::pager() else { return pointer };
-    if regions::contains(pointer as usize) {
+    if region_map::contains(pointer as usize) {
         // SAFETY: just allocated, far.
         let (first, count) = pages(pointer, unsafe { jemalloc::usable_size(pointer) });
         on_near_stack(|| pager.zero(first, count));
@@ -83,7 +83,7 @@ pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize) -> *mut c_void {
     }
     let kept = held.min(bytes);
     match crate::pager() {
-        Some(pager) if kept >= MOVE_BYTES && regions::contains(new as usize) => {
+        Some(pager) if kept >= MOVE_BYTES && region_map::contains(new as usize) => {
             // SAFETY: a far object of our own, just allocated.
             let kept = held.min(unsafe { jemalloc::usable_size(new) });
             let ((from, count), (to, _)) = (pages(pointer, kept), pages(new, kept));

@@ -1,17 +1,19 @@
 //! The preloaded library: how an unmodified program's memory comes to live in the far range.
 //!
-//! | file | room |
+//! | file | what it holds |
 //! |---|---|
 //! | `start` | the constructor: settings, features, pager, threads |
 //! | `ledger` | this process's row of the shared statistics |
 //! | `fork`, `exit` | what happens when the process forks or ends |
+//! | `fork_group` | memory that is shared since a fork, by `Pss` |
 //! | `trace` | where the tracer's records go |
 //! | `census` | whose memory is what, as the kernel sees it |
 //! | `inline` | faults served by the thread that takes them, and what that takes: signals, system calls |
 //! | `interpose` | the names that the program calls instead of libc's |
 //! | `arena` | what this library itself allocates |
-//! | `heap`, `large`, `jemalloc`, `near`, `caller` | malloc and its family, far and near |
-//! | `mapping`, `regions`, `brk` | private anonymous mappings |
+//! | `heap`, `large`, `jemalloc`, `libc_heap`, `caller` | malloc and its family, far and near |
+//! | `mapping`, `region_map`, `brk` | private anonymous mappings |
+//! | `device_pins` | devices that keep pages of the program |
 //! | `descriptors` | our descriptors survive programs that close everything |
 //!
 //! The laws (DESIGN.md): the library's own memory is never far; its threads never call an interposed name, never touch far
@@ -30,10 +32,12 @@ mod brk;
 mod caller;
 mod census;
 mod descriptors;
-mod devices;
+mod device_pins;
 mod errno;
 mod exit;
 mod fork;
+#[cfg(not(feature = "local-only"))]
+mod fork_group;
 mod heap;
 #[cfg(not(feature = "local-only"))]
 mod inline;
@@ -41,13 +45,11 @@ mod interpose;
 mod jemalloc;
 mod large;
 mod ledger;
+mod libc_heap;
 #[cfg(feature = "local-only")]
-mod local;
+mod local_only;
 mod mapping;
-mod near;
-mod regions;
-#[cfg(not(feature = "local-only"))]
-mod relatives;
+mod region_map;
 #[cfg(not(feature = "local-only"))]
 mod start;
 #[cfg(not(feature = "local-only"))]
@@ -56,8 +58,8 @@ mod trace;
 #[cfg(not(feature = "local-only"))]
 pub(crate) use hinterland_pager::Pager;
 #[cfg(not(feature = "local-only"))]
-pub(crate) use inline::stacks::near::run_blocked as on_near_stack;
+pub(crate) use inline::stacks::stack_switch::run_blocked as on_near_stack;
 #[cfg(feature = "local-only")]
-pub(crate) use local::{Pager, on_near_stack, pager};
+pub(crate) use local_only::{Pager, on_near_stack, pager};
 #[cfg(not(feature = "local-only"))]
 pub(crate) use start::pager;

@@ -1,21 +1,21 @@
 //! Private anonymous mappings of the program, placed in the far range.
 //!
-//! The range is reserved and registered once; here a "mapping" is a run of pages in the book (`regions`), made accessible by
-//! a change of protection. Pages that are free in the book are inaccessible and have no content. Calls on addresses outside
+//! The range is reserved and registered once; here a "mapping" is a run of pages in the region map, made accessible by
+//! a change of protection. Pages that are free in the region map are inaccessible and have no content. Calls on addresses outside
 //! the range go to the kernel unchanged, so their errors are the kernel's own.
 
-mod advice;
 mod apply;
-mod place;
-mod remap;
+mod madvise;
+mod mmap;
+mod mremap;
 mod residency;
 
-pub use advice::{madvise, posix_madvise};
-pub use place::{MapRequest, map};
-pub use remap::remap;
+pub use madvise::{madvise, posix_madvise};
+pub use mmap::{MapRequest, map};
+pub use mremap::remap;
 pub use residency::{in_core, lock, lock_all, sync, unlock, unlock_all};
 
-use crate::regions::{self, Locked, Place};
+use crate::region_map::{self, Locked, Place};
 use hinterland_units::PAGE_BYTES;
 
 /// What a call returns: a value, or an error number.
@@ -27,7 +27,7 @@ const PROTECTION_BITS: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXE
 /// A system call of the program's, passed on as it is.
 pub(crate) fn kernel(number: libc::c_long, arguments: [usize; 6]) -> Outcome {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the program's own call with its own arguments, or one of ours on pages that the book says are ours.
+    // SAFETY: the program's own call with its own arguments, or one of ours on pages that the region map says are ours.
     let value = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     usize::try_from(value).map_err(|_| crate::errno::get())
 }
@@ -50,7 +50,7 @@ fn target(address: usize, bytes: usize) -> Result<Target, i32> {
     if crate::pager().is_none() || !address.is_multiple_of(PAGE_BYTES) {
         return Ok(Target::Kernel);
     }
-    match regions::place_of(address, bytes) {
+    match region_map::place_of(address, bytes) {
         Place::Outside => Ok(Target::Kernel),
         Place::Inside(first, count) => Ok(Target::Far(first, count)),
         Place::Across => Err(libc::ENOMEM),
@@ -62,7 +62,7 @@ pub fn unmap(address: usize, bytes: usize) -> Outcome {
     let Target::Far(first, count) = target(address, bytes).map_err(|_| libc::EINVAL)? else {
         return kernel(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]);
     };
-    apply::clear(&mut regions::lock(), first, count)?;
+    apply::clear(&mut region_map::lock(), first, count)?;
     Ok(0)
 }
 
@@ -80,13 +80,13 @@ pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outco
         return Err(libc::EINVAL);
     }
     let protection = protection & PROTECTION_BITS;
-    let mut space = regions::lock();
+    let mut region_map = region_map::lock();
     let mut next = first;
-    for run in space.runs_in(first, count) {
+    for run in region_map.runs_in(first, count) {
         if run.first != next {
             return Err(libc::ENOMEM); // As the kernel does it: what lies before the hole is changed.
         }
-        apply::protect(&mut space, run, protection, key)?;
+        apply::protect(&mut region_map, run, protection, key)?;
         next = run.end();
     }
     if next == first + count { Ok(0) } else { Err(libc::ENOMEM) }

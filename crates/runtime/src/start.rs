@@ -1,6 +1,6 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
-use crate::{caller, census, descriptors, fork, heap, inline, ledger, regions, relatives, trace};
+use crate::{caller, census, descriptors, fork, fork_group, heap, inline, ledger, region_map, trace};
 use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
 use hinterland_backend::{OpenError, OpenOptions};
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
@@ -45,11 +45,11 @@ enum Refusal {
     #[error("a descriptor cannot be kept: {0}")]
     Descriptor(#[from] std::io::Error),
     #[error("the inline fault path cannot be taken: {0}")]
-    Inline(inline::check::Doubt),
+    Inline(inline::eligibility::Ineligible),
     #[error(
         "there is no safe fault path: inline, {0}; the monitor is not allowed here (`hinterland doctor` names the remedy)"
     )]
-    NoPath(inline::check::Doubt),
+    NoPath(inline::eligibility::Ineligible),
     #[error(
         "it was started by a program on the inline path, whose filter of system calls it inherits; it cannot take the monitor path{0}"
     )]
@@ -134,7 +134,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         census: census::take,
         housekeeping: heap::give_back_freed,
         ledger: ledger::get(),
-        shared: relatives::look,
+        shared: fork_group::look,
         trace,
     };
     let pager = Pager::new(config, Kernel::new(features, uffd, memory))?;
@@ -144,8 +144,8 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     // Before jemalloc registers its own handlers: ours must be the innermost around the fork.
     fork::init();
     caller::init();
-    crate::interpose::next::look_all_up();
-    regions::init();
+    crate::interpose::next_symbol::look_all_up();
+    region_map::init();
     if let Some(ready) = ready {
         inline::activate(ready)?;
     }
@@ -167,13 +167,13 @@ fn credentials(settings: &Settings) -> Result<Option<ClientCredentials>, Credent
 struct Chosen {
     path: FaultPath,
     /// For the inline path.
-    ready: Option<inline::check::Ready>,
+    ready: Option<inline::eligibility::Eligible>,
     /// Why, for the user; empty when the user has said it.
     why: String,
 }
 
 impl Chosen {
-    fn inline(ready: inline::check::Ready, why: &str) -> Chosen {
+    fn inline(ready: inline::eligibility::Eligible, why: &str) -> Chosen {
         Chosen { path: FaultPath::Inline, ready: Some(ready), why: why.into() }
     }
 
@@ -188,7 +188,7 @@ impl Chosen {
 
 /// Chooses before anything is changed: what cannot be taken any more is never tried.
 fn choose_path(name: FaultPathName, features: &Features) -> Result<Chosen, Refusal> {
-    use inline::check::{can, suits};
+    use inline::eligibility::{can, suits};
     match (name, features.privilege) {
         (_, Privilege::None(_)) | (FaultPathName::Monitor, Privilege::UserOnly) => Err(Refusal::Privilege),
         (FaultPathName::Monitor, Privilege::Kernel) => Chosen::monitor(String::new()),

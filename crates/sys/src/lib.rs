@@ -1,14 +1,14 @@
 //! Every system call that Hinterland makes: userfaultfd, mappings, kernel features.
 //!
-//! Raw system calls live here and nowhere else. Nothing here knows of pages states or budgets.
+//! Raw system calls live here and nowhere else. Nothing here knows of page states or budgets.
 
 pub mod descriptor;
 pub mod features;
 pub mod gate;
 pub mod mem;
+pub mod peer_memory;
 pub mod random;
 pub mod seccomp;
-pub mod shared;
 pub mod socket;
 pub mod thread;
 pub mod trampoline;

@@ -7,7 +7,7 @@ mod address;
 #[cfg(test)]
 mod tests;
 
-use crate::shared::Received;
+use crate::peer_memory::ReceivedFd;
 use crate::{SysError, descriptor, trampoline};
 pub use address::Address;
 use std::os::fd::RawFd;
@@ -245,7 +245,7 @@ impl Socket {
     pub fn receive_with<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a mut [u8]>,
-    ) -> Result<Option<Received>, SysError> {
+    ) -> Result<Option<ReceivedFd>, SysError> {
         self.kernel.beside.head.cmsg_len = 0;
         self.kernel.message.msg_control = (&raw mut self.kernel.beside).cast();
         self.kernel.message.msg_controllen = BESIDE_BYTES;
@@ -256,7 +256,7 @@ impl Socket {
         let is_one =
             (head.cmsg_len, head.cmsg_level, head.cmsg_type) == (BESIDE_BYTES, libc::SOL_SOCKET, libc::SCM_RIGHTS);
         // Without a number out of reach it is as if none had come.
-        let beside = if is_one { Received::hide(*fd) } else { None };
+        let beside = if is_one { ReceivedFd::hide(*fd) } else { None };
         self.kernel.message.msg_control = std::ptr::null_mut();
         self.kernel.message.msg_controllen = 0;
         // SAFETY: as above.

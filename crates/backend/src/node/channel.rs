@@ -5,7 +5,7 @@
 //! own: two processes that went on with one state would encrypt two records alike.
 
 use super::error::NodeError;
-use hinterland_sys::shared::Received;
+use hinterland_sys::peer_memory::ReceivedFd;
 use hinterland_sys::{Address, Socket, SysError};
 use hinterland_tls::{ClientConnection, ClientCredentials, explain};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -133,7 +133,7 @@ impl Channel {
     pub(super) fn receive_with<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a mut [u8]>,
-    ) -> Result<Option<Received>, NodeError> {
+    ) -> Result<Option<ReceivedFd>, NodeError> {
         match self {
             Channel::Plain(socket) => Ok(socket.receive_with(parts)?),
             Channel::Secured(_) => self.receive(parts).map(|()| None),

@@ -7,7 +7,7 @@ use super::channel::{Channel, Secured};
 use super::error::NodeError;
 use crate::{LoadItem, Location};
 use hinterland_sys::Address;
-use hinterland_sys::shared::Received;
+use hinterland_sys::peer_memory::ReceivedFd;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
     AdaptivePoll, CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Outcome, Priority, Range, Reply,
@@ -176,7 +176,7 @@ impl Lane {
     }
 
     /// Asks for a descriptor to read a slab with; `None`: it came without one.
-    pub(super) fn ask_shared(&mut self, slab: u32) -> Result<Option<Received>, NodeError> {
+    pub(super) fn ask_shared(&mut self, slab: u32) -> Result<Option<ReceivedFd>, NodeError> {
         let number = self.next_number();
         Request::share(&mut self.out, number, slab);
         self.channel.send([&self.out[..]].into_iter())?;

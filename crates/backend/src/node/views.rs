@@ -15,7 +15,7 @@
 use super::NodePool;
 use crate::sync::lock;
 use crate::{LoadError, LoadItem};
-use hinterland_sys::shared::{Received, Space};
+use hinterland_sys::peer_memory::{PeerMemory, ReceivedFd};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -38,7 +38,7 @@ pub(super) struct Views {
 
 #[derive(Default)]
 struct State {
-    space: Option<Space>,
+    space: Option<PeerMemory>,
     slab_bytes: usize,
     /// By the number of the slab.
     slabs: Vec<View>,
@@ -96,7 +96,7 @@ impl Views {
     }
 
     /// Makes a view of a slab, or notes that none can be had.
-    pub(super) fn make(&self, slab: u32, slab_bytes: u64, file: Option<&Received>) {
+    pub(super) fn make(&self, slab: u32, slab_bytes: u64, file: Option<&ReceivedFd>) {
         let Ok(slab_bytes) = usize::try_from(slab_bytes) else { return };
         let mut state = self.write();
         if state.closed || state.view(slab) != View::None {
@@ -107,7 +107,7 @@ impl Views {
         }
         state.slab_bytes = slab_bytes;
         if state.space.is_none() {
-            state.space = Space::reserve(VIEWS_MAX * slab_bytes).ok();
+            state.space = PeerMemory::reserve(VIEWS_MAX * slab_bytes).ok();
         }
         let shown = match (&mut state.space, file) {
             (Some(space), Some(file)) => space.show(slab as usize * slab_bytes, slab_bytes, file).is_ok(),

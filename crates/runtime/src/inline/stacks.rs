@@ -15,8 +15,8 @@
 
 pub(crate) mod altstack;
 pub(crate) mod far;
-pub(crate) mod near;
 mod pool;
+pub(crate) mod stack_switch;
 
 use super::thread::Thread;
 use super::trap::{TrapError, frame};

@@ -7,7 +7,7 @@
 //! | `issue` | the call itself, from the trampoline, under the program's own mask of signals |
 //! | `pinned` | the pins of one call |
 //! | `copy` | reading and writing memory that may not be there |
-//! | `kind` | files, streams, messages: what may be done in pieces |
+//! | `fd_kind` | files, streams, messages: what may be done in pieces |
 //! | `pieces`, `vectors`, `messages` | buffers of any size |
 //! | `exec` | new programs |
 //! | `nested` | pointers behind pointers, by request |
@@ -17,8 +17,8 @@
 
 mod copy;
 mod exec;
+mod fd_kind;
 mod issue;
-mod kind;
 mod messages;
 mod nested;
 mod perform;

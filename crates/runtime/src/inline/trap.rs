@@ -13,7 +13,7 @@ use super::call::Call;
 use super::signals::action::{self, KernelAction, SA_RESTORER};
 use super::signals::{self, INSIDE, RESERVED_SET, deliver, pending};
 use super::syscalls::is_far;
-use super::{raw, sites, stacks};
+use super::{raw, stacks, syscall_sites};
 use hinterland_units::PAGE_BYTES;
 use libc::{REG_EFL, REG_ERR, REG_R11, REG_RAX, REG_RCX, REG_RIP, c_int, siginfo_t, ucontext_t};
 use std::sync::OnceLock;
@@ -224,7 +224,7 @@ unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut 
     let (code, registers) = unsafe { ((*info).si_code, &mut *context) };
     let ours = match signal {
         libc::SIGSYS => code == FROM_FILTER,
-        _ => code > 0 && sites::is_patched(usize::from_ne_bytes(register(registers, REG_RIP).to_ne_bytes())),
+        _ => code > 0 && syscall_sites::is_patched(usize::from_ne_bytes(register(registers, REG_RIP).to_ne_bytes())),
     };
     let Some((_, perform)) = WORK.get().filter(|_| ours) else {
         // SAFETY: all three are the kernel's, for this handler.
@@ -232,14 +232,14 @@ unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut 
     };
     if signal == libc::SIGILL {
         // As the instruction leaves them that stood here before: SYSCALL in the processor's manual.
-        let next = *register(registers, REG_RIP) + sites::SITE_BYTES.cast_signed() as i64;
+        let next = *register(registers, REG_RIP) + syscall_sites::SITE_BYTES.cast_signed() as i64;
         *register(registers, REG_RIP) = next;
         *register(registers, REG_RCX) = next;
         *register(registers, REG_R11) = *register(registers, REG_EFL);
     }
     // SAFETY: the context is the kernel's, for this handler.
     let mut call = unsafe { Call::from_context(context) };
-    let result = stacks::near::run(|| perform(&mut call));
+    let result = stacks::stack_switch::run(|| perform(&mut call));
     // SAFETY: as above; the call may have changed the context, so it is not borrowed meanwhile.
     unsafe { *register(&mut *context, REG_RAX) = result as i64 };
     pending::deliver_at_return();

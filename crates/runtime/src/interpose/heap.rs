@@ -1,7 +1,7 @@
 //! malloc(3) and its family. C++'s `new` and `delete` come through it.
 
 use super::with_caller;
-use crate::{errno, heap, near};
+use crate::{errno, heap, libc_heap};
 use hinterland_units::PAGE_BYTES;
 use libc::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -80,7 +80,7 @@ extern "C" fn pvalloc_for(bytes: usize, caller: usize) -> *mut c_void {
 unsafe extern "C" fn strdup_for(text: *const c_char, caller: usize) -> *mut c_char {
     if !heap::is_managed() {
         // SAFETY: strdup's contract.
-        return unsafe { near::strdup(text) };
+        return unsafe { libc_heap::strdup(text) };
     }
     // SAFETY: strdup's contract.
     unsafe { duplicate(text, libc::strlen(text), caller) }
@@ -89,7 +89,7 @@ unsafe extern "C" fn strdup_for(text: *const c_char, caller: usize) -> *mut c_ch
 unsafe extern "C" fn strndup_for(text: *const c_char, bytes: usize, caller: usize) -> *mut c_char {
     if !heap::is_managed() {
         // SAFETY: strndup's contract.
-        return unsafe { near::strndup(text, bytes) };
+        return unsafe { libc_heap::strndup(text, bytes) };
     }
     // SAFETY: strndup's contract.
     unsafe { duplicate(text, libc::strnlen(text, bytes), caller) }
@@ -128,7 +128,7 @@ pub fn reaches_the_program() -> bool {
         let (malloc, free, realloc) = (find(c"malloc"), find(c"free"), find(c"realloc"));
         let malloc: unsafe extern "C" fn(usize) -> *mut c_void = std::mem::transmute(malloc);
         let free: unsafe extern "C" fn(*mut c_void) = std::mem::transmute(free);
-        let reached = near::reached_by(|| free(malloc(1)));
+        let reached = libc_heap::reached_by(|| free(malloc(1)));
         if !reached {
             FOREIGN_REALLOC.store(realloc, Relaxed);
         }

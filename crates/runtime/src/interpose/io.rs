@@ -4,10 +4,10 @@
 //! called, with all that libc does around it. Functions that name memory by arrays make their calls themselves whenever the
 //! inline path is on: libc's own would be caught, at the price of a signal.
 
-use super::next::next;
+use super::next_symbol::next;
 use crate::inline::syscalls::{attaches_filter, is_far, names_memory, zero_copy};
 use crate::inline::wrapped::{self, Range};
-use crate::{devices, errno, inline};
+use crate::{device_pins, errno, inline};
 use libc::{c_int, c_uint};
 
 /// An argument as the kernel takes it.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn epoll_pwait(fd: c_int, at: usize, count: c_int, timeout
 /// Variadic in C; the third argument is in its register whether or not it was given.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
-    devices::note(request);
+    device_pins::note(request);
     if (is_far(argument) || names_memory(request)) && inline::active() {
         return Answer::answer(wrapped::by_the_rules(libc::SYS_ioctl, six([fd.word(), request, argument])));
     }
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, option: c_int, value: usize, len: c_uint) -> c_int {
     let (named_level, named_option) = (level.word(), option.word());
-    devices::note_option(named_level, named_option);
+    device_pins::note_option(named_level, named_option);
     if inline::active() {
         if zero_copy(named_level, named_option) {
             errno::set(libc::EOPNOTSUPP);

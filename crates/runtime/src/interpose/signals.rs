@@ -3,7 +3,7 @@
 //! Only on the inline path, where signals are virtual; otherwise libc's own. The rest of the family (`signal`, `sigset`,
 //! `siglongjmp`, …) goes through libc, whose system calls are seen.
 
-use super::next::next;
+use super::next_symbol::next;
 use crate::errno;
 use crate::inline::signals::action::{self, KernelAction, SA_RESTORER};
 use crate::inline::signals::mask;

@@ -4,7 +4,7 @@
 //! writes when a thread ends stays local, because it waits for no page then: the descriptor of a thread on a far stack, and
 //! robust mutexes.
 
-use super::next::next;
+use super::next_symbol::next;
 use crate::caller;
 use crate::inline::signals::mask;
 use crate::inline::stacks::{self, Stack, altstack, far};

@@ -1,8 +1,8 @@
-//! Steps that change pages and book together. All of them run under the book's lock.
+//! Steps that change pages and region map together, all under the region map's lock.
 
 use super::{Outcome, bits, kernel, lock_form};
 use crate::Pager;
-use crate::regions::{self, ForkRule, Kind, Locked, Run, Space};
+use crate::region_map::{self, ForkRule, Kind, Locked, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::io;
 
@@ -17,14 +17,14 @@ fn pager() -> Result<&'static Pager, i32> {
 
 /// A run's address and length in bytes.
 pub fn span(run: Run) -> (usize, usize) {
-    (regions::address_of(run.first), run.count as usize * PAGE_BYTES)
+    (region_map::address_of(run.first), run.count as usize * PAGE_BYTES)
 }
 
 /// Frees `first .. first + count`: afterwards the pages are inaccessible, without content, managed by the pager.
 ///
 /// Protection goes first: it may fail (too many mappings), and then nothing is lost.
-pub fn clear(space: &mut Space, first: u32, count: u32) -> Result<(), i32> {
-    for run in space.runs_in(first, count) {
+pub fn clear(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i32> {
+    for run in region_map.runs_in(first, count) {
         forget_attributes(run)?;
         let pager = pager()?;
         if run.attributes.kind == Kind::Foreign {
@@ -35,7 +35,7 @@ pub fn clear(space: &mut Space, first: u32, count: u32) -> Result<(), i32> {
             }
             pager.discard(PageNo(run.first), run.count);
         }
-        space.remove(run.first, run.count);
+        region_map.remove(run.first, run.count);
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ fn forget_attributes(run: Run) -> Result<(), i32> {
 }
 
 /// Changes the protection of one run, and its key if that is not -1.
-pub fn protect(space: &mut Space, run: Run, protection: i32, key: i32) -> Outcome {
+pub fn protect(region_map: &mut RegionMap, run: Run, protection: i32, key: i32) -> Outcome {
     let (address, bytes) = span(run);
     let foreign = run.attributes.kind == Kind::Foreign;
     if !foreign {
@@ -78,21 +78,21 @@ pub fn protect(space: &mut Space, run: Run, protection: i32, key: i32) -> Outcom
     } else if foreign {
         kernel(libc::SYS_mprotect, [address, bytes, bits(protection), 0, 0, 0])?;
     }
-    space.update(run.first, run.count, |attributes| {
+    region_map.update(run.first, run.count, |attributes| {
         attributes.protection = protection;
         attributes.keyed |= key > 0;
     });
     Ok(0)
 }
 
-/// Makes a run of free pages accessible; the book has it already. On failure the pages are free again.
-pub fn open(space: &mut Space, run: Run) -> Result<(), i32> {
+/// Makes a run of free pages accessible; the region map has it already. On failure the pages are free again.
+pub fn open(region_map: &mut RegionMap, run: Run) -> Result<(), i32> {
     if run.attributes.protection == libc::PROT_NONE {
         return Ok(());
     }
     let opened = pager()?.protect(PageNo(run.first), run.count, run.attributes.protection);
     opened.map_err(|error| {
-        space.remove(run.first, run.count);
+        region_map.remove(run.first, run.count);
         errno_of(&error)
     })
 }

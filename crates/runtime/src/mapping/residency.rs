@@ -1,7 +1,7 @@
 //! mlock(2), mincore(2), msync(2) and their kin on far memory.
 
 use super::{Outcome, Target, apply, bits, kernel, target};
-use crate::regions::{self, Kind, Locked, Run};
+use crate::region_map::{self, Kind, Locked, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 
 /// From <asm-generic/mman.h>.
@@ -37,12 +37,12 @@ pub fn unlock(address: usize, bytes: usize) -> Outcome {
 }
 
 fn set_lock(first: u32, count: u32, locked: Locked) -> Outcome {
-    let runs = regions::lock().runs_in(first, count);
+    let runs = region_map::lock().runs_in(first, count);
     let covered = runs.iter().map(|run| run.count).sum::<u32>() == count;
     for mut run in runs {
         run.attributes.locked = locked;
         set_run_lock(run)?;
-        regions::lock().update(run.first, run.count, |attributes| attributes.locked = locked);
+        region_map::lock().update(run.first, run.count, |attributes| attributes.locked = locked);
     }
     if covered { Ok(0) } else { Err(libc::ENOMEM) }
 }
@@ -76,13 +76,13 @@ pub fn lock_all(flags: i32) -> Outcome {
 /// munlockall(2).
 pub fn unlock_all() -> Outcome {
     if let Some(pager) = crate::pager() {
-        let mut space = regions::lock();
-        let locked: Vec<Run> = space.runs().filter(|run| run.attributes.locked != Locked::No).collect();
+        let mut region_map = region_map::lock();
+        let locked: Vec<Run> = region_map.runs().filter(|run| run.attributes.locked != Locked::No).collect();
         for run in locked {
             if run.attributes.kind != Kind::Foreign {
                 pager.unlock(PageNo(run.first), run.count).map_err(|e| apply::errno_of(&e))?;
             }
-            space.update(run.first, run.count, |attributes| attributes.locked = Locked::No);
+            region_map.update(run.first, run.count, |attributes| attributes.locked = Locked::No);
         }
     }
     kernel(libc::SYS_munlockall, [0; 6])
@@ -97,7 +97,7 @@ pub unsafe fn in_core(address: usize, bytes: usize, vector: *mut u8) -> Outcome 
         return kernel(libc::SYS_mincore, [address, bytes, vector as usize, 0, 0, 0]);
     };
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
-    let runs = regions::lock().runs_in(first, count);
+    let runs = region_map::lock().runs_in(first, count);
     if runs.iter().map(|run| run.count).sum::<u32>() != count {
         return Err(libc::ENOMEM);
     }
@@ -126,7 +126,7 @@ pub fn sync(address: usize, bytes: usize, flags: i32) -> Outcome {
     if flags & !(both | libc::MS_INVALIDATE) != 0 || flags & both == both {
         return Err(libc::EINVAL);
     }
-    let runs = regions::lock().runs_in(first, count);
+    let runs = region_map::lock().runs_in(first, count);
     for run in runs.iter().filter(|run| run.attributes.kind == Kind::Foreign) {
         let (address, bytes) = apply::span(*run);
         kernel(libc::SYS_msync, [address, bytes, bits(flags), 0, 0, 0])?;

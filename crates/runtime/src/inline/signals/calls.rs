@@ -6,7 +6,7 @@ use super::action::{self, KernelAction};
 use super::{INSIDE, RESERVED_SET, mask, pending, strip};
 use crate::inline::call::Call;
 use crate::inline::trap::frame;
-use crate::inline::user::{self, BadAddress};
+use crate::inline::user_copy::{self, BadAddress};
 use crate::inline::{raw, stacks};
 use libc::{SIG_SETMASK, c_int, siginfo_t, timespec};
 
@@ -77,7 +77,7 @@ fn int(argument: usize) -> c_int {
 }
 
 fn read_optional<T: Copy>(address: usize) -> Result<Option<T>, BadAddress> {
-    if address == 0 { Ok(None) } else { user::read(address).map(Some) }
+    if address == 0 { Ok(None) } else { user_copy::read(address).map(Some) }
 }
 
 fn sigaction(call: &Call) -> Result<isize, i32> {
@@ -86,7 +86,7 @@ fn sigaction(call: &Call) -> Result<isize, i32> {
     let new = read_optional::<KernelAction>(new)?;
     let before = action::change(int(signal), new)?;
     if old != 0 {
-        user::write(old, &before)?;
+        user_copy::write(old, &before)?;
     }
     Ok(0)
 }
@@ -101,7 +101,7 @@ fn sigprocmask(call: &Call) -> Result<isize, i32> {
     // SAFETY: as above.
     unsafe { frame::set_mask_of(call.context, real) };
     if old != 0 {
-        user::write(old, &before)?;
+        user_copy::write(old, &before)?;
     }
     Ok(0)
 }
@@ -119,7 +119,7 @@ fn sigpending(call: &Call) -> Result<isize, i32> {
     }
     let all = (real | pending::set() & mask::blocked()).to_ne_bytes();
     for (offset, byte) in all[..bytes].iter().enumerate() {
-        user::write(set + offset, byte)?;
+        user_copy::write(set + offset, byte)?;
     }
     Ok(0)
 }
@@ -136,7 +136,7 @@ fn as_program<R>(call: &Call, work: impl FnOnce() -> R) -> R {
 fn sigsuspend(call: &Call) -> Result<isize, i32> {
     let [set, bytes, ..] = call.arguments;
     check_size(bytes)?;
-    let set = user::read::<u64>(set)?;
+    let set = user_copy::read::<u64>(set)?;
     let real = strip(set);
     let virtually = mask::swap(set);
     let result = as_program(call, || {
@@ -157,7 +157,7 @@ const WAIT_NS: i64 = 50_000_000;
 /// Waits for signals. Reserved ones may be held by us; then the kernel does not know of them.
 fn sigtimedwait(call: &Call) -> Option<Result<isize, i32>> {
     let [set, info, limit, bytes, ..] = call.arguments;
-    let Ok(set) = user::read::<u64>(set) else { return Some(Err(libc::EFAULT)) };
+    let Ok(set) = user_copy::read::<u64>(set) else { return Some(Err(libc::EFAULT)) };
     if set & RESERVED_SET == 0 || bytes != size_of::<u64>() {
         return None;
     }
@@ -171,7 +171,7 @@ fn sigtimedwait(call: &Call) -> Option<Result<isize, i32>> {
     let end_ns = limit.map(|limit| now_ns().saturating_add(nanoseconds(limit)));
     Some(wait(call, set, end_ns).and_then(|(signal, information)| {
         if info != 0 {
-            user::write(info, &information)?;
+            user_copy::write(info, &information)?;
         }
         Ok(signal)
     }))
@@ -221,7 +221,7 @@ fn sigaltstack(call: &Call) -> Result<isize, i32> {
     // SAFETY: as above.
     unsafe { (*call.context).uc_stack = stacks::altstack::real() };
     if old != 0 {
-        user::write(old, &before)?;
+        user_copy::write(old, &before)?;
     }
     Ok(0)
 }

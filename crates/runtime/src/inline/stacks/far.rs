@@ -6,7 +6,7 @@
 
 use super::super::raw;
 use super::super::thread::Thread;
-use super::{Stack, give_back, near, own};
+use super::{Stack, give_back, own, stack_switch};
 use crate::inline::syscalls::is_far;
 use hinterland_sys::thread::SignalsBlocked;
 use libc::{pthread_attr_t, size_t};
@@ -47,7 +47,7 @@ pub(crate) fn descriptor_of(attributes: *const pthread_attr_t) -> Option<(usize,
 /// Before a thread starts: pins the place of its descriptor.
 pub(crate) fn prepare(stack: &Stack, (start, bytes): (usize, usize)) {
     give_up_gone();
-    let pin = near::run_blocked(|| {
+    let pin = stack_switch::run_blocked(|| {
         let _blocked = SignalsBlocked::new();
         crate::pager().map(|pager| pager.pin_for_good(start, bytes))
     });
@@ -115,7 +115,9 @@ fn is_alive(thread: i32) -> bool {
 /// Pins the calling thread's descriptor, and no more of its stack.
 fn pin_own(stack: &Stack) {
     let descriptor = own_descriptor();
-    let pin = near::run_blocked(|| crate::pager().map(|pager| pager.pin_for_good(descriptor.start, descriptor.len())));
+    let pin = stack_switch::run_blocked(|| {
+        crate::pager().map(|pager| pager.pin_for_good(descriptor.start, descriptor.len()))
+    });
     // SAFETY: the thread's own stack.
     unsafe { *stack.descriptor.get() = pin };
 }

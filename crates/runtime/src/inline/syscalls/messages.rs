@@ -3,7 +3,7 @@
 //! A message that names little far memory is pinned with all of it and the call is made as it is, so the kernel updates the
 //! program's header itself. Larger ones are made from a copy of the header, whose results are copied back.
 
-use super::kind::{Kind, kind_of};
+use super::fd_kind::{FdKind, kind_of};
 use super::pieces::{add, piece_bytes, waits_for_all, whole_bytes};
 use super::pinned::Pins;
 use super::vectors::{Array, Groups, through_near};
@@ -72,7 +72,7 @@ fn one(call: &Call, number: i64, arguments: [usize; 6]) -> isize {
         answer
     };
     let kind = kind_of(socket);
-    if kind == Kind::Stream {
+    if kind == FdKind::Stream {
         let goes_on = access == PinAccess::Read || waits_for_all(flags);
         return in_groups(array, access, goes_on, issue);
     }

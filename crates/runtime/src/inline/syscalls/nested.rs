@@ -6,7 +6,7 @@
 use super::pinned::{Pins, TEXT_MAX};
 use super::table::Row;
 use super::{copy, refused};
-use crate::devices;
+use crate::device_pins;
 use crate::inline::call::Call;
 use hinterland_pager::PinAccess::{self, Read, Write};
 
@@ -31,7 +31,7 @@ pub(super) fn nested(call: &Call, row: &Row) -> isize {
             if zero_copy(second, third) {
                 return refused(libc::EOPNOTSUPP);
             }
-            devices::note_option(second, third);
+            device_pins::note_option(second, third);
             pins.add_arguments(row.shapes, &call.arguments);
             if attaches_filter(second, third) {
                 filter_program(&mut pins, fourth);
@@ -216,7 +216,7 @@ pub(crate) fn names_memory(request: usize) -> bool {
 
 /// ioctl(2): the request's number tells direction and size (`_IOC` of asm-generic/ioctl.h), unless it is an old one.
 fn ioctl(pins: &mut Pins, request: usize, argument: usize) {
-    devices::note(request);
+    device_pins::note(request);
     const READS: usize = 2;
     let (direction, bytes) = (request >> 30 & 3, request >> 16 & 0x3fff);
     let old = direction == 0 || bytes == 0;

@@ -4,7 +4,7 @@
 //! only if nothing came before it. What must not be divided (a datagram) is not; what may be short (a read from a pipe or a
 //! socket) is, because a second piece could wait for data where the whole call would have returned.
 
-use super::kind::{Kind, kind_of};
+use super::fd_kind::{FdKind, kind_of};
 use super::pinned::Pins;
 use super::table::{Row, Shape};
 use super::vectors::{Array, through_near};
@@ -111,17 +111,17 @@ fn plan(call: &Call, buffer: &Buffer, start: usize, len: usize) -> Plan {
     if len <= waiting || !touches_far(start, len) {
         return Plan::Whole(call.arguments[buffer.at + 1]);
     }
-    let kind = if buffer.at == 0 { Kind::File } else { kind_of(call.arguments[0]) };
+    let kind = if buffer.at == 0 { FdKind::File } else { kind_of(call.arguments[0]) };
     match (kind, buffer.access) {
-        (Kind::File, _) | (Kind::Stream, PinAccess::Read) => Plan::Divided(piece_bytes(kind == Kind::Stream)),
-        (Kind::Stream, PinAccess::Write) => {
+        (FdKind::File, _) | (FdKind::Stream, PinAccess::Read) => Plan::Divided(piece_bytes(kind == FdKind::Stream)),
+        (FdKind::Stream, PinAccess::Write) => {
             let all = call.number == libc::SYS_recvfrom && waits_for_all(call.arguments[3]);
             if all { Plan::Divided(waiting) } else { Plan::Whole(waiting) }
         }
         // No message is that large: room beyond it is not offered.
-        (Kind::Message, PinAccess::Write) => Plan::Whole(whole_bytes()),
-        (Kind::Message, PinAccess::Read) if len <= whole_bytes() => Plan::Whole(len),
-        (Kind::Message, PinAccess::Read) => Plan::Copied,
+        (FdKind::Message, PinAccess::Write) => Plan::Whole(whole_bytes()),
+        (FdKind::Message, PinAccess::Read) if len <= whole_bytes() => Plan::Whole(len),
+        (FdKind::Message, PinAccess::Read) => Plan::Copied,
     }
 }
 

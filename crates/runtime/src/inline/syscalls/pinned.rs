@@ -8,7 +8,7 @@ use super::pieces::whole_bytes;
 use super::table::{Shape, Size};
 use super::touches_far;
 use crate::Pager;
-use crate::inline::stacks::near;
+use crate::inline::stacks::stack_switch;
 use hinterland_pager::{Pin, PinAccess};
 use hinterland_units::PAGE_BYTES;
 
@@ -110,7 +110,7 @@ impl Pins {
 pub(super) fn pin(pager: &'static Pager, address: usize, len: usize, access: PinAccess) -> Pin<'static> {
     let frame = 0u8;
     let frame = (&raw const frame).addr();
-    near::run_blocked(|| pager.pin_for(address, len, access, frame))
+    stack_switch::run_blocked(|| pager.pin_for(address, len, access, frame))
 }
 
 /// Whether a text ends within `from..to`; also if that cannot be read.

@@ -8,11 +8,11 @@
 //! does no harm. They must not be smaller.
 
 #[rustfmt::skip]
-mod early;
+mod from_0;
 #[rustfmt::skip]
-mod late;
+mod from_260;
 #[rustfmt::skip]
-mod middle;
+mod from_125;
 #[cfg(test)]
 mod document;
 #[cfg(test)]
@@ -175,13 +175,13 @@ static FCNTL: Codes = Codes {
 
 /// All rows, in the order of their numbers.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
-    early::ROWS.iter().chain(middle::ROWS).chain(late::ROWS)
+    from_0::ROWS.iter().chain(from_125::ROWS).chain(from_260::ROWS)
 }
 
 /// The row of a call. Async-signal-safe.
 pub(crate) fn row(number: i64) -> Option<&'static Row> {
     let number = u32::try_from(number).ok()?;
-    [early::ROWS, middle::ROWS, late::ROWS].into_iter().find_map(|part| {
+    [from_0::ROWS, from_125::ROWS, from_260::ROWS].into_iter().find_map(|part| {
         let index = part.binary_search_by_key(&number, |row| row.number).ok()?;
         part.get(index)
     })
@@ -198,7 +198,7 @@ pub(crate) fn rules() -> Vec<(u32, Rule)> {
 }
 
 /// Short names for the rows.
-mod words {
+mod shorthand {
     pub(super) use super::Row;
     use super::Shape::{self, In, Out};
     pub(super) use super::Shape::{Address as A, Message, Messages as Batch, Text as T, Texts, Value as V, Vector};

@@ -4,8 +4,8 @@
 //! array itself. One that names more goes in groups, each from a copy of a part of the array; for messages, which must not be
 //! divided, through a near buffer.
 
+use super::fd_kind::{FdKind, kind_of};
 use super::issue::Scratch;
-use super::kind::{Kind, kind_of};
 use super::pieces::{CALL_BYTES, add, piece_bytes, whole_bytes};
 use super::pinned::Pins;
 use super::{copy, refused, touches_far};
@@ -180,10 +180,10 @@ pub(super) fn vectors(call: &mut Call) -> isize {
         return call.issue(call.arguments);
     }
     match (kind_of(descriptor), access) {
-        (Kind::Message, _) if sum.far_bytes <= whole_bytes() && array.pin(&mut pins, access) => {
+        (FdKind::Message, _) if sum.far_bytes <= whole_bytes() && array.pin(&mut pins, access) => {
             call.issue(call.arguments)
         }
-        (Kind::Message, _) => {
+        (FdKind::Message, _) => {
             drop(pins);
             through_near(array, sum.bytes, access, |near| call.issue(with_array(call.arguments, near)))
         }
@@ -199,11 +199,11 @@ fn with_array(mut arguments: [usize; 6], array: Array) -> [usize; 6] {
     arguments
 }
 
-fn in_groups(call: &Call, array: Array, access: PinAccess, kind: Kind) -> isize {
+fn in_groups(call: &Call, array: Array, access: PinAccess, kind: FdKind) -> isize {
     let has_offset = !matches!(call.number, libc::SYS_readv | libc::SYS_writev);
     // preadv2 and pwritev2 with an offset of -1 use the file's own.
     let moves_along = has_offset && call.arguments[3] != usize::MAX;
-    let mut groups = Groups::new(array, piece_bytes(kind == Kind::Stream));
+    let mut groups = Groups::new(array, piece_bytes(kind == FdKind::Stream));
     let mut done = 0usize;
     loop {
         let group = groups.next();
@@ -220,7 +220,7 @@ fn in_groups(call: &Call, array: Array, access: PinAccess, kind: Kind) -> isize 
         match add(&mut done, answer, group.bytes) {
             ControlFlow::Break(sum) => return sum,
             // More could wait for what the whole call would not have waited for.
-            ControlFlow::Continue(()) if kind == Kind::Stream && access == PinAccess::Write => {
+            ControlFlow::Continue(()) if kind == FdKind::Stream && access == PinAccess::Write => {
                 return done.cast_signed();
             }
             ControlFlow::Continue(()) => {}

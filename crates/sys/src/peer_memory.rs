@@ -14,16 +14,16 @@ use std::os::fd::RawFd;
 
 /// A descriptor that came over a socket, out of the program's reach. It is closed when it is dropped.
 #[derive(Debug)]
-pub struct Received(RawFd);
+pub struct ReceivedFd(RawFd);
 
-impl Received {
+impl ReceivedFd {
     /// Takes hold of a descriptor that nobody else knows; `None`: it cannot be hidden, and is closed.
-    pub(crate) fn hide(fd: RawFd) -> Option<Received> {
+    pub(crate) fn hide(fd: RawFd) -> Option<ReceivedFd> {
         let hidden = descriptor::hide(fd).ok();
         if hidden.is_none() {
             call(libc::SYS_close, [word(fd), 0, 0, 0, 0, 0]);
         }
-        hidden.map(Received)
+        hidden.map(ReceivedFd)
     }
 
     /// Its length, if it can never become shorter.
@@ -36,7 +36,7 @@ impl Received {
     }
 }
 
-impl Drop for Received {
+impl Drop for ReceivedFd {
     fn drop(&mut self) {
         descriptor::show(self.0);
         call(libc::SYS_close, [word(self.0), 0, 0, 0, 0, 0]);
@@ -45,18 +45,18 @@ impl Drop for Received {
 
 /// Address space in which files are shown. It ends when it is dropped.
 #[derive(Debug)]
-pub struct Space(Mapping);
+pub struct PeerMemory(Mapping);
 
-impl Space {
+impl PeerMemory {
     /// Reserves `len` bytes, whole pages, of address space.
     ///
     /// # Errors
     /// `ENOMEM` when the address space is limited.
-    pub fn reserve(len: usize) -> Result<Space, SysError> {
+    pub fn reserve(len: usize) -> Result<PeerMemory, SysError> {
         let start = map(0, len, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)?;
         let mapping = Mapping { start, len };
         mem::own(mapping);
-        Ok(Space(mapping))
+        Ok(PeerMemory(mapping))
     }
 
     /// Bytes of it.
@@ -74,7 +74,7 @@ impl Space {
     /// # Errors
     /// `EINVAL` for a file that is too short, or can become shorter; the kernel's, for example `ENOMEM` when the process has too
     /// many mappings.
-    pub fn show(&mut self, offset: usize, len: usize, file: &Received) -> Result<(), SysError> {
+    pub fn show(&mut self, offset: usize, len: usize, file: &ReceivedFd) -> Result<(), SysError> {
         let start = self.address(offset, len);
         if file.fixed_len().is_none_or(|file_len| file_len < len) {
             return Err(SysError { call: "mmap", errno: libc::EINVAL });
@@ -110,7 +110,7 @@ impl Space {
     }
 }
 
-impl Drop for Space {
+impl Drop for PeerMemory {
     fn drop(&mut self) {
         mem::disown(self.0);
         call(libc::SYS_munmap, [self.0.start, self.0.len, 0, 0, 0, 0]);
@@ -128,7 +128,7 @@ fn word(value: i32) -> usize {
 }
 
 fn call(number: i64, arguments: [usize; 6]) -> isize {
-    // SAFETY: calls on descriptors that `Received` owns, and on address space that a `Space` owns or that is new; none points at
+    // SAFETY: calls on descriptors that `ReceivedFd` owns, and on address space that a `PeerMemory` owns or that is new; none points at
     // memory, and none returns on another stack.
     unsafe { trampoline::call(number, arguments) }
 }
@@ -142,11 +142,11 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     /// A file of `pages` pages, and a second descriptor of it.
-    fn file(pages: usize, seals: i32) -> (File, Received) {
+    fn file(pages: usize, seals: i32) -> (File, ReceivedFd) {
         // SAFETY: the name is a C string; the descriptor is new.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING)) };
         file.set_len((pages * PAGE_BYTES) as u64).unwrap();
-        let received = Received(file.try_clone().unwrap().into_raw_fd());
+        let received = ReceivedFd(file.try_clone().unwrap().into_raw_fd());
         // SAFETY: sets a property of a file of this test.
         assert_eq!(unsafe { libc::fcntl(received.0, libc::F_ADD_SEALS, seals) }, 0);
         (file, received)
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn shows_what_the_other_side_writes_until_it_is_hidden() {
-        let mut space = Space::reserve(8 * PAGE_BYTES).unwrap();
+        let mut space = PeerMemory::reserve(8 * PAGE_BYTES).unwrap();
         let (other, received) = file(2, libc::F_SEAL_SHRINK);
         space.show(4 * PAGE_BYTES, 2 * PAGE_BYTES, &received).unwrap();
         drop(received);
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn files_that_could_end_under_a_reader_are_refused() {
-        let mut space = Space::reserve(4 * PAGE_BYTES).unwrap();
+        let mut space = PeerMemory::reserve(4 * PAGE_BYTES).unwrap();
         let (_open, unsealed) = file(2, libc::F_SEAL_GROW);
         assert_eq!(space.show(0, 2 * PAGE_BYTES, &unsealed).unwrap_err().errno, libc::EINVAL);
         let (_short, short) = file(1, libc::F_SEAL_SHRINK);

@@ -71,10 +71,10 @@ macro_rules! next {
                 Ok(name) => name,
                 Err(_) => panic!("a name without zeros"),
             };
-        static NEXT: $crate::interpose::next::Next = $crate::interpose::next::Next::new(NAME);
+        static NEXT: $crate::interpose::next_symbol::Next = $crate::interpose::next_symbol::Next::new(NAME);
         #[used]
         #[unsafe(link_section = "hinterland_next")]
-        static LISTED: &$crate::interpose::next::Next = &NEXT;
+        static LISTED: &$crate::interpose::next_symbol::Next = &NEXT;
         // SAFETY: a function of that name has this type, by its manual.
         unsafe { std::mem::transmute::<*mut libc::c_void, $type>(NEXT.find()) }
     }};

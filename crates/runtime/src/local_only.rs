@@ -30,7 +30,7 @@ extern "C" fn start() {
     }
     mem::Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).expect("the far range is free");
     crate::caller::init();
-    crate::regions::init();
+    crate::region_map::init();
     PAGER.get_or_init(|| Pager { _private: () });
     // SAFETY: functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
@@ -40,11 +40,11 @@ extern "C" fn start() {
 }
 
 extern "C" fn before_fork() {
-    crate::regions::lock_for_fork();
+    crate::region_map::lock_for_fork();
 }
 
 extern "C" fn after_fork() {
-    crate::regions::unlock_after_fork();
+    crate::region_map::unlock_after_fork();
 }
 
 fn span(first: PageNo, count: u32) -> (usize, usize) {

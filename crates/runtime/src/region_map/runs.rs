@@ -86,15 +86,15 @@ impl Run {
 
 /// The far range.
 #[derive(Debug)]
-pub struct Space {
+pub struct RegionMap {
     runs: BTreeMap<u32, (u32, Attributes)>,
     free: FreeRuns,
 }
 
-impl Space {
+impl RegionMap {
     /// A range without any page; `open` gives it some.
-    pub const fn closed() -> Space {
-        Space { runs: BTreeMap::new(), free: FreeRuns::new() }
+    pub const fn closed() -> RegionMap {
+        RegionMap { runs: BTreeMap::new(), free: FreeRuns::new() }
     }
 
     /// Makes pages `1 .. pages - 1` free. Called once.

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 /// How a descriptor takes a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum FdKind {
     /// Never waits for more to come: a read in pieces ends where a read in one goes.
     File,
     /// Bytes come and go in any portions: a read may return fewer, a write goes on.
@@ -23,23 +23,23 @@ const PSEUDO: std::ops::RangeInclusive<u32> = 136..=143;
 
 /// What the descriptor is. Unknown ones carry messages: those are never divided. One that is not open is as good as a file:
 /// the first piece will be refused.
-pub(super) fn kind_of(descriptor: usize) -> Kind {
+pub(super) fn kind_of(descriptor: usize) -> FdKind {
     let mut status = MaybeUninit::<libc::stat>::zeroed();
     if is_error(Call::ask(libc::SYS_fstat, [descriptor, status.as_mut_ptr().addr(), 0, 0, 0, 0])) {
-        return Kind::File;
+        return FdKind::File;
     }
     // SAFETY: zeroed, and filled by the kernel; every bit pattern is a value.
     let status = unsafe { status.assume_init() };
     match status.st_mode & libc::S_IFMT {
-        libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => Kind::File,
-        libc::S_IFIFO => Kind::Stream,
-        libc::S_IFSOCK if is_stream_socket(descriptor) => Kind::Stream,
+        libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => FdKind::File,
+        libc::S_IFIFO => FdKind::Stream,
+        libc::S_IFSOCK if is_stream_socket(descriptor) => FdKind::Stream,
         libc::S_IFCHR => match libc::major(status.st_rdev) {
-            MEMORY => Kind::File,
-            major if TERMINALS.contains(&major) || PSEUDO.contains(&major) => Kind::Stream,
-            _ => Kind::Message,
+            MEMORY => FdKind::File,
+            major if TERMINALS.contains(&major) || PSEUDO.contains(&major) => FdKind::Stream,
+            _ => FdKind::Message,
         },
-        _ => Kind::Message,
+        _ => FdKind::Message,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The far range's address space, and the lock that guards its book.
+//! The region map: which pages of the far range are mapped, by whom and how; and its lock.
 //!
 //! The whole range is reserved and registered once and never unmapped: "mapping" is choosing a run of pages and changing
 //! their protection, so the registration never gets lost. The lock is a word, not a pthread mutex, so that the child of a
@@ -8,9 +8,9 @@
 mod free;
 #[cfg(test)]
 mod model_test;
-mod space;
+mod runs;
 
-pub use space::{Attributes, ForkRule, Kind, Locked, Run, Space};
+pub use runs::{Attributes, ForkRule, Kind, Locked, RegionMap, Run};
 
 use crate::errno::Preserved;
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
@@ -71,58 +71,61 @@ pub fn place_of(address: usize, bytes: usize) -> Place {
         .map_or(Place::Across, |count| Place::Inside(page_of(address), count))
 }
 
-/// The book and its lock: 0 open, 1 held, 2 held and somebody waits.
+/// The region map and its lock word: 0 unlocked, 1 locked, 2 locked with waiters.
 struct Guarded {
     word: AtomicU32,
-    space: UnsafeCell<Space>,
+    region_map: UnsafeCell<RegionMap>,
     /// The holder's signal mask from before, while a fork holds the lock.
     fork_mask: UnsafeCell<u64>,
 }
 
-// SAFETY: `space` and `fork_mask` are used only by the holder of the lock in `word`.
+// SAFETY: `region_map` and `fork_mask` are used only by the holder of the lock in `word`.
 unsafe impl Sync for Guarded {}
 
-static SPACE: Guarded =
-    Guarded { word: AtomicU32::new(0), space: UnsafeCell::new(Space::closed()), fork_mask: UnsafeCell::new(0) };
+static REGION_MAP: Guarded = Guarded {
+    word: AtomicU32::new(0),
+    region_map: UnsafeCell::new(RegionMap::closed()),
+    fork_mask: UnsafeCell::new(0),
+};
 
 /// Holds the lock, with signals blocked, until it is dropped.
-pub struct Held {
+pub struct RegionMapGuard {
     mask: u64,
 }
 
 /// Takes the lock.
-pub fn lock() -> Held {
+pub fn lock() -> RegionMapGuard {
     let _errno = Preserved::new();
     let mask = set_signal_mask(u64::MAX);
-    let word = &SPACE.word;
+    let word = &REGION_MAP.word;
     if word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
         while word.swap(2, Ordering::Acquire) != 0 {
             futex_wait(word, 2);
         }
     }
-    Held { mask }
+    RegionMapGuard { mask }
 }
 
-impl Deref for Held {
-    type Target = Space;
-    fn deref(&self) -> &Space {
+impl Deref for RegionMapGuard {
+    type Target = RegionMap;
+    fn deref(&self) -> &RegionMap {
         // SAFETY: the lock is held.
-        unsafe { &*SPACE.space.get() }
+        unsafe { &*REGION_MAP.region_map.get() }
     }
 }
 
-impl DerefMut for Held {
-    fn deref_mut(&mut self) -> &mut Space {
+impl DerefMut for RegionMapGuard {
+    fn deref_mut(&mut self) -> &mut RegionMap {
         // SAFETY: the lock is held, and `self` is borrowed exclusively.
-        unsafe { &mut *SPACE.space.get() }
+        unsafe { &mut *REGION_MAP.region_map.get() }
     }
 }
 
-impl Drop for Held {
+impl Drop for RegionMapGuard {
     fn drop(&mut self) {
         let _errno = Preserved::new();
-        if SPACE.word.swap(0, Ordering::Release) == 2 {
-            futex_wake(&SPACE.word);
+        if REGION_MAP.word.swap(0, Ordering::Release) == 2 {
+            futex_wake(&REGION_MAP.word);
         }
         set_signal_mask(self.mask);
     }
@@ -142,11 +145,11 @@ pub fn init() {
     lock().open(FAR_PAGES);
 }
 
-/// Takes the lock for a fork: no other thread is changing the book while the process is copied.
+/// Takes the lock for a fork: no other thread changes the region map while the process is copied.
 pub fn lock_for_fork() {
     let held = ManuallyDrop::new(lock());
     // SAFETY: the lock is held, until `unlock_after_fork`.
-    unsafe { *SPACE.fork_mask.get() = held.mask };
+    unsafe { *REGION_MAP.fork_mask.get() = held.mask };
 }
 
 /// The part of `start .. end` around `address` that lies in one run of ours with `address` and may be written to.
@@ -161,11 +164,11 @@ pub fn unlock_after_fork() {
     drop(ManuallyDrop::into_inner(held_for_fork()));
 }
 
-/// The book, for the child of a fork or its parent before `unlock_after_fork`.
-fn held_for_fork() -> ManuallyDrop<Held> {
-    assert_ne!(SPACE.word.load(Ordering::Relaxed), 0, "the book is read around a fork without its lock");
+/// The region map, for the child of a fork or its parent before `unlock_after_fork`.
+fn held_for_fork() -> ManuallyDrop<RegionMapGuard> {
+    assert_ne!(REGION_MAP.word.load(Ordering::Relaxed), 0, "the region map is read around a fork without its lock");
     // SAFETY: the lock is held since `lock_for_fork`, by this thread (in a child: by the thread that this one copies).
-    ManuallyDrop::new(Held { mask: unsafe { *SPACE.fork_mask.get() } })
+    ManuallyDrop::new(RegionMapGuard { mask: unsafe { *REGION_MAP.fork_mask.get() } })
 }
 
 /// Calls `each` for every run of pages of ours that a forked child does not get as a copy. Between `lock_for_fork` and
@@ -180,8 +183,8 @@ pub fn for_each_fork_flag(mut each: impl FnMut(PageNo, u32, ForkRule)) {
 /// Frees the runs that a forked child did not get, once they are mapped again, inaccessible and without content. In the
 /// child, before `unlock_after_fork`.
 pub fn forget_after_fork(left: &[(PageNo, u32)]) {
-    let mut space = held_for_fork();
+    let mut region_map = held_for_fork();
     for &(first, count) in left {
-        space.remove(first.0, count);
+        region_map.remove(first.0, count);
     }
 }

@@ -1,6 +1,6 @@
 //! Rows 260 to 335, and 424 to 469: the numbers between are of nobody.
 
-use super::words::*;
+use super::shorthand::*;
 
 pub(super) const ROWS: &[Row] = &[
     row(260, "fchownat", &[V, T, V, V, V], Pin),

@@ -1,6 +1,6 @@
-//! `Space` against a model with one entry for each page: every answer equal, every invariant held.
+//! `RegionMap` against a model with one entry for each page: every answer equal, every invariant held.
 
-use super::space::{Attributes, ForkRule, Kind, Run, Space};
+use super::runs::{Attributes, ForkRule, Kind, RegionMap, Run};
 
 const PAGES: u32 = 96;
 
@@ -51,13 +51,13 @@ fn any_range(random: &mut Random) -> (u32, u32) {
     (first, 1 + random.below((PAGES - 1 - first).clamp(1, 24)))
 }
 
-fn step(random: &mut Random, space: &mut Space, model: &mut Model) {
+fn step(random: &mut Random, region_map: &mut RegionMap, model: &mut Model) {
     let (first, count) = any_range(random);
     let attributes = any_attributes(random);
     match random.below(5) {
         0 => {
             let alignment = 1 << random.below(5);
-            match space.place(count, alignment, attributes) {
+            match region_map.place(count, alignment, attributes) {
                 Some(place) => {
                     assert!(place % alignment == 0 && model.fits(place, count), "{count} pages placed at {place}");
                     model.fill(place, count, Some(attributes));
@@ -67,22 +67,22 @@ fn step(random: &mut Random, space: &mut Space, model: &mut Model) {
         }
         1 => {
             let fits = model.fits(first, count);
-            assert_eq!(space.place_at(first, count, attributes), fits);
+            assert_eq!(region_map.place_at(first, count, attributes), fits);
             if fits {
                 model.fill(first, count, Some(attributes));
             }
         }
         2 => {
-            assert_eq!(space.remove(first, count), model.runs_in(first, count));
+            assert_eq!(region_map.remove(first, count), model.runs_in(first, count));
             model.fill(first, count, None);
         }
         3 => {
             let wipe = random.below(2) == 0;
             let change = |a: &mut Attributes| a.fork = if wipe { ForkRule::Wipe } else { ForkRule::Copy };
-            space.update(first, count, change);
+            region_map.update(first, count, change);
             model.0[first as usize..][..count as usize].iter_mut().flatten().for_each(change);
         }
-        _ => assert_eq!(space.is_free(first, count), model.fits(first, count)),
+        _ => assert_eq!(region_map.is_free(first, count), model.fits(first, count)),
     }
 }
 
@@ -90,26 +90,26 @@ fn step(random: &mut Random, space: &mut Space, model: &mut Model) {
 fn agrees_with_a_page_by_page_model() {
     for seed in 0..64 {
         let mut random = Random(seed);
-        let (mut space, mut model) = (Space::closed(), Model(vec![None; PAGES as usize]));
-        space.open(PAGES);
+        let (mut region_map, mut model) = (RegionMap::closed(), Model(vec![None; PAGES as usize]));
+        region_map.open(PAGES);
         for _ in 0..4_000 {
-            step(&mut random, &mut space, &mut model);
-            assert_eq!(space.runs().collect::<Vec<_>>(), model.runs_in(0, PAGES), "seed {seed}");
+            step(&mut random, &mut region_map, &mut model);
+            assert_eq!(region_map.runs().collect::<Vec<_>>(), model.runs_in(0, PAGES), "seed {seed}");
             let (first, count) = any_range(&mut random);
-            assert_eq!(space.runs_in(first, count), model.runs_in(first, count), "seed {seed}");
+            assert_eq!(region_map.runs_in(first, count), model.runs_in(first, count), "seed {seed}");
         }
     }
 }
 
 #[test]
 fn takes_the_smallest_run_with_room() {
-    let mut space = Space::closed();
-    space.open(1000);
+    let mut region_map = RegionMap::closed();
+    region_map.open(1000);
     let plain = Attributes::plain(Kind::Mapping, 0);
     for first in [1, 20, 60, 120] {
-        assert!(space.place_at(first, 10, plain));
+        assert!(region_map.place_at(first, 10, plain));
     }
-    assert_eq!(space.place(8, 1, plain), Some(11), "between the first and the second run there are 9 pages");
-    assert_eq!(space.place(16, 16, plain), Some(32), "the next has 30 pages from 30 on, aligned from 32");
-    assert_eq!(space.place(2000, 1, plain), None);
+    assert_eq!(region_map.place(8, 1, plain), Some(11), "between the first and the second run there are 9 pages");
+    assert_eq!(region_map.place(16, 16, plain), Some(32), "the next has 30 pages from 30 on, aligned from 32");
+    assert_eq!(region_map.place(2000, 1, plain), None);
 }

@@ -1,6 +1,6 @@
 //! Rows 125 to 259.
 
-use super::words::*;
+use super::shorthand::*;
 
 pub(super) const ROWS: &[Row] = &[
     row(125, "capget", &[o(8), o(24)], Pin),

@@ -2,7 +2,7 @@
 
 use super::{Outcome, Target, apply, bits, kernel, target};
 use crate::Pager;
-use crate::regions::{self, Attributes, ForkRule, Kind, Locked, Run};
+use crate::region_map::{self, Attributes, ForkRule, Kind, Locked, Run};
 use hinterland_pager::PinAccess;
 use hinterland_units::PageNo;
 use std::io;
@@ -64,8 +64,8 @@ pub fn madvise(address: usize, bytes: usize, advice: i32) -> Outcome {
         return Err(libc::EINVAL);
     }
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
-    // The book is left before the pages are touched: populating waits for the pager, dropping may take long.
-    let runs = regions::lock().runs_in(first, count);
+    // The region map is unlocked before the pages are touched: populating waits for the pager, dropping may take long.
+    let runs = region_map::lock().runs_in(first, count);
     let covered = runs.iter().map(|run| run.count).sum::<u32>() == count;
     for run in runs {
         advise_run(pager, run, advice, meaning)?;
@@ -85,7 +85,7 @@ fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<
         Meaning::Drop { locked_too: false } | Meaning::Free if locked => return Err(libc::EINVAL),
         Meaning::Drop { .. } => drop_content(pager, run),
         Meaning::Free => pager.drop_remote(PageNo(run.first), run.count),
-        // Whether a child gets the run at all is the book's business alone: the kernel keeps all far memory from children until
+        // Whether a child gets the run at all is kept in the region map alone: the kernel keeps all far memory from children until
         // the moment of a fork. Whether it is wiped is the kernel's, too.
         Meaning::Fork(rule) => {
             let wipe = if rule == ForkRule::Wipe { libc::MADV_WIPEONFORK } else { libc::MADV_KEEPONFORK };
@@ -120,11 +120,11 @@ fn drop_content(pager: &Pager, run: Run) {
     }
 }
 
-/// Tells the kernel first and the book then.
+/// Changes the kernel's advice first, the region map after it.
 fn note(run: Run, to_kernel: impl Fn() -> Outcome, change: impl Fn(&mut Attributes)) -> Result<(), i32> {
-    let mut space = regions::lock();
+    let mut region_map = region_map::lock();
     to_kernel()?;
-    space.update(run.first, run.count, change);
+    region_map.update(run.first, run.count, change);
     Ok(())
 }
 

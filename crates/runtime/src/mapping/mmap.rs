@@ -13,7 +13,7 @@
 
 use super::{Outcome, PROTECTION_BITS, apply, bits, kernel};
 use crate::caller;
-use crate::regions::{self, Attributes, Kind, Locked, Place, Run, Space};
+use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 
 /// The arguments of mmap(2).
@@ -72,7 +72,7 @@ pub fn map(request: MapRequest, caller: usize) -> Outcome {
         return request.pass_on();
     }
     if request.is_fixed() {
-        return match regions::place_of(request.address, request.bytes) {
+        return match region_map::place_of(request.address, request.bytes) {
             Place::Outside => request.pass_on(),
             Place::Inside(first, count) => map_fixed(&request, first, count),
             Place::Across => Err(libc::ENOMEM),
@@ -95,7 +95,9 @@ pub fn map(request: MapRequest, caller: usize) -> Outcome {
 fn wish_counts(request: &MapRequest) -> bool {
     let address = request.address;
     let accessible = request.protection & PROTECTION_BITS != libc::PROT_NONE;
-    address != 0 && !regions::contains(address) && (caller::is_near_code(address) || (address < LOW_END && accessible))
+    address != 0
+        && !region_map::contains(address)
+        && (caller::is_near_code(address) || (address < LOW_END && accessible))
 }
 
 /// The kernel's mapping, if it lies where it was wished.
@@ -114,51 +116,51 @@ fn map_anywhere(request: &MapRequest) -> Outcome {
     let alignment = if request.bytes >= LARGE_BYTES { LARGE_BYTES / PAGE_BYTES } else { 1 };
     let alignment = u32::try_from(alignment).unwrap_or(1);
     let attributes = request.attributes();
-    let mut space = regions::lock();
-    let wished = match regions::place_of(request.address & !(PAGE_BYTES - 1), request.bytes) {
-        Place::Inside(first, count) if space.place_at(first, count, attributes) => Some(first),
+    let mut region_map = region_map::lock();
+    let wished = match region_map::place_of(request.address & !(PAGE_BYTES - 1), request.bytes) {
+        Place::Inside(first, count) if region_map.place_at(first, count, attributes) => Some(first),
         _ => None,
     };
-    let Some(first) = wished.or_else(|| space.place(count, alignment, attributes)) else {
-        drop(space);
+    let Some(first) = wished.or_else(|| region_map.place(count, alignment, attributes)) else {
+        drop(region_map);
         return request.pass_on();
     };
-    finish(&mut space, Run { first, count, attributes })
+    finish(&mut region_map, Run { first, count, attributes })
 }
 
-/// Makes a new run in the book accessible; locks it if that was asked for.
-fn finish(space: &mut Space, run: Run) -> Outcome {
-    apply::open(space, run)?;
+/// Makes a new run of the region map accessible; locks it if that was asked for.
+fn finish(region_map: &mut RegionMap, run: Run) -> Outcome {
+    apply::open(region_map, run)?;
     if let Err(errno) = apply::lock(run) {
-        apply::clear(space, run.first, run.count)?;
+        apply::clear(region_map, run.first, run.count)?;
         return Err(errno);
     }
-    Ok(regions::address_of(run.first))
+    Ok(region_map::address_of(run.first))
 }
 
 /// A mapping at a commanded place inside the far range.
 fn map_fixed(request: &MapRequest, first: u32, count: u32) -> Outcome {
-    let mut space = regions::lock();
+    let mut region_map = region_map::lock();
     let replaces = !request.has(libc::MAP_FIXED_NOREPLACE);
-    if !replaces && !space.is_free(first, count) {
+    if !replaces && !region_map.is_free(first, count) {
         return Err(libc::EEXIST);
     }
     if !request.is_private_anonymous() || request.has(libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) {
-        return map_foreign(&mut space, request, first, count);
+        return map_foreign(&mut region_map, request, first, count);
     }
-    apply::clear(&mut space, first, count)?;
+    apply::clear(&mut region_map, first, count)?;
     let attributes = request.attributes();
-    if !space.place_at(first, count, attributes) {
+    if !region_map.place_at(first, count, attributes) {
         return Err(libc::ENOMEM); // The first or the last page of the far range, which stay empty.
     }
-    finish(&mut space, Run { first, count, attributes })
+    finish(&mut region_map, Run { first, count, attributes })
 }
 
 /// A mapping that is not ours inside the far range. It is made elsewhere first: if the kernel refuses it, nothing is lost.
-fn map_foreign(space: &mut Space, request: &MapRequest, first: u32, count: u32) -> Outcome {
+fn map_foreign(region_map: &mut RegionMap, request: &MapRequest, first: u32, count: u32) -> Outcome {
     let flags = request.flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
     let made = MapRequest { address: 0, flags, ..*request }.pass_on()?;
-    let moved = move_in(space, made, request.bytes, first, count, request.protection);
+    let moved = move_in(region_map, made, request.bytes, first, count, request.protection);
     if moved.is_err() {
         // Just mapped and shown to nobody.
         let _ = kernel(libc::SYS_munmap, [made, request.bytes, 0, 0, 0, 0]);
@@ -167,19 +169,26 @@ fn map_foreign(space: &mut Space, request: &MapRequest, first: u32, count: u32) 
 }
 
 /// Moves the kernel's mapping at `address` to far pages, replacing what was there.
-pub fn move_in(space: &mut Space, address: usize, bytes: usize, first: u32, count: u32, protection: i32) -> Outcome {
-    apply::clear(space, first, count)?;
+pub fn move_in(
+    region_map: &mut RegionMap,
+    address: usize,
+    bytes: usize,
+    first: u32,
+    count: u32,
+    protection: i32,
+) -> Outcome {
+    apply::clear(region_map, first, count)?;
     let attributes = Attributes::plain(Kind::Foreign, protection & PROTECTION_BITS);
-    if !space.place_at(first, count, attributes) {
+    if !region_map.place_at(first, count, attributes) {
         return Err(libc::ENOMEM);
     }
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
     pager.give_up(PageNo(first), count);
     let moves = bits(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-    let moved = kernel(libc::SYS_mremap, [address, bytes, bytes, moves, regions::address_of(first), 0]);
+    let moved = kernel(libc::SYS_mremap, [address, bytes, bytes, moves, region_map::address_of(first), 0]);
     if moved.is_err() {
         pager.take_back(PageNo(first), count).map_err(|e| apply::errno_of(&e))?;
-        space.remove(first, count);
+        region_map.remove(first, count);
     }
     moved
 }

@@ -1,6 +1,6 @@
 //! Rows 0 to 124.
 
-use super::words::*;
+use super::shorthand::*;
 
 pub(super) const ROWS: &[Row] = &[
     row(0, "read", &[V, ob(2), V], Pieces),

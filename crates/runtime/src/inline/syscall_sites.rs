@@ -9,14 +9,14 @@
 //!
 //! Source: System V ABI (x86-64), Linux Standard Base 10.6 (exception frames).
 
+mod direct_syscalls;
 mod edit;
 mod elf;
-mod foreign;
 mod jump;
 mod patch;
 mod scan;
 
-pub(crate) use foreign::{Foreign, foreign_call};
+pub(crate) use direct_syscalls::{DirectSyscalls, first_direct_syscall};
 pub(crate) use patch::{Plan, SitesError, is_patched};
 
 use elf::{Image, Kind};

@@ -1,8 +1,8 @@
 //! mremap(2) on far memory: content moves as pages, without being fetched.
 
-use super::place::move_in;
+use super::mmap::move_in;
 use super::{Outcome, Target, apply, bits, kernel, target};
-use crate::regions::{self, Attributes, Kind, Locked, Place, Run, Space};
+use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -44,15 +44,15 @@ pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new
         may_move: flags & libc::MREMAP_MAYMOVE != 0,
         keeps_old: flags & libc::MREMAP_DONTUNMAP != 0,
     };
-    let mut space = regions::lock();
-    let run = space.run_at(old).filter(|run| run.end() - old >= old_count).ok_or(libc::EFAULT)?;
+    let mut region_map = region_map::lock();
+    let run = region_map.run_at(old).filter(|run| run.end() - old >= old_count).ok_or(libc::EFAULT)?;
     if run.attributes.kind == Kind::Foreign {
-        return remap_foreign(&mut space, wanted, run, new_place, flags, new_address);
+        return remap_foreign(&mut region_map, wanted, run, new_place, flags, new_address);
     }
     match new_place {
-        _ if !fixed => resize(&mut space, wanted, run),
-        Target::Far(new, _) => move_to(&mut space, wanted, run, new),
-        Target::Kernel if new_address.is_multiple_of(PAGE_BYTES) => move_out(&mut space, wanted, run, new_address),
+        _ if !fixed => resize(&mut region_map, wanted, run),
+        Target::Far(new, _) => move_to(&mut region_map, wanted, run, new),
+        Target::Kernel if new_address.is_multiple_of(PAGE_BYTES) => move_out(&mut region_map, wanted, run, new_address),
         Target::Kernel => Err(libc::EINVAL),
     }
 }
@@ -73,19 +73,19 @@ fn check_flags(flags: i32, old_bytes: usize, new_bytes: usize) -> Result<(), i32
 }
 
 /// Without a commanded place: in place if that is possible.
-fn resize(space: &mut Space, wanted: Move, run: Run) -> Outcome {
+fn resize(region_map: &mut RegionMap, wanted: Move, run: Run) -> Outcome {
     let Move { old, old_count, new_count, .. } = wanted;
-    let here = Ok(regions::address_of(old));
+    let here = Ok(region_map::address_of(old));
     if !wanted.keeps_old && new_count <= old_count {
         if new_count < old_count {
-            apply::clear(space, old + new_count, old_count - new_count)?;
+            apply::clear(region_map, old + new_count, old_count - new_count)?;
         }
         return here;
     }
     let (tail, more) = (old + old_count, new_count - old_count.min(new_count));
-    if !wanted.keeps_old && run.end() == tail && space.place_at(tail, more, run.attributes) {
+    if !wanted.keeps_old && run.end() == tail && region_map.place_at(tail, more, run.attributes) {
         let grown = Run { first: tail, count: more, attributes: run.attributes };
-        apply::open(space, grown)?;
+        apply::open(region_map, grown)?;
         apply::lock(grown)?;
         return here;
     }
@@ -93,26 +93,26 @@ fn resize(space: &mut Space, wanted: Move, run: Run) -> Outcome {
         return Err(libc::ENOMEM);
     }
     let unlocked = Attributes { locked: Locked::No, ..run.attributes };
-    let new = space.place(new_count, 1, unlocked).ok_or(libc::ENOMEM)?;
-    carry(space, wanted, run.attributes, new)
+    let new = region_map.place(new_count, 1, unlocked).ok_or(libc::ENOMEM)?;
+    carry(region_map, wanted, run.attributes, new)
 }
 
 /// To a commanded place inside the far range, replacing what was there.
-fn move_to(space: &mut Space, wanted: Move, run: Run, new: u32) -> Outcome {
+fn move_to(region_map: &mut RegionMap, wanted: Move, run: Run, new: u32) -> Outcome {
     let Move { old, old_count, new_count, .. } = wanted;
     if new < old + old_count && old < new + new_count {
         return Err(libc::EINVAL); // The ranges overlap.
     }
-    apply::clear(space, new, new_count)?;
+    apply::clear(region_map, new, new_count)?;
     let unlocked = Attributes { locked: Locked::No, ..run.attributes };
-    if !space.place_at(new, new_count, unlocked) {
+    if !region_map.place_at(new, new_count, unlocked) {
         return Err(libc::ENOMEM);
     }
-    carry(space, wanted, run.attributes, new)
+    carry(region_map, wanted, run.attributes, new)
 }
 
 /// Moves content to `new`, where a run without pages was just placed, and frees the old run.
-fn carry(space: &mut Space, wanted: Move, attributes: Attributes, new: u32) -> Outcome {
+fn carry(region_map: &mut RegionMap, wanted: Move, attributes: Attributes, new: u32) -> Outcome {
     let Move { old, old_count, new_count, keeps_old, .. } = wanted;
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
     let kept = old_count.min(new_count);
@@ -122,7 +122,7 @@ fn carry(space: &mut Space, wanted: Move, attributes: Attributes, new: u32) -> O
     if attributes.locked != Locked::No {
         pager.unlock(PageNo(old), old_count).map_err(|e| apply::errno_of(&e))?;
     }
-    protect(new, new_count, READ_WRITE).inspect_err(|_| drop(space.remove(new, new_count)))?;
+    protect(new, new_count, READ_WRITE).inspect_err(|_| drop(region_map.remove(new, new_count)))?;
     if !plain {
         protect(old, kept, READ_WRITE)?;
     }
@@ -131,21 +131,21 @@ fn carry(space: &mut Space, wanted: Move, attributes: Attributes, new: u32) -> O
         protect(new, new_count, attributes.protection)?;
         protect(old, kept, attributes.protection)?;
     }
-    space.update(old, old_count, |a| a.locked = Locked::No);
+    region_map.update(old, old_count, |a| a.locked = Locked::No);
     if !keeps_old {
-        apply::clear(space, old, old_count)?;
+        apply::clear(region_map, old, old_count)?;
     }
     let moved = Run { first: new, count: new_count, attributes };
     restore_fork_rule(moved)?;
     apply::lock(moved)?;
-    space.update(new, new_count, |a| a.locked = attributes.locked);
-    Ok(regions::address_of(new))
+    region_map.update(new, new_count, |a| a.locked = attributes.locked);
+    Ok(region_map::address_of(new))
 }
 
 /// Tells the kernel at the new place what it knew at the old one.
 fn restore_fork_rule(run: Run) -> Result<(), i32> {
     let (address, bytes) = apply::span(run);
-    let advice = (run.attributes.fork == regions::ForkRule::Wipe).then_some(libc::MADV_WIPEONFORK);
+    let advice = (run.attributes.fork == region_map::ForkRule::Wipe).then_some(libc::MADV_WIPEONFORK);
     for advice in advice.into_iter().chain(run.attributes.undumped.then_some(libc::MADV_DONTDUMP)) {
         kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0])?;
     }
@@ -153,7 +153,7 @@ fn restore_fork_rule(run: Run) -> Result<(), i32> {
 }
 
 /// To a commanded place outside the far range: the content is copied into a mapping of the kernel's.
-fn move_out(space: &mut Space, wanted: Move, run: Run, new_address: usize) -> Outcome {
+fn move_out(region_map: &mut RegionMap, wanted: Move, run: Run, new_address: usize) -> Outcome {
     let Move { old, old_count, new_count, keeps_old, .. } = wanted;
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
     let bytes = new_count as usize * PAGE_BYTES;
@@ -163,12 +163,12 @@ fn move_out(space: &mut Space, wanted: Move, run: Run, new_address: usize) -> Ou
     protect(READ_WRITE)?;
     let kept = old_count.min(new_count) as usize * PAGE_BYTES;
     // SAFETY: both ranges are mapped read-write, `kept` bytes long, and one lies outside the far range.
-    unsafe { (new_address as *mut u8).copy_from_nonoverlapping(regions::address_of(old) as *const u8, kept) };
+    unsafe { (new_address as *mut u8).copy_from_nonoverlapping(region_map::address_of(old) as *const u8, kept) };
     protect(run.attributes.protection)?;
     if keeps_old {
         pager.discard(PageNo(old), old_count);
     } else {
-        apply::clear(space, old, old_count)?;
+        apply::clear(region_map, old, old_count)?;
     }
     kernel(libc::SYS_mprotect, [new_address, bytes, bits(run.attributes.protection), 0, 0, 0])?;
     Ok(new_address)
@@ -180,12 +180,12 @@ fn bring_in(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, (fir
         return Err(libc::EINVAL);
     }
     let moved = kernel(libc::SYS_mremap, [address, old_bytes, new_bytes, bits(libc::MREMAP_MAYMOVE), 0, 0])?;
-    move_in(&mut regions::lock(), moved, new_bytes, first, count, READ_WRITE)
+    move_in(&mut region_map::lock(), moved, new_bytes, first, count, READ_WRITE)
 }
 
 /// A foreign mapping: the kernel moves it; what it leaves inside the far range becomes ours again.
 fn remap_foreign(
-    space: &mut Space,
+    region_map: &mut RegionMap,
     wanted: Move,
     run: Run,
     new_place: Target,
@@ -194,10 +194,10 @@ fn remap_foreign(
 ) -> Outcome {
     let Move { old, old_count, new_count, .. } = wanted;
     let bytes = |count: u32| count as usize * PAGE_BYTES;
-    let address = regions::address_of(old);
+    let address = region_map::address_of(old);
     if flags & libc::MREMAP_FIXED == 0 && new_count <= old_count {
         if new_count < old_count {
-            apply::clear(space, old + new_count, old_count - new_count)?;
+            apply::clear(region_map, old + new_count, old_count - new_count)?;
         }
         return Ok(address);
     }
@@ -207,12 +207,14 @@ fn remap_foreign(
     let (first_flags, first_place) = if outside { (flags, new_address) } else { (libc::MREMAP_MAYMOVE, 0) };
     let moved =
         kernel(libc::SYS_mremap, [address, bytes(old_count), bytes(new_count), bits(first_flags), first_place, 0])?;
-    if regions::place_of(moved, bytes(new_count)) == Place::Outside {
+    if region_map::place_of(moved, bytes(new_count)) == Place::Outside {
         pager.take_back(PageNo(old), old_count).map_err(|e| apply::errno_of(&e))?;
-        space.remove(old, old_count);
+        region_map.remove(old, old_count);
     }
     match new_place {
-        Target::Far(first, count) => move_in(space, moved, bytes(new_count), first, count, run.attributes.protection),
+        Target::Far(first, count) => {
+            move_in(region_map, moved, bytes(new_count), first, count, run.attributes.protection)
+        }
         Target::Kernel => Ok(moved),
     }
 }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_relatives_counts_all_of_its_private_memory() {
+    fn a_process_that_never_forked_counts_all_of_its_private_memory() {
         // SAFETY: the path is a C string.
         let fd = unsafe { libc::open(c"/proc/self/smaps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
         let memory = vec![7u8; 8 << 20];

@@ -22,7 +22,7 @@ const ASYNCHRONOUS: [&str; 2] = ["liburing.so", "libaio.so"];
 
 /// Why an object is better not served inline.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Foreign {
+pub(crate) enum DirectSyscalls {
     /// It makes a call that nobody sees; `None`: any call.
     Calls(String, Option<i64>),
     /// Its runtime makes all calls by the instruction itself.
@@ -33,32 +33,34 @@ pub(crate) enum Foreign {
     TooLarge(String),
 }
 
-impl fmt::Display for Foreign {
+impl fmt::Display for DirectSyscalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Foreign::Calls(object, Some(number)) => write!(f, "{object} makes system call {number} without libc"),
-            Foreign::Calls(object, None) => write!(f, "{object} makes system calls without libc"),
-            Foreign::Go(object) => write!(f, "{object} is written in Go, which makes system calls without libc"),
-            Foreign::Asynchronous(object) => write!(f, "{object} has the kernel work on memory after a call"),
-            Foreign::TooLarge(object) => write!(f, "{object} is too large to be searched for system calls"),
+            DirectSyscalls::Calls(object, Some(number)) => {
+                write!(f, "{object} makes system call {number} without libc")
+            }
+            DirectSyscalls::Calls(object, None) => write!(f, "{object} makes system calls without libc"),
+            DirectSyscalls::Go(object) => write!(f, "{object} is written in Go, which makes system calls without libc"),
+            DirectSyscalls::Asynchronous(object) => write!(f, "{object} has the kernel work on memory after a call"),
+            DirectSyscalls::TooLarge(object) => write!(f, "{object} is too large to be searched for system calls"),
         }
     }
 }
 
 /// The first object among those loaded, libc, ld.so and this library aside, with a reason against the inline path. `unseen`: a
 /// call that must go through libc.
-pub(crate) fn foreign_call(unseen: &dyn Fn(i64) -> bool) -> Option<Foreign> {
+pub(crate) fn first_direct_syscall(unseen: &dyn Fn(i64) -> bool) -> Option<DirectSyscalls> {
     let mut left = TEXT_BYTES_MAX;
-    elf::images().iter().filter(|image| image.kind == Kind::Foreign).find_map(|image| {
+    elf::images().iter().filter(|image| image.kind == Kind::Other).find_map(|image| {
         let file = image.name.rsplit('/').next().unwrap_or_default();
         if image.is_go {
-            return Some(Foreign::Go(name_of(image)));
+            return Some(DirectSyscalls::Go(name_of(image)));
         }
         if ASYNCHRONOUS.iter().any(|library| file.starts_with(library)) {
-            return Some(Foreign::Asynchronous(name_of(image)));
+            return Some(DirectSyscalls::Asynchronous(name_of(image)));
         }
         let bytes = image.text.iter().map(Range::len).sum();
-        let Some(rest) = left.checked_sub(bytes) else { return Some(Foreign::TooLarge(name_of(image))) };
+        let Some(rest) = left.checked_sub(bytes) else { return Some(DirectSyscalls::TooLarge(name_of(image))) };
         left = rest;
         call_in(image, unseen)
     })
@@ -68,7 +70,7 @@ fn name_of(image: &Image) -> String {
     if image.name.is_empty() { "the program".into() } else { image.name.clone() }
 }
 
-fn call_in(image: &Image, unseen: &dyn Fn(i64) -> bool) -> Option<Foreign> {
+fn call_in(image: &Image, unseen: &dyn Fn(i64) -> bool) -> Option<DirectSyscalls> {
     let sites = scan::sites_of(image, &|_| true);
     let (known, gaps): (Vec<_>, Vec<_>) =
         sites.into_iter().partition(|site| image.function_around(site.address).is_some());
@@ -82,17 +84,17 @@ fn call_in(image: &Image, unseen: &dyn Fn(i64) -> bool) -> Option<Foreign> {
     let mut sites = known;
     for gap in in_gaps {
         if gap.len() > GAP_BYTES_MAX {
-            return Some(Foreign::TooLarge(name_of(image)));
+            return Some(DirectSyscalls::TooLarge(name_of(image)));
         }
         sites.extend(scan::sites_in(image.bytes(gap.clone()), gap.start));
     }
     debug_assert!(sites.iter().all(|site| image.bytes(site.address..site.address + SITE_BYTES) == SYSCALL));
     sites.iter().filter(|site| site.genuine).find_map(|site| match &site.numbers {
-        Numbers::One(number) => unseen(*number).then(|| Foreign::Calls(name_of(image), Some(*number))),
+        Numbers::One(number) => unseen(*number).then(|| DirectSyscalls::Calls(name_of(image), Some(*number))),
         Numbers::Some(numbers) => {
             let found = numbers.iter().find(|number| unseen(**number));
-            found.map(|number| Foreign::Calls(name_of(image), Some(*number)))
+            found.map(|number| DirectSyscalls::Calls(name_of(image), Some(*number)))
         }
-        Numbers::Any => Some(Foreign::Calls(name_of(image), None)),
+        Numbers::Any => Some(DirectSyscalls::Calls(name_of(image), None)),
     })
 }

@@ -12,7 +12,7 @@ pub(super) enum Kind {
     /// This library, and what the kernel brings.
     Own,
     /// The program and its libraries.
-    Foreign,
+    Other,
 }
 
 /// A loaded object.
@@ -64,7 +64,7 @@ unsafe extern "C" fn note(info: *mut dl_phdr_info, _: size_t, found: *mut c_void
         "libc.so.6" => Kind::Libc,
         "ld-linux-x86-64.so.2" => Kind::Loader,
         _ if name.starts_with("linux-vdso") || text.iter().any(|range| range.contains(&this)) => Kind::Own,
-        _ => Kind::Foreign,
+        _ => Kind::Other,
     };
     let header = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME).map(place);
     // SAFETY: the segment is loaded as part of this object, if a loaded segment holds it.

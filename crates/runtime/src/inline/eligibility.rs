@@ -4,14 +4,14 @@
 //! nothing that is loaded makes calls that the path does not see. The program's own code has not run yet, so what it loads
 //! later is not looked at.
 
-use super::sites::{self, Foreign};
+use super::syscall_sites::{self, DirectSyscalls};
 use super::{signals, syscalls};
 use hinterland_sys::seccomp::{self, Permission};
 use hinterland_sys::{Features, SysError, trampoline};
 
 /// Why the inline path cannot be taken, or should not be.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Doubt {
+pub(crate) enum Ineligible {
     /// The kernel has no `UFFD_FEATURE_SIGBUS`.
     #[error("userfaultfd cannot send signals")]
     Signals,
@@ -23,18 +23,18 @@ pub(crate) enum Doubt {
     Trampoline(SysError),
     /// libc's own calls.
     #[error(transparent)]
-    Sites(#[from] sites::SitesError),
+    Sites(#[from] syscall_sites::SitesError),
     /// The program.
     #[error("{0}")]
-    Foreign(Foreign),
+    DirectSyscalls(DirectSyscalls),
     /// `no_new_privs` would take set-user-id programs their rights.
     #[error("programs that it starts could not gain privileges any more")]
     Privileges,
 }
 
 /// What was found; the path can be taken.
-pub(crate) struct Ready {
-    pub(super) sites: sites::Plan,
+pub(crate) struct Eligible {
+    pub(super) sites: syscall_sites::Plan,
     permission: Permission,
 }
 
@@ -42,24 +42,25 @@ pub(crate) struct Ready {
 ///
 /// # Errors
 /// Why not. Nothing has changed, but that the page for calls may be mapped.
-pub(crate) fn can(features: &Features) -> Result<Ready, Doubt> {
+pub(crate) fn can(features: &Features) -> Result<Eligible, Ineligible> {
     if !features.signals {
-        return Err(Doubt::Signals);
+        return Err(Ineligible::Signals);
     }
-    let permission = seccomp::permission().map_err(Doubt::Filter)?;
-    trampoline::map().map_err(Doubt::Trampoline)?;
-    Ok(Ready { sites: sites::Plan::make(&is_caught_by_libc)?, permission })
+    let permission = seccomp::permission().map_err(Ineligible::Filter)?;
+    trampoline::map().map_err(Ineligible::Trampoline)?;
+    Ok(Eligible { sites: syscall_sites::Plan::make(&is_caught_by_libc)?, permission })
 }
 
 /// Whether a path that can be taken suits the program, for somebody who has the choice (`chosen`) or has not.
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn suits(ready: Ready, chosen: bool) -> Result<Ready, Doubt> {
+pub(crate) fn suits(ready: Eligible, chosen: bool) -> Result<Eligible, Ineligible> {
     if chosen && ready.permission == Permission::ForNewPrivileges {
-        return Err(Doubt::Privileges);
+        return Err(Ineligible::Privileges);
     }
-    sites::foreign_call(&goes_through_libc).map_or(Ok(ready), |foreign| Err(Doubt::Foreign(foreign)))
+    syscall_sites::first_direct_syscall(&goes_through_libc)
+        .map_or(Ok(ready), |found| Err(Ineligible::DirectSyscalls(found)))
 }
 
 /// Calls whose instructions in libc are replaced.
