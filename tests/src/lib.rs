@@ -20,6 +20,7 @@ pub mod pairs;
 pub mod places;
 pub mod process;
 pub mod programs;
+pub mod promises;
 pub mod results;
 pub mod runs;
 mod scenario;

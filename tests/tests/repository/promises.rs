@@ -1,0 +1,84 @@
+//! The tests that the specification names exist: functions marked as tests in the crate that is named, fuzz targets, files. Those of
+//! the whole system, whose names are made while it runs, are looked for in the suites themselves.
+
+use crate::files;
+use hinterland_tests::{places, promises};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+/// Suites that look for their own names.
+const SUITES: [&str; 3] = ["lifecycle", "e2e", "conformance"];
+/// How names are explained.
+const EXAMPLE: &str = "crate::test";
+
+/// The names of the functions marked as tests in a source text.
+fn tests_in(text: &str) -> Vec<String> {
+    let (mut found, mut marked) = (Vec::new(), false);
+    for line in text.lines().map(str::trim) {
+        if line == "#[test]" {
+            marked = true;
+        } else if marked && let Some((_, rest)) = line.split_once("fn ") {
+            found.extend(rest.split(['(', '<']).next().map(str::to_owned));
+            marked = false;
+        }
+    }
+    found
+}
+
+/// What can be named in each crate: its tests, and its modules that have some.
+fn known() -> BTreeMap<String, HashSet<String>> {
+    let mut known: BTreeMap<String, HashSet<String>> = BTreeMap::new();
+    for file in files::with_ending(&[".rs"]) {
+        let mut parts = file.iter().map(|part| part.to_string_lossy().into_owned());
+        let krate = match parts.next().as_deref() {
+            Some("crates") => parts.next().unwrap_or_default(),
+            Some(other) => other.to_owned(),
+            None => continue,
+        };
+        let tests = tests_in(&files::text(&file));
+        if tests.is_empty() {
+            continue;
+        }
+        let module = file.with_extension("");
+        let names = known.entry(krate).or_default();
+        names.extend(module.iter().rev().take(2).map(|part| part.to_string_lossy().into_owned()));
+        names.extend(tests);
+    }
+    known
+}
+
+/// Whether what the specification calls `name` exists.
+fn exists(name: &str, known: &BTreeMap<String, HashSet<String>>, root: &Path) -> bool {
+    match name.split_once("::") {
+        Some((krate, test)) => {
+            SUITES.contains(&krate)
+                || known.get(krate).is_some_and(|names| test.split("::").all(|part| names.contains(part)))
+        }
+        None => match name.split_once('/') {
+            Some(("fuzz", target)) => root.join("fuzz/targets").join(target).with_extension("rs").exists(),
+            // A source file may be written from its crate or its module on.
+            _ => root.join(name).exists() || files::with_ending(&[".rs"]).iter().any(|file| file.ends_with(name)),
+        },
+    }
+}
+
+#[test]
+fn every_test_that_the_specification_names_exists() {
+    let (known, root, names) = (known(), places::repository(), promises::names());
+    assert!(names.len() > 300, "only {} names were found", names.len());
+    let missing: Vec<&String> = names.iter().filter(|name| *name != EXAMPLE && !exists(name, &known, &root)).collect();
+    assert!(missing.is_empty(), "named in the specification, and not there:\n{missing:#?}");
+}
+
+#[test]
+fn tests_are_told_from_other_functions() {
+    let text = "fn helper() {}\n#[test]\n#[ignore = \"slow\"]\nfn one() {\n fn inner() {}\n}\n    #[test]\n    fn two<T>() {}\n";
+    assert_eq!(tests_in(text), ["one", "two"]);
+    let (known, root) = (known(), places::repository());
+    for name in ["tests::tests_are_told_from_other_functions", "fuzz/wire", "tests/conformance/run.sh"] {
+        assert!(exists(name, &known, &root), "{name}");
+    }
+    for name in ["tests::no_such_test", "nowhere::tests_are_told_from_other_functions", "fuzz/no", "tests/no.c"] {
+        assert!(!exists(name, &known, &root), "{name}");
+    }
+}
