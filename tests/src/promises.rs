@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// The documents of the specification.
 pub fn documents() -> Vec<PathBuf> {
     let parts = std::fs::read_dir(places::repository().join("docs/specification")).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = parts.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    let mut found: Vec<PathBuf> =
+        parts.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
     found.push(places::repository().join("SPECIFICATION.md"));
     found.retain(|path| path.exists());
     found.sort();
@@ -38,7 +39,10 @@ fn names_in(text: &str) -> Vec<String> {
 /// Whether code is a test's name or a path: no blanks, no sign of a setting, and a `::` or `/` in it.
 fn is_name(code: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_-:/{},.".contains(c);
-    code.chars().all(allowed) && (code.contains("::") || code.contains('/')) && !code.contains("://") && !code.starts_with('/')
+    code.chars().all(allowed)
+        && (code.contains("::") || code.contains('/'))
+        && !code.contains("://")
+        && !code.starts_with('/')
 }
 
 /// `a{b,c}d` is `abd` and `acd`.
@@ -64,7 +68,15 @@ mod tests {
     #[test]
     fn names_are_found_and_expanded() {
         let text = "| 1 | `--local` holds | `pager::{a_b,c}`, `lifecycle::x::{y,z}::w`, `tests/a.{c,h}`, `fuzz/wire` | `e2e::…` `tcp://x:1`";
-        let right = ["pager::a_b", "pager::c", "lifecycle::x::y::w", "lifecycle::x::z::w", "tests/a.c", "tests/a.h", "fuzz/wire"];
+        let right = [
+            "pager::a_b",
+            "pager::c",
+            "lifecycle::x::y::w",
+            "lifecycle::x::z::w",
+            "tests/a.c",
+            "tests/a.h",
+            "fuzz/wire",
+        ];
         assert_eq!(names_in(text), right);
     }
 

@@ -13,7 +13,12 @@ pub fn with_ending(endings: &[&str]) -> Vec<PathBuf> {
     let names = String::from_utf8(output.stdout).expect("file names are UTF-8");
     let wanted = |name: &&str| endings.iter().any(|ending| name.ends_with(ending));
     // A file that was deleted and not yet committed is still listed.
-    names.split('\0').filter(wanted).map(PathBuf::from).filter(|name| places::repository().join(name).exists()).collect()
+    names
+        .split('\0')
+        .filter(wanted)
+        .map(PathBuf::from)
+        .filter(|name| places::repository().join(name).exists())
+        .collect()
 }
 
 /// The text of a file of [`with_ending`].

@@ -90,7 +90,8 @@ fn broken_links_are_seen() {
     for link in ["README.md", "../README.md#no-such-heading", "../../../../../etc/passwd", "#no-such-heading"] {
         assert!(broken(link).is_some(), "{link}");
     }
-    let text = "# A `b` c\n\n[one](x.md), ![two](y.svg)\n[three][there]\n\n`[no](code)`\n\n[there]: z.md#q\n\n## A b c\n";
+    let text =
+        "# A `b` c\n\n[one](x.md), ![two](y.svg)\n[three][there]\n\n`[no](code)`\n\n[there]: z.md#q\n\n## A b c\n";
     assert_eq!(destinations(text), ["x.md", "y.svg", "z.md#q"]);
     assert_eq!(anchors(text), HashSet::from(["a-b-c", "a-b-c-1"].map(String::from)));
 }

@@ -57,7 +57,11 @@ fn exists(name: &str, known: &BTreeMap<String, HashSet<String>>, root: &Path) ->
         None => match name.split_once('/') {
             Some(("fuzz", target)) => root.join("fuzz/targets").join(target).with_extension("rs").exists(),
             // A source file may be written from its crate or its module on.
-            _ => root.join(name).exists() || files::with_ending(&[".rs"]).iter().any(|file| file.ends_with(name)),
+            _ => {
+                root.join(name).exists()
+                    || root.join("crates").join(name).exists()
+                    || files::with_ending(&[".rs"]).iter().any(|file| file.ends_with(name))
+            }
         },
     }
 }
