@@ -273,7 +273,7 @@ pub struct Share {
     /// The process; 0: it does not count.
     pub pid: AtomicI32,
     /// The process from which all that share pages by forks descend; 0: it shares none.
-    pub family: AtomicI32,
+    pub fork_group: AtomicI32,
     /// Local bytes that it may hold, or holds although it may not. The sum over all processes is what the run holds at most.
     pub granted_bytes: Counter,
     /// Local bytes that it could use.
@@ -288,7 +288,7 @@ impl Share {
     /// Gives everything back.
     pub fn clear(&self) {
         self.pid.store(0, Relaxed);
-        self.family.store(0, Relaxed);
+        self.fork_group.store(0, Relaxed);
         for counter in [&self.granted_bytes, &self.wanted_bytes, &self.touched_bytes, &self.beside_bytes] {
             counter.store(0, Relaxed);
         }

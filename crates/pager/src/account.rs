@@ -1,10 +1,10 @@
 //! The account of local memory: how many frames are in use, and how many may be.
 //!
-//! Invariant: `local = mapped pages + frames in staging slots`, and a frame is counted before it is used. Watermarks:
-//! above `high` the evictor is woken, it stops below `low`; at `hard` a fault reclaims by itself before it maps. Where the
-//! bound comes from is `tree`'s business.
+//! Invariant: `local = mapped pages + frames in staging slots`, and a frame is charged before it is used. Watermarks:
+//! above `high` the evictor is woken, it stops below `low`; at `hard` a fault reclaims by itself before it maps. The
+//! bound comes from the shared budget (`shared_budget`).
 
-use crate::sharing::Sharing;
+use crate::proportional_share::ProportionalShare;
 use hinterland_abi::ProcessRow;
 use hinterland_units::PageCount;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,8 +22,8 @@ pub struct Account {
     turnover: AtomicU64,
     /// Pages that became resident since the beginning.
     arrivals: AtomicU64,
-    /// What other processes count of the frames in use.
-    pub(crate) sharing: Sharing,
+    /// The part of the frames in use that other processes count.
+    pub(crate) proportional_share: ProportionalShare,
 }
 
 /// The swap cache's share of the budget: large enough that a victim in use is touched there, small enough that faults on
@@ -60,7 +60,7 @@ impl Account {
             swap_cache: AtomicU64::new(0),
             turnover: AtomicU64::new(0),
             arrivals: AtomicU64::new(0),
-            sharing: Sharing::default(),
+            proportional_share: ProportionalShare::default(),
         };
         account.set_bound(BOUND_MIN, BOUND_MIN);
         account
@@ -77,8 +77,8 @@ impl Account {
         self.turnover.store(turnover.0.max(pages), Relaxed);
     }
 
-    /// Counts `pages` frames as used if they fit under the hard floor.
-    pub fn try_take(&self, pages: u64) -> bool {
+    /// Charges `pages` frames if they fit under the hard floor.
+    pub fn try_charge(&self, pages: u64) -> bool {
         let hard = self.hard.load(Relaxed);
         let taken = self.local_pages.fetch_update(Relaxed, Relaxed, |now| (now + pages <= hard).then_some(now + pages));
         if let Ok(before) = taken {
@@ -87,8 +87,8 @@ impl Account {
         taken.is_ok()
     }
 
-    /// Counts `pages` frames as used whatever the budget says.
-    pub fn take(&self, pages: u64) {
+    /// Charges `pages` frames whatever the budget says.
+    pub fn charge(&self, pages: u64) {
         self.note_peak(self.local_pages.fetch_add(pages, Relaxed) + pages);
     }
 
@@ -103,10 +103,10 @@ impl Account {
         }
     }
 
-    /// Counts `pages` frames as free.
-    pub fn give(&self, pages: u64) {
+    /// Uncharges `pages` frames: they are free.
+    pub fn uncharge(&self, pages: u64) {
         let before = self.local_pages.fetch_sub(pages, Relaxed);
-        assert!(before >= pages, "more frames freed than used: {pages} of {before}");
+        assert!(before >= pages, "more frames uncharged than charged: {pages} of {before}");
     }
 
     /// Frames in use.
@@ -114,9 +114,9 @@ impl Account {
         PageCount(self.local_pages.load(Relaxed))
     }
 
-    /// Frames in use that this process counts of the run's budget: all but what relatives count.
+    /// Frames in use that this process counts of the run's budget: less what others of its fork group count.
     pub fn counted(&self) -> PageCount {
-        PageCount(self.sharing.counted(self.local_pages.load(Relaxed)))
+        PageCount(self.proportional_share.counted(self.local_pages.load(Relaxed)))
     }
 
     /// Frames that may be in use.
@@ -177,11 +177,11 @@ mod tests {
     fn frames_never_exceed_the_budget() {
         let account = Account::new();
         account.set_bound(PageCount(4096), PageCount(4096));
-        assert!(account.try_take(4096));
-        assert!(!account.try_take(1));
-        account.give(1);
-        assert!(account.try_take(1) && account.above_high());
-        account.give(200);
+        assert!(account.try_charge(4096));
+        assert!(!account.try_charge(1));
+        account.uncharge(1);
+        assert!(account.try_charge(1) && account.above_high());
+        account.uncharge(200);
         assert!(!account.above_low());
     }
 

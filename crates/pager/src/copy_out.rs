@@ -1,12 +1,12 @@
-//! Departure by copy: scattered victims of a stretch of memory leave together.
+//! Departure by copy: scattered victims of one block of memory leave together.
 //!
-//! MOVE takes a scattered page out for a TLB shootdown each (3 to 8 µs with another thread running, measured). Here the
-//! stretch is write-protected by one call, its victims are copied to slots that have frames, and one call drops them all: two
-//! shootdowns for a stretch (1.7 µs a page at 60 pages, the copy included). Decision 0012 has the figures.
+//! MOVE takes a scattered page out for a TLB shootdown each (3 to 8 µs with another thread running, measured). Here one
+//! call write-protects the range from the first victim to the last, the victims are copied to slots that have frames, and one
+//! call drops them all: two shootdowns for a range (1.7 µs a page at 60 pages, the copy included). Decision 0012 has the figures.
 //!
 //! Only on the inline path: there every page that the kernel works on is pinned in our own table. On the monitor path direct I/O
 //! or io_uring may write to a frame at any time, which MOVE refuses and a copy would lose. For the same reason a program that
-//! uses devices that keep pages (`departs_by_move_only`) gets none.
+//! uses devices that keep pages (`departs_by_move_only`) gets no departures by copy.
 
 use crate::kernel::Stay;
 use crate::pager::{FaultPath, Pager};
@@ -20,9 +20,9 @@ use std::sync::atomic::{
     AtomicU8, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 
-/// Pages in a stretch, aligned: 1 MiB. Protecting it costs about as much as four scattered MOVEs.
-pub(crate) const ZONE_PAGES: u32 = 256;
-/// Victims of a zone for which copies pay.
+/// Pages in a block, which is aligned, and in a write-protected range at most: 1 MiB. Protecting it costs about as much as four scattered MOVEs.
+pub(crate) const WP_RANGE_PAGES: u32 = 256;
+/// Victims of a block for which copies pay.
 const VICTIMS_MIN: usize = 6;
 /// Average length of runs from which on MOVE is as good.
 const RUN_PAGES: usize = 8;
@@ -40,10 +40,10 @@ pub(crate) fn switch(path: FaultPath, features: &Features) -> AtomicU8 {
     AtomicU8::new(if possible { COPIES } else { MOVES })
 }
 
-/// Scans that the victims show: the zones in which the policy named the last ones.
+/// Scans that the victims show: the blocks in which the policy named the last ones.
 #[derive(Default)]
 pub struct Scans {
-    zones: [AtomicU32; SCANS],
+    blocks: [AtomicU32; SCANS],
     next: AtomicUsize,
 }
 
@@ -51,12 +51,12 @@ pub struct Scans {
 const SCANS: usize = 4;
 
 impl Scans {
-    /// Whether a victim lies in the zone of one before, or beside it; notes it. A wrong answer costs time only.
+    /// Whether a victim lies in the block of one before, or beside it; notes it. A wrong answer costs time only.
     pub fn goes_on_at(&self, victim: PageNo) -> bool {
-        let zone = victim.0 / ZONE_PAGES + 1;
-        let known = self.zones.iter().find(|other| zone.abs_diff(other.load(Relaxed)) <= 1);
-        let cell = known.unwrap_or_else(|| &self.zones[self.next.fetch_add(1, Relaxed) % SCANS]);
-        cell.store(zone, Relaxed);
+        let block = victim.0 / WP_RANGE_PAGES + 1;
+        let known = self.blocks.iter().find(|other| block.abs_diff(other.load(Relaxed)) <= 1);
+        let cell = known.unwrap_or_else(|| &self.blocks[self.next.fetch_add(1, Relaxed) % SCANS]);
+        cell.store(block, Relaxed);
         known.is_some()
     }
 }
@@ -69,7 +69,7 @@ impl Pager {
     }
 
     /// Whether copies may still be under way.
-    pub(crate) fn zones_may_be_open(&self) -> bool {
+    pub(crate) fn wp_ranges_may_be_open(&self) -> bool {
         self.copies.load(SeqCst) != MOVES
     }
 
@@ -81,7 +81,7 @@ impl Pager {
             return;
         }
         self.copies.store(ENDING, SeqCst);
-        // Who went in before may have seen that victims leave by copy.
+        // A thread that entered the gate before may have seen that victims leave by copy.
         let _signals = SignalsBlocked::new();
         self.gate.close();
         self.gate.open();
@@ -91,16 +91,16 @@ impl Pager {
     /// Takes those victims (sorted, `Leaving` and ours) out by copy for which it pays; the others stay in `victims`. Returns
     /// how many left.
     pub(crate) fn copy_victims_out(&self, victims: &mut Vec<PageNo>) -> u32 {
-        let pays = |zone: &[PageNo]| zone.len() >= VICTIMS_MIN && zone.len() < RUN_PAGES * runs_of(zone).count();
-        if !self.copies_out() || !zones_of(victims).any(pays) {
+        let pays = |block: &[PageNo]| block.len() >= VICTIMS_MIN && block.len() < RUN_PAGES * runs_of(block).count();
+        if !self.copies_out() || !blocks_of(victims).any(pays) {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Copied) else { return 0 };
         let mut rest = Vec::with_capacity(victims.len());
         let (mut used, mut left) = (0, 0);
-        for zone in zones_of(victims) {
-            let (copied, departed) = if pays(zone) { self.copy_zone_out(zone, chunk, used) } else { (0, 0) };
-            rest.extend_from_slice(&zone[copied..]);
+        for block in blocks_of(victims) {
+            let (copied, departed) = if pays(block) { self.copy_range_out(block, chunk, used) } else { (0, 0) };
+            rest.extend_from_slice(&block[copied..]);
             used += u32::try_from(copied).unwrap_or(CHUNK_SLOTS);
             left += departed;
         }
@@ -114,11 +114,11 @@ impl Pager {
         left
     }
 
-    /// Copies victims of one zone to the chunk's slots from `slot` on, from the first one on to where that fails, and takes
-    /// them out; returns how many were copied, which are settled then, and how many of these left.
-    fn copy_zone_out(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> (usize, u32) {
+    /// Copies victims of one block to the chunk's slots from `slot` on, from the first one on to where that fails, and takes
+    /// them out; returns how many were copied, which are busy no more then, and how many of these left.
+    fn copy_range_out(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> (usize, u32) {
         let (first, last) = (victims[0], victims[victims.len() - 1]);
-        let Some(zone) = self.zones.open(first, PageNo(last.0 + 1), &self.pins) else { return (0, 0) };
+        let Some(protected) = self.wp_ranges.open(first, PageNo(last.0 + 1), &self.pins) else { return (0, 0) };
         self.at(Point::Leaving, first);
         let (start, len) = (self.address(first), (last.0 - first.0 + 1) as usize * PAGE_BYTES);
         if self.kernel.uffd().write_protect(start, len, true).is_err() {
@@ -137,11 +137,11 @@ impl Pager {
         self.at(Point::Copied, first);
         let left = self.drop_copied(victims, chunk, slot);
         self.lift_protection(start, len);
-        drop(zone);
+        drop(protected);
         for (page, slot) in victims.iter().zip(slot..) {
             if self.staging.page(chunk.slot(slot)) == Some(*page) {
                 let entry = self.table.load(*page);
-                self.settle(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+                self.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
             } else {
                 self.did_not_leave(*page, Stay::Pinned);
             }
@@ -179,7 +179,7 @@ impl Pager {
         runs_of(pages).map(range).collect()
     }
 
-    /// Lifts the protection of a zone, also around a mapping of another kind that the program has put there meanwhile.
+    /// Lifts the protection of a range, also around a mapping of another kind that the program has put there meanwhile.
     fn lift_protection(&self, start: usize, len: usize) {
         let uffd = self.kernel.uffd();
         if uffd.write_protect(start, len, false).is_err() {
@@ -191,9 +191,9 @@ impl Pager {
     }
 }
 
-/// Sorted victims by the zone in which they lie.
-fn zones_of(victims: &[PageNo]) -> impl Iterator<Item = &[PageNo]> {
-    victims.chunk_by(|a, b| a.0 / ZONE_PAGES == b.0 / ZONE_PAGES)
+/// Sorted victims by the block in which they lie.
+fn blocks_of(victims: &[PageNo]) -> impl Iterator<Item = &[PageNo]> {
+    victims.chunk_by(|a, b| a.0 / WP_RANGE_PAGES == b.0 / WP_RANGE_PAGES)
 }
 
 /// Runs of neighbours in sorted victims.
@@ -210,10 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn victims_are_split_into_zones_and_runs() {
+    fn victims_are_split_into_blocks_and_runs() {
         let victims = pages(&[1, 2, 9, 255, 256, 700]);
-        let zones: Vec<usize> = zones_of(&victims).map(<[PageNo]>::len).collect();
-        assert_eq!(zones, [4, 1, 1]);
+        let blocks: Vec<usize> = blocks_of(&victims).map(<[PageNo]>::len).collect();
+        assert_eq!(blocks, [4, 1, 1]);
         let runs: Vec<usize> = runs_of(&victims).map(<[PageNo]>::len).collect();
         assert_eq!(runs, [2, 1, 2, 1]);
     }

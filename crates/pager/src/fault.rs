@@ -1,15 +1,15 @@
 //! Serving faults: the monitor's work.
 //!
-//! A monitor never waits for another thread: a page that is busy gets a note (`WAITED`), and the busy thread's last step
+//! A monitor never waits for another thread: it sets `WAITED` in the entry of a busy page, and the last step of the page's owner
 //! wakes the faulting thread, which then faults again.
 
-use crate::follow::Follow;
+use crate::monitor_affinity::MonitorAffinity;
 use crate::pager::{Pager, Scratch};
 use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadError, LoadItem, Priority};
-use hinterland_policy::{AheadWindow, Arrival, Request};
+use hinterland_policy::{Arrival, PrefetchWindow, Request};
 use hinterland_sys::uffd::{Message, Partial};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
@@ -32,12 +32,12 @@ pub fn is_timed(major_faults: u64) -> bool {
 struct Zeros([u8; ZERO_PAGES * PAGE_BYTES]);
 static ZEROS: Zeros = Zeros([0; ZERO_PAGES * PAGE_BYTES]);
 
-/// What became of a fault.
+/// The outcome of one attempt to serve a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The page is mapped, or the thread will fault again.
     Served,
-    /// The page changed under our hands: look again.
+    /// The page changed meanwhile: load its entry again.
     Again,
     /// Another thread works on the page, which is as in this entry.
     Busy(Entry),
@@ -49,7 +49,7 @@ impl Pager {
         self.register_thread();
         let mut scratch = Scratch::new();
         let mut messages = [Message::EMPTY; MESSAGES];
-        let mut follow = Follow::default();
+        let mut affinity = MonitorAffinity::default();
         loop {
             let count = match self.kernel.uffd().read(&mut messages) {
                 Ok(count) => count,
@@ -64,12 +64,12 @@ impl Pager {
             let above_high = self.above_high(&inside);
             drop(inside);
             if self.monitors == 1 && self.tracer.is_none() {
-                messages[..count].iter().filter_map(Message::fault).for_each(|fault| follow.served(fault.thread));
+                messages[..count].iter().filter_map(Message::fault).for_each(|fault| affinity.served(fault.thread));
             }
             if above_high {
                 self.start_helpers();
                 self.wake_evictor();
-            } else if self.ahead.has_work() || self.holds_more_than_floor() {
+            } else if self.read_ahead.has_work() || self.holds_more_than_floor() {
                 self.start_helpers();
             }
         }
@@ -83,7 +83,7 @@ impl Pager {
         row.fault_ns[bucket_of(ns)].fetch_add(1, Relaxed);
     }
 
-    /// Counts a fault that has to wait for a busy page, if that is on its way ahead of the program.
+    /// Counts a fault that has to wait for a busy page, if that is being prefetched.
     pub(crate) fn count_late(&self, busy: Entry) {
         if busy.state() == State::Fetching && busy.prefetched() {
             self.row().prefetch_late_faults.fetch_add(1, Relaxed);
@@ -101,7 +101,7 @@ impl Pager {
         loop {
             match self.serve_page(page, fault, scratch) {
                 Outcome::Served => return,
-                // Noted: the last step of the page's owner wakes the thread, and it faults again.
+                // `WAITED` is set: the last step of the page's owner wakes the thread, and it faults again.
                 Outcome::Busy(entry) if self.table.wait_on(page, entry) => return self.count_late(entry),
                 Outcome::Busy(_) | Outcome::Again => {}
             }
@@ -127,10 +127,10 @@ impl Pager {
 
     /// A page without content: it gets zeros, and so do the next ones when the program walks upwards.
     fn first_touch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
-        self.take_frames(1, scratch);
+        self.charge_frames(1, scratch);
         let busy = entry.with_state(State::Fetching);
         if self.table.transition(page, entry, busy).is_err() {
-            self.account.give(1);
+            self.account.uncharge(1);
             return Outcome::Again;
         }
         let window = self.requested(page, Request::FirstTouch, fault);
@@ -138,7 +138,7 @@ impl Pager {
         self.at(Point::FirstTouch, page);
         // SAFETY: the page has no content to lose and is ours; the zeros are readable.
         let mapped = unsafe { self.kernel.map_copy(self.address(page), ZEROS.0.as_ptr(), 1) };
-        self.settle_zeros(&[page], mapped);
+        self.complete_zeros(&[page], mapped);
         if let Some(window) = window {
             self.zero_ahead(window);
         }
@@ -146,7 +146,7 @@ impl Pager {
     }
 
     /// Maps zeros ahead of the program, as far as frames are free.
-    pub(crate) fn zero_ahead(&self, window: AheadWindow) {
+    pub(crate) fn zero_ahead(&self, window: PrefetchWindow) {
         let mut run: Vec<PageNo> = Vec::with_capacity(ZERO_PAGES);
         for offset in 0..=window.pages {
             let page = window.page(offset).filter(|page| page.0 < self.pages && offset < window.pages);
@@ -156,12 +156,12 @@ impl Pager {
                     && self.table.is_open(*page)
                     && entry.state() == State::Untouched
                     && run.len() < ZERO_PAGES
-                    && self.account.try_take(1)
+                    && self.account.try_charge(1)
             });
             let claimed = claimed.filter(|(page, entry)| {
                 let ours = self.table.transition(*page, *entry, entry.with_state(State::Fetching)).is_ok();
                 if !ours {
-                    self.account.give(1);
+                    self.account.uncharge(1);
                 }
                 ours
             });
@@ -172,14 +172,14 @@ impl Pager {
                 run.sort_unstable();
                 // SAFETY: these pages have no content to lose and are ours; there are zeros for a full run.
                 let mapped = unsafe { self.kernel.map_copy(self.address(run[0]), ZEROS.0.as_ptr(), run.len()) };
-                self.settle_zeros(&run, mapped);
+                self.complete_zeros(&run, mapped);
                 run.clear();
             }
         }
     }
 
-    /// Settles a run of pages after zeros were mapped there.
-    fn settle_zeros(&self, run: &[PageNo], mapped: Result<(), Partial>) {
+    /// Completes a run of pages after zeros were mapped there.
+    fn complete_zeros(&self, run: &[PageNo], mapped: Result<(), Partial>) {
         let there = match mapped {
             Ok(()) => run.len(),
             // Somebody else's page is there already (raw system calls): it is resident, whatever it holds.
@@ -188,14 +188,14 @@ impl Pager {
             Err(partial) => partial.done / PAGE_BYTES,
         };
         self.arrive(run[..there.min(run.len())].iter().copied(), Arrival::FirstTouch);
-        // Before the pages are settled: once they are, they may be dropped, and counted out.
+        // Before the pages are completed: once they are, they may be dropped, and counted out.
         self.count_touched(there as u64);
         let epoch = self.account.arrive(there as u64);
         for (index, page) in run.iter().enumerate() {
             let resident = Entry::new(State::Resident).arrived(epoch, false);
-            self.settle(*page, if index < there { resident } else { Entry::new(State::Untouched) });
+            self.complete(*page, if index < there { resident } else { Entry::new(State::Untouched) });
         }
-        self.account.give((run.len() - there) as u64);
+        self.account.uncharge((run.len() - there) as u64);
         self.account.publish(self.row());
         if there < run.len() || mapped.is_err() {
             self.wake(self.address(run[0]), run.len() * PAGE_BYTES);
@@ -220,7 +220,7 @@ impl Pager {
         // SAFETY: a missing page in state Resident was dropped by the program: zeros are its content. A page that is there
         // stays as it is (EEXIST).
         let _ = unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) };
-        self.settle(page, entry);
+        self.complete(page, entry);
         self.wake(address, PAGE_BYTES);
         Outcome::Served
     }
@@ -240,20 +240,20 @@ impl Pager {
         if self.is_parked(page) {
             return self.unpark(page, entry);
         }
-        self.take_frames(1, scratch);
-        // It is not on its way any more: who waits for it now is not late.
+        self.charge_frames(1, scratch);
+        // It is being prefetched no more: a thread that waits for it now is not late.
         if self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
-            self.account.give(1);
+            self.account.uncharge(1);
             return Outcome::Again;
         }
         if self.is_parked(page) {
-            self.account.give(1);
-            self.settle(page, entry);
+            self.account.uncharge(1);
+            self.complete(page, entry);
             return Outcome::Again;
         }
         let slot = self.table.slot(page);
         self.at(Point::Hit, page);
-        // SAFETY: the slot holds this page's content until the page settles; the page is missing in the program.
+        // SAFETY: the slot holds this page's content until the page is completed; the page is missing in the program.
         let mapped = unsafe { self.kernel.map_copy(self.address(page), self.staging.address(slot) as *const u8, 1) };
         if let Err(partial) = mapped {
             self.refused(page, entry, partial);
@@ -268,25 +268,25 @@ impl Pager {
             Request::Minor
         };
         let epoch = self.account.arrive(1);
-        let settled = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
-        let (settled, freed) = if entry.prefetched() { self.keep_or_free(settled) } else { (settled, None) };
+        let resident = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
+        let (resident, freed) = if entry.prefetched() { self.retain_or_free(resident) } else { (resident, None) };
         let how = if entry.prefetched() { Arrival::Demand } else { Arrival::SwapCacheHit };
         self.arrive(std::iter::once(page), how);
-        self.settle(page, settled);
+        self.complete(page, resident);
         self.backend.free(freed.as_slice());
-        let late = self.follow_request(page, request, fault);
-        self.help_ahead(late, scratch);
+        let late = self.request_prefetch(page, request, fault);
+        self.help_read_ahead(late, scratch);
         Outcome::Served
     }
 
     /// The page is in a backend: the program waits for it.
     fn fetch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
-        self.take_frames(1, scratch);
+        self.charge_frames(1, scratch);
         if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
-            self.account.give(1);
+            self.account.uncharge(1);
             return Outcome::Again;
         }
-        let late = self.follow_request(page, Request::Major, fault);
+        let late = self.request_prefetch(page, Request::Major, fault);
         let landing = &mut scratch.landing()[0];
         let begun = is_timed(self.row().major_faults.load(Relaxed)).then(Instant::now);
         let mut result = Ok(());
@@ -309,12 +309,12 @@ impl Pager {
             return Outcome::Served;
         }
         self.row().major_faults.fetch_add(1, Relaxed);
-        let settled = entry.with_state(State::Resident).arrived(self.account.arrive(1), false);
-        let (settled, freed) = self.keep_or_free(settled);
+        let resident = entry.with_state(State::Resident).arrived(self.account.arrive(1), false);
+        let (resident, freed) = self.retain_or_free(resident);
         self.arrive(std::iter::once(page), Arrival::Demand);
-        self.settle(page, settled);
+        self.complete(page, resident);
         self.backend.free(freed.as_slice());
-        self.help_ahead(late, scratch);
+        self.help_read_ahead(late, scratch);
         Outcome::Served
     }
 
@@ -336,18 +336,18 @@ impl Pager {
             self.fatal(&format!("{page} is mapped although its content is far; the program is ended"));
         }
         // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
-        self.account.give(1);
-        self.settle(page, before);
+        self.account.uncharge(1);
+        self.complete(page, before);
         self.wake(self.address(page), PAGE_BYTES);
     }
 
-    /// Tells the prefetcher of a request for far memory, and asks for the window that it names: see `ask_ahead`.
-    fn follow_request(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
-        self.requested(page, request, fault).and_then(|window| self.ask_ahead(window))
+    /// Tells the prefetcher of a request for far memory, and asks for the window that it names: see `request_window`.
+    fn request_prefetch(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
+        self.requested(page, request, fault).and_then(|window| self.request_window(window))
     }
 
-    /// Counts `pages` frames as used; reclaims when they do not fit under the hard floor.
-    pub(crate) fn take_frames(&self, pages: u64, scratch: &mut Scratch) {
+    /// Charges `pages` frames; reclaims when they do not fit under the hard floor.
+    pub(crate) fn charge_frames(&self, pages: u64, scratch: &mut Scratch) {
         /// Without progress for so long, memory that cannot leave (locked, pinned) is accepted above the budget. A slow
         /// write-back in another thread is progress, and shows within this time.
         const PATIENCE: Duration = Duration::from_secs(2);
@@ -355,20 +355,20 @@ impl Pager {
         const PATIENCE_OVERFULL: Duration = Duration::from_millis(1);
         const YIELDS: u32 = 100;
         // Almost always: no clock is read for it.
-        if self.account.try_take(pages) {
+        if self.account.try_charge(pages) {
             return;
         }
         let mut fruitless = 0;
         let mut since = Instant::now();
-        while !self.account.try_take(pages) {
+        while !self.account.try_charge(pages) {
             if self.grow(pages) {
                 continue;
             }
             self.row().direct_reclaims.fetch_add(1, Relaxed);
             if self.pins.pages() * 4 > self.account.budget().0 * 3 {
-                // System calls hold most of the budget: what they still need comes on top of it, or nobody gets on.
+                // System calls have most of the budget pinned: what they still need is charged above it, or no thread gets on.
                 self.reclaim_step(scratch);
-                self.account.take(pages);
+                self.account.charge(pages);
                 return;
             }
             if self.reclaim_step(scratch) {
@@ -384,7 +384,7 @@ impl Pager {
                 std::thread::sleep(Duration::from_micros(50));
             } else {
                 self.overfull.store(true, Relaxed);
-                self.account.take(pages);
+                self.account.charge(pages);
                 return;
             }
         }

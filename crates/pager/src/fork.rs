@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Pager {
-    /// Stops all work at a point where every page is settled. The caller forks next, and touches no far memory until then.
+    /// Stops all work at a point where no page is busy. The caller forks next, and touches no far memory until then.
     /// The runs in `left` will not be part of the child (`MADV_DONTFORK`).
     pub fn freeze(&self, left: &[(PageNo, u32)]) {
         self.gate.close();
@@ -35,7 +35,7 @@ impl Pager {
     }
 
     fn go_on_freezing(&self, left: &[(PageNo, u32)]) {
-        self.tree.before_fork(self.row(), &self.account);
+        self.shared_budget.before_fork(self.row(), &self.account);
         self.backend.before_fork();
         self.advise_own(libc::MADV_DOFORK);
         for (first, count) in left {
@@ -62,7 +62,7 @@ impl Pager {
             self.fatal(&format!("far memory cannot go on after a fork: {error}"));
         }
         self.row().forks.fetch_add(1, Relaxed);
-        self.tree.after_fork(self.row(), &self.account, None);
+        self.shared_budget.after_fork(self.row(), &self.account, None);
         self.wake_evictor();
         self.gate.open();
     }
@@ -82,7 +82,7 @@ impl Pager {
         wiped: &[(PageNo, u32)],
     ) -> Result<(), SysError> {
         let parent = self.row();
-        self.tree.after_fork(row, &self.account, Some(parent.managed_bytes.load(Relaxed)));
+        self.shared_budget.after_fork(row, &self.account, Some(parent.managed_bytes.load(Relaxed)));
         for (from, to) in [
             (&parent.managed_bytes, &row.managed_bytes),
             (&parent.managed_bytes, &row.managed_peak_bytes),
@@ -93,15 +93,15 @@ impl Pager {
             to.store(from.load(Relaxed), Relaxed);
         }
         self.set_row(row);
-        self.watch_inherited();
+        self.count_inherited_prefetched();
         self.forget_threads();
         self.account.restart_peak();
         self.helpers_started.store(false, Relaxed);
-        self.tender.forget();
-        self.ahead.clear();
-        self.watch_anew();
+        self.maintenance.forget();
+        self.read_ahead.clear();
+        self.forget_prefetch_rows();
         self.leave_trace();
-        self.begin_here();
+        self.reset_inline();
         self.kernel.replace(uffd, memory);
         for (first, count) in left {
             // SAFETY: the kernel left a hole here; nothing is mapped.
@@ -139,7 +139,7 @@ impl Pager {
     fn advise_all_of(&self, first: PageNo, count: u32, advice: i32) {
         if let Err(error) = mem::advise(self.address(first), count as usize * PAGE_BYTES, advice) {
             // With the wrong advice a child reads zeros.
-            self.fatal(&format!("what a forked process gets of far memory cannot be settled: {error}"));
+            self.fatal(&format!("far memory cannot be advised for forked processes: {error}"));
         }
     }
 

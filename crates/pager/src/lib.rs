@@ -1,50 +1,50 @@
 //! Page states, swap cache, reclaim and budgets: what happens between a fault and a backend.
 //!
 //! Several kinds of threads drive a [`Pager`]: *monitors* read faults and serve them (`fault`), the *evictor* keeps local
-//! memory within its budget (`reclaim`), and the *read-ahead* thread brings pages in before they are asked for (`ahead`); a
-//! *tender* runs when a backend has more to do than loads and stores (`tend`).
+//! memory within its budget (`reclaim`), the *read-ahead* thread prefetches windows of pages (`read_ahead`), and the
+//! *maintenance* thread runs when a backend has more to do than loads and stores (`maintenance`).
 //! Threads of the program call it when they map, unmap or protect (`range`) and when they fork (`fork`); on the inline path
-//! also when they fault (`here`) and before system calls (`pin`).
+//! also when they fault (`inline_fault`) and before system calls (`pin`).
 
 #[cfg(test)]
 extern crate self as hinterland_pager;
 
 mod account;
-mod ahead;
 mod copy_out;
+mod evictor_start;
 mod fault;
-mod follow;
 mod fork;
-mod growth;
-mod held;
-mod here;
-mod kept;
+mod forward_progress;
+mod inline_fault;
 mod kernel;
+mod long_term_pin;
+mod maintenance;
+mod monitor_affinity;
 mod pager;
 mod pin;
-mod progress;
+mod prefetch_cache;
+mod prefetch_driver;
+mod proportional_share;
 mod queues;
 #[cfg(test)]
 mod races;
 mod range;
+mod read_ahead;
 mod reclaim;
 pub mod rules;
 mod schedule;
-mod sharing;
+mod shared_budget;
 mod staging;
 mod state;
 mod table;
-mod tend;
 mod tracer;
-mod tree;
-mod watch;
-mod zone;
+mod wp_range;
 
 pub use account::Account;
 pub use kernel::Kernel;
 pub use pager::{Config, FATAL_EXIT_CODE, FaultPath, Pager};
 pub use pin::{Pin, PinAccess};
-pub use sharing::SharedBytes;
+pub use proportional_share::SharedBytes;
 pub use state::State;
 pub use tracer::{Recorder, Trace};
 

@@ -1,24 +1,24 @@
 //! The pager: its parts, and what they share.
 
 use crate::account::Account;
-use crate::ahead::AheadQueue;
 use crate::copy_out;
-use crate::growth::Growth;
-use crate::held::Held;
-use crate::here::{ScratchPool, Waiters};
+use crate::evictor_start::EvictorStart;
+use crate::inline_fault::{ScratchPool, Waiters};
 use crate::kernel::Kernel;
+use crate::maintenance::Maintenance;
 use crate::pin::Pins;
+use crate::prefetch_cache::PrefetchCache;
+use crate::prefetch_driver::PrefetchDriver;
+use crate::proportional_share::SharedBytes;
 use crate::queues::{Locked, Queues};
+use crate::read_ahead::ReadAheadQueue;
 use crate::schedule::Point;
-use crate::sharing::SharedBytes;
+use crate::shared_budget::SharedBudget;
 use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::table::{ContentHash, PageTable};
-use crate::tend::Tender;
 use crate::tracer::{Trace, Tracer};
-use crate::tree::Tree;
-use crate::watch::Watched;
-use crate::zone::Zones;
+use crate::wp_range::WpRanges;
 use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::{Backend, BackendUsage, Location};
 use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
@@ -60,9 +60,9 @@ pub struct Config {
     pub backend: Arc<dyn Backend>,
     /// Which pages go.
     pub policy: Box<dyn EvictionPolicy>,
-    /// Which pages come early.
+    /// Which pages are prefetched.
     pub prefetcher: Box<dyn Prefetcher>,
-    /// Bound on pages that came ahead and are not known to be used; `None`: what the windows need.
+    /// Bound on prefetched pages that are not known to be used; `None`: what the windows need.
     pub prefetch_cache_pages: Option<u32>,
     /// Where the figures go.
     pub row: &'static ProcessRow,
@@ -85,7 +85,7 @@ pub struct Config {
 pub struct Pager {
     pub(crate) path: FaultPath,
     pub(crate) pins: Pins,
-    pub(crate) zones: Zones,
+    pub(crate) wp_ranges: WpRanges,
     pub(crate) waiters: Waiters,
     pub(crate) scratches: ScratchPool,
     pub(crate) base: usize,
@@ -95,22 +95,22 @@ pub struct Pager {
     pub(crate) staging: Staging,
     pub(crate) account: Account,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) prefetcher: Mutex<Watched>,
-    pub(crate) ahead: AheadQueue,
-    pub(crate) held: Held,
+    pub(crate) prefetch_driver: Mutex<PrefetchDriver>,
+    pub(crate) read_ahead: ReadAheadQueue,
+    pub(crate) prefetch_cache: PrefetchCache,
     pub(crate) gate: Gate,
-    /// Bumped and woken when the evictor should look.
+    /// Bumped and woken when the evictor should look at the watermarks.
     pub(crate) evictor: AtomicU32,
     pub(crate) monitors: usize,
     pub(crate) census: fn(&ProcessRow, u64),
     pub(crate) housekeeping: fn(),
-    pub(crate) tree: Tree,
+    pub(crate) shared_budget: SharedBudget,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) shared: fn(bool) -> Option<SharedBytes>,
     /// Managed bytes at the last census.
     pub(crate) census_at: AtomicU64,
-    pub(crate) growth: Growth,
-    pub(crate) tender: Tender,
+    pub(crate) evictor_start: EvictorStart,
+    pub(crate) maintenance: Maintenance,
     /// Evictor and read-ahead thread run (or are about to).
     pub(crate) helpers_started: AtomicBool,
     /// The evictor sleeps.
@@ -125,7 +125,7 @@ pub struct Pager {
     /// Pages given up to other mappings.
     pub(crate) foreign_pages: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
-    pub(crate) copies_kept: AtomicU64,
+    pub(crate) retained_copies: AtomicU64,
     queues: Queues,
     policy_capacity: AtomicU64,
     row: AtomicPtr<ProcessRow>,
@@ -133,7 +133,7 @@ pub struct Pager {
     own_threads: [AtomicU32; OWN_THREADS_MAX],
 }
 
-/// Monitors, evictor, read-ahead, tender.
+/// Monitors, evictor, read-ahead, maintenance.
 const OWN_THREADS_MAX: usize = 16;
 
 /// Memory that a thread of the pager works with: never shared, never far.
@@ -184,7 +184,7 @@ impl Pager {
         let pager = Pager {
             path: config.path,
             pins: Pins::new()?,
-            zones: Zones::default(),
+            wp_ranges: WpRanges::default(),
             waiters: Waiters::default(),
             scratches: ScratchPool::new(config.path)?,
             base: config.base,
@@ -196,26 +196,26 @@ impl Pager {
             staging: Staging::new()?,
             account: Account::new(),
             backend: config.backend,
-            prefetcher: Mutex::new(Watched::new(config.prefetcher)),
-            ahead: AheadQueue::default(),
-            held: Held::new(config.prefetch_cache_pages),
+            prefetch_driver: Mutex::new(PrefetchDriver::new(config.prefetcher)),
+            read_ahead: ReadAheadQueue::default(),
+            prefetch_cache: PrefetchCache::new(config.prefetch_cache_pages),
             gate: Gate::new()?,
             evictor: AtomicU32::new(0),
             monitors: config.monitors,
             census: config.census,
             housekeeping: config.housekeeping,
-            tree: Tree::new(config.local, config.ram, config.ledger),
+            shared_budget: SharedBudget::new(config.local, config.ram, config.ledger),
             tracer: config.trace.map(|trace| Tracer::new(trace, config.pages)).transpose()?,
             shared: config.shared,
             census_at: AtomicU64::new(0),
-            growth: Growth::new(),
-            tender: Tender::new(),
+            evictor_start: EvictorStart::new(),
+            maintenance: Maintenance::new(),
             helpers_started: AtomicBool::new(false),
             evictor_idle: AtomicBool::new(false),
             overfull: AtomicBool::new(false),
             ram_refusals: AtomicU32::new(0),
             foreign_pages: AtomicU64::new(0),
-            copies_kept: AtomicU64::new(0),
+            retained_copies: AtomicU64::new(0),
             queues: Queues::new(config.policy),
             policy_capacity: AtomicU64::new(0),
             row: AtomicPtr::new(std::ptr::from_ref(config.row).cast_mut()),
@@ -230,14 +230,14 @@ impl Pager {
     }
 
     /// Starts the monitors; the other threads start when they are first needed: most processes never need them. On the
-    /// inline path the evictor starts when there is memory enough (`growth`).
+    /// inline path the evictor starts when there is memory enough (`evictor_start`).
     ///
     /// # Errors
     /// What pthread_create says.
     pub fn start(&'static self) -> Result<(), SysError> {
         self.forget_evictor();
         if self.path == FaultPath::Inline {
-            return self.start_when_grown();
+            return self.start_evictor_when_needed();
         }
         for _ in 0..self.monitors {
             thread::spawn(c"far-monitor", || self.run_monitor())?;
@@ -257,10 +257,10 @@ impl Pager {
             FaultPath::Monitor => self.start_evictor(),
             FaultPath::Inline => Ok(()),
         };
-        match evictor.and_then(|()| thread::spawn(c"far-ahead", || self.run_ahead())) {
+        match evictor.and_then(|()| thread::spawn(c"far-ahead", || self.run_read_ahead())) {
             Ok(()) => {}
             // While another thread is in exec, none can be started (`copy_fs` in kernel/fork.c). Until then faults reclaim by
-            // themselves, and whoever needs help next tries again.
+            // themselves, and the next thread that needs them tries again.
             Err(SysError { errno: libc::EAGAIN, .. }) => self.helpers_started.store(false, Relaxed),
             Err(error) => self.fatal(&format!("the pager's threads cannot be started: {error}")),
         }
@@ -324,9 +324,9 @@ impl Pager {
         self.queues.arrived(pages, how);
     }
 
-    /// Ends the busy state of a page and wakes who waits for it.
-    pub(crate) fn settle(&self, page: PageNo, to: Entry) {
-        if self.table.settle(page, to) {
+    /// Completes a page: ends its busy state and wakes the threads that wait for it.
+    pub(crate) fn complete(&self, page: PageNo, to: Entry) {
+        if self.table.complete(page, to) {
             self.wake(self.address(page), PAGE_BYTES);
         }
     }
@@ -347,7 +347,7 @@ impl Pager {
         let managed = row.managed_bytes.fetch_add(bytes, Relaxed) + bytes;
         let before = row.managed_peak_bytes.fetch_max(managed, Relaxed);
         const STEP: u64 = 1 << 20;
-        if self.tree.follows_touched() && managed > before && managed / STEP != before / STEP {
+        if self.shared_budget.depends_on_touched() && managed > before && managed / STEP != before / STEP {
             self.update_budget();
         }
     }
@@ -362,8 +362,8 @@ impl Pager {
         let row = self.row();
         let touched = ByteCount(row.managed_peak_bytes.load(Relaxed));
         let beside = self.beside(touched);
-        self.tree.update(row, &self.account, touched.0, beside.0);
-        row.local_budget_bytes.store(self.tree.budget().bytes(), Relaxed);
+        self.shared_budget.update(row, &self.account, touched.0, beside.0);
+        row.local_budget_bytes.store(self.shared_budget.budget().bytes(), Relaxed);
         self.account.publish(row);
         let total = self.account.local().bytes() + beside.0;
         row.total_ram_peak_bytes.fetch_max(total, Relaxed);
@@ -425,36 +425,36 @@ impl Pager {
             to.hedged_loads.store(backend.hedged_loads, Relaxed);
             to.encrypted.store(u64::from(backend.encrypted), Relaxed);
         }
-        // Before that, who looks would take a row without its URL for another tier.
+        // Last: a reader would take a row without its URL for another tier.
         row.backend_count.store(u32::try_from(count).unwrap_or(0), Release);
     }
 
-    /// Whether the stored copy of a page that just came in stays, so that the page can be dropped without a write if it
+    /// Whether the stored copy of a page that was just fetched is retained, so that the page can be dropped without a write if it
     /// does not change. Free on an SSD; in RAM only for a small share of the budget, because every copy is RAM too.
-    pub(crate) fn keeps_copy(&self) -> bool {
+    pub(crate) fn retains_copy(&self) -> bool {
         const SHARE: u64 = 32;
         if !self.backend.copies_cost_ram() {
             return true;
         }
-        let kept = self.copies_kept.fetch_add(1, Relaxed);
-        if kept < self.account.budget().0 / SHARE {
+        let retained = self.retained_copies.fetch_add(1, Relaxed);
+        if retained < self.account.budget().0 / SHARE {
             return true;
         }
-        self.copies_kept.fetch_sub(1, Relaxed);
+        self.retained_copies.fetch_sub(1, Relaxed);
         false
     }
 
-    /// A kept copy is given up, or its page left: it does not count any more.
+    /// A retained copy is given up, or its page left: it does not count any more.
     pub(crate) fn forget_copies(&self, copies: u64) {
         if self.backend.copies_cost_ram() {
-            self.copies_kept.fetch_sub(copies, Relaxed);
+            self.retained_copies.fetch_sub(copies, Relaxed);
         }
     }
 
-    /// Decides over the stored copy of a page that is coming in: keeps it, or gives its location to be freed once the page is
-    /// settled.
-    pub(crate) fn keep_or_free(&self, entry: Entry) -> (Entry, Option<Location>) {
-        if self.keeps_copy() { (entry, None) } else { (entry.without_location(), Some(entry.location())) }
+    /// Decides over the stored copy of a page that was fetched: retains it, or returns its location, to be freed once the page is
+    /// completed.
+    pub(crate) fn retain_or_free(&self, entry: Entry) -> (Entry, Option<Location>) {
+        if self.retains_copy() { (entry, None) } else { (entry.without_location(), Some(entry.location())) }
     }
 
     /// Hash of a page's content (XXH3, 128 bits).

@@ -6,9 +6,9 @@
 //!
 //! Invariant: a page inside a pin that was brought in stays `Resident` until the pin is dropped. The thread that pins
 //! publishes the range first and looks at the pages then; the thread that evicts makes the page `Leaving` first and looks at
-//! the pins then. Whoever comes second sees the other.
+//! the pins then. The second one sees the first.
 
-use crate::kept::Kept;
+use crate::long_term_pin::LongTermPins;
 use crate::pager::{FaultPath, Pager};
 use crate::schedule::Point;
 use crate::state::State;
@@ -45,8 +45,8 @@ pub(crate) struct Pins {
     slots: &'static [Slot],
     /// Slots that were ever used: from the first one.
     used: AtomicUsize,
-    /// Pages that stay for other reasons than a call.
-    pub(crate) kept: Kept,
+    /// Pages that stay for longer than a call.
+    pub(crate) long_term: LongTermPins,
 }
 
 impl Pins {
@@ -55,28 +55,28 @@ impl Pins {
         let memory = Mapping::anonymous(PINS_MAX * size_of::<Slot>())?;
         // SAFETY: a slot is free when it is zero; the mapping is aligned, long enough, and lives for ever.
         let slots = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<Slot>(), PINS_MAX) };
-        Ok(Pins { slots, used: AtomicUsize::new(0), kept: Kept::default() })
+        Ok(Pins { slots, used: AtomicUsize::new(0), long_term: LongTermPins::default() })
     }
 
-    /// Pages that are pinned or kept, those of two pins twice.
+    /// Pages that are pinned, for a call or long-term; those of two pins twice.
     pub(crate) fn pages(&self) -> u64 {
         let ranges = self.slots[..self.used.load(Relaxed)].iter().map(|slot| unpack(slot.range.load(Relaxed)));
-        ranges.map(|(first, end)| u64::from(end.saturating_sub(first))).sum::<u64>() + self.kept.pages() as u64
+        ranges.map(|(first, end)| u64::from(end.saturating_sub(first))).sum::<u64>() + self.long_term.pages() as u64
     }
 
-    /// Whether a page is pinned or kept. The caller has made it `Leaving` before.
+    /// Whether a page is pinned. The caller has made it `Leaving` before.
     pub(crate) fn cover(&self, page: PageNo) -> bool {
         self.touch(page, PageNo(page.0 + 1))
     }
 
-    /// Whether part of a range is pinned or kept. The caller has published what it is about to do with the range before.
+    /// Whether part of a range is pinned. The caller has published what it is about to do with the range before.
     pub(crate) fn touch(&self, first: PageNo, end: PageNo) -> bool {
         fence(SeqCst);
         let pinned = self.slots[..self.used.load(SeqCst)].iter().any(|slot| {
             let (pin_first, pin_end) = unpack(slot.range.load(SeqCst));
             first.0 < pin_end && pin_first < end.0
         });
-        pinned || self.kept.touch(first, end)
+        pinned || self.long_term.touch(first, end)
     }
 
     /// Publishes a range; waits when there are too many. A slot belongs to a thread before it holds a range, so that a jump
@@ -143,7 +143,7 @@ impl Drop for Pin<'_> {
 }
 
 impl Pager {
-    /// Brings the far pages of `len` bytes at `address` in, ready for `access`, and keeps them until the guard is dropped.
+    /// Brings the far pages of `len` bytes at `address` in, ready for `access`, and pins them until the guard is dropped.
     ///
     /// Parts outside the far range, and pages that the program may not touch, are left out: the kernel gives its answer.
     /// The caller has blocked the program's signals: a handler must not run while the fault path works.
@@ -163,7 +163,7 @@ impl Pager {
         let slot = self.pins.add(first, end, frame);
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
         self.at(Point::Pinned, PageNo(first));
-        self.zones.wait_outside(first, end);
+        self.wp_ranges.wait_outside(first, end);
         for page in (first..end).map(PageNo) {
             self.bring_for_kernel(page, access);
         }
@@ -194,8 +194,8 @@ impl Pager {
         let Some((first, end)) = self.far_part(address, len) else { return Some(none) };
         let slot = self.pins.add(first, end, (&raw const first).addr());
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
-        let here = |page| self.table.load(page).state() == State::Resident && self.table.is_open(page);
-        (!self.zones.touch(first, end) && (first..end).map(PageNo).all(here)).then_some(pin)
+        let is_local = |page| self.table.load(page).state() == State::Resident && self.table.is_open(page);
+        (!self.wp_ranges.touch(first, end) && (first..end).map(PageNo).all(is_local)).then_some(pin)
     }
 
     /// Pins the stack of the calling thread, on both paths, without bringing anything in; `None` if a page of it is not local.
@@ -205,7 +205,7 @@ impl Pager {
         };
         let slot = self.pins.add(first, end, usize::MAX);
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
-        self.zones.wait_outside(first, end);
+        self.wp_ranges.wait_outside(first, end);
         (first..end).map(PageNo).all(|page| self.table.load(page).state() == State::Resident).then_some(pin)
     }
 
@@ -245,7 +245,7 @@ impl Pager {
             match entry.state() {
                 State::Resident | State::Foreign | State::Sectioned => return,
                 _ if !self.table.is_open(page) => return,
-                _ => self.serve_here(self.address(page), access == PinAccess::Write),
+                _ => self.serve_inline(self.address(page), access == PinAccess::Write),
             };
         }
     }

@@ -122,7 +122,7 @@ mod tests {
         let queues = queues();
         queues.arrived(pages(5..6), Arrival::Demand);
         let held = queues.lock();
-        queues.arrived(pages(9..11), Arrival::Ahead);
+        queues.arrived(pages(9..11), Arrival::Prefetched);
         queues.arrived(pages(3..4), Arrival::Demand);
         assert_eq!(held.resident(), 1);
         drop(held);

@@ -51,7 +51,7 @@ impl Pager {
         }
     }
 
-    /// Makes a page `Changing`, waiting out whoever owns it; `None` when it has no content or is not wanted.
+    /// Makes a page `Changing`, waiting for its owner to complete it; `None` when it has no content or is not wanted.
     fn claim(&self, page: PageNo, wanted: impl Fn(State) -> bool) -> Option<Claimed> {
         loop {
             let entry = self.table.load(page);
@@ -67,7 +67,7 @@ impl Pager {
         }
     }
 
-    /// Drops the content of claimed pages and settles them as `Untouched`.
+    /// Drops the content of claimed pages and completes them as `Untouched`.
     fn drop_claimed(&self, claimed: &[Claimed], freed: &mut Vec<Location>) {
         let resident = |(_, entry): &&Claimed| entry.state() == State::Resident;
         let mut mapped = claimed.iter().filter(resident).map(|(page, _)| *page);
@@ -79,22 +79,22 @@ impl Pager {
         let mut policy = self.policy();
         for (page, entry) in claimed {
             policy.forgotten(*page);
-            if entry.copy_kept() {
+            if entry.copy_retained() {
                 freed.push(entry.location());
             }
         }
         drop(policy);
         // The copy of a prefetched page that waits unused counts with the remote ones.
-        let counted = |e: &Entry| e.copy_kept() && e.state() != State::Remote && !e.prefetched();
+        let counted = |e: &Entry| e.copy_retained() && e.state() != State::Remote && !e.prefetched();
         self.forget_copies(claimed.iter().filter(|(_, entry)| counted(entry)).count() as u64);
         let parked = self.drop_parked(claimed);
         for (page, _) in claimed {
-            self.pins.kept.forget(*page);
+            self.pins.long_term.forget(*page);
             self.at(Point::Discarded, *page);
-            self.settle(*page, Entry::new(State::Untouched));
+            self.complete(*page, Entry::new(State::Untouched));
         }
         self.backend.free(freed);
-        self.account.give(claimed.iter().filter(resident).count() as u64 + parked);
+        self.account.uncharge(claimed.iter().filter(resident).count() as u64 + parked);
         self.count_untouched(claimed.len() as u64);
     }
 
@@ -199,7 +199,7 @@ impl Pager {
 
     /// Moves a page's entry, hash and slot.
     fn move_entry(&self, page: PageNo, target: PageNo, entry: Entry) {
-        if entry.copy_kept() {
+        if entry.copy_retained() {
             self.table.set_hash(target, self.table.hash(page));
         }
         if entry.state() == State::SwapCached && self.is_parked(page) {
@@ -209,7 +209,7 @@ impl Pager {
             self.table.set_slot(target, slot);
             self.staging.set_page(slot, Some(target));
         }
-        self.pins.kept.forget(page);
+        self.pins.long_term.forget(page);
         self.at(Point::Moved, page);
         let mut policy = self.policy();
         policy.forgotten(page);
@@ -220,8 +220,8 @@ impl Pager {
         if entry.state() == State::Resident {
             self.trace_moved(target);
         }
-        self.settle(target, entry);
-        self.settle(page, Entry::new(State::Untouched));
+        self.complete(target, entry);
+        self.complete(page, Entry::new(State::Untouched));
     }
 
     /// `mprotect` on far pages. `protection` is a set of `PROT_*` bits. Content stays, also of evicted pages.
@@ -235,18 +235,18 @@ impl Pager {
         if open {
             // The reservation as a whole stays out of core dumps. An old kernel's refusal costs a larger dump only.
             let _ = mem::advise(self.address(first), bytes(count), libc::MADV_DODUMP);
-            self.note_growth(count);
+            self.note_accessible(count);
         }
         Ok(())
     }
 
-    /// Brings `count` pages in and keeps them (`mlock`), until `unlock`. With `on_fault`, keeps only those that come by
-    /// themselves (`MLOCK_ONFAULT`).
+    /// Brings `count` pages in and locks them (`mlock`), until `unlock`. With `on_fault`, locks only those that are faulted in
+    /// later (`MLOCK_ONFAULT`).
     ///
     /// # Errors
     /// The kernel's (`ENOMEM`: the limit on locked memory), and `ENOMEM` when they would not fit the budget.
     pub fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
-        if u64::from(count) > self.tree.budget().0 / 2 {
+        if u64::from(count) > self.shared_budget.budget().0 / 2 {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
         if on_fault {
@@ -301,7 +301,7 @@ impl Pager {
             let _inside = self.gate.enter();
             self.claim_target(page);
             self.at(Point::GivingUp, page);
-            self.settle(page, Entry::new(State::Foreign));
+            self.complete(page, Entry::new(State::Foreign));
         }
         self.foreign_pages.fetch_add(u64::from(count), Relaxed);
     }

@@ -3,14 +3,14 @@
 //! Any number of threads may reclaim at once: a batch belongs to the thread that took its chunk, and the pages in it to
 //! the thread that made them busy.
 
-use crate::copy_out::ZONE_PAGES;
+use crate::copy_out::WP_RANGE_PAGES;
 use crate::kernel::Stay;
 use crate::pager::{FaultPath, Pager, Scratch};
 use crate::schedule::Point;
+use crate::shared_budget::DemandSampler;
 use crate::staging::{CHUNK_SLOTS, ChunkNo, Kind};
 use crate::state::{Entry, State};
 use crate::table::ContentHash;
-use crate::tree::Watch;
 use hinterland_backend::{Location, Priority, StoreError};
 use hinterland_policy::EvictionPolicy;
 use hinterland_sys::gate::{futex_wait_for, futex_wake};
@@ -23,24 +23,24 @@ use std::time::{Duration, Instant};
 const REPORT_STEPS: u32 = 16;
 /// Times in a row that the store may be unable to shrink: another thread may be moving its pages out at that moment.
 const RAM_REFUSALS_MAX: u32 = 64;
-/// How long, and how often, far memory that others use, too, is asked for room again. A node keeps what a process held for 200 ms after its end.
+/// How long, and how often, a store is retried at far memory that others use, too. A node keeps what a process held for 200 ms after its end.
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 const ROOM_PAUSE: Duration = Duration::from_millis(20);
 
-/// Who leaves with a victim that the policy named.
-pub struct Company {
+/// Which pages leave together with a victim that the policy named.
+pub struct EvictionCluster {
     /// Victims asked of the policy at a time.
-    pub seeds: usize,
-    /// Neighbours that may leave together: so many pages, aligned.
-    pub cluster_pages: u32,
-    /// Epochs (16 in a turnover of local memory) after which a page that nothing proved to be in use may leave beside a victim.
+    pub victims: usize,
+    /// Pages of the cluster, which is aligned: neighbours in it may leave together.
+    pub pages: u32,
+    /// Epochs (16 in a turnover of local memory) after which an unreferenced page may leave beside a victim.
     pub cold_epochs: u8,
 }
 
 /// With MOVE, neighbours save shootdowns only where they lie side by side.
-pub const MOVED_COMPANY: Company = Company { seeds: 16, cluster_pages: 16, cold_epochs: 2 };
-/// By copy, all of a zone leave for the price of one; they can be few and old.
-pub const COPIED_COMPANY: Company = Company { seeds: 1, cluster_pages: ZONE_PAGES, cold_epochs: 6 };
+pub const MOVE_CLUSTER: EvictionCluster = EvictionCluster { victims: 16, pages: 16, cold_epochs: 2 };
+/// By copy, all victims of a write-protected range leave for the price of one; they can be few and old.
+pub const COPY_CLUSTER: EvictionCluster = EvictionCluster { victims: 1, pages: WP_RANGE_PAGES, cold_epochs: 6 };
 /// Time between two calls of the housekeeping.
 const TIDY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -73,14 +73,14 @@ impl Pager {
         self.register_thread();
         let mut scratch = Scratch::new();
         let mut tidied = Instant::now();
-        let mut watch = Watch::new();
+        let mut demand = DemandSampler::new();
         loop {
             let seen = self.evictor.load(SeqCst);
-            if self.path == FaultPath::Inline && (self.ahead.has_work() || self.above_high(&self.gate.enter())) {
+            if self.path == FaultPath::Inline && (self.read_ahead.has_work() || self.above_high(&self.gate.enter())) {
                 self.start_helpers();
             }
-            self.have_backend_tended();
-            let look_again = watch.look(self);
+            self.start_maintenance_if_needed();
+            let look_again = demand.sample(self);
             if look_again.is_some() {
                 let _inside = self.gate.enter();
                 self.update_budget();
@@ -99,7 +99,7 @@ impl Pager {
                 (self.housekeeping)();
                 tidied = Instant::now();
             }
-            // Above the watermark and nothing can leave: look again soon, without spinning.
+            // Local memory is above the watermark and nothing can leave: retry soon, without spinning.
             let stuck = !worked && self.account.above_high();
             let pause = Duration::from_millis(if stuck { 2 } else { 200 }).min(look_again.unwrap_or(Duration::MAX));
             self.evictor_idle.store(true, SeqCst);
@@ -151,7 +151,7 @@ impl Pager {
         scratch.rounds += 1;
         let reports = scratch.rounds.is_multiple_of(REPORT_STEPS);
         // Every page that leaves may make the store larger: `--ram` is looked at each time.
-        if reports || self.tree.bounds_ram() {
+        if reports || self.shared_budget.bounds_ram() {
             let beside = self.update_budget();
             self.relieve_ram(beside);
         }
@@ -178,7 +178,7 @@ impl Pager {
     /// Under `--ram`, with local memory at its floor: the store itself must shrink.
     fn relieve_ram(&self, beside: ByteCount) {
         let touched = ByteCount(self.row().managed_peak_bytes.load(Relaxed));
-        let excess = self.tree.store_excess(self.row(), touched.0, beside.0);
+        let excess = self.shared_budget.store_excess(self.row(), touched.0, beside.0);
         if excess == 0 || self.backend.shrink_ram(excess) > 0 {
             self.ram_refusals.store(0, Relaxed);
         } else if self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX {
@@ -199,15 +199,15 @@ impl Pager {
         self.take_victims_out(scratch)
     }
 
-    /// Takes those of `pages` out of the program of whose use nothing is known.
-    pub(crate) fn take_out_unproven(&self, pages: impl Iterator<Item = PageNo>, scratch: &mut Scratch) {
+    /// Takes those of `pages` out of the program that are not known to be referenced.
+    pub(crate) fn take_out_unreferenced(&self, pages: impl Iterator<Item = PageNo>, scratch: &mut Scratch) {
         let mut pages = pages.filter(|page| page.0 < self.pages).peekable();
         while pages.peek().is_some() {
             scratch.victims.clear();
             let mut policy = self.policy();
             for page in pages.by_ref().take(CHUNK_SLOTS as usize) {
                 let entry = self.table.load(page);
-                if !entry.proven() && self.claim_victim(page, entry) == Claim::Ours {
+                if !entry.referenced() && self.claim_victim(page, entry) == Claim::Ours {
                     policy.left_early(page);
                     scratch.victims.push(page);
                 }
@@ -255,16 +255,16 @@ impl Pager {
         victims.clear();
         // The policy is held until the victims are marked: nobody else sees a page that is neither queued nor busy.
         let mut policy = self.policy();
-        let seeds = if self.copies_out() { COPIED_COMPANY.seeds } else { MOVED_COMPANY.seeds };
-        let mut named = Vec::with_capacity(seeds);
+        let at_a_time = if self.copies_out() { COPY_CLUSTER.victims } else { MOVE_CLUSTER.victims };
+        let mut named = Vec::with_capacity(at_a_time);
         let mut busy = Vec::new();
         while victims.len() < CHUNK_SLOTS as usize {
             named.clear();
-            policy.victims(seeds.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
+            policy.victims(at_a_time.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
             let Some(first) = named.first() else { break };
-            // Victims that follow each other leave in runs anyway.
+            // Victims that are neighbours leave in runs anyway.
             let scattered = self.copies_out() && !self.scans.goes_on_at(*first);
-            let company = if scattered { COPIED_COMPANY } else { MOVED_COMPANY };
+            let cluster = if scattered { COPY_CLUSTER } else { MOVE_CLUSTER };
             for page in &named {
                 match self.claim_named(*page) {
                     Claim::Ours => victims.push(*page),
@@ -274,14 +274,14 @@ impl Pager {
                 }
             }
             for page in &named {
-                self.claim_neighbours(*page, &company, &mut *policy, victims);
+                self.claim_neighbours(*page, &cluster, &mut *policy, victims);
             }
         }
-        // Their owners told the policy a moment ago that they are, or stay, resident, and will settle them so: a page that is
-        // resident but in no queue would never be chosen again. An owner that drops its page says so after this. Not before
-        // the loop has ended, because the policy would name them again, and their owners may need the policy to get on.
+        // The owners of these pages told the policy a moment ago that they are, or stay, resident, and will complete them so: a
+        // page that is resident but in no queue would never be chosen again. An owner that drops its page says so after this. Not
+        // before the loop has ended, because the policy would name them again, and their owners may need the policy to get on.
         for page in busy {
-            policy.kept(page);
+            policy.putback(page);
         }
     }
 
@@ -305,31 +305,29 @@ impl Pager {
         }
         self.at(Point::Marked, page);
         if self.pins.cover(page) {
-            self.settle(page, entry);
+            self.complete(page, entry);
             return Claim::Pinned;
         }
         Claim::Ours
     }
 
-    /// Adds the neighbours of a victim that have been resident for a while without a proof of use. Scattered victims cost one
+    /// Adds the neighbours of a victim that have been resident for a while without being referenced. Scattered victims cost one
     /// TLB shootdown each, runs one for all: the shootdowns were a third of the evictor's time in random access.
     fn claim_neighbours(
         &self,
         victim: PageNo,
-        company: &Company,
+        cluster: &EvictionCluster,
         policy: &mut dyn EvictionPolicy,
         victims: &mut Vec<PageNo>,
     ) {
         let now = self.account.epoch();
-        let first = victim.0 / company.cluster_pages * company.cluster_pages;
-        for page in
-            (first..first + company.cluster_pages).map(PageNo).filter(|page| page.0 < self.pages && *page != victim)
-        {
+        let first = victim.0 / cluster.pages * cluster.pages;
+        for page in (first..first + cluster.pages).map(PageNo).filter(|page| page.0 < self.pages && *page != victim) {
             if victims.len() == CHUNK_SLOTS as usize {
                 return;
             }
             let entry = self.table.load(page);
-            let cold = !entry.proven() && now.wrapping_sub(entry.arrival_epoch()) >= company.cold_epochs;
+            let cold = !entry.referenced() && now.wrapping_sub(entry.arrival_epoch()) >= cluster.cold_epochs;
             if cold && self.claim_victim(page, entry) == Claim::Ours {
                 policy.left_early(page);
                 victims.push(page);
@@ -340,8 +338,9 @@ impl Pager {
     /// Takes a run of neighbouring victims out; `offset` is the first one's place in the chunk. Returns how many left.
     fn take_out_run(&self, run: &[PageNo], chunk: ChunkNo, offset: usize) -> u32 {
         let slot_of = |index: usize| chunk.slot(u32::try_from(offset + index).unwrap_or(0));
-        // A page that MOVE refuses is protected and copied: the end of a zone around it would lift that protection.
-        let _kept_out = self.zones_may_be_open().then(|| self.zones.keep_out(run[0].0, run[run.len() - 1].0 + 1));
+        // A page that MOVE refuses is protected and copied: the end of a protected range around it would lift that protection.
+        let _excluded =
+            self.wp_ranges_may_be_open().then(|| self.wp_ranges.exclude(run[0].0, run[run.len() - 1].0 + 1));
         let mut left = 0;
         let mut next = 0;
         while next < run.len() {
@@ -355,7 +354,7 @@ impl Pager {
                 self.table.set_slot(*page, slot);
                 self.staging.set_page(slot, Some(*page));
                 let entry = self.table.load(*page);
-                self.settle(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+                self.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
                 left += 1;
             }
             next += out;
@@ -376,17 +375,17 @@ impl Pager {
         match stay {
             Stay::Pinned => {
                 self.row().kept_pages.fetch_add(1, Relaxed);
-                self.policy().kept(page);
-                self.settle(page, entry.with_state(State::Resident));
+                self.policy().putback(page);
+                self.complete(page, entry.with_state(State::Resident));
             }
             Stay::Missing => {
-                if entry.copy_kept() {
+                if entry.copy_retained() {
                     self.forget_copies(1);
                     self.backend.free(&[entry.location()]);
                 }
                 self.policy().forgotten(page);
-                self.settle(page, Entry::new(State::Untouched));
-                self.account.give(1);
+                self.complete(page, Entry::new(State::Untouched));
+                self.account.uncharge(1);
                 self.count_untouched(1);
             }
         }
@@ -412,12 +411,12 @@ impl Pager {
         }
         drop(policy);
         self.free_slots(chunk, used, &busy);
-        let kept = u32::try_from(busy.len()).unwrap_or(CHUNK_SLOTS);
-        self.account.give(u64::from(frames - kept));
+        let still_used = u32::try_from(busy.len()).unwrap_or(CHUNK_SLOTS);
+        self.account.uncharge(u64::from(frames - still_used));
         if busy.is_empty() {
             self.staging.give_empty(chunk);
         } else {
-            self.staging.push_full(chunk, used, kept);
+            self.staging.push_full(chunk, used, still_used);
         }
         self.account.publish(self.row());
     }
@@ -431,7 +430,7 @@ impl Pager {
             let claimed = self.table.transition(page, entry, entry.with_state(State::WritingBack)).is_ok();
             return if claimed { Slot::Claimed(page) } else { Slot::Busy };
         }
-        // A move gives the slot to its new page before it settles the old one: look again after looking at the old one.
+        // A move gives the slot to its new page before it completes the old one: look again after looking at the old one.
         let moved = self.staging.page(slot) != Some(page);
         if moved || here && entry.state().is_busy() { Slot::Busy } else { Slot::Stale }
     }
@@ -465,20 +464,20 @@ impl Pager {
             let entry = self.table.load(*page);
             let bytes = self.staged(*page);
             if is_zero(bytes) {
-                if entry.copy_kept() {
+                if entry.copy_retained() {
                     freed.push(entry.location());
                     self.forget_copies(1);
                 }
                 row.evicted_zero_pages.fetch_add(1, Relaxed);
                 self.count_untouched(1);
-                self.settle(*page, Entry::new(State::Untouched));
+                self.complete(*page, Entry::new(State::Untouched));
                 continue;
             }
             let hash = Pager::hash(bytes);
-            if entry.copy_kept() && hash == self.table.hash(*page) {
+            if entry.copy_retained() && hash == self.table.hash(*page) {
                 self.forget_copies(1);
                 row.evicted_clean_pages.fetch_add(1, Relaxed);
-                self.settle(*page, entry.with_state(State::Remote));
+                self.complete(*page, entry.with_state(State::Remote));
             } else {
                 dirty.push((*page, entry, hash));
             }
@@ -507,19 +506,19 @@ impl Pager {
                 Ok(location) => location,
                 Err(error) => self.far_memory_full(&error),
             };
-            if entry.copy_kept() {
+            if entry.copy_retained() {
                 freed.push(entry.location());
                 self.forget_copies(1);
             }
             self.at(Point::Stored, *page);
             self.table.set_hash(*page, *hash);
-            self.settle(*page, Entry::new(State::Remote).with_location(location));
+            self.complete(*page, Entry::new(State::Remote).with_location(location));
         }
         self.row().evicted_dirty_pages.fetch_add(dirty.len() as u64, Relaxed);
     }
 
-    /// Where others use far memory, too, tries for a while whether one of them gives some back: a process that has just ended still
-    /// has its part until that is noticed.
+    /// Retries for a while where other processes use the far memory, too: a node or pool keeps what a process held for a moment after
+    /// its end.
     fn store_what_others_left_no_room_for(&self, contents: &[&PageBytes], stored: &mut [Result<Location, StoreError>]) {
         let begun = Instant::now();
         loop {
@@ -547,7 +546,7 @@ impl Pager {
         let held: u64 = usage.iter().map(|u| u.pages).sum::<u64>() * PAGE_BYTES as u64;
         let capacity: u64 = usage.iter().map(|u| u.capacity_bytes).sum();
         let managed = self.row().managed_bytes.load(Relaxed);
-        let local = self.tree.budget().bytes();
+        let local = self.shared_budget.budget().bytes();
         let (managed, local) = (ByteCount(managed), ByteCount(local));
         self.fatal(&if matches!(error, StoreError::Full { words: Some(_), .. }) {
             format!(

@@ -20,7 +20,7 @@ pub(crate) enum Point {
     Marked,
     /// A victim is nobody's pin; it is still mapped.
     Leaving,
-    /// The victims of a zone are copied and still mapped; the page is the first of them.
+    /// The victims of a protected range are copied and still mapped; the page is the first of them.
     Copied,
     /// A victim is in its slot; nobody knows yet.
     TakenOut,
@@ -35,10 +35,10 @@ pub(crate) enum Point {
     /// A move owns a page at both of its places; the frame has moved, the entry has not.
     Moved,
     /// Read-ahead has loaded its batch; nothing is mapped yet.
-    AheadLoaded,
+    ReadAheadLoaded,
     /// Read-ahead has claimed its next batch, if there is one; the one that is loaded is not mapped yet.
-    AheadClaimed,
-    /// A page that waited, unmapped, is far again; its slot is still among those that are held.
+    ReadAheadClaimed,
+    /// A page that waited, unmapped, is far again; its slot is still listed in the prefetch cache.
     SlotEmptied,
     /// A page is about to be given up; it has lost its content.
     GivingUp,

@@ -10,7 +10,7 @@
 //! frames are freed by one call. A page touched meanwhile is copied out of its slot; the slot then no longer names a page
 //! that points back at it, and draining skips it. A chunk takes moved frames or copies, never both: the slots for moved frames
 //! are empty between two uses, those for copies keep their own frames. Beside the chunks there are key slots, for
-//! prefetched pages that wait unmapped (one page each, not movable by the kernel's MOVE; `held` gives them out).
+//! prefetched pages that wait unmapped (one page each, not movable by the kernel's MOVE; `prefetch_cache` gives them out).
 
 use hinterland_sys::{Mapping, SysError, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};

@@ -11,7 +11,7 @@
 //!
 //! Invariant: a page is mapped in the program exactly when it is `Resident` (or busy on its way there or from there). A busy
 //! state (`Fetching`, `Leaving`, `WritingBack`, `Changing`) has one owner, the thread that set it; only the owner changes the
-//! page's mapping, content, location or the policy's view of it. Everybody else may only raise `WAITED`.
+//! page's mapping, content, location or the policy's view of it. Other threads may only set `WAITED`.
 
 use hinterland_backend::Location;
 
@@ -35,7 +35,7 @@ pub enum State {
     WritingBack = 6,
     /// Busy: being discarded or moved by a call of the program.
     Changing = 7,
-    /// Given up: another kind of mapping lies here.
+    /// Released to another kind of mapping.
     Foreign = 8,
     /// Reserved: parts of the page are held by a cache section.
     Sectioned = 9,
@@ -87,9 +87,9 @@ pub fn allowed(from: State, to: State) -> bool {
 
 const STATE_MASK: u64 = 0xf;
 const WAITED: u64 = 1 << 4;
-const COPY_KEPT: u64 = 1 << 5;
+const COPY_RETAINED: u64 = 1 << 5;
 const PREFETCHED: u64 = 1 << 6;
-const PROVEN: u64 = 1 << 7;
+const REFERENCED: u64 = 1 << 7;
 const ARRIVED_SHIFT: u32 = 8;
 const ARRIVED_MASK: u64 = 0xff << ARRIVED_SHIFT;
 const LOCATION_SHIFT: u32 = 64 - Location::BITS;
@@ -125,32 +125,32 @@ impl Entry {
     }
 
     /// `location` holds a copy of the page: always for `Remote`; otherwise a copy that was right when the page came in.
-    pub fn copy_kept(self) -> bool {
-        self.0 & COPY_KEPT != 0
+    pub fn copy_retained(self) -> bool {
+        self.0 & COPY_RETAINED != 0
     }
 
     /// Where the copy is.
     pub fn location(self) -> Location {
-        debug_assert!(self.copy_kept(), "a page without a stored copy has no location");
+        debug_assert!(self.copy_retained(), "a page without a stored copy has no location");
         Location(self.0 >> LOCATION_SHIFT)
     }
 
     /// The entry with a stored copy at `location`.
     pub fn with_location(self, location: Location) -> Entry {
         assert!(location.0 >> Location::BITS == 0, "a location has at most {} bits", Location::BITS);
-        Entry(self.0 & ((1 << LOCATION_SHIFT) - 1) | COPY_KEPT | location.0 << LOCATION_SHIFT)
+        Entry(self.0 & ((1 << LOCATION_SHIFT) - 1) | COPY_RETAINED | location.0 << LOCATION_SHIFT)
     }
 
     /// The entry without a stored copy.
     pub fn without_location(self) -> Entry {
-        Entry(self.0 & ((1 << LOCATION_SHIFT) - 1) & !COPY_KEPT)
+        Entry(self.0 & ((1 << LOCATION_SHIFT) - 1) & !COPY_RETAINED)
     }
 
-    /// The entry of a page that becomes resident in `epoch` (a coarse clock of arrivals); `proven`: it was touched after it had
-    /// been taken out as a victim.
-    pub fn arrived(self, epoch: u8, proven: bool) -> Entry {
-        let bits = self.0 & !ARRIVED_MASK & !PROVEN | u64::from(epoch) << ARRIVED_SHIFT;
-        Entry(if proven { bits | PROVEN } else { bits })
+    /// The entry of a page that becomes resident in `epoch` (a coarse clock of arrivals); `referenced`: it was touched
+    /// after it had been taken out as a victim.
+    pub fn arrived(self, epoch: u8, referenced: bool) -> Entry {
+        let bits = self.0 & !ARRIVED_MASK & !REFERENCED | u64::from(epoch) << ARRIVED_SHIFT;
+        Entry(if referenced { bits | REFERENCED } else { bits })
     }
 
     /// The epoch in which a resident page arrived.
@@ -159,11 +159,11 @@ impl Entry {
     }
 
     /// The page was touched after it had been taken out as a victim: proof that it is in use.
-    pub fn proven(self) -> bool {
-        self.0 & PROVEN != 0
+    pub fn referenced(self) -> bool {
+        self.0 & REFERENCED != 0
     }
 
-    /// Brought in ahead of the program and not yet used, as far as we know.
+    /// Prefetched and not yet used, as far as the pager knows.
     pub fn prefetched(self) -> bool {
         self.0 & PREFETCHED != 0
     }
@@ -182,7 +182,7 @@ impl std::fmt::Debug for Entry {
                 write!(f, "+{name}")?;
             }
         }
-        if self.copy_kept() { write!(f, "@{:#x}", self.location().0) } else { Ok(()) }
+        if self.copy_retained() { write!(f, "@{:#x}", self.location().0) } else { Ok(()) }
     }
 }
 
@@ -205,11 +205,11 @@ mod tests {
 
     #[test]
     fn content_is_never_lost_by_a_transition() {
-        // From a state with content, only a busy owner reaches Untouched, and never straight from a settled state.
+        // From a state with content, only a busy owner reaches Untouched, and never straight from a stable state.
         for from in ALL.into_iter().filter(|s| !s.is_busy() && *s != State::Foreign) {
             assert!(!allowed(from, State::Untouched), "{from:?}");
         }
-        // Settled states are left only through a busy one (a foreign mapping replaces nothing but emptiness).
+        // Stable states are left only through a busy one (a foreign mapping replaces nothing but emptiness).
         for from in ALL.into_iter().filter(|s| !s.is_busy()) {
             for to in ALL.into_iter().filter(|s| !s.is_busy() && allowed(from, *s)) {
                 assert!(matches!((from, to), (State::Untouched, State::Foreign) | (State::Foreign, State::Untouched)));
@@ -222,10 +222,10 @@ mod tests {
         let entry =
             Entry::new(State::Fetching).with_location(Location((1 << Location::BITS) - 1)).with_prefetched(true);
         let entry = entry.with_waited().arrived(0xa5, true);
-        assert!(entry.arrival_epoch() == 0xa5 && entry.proven() && !entry.arrived(0, false).proven());
+        assert!(entry.arrival_epoch() == 0xa5 && entry.referenced() && !entry.arrived(0, false).referenced());
         assert_eq!((entry.state(), entry.location().0), (State::Fetching, (1 << Location::BITS) - 1));
-        let settled = entry.with_state(State::Resident);
-        assert!(!settled.waited() && settled.prefetched() && settled.copy_kept());
-        assert!(!settled.without_location().copy_kept());
+        let stable = entry.with_state(State::Resident);
+        assert!(!stable.waited() && stable.prefetched() && stable.copy_retained());
+        assert!(!stable.without_location().copy_retained());
     }
 }

@@ -72,8 +72,8 @@ impl PageTable {
         Ok(())
     }
 
-    /// Ends a busy state that the caller owns; returns whether somebody waits for it.
-    pub fn settle(&self, page: PageNo, to: Entry) -> bool {
+    /// Ends a busy state that the caller owns; returns whether a thread waits for the page.
+    pub fn complete(&self, page: PageNo, to: Entry) -> bool {
         let mut now = self.load(page);
         assert!(now.state().is_busy(), "{page}: {now:?} is not busy");
         loop {
@@ -185,7 +185,7 @@ impl PageTable {
         self.slot_cell(page).load(Relaxed)
     }
 
-    /// Notes the staging slot of a page; for its owner, before it settles as `SwapCached`.
+    /// Notes the staging slot of a page; for its owner, before it completes it as `SwapCached`.
     pub fn set_slot(&self, page: PageNo, slot: u32) {
         self.slot_cell(page).store(slot, Relaxed);
     }
@@ -236,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_seen_by_the_one_who_settles() {
+    fn a_wait_is_seen_by_the_owner_that_completes() {
         let table = PageTable::new(16).unwrap();
         let (page, busy) = (PageNo(3), Entry::new(State::Fetching));
         table.transition(page, Entry::new(State::Untouched), busy).unwrap();
         assert!(table.wait_on(page, busy));
-        assert!(table.settle(page, Entry::new(State::Resident)));
+        assert!(table.complete(page, Entry::new(State::Resident)));
         assert!(!table.wait_on(page, busy));
     }
 

@@ -24,9 +24,9 @@
 //! Invariant: outside the tracer's lock, every `Resident` page that the tracer saw arrive is in `mapped`.
 
 use crate::fault::Outcome;
+use crate::forward_progress::ForwardProgress;
 use crate::kernel::Stay;
 use crate::pager::Pager;
-use crate::progress::Progress;
 use crate::reclaim::Claim;
 use crate::schedule::Point;
 use crate::staging::{CHUNK_SLOTS, Kind};
@@ -86,7 +86,7 @@ struct Microset {
     members: HashSet<PageNo>,
     /// Pages that may be mapped: the members, what `mremap` moved, and what could not leave.
     mapped: Vec<PageNo>,
-    progress: Progress,
+    progress: ForwardProgress,
     /// What a fault costs its thread.
     fault_ns: u64,
     clocks: HashMap<u32, Clock>,
@@ -119,7 +119,7 @@ impl Tracer {
             trace,
             members: HashSet::new(),
             mapped: Vec::new(),
-            progress: Progress::default(),
+            progress: ForwardProgress::default(),
             fault_ns: 0,
             clocks: HashMap::new(),
         };
@@ -181,7 +181,7 @@ impl Pager {
         }
         let mut microset = tracer.microset();
         microset.progress.fault(fault.thread, page, || thread::place_of(fault.thread));
-        let bound = u64::from(microset.trace.microset_pages).min(self.tree.budget().0 / BUDGET_PART).max(1);
+        let bound = u64::from(microset.trace.microset_pages).min(self.shared_budget.budget().0 / BUDGET_PART).max(1);
         let full = microset.members.len() as u64 >= bound && !microset.members.contains(&page);
         let goes_on = !full || self.end_microset(tracer, &mut microset);
         if !(goes_on && microset.note(page, fault.thread)) {
@@ -194,11 +194,11 @@ impl Pager {
     fn end_microset(&self, tracer: &Tracer, microset: &mut Microset) -> bool {
         let mut goes_on = microset.trace.recorder.microset_ended();
         microset.progress.microset_ended();
-        let held: Vec<(u32, PageNo)> =
-            microset.progress.held().filter(|(_, page)| microset.members.contains(page)).collect();
+        let retained: Vec<(u32, PageNo)> =
+            microset.progress.retained().filter(|(_, page)| microset.members.contains(page)).collect();
         microset.members.clear();
         let mut pages = std::mem::take(&mut microset.mapped);
-        for (thread, page) in held {
+        for (thread, page) in retained {
             goes_on &= microset.note(page, thread);
         }
         pages.retain(|page| !microset.members.contains(page));
@@ -243,7 +243,7 @@ impl Pager {
                 self.table.set_slot(*page, PARKED);
                 tracer.parked.fetch_add(1, Relaxed);
                 let entry = self.table.load(*page);
-                self.settle(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+                self.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
             }
             if let Some(last) = run[next..next + out].last() {
                 tracer.end.fetch_max(last.0 + 1, Relaxed);
@@ -271,7 +271,7 @@ impl Pager {
             return Outcome::Again;
         }
         if !self.is_parked(page) {
-            self.settle(page, entry);
+            self.complete(page, entry);
             return Outcome::Again;
         }
         self.at(Point::Hit, page);
@@ -283,14 +283,14 @@ impl Pager {
             self.row().minor_faults.fetch_add(1, Relaxed);
             self.arrive(std::iter::once(page), Arrival::SwapCacheHit);
             let epoch = self.account.arrive(1);
-            self.settle(page, entry.with_state(State::Resident).arrived(epoch, true));
+            self.complete(page, entry.with_state(State::Resident).arrived(epoch, true));
         } else if stay == Some(Stay::Missing) {
             self.fatal(&format!("{page} is not where it was parked; the program is ended"));
         } else if mem::is_in_memory(address) {
             self.fatal(&format!("{page} is mapped although its content is parked; the program is ended"));
         } else {
             // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
-            self.settle(page, entry);
+            self.complete(page, entry);
         }
         self.wake(address, PAGE_BYTES);
         Outcome::Served
@@ -306,7 +306,7 @@ impl Pager {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Moved) else {
-            pages.iter().for_each(|(page, entry)| self.settle(*page, *entry));
+            pages.iter().for_each(|(page, entry)| self.complete(*page, *entry));
             return 0;
         };
         let mut staged = 0;
@@ -320,7 +320,7 @@ impl Pager {
                 tracer.parked.fetch_sub(1, Relaxed);
                 staged += 1;
             }
-            self.settle(*page, *entry);
+            self.complete(*page, *entry);
         }
         if staged == 0 {
             self.staging.give_empty(chunk);
@@ -350,7 +350,7 @@ impl Pager {
                     if self.is_parked(page) {
                         pages.push((page, entry));
                     } else {
-                        self.settle(page, entry);
+                        self.complete(page, entry);
                     }
                 }
                 tracer.next.store(page.0 + 1, Relaxed);

@@ -24,7 +24,7 @@ mod lengths;
 #[cfg(test)]
 mod tests;
 
-use crate::{AheadWindow, Bounded, Choice, Prefetcher, Request, Streams, Thread, Unmapped};
+use crate::{Bounded, Choice, PrefetchWindow, Prefetcher, Request, Streams, Thread, Unmapped};
 use hinterland_units::PageNo;
 use lengths::{LONG_PAGES, Lengths};
 use std::collections::VecDeque;
@@ -125,7 +125,7 @@ impl Region {
     }
 
     /// The window that the run met last asks for, up to `end`.
-    fn ask(&mut self, end: u32) -> AheadWindow {
+    fn ask(&mut self, end: u32) -> PrefetchWindow {
         let run = &mut self.runs[RUNS - 1];
         let (first, pages) = (PageNo(run.end), end - run.end);
         let unmapped = if run.watched { Unmapped::All } else { Unmapped::Key(PageNo(end - 1)) };
@@ -135,7 +135,7 @@ impl Region {
             self.asked_pages /= 2;
             self.wasted_pages /= 2;
         }
-        AheadWindow { first, step: 1, pages, unmapped }
+        PrefetchWindow { first, step: 1, pages, unmapped }
     }
 
     /// Pages that its runs asked for came for nothing.
@@ -166,7 +166,7 @@ impl Auto {
 }
 
 impl Prefetcher for Auto {
-    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<AheadWindow> {
+    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<PrefetchWindow> {
         if request == Request::FirstTouch || self.limit == 0 {
             return self.streams.requested(page, request, thread);
         }

@@ -1,6 +1,6 @@
 //! What the pager tells a policy, and what it asks.
 
-use crate::Reach;
+use crate::WindowBound;
 use hinterland_units::PageNo;
 
 /// How a page came to be resident.
@@ -10,8 +10,8 @@ pub enum Arrival {
     FirstTouch,
     /// The program waited for it: it was remote.
     Demand,
-    /// It was mapped ahead of the program; whether it will be used is not known.
-    Ahead,
+    /// It was prefetched and mapped; whether it will be used is not known.
+    Prefetched,
     /// It was taken out as a victim and touched again before it was written back: proof that it is in use.
     SwapCacheHit,
 }
@@ -39,8 +39,8 @@ pub trait EvictionPolicy: Send {
         self.forgotten(page);
     }
 
-    /// A victim could not leave (pinned, locked in memory): it stays resident and should not be tried again soon.
-    fn kept(&mut self, page: PageNo);
+    /// A victim could not leave (pinned, locked in memory) and is put back: it stays resident and should not be tried again soon.
+    fn putback(&mut self, page: PageNo);
 
     /// A victim left the swap cache untouched: it is remote now (or dropped).
     fn written_back(&mut self, page: PageNo);
@@ -74,7 +74,7 @@ pub struct Thread(pub u64);
 
 /// Pages to bring in ahead of the program: `first`, `first + step`, … as far as there are page numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AheadWindow {
+pub struct PrefetchWindow {
     /// First page of the window.
     pub first: PageNo,
     /// From one page to the next, in pages; not 0.
@@ -95,7 +95,7 @@ pub enum Unmapped {
     All,
 }
 
-impl AheadWindow {
+impl PrefetchWindow {
     /// The page at `index`; `None` past the ends of the page numbers.
     #[inline]
     pub fn page(&self, index: u32) -> Option<PageNo> {
@@ -135,9 +135,10 @@ pub enum Choice {
 pub trait Prefetcher: Send {
     /// A request of `thread` for `page` reached the pager; returns the window to bring in after it, if any. The pager skips
     /// pages that are not remote (for [`Request::FirstTouch`]: not untouched).
-    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<AheadWindow>;
+    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<PrefetchWindow>;
 
-    /// `page`, which had come ahead and waited, was dropped without a use; with what came beside it, `pages` pages came for nothing.
+    /// `page`, which was prefetched and waited unmapped, was dropped without a use; with those mapped beside it, `pages` pages were
+    /// prefetched for nothing.
     fn wasted(&mut self, _page: PageNo, _pages: u32) {}
 
     /// A load of `pages` pages took `ns` nanoseconds; `local_pages` is the bound on local memory.
@@ -149,7 +150,7 @@ pub trait Prefetcher: Send {
     }
 
     /// What it knows of the link, if it wants to know.
-    fn reach(&self) -> Option<Reach> {
+    fn window_bound(&self) -> Option<WindowBound> {
         None
     }
 }

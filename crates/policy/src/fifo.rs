@@ -38,7 +38,7 @@ impl EvictionPolicy for Fifo {
         out.extend((0..count).map_while(|_| self.lists.pop(Queue::Main, Place::Unknown)));
     }
 
-    fn kept(&mut self, page: PageNo) {
+    fn putback(&mut self, page: PageNo) {
         self.lists.push(page, Queue::Main, 0);
     }
 

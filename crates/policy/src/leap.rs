@@ -19,7 +19,7 @@ mod history;
 #[cfg(test)]
 mod tests;
 
-use crate::{AheadWindow, Prefetcher, Request, Thread, Unmapped};
+use crate::{PrefetchWindow, Prefetcher, Request, Thread, Unmapped};
 use hinterland_units::PageNo;
 use history::AccessHistory;
 
@@ -59,7 +59,7 @@ impl Leap {
 }
 
 impl Prefetcher for Leap {
-    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<AheadWindow> {
+    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<PrefetchWindow> {
         if request == Request::FirstTouch || self.window_pages_max == 0 {
             return None;
         }
@@ -74,8 +74,8 @@ impl Prefetcher for Leap {
         }
         self.trend = self.history.find_trend(SPLIT).or(self.trend);
         let pages = self.next_window_pages(step);
-        let window = AheadWindow { first: page, step: self.trend?, pages, unmapped: Unmapped::All };
+        let window = PrefetchWindow { first: page, step: self.trend?, pages, unmapped: Unmapped::All };
         let first = window.page(1)?;
-        (pages > 0).then_some(AheadWindow { first, ..window })
+        (pages > 0).then_some(PrefetchWindow { first, ..window })
     }
 }

@@ -1,8 +1,8 @@
 //! Policies by the names that `--evict` and `--prefetch` take.
 
 use crate::{
-    Auto, Bounded, EvictionPolicy, Fifo, FreshAhead, Leap, NextLine, PerThread, Prefetcher, Reaching, ReadAhead,
-    ReadAheadVma, S3Fifo, SecondChance, Streams, Stride, TwoQ,
+    Auto, Bounded, BoundedByLink, EvictionPolicy, Fifo, Leap, NextLine, PerThread, Prefetcher, ReadAhead, ReadAheadVma,
+    S3Fifo, SecondChance, Streams, Stride, TwoQ, ZeroAhead,
 };
 
 /// The eviction policy of that name (`fifo`, `second-chance`, `s3-fifo`, `2q`), shaped for a budget of
@@ -29,16 +29,16 @@ const WINDOW_PAGES: u32 = 8;
 /// until the link asks for larger ones. `None` if there is none of that name.
 pub fn make_prefetcher(name: &str, window_pages_max: Option<u32>) -> Option<Box<dyn Prefetcher>> {
     let follows_link = window_pages_max.is_none();
-    let reaching = |inner: Box<dyn Bounded>, usual_pages: u32| -> Box<dyn Prefetcher> {
-        if follows_link { Box::new(Reaching::new(inner, usual_pages)) } else { inner }
+    let bounded = |inner: Box<dyn Bounded>, usual_pages: u32| -> Box<dyn Prefetcher> {
+        if follows_link { Box::new(BoundedByLink::new(inner, usual_pages)) } else { inner }
     };
     let pages = window_pages_max.unwrap_or(WINDOW_PAGES);
     let stream_pages = window_pages_max.unwrap_or(STREAM_PAGES);
     let remote: Option<Box<dyn Prefetcher>> = match name {
         "none" => None,
-        "next-n" => return Some(reaching(Box::new(Streams::sequential(stream_pages)), stream_pages)),
-        "auto" => return Some(reaching(Box::new(Auto::new(stream_pages)), stream_pages)),
-        "streams" => return Some(reaching(Box::new(Streams::of_any_step(stream_pages)), stream_pages)),
+        "next-n" => return Some(bounded(Box::new(Streams::sequential(stream_pages)), stream_pages)),
+        "auto" => return Some(bounded(Box::new(Auto::new(stream_pages)), stream_pages)),
+        "streams" => return Some(bounded(Box::new(Streams::of_any_step(stream_pages)), stream_pages)),
         // They have the bounds of what they are compared with.
         "next-n-line" => Some(Box::new(NextLine::new(pages))),
         "readahead" => Some(Box::new(ReadAhead::new(pages))),
@@ -48,7 +48,7 @@ pub fn make_prefetcher(name: &str, window_pages_max: Option<u32>) -> Option<Box<
         "leap-per-thread" => Some(Box::new(PerThread::new(|pages| Box::new(Leap::new(pages)), pages))),
         _ => return None,
     };
-    Some(Box::new(FreshAhead::new(stream_pages, remote)))
+    Some(Box::new(ZeroAhead::new(stream_pages, remote)))
 }
 
 /// The names that [`make_prefetcher`] knows.

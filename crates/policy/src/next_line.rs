@@ -3,7 +3,7 @@
 //! Source: S. Mittal, A survey of recent prefetching techniques for processor caches (ACM Computing Surveys 2016), "next-line"; what
 //! Leap §5.2.3 compares with as "Next-N-Line".
 
-use crate::{AheadWindow, Prefetcher, Request, Thread, Unmapped};
+use crate::{PrefetchWindow, Prefetcher, Request, Thread, Unmapped};
 use hinterland_units::PageNo;
 
 /// The next-N-line prefetcher. See the module.
@@ -19,10 +19,10 @@ impl NextLine {
 }
 
 impl Prefetcher for NextLine {
-    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<AheadWindow> {
+    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<PrefetchWindow> {
         let wanted = request == Request::Major && self.pages > 0;
         let first = page.checked_add(1).filter(|_| wanted)?;
-        Some(AheadWindow { first, step: 1, pages: self.pages, unmapped: Unmapped::All })
+        Some(PrefetchWindow { first, step: 1, pages: self.pages, unmapped: Unmapped::All })
     }
 }
 

@@ -13,13 +13,13 @@ use hinterland_units::PageNo;
 pub(crate) enum Place {
     /// Nothing.
     Unknown,
-    /// Resident, not yet proven.
+    /// Resident, not referenced since it came.
     Young,
-    /// Resident, mapped ahead of the program; its first use was not seen.
-    Ahead,
-    /// Resident, in the main (proven, protected) queue.
+    /// Resident, prefetched and mapped; its first use was not seen.
+    Prefetched,
+    /// Resident, in the main (referenced, protected) queue.
     Main,
-    /// Written back not long ago; only its number is kept.
+    /// Written back not long ago; only its number is remembered.
     Ghost,
     /// Taken as a victim from the young queue, or from the main queue before its turn; in the swap cache. A ghost once it is
     /// written back.
@@ -32,7 +32,7 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Queue {
     Young,
-    Ahead,
+    Prefetched,
     Main,
     Ghost,
 }
@@ -41,7 +41,7 @@ impl Queue {
     fn place(self) -> Place {
         match self {
             Queue::Young => Place::Young,
-            Queue::Ahead => Place::Ahead,
+            Queue::Prefetched => Place::Prefetched,
             Queue::Main => Place::Main,
             Queue::Ghost => Place::Ghost,
         }
@@ -83,7 +83,7 @@ fn encode(place: Place, rounds: u8) -> u8 {
 const PLACES: [Place; 1 << PLACE_BITS] = [
     Place::Unknown,
     Place::Young,
-    Place::Ahead,
+    Place::Prefetched,
     Place::Main,
     Place::Ghost,
     Place::TakenYoung,
@@ -113,7 +113,7 @@ impl PageLists {
 
     /// Pages in the resident queues.
     pub(crate) fn resident(&self) -> usize {
-        self.len(Queue::Young) + self.len(Queue::Ahead) + self.len(Queue::Main)
+        self.len(Queue::Young) + self.len(Queue::Prefetched) + self.len(Queue::Main)
     }
 
     /// Puts a page at the young end of a queue, from wherever it is. It has `rounds` to go before it may be taken (the
@@ -162,7 +162,7 @@ impl PageLists {
     /// Takes a page out of its queue, if it is in one, and remembers `place` for it, which must not be a queue.
     pub(crate) fn put(&mut self, page: PageNo, place: Place) {
         debug_assert!(
-            !matches!(place, Place::Young | Place::Ahead | Place::Main | Place::Ghost),
+            !matches!(place, Place::Young | Place::Prefetched | Place::Main | Place::Ghost),
             "{place:?} is a queue: push instead"
         );
         self.unlink(page);
@@ -185,7 +185,7 @@ impl PageLists {
         self.push(page, Queue::Ghost, from);
     }
 
-    /// Whether a taken page, or a ghost, was in the young queue, or the ahead queue.
+    /// Whether a taken page, or a ghost, was in the young queue, or the prefetched queue.
     pub(crate) fn was_young(&self, page: PageNo) -> bool {
         self.map.tag(page) >> PLACE_BITS != FROM_MAIN
     }
@@ -205,7 +205,7 @@ impl PageLists {
     fn unlink(&mut self, page: PageNo) {
         let list = match self.place(page) {
             Place::Young => &mut self.lists[Queue::Young as usize],
-            Place::Ahead => &mut self.lists[Queue::Ahead as usize],
+            Place::Prefetched => &mut self.lists[Queue::Prefetched as usize],
             Place::Main => &mut self.lists[Queue::Main as usize],
             Place::Ghost => &mut self.lists[Queue::Ghost as usize],
             Place::Unknown | Place::TakenYoung | Place::TakenMain => return,

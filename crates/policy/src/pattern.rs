@@ -4,7 +4,7 @@
 //! window belongs to its stream. Of the others, a neighbour of one of the last requests is sequential, and one that ends a
 //! progression of three is strided.
 
-use crate::{AheadWindow, Unmapped};
+use crate::{PrefetchWindow, Unmapped};
 use hinterland_units::PageNo;
 
 /// Requests that are remembered: four strides in turn, and the terms that tell one of them.
@@ -32,7 +32,7 @@ pub enum Pattern {
 pub struct Recent {
     pages: [u32; REQUESTS],
     next_page: usize,
-    windows: [Option<AheadWindow>; WINDOWS],
+    windows: [Option<PrefetchWindow>; WINDOWS],
     next_window: usize,
 }
 
@@ -44,7 +44,7 @@ impl Recent {
     }
 
     /// Notes a request for content, and the window that the prefetcher asked for after it; tells its pattern.
-    pub fn requested(&mut self, page: PageNo, window: Option<AheadWindow>) -> Pattern {
+    pub fn requested(&mut self, page: PageNo, window: Option<PrefetchWindow>) -> Pattern {
         // A window that waits as a whole may be a guess; one with a key page is a stream's.
         let stream = window.filter(|window| matches!(window.unmapped, Unmapped::Key(_)));
         let followed = stream.or_else(|| self.windows.iter().flatten().find(|window| is_about(window, page)).copied());
@@ -77,7 +77,7 @@ impl Recent {
 }
 
 /// Whether a page lies on a stream's way, at most two windows before or behind its last window.
-fn is_about(window: &AheadWindow, page: PageNo) -> bool {
+fn is_about(window: &PrefetchWindow, page: PageNo) -> bool {
     let distance = i64::from(page.0) - i64::from(window.first.0);
     let pages = i64::from(window.pages);
     distance % window.step == 0 && (-2 * pages..=3 * pages).contains(&(distance / window.step))
@@ -124,8 +124,12 @@ mod tests {
 
     #[test]
     fn requests_about_a_streams_window_belong_to_it() {
-        let stream =
-            |first, step| AheadWindow { first: PageNo(first), step, pages: 64, unmapped: Unmapped::Key(PageNo(first)) };
+        let stream = |first, step| PrefetchWindow {
+            first: PageNo(first),
+            step,
+            pages: 64,
+            unmapped: Unmapped::Key(PageNo(first)),
+        };
         let mut recent = Recent::new();
         assert_eq!(recent.requested(PageNo(1000), Some(stream(1001, 1))), Pattern::Sequential);
         // The program is faster than what comes: it faults every 16 pages.
@@ -140,7 +144,7 @@ mod tests {
     fn a_guess_makes_no_pattern() {
         let mut recent = Recent::new();
         for page in [5, 70_000, 300, 9_000_000] {
-            let guess = AheadWindow { first: PageNo(page + 1), step: 1, pages: 8, unmapped: Unmapped::All };
+            let guess = PrefetchWindow { first: PageNo(page + 1), step: 1, pages: 8, unmapped: Unmapped::All };
             assert_eq!(recent.requested(PageNo(page), Some(guess)), Pattern::Irregular);
         }
     }

@@ -3,7 +3,7 @@
 //! Leap §4.2 keeps one history for a process, because threads share memory and may ask for the same page twice; threads with
 //! trends of their own are irregular to it. This is the other choice, for those who want to measure which is right.
 
-use crate::{AheadWindow, Prefetcher, Request, Thread};
+use crate::{PrefetchWindow, Prefetcher, Request, Thread};
 use hinterland_units::PageNo;
 
 /// Threads that are followed at once; of more, the one that was quiet for longest begins anew.
@@ -41,7 +41,7 @@ impl PerThread {
 }
 
 impl Prefetcher for PerThread {
-    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<AheadWindow> {
+    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<PrefetchWindow> {
         self.of(thread).requested(page, request, thread)
     }
 

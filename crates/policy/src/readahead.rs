@@ -6,7 +6,7 @@
 //! One thing differs: the kernel's block is one of swap slots, which it fills in the order in which pages are evicted. Far memory
 //! here has no such order that a policy could know; the block is one of page numbers. Pages evicted in runs have both.
 
-use crate::{AheadWindow, Prefetcher, Request, Thread, Unmapped};
+use crate::{PrefetchWindow, Prefetcher, Request, Thread, Unmapped};
 use hinterland_units::PageNo;
 
 /// Hits that the kernel begins with (`swapin_readahead_hits`), as if there had been some.
@@ -47,7 +47,7 @@ impl ReadAhead {
 }
 
 impl Prefetcher for ReadAhead {
-    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<AheadWindow> {
+    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<PrefetchWindow> {
         match request {
             Request::FirstTouch | Request::Minor => return None,
             Request::PrefetchHit => {
@@ -66,7 +66,7 @@ impl Prefetcher for ReadAhead {
         }
         self.last_window = pages;
         let first = PageNo(page.0 & !(pages - 1));
-        (pages > 1).then_some(AheadWindow { first, step: 1, pages, unmapped: Unmapped::All })
+        (pages > 1).then_some(PrefetchWindow { first, step: 1, pages, unmapped: Unmapped::All })
     }
 }
 

@@ -7,7 +7,7 @@
 //! (the kernel merges neighbouring anonymous areas too); pages without content are skipped by the pager, so the cut changes nothing.
 
 use crate::readahead::{HITS_AT_FIRST, pages_max, window_pages};
-use crate::{AheadWindow, Prefetcher, Request, Thread, Unmapped};
+use crate::{PrefetchWindow, Prefetcher, Request, Thread, Unmapped};
 use hinterland_units::PageNo;
 
 /// Pages under one page-table page (`PMD_SIZE`): a stretch stays inside.
@@ -35,7 +35,7 @@ impl ReadAheadVma {
 }
 
 impl Prefetcher for ReadAheadVma {
-    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<AheadWindow> {
+    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<PrefetchWindow> {
         match request {
             Request::FirstTouch => return None,
             Request::Minor | Request::PrefetchHit => {
@@ -61,7 +61,12 @@ impl Prefetcher for ReadAheadVma {
         let pmd = page / PMD_PAGES * PMD_PAGES;
         let (start, end) = (left.max(pmd), (left + size).min(pmd + PMD_PAGES));
         let (first, pages) = (u32::try_from(start).ok()?, u32::try_from(end - start).ok()?);
-        (size > 1 && pages > 0).then_some(AheadWindow { first: PageNo(first), step: 1, pages, unmapped: Unmapped::All })
+        (size > 1 && pages > 0).then_some(PrefetchWindow {
+            first: PageNo(first),
+            step: 1,
+            pages,
+            unmapped: Unmapped::All,
+        })
     }
 }
 

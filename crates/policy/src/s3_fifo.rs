@@ -1,13 +1,12 @@
-//! S3-FIFO: a small queue that filters, a main queue, and a ghost queue that remembers; and a queue for what was
-//! mapped ahead.
+//! S3-FIFO: a small queue that filters, a main queue, and a ghost queue that remembers; and a queue for prefetched pages.
 //!
 //! ```text
-//! mapped ahead → ahead ─┐
-//! arrivals     → small ─┴→ swap cache → far memory, remembered in ghost
-//!                  ↓ hit there                 │ comes again
-//!                main ←────────────────────────┘
-//!                  └─────→ swap cache → far memory, forgotten; a hit there → main, with rounds free of probing
-//!                          (before its turn, beside a victim: remembered in ghost)
+//! read-ahead → prefetched ─┐
+//! arrivals   → small ──────┴→ swap cache → far memory, remembered in ghost
+//!                ↓ hit there                    │ arrives again
+//!              main ←───────────────────────────┘
+//!                └────────→ swap cache → far memory, forgotten; a hit there → main, with rounds free of probing
+//!                           (before its turn, beside a victim: remembered in ghost)
 //! ```
 //!
 //! Source: Yang, Zhang, Qiu, Yue & Vinayak, "FIFO queues are all you need for cache eviction" (SOSP'23), §4. The
@@ -15,16 +14,16 @@
 //! victim touched there has an access count of at least one. So where the paper looks at a count in the small queue's
 //! tail, the page goes to the swap cache, and a hit moves it to main; where the paper reinserts a page at main's tail,
 //! the hit does, and earns `HIT_ROUNDS` rounds, so that hot pages are not probed (a minor fault each) every time
-//! round. For the ahead queue see `unproven.rs`.
+//! round. For the prefetched queue see `probation.rs`.
 //!
 //! The small queue's share follows what becomes of its pages: a scan's do not come back, and leave soon; those of a program that sorts or
 //! walks tables come back after a while, and would make the way twice (decision 0044).
 //!
-//! Invariant: victims come from the ahead queue, then the small queue, while they hold more than their shares, so
-//! pages that came once never push out proven ones; ghosts ≤ their share of the capacity.
+//! Invariant: victims come from the prefetched queue, then the small queue, while they hold more than their shares, so
+//! pages that came once never push out referenced ones; ghosts ≤ their share of the capacity.
 
 use crate::page_lists::{PageLists, Passes, Place, Queue};
-use crate::unproven::Unproven;
+use crate::probation::Probation;
 use crate::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
 
@@ -40,13 +39,13 @@ const FITTED_PART: usize = 8;
 /// more minor faults).
 const HIT_ROUNDS: u8 = 2;
 
-/// Small, ahead, main and ghost queue.
+/// Small, prefetched, main and ghost queue.
 pub struct S3Fifo {
     lists: PageLists,
-    unproven: Unproven,
+    probation: Probation,
     ghost_pages_max: usize,
     capacity_pages: usize,
-    /// Pages that left the small queue, or that of what came ahead, since its share was fitted; and ghosts of those that came back.
+    /// Pages that left the small queue, or the prefetched queue, since its share was fitted; and ghosts of those that came back.
     left: usize,
     came_back: usize,
 }
@@ -54,8 +53,8 @@ pub struct S3Fifo {
 impl S3Fifo {
     /// Empty queues for a budget of `capacity_pages`.
     pub fn new(capacity_pages: usize) -> S3Fifo {
-        let (lists, unproven) = (PageLists::new(), Unproven::new(SMALL_SHARE_MIN));
-        let mut policy = S3Fifo { lists, unproven, ghost_pages_max: 0, capacity_pages: 0, left: 0, came_back: 0 };
+        let (lists, probation) = (PageLists::new(), Probation::new(SMALL_SHARE_MIN));
+        let mut policy = S3Fifo { lists, probation, ghost_pages_max: 0, capacity_pages: 0, left: 0, came_back: 0 };
         policy.resize(capacity_pages);
         policy
     }
@@ -63,15 +62,15 @@ impl S3Fifo {
     /// Gives the small queue the share that fits what became of the pages that left it last.
     fn fit_small(&mut self) {
         let more = (SMALL_SHARE_MAX - SMALL_SHARE_MIN) * (2 * self.came_back).min(self.left) / self.left;
-        self.unproven.set_young_share(SMALL_SHARE_MIN + more, self.capacity_pages);
+        self.probation.set_young_share(SMALL_SHARE_MIN + more, self.capacity_pages);
         (self.left, self.came_back) = (0, 0);
     }
 
     fn next_victim(&mut self, passes: &mut Passes) -> Option<PageNo> {
-        self.unproven
+        self.probation
             .pop_surplus(&mut self.lists)
             .or_else(|| self.lists.pop_without_rounds(Queue::Main, Place::TakenMain, passes))
-            .or_else(|| Unproven::pop_any(&mut self.lists))
+            .or_else(|| Probation::pop_any(&mut self.lists))
     }
 }
 
@@ -82,9 +81,9 @@ impl EvictionPolicy for S3Fifo {
         let (queue, rounds) = match (how, place) {
             (Arrival::SwapCacheHit, Place::TakenMain) => (Queue::Main, HIT_ROUNDS),
             (Arrival::SwapCacheHit, _) => (Queue::Main, 0),
-            (Arrival::Demand | Arrival::Ahead, Place::Ghost) => (Queue::Main, 0),
+            (Arrival::Demand | Arrival::Prefetched, Place::Ghost) => (Queue::Main, 0),
             (Arrival::FirstTouch | Arrival::Demand, _) => (Queue::Young, 0),
-            (Arrival::Ahead, _) => (Queue::Ahead, 0),
+            (Arrival::Prefetched, _) => (Queue::Prefetched, 0),
         };
         self.lists.push(page, queue, rounds);
     }
@@ -102,7 +101,7 @@ impl EvictionPolicy for S3Fifo {
         self.lists.take_early(page);
     }
 
-    fn kept(&mut self, page: PageNo) {
+    fn putback(&mut self, page: PageNo) {
         self.lists.push(page, Queue::Main, HIT_ROUNDS);
     }
 
@@ -117,12 +116,12 @@ impl EvictionPolicy for S3Fifo {
                 }
             }
             Place::TakenMain => self.lists.put(page, Place::Unknown),
-            Place::Unknown | Place::Young | Place::Ahead | Place::Main | Place::Ghost => {}
+            Place::Unknown | Place::Young | Place::Prefetched | Place::Main | Place::Ghost => {}
         }
     }
 
     fn resize(&mut self, capacity_pages: usize) {
-        self.unproven.resize(capacity_pages);
+        self.probation.resize(capacity_pages);
         self.capacity_pages = capacity_pages;
         self.ghost_pages_max = capacity_pages * GHOST_SHARE / 100;
     }

@@ -10,7 +10,7 @@
 //! to a few (Smith, "Sequentiality and prefetching in database systems", ACM TODS 1978). The swap cache stands in for
 //! the reference bit.
 //!
-//! A protected queue with a share of its own was tried and lost: pages that are proven once and then die hold it
+//! A protected queue with a share of its own was tried and lost: pages that are referenced once and then die hold it
 //! forever, and ageing them by victims taken made it a FIFO.
 
 use crate::page_lists::{PageLists, Passes, Place, Queue};
@@ -53,7 +53,7 @@ impl EvictionPolicy for SecondChance {
         out.extend((0..count).map_while(|_| self.lists.pop_without_rounds(Queue::Main, Place::Unknown, &mut passes)));
     }
 
-    fn kept(&mut self, page: PageNo) {
+    fn putback(&mut self, page: PageNo) {
         self.lists.push(page, Queue::Main, HIT_ROUNDS);
     }
 

@@ -33,7 +33,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use crate::{AheadWindow, Bounded, Prefetcher, Request, Thread};
+use crate::{Bounded, PrefetchWindow, Prefetcher, Request, Thread};
 use hinterland_units::PageNo;
 use progression::Progressions;
 use stream::{Candidate, Kind, Step, Stream};
@@ -99,14 +99,14 @@ impl Streams {
     }
 
     /// The program has come to the key page or the end of a stream's last window.
-    fn go_on(&mut self, at: usize, page: PageNo) -> Option<AheadWindow> {
+    fn go_on(&mut self, at: usize, page: PageNo) -> Option<PrefetchWindow> {
         let mut stream = self.streams.remove(at);
         let reached_key = stream.is_key(page);
         if reached_key {
             if stream.reached_full_windows(self.trusted(stream.kind)) {
                 self.trusted_pages = self.trusted_pages.saturating_mul(2).min(self.limit);
             }
-            if !std::mem::replace(&mut stream.proven, true) {
+            if !std::mem::replace(&mut stream.confirmed, true) {
                 self.trust(stream.step);
             }
         }
@@ -115,7 +115,7 @@ impl Streams {
     }
 
     /// A run of faults was long enough: a new stream, or an old one whose window was skipped or dropped.
-    fn found(&mut self, page: PageNo, kind: Kind, step: Step) -> Option<AheadWindow> {
+    fn found(&mut self, page: PageNo, kind: Kind, step: Step) -> Option<PrefetchWindow> {
         if self.run_needed == RUN_NEEDED_MAX {
             self.run_needed = RUN_NEEDED_MAX / 2;
         }
@@ -126,7 +126,7 @@ impl Streams {
         };
         if self.streams.len() == STREAMS {
             let oldest = self.streams.remove(0);
-            if !oldest.proven {
+            if !oldest.confirmed {
                 self.distrust(oldest.step);
             }
         }
@@ -150,7 +150,7 @@ impl Streams {
     }
 
     /// Asks for a stream's next window from `from`; the stream ends with the range of page numbers.
-    fn open(&mut self, mut stream: Stream, from: Option<u32>) -> Option<AheadWindow> {
+    fn open(&mut self, mut stream: Stream, from: Option<u32>) -> Option<PrefetchWindow> {
         let window = stream.open(from?, self.trusted(stream.kind), self.requests)?;
         self.streams.push(stream);
         self.asked_pages += window.pages;
@@ -196,7 +196,7 @@ impl Streams {
 }
 
 impl Prefetcher for Streams {
-    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<AheadWindow> {
+    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<PrefetchWindow> {
         if self.limit == 0 {
             return None;
         }

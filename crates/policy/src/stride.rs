@@ -11,7 +11,7 @@
 //! one entry. How many pages come follows the last prefetch's accuracy, as Leap §5.2.3 describes its rival: twice as many
 //! when at least half of them were used, else half as many.
 
-use crate::{AheadWindow, Prefetcher, Request, Thread, Unmapped};
+use crate::{PrefetchWindow, Prefetcher, Request, Thread, Unmapped};
 use hinterland_units::PageNo;
 
 /// How much a step is believed.
@@ -59,7 +59,7 @@ impl Stride {
 }
 
 impl Prefetcher for Stride {
-    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<AheadWindow> {
+    fn requested(&mut self, page: PageNo, request: Request, _: Thread) -> Option<PrefetchWindow> {
         if request == Request::FirstTouch {
             return None;
         }
@@ -74,8 +74,8 @@ impl Prefetcher for Stride {
         let accurate = std::mem::take(&mut self.hits) * 2 >= self.window_pages;
         let wanted = if accurate { self.window_pages * 2 } else { self.window_pages / 2 };
         self.window_pages = wanted.clamp(1, self.window_pages_max);
-        let here = AheadWindow { first: page, step: self.step, pages: self.window_pages, unmapped: Unmapped::All };
-        Some(AheadWindow { first: here.page(1)?, ..here })
+        let here = PrefetchWindow { first: page, step: self.step, pages: self.window_pages, unmapped: Unmapped::All };
+        Some(PrefetchWindow { first: here.page(1)?, ..here })
     }
 }
 

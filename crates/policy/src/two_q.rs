@@ -1,25 +1,25 @@
 //! 2Q, the full version: A1in for what came once, A1out to remember it, Am for what came again.
 //!
 //! ```text
-//! mapped ahead → ahead ─┐
-//! arrivals     → A1in ──┴→ swap cache → far memory, remembered in A1out
-//!                  ↓ hit there                 │ comes again
-//!                 Am ←─────────────────────────┘
-//!                  └─────→ swap cache → far memory, forgotten; a hit there → Am
-//!                          (before its turn, beside a victim: remembered in A1out)
+//! read-ahead → prefetched ─┐
+//! arrivals   → A1in ───────┴→ swap cache → far memory, remembered in A1out
+//!                ↓ hit there                    │ arrives again
+//!               Am ←────────────────────────────┘
+//!                └────────→ swap cache → far memory, forgotten; a hit there → Am
+//!                           (before its turn, beside a victim: remembered in A1out)
 //! ```
 //!
 //! Source: Johnson & Shasha, "2Q: a low overhead high performance buffer management replacement algorithm" (VLDB'94),
 //! §3. The swap cache is the first part of A1out, the part whose contents are still here: a hit there is a second
 //! reference outside the period of correlated references, and goes to Am. Am is an LRU queue in the paper; without an
 //! accessed bit it is a FIFO queue whose pages are asked by the swap cache whether they are still in use. For the
-//! ahead queue see `unproven.rs`.
+//! prefetched queue see `probation.rs`.
 //!
-//! Invariant: victims come from the ahead queue while it holds more than its share, then from A1in while it holds more
+//! Invariant: victims come from the prefetched queue while it holds more than its share, then from A1in while it holds more
 //! than `Kin`; A1out holds at most `Kout`.
 
 use crate::page_lists::{PageLists, Place, Queue};
-use crate::unproven::Unproven;
+use crate::probation::Probation;
 use crate::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
 
@@ -30,35 +30,35 @@ const A1IN_SHARE: usize = 25;
 /// tests).
 const A1OUT_SHARE: usize = 75;
 
-/// A1in (the young queue), the ahead queue, A1out (the ghosts) and Am (the main queue).
+/// A1in (the young queue), the prefetched queue, A1out (the ghosts) and Am (the main queue).
 pub struct TwoQ {
     lists: PageLists,
-    unproven: Unproven,
+    probation: Probation,
     a1out_pages_max: usize,
 }
 
 impl TwoQ {
     /// Empty queues for a budget of `capacity_pages`.
     pub fn new(capacity_pages: usize) -> TwoQ {
-        let mut policy = TwoQ { lists: PageLists::new(), unproven: Unproven::new(A1IN_SHARE), a1out_pages_max: 0 };
+        let mut policy = TwoQ { lists: PageLists::new(), probation: Probation::new(A1IN_SHARE), a1out_pages_max: 0 };
         policy.resize(capacity_pages);
         policy
     }
 
     fn next_victim(&mut self) -> Option<PageNo> {
-        self.unproven
+        self.probation
             .pop_surplus(&mut self.lists)
             .or_else(|| self.lists.pop(Queue::Main, Place::TakenMain))
-            .or_else(|| Unproven::pop_any(&mut self.lists))
+            .or_else(|| Probation::pop_any(&mut self.lists))
     }
 }
 
 impl EvictionPolicy for TwoQ {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
         let queue = match (how, self.lists.place(page)) {
-            (Arrival::SwapCacheHit, _) | (Arrival::Demand | Arrival::Ahead, Place::Ghost) => Queue::Main,
+            (Arrival::SwapCacheHit, _) | (Arrival::Demand | Arrival::Prefetched, Place::Ghost) => Queue::Main,
             (Arrival::FirstTouch | Arrival::Demand, _) => Queue::Young,
-            (Arrival::Ahead, _) => Queue::Ahead,
+            (Arrival::Prefetched, _) => Queue::Prefetched,
         };
         self.lists.push(page, queue, 0);
     }
@@ -75,7 +75,7 @@ impl EvictionPolicy for TwoQ {
         self.lists.take_early(page);
     }
 
-    fn kept(&mut self, page: PageNo) {
+    fn putback(&mut self, page: PageNo) {
         self.lists.push(page, Queue::Main, 0);
     }
 
@@ -86,12 +86,12 @@ impl EvictionPolicy for TwoQ {
                 self.lists.trim(Queue::Ghost, self.a1out_pages_max);
             }
             Place::TakenMain => self.lists.put(page, Place::Unknown),
-            Place::Unknown | Place::Young | Place::Ahead | Place::Main | Place::Ghost => {}
+            Place::Unknown | Place::Young | Place::Prefetched | Place::Main | Place::Ghost => {}
         }
     }
 
     fn resize(&mut self, capacity_pages: usize) {
-        self.unproven.resize(capacity_pages);
+        self.probation.resize(capacity_pages);
         self.a1out_pages_max = capacity_pages * A1OUT_SHARE / 100;
     }
 

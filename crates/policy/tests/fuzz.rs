@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 
 const OPERATIONS: usize = 150_000;
-const ARRIVALS: [Arrival; 4] = [Arrival::FirstTouch, Arrival::Demand, Arrival::Ahead, Arrival::SwapCacheHit];
+const ARRIVALS: [Arrival; 4] = [Arrival::FirstTouch, Arrival::Demand, Arrival::Prefetched, Arrival::SwapCacheHit];
 
 struct Model {
     name: &'static str,
@@ -102,7 +102,7 @@ impl Model {
             0..4 => self.policy.written_back(page),
             4 => self.policy.forgotten(page),
             5 => {
-                self.policy.kept(page);
+                self.policy.putback(page);
                 self.resident.insert(page);
             }
             _ => {
@@ -151,7 +151,7 @@ fn a_kept_page_comes_back_but_not_soon() {
         let mut out = Vec::new();
         policy.victims(1, &mut out);
         let pinned = out[0];
-        policy.kept(pinned);
+        policy.putback(pinned);
         out.clear();
         policy.victims(700, &mut out);
         assert!(!out.contains(&pinned), "{name}: tried again soon");
@@ -181,7 +181,7 @@ fn ghosts_are_bounded() {
 fn pages_that_arrived_together_leave_together() {
     for name in EVICTION_POLICIES {
         let mut policy = make(name, 4096).expect("a name from the list");
-        (0..4096).for_each(|page| policy.arrived(PageNo(page), Arrival::Ahead));
+        (0..4096).for_each(|page| policy.arrived(PageNo(page), Arrival::Prefetched));
         let mut out = Vec::new();
         policy.victims(64, &mut out);
         assert_eq!(out, (0..64).map(PageNo).collect::<Vec<_>>(), "{name}");

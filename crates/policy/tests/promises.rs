@@ -97,7 +97,7 @@ fn pages_fetched_after_take_over(name: &str, window_pages_max: u32) -> usize {
 }
 
 #[test]
-fn dead_pages_make_room_however_proven_they_were() {
+fn dead_pages_make_room_however_often_referenced() {
     for name in hinterland_policy::EVICTION_POLICIES {
         for window_pages_max in [0, 64] {
             let fetched = pages_fetched_after_take_over(name, window_pages_max);

@@ -1,12 +1,12 @@
 //! Serving the program's faults, step by step as the pager's `fault.rs`.
 
 use crate::Touch;
-use crate::held::Room;
 use crate::machine::Machine;
 use crate::page::{Marks, State};
+use crate::prefetch_cache::Room;
 use hinterland_backend::Priority;
 use hinterland_pager::rules::{ZERO_PAGES, is_timed};
-use hinterland_policy::{AheadWindow, Arrival, Request, Thread};
+use hinterland_policy::{Arrival, PrefetchWindow, Request, Thread};
 
 impl Machine<'_> {
     /// The program touches a page that is not `Resident`; returns when it goes on.
@@ -23,19 +23,19 @@ impl Machine<'_> {
                     return now;
                 }
                 State::Fetching | State::WritingBack => {
-                    now = self.wait_until_settled(slot);
+                    now = self.wait_until_stable(slot);
                     waited = true;
                 }
                 State::Untouched => return self.first_touch(touch, now),
                 State::SwapCached => return self.swap_cache_hit(touch, now),
-                State::Held => return self.prefetch_hit(touch, now, waited.then_some(now - began)),
+                State::PrefetchCached => return self.prefetch_hit(touch, now, waited.then_some(now - began)),
                 State::Remote => return self.fetch(touch, now),
             }
         }
     }
 
     /// Waits while somebody else works on a page.
-    fn wait_until_settled(&mut self, slot: u32) -> u64 {
+    fn wait_until_stable(&mut self, slot: u32) -> u64 {
         loop {
             let now = self.step();
             if !matches!(self.pages[slot as usize].state, State::Fetching | State::WritingBack) {
@@ -58,12 +58,12 @@ impl Machine<'_> {
     }
 
     /// Maps zeros ahead of the program, as far as frames are free; returns how many.
-    fn zero_ahead(&mut self, window: AheadWindow) -> u64 {
+    fn zero_ahead(&mut self, window: PrefetchWindow) -> u64 {
         let mut mapped = 0;
         let pages = window.pages.min(u32::try_from(ZERO_PAGES).unwrap_or(u32::MAX));
         for page in (0..pages).filter_map(|index| window.page(index)) {
             let Some(slot) = self.work.slot(page).filter(|_| !window.leaves_unmapped(page)) else { continue };
-            if self.pages[slot as usize].state == State::Untouched && self.account.try_take(1) {
+            if self.pages[slot as usize].state == State::Untouched && self.account.try_charge(1) {
                 self.arrive(slot, Arrival::FirstTouch, State::Unused);
                 self.pages[slot as usize].marks.set(Marks::BLANK, true);
                 mapped += 1;
@@ -78,7 +78,7 @@ impl Machine<'_> {
         let now = self.take_frame(now);
         if self.pages[touch.slot as usize].state != State::SwapCached {
             // It was written back while this fault made room.
-            self.account.give(1);
+            self.account.uncharge(1);
             return self.fault(touch, now);
         }
         self.figures.minor += 1;
@@ -86,7 +86,7 @@ impl Machine<'_> {
         self.used(touch.slot, now, None);
         let now = now + self.setup.costs.fault_ns;
         if let Some(window) = self.requested(touch, Request::Minor) {
-            self.ask_ahead(now, window);
+            self.request_window(now, window);
         }
         now
     }
@@ -94,17 +94,17 @@ impl Machine<'_> {
     /// First use of a page that waited unmapped. `late_ns`: how long the program had to wait for it.
     fn prefetch_hit(&mut self, touch: Touch, now: u64, late_ns: Option<u64>) -> u64 {
         let now = self.take_frame(now);
-        if self.pages[touch.slot as usize].state != State::Held {
-            self.account.give(1);
+        if self.pages[touch.slot as usize].state != State::PrefetchCached {
+            self.account.uncharge(1);
             return self.fault(touch, now);
         }
         self.figures.prefetch_hits += 1;
-        self.figures.hits_inferred += u64::from(self.held.release(touch.slot).mapped);
+        self.figures.hits_inferred += u64::from(self.prefetch_cache.release(touch.slot).mapped);
         self.arrive(touch.slot, Arrival::Demand, State::Resident);
         self.used(touch.slot, now, late_ns);
         let now = now + self.setup.costs.fault_ns;
         if let Some(window) = self.requested(touch, Request::PrefetchHit) {
-            self.ask_ahead(now, window);
+            self.request_window(now, window);
         }
         now
     }
@@ -114,7 +114,7 @@ impl Machine<'_> {
         let now = self.take_frame(now);
         if self.pages[slot].state != State::Remote {
             // The read-ahead thread was quicker. The frame is taken again there.
-            self.account.give(1);
+            self.account.uncharge(1);
             return self.fault(touch, now);
         }
         // Nobody else may fetch it meanwhile.
@@ -122,7 +122,7 @@ impl Machine<'_> {
         self.figures.major += 1;
         self.figures.pollution += u64::from(self.pages[slot].marks.has(Marks::DISPLACED));
         if let Some(window) = self.requested(touch, Request::Major) {
-            self.ask_ahead(now, window);
+            self.request_window(now, window);
         }
         let asked_ns = now;
         let now = self.carry(now, 1, Priority::Demand);
@@ -157,13 +157,13 @@ impl Machine<'_> {
         }
     }
 
-    fn requested(&mut self, touch: Touch, request: Request) -> Option<AheadWindow> {
+    fn requested(&mut self, touch: Touch, request: Request) -> Option<PrefetchWindow> {
         self.prefetcher.requested(self.work.page(touch.slot), request, Thread(touch.thread.into()))
     }
 
     /// Counts a frame as used; evicts by itself where there is none. Returns when it is had.
     fn take_frame(&mut self, mut now: u64) -> u64 {
-        while !self.account.try_take(1) {
+        while !self.account.try_charge(1) {
             self.figures.direct_reclaims += 1;
             if let Some(work) = self.reclaim_step() {
                 now += work.cpu_ns;
@@ -171,12 +171,12 @@ impl Machine<'_> {
                 if work.dirty_pages > 0 {
                     now = self.carry(now, work.dirty_pages, Priority::WriteBack);
                 }
-                self.settle(work);
+                self.complete(work);
             } else if self.has_events() {
                 // Nothing can leave: what others write back will be free.
                 now = self.step().max(now);
             } else {
-                self.account.take(1);
+                self.account.charge(1);
                 return now;
             }
         }
@@ -184,13 +184,13 @@ impl Machine<'_> {
     }
 
     /// Room for a page to wait unmapped; the oldest may have to go for it.
-    pub(crate) fn take_held_room(&mut self, bound: u32) -> Option<Room> {
-        if let Some(room) = self.held.take(bound) {
+    pub(crate) fn take_prefetch_room(&mut self, bound: u32) -> Option<Room> {
+        if let Some(room) = self.prefetch_cache.take(bound) {
             return Some(room);
         }
-        let (oldest, waiting) = self.held.drop_oldest()?;
+        let (oldest, waiting) = self.prefetch_cache.drop_oldest()?;
         let page = &mut self.pages[oldest as usize];
-        assert_eq!(page.state, State::Held, "the page in slot {oldest} waits");
+        assert_eq!(page.state, State::PrefetchCached, "the page in slot {oldest} waits");
         page.state = State::Remote;
         page.marks.set(Marks::PREFETCHED, false);
         self.prefetcher.wasted(self.work.page(oldest), waiting.mapped + 1);

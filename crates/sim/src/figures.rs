@@ -24,7 +24,7 @@ pub struct Figures {
     pub major: u64,
     /// Pages of zeros mapped ahead of first touches.
     pub zeros_ahead: u64,
-    /// Pages fetched ahead of the program.
+    /// Pages prefetched.
     pub prefetched: u64,
     /// Of these, left unmapped.
     pub prefetched_unmapped: u64,

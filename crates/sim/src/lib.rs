@@ -9,14 +9,14 @@
 //! No clock, no I/O, no `unsafe`; everything that is random has a seed. What the model leaves out is in decision 0022.
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod costs;
 mod fault;
 mod figures;
-mod held;
 mod ideal;
 mod machine;
 mod page;
+mod prefetch_cache;
+mod read_ahead;
 mod reclaim;
 mod workload;
 

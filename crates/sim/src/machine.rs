@@ -4,7 +4,7 @@
 //!   program ── touch ──► resident: on it goes
 //!      │                 anything else: a fault (`fault`), which may wait for the link or for frames
 //!      ├─ wakes ──► evictor (`reclaim`): victims into the swap cache, out over the link
-//!      └─ asks  ──► read-ahead thread (`ahead`): windows in over the link
+//!      └─ asks  ──► read-ahead thread (`read_ahead`): windows in over the link
 //! ```
 //!
 //! Each of the three does one thing at a time and waits for at most one request on the link; so what happens next is the
@@ -12,10 +12,10 @@
 //!
 //! Policies, prefetchers, account and constants are the runtime's own; what is modelled is who does what when.
 
-use crate::ahead::Ahead;
 use crate::figures::Figures;
-use crate::held::Held;
 use crate::page::{Marks, Page, State};
+use crate::prefetch_cache::PrefetchCache;
+use crate::read_ahead::ReadAhead;
 use crate::reclaim::{Chunk, Evictor};
 use crate::{Setup, Touch, Workload};
 use hinterland_backend::{Link, Priority};
@@ -37,7 +37,7 @@ const BOUND_STEP_PAGES: u64 = 16;
 pub(crate) enum Who {
     Program,
     Evictor,
-    Ahead,
+    ReadAhead,
 }
 
 /// See the module.
@@ -55,12 +55,12 @@ pub(crate) struct Machine<'a> {
     pub(crate) since_ns: Vec<u64>,
     /// The swap cache, oldest first.
     pub(crate) chunks: VecDeque<Chunk>,
-    pub(crate) held: Held,
+    pub(crate) prefetch_cache: PrefetchCache,
     pub(crate) link: Link<Who>,
     /// Which victims follow each other, as in the pager's `copy_out.rs`.
     pub(crate) scans: Scans,
     pub(crate) evictor: Evictor,
-    pub(crate) ahead: Ahead,
+    pub(crate) read_ahead: ReadAhead,
     /// The program's request on the link is done.
     program_done: bool,
     /// Pages with content, and the most there were: what a budget in percent is a share of.
@@ -90,11 +90,11 @@ impl<'a> Machine<'a> {
             pages: vec![Page::default(); work.slots()],
             since_ns: vec![0; work.slots()],
             chunks: VecDeque::new(),
-            held: Held::default(),
+            prefetch_cache: PrefetchCache::default(),
             link: Link::new(&setup.link),
             scans: Scans::default(),
             evictor: Evictor::Idle,
-            ahead: Ahead::default(),
+            read_ahead: ReadAhead::default(),
             program_done: false,
             content_pages: 0,
             content_pages_max: 0,
@@ -163,20 +163,20 @@ impl<'a> Machine<'a> {
             match self.link.step() {
                 Some(Who::Program) => self.program_done = true,
                 Some(Who::Evictor) => self.evictor_stored(now),
-                Some(Who::Ahead) => self.ahead_done(now),
+                Some(Who::ReadAhead) => self.read_ahead_done(now),
                 None => {}
             }
         } else if self.evictor.wakes_ns() == now {
             self.evictor_goes_on(now);
         } else {
-            self.ahead_goes_on(now);
+            self.read_ahead_goes_on(now);
         }
         self.schedule();
         now
     }
 
     fn schedule(&mut self) {
-        self.next_ns = self.link.next_ns().min(self.evictor.wakes_ns()).min(self.ahead.wakes_ns());
+        self.next_ns = self.link.next_ns().min(self.evictor.wakes_ns()).min(self.read_ahead.wakes_ns());
     }
 
     /// Whether anything is going to happen beside the program.
@@ -203,14 +203,14 @@ impl<'a> Machine<'a> {
         let page = &mut self.pages[slot as usize];
         assert!(!page.is_mapped(), "the page in slot {slot} arrives twice");
         (page.state, page.epoch) = (state, epoch);
-        page.marks.set(Marks::PROVEN, how == Arrival::SwapCacheHit);
+        page.marks.set(Marks::REFERENCED, how == Arrival::SwapCacheHit);
         page.marks.set(Marks::DISPLACED, false);
         self.policy.arrived(self.work.page(slot), how);
         if let Some(causes) = &mut self.causes {
             if causes.len() == CAUSES_MAX {
                 causes.pop_front();
             }
-            causes.push_back(how == Arrival::Ahead);
+            causes.push_back(how == Arrival::Prefetched);
         }
     }
 

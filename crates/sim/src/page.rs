@@ -1,6 +1,6 @@
 //! What is known of a page: its state, as in the pager, and a few marks.
 
-/// States of a page. `Unused` is the pager's `Resident` too: the simulator sees the first use of a page that was mapped ahead.
+/// States of a page. `Unused` is the pager's `Resident` too: the simulator sees the first use of a page that was prefetched and mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum State {
     /// No content.
@@ -8,12 +8,12 @@ pub(crate) enum State {
     Untouched,
     /// Mapped, and used since.
     Resident,
-    /// Mapped ahead of the program, not used yet.
+    /// Prefetched and mapped, not used yet.
     Unused,
     /// Taken out as a victim; its frame is still there.
     SwapCached,
     /// Prefetched and left unmapped.
-    Held,
+    PrefetchCached,
     /// In far memory only.
     Remote,
     /// The read-ahead thread brings it in.
@@ -28,10 +28,10 @@ pub(crate) struct Marks(u8);
 
 impl Marks {
     /// Touched after it had been taken out: in use.
-    pub(crate) const PROVEN: u8 = 1;
-    /// Brought in from far memory ahead of the program, not used yet.
+    pub(crate) const REFERENCED: u8 = 1;
+    /// Prefetched, not used yet.
     pub(crate) const PREFETCHED: u8 = 2;
-    /// Zeros, mapped ahead of a first touch that has not come.
+    /// Zeros, mapped ahead of a first touch that has not happened.
     pub(crate) const BLANK: u8 = 4;
     /// Far memory has its content, as it was.
     pub(crate) const COPIED: u8 = 8;

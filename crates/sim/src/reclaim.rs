@@ -4,7 +4,7 @@ use crate::FaultPath;
 use crate::machine::{Machine, Who};
 use crate::page::{Marks, State};
 use hinterland_backend::Priority;
-use hinterland_pager::rules::{CHUNK_SLOTS, COPIED_COMPANY, Company, MOVED_COMPANY};
+use hinterland_pager::rules::{CHUNK_SLOTS, COPY_CLUSTER, EvictionCluster, MOVE_CLUSTER};
 use hinterland_units::PageNo;
 
 /// Victims that left together: slot, and how often the page had been taken out by then.
@@ -55,7 +55,7 @@ impl Machine<'_> {
                 self.evictor = Evictor::Storing(work);
             }
             Evictor::Working { work, .. } => {
-                self.settle(work);
+                self.complete(work);
                 self.evict(now);
             }
             Evictor::Idle | Evictor::Storing(_) => unreachable!("an evictor that works was woken"),
@@ -65,7 +65,7 @@ impl Machine<'_> {
     /// What the evictor stored is stored.
     pub(crate) fn evictor_stored(&mut self, now: u64) {
         match std::mem::replace(&mut self.evictor, Evictor::Idle) {
-            Evictor::Storing(work) => self.settle(work),
+            Evictor::Storing(work) => self.complete(work),
             Evictor::Idle | Evictor::Working { .. } => unreachable!("the evictor waits for the link"),
         }
         self.evict(now);
@@ -80,7 +80,7 @@ impl Machine<'_> {
     }
 
     /// One step towards free frames: drains the oldest chunk when the swap cache is large enough, otherwise fills one. `None`:
-    /// nothing can leave. Whoever made the step takes the time, carries what is dirty, and then calls [`Machine::settle`].
+    /// nothing can leave. Whoever made the step takes the time, carries what is dirty, and then calls [`Machine::complete`].
     pub(crate) fn reclaim_step(&mut self) -> Option<Work> {
         let keep = self.account.swap_cache().0 / u64::from(CHUNK_SLOTS);
         if self.chunks.len() as u64 > keep {
@@ -108,14 +108,14 @@ impl Machine<'_> {
     fn claim_victims(&mut self) -> Vec<PageNo> {
         let mut victims = Vec::with_capacity(CHUNK_SLOTS as usize);
         let copies = self.setup.fault_path == FaultPath::Inline;
-        let seeds = if copies { COPIED_COMPANY.seeds } else { MOVED_COMPANY.seeds };
-        let mut named = Vec::with_capacity(seeds);
+        let at_a_time = if copies { COPY_CLUSTER.victims } else { MOVE_CLUSTER.victims };
+        let mut named = Vec::with_capacity(at_a_time);
         while victims.len() < CHUNK_SLOTS as usize {
             named.clear();
-            self.policy.victims(seeds.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
+            self.policy.victims(at_a_time.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
             let Some(first) = named.first() else { break };
             let scattered = copies && !self.scans.goes_on_at(*first);
-            let company = if scattered { COPIED_COMPANY } else { MOVED_COMPANY };
+            let cluster = if scattered { COPY_CLUSTER } else { MOVE_CLUSTER };
             for page in &named {
                 let slot = self.work.slot(*page).unwrap_or_else(|| panic!("{page} is no page of the program"));
                 assert!(self.pages[slot as usize].is_mapped(), "{page} is a victim and not resident");
@@ -123,23 +123,23 @@ impl Machine<'_> {
                 victims.push(*page);
             }
             for page in &named {
-                self.claim_neighbours(*page, &company, &mut victims);
+                self.claim_neighbours(*page, &cluster, &mut victims);
             }
         }
         victims
     }
 
-    /// Adds the neighbours of a victim that have been resident for a while without a proof of use (decisions 0009, 0034).
-    fn claim_neighbours(&mut self, victim: PageNo, company: &Company, victims: &mut Vec<PageNo>) {
+    /// Adds the neighbours of a victim that have been resident for a while without being referenced (decisions 0009, 0034).
+    fn claim_neighbours(&mut self, victim: PageNo, cluster: &EvictionCluster, victims: &mut Vec<PageNo>) {
         let now = self.account.epoch();
-        let first = victim.0 / company.cluster_pages * company.cluster_pages;
-        for page in (first..first + company.cluster_pages).map(PageNo) {
+        let first = victim.0 / cluster.pages * cluster.pages;
+        for page in (first..first + cluster.pages).map(PageNo) {
             if victims.len() == CHUNK_SLOTS as usize {
                 return;
             }
             let Some(slot) = self.work.slot(page) else { continue };
             let known = &self.pages[slot as usize];
-            let cold = !known.marks.has(Marks::PROVEN) && now.wrapping_sub(known.epoch) >= company.cold_epochs;
+            let cold = !known.marks.has(Marks::REFERENCED) && now.wrapping_sub(known.epoch) >= cluster.cold_epochs;
             if known.is_mapped() && cold {
                 self.policy.left_early(page);
                 self.take_out(slot);
@@ -189,14 +189,14 @@ impl Machine<'_> {
         Work { cpu_ns, dirty_pages, leaving: dirty, frames }
     }
 
-    /// The end of a step: what was stored is remote now, and the frames are free.
-    pub(crate) fn settle(&mut self, work: Work) {
+    /// Completes a step: what was stored is remote now, and the frames are free.
+    pub(crate) fn complete(&mut self, work: Work) {
         for (index, slot) in work.leaving.iter().enumerate() {
             if index < work.dirty_pages as usize {
                 self.pages[*slot as usize].state = State::Remote;
             }
             self.policy.written_back(self.work.page(*slot));
         }
-        self.account.give(work.frames);
+        self.account.uncharge(work.frames);
     }
 }

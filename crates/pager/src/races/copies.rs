@@ -79,7 +79,7 @@ fn a_write_beside_copied_victims_goes_on() {
 }
 
 #[test]
-fn the_end_of_a_zone_opens_no_other() {
+fn the_end_of_a_protected_range_opens_no_other() {
     const BETWEEN: [PageNo; 7] =
         [PageNo(302), PageNo(307), PageNo(312), PageNo(317), PageNo(322), PageNo(327), PageNo(332)];
     with_copies(|stage| {
@@ -304,9 +304,9 @@ fn victims_beside_a_pinned_page_leave_by_move() {
 }
 
 #[test]
-fn victims_beside_a_kept_page_leave_by_move() {
+fn victims_beside_a_long_term_pin_leave_by_move() {
     with_copies(|stage| {
-        assert!(stage.pager.keep(stage.pager.address(SURVIVOR), 40));
+        assert!(stage.pager.pin_long_term(stage.pager.address(SURVIVOR), 40));
         stage.reclaim(&VICTIMS);
         assert_eq!(copied(stage), 0, "a kept page was protected");
         assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));

@@ -4,7 +4,7 @@ use super::{CACHE_PAGES, PAGES, Stage, must_end, must_wait, on, on_both_paths};
 use crate::pager::Scratch;
 use crate::schedule::Point;
 use crate::{FaultPath, State};
-use hinterland_policy::{AheadWindow, Unmapped};
+use hinterland_policy::{PrefetchWindow, Unmapped};
 use hinterland_sys::mem;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::PageNo;
@@ -113,13 +113,13 @@ fn a_discard_waits_for_the_read_ahead_of_its_page() {
 
 /// Pages that wait at a fork are used by parent and child: each counts those that it uses among those that it watches.
 #[test]
-fn pages_that_wait_at_a_fork_are_watched_on_both_sides() {
+fn pages_that_wait_at_a_fork_count_on_both_sides() {
     on_both_paths(|stage| {
         let other = PageNo(PAGE.0 + 1);
         stage.pager.start_helpers();
         stage.send_far(PAGE, 1);
         stage.send_far(other, 2);
-        stage.pager.ask_ahead(AheadWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::All });
+        stage.pager.request_window(PrefetchWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::All });
         while stage.state(PAGE) != State::SwapCached || stage.state(other) != State::SwapCached {
             std::thread::yield_now();
         }
@@ -127,9 +127,9 @@ fn pages_that_wait_at_a_fork_are_watched_on_both_sides() {
             s.check(PAGE, 1);
             s.check(other, 2);
             let row = s.pager.row();
-            let [watched, used] =
+            let [prefetch_driver, used] =
                 [&row.prefetched_unmapped_pages, &row.prefetch_hits_observed].map(|n| n.load(Relaxed));
-            assert_eq!((watched, used), (2, 2));
+            assert_eq!((prefetch_driver, used), (2, 2));
         };
         stage.fork(use_both).must_be_well();
         use_both(stage);
@@ -148,7 +148,7 @@ fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
         for round in 0..4 {
             stage.send_far(PAGE, 10 + round);
             stage.send_far(other, 20 + round);
-            stage.pager.ask_ahead(AheadWindow { first: other, step: -1, pages: 2, unmapped: Unmapped::All });
+            stage.pager.request_window(PrefetchWindow { first: other, step: -1, pages: 2, unmapped: Unmapped::All });
             while stage.state(PAGE) != State::SwapCached || stage.state(other) != State::SwapCached {
                 std::thread::yield_now();
             }
@@ -169,14 +169,15 @@ fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
 }
 
 /// What a walk down to page 7 is expected at next, from page 10 on; page 9 is the key page.
-const DOWN: AheadWindow = AheadWindow { first: PageNo(10), step: -1, pages: 4, unmapped: Unmapped::Key(PageNo(9)) };
+const DOWN: PrefetchWindow =
+    PrefetchWindow { first: PageNo(10), step: -1, pages: 4, unmapped: Unmapped::Key(PageNo(9)) };
 
 #[test]
 fn a_window_downwards_comes_whole_and_its_key_page_tells_of_all_of_it() {
     on_both_paths(|stage| {
         stage.pager.start_helpers();
         (7..=10).for_each(|page| stage.send_far(PageNo(page), page.into()));
-        stage.pager.ask_ahead(DOWN);
+        stage.pager.request_window(DOWN);
         let state = |page| stage.state(PageNo(page));
         while state(7) != State::Resident {
             std::thread::yield_now();
@@ -191,18 +192,18 @@ fn a_window_downwards_comes_whole_and_its_key_page_tells_of_all_of_it() {
 }
 
 /// Two batches of pages, as many as come at once from compressed memory each, from `PAGE` on.
-const TWO_BATCHES: AheadWindow =
-    AheadWindow { first: PAGE, step: 1, pages: 32, unmapped: Unmapped::Key(PageNo(PAGE.0 + 10)) };
+const TWO_BATCHES: PrefetchWindow =
+    PrefetchWindow { first: PAGE, step: 1, pages: 32, unmapped: Unmapped::Key(PageNo(PAGE.0 + 10)) };
 
 #[test]
 fn a_batch_is_on_its_way_before_the_one_before_it_is_mapped() {
     on_both_paths(|stage| {
         TWO_BATCHES.iter().for_each(|page| stage.send_far(page, page.0.into()));
         let (last, majors) = (PageNo(PAGE.0 + 31), || stage.pager.row().major_faults.load(Relaxed));
-        let ahead = stage.hold(Point::AheadClaimed, PAGE);
+        let ahead = stage.hold(Point::ReadAheadClaimed, PAGE);
         stage.pager.start_helpers();
         let before = majors();
-        stage.pager.ask_ahead(TWO_BATCHES);
+        stage.pager.request_window(TWO_BATCHES);
         let ahead = ahead.reached();
         assert_eq!([PAGE, last].map(|page| stage.state(page)), [State::Fetching; 2]);
         let reader = stage.beside(move |s| s.check(last, last.0.into()));
@@ -215,26 +216,26 @@ fn a_batch_is_on_its_way_before_the_one_before_it_is_mapped() {
 }
 
 /// Has windows come in one after the other, each half as large as the bound.
-fn come_ahead(stage: &Stage, unmapped: &[fn(PageNo) -> Unmapped]) -> Vec<AheadWindow> {
+fn come_ahead(stage: &Stage, unmapped: &[fn(PageNo) -> Unmapped]) -> Vec<PrefetchWindow> {
     let window = |(turn, unmapped): (u32, &fn(PageNo) -> Unmapped)| {
         let first = PageNo(PAGE.0 + turn * CACHE_PAGES / 2);
-        AheadWindow { first, step: 1, pages: CACHE_PAGES / 2, unmapped: unmapped(PageNo(first.0 + 10)) }
+        PrefetchWindow { first, step: 1, pages: CACHE_PAGES / 2, unmapped: unmapped(PageNo(first.0 + 10)) }
     };
-    let windows: Vec<AheadWindow> = (0..).zip(unmapped).map(window).collect();
-    windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
+    let windows: Vec<PrefetchWindow> = (0..).zip(unmapped).map(window).collect();
+    windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
     stage.pager.start_helpers();
     for (window, pages) in windows.iter().zip((1..).map(|count: u64| count * u64::from(CACHE_PAGES / 2))) {
-        stage.pager.ask_ahead(*window);
+        stage.pager.request_window(*window);
         while stage.pager.row().prefetched_pages.load(Relaxed) < pages {
             std::thread::yield_now();
         }
-        window.iter().for_each(|page| stage.wait_until_settled(page));
+        window.iter().for_each(|page| stage.wait_until_stable(page));
     }
     windows
 }
 
 /// How many pages of each window are in a state.
-fn count_in(stage: &Stage, windows: &[AheadWindow], state: State) -> Vec<usize> {
+fn count_in(stage: &Stage, windows: &[PrefetchWindow], state: State) -> Vec<usize> {
     windows.iter().map(|window| window.iter().filter(|page| stage.state(*page) == state).count()).collect()
 }
 
@@ -244,7 +245,7 @@ fn windows_beyond_the_bound_leave_the_oldest_first() {
         let windows = come_ahead(stage, &[Unmapped::Key as fn(PageNo) -> Unmapped; 3]);
         assert_eq!(count_in(stage, &windows, State::Resident), [0, 31, 31], "all but the key pages, which wait");
         assert_eq!(stage.pager.row().prefetch_unused_pages.load(Relaxed), 1);
-        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.check(page, page.0.into()));
+        windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.check(page, page.0.into()));
     });
 }
 
@@ -255,19 +256,19 @@ fn pages_that_wait_singly_make_room_for_windows() {
         let windows = come_ahead(stage, &[all, all, Unmapped::Key, Unmapped::Key]);
         assert_eq!(count_in(stage, &windows, State::Resident), [0, 0, 31, 31]);
         assert_eq!(count_in(stage, &windows, State::SwapCached), [0, 0, 1, 1]);
-        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.check(page, page.0.into()));
+        windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.check(page, page.0.into()));
     });
 }
 
 /// Asks for a window before the read-ahead thread has come to the one whose place it takes, and helps.
-fn ask_late_and_help(stage: &Stage, window: AheadWindow) {
+fn ask_late_and_help(stage: &Stage, window: PrefetchWindow) {
     let _signals = SignalsBlocked::new();
     let _inside = stage.pager.gate.enter();
-    let before = AheadWindow { first: PageNo(window.first.0 - 1), ..window };
-    assert_eq!(stage.pager.ask_ahead(before), None);
-    let late = stage.pager.ask_ahead(window);
+    let before = PrefetchWindow { first: PageNo(window.first.0 - 1), ..window };
+    assert_eq!(stage.pager.request_window(before), None);
+    let late = stage.pager.request_window(window);
     assert!(late.is_some());
-    stage.pager.help_ahead(late, &mut Scratch::new());
+    stage.pager.help_read_ahead(late, &mut Scratch::new());
 }
 
 #[test]
@@ -275,7 +276,7 @@ fn a_thread_brings_in_itself_what_read_ahead_is_late_with() {
     on(FaultPath::Inline, |stage| {
         let pages = || (0..48).map(|offset| PageNo(PAGE.0 + offset));
         pages().for_each(|page| stage.send_far(page, page.0.into()));
-        let window = AheadWindow { first: PAGE, step: 1, pages: 48, unmapped: Unmapped::Key(PageNo(PAGE.0 + 2)) };
+        let window = PrefetchWindow { first: PAGE, step: 1, pages: 48, unmapped: Unmapped::Key(PageNo(PAGE.0 + 2)) };
         ask_late_and_help(stage, window);
         let count = |state| pages().filter(|page| stage.state(*page) == state).count();
         // As many as come in at once where loads cost processor time.
@@ -298,24 +299,24 @@ fn a_slot_that_is_emptied_is_taken_once() {
     on(FaultPath::Inline, |stage| {
         let all: fn(PageNo) -> Unmapped = |_| Unmapped::All;
         let mut windows = come_ahead(stage, &[all; 2]);
-        let window = |turn: u32| AheadWindow {
+        let window = |turn: u32| PrefetchWindow {
             first: PageNo(PAGE.0 + 1 + (2 + turn) * CACHE_PAGES),
             step: 1,
             pages: 8,
             unmapped: Unmapped::All,
         };
         windows.extend([window(0), window(1)]);
-        windows[2..].iter().flat_map(AheadWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
+        windows[2..].iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
         let emptied = stage.hold(Point::SlotEmptied, PAGE);
-        stage.pager.ask_ahead(window(0));
+        stage.pager.request_window(window(0));
         let emptied = emptied.reached();
         let helper = stage.beside(move |s| ask_late_and_help(s, window(1)));
         must_wait(&helper, "a slot that is being emptied");
         emptied.release();
         must_end(helper);
-        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.wait_until_settled(page));
+        windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.wait_until_stable(page));
         // Those that waited leave their slots to others: were one taken twice, a page would show what another one holds.
-        windows.iter().flat_map(AheadWindow::iter).for_each(|page| stage.check(page, page.0.into()));
+        windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.check(page, page.0.into()));
     });
 }
 
@@ -339,8 +340,8 @@ fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::schedule::Hold)) {
     stage.send_far(PAGE, 4);
     stage.send_far(key, 5);
     assert!(key.0 < PAGES);
-    let ahead = stage.hold(Point::AheadLoaded, PAGE);
+    let ahead = stage.hold(Point::ReadAheadLoaded, PAGE);
     stage.pager.start_helpers();
-    stage.pager.ask_ahead(AheadWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::Key(key) });
+    stage.pager.request_window(PrefetchWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::Key(key) });
     race(stage, ahead.reached());
 }

@@ -3,7 +3,7 @@
 use super::{Child, Stage, must_end, must_wait, on, on_both_paths};
 use crate::schedule::{Hold, Point};
 use crate::{FaultPath, PinAccess, State};
-use hinterland_policy::{AheadWindow, Unmapped};
+use hinterland_policy::{PrefetchWindow, Unmapped};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::mpsc;
 
@@ -54,12 +54,12 @@ fn a_fork_waits_for_write_back() {
 
 #[test]
 fn a_fork_waits_for_one_batch_of_a_window() {
-    let window = || AheadWindow { first: PAGE, step: 1, pages: 32, unmapped: Unmapped::Key(PAGE) };
+    let window = || PrefetchWindow { first: PAGE, step: 1, pages: 32, unmapped: Unmapped::Key(PAGE) };
     on_both_paths(|stage| {
         window().iter().for_each(|page| stage.send_far(page, page.0.into()));
-        let ahead = stage.hold(Point::AheadLoaded, PAGE);
+        let ahead = stage.hold(Point::ReadAheadLoaded, PAGE);
         stage.pager.start_helpers();
-        stage.pager.ask_ahead(window());
+        stage.pager.request_window(window());
         let ahead = ahead.reached();
         let check_all = move |s: &Stage| window().iter().for_each(|page| s.check(page, page.0.into()));
         let look = move |s: &Stage| {

@@ -18,7 +18,7 @@ use crate::schedule::{Hold, Point};
 use crate::{Config, FaultPath, Kernel, Pager, State};
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed};
-use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request, Thread};
+use hinterland_policy::{Arrival, EvictionPolicy, PrefetchWindow, Prefetcher, Request, Thread};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
@@ -48,7 +48,7 @@ impl EvictionPolicy for Script {
         let count = count.min(wanted.len());
         out.extend(wanted.drain(..count));
     }
-    fn kept(&mut self, _: PageNo) {}
+    fn putback(&mut self, _: PageNo) {}
     fn written_back(&mut self, _: PageNo) {}
     fn resize(&mut self, _: usize) {}
     fn resident(&self) -> usize {
@@ -63,7 +63,7 @@ impl EvictionPolicy for Script {
 struct Never;
 
 impl Prefetcher for Never {
-    fn requested(&mut self, _: PageNo, _: Request, _: Thread) -> Option<AheadWindow> {
+    fn requested(&mut self, _: PageNo, _: Request, _: Thread) -> Option<PrefetchWindow> {
         None
     }
 }
@@ -187,11 +187,11 @@ impl Stage {
             // SAFETY: a read-write page of the range that the race lets this thread write.
             unsafe { self.words(page).add(index).write_volatile(word(seed, index)) };
         }
-        self.wait_until_settled(page);
+        self.wait_until_stable(page);
     }
 
     /// A thread goes on as soon as its page is mapped; that is a moment before the page's state says so.
-    fn wait_until_settled(&self, page: PageNo) {
+    fn wait_until_stable(&self, page: PageNo) {
         while self.state(page) == State::Fetching {
             std::thread::yield_now();
         }
@@ -204,7 +204,7 @@ impl Stage {
             let value = unsafe { self.words(page).add(index).read_volatile() };
             assert_eq!(value, word(seed, index), "{page}, word {index}, seed {seed}, {:?}", self.state(page));
         }
-        self.wait_until_settled(page);
+        self.wait_until_stable(page);
     }
 
     /// One step of the evictor's, in the calling thread: with victims, they go to the swap cache; without, the oldest of those is

@@ -84,24 +84,24 @@ fn a_jump_out_of_a_call_frees_its_page_and_no_other() {
 }
 
 #[test]
-fn a_page_that_is_kept_while_it_leaves_comes_back_and_stays() {
+fn a_page_pinned_long_term_while_it_leaves_comes_back_and_stays() {
     on_both_paths(|stage| {
         stage.write(PAGE, 5);
         let leaving = stage.hold(Point::Leaving, PAGE);
         let evictor = stage.beside(|s| s.evict(PAGE));
         let leaving = leaving.reached();
-        let keeper = stage.beside(|s| assert!(s.pager.keep(s.pager.address(PAGE) + 100, 40)));
+        let keeper = stage.beside(|s| assert!(s.pager.pin_long_term(s.pager.address(PAGE) + 100, 40)));
         must_wait(&keeper, "the departure");
         leaving.release();
         must_end(evictor);
         must_end(keeper);
         assert_eq!(stage.state(PAGE), State::Resident);
-        assert!(stage.pager.keep(stage.pager.address(PAGE) + 200, 40));
-        stage.pager.unkeep(stage.pager.address(PAGE) + 100, 40);
+        assert!(stage.pager.pin_long_term(stage.pager.address(PAGE) + 200, 40));
+        stage.pager.unpin_long_term(stage.pager.address(PAGE) + 100, 40);
         stage.evict(PAGE);
         assert_eq!(stage.state(PAGE), State::Resident, "there is another reason to keep the page");
         stage.check(PAGE, 5);
-        stage.pager.unkeep(stage.pager.address(PAGE) + 200, 40);
+        stage.pager.unpin_long_term(stage.pager.address(PAGE) + 200, 40);
         stage.evict(PAGE);
         assert_eq!(stage.state(PAGE), State::SwapCached, "there is no reason left");
     });
@@ -113,11 +113,11 @@ fn reasons_to_keep_a_page_end_with_its_content_and_are_a_childs_too() {
         let (across, start) = (PageNo(PAGE.0 + 1), stage.pager.address(PAGE) + PAGE_BYTES - 20);
         stage.write(PAGE, 6);
         stage.write(across, 6);
-        assert!(stage.pager.keep(start, 40));
+        assert!(stage.pager.pin_long_term(start, 40));
         let child = stage.fork(|s| {
             s.reclaim(&[PAGE, across]);
             assert!([PAGE, across].iter().all(|page| s.state(*page) == State::Resident));
-            s.pager.unkeep(start, 40);
+            s.pager.unpin_long_term(start, 40);
         });
         child.must_be_well();
         stage.pager.discard(across, 1);

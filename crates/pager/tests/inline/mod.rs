@@ -31,7 +31,7 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *const libc::siginfo_t, context: *
         unsafe { ((*info).si_addr() as usize, (*context).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0) };
     // SAFETY: pagers live for ever.
     let mut pagers = INLINE.iter().filter_map(|cell| unsafe { cell.load(Relaxed).as_ref() });
-    if !pagers.any(|pager| pager.serve_here(address, write)) {
+    if !pagers.any(|pager| pager.serve_inline(address, write)) {
         thread::write_stderr("a bus error outside far memory\n");
         thread::exit_now(101);
     }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 struct Player {
     auto: Auto,
     /// Fetched pages that wait unmapped, and those that make no request when they are used.
-    held: HashSet<u32>,
+    unmapped: HashSet<u32>,
     mapped: HashSet<u32>,
     major: u32,
     asked: u32,
@@ -19,28 +19,28 @@ struct Player {
 
 impl Player {
     fn new() -> Player {
-        let [held, mapped] = [HashSet::new(), HashSet::new()];
-        Player { auto: Auto::new(64), held, mapped, major: 0, asked: 0, window_pages: 0 }
+        let [unmapped, mapped] = [HashSet::new(), HashSet::new()];
+        Player { auto: Auto::new(64), unmapped, mapped, major: 0, asked: 0, window_pages: 0 }
     }
 
     fn touch(&mut self, page: u32) {
         if self.mapped.remove(&page) {
             return;
         }
-        let request = if self.held.remove(&page) { Request::PrefetchHit } else { Request::Major };
+        let request = if self.unmapped.remove(&page) { Request::PrefetchHit } else { Request::Major };
         self.major += u32::from(request == Request::Major);
         let Some(window) = self.auto.requested(PageNo(page), request, Thread(0)) else { return };
         self.window_pages = window.pages;
         self.asked += window.pages;
         for ahead in window.iter() {
-            let there = if window.leaves_unmapped(ahead) { &mut self.held } else { &mut self.mapped };
+            let there = if window.leaves_unmapped(ahead) { &mut self.unmapped } else { &mut self.mapped };
             there.insert(ahead.0);
         }
     }
 
     /// What was not used goes.
     fn drop_all(&mut self) {
-        self.held.clear();
+        self.unmapped.clear();
         self.mapped.clear();
     }
 
@@ -66,7 +66,7 @@ impl Player {
 
     /// What was not used goes, and that is told.
     fn waste(&mut self) {
-        self.held.drain().chain(self.mapped.drain()).for_each(|page| self.auto.wasted(PageNo(page), 1));
+        self.unmapped.drain().chain(self.mapped.drain()).for_each(|page| self.auto.wasted(PageNo(page), 1));
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 /// A pager that holds what Leap asks for, unmapped, for ever.
 struct Player {
     leap: Leap,
-    held: HashSet<u32>,
+    unmapped: HashSet<u32>,
     major: u32,
     hits: u32,
     windows: Vec<u32>,
@@ -17,11 +17,11 @@ struct Player {
 
 impl Player {
     fn new() -> Player {
-        Player { leap: Leap::new(8), held: HashSet::new(), major: 0, hits: 0, windows: Vec::new(), asked: 0 }
+        Player { leap: Leap::new(8), unmapped: HashSet::new(), major: 0, hits: 0, windows: Vec::new(), asked: 0 }
     }
 
     fn touch(&mut self, page: u32) {
-        let hit = self.held.remove(&page);
+        let hit = self.unmapped.remove(&page);
         let request = if hit { Request::PrefetchHit } else { Request::Major };
         let window = self.leap.requested(PageNo(page), request, Thread(0));
         if hit {
@@ -31,9 +31,9 @@ impl Player {
         }
         self.major += 1;
         self.windows.push(window.map_or(0, |window| window.pages));
-        for ahead in window.iter().flat_map(AheadWindow::iter) {
+        for ahead in window.iter().flat_map(PrefetchWindow::iter) {
             self.asked += 1;
-            self.held.insert(ahead.0);
+            self.unmapped.insert(ahead.0);
         }
     }
 }
@@ -51,7 +51,7 @@ fn windows_grow_with_hits_to_the_largest() {
 fn windows_shrink_by_half_when_hits_fail_to_come() {
     let mut player = Player::new();
     (0..103).for_each(|step| player.touch(1000 + step));
-    player.held.clear();
+    player.unmapped.clear();
     let mut random = SmallRng::seed_from_u64(1);
     let before = player.windows.len();
     (0..8).for_each(|_| player.touch(random.random_range(1 << 20..1 << 30)));

@@ -1,7 +1,7 @@
 //! One stream: its last window and where the program is expected next. And the run of faults that may become one.
 
 use super::{STALE_REQUESTS, WINDOW_PAGES_MIN};
-use crate::{AheadWindow, Unmapped};
+use crate::{PrefetchWindow, Unmapped};
 use hinterland_units::PageNo;
 use std::ops::RangeInclusive;
 
@@ -59,12 +59,12 @@ pub(super) struct Stream {
     /// The number of the request that asked for the last window.
     opened_at: u64,
     /// Whether the program reached a key page: the stream was no accident.
-    pub(super) proven: bool,
+    pub(super) confirmed: bool,
 }
 
 impl Stream {
     pub(super) fn new(kind: Kind, step: Step) -> Stream {
-        Stream { kind, step, window_pages: 0, full_windows: 0, key: 0, end: None, opened_at: 0, proven: false }
+        Stream { kind, step, window_pages: 0, full_windows: 0, key: 0, end: None, opened_at: 0, confirmed: false }
     }
 
     /// The same stream, to be opened again with a window of the last one's size.
@@ -74,7 +74,7 @@ impl Stream {
     }
 
     /// The next window from `from`: twice the last one, at most `window_pages_max`, cut where page numbers end.
-    pub(super) fn open(&mut self, from: u32, window_pages_max: u32, now: u64) -> Option<AheadWindow> {
+    pub(super) fn open(&mut self, from: u32, window_pages_max: u32, now: u64) -> Option<PrefetchWindow> {
         let wanted = self.window_pages.saturating_mul(2).max(WINDOW_PAGES_MIN).min(window_pages_max);
         let pages = wanted.min(self.step.room(from));
         if pages == 0 {
@@ -86,7 +86,7 @@ impl Stream {
         self.key = key;
         self.opened_at = now;
         self.end = self.step.after(from, pages);
-        Some(AheadWindow { first: PageNo(from), step: self.step.0, pages, unmapped: Unmapped::Key(PageNo(key)) })
+        Some(PrefetchWindow { first: PageNo(from), step: self.step.0, pages, unmapped: Unmapped::Key(PageNo(key)) })
     }
 
     /// Counts a reached key page; true at every second one of a window of (at least) `trusted_pages`: one may be
@@ -108,7 +108,7 @@ impl Stream {
     /// more than such a window, because pages behind it were local. Faults that are as near by chance seldom lie on its way.
     fn has_come_to_end(&self, page: PageNo) -> bool {
         let Some(end) = self.end else { return false };
-        let steps_max = if self.step.is_long() && self.proven { i64::from(self.window_pages) } else { 0 };
+        let steps_max = if self.step.is_long() && self.confirmed { i64::from(self.window_pages) } else { 0 };
         self.step.leads(end, page.0, 0..=steps_max)
     }
 

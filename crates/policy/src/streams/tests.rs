@@ -11,7 +11,7 @@ struct Player {
     mapped: HashSet<u32>,
     keys: HashSet<u32>,
     faults: u32,
-    windows: Vec<AheadWindow>,
+    windows: Vec<PrefetchWindow>,
     /// What the first use of a page and of a key page is called.
     kind: Request,
 }
@@ -74,7 +74,7 @@ fn a_descending_stream_is_the_mirror_image() {
     (0..5000).rev().for_each(|page| player.touch(page));
     assert!(player.faults < 2 + 5000 / 32 + 5, "{} faults", player.faults);
     assert_eq!(player.windows.last().and_then(|window| window.iter().last()), Some(PageNo(0)), "cut at page 0");
-    let ahead = player.windows.iter().flat_map(AheadWindow::iter);
+    let ahead = player.windows.iter().flat_map(PrefetchWindow::iter);
     assert!(ahead.map(|page| page.0).eq((0..4998).rev()), "what is needed first is asked for first");
 }
 

@@ -1,7 +1,7 @@
 //! The pager as an eviction policy sees it: at most `budget` pages mapped, victims taken in batches into a swap cache
 //! of a share of the budget, which displaces in order of arrival.
 
-use hinterland_policy::{AheadWindow, Arrival, EvictionPolicy, Prefetcher, Request, Thread, Unmapped};
+use hinterland_policy::{Arrival, EvictionPolicy, PrefetchWindow, Prefetcher, Request, Thread, Unmapped};
 use hinterland_units::PageNo;
 use std::collections::VecDeque;
 
@@ -116,7 +116,7 @@ impl<'a> Pager<'a> {
         }
     }
 
-    fn bring_in(&mut self, window: AheadWindow, request: Request) {
+    fn bring_in(&mut self, window: PrefetchWindow, request: Request) {
         let wanted = if request == Request::FirstTouch { State::Untouched } else { State::Remote };
         for PageNo(page) in window.iter() {
             if self.state.get(page as usize) != Some(&wanted) {
@@ -133,7 +133,7 @@ impl<'a> Pager<'a> {
                 }
                 (_, false) => {
                     self.faults.ahead += 1;
-                    self.map(page, Arrival::Ahead);
+                    self.map(page, Arrival::Prefetched);
                 }
             }
         }

@@ -120,7 +120,7 @@ pub unsafe extern "C" fn pthread_mutex_init(
     let result = unsafe { next(mutex, attributes) };
     if result == 0
         && let Some(pager) = crate::pager().filter(|_| is_robust(mutex))
-        && !pager.keep(mutex.addr(), size_of::<pthread_mutex_t>())
+        && !pager.pin_long_term(mutex.addr(), size_of::<pthread_mutex_t>())
     {
         static SAID: AtomicBool = AtomicBool::new(false);
         if !SAID.swap(true, Relaxed) {
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_t) -> c
     // SAFETY: the call is the program's.
     let result = unsafe { next(mutex) };
     if let Some(pager) = kept.filter(|_| result == 0) {
-        pager.unkeep(mutex.addr(), size_of::<pthread_mutex_t>());
+        pager.unpin_long_term(mutex.addr(), size_of::<pthread_mutex_t>());
     }
     result
 }

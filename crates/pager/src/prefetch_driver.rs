@@ -1,15 +1,17 @@
-//! The prefetcher, and what is noted of the requests that it sees: by thread and by region of 64 MiB, for the busiest of each.
+//! The prefetch driver: tells the prefetcher of each request, and counts requests by thread and by region of 64 MiB, for the
+//! busiest of each.
 //!
-//! Which are the busiest is told in a fixed number of rows ("Space-Saving": A. Metwally, D. Agrawal, A. El Abbadi, Efficient
-//! computation of frequent and top-k elements in data streams, ICDT 2005): who has no row takes that of the lightest, and its
-//! weight, so that one who makes more than a sixteenth of all requests has a row. The figures in a row begin at zero each time.
+//! A fixed number of rows tells which are the busiest ("Space-Saving": A. Metwally, D. Agrawal, A. El Abbadi, Efficient
+//! computation of frequent and top-k elements in data streams, ICDT 2005): a thread or region without a row takes that of the
+//! lightest, and its weight, so that one with more than a sixteenth of all requests has a row. The figures in a row begin at zero
+//! each time.
 //!
 //! One lock for all of it, held for single requests. Only its holder writes to the rows, so a count is a load and a store.
 
 use crate::pager::{FaultPath, Pager};
 use crate::state::Entry;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, REGION_PAGES};
-use hinterland_policy::{AheadWindow, Choice, Pattern, Prefetcher, Recent, Request, Thread};
+use hinterland_policy::{Choice, Pattern, PrefetchWindow, Prefetcher, Recent, Request, Thread};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::PageNo;
 use std::sync::MutexGuard;
@@ -20,18 +22,18 @@ use std::time::Instant;
 const _: () = assert!(REGION_PAGES == hinterland_policy::REGION_PAGES);
 
 /// See the module.
-pub(crate) struct Watched {
+pub(crate) struct PrefetchDriver {
     prefetcher: Box<dyn Prefetcher>,
     threads: Busiest,
     regions: Busiest,
 }
 
-impl Watched {
-    pub(crate) fn new(prefetcher: Box<dyn Prefetcher>) -> Watched {
-        Watched { prefetcher, threads: Busiest::default(), regions: Busiest::default() }
+impl PrefetchDriver {
+    pub(crate) fn new(prefetcher: Box<dyn Prefetcher>) -> PrefetchDriver {
+        PrefetchDriver { prefetcher, threads: Busiest::default(), regions: Busiest::default() }
     }
 
-    /// Begins anew with the rows of a forked child, which are nobody's.
+    /// Begins anew with the rows of a forked child, which are unused.
     pub(crate) fn forget_rows(&mut self) {
         (self.threads, self.regions) = (Busiest::default(), Busiest::default());
     }
@@ -42,16 +44,16 @@ impl Watched {
 struct Seen {
     page: PageNo,
     request: Request,
-    window: Option<AheadWindow>,
+    window: Option<PrefetchWindow>,
 }
 
 impl Pager {
-    fn watched(&self) -> MutexGuard<'_, Watched> {
-        self.prefetcher.lock().expect("no thread panics while it holds the prefetcher")
+    fn prefetch_driver(&self) -> MutexGuard<'_, PrefetchDriver> {
+        self.prefetch_driver.lock().expect("no thread panics while it holds the prefetcher")
     }
 
-    /// Tells the prefetcher of a request. In a traced program nothing comes ahead: it would not be seen to be touched.
-    pub(crate) fn requested(&self, page: PageNo, request: Request, fault: Fault) -> Option<AheadWindow> {
+    /// Tells the prefetcher of a request. In a traced program nothing is prefetched: the tracer would not see it touched.
+    pub(crate) fn requested(&self, page: PageNo, request: Request, fault: Fault) -> Option<PrefetchWindow> {
         if self.tracer.is_some() {
             return None;
         }
@@ -60,20 +62,20 @@ impl Pager {
             FaultPath::Inline => thread::pointer() as u64,
         };
         let row = self.row();
-        let mut watched = self.watched();
-        let window = watched.prefetcher.requested(page, request, Thread(who));
+        let mut driver = self.prefetch_driver();
+        let window = driver.prefetcher.requested(page, request, Thread(who));
         let seen = Seen { page, request, window };
         let region = page.0 / REGION_PAGES;
         let address = self.address(PageNo(region * REGION_PAGES)) as u64;
-        let at = watched.regions.note(&row.regions, seen, region.into(), || address);
-        let choice = match watched.prefetcher.choice(page) {
+        let at = driver.regions.note(&row.regions, seen, region.into(), || address);
+        let choice = match driver.prefetcher.choice(page) {
             None => 0,
             Some(Choice::Streams) => 1,
             Some(Choice::Runs { pages }) => u64::from(pages),
         };
         row.regions[at].choice.store(choice, Relaxed);
         let kernel_id = || if fault.thread == 0 { thread::id() } else { fault.thread };
-        watched.threads.note(&row.threads, seen, who, || kernel_id().into());
+        driver.threads.note(&row.threads, seen, who, || kernel_id().into());
         if let Some(window) = window.filter(|_| request != Request::FirstTouch) {
             add(&row.prefetch_windows, 1);
             add(&row.prefetch_window_pages, window.pages.into());
@@ -85,33 +87,33 @@ impl Pager {
     /// Tells the prefetcher how long a load took that has just ended.
     pub(crate) fn timed(&self, pages: u32, begun: Instant) {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let mut watched = self.watched();
-        watched.prefetcher.loaded(pages, ns, self.held.pages_for_windows(self.account.budget().0));
-        if let Some(reach) = watched.prefetcher.reach() {
+        let mut driver = self.prefetch_driver();
+        driver.prefetcher.loaded(pages, ns, self.prefetch_cache.pages_for_windows(self.account.budget().0));
+        if let Some(bound) = driver.prefetcher.window_bound() {
             let row = self.row();
-            row.load_one_ns.store(reach.one_ns, Relaxed);
-            row.load_page_ns.store(reach.page_ns, Relaxed);
-            row.prefetch_window_bound_pages.store(reach.window_pages_max.into(), Relaxed);
+            row.load_one_ns.store(bound.one_ns, Relaxed);
+            row.load_page_ns.store(bound.page_ns, Relaxed);
+            row.prefetch_window_bound_pages.store(bound.window_pages_max.into(), Relaxed);
         }
     }
 
-    /// Tells the prefetcher that `page`, which waited, and `mapped` pages that came with it were not used.
+    /// Tells the prefetcher that `page`, which waited unmapped, and `mapped` pages of its window were not used.
     pub(crate) fn wasted(&self, page: PageNo, mapped: u32) {
-        let mut watched = self.watched();
-        watched.prefetcher.wasted(page, mapped + 1);
-        if let Some(at) = watched.regions.find((page.0 / REGION_PAGES).into()) {
+        let mut driver = self.prefetch_driver();
+        driver.prefetcher.wasted(page, mapped + 1);
+        if let Some(at) = driver.regions.find((page.0 / REGION_PAGES).into()) {
             add(&self.row().regions[at].unused_pages, 1);
         }
     }
 
-    /// Notes pages that came ahead, in order of address.
-    pub(crate) fn came_ahead(&self, pages: &[(PageNo, Entry)]) {
-        self.watched().regions.came_ahead(&self.row().regions, pages);
+    /// Counts prefetched pages, in order of address.
+    pub(crate) fn count_prefetched(&self, pages: &[(PageNo, Entry)]) {
+        self.prefetch_driver().regions.count_prefetched(&self.row().regions, pages);
     }
 
     /// The rows of the process are those of a forked child now.
-    pub(crate) fn watch_anew(&self) {
-        self.watched().forget_rows();
+    pub(crate) fn forget_prefetch_rows(&self) {
+        self.prefetch_driver().forget_rows();
     }
 }
 
@@ -120,9 +122,9 @@ fn add(counter: &Counter, count: u64) {
     counter.store(counter.load(Relaxed) + count, Relaxed);
 }
 
-/// Who has which row.
+/// Which thread or region has which row.
 struct Busiest {
-    /// By row: whose it is.
+    /// By row: its thread or region.
     ids: [Option<u64>; ACTIVITIES_MAX],
     /// By row: requests, those of its former owners included.
     weights: [u64; ACTIVITIES_MAX],
@@ -199,8 +201,8 @@ impl Busiest {
         }
     }
 
-    /// Counts pages that came ahead, in order of address: one look for each region.
-    fn came_ahead(&mut self, rows: &[ActivityRow], pages: &[(PageNo, Entry)]) {
+    /// Counts prefetched pages, in order of address: one look-up for each region.
+    fn count_prefetched(&mut self, rows: &[ActivityRow], pages: &[(PageNo, Entry)]) {
         let region = |(page, _): &(PageNo, Entry)| page.0 / REGION_PAGES;
         for together in pages.chunk_by(|a, b| region(a) == region(b)) {
             if let Some(at) = self.find(region(&together[0]).into()) {
@@ -266,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_came_ahead_count_for_their_regions() {
+    fn prefetched_pages_count_for_their_regions() {
         let (mut busiest, rows) = (Busiest::default(), rows());
         let border = 3 * REGION_PAGES;
         (2..4).for_each(|region| note(&mut busiest, &*rows, region, border));
         let at = |page| (PageNo(page), Entry::new(State::Remote));
-        busiest.came_ahead(&*rows, &[border - 3, border - 2, border - 1, border, border + 7].map(at));
-        busiest.came_ahead(&*rows, &[at(9 * REGION_PAGES)]);
+        busiest.count_prefetched(&*rows, &[border - 3, border - 2, border - 1, border, border + 7].map(at));
+        busiest.count_prefetched(&*rows, &[at(9 * REGION_PAGES)]);
         let fetched: Vec<u64> = rows.iter().map(|row| row.fetched_pages.load(Relaxed)).take(3).collect();
         assert_eq!(fetched, [3, 2, 0], "and none for a region without a row");
     }

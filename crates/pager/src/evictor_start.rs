@@ -1,6 +1,6 @@
-//! When the evictor starts on the inline path: not before there is enough memory for something to have to leave.
+//! When the evictor starts on the inline path: not before the program has memory enough that some of it may have to be evicted.
 //!
-//! As long as fewer pages than half of the smallest budget were ever made accessible, nothing leaves, whatever the budget. A
+//! As long as fewer pages than half of the smallest budget were ever made accessible, nothing is evicted, whatever the budget. A
 //! process without a second thread makes its system calls faster: the kernel looks files up without counting references, and
 //! libc leaves cancellation out. A fault cannot start a thread, being a signal handler; a call that makes memory accessible can.
 //!
@@ -12,7 +12,7 @@ use hinterland_units::{Budget, PAGE_BYTES};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// How much of the range was made accessible, and whether the evictor runs.
-pub(crate) struct Growth {
+pub(crate) struct EvictorStart {
     /// Pages that were made accessible, those that were so twice counted twice.
     opened: AtomicU64,
     started: AtomicBool,
@@ -20,47 +20,47 @@ pub(crate) struct Growth {
     process: AtomicU32,
 }
 
-/// Pages of which nothing has to leave.
+/// With so many pages nothing has to be evicted.
 const QUIET_PAGES: u64 = Budget::FLOOR.0 / PAGE_BYTES as u64 / 2;
 
-impl Growth {
-    pub(crate) const fn new() -> Growth {
-        Growth { opened: AtomicU64::new(0), started: AtomicBool::new(false), process: AtomicU32::new(0) }
+impl EvictorStart {
+    pub(crate) const fn new() -> EvictorStart {
+        EvictorStart { opened: AtomicU64::new(0), started: AtomicBool::new(false), process: AtomicU32::new(0) }
     }
 }
 
 impl Pager {
     /// Starts the evictor now or when it may be needed, in a process where none runs.
-    pub(crate) fn start_when_grown(&'static self) -> Result<(), SysError> {
-        self.growth.process.store(std::process::id(), Relaxed);
-        if self.growth.opened.load(Relaxed) > QUIET_PAGES { self.start_evictor() } else { Ok(()) }
+    pub(crate) fn start_evictor_when_needed(&'static self) -> Result<(), SysError> {
+        self.evictor_start.process.store(std::process::id(), Relaxed);
+        if self.evictor_start.opened.load(Relaxed) > QUIET_PAGES { self.start_evictor() } else { Ok(()) }
     }
 
     /// A forked child has no evictor yet.
     pub(crate) fn forget_evictor(&self) {
-        self.growth.started.store(false, Relaxed);
+        self.evictor_start.started.store(false, Relaxed);
     }
 
     /// Notes that pages were made accessible.
-    pub(crate) fn note_growth(&'static self, pages: u32) {
-        let opened = self.growth.opened.fetch_add(pages.into(), Relaxed) + u64::from(pages);
-        let growth = &self.growth;
-        if self.path == FaultPath::Monitor || opened <= QUIET_PAGES || growth.started.load(Relaxed) {
+    pub(crate) fn note_accessible(&'static self, pages: u32) {
+        let opened = self.evictor_start.opened.fetch_add(pages.into(), Relaxed) + u64::from(pages);
+        let start = &self.evictor_start;
+        if self.path == FaultPath::Monitor || opened <= QUIET_PAGES || start.started.load(Relaxed) {
             return;
         }
-        if growth.process.load(Relaxed) == std::process::id() {
-            // Refused: the threads that fault reclaim by themselves, and the next growth tries again.
+        if start.process.load(Relaxed) == std::process::id() {
+            // Refused: the threads that fault reclaim by themselves, and the next call tries again.
             let _ = self.start_evictor();
         }
     }
 
     /// Starts the evictor, unless it runs.
     pub(crate) fn start_evictor(&'static self) -> Result<(), SysError> {
-        if self.growth.started.swap(true, Relaxed) {
+        if self.evictor_start.started.swap(true, Relaxed) {
             return Ok(());
         }
         let outcome = thread::spawn(c"far-evictor", || self.run_evictor());
-        self.growth.started.store(outcome.is_ok(), Relaxed);
+        self.evictor_start.started.store(outcome.is_ok(), Relaxed);
         outcome
     }
 }

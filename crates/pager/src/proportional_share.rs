@@ -1,8 +1,8 @@
-//! How much of this process's memory it counts, when other processes share pages of it since a fork.
+//! The proportional share: how much of its local memory a process counts while it shares pages with others since a fork.
 //!
-//! A page that `n` processes map counts `1/n` in each, as in the kernel's proportional set: so the sum over all of them is what
-//! they hold. The proportion is sampled; between samples, pages that come are the process's own, and pages that go take the
-//! sampled proportion with them:
+//! A page that `n` processes map counts `1/n` in each, as in the kernel's proportional set size: so the sum over all of them is
+//! what they hold. The proportion is sampled; between samples, pages that arrive are the process's own, and pages that leave take
+//! the sampled proportion with them:
 //!
 //! ```text
 //! counted(local) = local − (sampled local − sampled counted)      when local grew since the sample
@@ -20,26 +20,26 @@ struct Sample {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Sharing {
+pub(crate) struct ProportionalShare {
     /// Sampled local and counted pages in one word: 32 bits each. Both zero: nothing is shared.
     sample: AtomicU64,
     /// Parts of 65,536 of store and tables that this process does not count.
     beside_elsewhere: AtomicU32,
 }
 
-/// What one look at the kernel's view found, in bytes.
+/// One sample of the kernel's view, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedBytes {
     /// Of the far range: what other processes count.
     pub local_elsewhere: u64,
     /// The pager's own mappings, staging memory included: what is resident, and of that what other processes count. `None`:
-    /// not looked at.
+    /// not sampled.
     pub beside: Option<(u64, u64)>,
 }
 
 const PARTS: u64 = 1 << 16;
 
-impl Sharing {
+impl ProportionalShare {
     fn sample(&self) -> Sample {
         let word = self.sample.load(Relaxed);
         Sample { local: word >> 32, counted: word & u64::from(u32::MAX) }
@@ -76,7 +76,7 @@ impl Sharing {
         if local >= then { local - (then - counted) } else { local * counted / then }
     }
 
-    /// The local pages with which this process counts `counted`; the inverse of [`Sharing::counted`].
+    /// The local pages with which this process counts `counted`; the inverse of [`ProportionalShare::counted`].
     pub fn local_for(&self, counted: u64) -> u64 {
         let Sample { local: then, counted: sampled } = self.sample();
         if counted >= sampled { counted + (then - sampled) } else { counted * then / sampled }
@@ -94,13 +94,13 @@ mod tests {
 
     #[test]
     fn unshared_pages_count_fully() {
-        let sharing = Sharing::default();
-        assert_eq!((sharing.counted(1000), sharing.local_for(1000), sharing.beside(1 << 20)), (1000, 1000, 1 << 20));
+        let share = ProportionalShare::default();
+        assert_eq!((share.counted(1000), share.local_for(1000), share.beside(1 << 20)), (1000, 1000, 1 << 20));
     }
 
     #[test]
     fn a_fork_keeps_the_sum() {
-        let (parent, child) = (Sharing::default(), Sharing::default());
+        let (parent, child) = (ProportionalShare::default(), ProportionalShare::default());
         parent.halve(1000);
         child.note(1000, parent.counted(1000));
         assert_eq!(parent.counted(1000) + child.counted(1000), 1000);
@@ -111,24 +111,24 @@ mod tests {
 
     #[test]
     fn new_pages_are_own_and_leaving_ones_take_their_proportion() {
-        let sharing = Sharing::default();
-        sharing.note(1000, 400);
-        assert_eq!((sharing.counted(1000), sharing.counted(1100), sharing.counted(500)), (400, 500, 200));
+        let share = ProportionalShare::default();
+        share.note(1000, 400);
+        assert_eq!((share.counted(1000), share.counted(1100), share.counted(500)), (400, 500, 200));
         for local in [0, 5, 500, 1000, 1001, 5000] {
-            assert_eq!(sharing.local_for(sharing.counted(local)), local);
+            assert_eq!(share.local_for(share.counted(local)), local);
         }
-        sharing.note(1000, 0);
-        assert_eq!((sharing.counted(700), sharing.counted(1200), sharing.local_for(200)), (0, 200, 1200));
-        sharing.end();
-        assert_eq!(sharing.counted(1000), 1000);
+        share.note(1000, 0);
+        assert_eq!((share.counted(700), share.counted(1200), share.local_for(200)), (0, 200, 1200));
+        share.end();
+        assert_eq!(share.counted(1000), 1000);
     }
 
     #[test]
     fn parts_of_the_store_that_others_count() {
-        let sharing = Sharing::default();
-        sharing.note_beside(1 << 20, 1 << 18);
-        assert_eq!(sharing.beside(1 << 20), 3 << 18);
-        sharing.note_beside(0, 0);
-        assert_eq!(sharing.beside(1 << 20), 1 << 20);
+        let share = ProportionalShare::default();
+        share.note_beside(1 << 20, 1 << 18);
+        assert_eq!(share.beside(1 << 20), 3 << 18);
+        share.note_beside(0, 0);
+        assert_eq!(share.beside(1 << 20), 1 << 20);
     }
 }

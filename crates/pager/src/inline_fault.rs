@@ -1,9 +1,9 @@
-//! The inline path: the thread that faults serves itself, in a signal handler.
+//! Faults on the inline path: the thread that faults serves itself, in a signal handler.
 //!
-//! The same steps as in the monitor (`fault`), with two differences: a page that another thread works on is waited for here,
-//! and what the steps need to work with comes from a pool that was filled at the start, because a signal handler can make
-//! nothing. The caller has all signals blocked, so no other handler of this thread runs meanwhile; and no thread touches far
-//! memory while it owns pages or locks of the pager, so whoever is waited for gets on without us.
+//! The same steps as in the monitor (`fault`), with two differences: this thread waits for a page that another thread has made
+//! busy, and the memory that the steps need comes from a pool that was filled at the start, because a signal handler cannot
+//! allocate. The caller has all signals blocked, so no other handler of this thread runs meanwhile; and no thread touches far
+//! memory while it owns pages or locks of the pager, so the owner that this thread waits for makes progress without it.
 
 use crate::fault::Outcome;
 use crate::pager::{FaultPath, Pager, Scratch};
@@ -17,7 +17,7 @@ use std::sync::atomic::{
 };
 use std::time::Instant;
 
-/// Looks at a busy page before the thread sleeps: a fetch from compressed memory takes about as long.
+/// Loads of a busy page's entry before the thread sleeps: a fetch from compressed memory takes about as long.
 const SPINS: u32 = 200;
 /// Threads that can be served at the same moment.
 const SCRATCHES: usize = 32;
@@ -36,7 +36,7 @@ impl Waiters {
     }
 }
 
-/// What serving needs, for threads of the program. Empty on the monitor path.
+/// Scratch memory for threads of the program that serve their faults. Empty on the monitor path.
 pub(crate) struct ScratchPool {
     free: Box<[AtomicPtr<Scratch>]>,
 }
@@ -50,7 +50,7 @@ impl ScratchPool {
         Ok(ScratchPool { free: free.collect() })
     }
 
-    /// Runs `work` with one; waits for one when more threads are served than there are.
+    /// Runs `work` with one; waits for one when more threads fault than there are.
     fn with<R>(&self, work: impl FnOnce(&mut Scratch) -> R) -> R {
         // Threads start at different places, so that they seldom meet.
         let start = thread::pointer() >> 12;
@@ -77,7 +77,7 @@ impl Pager {
     /// Serves a fault of the calling thread at `address`, which was a write or not. False: the address is not far.
     ///
     /// For a signal handler in which all signals are blocked.
-    pub fn serve_here(&self, address: usize, write: bool) -> bool {
+    pub fn serve_inline(&self, address: usize, write: bool) -> bool {
         let Some(page) = self.page_of(address) else { return false };
         let begin = Instant::now();
         let _signals = SignalsBlocked::already();
@@ -88,7 +88,7 @@ impl Pager {
             self.serve_and_wait(page, fault, scratch);
         });
         self.count_fault(begin);
-        if self.above_high(&inside) || self.ahead.has_work() && !self.helpers_started.load(Relaxed) {
+        if self.above_high(&inside) || self.read_ahead.has_work() && !self.helpers_started.load(Relaxed) {
             self.wake_evictor();
         }
         true
@@ -99,7 +99,7 @@ impl Pager {
             match self.serve_page(page, fault, scratch) {
                 Outcome::Served => return,
                 Outcome::Again => {}
-                // One of our own threads waits for nobody: it needs to know who it is only here.
+                // The thread's id is needed only where it has to wait: the pager's own threads do not.
                 Outcome::Busy(entry) if fault.thread == 0 => {
                     self.count_late(entry);
                     fault.thread = thread::id();
@@ -113,7 +113,7 @@ impl Pager {
         }
     }
 
-    /// Waits until a page is not as in `busy` any more. True: the thread may as well fault again.
+    /// Waits until a page has left the state in `busy`. True: it is mapped, the thread can fault again.
     fn wait_for(&self, page: PageNo, busy: Entry) -> bool {
         for _ in 0..SPINS {
             let now = self.table.load(page);
@@ -130,13 +130,13 @@ impl Pager {
         false
     }
 
-    /// Forgets who was served, in the child of a fork. The gate was closed: nobody was.
-    pub(crate) fn begin_here(&self) {
+    /// Resets pins and write-protected ranges in the child of a fork. The gate was closed: no thread was being served.
+    pub(crate) fn reset_inline(&self) {
         self.pins.clear();
-        self.zones.clear();
+        self.wp_ranges.clear();
         debug_assert!(
             self.scratches.free.iter().all(|cell| !cell.load(Relaxed).is_null()),
-            "somebody was served during a fork"
+            "a thread was being served during a fork"
         );
     }
 }

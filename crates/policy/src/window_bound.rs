@@ -12,7 +12,7 @@
 //! The bound never falls below what is usual for the prefetcher, nor does a window take more than a 32nd of local memory, as much as
 //! prefetched pages may wait in. It says how large windows may be; whether they are is told by use and waste, as before.
 
-use crate::{AheadWindow, Bounded, Choice, Prefetcher, Request, Thread};
+use crate::{Bounded, Choice, PrefetchWindow, Prefetcher, Request, Thread};
 use hinterland_units::PageNo;
 
 /// Delays that a window lasts.
@@ -28,7 +28,7 @@ const BATCH_PAGES_MIN: u32 = 4;
 
 /// What is known of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Reach {
+pub struct WindowBound {
     /// A load of one page, in nanoseconds; 0: not known yet.
     pub one_ns: u64,
     /// Each further page, in nanoseconds; 0: not known yet.
@@ -61,7 +61,7 @@ impl Mean {
 }
 
 /// A prefetcher whose windows follow the link. See the module.
-pub struct Reaching {
+pub struct BoundedByLink {
     inner: Box<dyn Bounded>,
     one: Mean,
     page: Mean,
@@ -69,10 +69,10 @@ pub struct Reaching {
     window_pages_max: u32,
 }
 
-impl Reaching {
+impl BoundedByLink {
     /// `inner` has windows of at most `usual_pages` until the link is known.
-    pub fn new(inner: Box<dyn Bounded>, usual_pages: u32) -> Reaching {
-        Reaching { inner, one: Mean::default(), page: Mean::default(), usual_pages, window_pages_max: usual_pages }
+    pub fn new(inner: Box<dyn Bounded>, usual_pages: u32) -> BoundedByLink {
+        BoundedByLink { inner, one: Mean::default(), page: Mean::default(), usual_pages, window_pages_max: usual_pages }
     }
 
     /// The bound for this link and so much local memory.
@@ -84,8 +84,8 @@ impl Reaching {
     }
 }
 
-impl Prefetcher for Reaching {
-    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<AheadWindow> {
+impl Prefetcher for BoundedByLink {
+    fn requested(&mut self, page: PageNo, request: Request, thread: Thread) -> Option<PrefetchWindow> {
         self.inner.requested(page, request, thread)
     }
 
@@ -112,9 +112,9 @@ impl Prefetcher for Reaching {
         self.inner.choice(page)
     }
 
-    fn reach(&self) -> Option<Reach> {
+    fn window_bound(&self) -> Option<WindowBound> {
         let [one_ns, page_ns] = [self.one, self.page].map(|mean| mean.known().unwrap_or(0));
-        Some(Reach { one_ns, page_ns, window_pages_max: self.window_pages_max })
+        Some(WindowBound { one_ns, page_ns, window_pages_max: self.window_pages_max })
     }
 }
 
@@ -125,16 +125,16 @@ mod tests {
 
     /// The bound after loads over a link, with so many local pages.
     fn bound(delay_ns: u64, page_ns: u64, local_pages: u64) -> u32 {
-        let mut reaching = Reaching::new(Box::new(Streams::of_any_step(64)), 64);
+        let mut bounded = BoundedByLink::new(Box::new(Streams::of_any_step(64)), 64);
         for _ in 0..200 {
             for pages in [1, 8, 64] {
-                reaching.loaded(pages, delay_ns + u64::from(pages) * page_ns, local_pages);
+                bounded.loaded(pages, delay_ns + u64::from(pages) * page_ns, local_pages);
             }
         }
-        let reach = reaching.reach().unwrap();
-        assert!(reach.page_ns.abs_diff(page_ns) <= 1, "{reach:?}");
-        assert!(reach.one_ns.abs_diff(delay_ns + page_ns) * 16 <= reach.one_ns, "{reach:?}");
-        reach.window_pages_max
+        let known = bounded.window_bound().unwrap();
+        assert!(known.page_ns.abs_diff(page_ns) <= 1, "{known:?}");
+        assert!(known.one_ns.abs_diff(delay_ns + page_ns) * 16 <= known.one_ns, "{known:?}");
+        known.window_pages_max
     }
 
     #[test]
@@ -154,21 +154,21 @@ mod tests {
 
     #[test]
     fn single_long_waits_for_a_processor_do_not_count() {
-        let mut reaching = Reaching::new(Box::new(Streams::of_any_step(64)), 64);
+        let mut bounded = BoundedByLink::new(Box::new(Streams::of_any_step(64)), 64);
         for round in 0..1000 {
             let waited = if round % 50 == 49 { 4_000_000 } else { 0 };
-            reaching.loaded(1, 2_000 + waited, 1 << 20);
-            reaching.loaded(64, 66_000 + waited, 1 << 20);
+            bounded.loaded(1, 2_000 + waited, 1 << 20);
+            bounded.loaded(64, 66_000 + waited, 1 << 20);
         }
-        assert_eq!(reaching.reach().unwrap().window_pages_max, 64);
+        assert_eq!(bounded.window_bound().unwrap().window_pages_max, 64);
     }
 
     #[test]
     fn windows_grow_where_the_link_is_long_and_first_touches_stay() {
-        let mut reaching = Reaching::new(Box::new(Streams::of_any_step(64)), 64);
+        let mut bounded = BoundedByLink::new(Box::new(Streams::of_any_step(64)), 64);
         // Two faults, and then a request at each key page.
-        let largest = |reaching: &mut Reaching, from: u32, first: Request, then: Request| {
-            let mut request = |page, request| reaching.requested(PageNo(page), request, Thread(0));
+        let largest = |bounded: &mut BoundedByLink, from: u32, first: Request, then: Request| {
+            let mut request = |page, request| bounded.requested(PageNo(page), request, Thread(0));
             let mut window = request(from, first).or_else(|| request(from + 1, first));
             for _ in 0..12 {
                 let Some(Unmapped::Key(key)) = window.map(|window| window.unmapped) else { return None };
@@ -177,12 +177,12 @@ mod tests {
             window.map(|window| window.pages)
         };
         let hits = (Request::Major, Request::PrefetchHit);
-        assert_eq!(largest(&mut reaching, 0, hits.0, hits.1), Some(64));
+        assert_eq!(largest(&mut bounded, 0, hits.0, hits.1), Some(64));
         for _ in 0..100 {
-            reaching.loaded(1, 500_000, 1 << 20);
-            reaching.loaded(64, 700_000, 1 << 20);
+            bounded.loaded(1, 500_000, 1 << 20);
+            bounded.loaded(64, 700_000, 1 << 20);
         }
-        assert_eq!(largest(&mut reaching, 100_000, hits.0, hits.1), Some(512));
-        assert_eq!(largest(&mut reaching, 200_000, Request::FirstTouch, Request::FirstTouch), Some(64));
+        assert_eq!(largest(&mut bounded, 100_000, hits.0, hits.1), Some(512));
+        assert_eq!(largest(&mut bounded, 200_000, Request::FirstTouch, Request::FirstTouch), Some(64));
     }
 }

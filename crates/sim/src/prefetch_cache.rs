@@ -1,4 +1,4 @@
-//! Prefetched pages that wait unmapped: oldest first, with a bound, as in the pager's `held.rs`.
+//! The prefetch cache: prefetched pages that wait unmapped, oldest first, with a bound, as in the pager's `prefetch_cache.rs`.
 
 use hinterland_pager::rules::KEY_SLOTS;
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +14,7 @@ pub(crate) struct Waiting {
 
 /// The list.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct PrefetchCache {
     /// By slot of the page.
     waiting: HashMap<u32, Waiting>,
     /// In order of arrival; those that were used meanwhile are still named.
@@ -33,7 +33,7 @@ pub(crate) enum Room {
     Fresh,
 }
 
-impl Held {
+impl PrefetchCache {
     /// Frames that are counted for waiting pages, used or not.
     fn frames(&self) -> u32 {
         u32::try_from(self.waiting.len()).unwrap_or(KEY_SLOTS) + self.free
@@ -91,18 +91,18 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_first_and_frames_are_reused() {
-        let mut held = Held::default();
+        let mut cache = PrefetchCache::default();
         for page in 0..3 {
-            assert_eq!(held.take(3), Some(Room::Fresh));
-            held.push(page, page);
+            assert_eq!(cache.take(3), Some(Room::Fresh));
+            cache.push(page, page);
         }
-        assert_eq!(held.take(3), None);
-        assert_eq!(held.release(0).mapped, 0);
-        assert_eq!(held.take(3), Some(Room::Reused), "no frame more than before");
-        held.push(0, 7);
-        assert_eq!(held.drop_oldest().map(|(page, _)| page), Some(1));
-        assert_eq!(held.drop_oldest().map(|(page, _)| page), Some(2));
-        assert_eq!(held.drop_oldest().map(|(page, waiting)| (page, waiting.mapped)), Some((0, 7)));
-        assert!(held.drop_oldest().is_none());
+        assert_eq!(cache.take(3), None);
+        assert_eq!(cache.release(0).mapped, 0);
+        assert_eq!(cache.take(3), Some(Room::Reused), "no frame more than before");
+        cache.push(0, 7);
+        assert_eq!(cache.drop_oldest().map(|(page, _)| page), Some(1));
+        assert_eq!(cache.drop_oldest().map(|(page, _)| page), Some(2));
+        assert_eq!(cache.drop_oldest().map(|(page, waiting)| (page, waiting.mapped)), Some((0, 7)));
+        assert!(cache.drop_oldest().is_none());
     }
 }

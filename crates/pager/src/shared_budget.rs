@@ -1,13 +1,13 @@
-//! The budget of a process tree, and this process's part of it.
+//! The shared budget: what all processes of a run may hold together, and this process's share of it.
 //!
-//! All processes of a run hold together what the user allowed. Each writes into its share of the ledger what it holds
-//! (`granted`) and what it could use (`wanted`), and reads those of the others; nobody decides for somebody else:
+//! Each process writes into its share of the ledger what it holds (`granted`) and what it could use (`wanted`), and reads the
+//! shares of the others; each decides for itself only:
 //!
 //! ```text
-//! wants more   announces it, then adds everybody up: over the budget, or above its fair level while others go short, it
-//!              takes it back and reclaims from itself instead
-//! has more     than its fair level while somebody goes short: lowers its bound, and its evictor brings it down; what it
-//!              holds counts until it has left
+//! wants more   announces a larger grant, then adds all shares up: over the budget, or above its fair level while others go
+//!              short, it withdraws the grant and reclaims from itself instead
+//! has more     than its fair level while another goes short: lowers its bound, and its evictor brings local memory down;
+//!              what it holds counts until it has left
 //! ```
 //!
 //! Invariant: `sum(granted) ≤ budget`, but for what is held below [`SHARE_FLOOR`] and what a fork makes two of. It holds
@@ -16,7 +16,7 @@
 
 use crate::account::{Account, BOUND_MIN, margin};
 use crate::pager::Pager;
-use crate::sharing::SharedBytes;
+use crate::proportional_share::SharedBytes;
 use hinterland_abi::{Ledger, ProcessRow, Share};
 use hinterland_policy::fair_level;
 use hinterland_sys::gate::Inside;
@@ -39,17 +39,17 @@ const RETRY_ARRIVALS: u64 = 64;
 const UNBOUNDED: u64 = 1 << 52;
 /// The part of its target that a process leaves free at most for shared pages that are about to become its own.
 const LEAD_SHARE_MAX: u64 = 4;
-/// The part that it leaves free at least while it shares as many pages: nobody is told when they are written to.
+/// The part that it leaves free at least while it shares as many pages: no process is told when they are written to.
 const SPARE_SHARE: u64 = 8;
-/// Time for the child of a fork to take its share, before its parent believes that it is gone.
+/// Time for the child of a fork to take its share, before its parent takes it for gone.
 const CHILD_APPEARS: Duration = Duration::from_millis(100);
 
 /// See the module.
-pub(crate) struct Tree {
+pub(crate) struct SharedBudget {
     ledger: Option<&'static Ledger>,
     local: Option<Budget>,
     ram: Option<Budget>,
-    /// Somebody changes this process's share.
+    /// A thread changes this process's share.
     changing: AtomicBool,
     /// Bytes that this process may count: its grant, or what its grant is to become.
     target: AtomicU64,
@@ -58,13 +58,13 @@ pub(crate) struct Tree {
     /// Arrivals before which it is no use to ask for more.
     retry_at: AtomicU64,
     /// The process from which all that may share pages with this one descend.
-    family: AtomicI32,
+    fork_group: AtomicI32,
     /// Most bytes touched that the parent had, in the child of a fork.
     inherited: AtomicU64,
-    /// Pages that became this process's own between the last two looks, because somebody wrote to shared ones: the next look
-    /// will find as many.
+    /// Pages that became this process's own between the last two samples, because a process wrote to shared ones: the next
+    /// sample will find as many.
     lead: AtomicU64,
-    /// When the family last grew, in nanoseconds since `born`.
+    /// When the fork group last grew, in nanoseconds since `born`.
     forked_at: AtomicU64,
     born: Instant,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Tree {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     granted: u64,
-    /// What everybody holds or could use, whichever is more.
+    /// What the processes hold or could use, whichever is more for each.
     claimed: u64,
     touched: u64,
     beside: u64,
@@ -103,9 +103,9 @@ fn part(shortage: u64, excess: u64, all_excess: u64) -> u64 {
     u64::try_from(part).unwrap_or(u64::MAX).min(excess)
 }
 
-impl Tree {
-    pub fn new(local: Option<Budget>, ram: Option<Budget>, ledger: Option<&'static Ledger>) -> Tree {
-        Tree {
+impl SharedBudget {
+    pub fn new(local: Option<Budget>, ram: Option<Budget>, ledger: Option<&'static Ledger>) -> SharedBudget {
+        SharedBudget {
             ledger,
             local,
             ram,
@@ -113,7 +113,7 @@ impl Tree {
             target: AtomicU64::new(0),
             budget: AtomicU64::new(UNBOUNDED),
             retry_at: AtomicU64::new(0),
-            family: AtomicI32::new(0),
+            fork_group: AtomicI32::new(0),
             inherited: AtomicU64::new(0),
             lead: AtomicU64::new(0),
             forked_at: AtomicU64::new(0),
@@ -132,7 +132,7 @@ impl Tree {
     }
 
     /// Whether a budget depends on what the program has touched.
-    pub fn follows_touched(&self) -> bool {
+    pub fn depends_on_touched(&self) -> bool {
         [self.local, self.ram].iter().any(|b| matches!(b, Some(Budget::PercentOfTouched(_))))
     }
 
@@ -157,24 +157,24 @@ impl Tree {
         self.changing.compare_exchange(false, true, Acquire, Relaxed).is_ok().then_some(Change(&self.changing))
     }
 
-    /// Other processes that may share pages with this one.
-    fn relatives(&self, ledger: &Ledger, own: &Share) -> usize {
-        let family = own.family.load(Relaxed);
-        let relative = |share: &&Share| !std::ptr::eq(*share, own) && share.family.load(Relaxed) == family;
-        if family == 0 { 0 } else { ledger.shares_in_use().filter(relative).count() }
+    /// Other processes of the fork group: those that may share pages with this one.
+    fn others_in_group(&self, ledger: &Ledger, own: &Share) -> usize {
+        let fork_group = own.fork_group.load(Relaxed);
+        let in_group = |share: &&Share| !std::ptr::eq(*share, own) && share.fork_group.load(Relaxed) == fork_group;
+        if fork_group == 0 { 0 } else { ledger.shares_in_use().filter(in_group).count() }
     }
 
-    /// Whether there are any, or one is about to appear.
-    fn has_relatives(&self, ledger: &Ledger, own: &Share) -> bool {
+    /// Whether the fork group has others, or one is about to appear.
+    fn has_others_in_group(&self, ledger: &Ledger, own: &Share) -> bool {
         let age = self.born.elapsed().saturating_sub(Duration::from_nanos(self.forked_at.load(Relaxed)));
-        own.family.load(Relaxed) != 0 && (age < CHILD_APPEARS || self.relatives(ledger, own) > 0)
+        own.fork_group.load(Relaxed) != 0 && (age < CHILD_APPEARS || self.others_in_group(ledger, own) > 0)
     }
 
-    /// What this process counts as touched: inherited pages are counted by the eldest of the family.
+    /// What this process counts as touched: inherited pages are counted by the eldest of the fork group.
     fn own_touched(&self, ledger: &Ledger, own: &Share, touched: u64) -> u64 {
         let inherited = self.inherited.load(Relaxed);
-        let family = own.family.load(Relaxed);
-        let eldest = ledger.shares_in_use().find(|share| share.family.load(Relaxed) == family);
+        let fork_group = own.fork_group.load(Relaxed);
+        let eldest = ledger.shares_in_use().find(|share| share.fork_group.load(Relaxed) == fork_group);
         let counts_all = inherited == 0 || eldest.is_none_or(|eldest| std::ptr::eq(eldest, own));
         if counts_all { touched } else { touched.saturating_sub(inherited) }
     }
@@ -218,21 +218,21 @@ impl Tree {
             return account.set_bound(bound, bound);
         };
         let Some(_change) = self.try_change() else { return };
-        if !self.has_relatives(ledger, share) {
-            account.sharing.end();
+        if !self.has_others_in_group(ledger, share) {
+            account.proportional_share.end();
             self.lead.store(0, Relaxed);
         }
         share.touched_bytes.store(self.own_touched(ledger, share, touched), Relaxed);
-        share.beside_bytes.store(account.sharing.beside(beside), Relaxed);
+        share.beside_bytes.store(account.proportional_share.beside(beside), Relaxed);
         let counted = account.counted().bytes();
-        let sums = Tree::sums(ledger);
+        let sums = SharedBudget::sums(ledger);
         let budget = self.budget_for(sums.touched, sums.beside);
         let granted = share.granted_bytes.load(Relaxed);
         // What it neither holds nor has just asked for is free for others.
         let mut target = granted.min((counted + 2 * step(counted)).max(SHARE_FLOOR));
         let shortage = sums.claimed.saturating_sub(budget);
         if shortage > 0 {
-            target = target.min(Tree::lowered(ledger, share, Tree::level(ledger, budget), shortage));
+            target = target.min(SharedBudget::lowered(ledger, share, SharedBudget::level(ledger, budget), shortage));
         }
         self.set(share, account, Grant { target, counted, budget, contended: shortage > 0 });
         row.share_bytes.store(target, Relaxed);
@@ -243,10 +243,10 @@ impl Tree {
         self.target.store(target, Relaxed);
         share.granted_bytes.store(target.max(counted).max(BOUND_MIN.bytes()), SeqCst);
         let pages = |bytes: u64| bytes / PAGE_BYTES as u64;
-        let shared = account.sharing.local_for(pages(target)) - pages(target);
+        let shared = account.proportional_share.local_for(pages(target)) - pages(target);
         let spare = shared.min(pages(target) / SPARE_SHARE);
         let expected = self.lead.load(Relaxed).clamp(spare, (pages(target) / LEAD_SHARE_MAX).max(spare));
-        let bound = account.sharing.local_for(pages(target) - expected).min(pages(budget));
+        let bound = account.proportional_share.local_for(pages(target) - expected).min(pages(budget));
         let turnover = if contended { bound } else { pages(budget) };
         account.set_bound(PageCount(bound), PageCount(turnover));
     }
@@ -259,7 +259,7 @@ impl Tree {
             return false;
         }
         let Some(_change) = self.try_change() else {
-            // Another thread asks: its answer is ours.
+            // Another thread asks: its answer holds for this one, too.
             thread::yield_now();
             return true;
         };
@@ -268,16 +268,16 @@ impl Tree {
         let managed = row.managed_bytes.load(Relaxed);
         share.wanted_bytes.fetch_max(wanted.max(managed), Relaxed);
         share.touched_bytes.store(self.own_touched(ledger, share, row.managed_peak_bytes.load(Relaxed)), Relaxed);
-        let sums = Tree::sums(ledger);
+        let sums = SharedBudget::sums(ledger);
         let budget = self.budget_for(sums.touched, sums.beside);
         let (granted, contended) = (share.granted_bytes.load(Relaxed), sums.claimed > budget);
-        let fair = if contended { Tree::level(ledger, budget) } else { u64::MAX };
+        let fair = if contended { SharedBudget::level(ledger, budget) } else { u64::MAX };
         let room = budget.saturating_sub(sums.granted - granted.min(sums.granted));
         let new = wanted.min(fair).min(room).max(wanted.min(SHARE_FLOOR));
         let counted = account.counted().bytes();
         if new >= target + STEP_MIN {
             share.granted_bytes.store(new.max(counted), SeqCst);
-            if new <= SHARE_FLOOR || Tree::sums(ledger).granted <= budget {
+            if new <= SHARE_FLOOR || SharedBudget::sums(ledger).granted <= budget {
                 self.set(share, account, Grant { target: new, counted, budget, contended });
                 return true;
             }
@@ -294,7 +294,7 @@ impl Tree {
         match self.share(row) {
             None => (beside + Budget::FLOOR.0).saturating_sub(ram.bytes(ByteCount(touched)).0),
             Some((ledger, share)) => {
-                let sums = Tree::sums(ledger);
+                let sums = SharedBudget::sums(ledger);
                 let allowed = ram.bytes(ByteCount(sums.touched)).0;
                 let excess = (sums.beside + sums.floors.max(Budget::FLOOR.0)).saturating_sub(allowed);
                 part(excess, share.beside_bytes.load(Relaxed), sums.beside)
@@ -306,14 +306,14 @@ impl Tree {
     pub fn before_fork(&self, row: &ProcessRow, account: &Account) {
         let own = row.pid.load(Relaxed);
         if let Some((ledger, share)) = self.share(row)
-            && self.relatives(ledger, share) == 0
+            && self.others_in_group(ledger, share) == 0
         {
             // Former children have gone: what they shared is this process's alone.
-            account.sharing.end();
+            account.proportional_share.end();
         }
-        let family = self.family.compare_exchange(0, own, Relaxed, Relaxed).err().unwrap_or(own);
+        let fork_group = self.fork_group.compare_exchange(0, own, Relaxed, Relaxed).err().unwrap_or(own);
         if let Some((_, share)) = self.share(row) {
-            share.family.store(family, Relaxed);
+            share.fork_group.store(fork_group, Relaxed);
         }
         self.forked_at.store(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
@@ -322,27 +322,27 @@ impl Tree {
     /// what the parent has touched.
     pub fn after_fork(&self, row: &ProcessRow, account: &Account, inherited: Option<u64>) {
         let Some((_, share)) = self.share(row) else { return };
-        account.sharing.halve(account.local().0);
+        account.proportional_share.halve(account.local().0);
         let half = account.counted().bytes();
         let target = match inherited {
             None => self.target.load(Relaxed).saturating_sub(half),
             Some(touched) => {
                 self.changing.store(false, Relaxed);
                 self.inherited.store(touched, Relaxed);
-                share.family.store(self.family.load(Relaxed), Relaxed);
+                share.fork_group.store(self.fork_group.load(Relaxed), Relaxed);
                 share.wanted_bytes.store(half, Relaxed);
                 half
             }
         };
         self.target.store(target, Relaxed);
         share.granted_bytes.store(target.max(half).max(BOUND_MIN.bytes()), SeqCst);
-        let bound = account.sharing.local_for(target / PAGE_BYTES as u64).min(self.budget().0);
+        let bound = account.proportional_share.local_for(target / PAGE_BYTES as u64).min(self.budget().0);
         account.set_bound(PageCount(bound), self.budget());
         row.counted_local_bytes.store(half, Relaxed);
     }
 }
 
-/// What [`Tree::set`] sets.
+/// What [`SharedBudget::set`] sets.
 struct Grant {
     target: u64,
     counted: u64,
@@ -352,14 +352,14 @@ struct Grant {
 
 impl Pager {
     /// Whether local memory is above its high watermark, and there is no more for this process. Only inside the gate: locks
-    /// are taken, which the child of a fork must find open.
+    /// are taken, which the child of a fork must find free.
     pub(crate) fn above_high(&self, _: &Inside<'_>) -> bool {
         self.account.above_high() && !self.grow(0)
     }
 
     /// Asks for more local memory, inside the gate. True: it is worth trying again.
     pub(crate) fn grow(&self, pages: u64) -> bool {
-        let grown = self.tree.grow(self.row(), &self.account, pages);
+        let grown = self.shared_budget.grow(self.row(), &self.account, pages);
         if grown {
             self.fit_policy();
         }
@@ -373,62 +373,62 @@ impl Pager {
     }
 }
 
-/// The evictor's looks at what this process needs, and at what it shares.
-pub(crate) struct Watch {
+/// The evictor's samples of what this process needs, and of what it shares.
+pub(crate) struct DemandSampler {
     demand_at: Instant,
     arrivals: u64,
     cpu: Duration,
     sharing_at: Instant,
     sharing_interval: Duration,
-    looks: u32,
+    samples: u32,
 }
 
-/// Time between two looks at what the process needs.
+/// Time between two samples of what the process needs.
 const DEMAND_INTERVAL: Duration = Duration::from_millis(190);
 /// Arrivals in that time with which a process could use all that it has: 1.3 MiB a second.
 const BUSY_ARRIVALS: u64 = 64;
 /// Part of that time that a process must have computed to be at work on what it holds.
 const AT_WORK_SHARE: u32 = 50;
-/// Between two looks at shared pages.
+/// Between two samples of shared pages.
 const SHARING_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(200);
-/// Each so manieth look also goes over the pager's own mappings.
-const WHOLE_LOOKS: u32 = 16;
-/// All such looks of a family together may take one part in so many of a processor's time.
+/// One in so many samples also covers the pager's own mappings.
+const WHOLE_SAMPLES: u32 = 16;
+/// All such samples of a fork group together may take one part in so many of a processor's time.
 const SHARING_TIME_SHARE: u32 = 2;
 
-impl Watch {
-    pub fn new() -> Watch {
+impl DemandSampler {
+    pub fn new() -> DemandSampler {
         let now = Instant::now();
-        Watch {
+        DemandSampler {
             demand_at: now,
             arrivals: 0,
             cpu: thread::process_cpu_time(),
             sharing_at: now,
             sharing_interval: *SHARING_INTERVALS.start(),
-            looks: 0,
+            samples: 0,
         }
     }
 
-    /// Looks where it is time; returns the time until the next look at shared pages is due, if there are any.
-    pub fn look(&mut self, pager: &Pager) -> Option<Duration> {
-        let (ledger, share) = pager.tree.share(pager.row())?;
+    /// Samples what is due; returns the time until the next sample of shared pages, if there are any.
+    pub fn sample(&mut self, pager: &Pager) -> Option<Duration> {
+        let (ledger, share) = pager.shared_budget.share(pager.row())?;
         if self.demand_at.elapsed() >= DEMAND_INTERVAL {
-            self.look_at_demand(pager, share);
+            self.sample_demand(pager, share);
         }
-        let relatives = pager.tree.relatives(ledger, share);
-        if relatives == 0 {
+        let others = pager.shared_budget.others_in_group(ledger, share);
+        if others == 0 {
             self.sharing_interval = *SHARING_INTERVALS.start();
-            return pager.tree.has_relatives(ledger, share).then_some(self.sharing_interval);
+            return pager.shared_budget.has_others_in_group(ledger, share).then_some(self.sharing_interval);
         }
         if self.sharing_at.elapsed() >= self.sharing_interval {
-            self.look_at_sharing(pager, u32::try_from(relatives + 1).unwrap_or(u32::MAX));
+            self.sample_proportion(pager, u32::try_from(others + 1).unwrap_or(u32::MAX));
         }
         Some(self.sharing_interval.saturating_sub(self.sharing_at.elapsed()))
     }
 
     /// A process that pages could use all that it manages; one that computes needs what it has; one that sleeps needs less
     /// and less.
-    fn look_at_demand(&mut self, pager: &Pager, share: &Share) {
+    fn sample_demand(&mut self, pager: &Pager, share: &Share) {
         let elapsed = self.demand_at.elapsed();
         let (arrivals, cpu) = (pager.account.arrivals(), thread::process_cpu_time());
         let counted = pager.account.counted().bytes();
@@ -443,30 +443,30 @@ impl Watch {
         (self.demand_at, self.arrivals, self.cpu) = (Instant::now(), arrivals, cpu);
     }
 
-    fn look_at_sharing(&mut self, pager: &Pager, relatives: u32) {
+    fn sample_proportion(&mut self, pager: &Pager, sharers: u32) {
         let begun = thread::cpu_time();
-        self.looks += 1;
-        let seen = (pager.shared)(self.looks.is_multiple_of(WHOLE_LOOKS));
+        self.samples += 1;
+        let seen = (pager.shared)(self.samples.is_multiple_of(WHOLE_SAMPLES));
         let local = pager.account.local().0;
-        let before = pager.account.sharing.counted(local);
+        let before = pager.account.proportional_share.counted(local);
         match seen {
             Some(SharedBytes { local_elsewhere, beside }) => {
                 let counted = local.saturating_sub(local_elsewhere / PAGE_BYTES as u64);
-                pager.account.sharing.note(local, counted);
+                pager.account.proportional_share.note(local, counted);
                 if let Some((beside, elsewhere)) = beside {
-                    pager.account.sharing.note_beside(beside, elsewhere);
+                    pager.account.proportional_share.note_beside(beside, elsewhere);
                 }
             }
-            // Nobody may look: everything counts.
-            None => pager.account.sharing.end(),
+            // The process may not look: everything counts.
+            None => pager.account.proportional_share.end(),
         }
-        let now = pager.account.sharing.counted(local);
-        pager.tree.lead.store(now.saturating_sub(before), Relaxed);
+        let now = pager.account.proportional_share.counted(local);
+        pager.shared_budget.lead.store(now.saturating_sub(before), Relaxed);
         let changed = now.abs_diff(before) > local / 64;
         let (least, most) = SHARING_INTERVALS.into_inner();
         let next = if changed { least } else { (2 * self.sharing_interval).min(most) };
         let cost = thread::cpu_time().saturating_sub(begun);
-        self.sharing_interval = next.max(cost * SHARING_TIME_SHARE * relatives);
+        self.sharing_interval = next.max(cost * SHARING_TIME_SHARE * sharers);
         self.sharing_at = Instant::now();
     }
 }

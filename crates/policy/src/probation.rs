@@ -1,36 +1,36 @@
-//! Which of the pages that came only once go first: a rule that S3-FIFO and 2Q share.
+//! Probation: which of the pages that came only once leave first. S3-FIFO and 2Q share this rule.
 //!
-//! The ahead queue is ours, not the papers'. A page that read-ahead mapped was not waited for, its first use was not
-//! seen, and read-ahead will bring it again at a fraction of a fault's price; so it goes before pages that the program
-//! waited for. That protects a hot set from a scan even while it rests, when no probe can tell that it is hot
-//! (`tests/promises`).
+//! The prefetched queue is ours, not the papers'. The program did not wait for a page that read-ahead mapped, its first use was
+//! not seen, and read-ahead will fetch it again at a fraction of a fault's price; so it leaves before pages that the program
+//! waited for. That protects a hot set from a scan even while it rests, when no probe can tell that it is hot (`promises` in
+//! the crate's tests).
 //!
-//! Invariant: a queue that is over its share gives the victim, the ahead queue first.
+//! Invariant: a queue that is over its share gives the victim, the prefetched queue first.
 
 use crate::page_lists::{PageLists, Place, Queue};
 use hinterland_units::PageNo;
 
-/// The share of the capacity, in percent, that pages mapped ahead may fill before they are the first to go. Inherited
+/// The share of the capacity, in percent, that prefetched pages may fill before they are the first to leave. Inherited
 /// from S3-FIFO's small queue; `examples/faults` measured 5 to 20 % as alike.
-const AHEAD_SHARE: usize = 10;
+const PREFETCHED_SHARE: usize = 10;
 
-/// While the ahead queue gives the victims, nothing pushes dead pages out of a young queue that is under its share:
+/// While the prefetched queue gives the victims, nothing pushes dead pages out of a young queue that is under its share:
 /// one victim in so many comes from there.
 const AGEING_VICTIMS: usize = 4;
 
 /// How many pages of each kind stay before they give victims.
-pub(crate) struct Unproven {
+pub(crate) struct Probation {
     young_share: usize,
     young_pages: usize,
-    ahead_pages: usize,
+    prefetched_pages_max: usize,
     /// Victims since the young queue aged.
     victims: usize,
 }
 
-impl Unproven {
+impl Probation {
     /// Shares of nothing yet; the young queue's is `young_share` percent of the capacity.
-    pub(crate) fn new(young_share: usize) -> Unproven {
-        Unproven { young_share, young_pages: 0, ahead_pages: 0, victims: 0 }
+    pub(crate) fn new(young_share: usize) -> Probation {
+        Probation { young_share, young_pages: 0, prefetched_pages_max: 0, victims: 0 }
     }
 
     /// The young queue may fill so many percent from now on.
@@ -41,20 +41,20 @@ impl Unproven {
 
     pub(crate) fn resize(&mut self, capacity_pages: usize) {
         self.young_pages = capacity_pages * self.young_share / 100;
-        self.ahead_pages = capacity_pages * AHEAD_SHARE / 100;
+        self.prefetched_pages_max = capacity_pages * PREFETCHED_SHARE / 100;
     }
 
     /// A victim from a queue that is over its share.
     pub(crate) fn pop_surplus(&mut self, lists: &mut PageLists) -> Option<PageNo> {
-        if lists.len(Queue::Ahead) > self.ahead_pages {
-            return self.pop_young_in_turn(lists).or_else(|| lists.pop(Queue::Ahead, Place::TakenYoung));
+        if lists.len(Queue::Prefetched) > self.prefetched_pages_max {
+            return self.pop_young_in_turn(lists).or_else(|| lists.pop(Queue::Prefetched, Place::TakenYoung));
         }
         if lists.len(Queue::Young) > self.young_pages { lists.pop(Queue::Young, Place::TakenYoung) } else { None }
     }
 
     /// A victim, whatever the shares: nothing else is left.
     pub(crate) fn pop_any(lists: &mut PageLists) -> Option<PageNo> {
-        lists.pop(Queue::Young, Place::TakenYoung).or_else(|| lists.pop(Queue::Ahead, Place::TakenYoung))
+        lists.pop(Queue::Young, Place::TakenYoung).or_else(|| lists.pop(Queue::Prefetched, Place::TakenYoung))
     }
 
     fn pop_young_in_turn(&mut self, lists: &mut PageLists) -> Option<PageNo> {

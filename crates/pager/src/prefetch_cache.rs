@@ -1,27 +1,28 @@
-//! Prefetched pages that wait, unmapped, for their first use: a list in order of arrival, with a bound (Leap §4.3).
+//! The prefetch cache: prefetched pages that wait, unmapped, for their first use. A list in order of arrival, with a bound (Leap
+//! §4.3).
 //!
 //! ```text
-//!   free slots ──► held: oldest … newest ──► used: the slot is free at once (eager eviction)
+//!   free slots ──► cached: oldest … newest ──► used: the slot is free at once (eager eviction)
 //!                     │
-//!                     └─ the list is full: the page that has waited longest goes back to far memory, unused
+//!                     └─ the list is full: the oldest page goes back to far memory, unused
 //! ```
 //!
-//! With a bound of the user's (`--prefetch-cache`), what was mapped beside a page that waits counts, too, and leaves with it.
+//! With a bound of the user's (`--prefetch-cache`), the pages that were mapped beside a waiting page count, too, and leave with it.
 //!
 //! A page's slot is one of the key slots of `staging`. Slots are reused last in, first out, so the frames behind them are as many
 //! as ever waited at one time; a slot's frame is counted as local from its first use on, whether a page waits in it or not.
 //!
-//! One thread at a time takes slots (`taking`): between the moment in which a page leaves its slot and that in which the slot is out of the
-//! list, another one would take it for free, and have its page overwritten. Any thread that serves a use gives its slot back, while it
-//! still owns the page: whoever finds the page busy does not touch the slot, and whoever finds it settled elsewhere knows that nothing points
-//! at the slot.
+//! One thread at a time takes slots (`taking`): between the moment in which a page leaves its slot and that in which the slot is out
+//! of the list, another one would take it for free, and have its page overwritten. A thread that serves a use frees the slot while
+//! it still owns the page: a thread that finds the page busy does not touch the slot, and one that finds the page in a stable state
+//! elsewhere knows that nothing points at the slot.
 
 use crate::pager::{Pager, Scratch};
 use crate::schedule::Point;
 use crate::staging::KEY_SLOTS;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
-use hinterland_policy::{AheadWindow, Unmapped, WINDOW_PART};
+use hinterland_policy::{PrefetchWindow, Unmapped, WINDOW_PART};
 use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -33,15 +34,15 @@ pub const KEYS_MAX: u32 = 64;
 pub const BUDGET_PART: u64 = 32;
 
 /// See the module. Slots by index among the key slots.
-pub(crate) struct Held {
-    /// Held by who takes a slot, or empties one. Outside of the list's lock.
+pub(crate) struct PrefetchCache {
+    /// Locked by the thread that takes a slot, or empties one. Outside of the list's lock.
     taking: Mutex<()>,
     list: Mutex<List>,
     beside: Box<[Beside]>,
-    /// Pages that may wait or lie beside one that does, if somebody bounds them.
+    /// Pages that may wait, or be mapped beside one that does; `None`: unbounded by the user.
     pages_max: Option<u32>,
-    /// Of those that are loading, which will, as many as room was made for.
-    coming: AtomicU32,
+    /// Pages that are loading and for which room was made.
+    pending: AtomicU32,
     /// Zero of the times in `beside`.
     begun: Instant,
 }
@@ -54,23 +55,23 @@ struct Beside {
     /// When it arrived.
     since_ns: AtomicU64,
     /// The window whose key page it is.
-    window: Mutex<Option<AheadWindow>>,
+    window: Mutex<Option<PrefetchWindow>>,
 }
 
-impl Held {
-    pub(crate) fn new(pages_max: Option<u32>) -> Held {
-        Held {
+impl PrefetchCache {
+    pub(crate) fn new(pages_max: Option<u32>) -> PrefetchCache {
+        PrefetchCache {
             taking: Mutex::new(()),
             list: Mutex::new(List::new(KEY_SLOTS)),
             beside: (0..KEY_SLOTS).map(|_| Beside::default()).collect(),
             pages_max,
-            coming: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
             begun: Instant::now(),
         }
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().expect("no thread panics while it holds the list of held pages")
+        self.list.lock().expect("no thread panics while it holds the list of cached pages")
     }
 
     fn taking(&self) -> MutexGuard<'_, ()> {
@@ -86,17 +87,17 @@ impl Held {
     fn pages(&self) -> u32 {
         let list = self.list();
         let mapped = list.slots().map(|slot| self.beside[slot as usize].mapped.load(Relaxed));
-        list.held + mapped.sum::<u32>()
+        list.cached + mapped.sum::<u32>()
     }
 
-    /// Pages for which room was made ([`Pager::make_room_ahead`]) are there.
-    pub(crate) fn came(&self, pages: usize) {
+    /// Pages for which room was made ([`Pager::make_room_for_window`]) have arrived.
+    pub(crate) fn arrived(&self, pages: usize) {
         if self.pages_max.is_some() {
-            self.coming.fetch_sub(u32::try_from(pages).unwrap_or(0), Relaxed);
+            self.pending.fetch_sub(u32::try_from(pages).unwrap_or(0), Relaxed);
         }
     }
 
-    fn window(&self, slot: u32) -> MutexGuard<'_, Option<AheadWindow>> {
+    fn window(&self, slot: u32) -> MutexGuard<'_, Option<PrefetchWindow>> {
         self.beside[slot as usize].window.lock().expect("no thread panics while it holds a window")
     }
 
@@ -106,46 +107,46 @@ impl Held {
 }
 
 impl Pager {
-    /// Lets a loaded page wait unmapped; `mapped` pages of its window were mapped before it, more may follow ([`Pager::mapped_with`]).
+    /// Leaves a loaded page unmapped in the cache; `mapped` pages of its window were mapped before it, more may follow ([`Pager::mapped_with`]).
     /// False: no slot is free.
     ///
     /// The caller owns the page and has counted a frame for it.
-    pub(crate) fn hold(
+    pub(crate) fn leave_unmapped(
         &self,
         page: PageNo,
         entry: Entry,
         bytes: &PageBytes,
-        window: &AheadWindow,
+        window: &PrefetchWindow,
         mapped: u32,
     ) -> bool {
-        let Some((index, fresh)) = self.take_held_slot(window.unmapped) else { return false };
+        let Some((index, fresh)) = self.take_key_slot(window.unmapped) else { return false };
         let slot = self.staging.key_slot(index);
         // SAFETY: the slot is one page of ours, and no page points at it any more.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
         if !fresh {
-            self.account.give(1);
+            self.account.uncharge(1);
         }
-        let beside = &self.held.beside[index as usize];
+        let beside = &self.prefetch_cache.beside[index as usize];
         beside.mapped.store(mapped, Relaxed);
-        beside.since_ns.store(self.held.now_ns(), Relaxed);
-        *self.held.window(index) = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
+        beside.since_ns.store(self.prefetch_cache.now_ns(), Relaxed);
+        *self.prefetch_cache.window(index) = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
         self.table.set_slot(page, slot);
         self.staging.set_page(slot, Some(page));
-        self.held.list().push(index);
+        self.prefetch_cache.list().push(index);
         self.row().prefetched_unmapped_pages.fetch_add(1, Relaxed);
-        self.settle(page, entry.with_state(State::SwapCached).with_prefetched(true));
+        self.complete(page, entry.with_state(State::SwapCached).with_prefetched(true));
         true
     }
 
     /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was.
     pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) {
-        // Nobody gives the slot to another page meanwhile.
-        let _taking = self.held.taking();
+        // No thread gives the slot to another page meanwhile.
+        let _taking = self.prefetch_cache.taking();
         let (entry, slot) = (self.table.load(page), self.table.slot(page));
         match entry.state() {
-            // Used in this moment, it loses them.
+            // A thread that uses the page in this moment takes the count away.
             State::SwapCached if entry.prefetched() && self.staging.is_key(slot) => {
-                self.held.beside[self.staging.key_index(slot)].mapped.fetch_add(mapped, Relaxed);
+                self.prefetch_cache.beside[self.staging.key_index(slot)].mapped.fetch_add(mapped, Relaxed);
             }
             State::Resident => {
                 self.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
@@ -155,7 +156,7 @@ impl Pager {
     }
 
     /// A slot that no page points at, and whether it was never used before.
-    fn take_held_slot(&self, window: Unmapped) -> Option<(u32, bool)> {
+    fn take_key_slot(&self, window: Unmapped) -> Option<(u32, bool)> {
         /// Pages at the old end that may be busy at this moment.
         const TRIES: u32 = 4;
         let bound = match window {
@@ -163,116 +164,116 @@ impl Pager {
             Unmapped::All => {
                 let part = self.account.budget().0 / BUDGET_PART;
                 let part = u32::try_from(part).unwrap_or(u32::MAX).clamp(KEYS_MAX, KEY_SLOTS);
-                part.min(self.held.pages_max.unwrap_or(u32::MAX))
+                part.min(self.prefetch_cache.pages_max.unwrap_or(u32::MAX))
             }
         };
-        let _taking = self.held.taking();
+        let _taking = self.prefetch_cache.taking();
         for skip in 0..TRIES {
-            if let Some(taken) = self.held.list().take(bound) {
+            if let Some(taken) = self.prefetch_cache.list().take(bound) {
                 return Some(taken);
             }
-            let oldest = self.held.list().oldest(skip)?;
-            if self.give_back_unused(self.staging.key_slot(oldest)) && self.held.list().remove(oldest) {
+            let oldest = self.prefetch_cache.list().oldest(skip)?;
+            if self.give_back_unused(self.staging.key_slot(oldest)) && self.prefetch_cache.list().remove(oldest) {
                 return Some((oldest, false));
             }
         }
         None
     }
 
-    /// Keeps to the user's bound when `pages` pages of a window are about to come: what has waited longest leaves, and with a key page what was
-    /// mapped beside it, unless it is that window itself.
-    pub(crate) fn make_room_ahead(&self, pages: usize, coming: &AheadWindow, scratch: &mut Scratch) {
-        let Some(most) = self.held.pages_max else { return };
+    /// Keeps to the user's bound when `pages` pages of a window are about to arrive: the page that has waited longest leaves, and with
+    /// a key page the pages mapped beside it, unless they are of that window itself.
+    pub(crate) fn make_room_for_window(&self, pages: usize, arriving: &PrefetchWindow, scratch: &mut Scratch) {
+        let Some(most) = self.prefetch_cache.pages_max else { return };
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);
-        let pages = pages + self.held.coming.fetch_add(pages, Relaxed);
-        let mut beyond = (self.held.pages() + pages).saturating_sub(most);
+        let pages = pages + self.prefetch_cache.pending.fetch_add(pages, Relaxed);
+        let mut beyond = (self.prefetch_cache.pages() + pages).saturating_sub(most);
         let mut skip = 0;
         while beyond > 0 {
-            let taking = self.held.taking();
-            let Some(oldest) = self.held.list().oldest(skip) else { return };
-            let window = *self.held.window(oldest);
-            let mapped = self.held.beside[oldest as usize].mapped.load(Relaxed);
-            let is_other = window.is_none_or(|window| window != *coming);
+            let taking = self.prefetch_cache.taking();
+            let Some(oldest) = self.prefetch_cache.list().oldest(skip) else { return };
+            let window = *self.prefetch_cache.window(oldest);
+            let mapped = self.prefetch_cache.beside[oldest as usize].mapped.load(Relaxed);
+            let is_other = window.is_none_or(|window| window != *arriving);
             if !is_other || !self.give_back_unused(self.staging.key_slot(oldest)) {
                 skip += 1;
                 continue;
             }
             beyond = beyond.saturating_sub(1 + mapped);
-            // False: its page was used in this moment, and so were those beside it.
-            let is_released = self.held.list().release(oldest);
+            // False: the page was used in this moment, and so were those beside it.
+            let is_released = self.prefetch_cache.list().release(oldest);
             drop(taking);
             if is_released {
-                window.iter().for_each(|window| self.take_out_unproven(window.iter(), scratch));
+                window.iter().for_each(|window| self.take_out_unreferenced(window.iter(), scratch));
             }
         }
     }
 
-    /// Frees a slot from its page, which goes back to far memory unused. False: the page is just being used.
+    /// Frees a slot from its page, which becomes `Remote` again, unused. False: the page is just being used.
     fn give_back_unused(&self, slot: u32) -> bool {
         let Some(page) = self.staging.page(slot) else { return true };
         let entry = self.table.load(page);
         if entry.state() != State::SwapCached || self.table.slot(page) != slot {
-            // Used, discarded or moved: nothing points here, unless somebody works on it at this moment (see `claim_slot`).
+            // Used, discarded or moved: no page points here, unless a thread works on it at this moment (see `claim_slot`).
             return !entry.state().is_busy() && self.staging.page(slot) == Some(page);
         }
         if self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
             return false;
         }
         self.staging.set_page(slot, None);
-        let mapped = self.held.beside[self.staging.key_index(slot)].mapped.swap(0, Relaxed);
+        let mapped = self.prefetch_cache.beside[self.staging.key_index(slot)].mapped.swap(0, Relaxed);
         self.row().prefetch_unused_pages.fetch_add(1, Relaxed);
-        self.settle(page, entry.with_state(State::Remote).with_prefetched(false));
+        self.complete(page, entry.with_state(State::Remote).with_prefetched(false));
         self.wasted(page, mapped);
         self.at(Point::SlotEmptied, page);
         true
     }
 
-    /// In the child of a fork, which has a row of its own: what waits is watched here, too.
-    pub(crate) fn watch_inherited(&self) {
-        let held = self.held.list().held;
-        self.row().prefetched_unmapped_pages.fetch_add(held.into(), Relaxed);
+    /// In the child of a fork, which has a row of its own: inherited pages that wait count there, too.
+    pub(crate) fn count_inherited_prefetched(&self) {
+        let cached = self.prefetch_cache.list().cached;
+        self.row().prefetched_unmapped_pages.fetch_add(cached.into(), Relaxed);
     }
 
     /// The page in `slot` was used for the first time, and is mapped: counts it, and frees the slot at once. The caller owns the
     /// page.
     pub(crate) fn used(&self, slot: u32) {
         let index = self.staging.key_index(slot);
-        let beside = &self.held.beside[index];
+        let beside = &self.prefetch_cache.beside[index];
         let row = self.row();
         row.prefetch_hits.fetch_add(1 + u64::from(beside.mapped.swap(0, Relaxed)), Relaxed);
         row.prefetch_hits_observed.fetch_add(1, Relaxed);
-        let waited_ns = self.held.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
+        let waited_ns = self.prefetch_cache.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
         row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
-        // The slot goes on naming the page: until the page settles, that tells who takes slots that it is busy.
-        self.held.list().release(u32::try_from(index).unwrap_or(KEY_SLOTS));
+        // The slot goes on naming the page: until the page is completed, that tells a thread that takes slots that it is busy.
+        self.prefetch_cache.list().release(u32::try_from(index).unwrap_or(KEY_SLOTS));
     }
 }
 
-/// The free slots, and the held ones from the oldest to the newest.
+/// The free slots, and the cached ones from the oldest to the newest.
 struct List {
-    /// Neighbours of each slot in the ring of held ones, which begins and ends at the last index; a slot that is not held points
+    /// Neighbours of each slot in the ring of cached ones, which begins and ends at the last index; a slot that is not cached points
     /// at itself.
     newer: Box<[u32]>,
     older: Box<[u32]>,
     free: Vec<u32>,
     /// Slots that were ever used.
     used: u32,
-    held: u32,
+    cached: u32,
 }
 
 impl List {
     fn new(slots: u32) -> List {
         let ring: Box<[u32]> = (0..=slots).collect();
-        List { newer: ring.clone(), older: ring, free: Vec::with_capacity(slots as usize), used: 0, held: 0 }
+        List { newer: ring.clone(), older: ring, free: Vec::with_capacity(slots as usize), used: 0, cached: 0 }
     }
 
     fn end(&self) -> u32 {
         u32::try_from(self.newer.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// A free slot, unless `bound` are held; and whether it was never used before.
+    /// A free slot, unless `bound` are cached; and whether it was never used before.
     fn take(&mut self, bound: u32) -> Option<(u32, bool)> {
-        if self.held >= bound.min(self.end()) {
+        if self.cached >= bound.min(self.end()) {
             return None;
         }
         if let Some(slot) = self.free.pop() {
@@ -284,28 +285,28 @@ impl List {
         })
     }
 
-    /// Holds a slot that was taken: it is the newest.
+    /// Caches a slot that was taken: it is the newest.
     fn push(&mut self, slot: u32) {
         let (end, newest) = (self.end(), self.older[self.end() as usize]);
         (self.older[slot as usize], self.newer[slot as usize]) = (newest, end);
         self.newer[newest as usize] = slot;
         self.older[end as usize] = slot;
-        self.held += 1;
+        self.cached += 1;
     }
 
-    /// The held slot that is the oldest but `skip`.
+    /// The cached slot that is the oldest but `skip`.
     fn oldest(&self, skip: u32) -> Option<u32> {
         self.slots().nth(skip as usize)
     }
 
-    /// The held slots from the oldest to the newest.
+    /// The cached slots from the oldest to the newest.
     fn slots(&self) -> impl Iterator<Item = u32> {
         let end = self.end();
         let next = move |slot: u32| Some(self.newer[slot as usize]).filter(|next| *next != end);
         std::iter::successors(next(end), move |slot| next(*slot))
     }
 
-    /// Takes a slot out of the held ones, for its next page. False: it is free already.
+    /// Takes a slot out of the cached ones, for its next page. False: it is free already.
     fn remove(&mut self, slot: u32) -> bool {
         let (older, newer) = (self.older[slot as usize], self.newer[slot as usize]);
         if newer == slot {
@@ -314,17 +315,17 @@ impl List {
         self.newer[older as usize] = newer;
         self.older[newer as usize] = older;
         (self.older[slot as usize], self.newer[slot as usize]) = (slot, slot);
-        self.held -= 1;
+        self.cached -= 1;
         true
     }
 
-    /// Takes a slot out of the held ones and makes it free. False: it is free already.
+    /// Takes a slot out of the cached ones and makes it free. False: it is free already.
     fn release(&mut self, slot: u32) -> bool {
-        let was_held = self.remove(slot);
-        if was_held {
+        let was_cached = self.remove(slot);
+        if was_cached {
             self.free.push(slot);
         }
-        was_held
+        was_cached
     }
 }
 
@@ -353,9 +354,9 @@ mod tests {
     #[test]
     fn four_of_the_largest_windows_keep_to_a_bound() {
         let budget = 1 << 20;
-        assert_eq!(Held::new(None).pages_for_windows(budget), budget);
+        assert_eq!(PrefetchCache::new(None).pages_for_windows(budget), budget);
         for most in [256_u32, 1024, 1 << 30] {
-            let window = Held::new(Some(most)).pages_for_windows(budget) / WINDOW_PART;
+            let window = PrefetchCache::new(Some(most)).pages_for_windows(budget) / WINDOW_PART;
             assert!(window * 4 <= most.into() && window > 0, "{window} of {most} pages");
         }
     }

@@ -1,11 +1,12 @@
-//! Pages that stay local for longer than a call: the kernel reads them when a thread ends, and waits for nothing then.
+//! Long-term pins: pages that stay local for longer than a call, because the kernel reads them when a thread ends, and waits for
+//! no fault then.
 //!
 //! A robust mutex is linked into a list that the kernel walks in a thread that ends or is killed. There it meets missing and
 //! protected pages with an error on both fault paths (`handle_userfault` in Linux's fs/userfaultfd.c does not wait in a task
-//! that ends), stops, and whoever waits for one of the mutexes waits for ever.
+//! that ends), stops, and a thread that waits for one of the mutexes waits for ever.
 //!
-//! Each page has the number of reasons to keep it, so that two mutexes may share one. A child of a fork has the same pages and
-//! the same numbers.
+//! Each page has a count of its long-term pins, so that two mutexes may lie in one. A child of a fork has the same pages and the
+//! same counts.
 
 use crate::pager::Pager;
 use crate::state::State;
@@ -14,34 +15,34 @@ use hinterland_units::PageNo;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Kept pages and why.
+/// All long-term pins of a process.
 #[derive(Default)]
-pub(crate) struct Kept {
-    /// Reasons, by page; mapped when there is the first one. A page that has as many as fit stays.
-    reasons: OnceLock<&'static [AtomicU8]>,
-    /// Pages with a reason.
+pub(crate) struct LongTermPins {
+    /// Pins, by page; mapped with the first one. A page with as many as fit stays for good.
+    counts: OnceLock<&'static [AtomicU8]>,
+    /// Pages with a pin.
     pages: AtomicUsize,
 }
 
-impl Kept {
-    /// Pages that are kept.
+impl LongTermPins {
+    /// Pages that are pinned long-term.
     pub(crate) fn pages(&self) -> usize {
         self.pages.load(Relaxed)
     }
 
-    /// Whether a page of a range is kept. The caller has published what it is about to do with the range before, and a fence.
+    /// Whether a page of a range is pinned long-term. The caller has published what it is about to do with the range before, and a fence.
     pub(crate) fn touch(&self, first: PageNo, end: PageNo) -> bool {
         if self.pages.load(SeqCst) == 0 {
             return false;
         }
-        let part = self.reasons.get().and_then(|all| all.get(first.0 as usize..end.0 as usize));
-        part.is_some_and(|part| part.iter().any(|reasons| reasons.load(SeqCst) != 0))
+        let part = self.counts.get().and_then(|all| all.get(first.0 as usize..end.0 as usize));
+        part.is_some_and(|part| part.iter().any(|count| count.load(SeqCst) != 0))
     }
 
-    /// Adds a reason for a page out of `all`. False: there is no memory for it.
+    /// Adds a pin of a page out of `all`. False: there is no memory for the counts.
     fn add(&self, page: PageNo, all: u32) -> bool {
-        let Some(reasons) = self.reasons.get().copied().or_else(|| self.begin(all)) else { return false };
-        let count = &reasons[page.0 as usize];
+        let Some(counts) = self.counts.get().copied().or_else(|| self.begin(all)) else { return false };
+        let count = &counts[page.0 as usize];
         if let Ok(0) = count.fetch_update(SeqCst, Relaxed, |count| count.checked_add(1)) {
             self.pages.fetch_add(1, SeqCst);
         }
@@ -53,25 +54,25 @@ impl Kept {
         let memory = Mapping::anonymous(all as usize).ok()?;
         // SAFETY: zeros are valid numbers; the mapping is long enough and lives for ever. (Two threads that begin at once leave
         // an untouched mapping behind.)
-        let reasons = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<AtomicU8>(), all as usize) };
-        Some(self.reasons.get_or_init(|| reasons))
+        let counts = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<AtomicU8>(), all as usize) };
+        Some(self.counts.get_or_init(|| counts))
     }
 
-    /// Takes a reason away.
+    /// Takes a pin away.
     fn remove(&self, page: PageNo) {
-        let Some(count) = self.reasons.get().map(|all| &all[page.0 as usize]) else { return };
+        let Some(count) = self.counts.get().map(|all| &all[page.0 as usize]) else { return };
         let less = |count: u8| if count == u8::MAX { None } else { count.checked_sub(1) };
         if let Ok(1) = count.fetch_update(SeqCst, Relaxed, less) {
             self.pages.fetch_sub(1, Relaxed);
         }
     }
 
-    /// The page's content is gone, and with it the reasons.
+    /// The page's content is gone, and with it the pins.
     pub(crate) fn forget(&self, page: PageNo) {
         if self.pages.load(Relaxed) == 0 {
             return;
         }
-        let Some(count) = self.reasons.get().map(|all| &all[page.0 as usize]) else { return };
+        let Some(count) = self.counts.get().map(|all| &all[page.0 as usize]) else { return };
         if count.swap(0, Relaxed) != 0 {
             self.pages.fetch_sub(1, Relaxed);
         }
@@ -79,34 +80,33 @@ impl Kept {
 }
 
 impl Pager {
-    /// Keeps the far pages of `len` bytes at `address` local until `unkeep`, or until their content is dropped or moved. For a
+    /// Pins the far pages of `len` bytes at `address` until `unpin_long_term`, or until their content is dropped or moved. For a
     /// thread of the program, which may be interrupted; the bytes are readable and writable. At most a quarter of the budget is
-    /// kept: false, if these would be more.
-    pub fn keep(&self, address: usize, len: usize) -> bool {
+    /// pinned long-term: false, if these pages would be more.
+    pub fn pin_long_term(&self, address: usize, len: usize) -> bool {
         const SHARE: u64 = 4;
         let Some((first, end)) = self.far_part(address, len) else { return true };
-        let kept = &self.pins.kept;
-        if (kept.pages() as u64 + u64::from(end - first)) * SHARE > self.tree.budget().0 {
+        let pins = &self.pins.long_term;
+        if (pins.pages() as u64 + u64::from(end - first)) * SHARE > self.shared_budget.budget().0 {
             return false;
         }
-        if !(first..end).map(PageNo).all(|page| kept.add(page, self.pages)) {
+        if !(first..end).map(PageNo).all(|page| pins.add(page, self.pages)) {
             return false;
         }
         self.bring_by_touch(first, end);
         true
     }
 
-    /// Takes away what `keep` added.
-    pub fn unkeep(&self, address: usize, len: usize) {
+    /// Takes away what `pin_long_term` added.
+    pub fn unpin_long_term(&self, address: usize, len: usize) {
         if let Some((first, end)) = self.far_part(address, len) {
-            (first..end).map(PageNo).for_each(|page| self.pins.kept.remove(page));
+            (first..end).map(PageNo).for_each(|page| self.pins.long_term.remove(page));
         }
     }
 
-    /// Makes pages `Resident` that are kept or pinned, as the program does: by touching them. Whoever takes one out at the moment
-    /// is waited for.
+    /// Makes pinned pages `Resident` as the program does: by touching them. Waits for a thread that is taking one out.
     pub(crate) fn bring_by_touch(&self, first: u32, end: u32) {
-        self.zones.wait_outside(first, end);
+        self.wp_ranges.wait_outside(first, end);
         for page in (first..end).map(PageNo) {
             while !matches!(self.table.load(page).state(), State::Resident | State::Foreign | State::Sectioned)
                 && self.table.is_open(page)

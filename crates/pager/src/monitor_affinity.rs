@@ -1,26 +1,26 @@
-//! Where a monitor runs: on the processor of the thread that faults, while one thread does all the faulting.
+//! The processor affinity of a monitor: it runs on the processor of the thread that faults, while one thread causes all faults.
 //!
 //! A thread that faults goes to sleep and wakes a monitor. On the same processor that is one switch; on another one it is an
 //! interrupt to a processor that may have to leave its idle state, twice for each fault. When several threads fault, the
-//! scheduler knows better.
+//! monitor leaves its placement to the scheduler.
 
 use hinterland_sys::thread;
 
-/// Faults of one thread in a row before its processor is looked up (again): the look costs about 3 µs.
+/// Faults of one thread in a row before its processor is looked up (again): the look-up costs about 3 µs.
 const ROW: u32 = 64;
-/// Faults of other threads, within a row, that end the following.
+/// Faults of other threads, within a row, that unpin the monitor.
 const OTHERS: u32 = 8;
 
 /// See the module. One for each monitor.
 #[derive(Default)]
-pub(crate) struct Follow {
+pub(crate) struct MonitorAffinity {
     leader: u32,
     row: u32,
     others: u32,
     pinned: Option<usize>,
 }
 
-/// What a monitor should do about its place.
+/// What a monitor should do about its affinity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Advice {
     Stay,
@@ -28,7 +28,7 @@ enum Advice {
     Roam,
 }
 
-impl Follow {
+impl MonitorAffinity {
     /// A fault of `thread` was served.
     pub(crate) fn served(&mut self, thread: u32) {
         match self.advise(thread) {
@@ -69,15 +69,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thread_is_followed_and_several_are_not() {
-        let mut follow = Follow::default();
+    fn the_monitor_is_pinned_beside_one_thread_and_not_beside_several() {
+        let mut affinity = MonitorAffinity::default();
         let mut looks = 0;
         for _ in 0..1000 {
-            looks += u32::from(matches!(follow.advise(7), Advice::LookAt(7)));
+            looks += u32::from(matches!(affinity.advise(7), Advice::LookAt(7)));
         }
         assert!((14..=16).contains(&looks), "{looks}");
-        follow.pinned = Some(0);
-        let advice: Vec<Advice> = (0..200).map(|i| follow.advise(7 + i % 2)).collect();
+        affinity.pinned = Some(0);
+        let advice: Vec<Advice> = (0..200).map(|i| affinity.advise(7 + i % 2)).collect();
         assert_eq!(
             advice.iter().filter(|a| **a == Advice::Roam).count(),
             advice.iter().filter(|a| **a != Advice::Stay).count()

@@ -1,54 +1,55 @@
-//! Read-ahead: brings windows of pages in before the program asks for them, in a thread of its own.
+//! Read-ahead: a thread that prefetches windows of pages.
 //!
 //! Either all pages of a window are mapped at once except the key page, which waits in a key slot: its fault tells that the
-//! program has come that far (3PO §3.3 calls this page the key page), counts the window as used and asks for the next one. Or
-//! all of them wait (`held`), and each tells of its use.
+//! program has reached it (3PO §3.3 calls this page the key page), counts the window as used and requests the next one. Or all
+//! of them wait unmapped (`prefetch_cache`), and each tells of its use.
 //!
 //! ```text
 //!   claim 1 ── load 1 ── claim 2 ── map 1 ── load 2 ── claim 3 ── map 2 ──
-//!                        the program goes on at once when its page is mapped: what it wants next is on its way already
+//!                        the program goes on at once when its page is mapped: the next batch is loading already
 //! ```
 //!
-//! Where the thread comes too late, because the program's threads have the processors or walk more streams than it can follow, a thread that
-//! serves its own faults brings in the next pages of its window itself (`help_ahead`, decision 0046).
+//! Where the read-ahead thread is late, because the program's threads have the processors or walk more streams than it keeps up
+//! with, a thread that serves its own faults prefetches the next pages of its window itself (`help_read_ahead`, decision 0046).
 
-mod turns;
+mod window_queue;
 
 use crate::pager::{FaultPath, LANDING_PAGES, Pager, Scratch};
 use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_backend::{LoadError, LoadItem, Location, Priority};
-use hinterland_policy::{AheadWindow, Arrival, Unmapped};
+use hinterland_policy::{Arrival, PrefetchWindow, Unmapped};
 use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
-pub use turns::{Coming, Pushed, Turns};
+pub use window_queue::{PendingWindow, Pushed, WindowQueue};
 
-/// Pages brought in at once when loading costs processor time: small, so that the first ones are mapped early.
+/// Pages of a batch when loading costs processor time: few, so that the first ones are mapped early.
 const BATCH_PAGES: usize = 16;
 
-/// Pages that a thread of the program brings in by itself at once: it waits for them, for a part of what it would wait for one after the other.
+/// Pages of a batch that a thread of the program prefetches by itself: it waits for them, for a part of the time that they would take
+/// one after the other.
 const HELP_PAGES: usize = 32;
 
-/// Pages brought in at once otherwise, at least.
+/// Pages of a batch otherwise, at least.
 const WINDOW_BATCH_PAGES: usize = 64;
 
 /// The part of local memory that one batch may take: what a few steps of reclaim free.
 const BATCH_PART: u64 = 64;
 
-/// Pages of a window that are brought in at once when loading costs a delay: half of them, so that the delay is paid twice, and the
-/// program has the first half while the second comes. Never so many that a small `budget_pages` has no frames for them at once.
+/// Pages of a batch when loading costs a delay: half of the window, so that the delay is paid twice, and the program has the first
+/// half while the second is loaded. Never so many that a small `budget_pages` has no frames for them at once.
 pub fn window_batch_pages(window_pages: u32, budget_pages: u64) -> usize {
     let frames = usize::try_from(budget_pages / BATCH_PART).unwrap_or(LANDING_PAGES);
     (window_pages as usize / 2).min(frames).clamp(WINDOW_BATCH_PAGES, LANDING_PAGES)
 }
 
-/// Cuts a batch, which is in order of address, into what is mapped by one call each: neighbours, and single pages that stay unmapped.
-/// First comes what the program is expected at first.
-pub fn runs_of<T>(batch: &[T], page: impl Fn(&T) -> PageNo, window: &AheadWindow) -> Vec<Range<usize>> {
+/// Cuts a batch, which is in order of address, into runs that one call maps: neighbours, and single pages that stay unmapped.
+/// The run that the program is expected to touch first is the first.
+pub fn runs_of<T>(batch: &[T], page: impl Fn(&T) -> PageNo, window: &PrefetchWindow) -> Vec<Range<usize>> {
     let waits = |item: &T| window.leaves_unmapped(page(item));
     let mut end = 0;
     let runs = batch.chunk_by(|a, b| page(a).0 + 1 == page(b).0 && !waits(a) && !waits(b)).map(|run| {
@@ -67,25 +68,25 @@ pub const FRAMES_STEPS_MAX: u32 = 4;
 
 /// Windows on their way to the read-ahead thread.
 #[derive(Default)]
-pub(crate) struct AheadQueue {
-    turns: Mutex<Turns>,
+pub(crate) struct ReadAheadQueue {
+    windows: Mutex<WindowQueue>,
     /// Windows that have pages left to claim, to be read without the lock.
     pending: AtomicU32,
     signal: AtomicU32,
 }
 
-impl AheadQueue {
-    /// Works on the windows.
-    fn with<T>(&self, work: impl FnOnce(&mut Turns) -> T) -> T {
-        let mut turns = self.turns.lock().expect("no thread panics while it holds the queue");
-        let result = work(&mut turns);
-        self.pending.store(u32::try_from(turns.waiting()).unwrap_or(u32::MAX), Relaxed);
+impl ReadAheadQueue {
+    /// Runs `work` on the windows.
+    fn with<T>(&self, work: impl FnOnce(&mut WindowQueue) -> T) -> T {
+        let mut queue = self.windows.lock().expect("no thread panics while it holds the queue");
+        let result = work(&mut queue);
+        self.pending.store(u32::try_from(queue.waiting()).unwrap_or(u32::MAX), Relaxed);
         result
     }
 
-    /// Asks for a window.
-    fn push(&self, window: AheadWindow) -> Pushed {
-        let pushed = self.with(|turns| turns.push(window));
+    /// Queues a window.
+    fn push(&self, window: PrefetchWindow) -> Pushed {
+        let pushed = self.with(|queue| queue.push(window));
         self.signal.fetch_add(1, SeqCst);
         futex_wake(&self.signal);
         pushed
@@ -98,24 +99,25 @@ impl AheadQueue {
 
     /// Drops all windows (in the child of a fork).
     pub(crate) fn clear(&self) {
-        self.with(Turns::clear);
+        self.with(WindowQueue::clear);
     }
 }
 
-/// Pages of one window that come in at once.
+/// Pages of one window that are loaded at once.
 #[derive(Default)]
 struct Batch {
-    /// In order of address: what they were.
+    /// In order of address, with the entries that they had.
     pages: Vec<(PageNo, Entry)>,
     /// The window; none: nothing is claimed.
-    of: Option<Coming>,
+    of: Option<PendingWindow>,
     freed: Vec<Location>,
 }
 
 impl Pager {
-    /// Asks the read-ahead thread for a window. The window's number, if that thread has not got through the one before: see `help_ahead`.
-    pub(crate) fn ask_ahead(&self, window: AheadWindow) -> Option<u64> {
-        match self.ahead.push(window) {
+    /// Requests a window from the read-ahead thread. The window's number, if that thread is late with the one before: see
+    /// `help_read_ahead`.
+    pub(crate) fn request_window(&self, window: PrefetchWindow) -> Option<u64> {
+        match self.read_ahead.push(window) {
             Pushed::Behind => None,
             Pushed::AndDropped => {
                 self.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
@@ -125,37 +127,37 @@ impl Pager {
         }
     }
 
-    /// Brings pages of a window in, in the thread that would fault on each of them, if the read-ahead thread is late. Only where
+    /// Prefetches pages of a window in the thread that would fault on each of them, if the read-ahead thread is late. Only where
     /// threads serve themselves: a monitor has others to serve.
-    pub(crate) fn help_ahead(&self, late: Option<u64>, scratch: &mut Scratch) {
+    pub(crate) fn help_read_ahead(&self, late: Option<u64>, scratch: &mut Scratch) {
         let Some(number) = late.filter(|_| self.path == FaultPath::Inline && !self.gate.is_closing()) else { return };
         let mut batch = Batch::default();
-        self.claim_of(&mut batch, |turns| turns.get(number).copied(), HELP_PAGES);
+        self.claim_of(&mut batch, |queue| queue.get(number).copied(), HELP_PAGES);
         let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return };
         let pages = batch.pages.len() as u64;
-        // To make room is for others: this thread has its page, and is to go on.
-        if self.take_free_frames(pages) {
-            self.load_ahead(&batch, of, scratch);
-            self.map_ahead(&mut batch, of, scratch);
+        // The evictor makes room, not this thread: it has its page, and goes on.
+        if self.charge_free_frames(pages) {
+            self.load_batch(&batch, of, scratch);
+            self.map_batch(&mut batch, of, scratch);
         } else {
-            self.refuse_ahead(of);
-            batch.pages.iter().for_each(|(page, entry)| self.settle(*page, *entry));
+            self.refuse_window(of);
+            batch.pages.iter().for_each(|(page, entry)| self.complete(*page, *entry));
         }
     }
 
-    /// Brings windows in for ever: the body of the read-ahead thread.
-    pub fn run_ahead(&self) -> ! {
+    /// Prefetches windows for ever: the body of the read-ahead thread.
+    pub fn run_read_ahead(&self) -> ! {
         self.register_thread();
         let mut scratch = Scratch::new();
         let (mut batch, mut next) = (Batch::default(), Batch::default());
         loop {
-            let seen = self.ahead.signal.load(SeqCst);
-            // Inside the gate: the child of a fork must find the queue's lock open, and every page settled.
+            let seen = self.read_ahead.signal.load(SeqCst);
+            // Inside the gate: the child of a fork must find the queue's lock free, and no page busy.
             let inside = self.gate.enter();
-            self.claim_ahead(&mut batch);
+            self.claim_batch(&mut batch);
             let had_work = batch.of.is_some();
             while let Some(of) = batch.of {
-                self.bring(&mut batch, of, &mut next, &mut scratch);
+                self.prefetch(&mut batch, of, &mut next, &mut scratch);
                 if self.above_high(&inside) {
                     self.wake_evictor();
                 }
@@ -163,66 +165,71 @@ impl Pager {
             }
             drop(inside);
             if !had_work {
-                futex_wait(&self.ahead.signal, seen);
+                futex_wait(&self.read_ahead.signal, seen);
             }
         }
     }
 
-    /// Brings a batch in, and claims the next one before it is mapped; none while a fork waits.
-    fn bring(&self, batch: &mut Batch, of: Coming, next: &mut Batch, scratch: &mut Scratch) {
+    /// Loads and maps a batch, and claims the next one before this one is mapped; none while a fork waits.
+    fn prefetch(&self, batch: &mut Batch, of: PendingWindow, next: &mut Batch, scratch: &mut Scratch) {
         let has_frames = self.frames_for(batch.pages.len() as u64, scratch);
         if has_frames {
-            self.load_ahead(batch, of, scratch);
-            self.at(Point::AheadLoaded, batch.pages[0].0);
+            self.load_batch(batch, of, scratch);
+            self.at(Point::ReadAheadLoaded, batch.pages[0].0);
         } else {
-            self.refuse_ahead(of);
+            self.refuse_window(of);
         }
         next.of = None;
         if !self.gate.is_closing() {
-            self.claim_ahead(next);
+            self.claim_batch(next);
         }
-        self.at(Point::AheadClaimed, batch.pages[0].0);
+        self.at(Point::ReadAheadClaimed, batch.pages[0].0);
         if has_frames {
-            self.map_ahead(batch, of, scratch);
+            self.map_batch(batch, of, scratch);
         } else {
-            batch.pages.iter().for_each(|(page, entry)| self.settle(*page, *entry));
+            batch.pages.iter().for_each(|(page, entry)| self.complete(*page, *entry));
         }
     }
 
-    fn refuse_ahead(&self, of: Coming) {
-        self.ahead.with(|turns| turns.remove(of.number));
+    fn refuse_window(&self, of: PendingWindow) {
+        self.read_ahead.with(|queue| queue.remove(of.number));
         self.row().prefetch_windows_refused.fetch_add(1, Relaxed);
     }
 
-    /// Makes the next far pages that are wanted `Fetching`, all of one window.
-    fn claim_ahead(&self, batch: &mut Batch) {
+    /// Makes the next remote pages that are wanted `Fetching`, all of one window.
+    fn claim_batch(&self, batch: &mut Batch) {
         loop {
-            self.claim_of(batch, Turns::take_turn, usize::MAX);
+            self.claim_of(batch, WindowQueue::take_next, usize::MAX);
             if batch.of.is_none() || !batch.pages.is_empty() {
                 return;
             }
         }
     }
 
-    /// Makes far pages of the window that `which` says `Fetching`, as many as come in at once, and at most `pages_max`.
-    fn claim_of(&self, batch: &mut Batch, which: impl FnOnce(&mut Turns) -> Option<Coming>, pages_max: usize) {
+    /// Makes remote pages of the window that `which` names `Fetching`: one batch, of at most `pages_max`.
+    fn claim_of(
+        &self,
+        batch: &mut Batch,
+        which: impl FnOnce(&mut WindowQueue) -> Option<PendingWindow>,
+        pages_max: usize,
+    ) {
         batch.pages.clear();
-        batch.of = self.ahead.with(which);
-        let Some(Coming { window, number, mut offset, .. }) = batch.of else { return };
+        batch.of = self.read_ahead.with(which);
+        let Some(PendingWindow { window, number, mut offset, .. }) = batch.of else { return };
         let most = self.batch_pages(&window).min(pages_max);
         while batch.pages.len() < most && offset < window.pages {
             let page = window.page(offset).filter(|page| page.0 < self.pages);
             batch.pages.extend(page.and_then(|page| self.claim_remote(page)));
             offset += 1;
         }
-        // Another thread may have come further meanwhile.
-        self.ahead.with(|turns| turns.update(number, |coming| coming.offset = coming.offset.max(offset)));
+        // Another thread may have claimed more of it meanwhile.
+        self.read_ahead.with(|queue| queue.update(number, |pending| pending.offset = pending.offset.max(offset)));
         if window.step < 0 {
             batch.pages.reverse();
         }
     }
 
-    fn batch_pages(&self, window: &AheadWindow) -> usize {
+    fn batch_pages(&self, window: &PrefetchWindow) -> usize {
         // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them.
         let is_usual = window.pages as usize <= WINDOW_BATCH_PAGES;
         if is_usual && self.backend.copies_cost_ram() {
@@ -239,24 +246,24 @@ impl Pager {
         claimed.then_some((page, entry))
     }
 
-    /// Counts frames for a batch, reclaiming a little for it. False: memory is too tight to read ahead.
+    /// Charges frames for a batch, reclaiming a little for it. False: memory is too tight to read ahead.
     fn frames_for(&self, pages: u64, scratch: &mut Scratch) -> bool {
         for _ in 0..FRAMES_STEPS_MAX {
-            if self.take_free_frames(pages) {
+            if self.charge_free_frames(pages) {
                 return true;
             }
             self.reclaim_step(scratch);
         }
-        self.account.try_take(pages)
+        self.account.try_charge(pages)
     }
 
-    /// Counts frames that are free, or that others leave to this process.
-    fn take_free_frames(&self, pages: u64) -> bool {
-        self.account.try_take(pages) || self.grow(pages) && self.account.try_take(pages)
+    /// Charges frames that are free, or that the shared budget grants to this process.
+    fn charge_free_frames(&self, pages: u64) -> bool {
+        self.account.try_charge(pages) || self.grow(pages) && self.account.try_charge(pages)
     }
 
-    fn load_ahead(&self, batch: &Batch, of: Coming, scratch: &mut Scratch) {
-        self.make_room_ahead(batch.pages.len(), &of.window, scratch);
+    fn load_batch(&self, batch: &Batch, of: PendingWindow, scratch: &mut Scratch) {
+        self.make_room_for_window(batch.pages.len(), &of.window, scratch);
         // Not on the stack, which may be a small one of the program's where a system call asks for its pages.
         let mut results: Vec<Option<Result<(), LoadError>>> = batch.pages.iter().map(|_| None).collect();
         let landing = scratch.landing();
@@ -279,36 +286,36 @@ impl Pager {
     }
 
     /// Maps a loaded batch run by run but for the pages that stay unmapped.
-    fn map_ahead(&self, batch: &mut Batch, of: Coming, scratch: &mut Scratch) {
+    fn map_batch(&self, batch: &mut Batch, of: PendingWindow, scratch: &mut Scratch) {
         let (landing, window) = (scratch.landing(), of.window);
-        // What batches of the same window before this one left to be told.
-        let told_later = |coming: &mut Coming| std::mem::take(&mut coming.mapped);
-        let mut mapped = self.ahead.with(|turns| turns.update(of.number, told_later)).unwrap_or(0);
+        // What earlier batches of the same window mapped and did not report.
+        let unreported = |pending: &mut PendingWindow| std::mem::take(&mut pending.mapped);
+        let mut mapped = self.read_ahead.with(|queue| queue.update(of.number, unreported)).unwrap_or(0);
         let mut has_key = of.has_key;
         batch.freed.clear();
         for run in runs_of(&batch.pages, |(page, _)| *page, &window) {
             let (page, entry) = batch.pages[run.start];
             let landed = &landing[run.start];
-            if window.leaves_unmapped(page) && self.hold(page, entry, landed, &window, mapped) {
+            if window.leaves_unmapped(page) && self.leave_unmapped(page, entry, landed, &window, mapped) {
                 self.row().prefetched_pages.fetch_add(1, Relaxed);
                 (mapped, has_key) = (0, true);
             } else {
                 mapped += self.map_run(&batch.pages[run], landed.as_ptr(), &mut batch.freed);
             }
         }
-        let told_now = |coming: &mut Coming| {
-            coming.has_key |= has_key;
-            coming.mapped += mapped;
-            let is_told = coming.has_key && matches!(window.unmapped, Unmapped::Key(_));
-            if is_told { std::mem::take(&mut coming.mapped) } else { 0 }
+        let to_report = |pending: &mut PendingWindow| {
+            pending.has_key |= has_key;
+            pending.mapped += mapped;
+            let is_reported = pending.has_key && matches!(window.unmapped, Unmapped::Key(_));
+            if is_reported { std::mem::take(&mut pending.mapped) } else { 0 }
         };
-        let told = self.ahead.with(|turns| turns.update(of.number, told_now));
-        let told = told.unwrap_or(if has_key { mapped } else { 0 });
-        if let (Unmapped::Key(key), 1..) = (window.unmapped, told) {
-            self.mapped_with(key, told);
+        let report = self.read_ahead.with(|queue| queue.update(of.number, to_report));
+        let report = report.unwrap_or(if has_key { mapped } else { 0 });
+        if let (Unmapped::Key(key), 1..) = (window.unmapped, report) {
+            self.mapped_with(key, report);
         }
-        self.held.came(batch.pages.len());
-        self.came_ahead(&batch.pages);
+        self.prefetch_cache.arrived(batch.pages.len());
+        self.count_prefetched(&batch.pages);
         self.backend.free(&batch.freed);
         self.account.publish(self.row());
     }
@@ -317,16 +324,16 @@ impl Pager {
         // SAFETY: the landing pages hold the verified content of these pages, which are missing and ours.
         let mapped = unsafe { self.kernel.map_copy(self.address(run[0].0), from, run.len()) };
         let there = mapped.map_or_else(|partial| partial.done / PAGE_BYTES, |()| run.len());
-        self.arrive(run[..there].iter().map(|(page, _)| *page), Arrival::Ahead);
+        self.arrive(run[..there].iter().map(|(page, _)| *page), Arrival::Prefetched);
         let epoch = self.account.arrive(there as u64);
         for (page, entry) in &run[..there] {
-            let (settled, location) = self.keep_or_free(entry.with_state(State::Resident).arrived(epoch, false));
+            let (resident, location) = self.retain_or_free(entry.with_state(State::Resident).arrived(epoch, false));
             freed.extend(location);
-            self.settle(*page, settled);
+            self.complete(*page, resident);
         }
         for (page, entry) in &run[there..] {
-            self.account.give(1);
-            self.settle(*page, *entry);
+            self.account.uncharge(1);
+            self.complete(*page, *entry);
         }
         self.row().prefetched_pages.fetch_add(there as u64, Relaxed);
         u32::try_from(there).unwrap_or(0)
@@ -338,14 +345,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_come_in_the_order_in_which_the_program_is_expected() {
+    fn runs_are_in_the_order_in_which_the_program_is_expected() {
         let window =
-            |step, key| AheadWindow { first: PageNo(10), step, pages: 8, unmapped: Unmapped::Key(PageNo(key)) };
+            |step, key| PrefetchWindow { first: PageNo(10), step, pages: 8, unmapped: Unmapped::Key(PageNo(key)) };
         let up: Vec<PageNo> = [10, 11, 12, 13, 15, 16].map(PageNo).into();
         assert_eq!(runs_of(&up, |page| *page, &window(1, 12)), [0..2, 2..3, 3..4, 4..6]);
         let down: Vec<PageNo> = [3, 4, 6, 7, 8, 9, 10].map(PageNo).into();
         assert_eq!(runs_of(&down, |page| *page, &window(-1, 8)), [5..7, 4..5, 2..4, 0..2]);
-        let waiting = AheadWindow { unmapped: Unmapped::All, ..window(1, 0) };
+        let waiting = PrefetchWindow { unmapped: Unmapped::All, ..window(1, 0) };
         assert_eq!(runs_of(&up[..2], |page| *page, &waiting), [0..1, 1..2]);
     }
 }

@@ -1,0 +1,61 @@
+//! The maintenance thread: runs the backend's maintenance (`Backend::maintain`) when it has work beside loads and stores, for
+//! example to rebuild slabs after the loss of a memory node.
+//!
+//! Each step passes through the gate, so a fork finds none under way; the child starts a maintenance thread of its own when it
+//! needs one.
+
+use crate::pager::Pager;
+use hinterland_sys::gate::{futex_wait_for, futex_wake};
+use hinterland_sys::thread;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Whether the thread runs, and whether it sleeps.
+pub(crate) struct Maintenance {
+    started: AtomicBool,
+    /// It sleeps until it is woken.
+    idle: AtomicBool,
+    /// Bumped and woken when there is work.
+    word: AtomicU32,
+}
+
+impl Maintenance {
+    pub(crate) const fn new() -> Maintenance {
+        Maintenance { started: AtomicBool::new(false), idle: AtomicBool::new(false), word: AtomicU32::new(0) }
+    }
+
+    /// A forked child has none yet.
+    pub(crate) fn forget(&self) {
+        self.started.store(false, Relaxed);
+        self.idle.store(false, Relaxed);
+    }
+}
+
+impl Pager {
+    /// Starts or wakes the maintenance thread if the backend needs it; called now and then by a thread that may start one.
+    pub(crate) fn start_maintenance_if_needed(&'static self) {
+        if !self.backend.needs_maintenance() {
+            return;
+        }
+        if !self.maintenance.started.swap(true, Relaxed) {
+            // Refused, for example while another thread is in exec: the next call tries again.
+            let started = thread::spawn(c"far-maintenance", || self.run_maintenance());
+            self.maintenance.started.store(started.is_ok(), Relaxed);
+        } else if self.maintenance.idle.swap(false, SeqCst) {
+            self.maintenance.word.fetch_add(1, SeqCst);
+            futex_wake(&self.maintenance.word);
+        }
+    }
+
+    fn run_maintenance(&self) -> ! {
+        self.register_thread();
+        loop {
+            let seen = self.maintenance.word.load(SeqCst);
+            let inside = self.gate.enter();
+            let pause = self.backend.maintain();
+            // Between steps it is not woken: their pauses bound the bandwidth.
+            self.maintenance.idle.store(pause.is_none(), SeqCst);
+            drop(inside);
+            futex_wait_for(&self.maintenance.word, seen, pause);
+        }
+    }
+}
