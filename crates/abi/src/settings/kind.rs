@@ -1,0 +1,134 @@
+//! The kinds of values that settings have: how each is read, how it is written, and why it may be refused.
+
+use hinterland_units::{Budget, BudgetError, ByteCount, SizeError};
+use std::fmt;
+use std::str::FromStr;
+
+/// How a setting's text becomes a value, and the value text. A value that is unset is written as an empty text, which is never read.
+pub struct Kind<T> {
+    pub read: fn(&str) -> Result<T, EnvError>,
+    pub write: fn(&T) -> String,
+}
+
+/// Pages of a microset at most: 4 GiB.
+const MICROSET_PAGES_MAX: u32 = 1 << 20;
+/// Pages of a read-ahead window at most: 2 MiB.
+const WINDOW_PAGES_MAX: u32 = 512;
+/// The least that may be left to prefetched pages.
+const PREFETCH_CACHE_MIN: ByteCount = ByteCount(1 << 20);
+
+pub const TEXT: Kind<String> = Kind { read: |text| Ok(text.into()), write: Clone::clone };
+pub const SWITCH: Kind<bool> =
+    Kind { read: parse_switch, write: |on| if *on { "1".into() } else { String::new() } };
+pub const WORDS: Kind<Vec<String>> =
+    Kind { read: |text| Ok(text.split_whitespace().map(str::to_owned).collect()), write: |words| words.join(" ") };
+pub const BUDGET: Kind<Option<Budget>> =
+    Kind { read: |text| text.parse().map(Some).map_err(EnvError::Budget), write: shown };
+pub const REPLICAS: Kind<Option<usize>> = Kind { read: |text| parse_replicas(text).map(Some), write: shown };
+pub const PAGES: Kind<Option<u32>> = Kind { read: |text| parse_pages(text).map(Some), write: shown };
+pub const MICROSET: Kind<Option<u32>> = Kind { read: |text| parse_microset(text).map(Some), write: shown };
+pub const CACHE: Kind<Option<ByteCount>> = Kind {
+    read: |text| parse_cache(text).map(Some),
+    // In full: a size for people is rounded.
+    write: |size| size.map(|size| size.0.to_string()).unwrap_or_default(),
+};
+
+/// One of several names.
+pub const fn choice<T: FromStr<Err = EnvError> + fmt::Display>() -> Kind<T> {
+    Kind { read: T::from_str, write: |choice| choice.to_string() }
+}
+
+fn shown<T: fmt::Display>(value: &Option<T>) -> String {
+    value.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Why a setting cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EnvError {
+    /// Not a budget.
+    Budget(BudgetError),
+    /// Not a size.
+    Size(SizeError),
+    /// None of the choices.
+    Choice {
+        /// The setting.
+        what: &'static str,
+        /// What was written.
+        written: String,
+        /// What may be written.
+        choices: &'static str,
+    },
+    /// Not a number of pages.
+    Pages(String),
+    /// Too small for prefetched pages.
+    PrefetchCache(ByteCount),
+    /// Not a number of replicas.
+    Replicas(String),
+    /// Not a size for a microset.
+    Microset(String),
+    /// Neither yes nor no.
+    Switch(String),
+}
+
+impl fmt::Display for EnvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EnvError::Budget(e) => e.fmt(f),
+            EnvError::Size(e) => e.fmt(f),
+            EnvError::Choice { what, written, choices } => write!(f, "'{written}' is no {what}; choose from {choices}"),
+            EnvError::Replicas(s) => {
+                write!(f, "'{s}' is not a number of replicas; write how many memory nodes keep each page")
+            }
+            EnvError::Pages(s) => write!(f, "'{s}' is not a number of pages from 0 to {WINDOW_PAGES_MAX}"),
+            EnvError::PrefetchCache(size) => {
+                write!(f, "{size} is below the smallest prefetch cache, {PREFETCH_CACHE_MIN}: four usual windows")
+            }
+            EnvError::Switch(s) => write!(f, "'{s}' is neither yes nor no; write 1 or 0"),
+            EnvError::Microset(s) => write!(f, "'{s}' is not a number of pages from 1 to {MICROSET_PAGES_MAX}"),
+        }
+    }
+}
+
+impl std::error::Error for EnvError {}
+
+/// Reads the size of a microset.
+///
+/// # Errors
+/// It is no number, or out of bounds.
+pub fn parse_microset(text: &str) -> Result<u32, EnvError> {
+    match text.parse() {
+        Ok(pages @ 1..=MICROSET_PAGES_MAX) => Ok(pages),
+        _ => Err(EnvError::Microset(text.into())),
+    }
+}
+
+/// Reads yes or no.
+///
+/// # Errors
+/// It is neither.
+pub fn parse_switch(text: &str) -> Result<bool, EnvError> {
+    match text.to_ascii_lowercase().as_str() {
+        "" | "0" | "false" | "no" | "off" => Ok(false),
+        "1" | "true" | "yes" | "on" => Ok(true),
+        _ => Err(EnvError::Switch(text.into())),
+    }
+}
+
+/// Reads how many nodes keep each page.
+fn parse_replicas(text: &str) -> Result<usize, EnvError> {
+    text.parse().ok().filter(|replicas| *replicas > 0).ok_or_else(|| EnvError::Replicas(text.into()))
+}
+
+/// Reads a bound on prefetched pages.
+fn parse_cache(text: &str) -> Result<ByteCount, EnvError> {
+    let size: ByteCount = text.parse().map_err(EnvError::Size)?;
+    if size < PREFETCH_CACHE_MIN { Err(EnvError::PrefetchCache(size)) } else { Ok(size) }
+}
+
+/// Reads the pages of a window.
+fn parse_pages(text: &str) -> Result<u32, EnvError> {
+    match text.parse() {
+        Ok(pages @ 0..=WINDOW_PAGES_MAX) => Ok(pages),
+        _ => Err(EnvError::Pages(text.into())),
+    }
+}

@@ -1,0 +1,89 @@
+//! The table of settings. Where a default was decided: `evict` 0005, `prefetch` 0028, `fault-path` 0011 (docs/decisions).
+
+use super::choices::{EvictName, FaultPathName, HeapMode, PrefetchName};
+use super::kind::{BUDGET, CACHE, EnvError, MICROSET, PAGES, REPLICAS, SWITCH, TEXT, WORDS, choice};
+use super::setting::Form::{Choice, Many, One, Switch};
+use super::setting::{Setting, Sources, settings};
+use hinterland_units::{Budget, ByteCount};
+
+settings! {
+    /// What a managed program needs to know.
+    struct Settings {
+        LOCAL "local" local: Option<Budget> = BUDGET, One("SIZE|PCT%"), Run,
+            "Bound on the program's local pages: a size (512M, 2G), or a share of what it has touched so far (25%); at least 16M",
+            "80 % of the cgroup limit or of free memory";
+        RAM "ram" ram: Option<Budget> = BUDGET, One("SIZE|PCT%"), Run,
+            "Bound on local pages, compressed store and metadata together",
+            "";
+        FAR "far" far: Vec<String> = WORDS, Many("URL"), Run,
+            "Where cold pages go; repeat for tiers, fastest first",
+            "compressed RAM, then a file";
+        REPLICAS "replicas" replicas: Option<usize> = REPLICAS, One("N"), Run,
+            "Memory nodes of a pool (tcp://A,tcp://B,… or etcd://HOST/POOL) that keep each page; the run survives the loss of all but one",
+            "1";
+        ENCRYPT "encrypt" encrypt: bool = SWITCH, Switch, Run,
+            "Encrypt pages before they leave the program's process, for files and memory nodes",
+            "";
+        TLS "tls" tls: String = TEXT, One("CERT,KEY"), Run,
+            "Our certificate and its private key, PEM files; with --tls-ca",
+            "";
+        TLS_CA "tls-ca" tls_ca: String = TEXT, One("CA"), Run,
+            "The CA that has signed the other side's certificates, a PEM file",
+            "";
+        KEY_FILE "key-file" key_file: String = TEXT, One("FILE"), Run,
+            "A secret file that both sides have, instead of certificates: at least 32 random bytes",
+            "";
+        HEAP "heap" heap: HeapMode = choice(), One("all|large"), Run,
+            "Which allocations are far: all, or large (of at least 64 KiB)",
+            "all";
+        EVICT "evict" evict: EvictName = choice(), Choice("POLICY", EvictName::CHOICES), Run,
+            "Eviction policy",
+            "s3-fifo";
+        PREFETCH "prefetch" prefetch: PrefetchName = choice(), Choice("PREFETCHER", PrefetchName::CHOICES), Run,
+            "Prefetcher",
+            "auto";
+        READ_AHEAD "read-ahead" read_ahead_pages: Option<u32> = PAGES, One("PAGES"), Run,
+            "Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off",
+            "64 with auto, streams and next-n, more where the link asks for it; 8 with the others";
+        PREFETCH_CACHE "prefetch-cache" prefetch_cache: Option<ByteCount> = CACHE, One("SIZE"), Run,
+            "Bound on prefetched pages that are not known to be used, at least 1M; what is beyond it is evicted first",
+            "what the windows need";
+        FAULT_PATH "fault-path" fault_path: FaultPathName = choice(), One("auto|monitor|inline"), Run,
+            "Who serves faults: auto, monitor (a thread beside the program's), inline (the thread that faults)",
+            "auto";
+        FEATURES "features" features: String = TEXT, One("SET"), Run,
+            "Pretend an older kernel: 5.15, 6.1, 6.8, 6.12, all, no-uffd",
+            "all";
+        TRACE "trace" trace: String = TEXT, One("FILE"), Launcher,
+            "File for a trace of the run's first process",
+            "none is recorded";
+        MICROSET "microset" microset_pages: Option<u32> = MICROSET, One("PAGES"), Launcher,
+            "Pages that are mapped at a time while a trace is recorded, 1 to 1048576: fewer see more, and take longer",
+            "1024 (or half of the local budget, if that is less)";
+        LEDGER "ledger" ledger: String = TEXT, One("FILE"), Launcher,
+            "Path of the ledger, the statistics in shared memory",
+            "no launcher listens";
+    }
+
+    /// What only the launcher needs to know.
+    struct LauncherSettings {
+        STATS "stats" stats: String = TEXT, One("FILE|-"), Run,
+            "Write the run's figures as JSON to FILE, or to stdout (-)",
+            "";
+        QUIET "quiet" quiet: bool = SWITCH, Switch, Run,
+            "No summary at the end",
+            "";
+        ALLOW_UNMANAGED "allow-unmanaged" allow_unmanaged: bool = SWITCH, Switch, Run,
+            "Run a program that cannot be managed all the same, with a warning",
+            "";
+    }
+
+    names {
+        CONFIG "config" = One("FILE"), FlagOrVariable,
+            "Settings file",
+            "$XDG_CONFIG_HOME/hinterland/config.toml (~/.config/hinterland/config.toml), if it is there";
+        LIBRARY "library" = One("FILE"), Variable,
+            "The library that is preloaded into the program",
+            "libhinterland.so beside the command, or in ../lib";
+    }
+}
