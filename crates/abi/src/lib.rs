@@ -13,6 +13,6 @@ pub use ledger::{
 };
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use settings::{
-    EnvError, EvictName, FaultPathName, Form, HeapMode, LauncherSettings, PrefetchName, SETTINGS, Setting, Settings, Sources,
-    parse_microset, parse_switch, variables,
+    EnvError, EvictName, FaultPathName, Form, HeapMode, LauncherSettings, PrefetchName, SETTINGS, Setting, Settings,
+    Sources, parse_microset, parse_switch, variables,
 };

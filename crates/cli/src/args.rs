@@ -1,13 +1,15 @@
-//! The command line: what may be written. Values stay text here, so that a wrong flag, variable or file entry is refused in
-//! the same words (`config`).
+//! The command line: what may be written. The flags of settings come from the table of settings (`config::flags`).
 
 use crate::bench::BenchArgs;
+use crate::config::flags::{Flags, Run};
 use crate::explain::ExplainArgs;
-use crate::node::{Identity, NodeArgs};
+use crate::node::NodeArgs;
 use crate::sim::SimArgs;
 use crate::trace::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use hinterland_abi::{Form, PrefetchName, SETTINGS, Setting, Sources, variables};
 use std::ffi::OsString;
+use std::fmt::Write;
 
 /// Run a program in less memory than it needs: its cold pages live in far memory.
 #[derive(Parser)]
@@ -39,61 +41,11 @@ pub enum Command {
 
 /// `hinterland run`.
 #[derive(Args, Default)]
-#[command(after_help = [PREFETCHERS, RUN_EXAMPLES].concat())]
+#[command(after_help = run_examples())]
 pub struct RunArgs {
-    /// Bound on the program's local pages: a size (512M, 2G), or a share of what it has touched so far (25%); at least 16M.
-    /// Default: 80 % of the cgroup limit or of free memory
-    #[arg(long, value_name = "SIZE|PCT%")]
-    pub local: Option<String>,
-    /// Bound on local pages, compressed store and metadata together
-    #[arg(long, value_name = "SIZE|PCT%")]
-    pub ram: Option<String>,
-    /// Where cold pages go; repeat for tiers, fastest first. Default: compressed RAM, then a file
-    #[arg(long, value_name = "URL")]
-    pub far: Vec<String>,
-    /// Memory nodes of a pool (tcp://A,tcp://B,… or etcd://HOST/POOL) that keep each page; the run survives the loss of all but one. Default: 1
-    #[arg(long, value_name = "N")]
-    pub replicas: Option<String>,
-    /// Encrypt pages before they leave the program's process, for files and memory nodes
-    #[arg(long)]
-    pub encrypt: bool,
+    /// Settings.
     #[command(flatten)]
-    pub identity: Identity,
-    /// Which allocations are far: all (default), or large (of at least 64 KiB)
-    #[arg(long, value_name = "all|large")]
-    pub heap: Option<String>,
-    /// Eviction policy: fifo, second-chance, s3-fifo (default), 2q
-    #[arg(long, value_name = "POLICY")]
-    pub evict: Option<String>,
-    /// Prefetcher: auto (default), none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
-    #[arg(long, value_name = "PREFETCHER")]
-    pub prefetch: Option<String>,
-    /// Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off. Default: 64 with auto, streams and next-n, more where the
-    /// link asks for it; 8 with the others
-    #[arg(long, value_name = "PAGES")]
-    pub read_ahead: Option<String>,
-    /// Bound on local pages that came ahead and are not known to be used, at least 1M; what is beyond it leaves first. Default: what
-    /// the windows need
-    #[arg(long, value_name = "SIZE")]
-    pub prefetch_cache: Option<String>,
-    /// Who serves faults: auto (default), monitor (a thread beside the program's), inline (the thread that faults)
-    #[arg(long, value_name = "auto|monitor|inline")]
-    pub fault_path: Option<String>,
-    /// Pretend an older kernel: 5.15, 6.1, 6.8, 6.12, all (default), no-uffd
-    #[arg(long, value_name = "SET")]
-    pub features: Option<String>,
-    /// Write the run's figures as JSON to FILE, or to stdout (-)
-    #[arg(long, value_name = "FILE|-")]
-    pub stats: Option<String>,
-    /// No summary at the end
-    #[arg(long)]
-    pub quiet: bool,
-    /// Run a program that cannot be managed all the same, with a warning
-    #[arg(long)]
-    pub allow_unmanaged: bool,
-    /// Settings file. Default: $XDG_CONFIG_HOME/hinterland/config.toml (~/.config/hinterland/config.toml), if it is there
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<String>,
+    pub settings: Flags<Run>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     pub program: Vec<OsString>,
@@ -117,21 +69,34 @@ pub enum Format {
     Json,
 }
 
-/// The prefetchers, for `run` and `sim`.
-pub const PREFETCHERS: &str = "\
-Prefetchers:
-  auto             by region: streams of any step, or objects of a few pages whole
-  none             nothing is fetched ahead
-  next-n           sequential streams, several at once
-  streams          streams of any step, several at once
-  next-n-line      the next pages after every major fault (Leap's paper: Next-N-Line)
-  readahead        the aligned block around a fault, as Linux does
-  readahead-vma    along the direction of the last two faults, as Linux does
-  stride           along the last step once it has repeated (Leap's paper: Stride)
-  leap             along the step of most of the last 32 requests (Leap's paper)
-  leap-per-thread  the same for each thread by itself
+/// The prefetchers, for the help of `run` and `sim`.
+pub fn prefetchers() -> String {
+    let mut text = "Prefetchers:\n".to_owned();
+    for prefetcher in PrefetchName::ALL {
+        let _ = writeln!(text, "  {:<16} {}", prefetcher.name(), prefetcher.meaning());
+    }
+    text + "\n"
+}
 
-";
+/// Where settings come from, in the order that counts.
+fn sources() -> String {
+    let variable = |setting: &Setting| match setting.form {
+        Form::Many(_) => format!("{} (URLs separated by spaces)", setting.variable.replacen("HINTERLAND", "", 1)),
+        _ if setting.variable == variables::LOCAL => setting.variable.into(),
+        _ => setting.variable.replacen("HINTERLAND", "", 1),
+    };
+    let of_a_run = SETTINGS.iter().filter(|setting| setting.sources == Sources::Run);
+    let variables: Vec<String> = of_a_run.map(variable).collect();
+    format!(
+        "Settings come from flags, then {}, then the settings file (the same names in lower case: local = \"512M\", far = \
+         [\"compressed:4G\"], quiet = true), then the defaults.",
+        variables.join(", ")
+    )
+}
+
+fn run_examples() -> String {
+    [&prefetchers(), RUN_EXAMPLES, &sources(), RUN_EXIT_CODES].concat()
+}
 
 const EXAMPLES: &str = "\
 Examples:
@@ -153,9 +118,9 @@ Examples:
   hinterland run --local 1G --far tcp://node-1:7440 --key-file far.key -- ./service
   hinterland run --local 1G --far etcd://127.0.0.1:2379/pool --replicas 2 -- ./service
 
-Settings come from flags, then HINTERLAND_LOCAL, _RAM, _FAR (URLs separated by spaces), _REPLICAS, _ENCRYPT, _TLS, _TLS_CA, _KEY_FILE,
-_HEAP, _EVICT, _PREFETCH, _READ_AHEAD, _PREFETCH_CACHE, _FAULT_PATH, _FEATURES, _STATS, _QUIET, _ALLOW_UNMANAGED, then the settings file (the same
-names in lower case: local = \"512M\", far = [\"compressed:4G\"], quiet = true), then the defaults.
+";
+
+const RUN_EXIT_CODES: &str = "
 
 Exit code: the program's own; 128 + n when it died of signal n and the launcher cannot end the same way; 127 when the
 program does not exist, 126 when it cannot be executed, 125 when Hinterland refuses (the message says why).";

@@ -18,8 +18,7 @@ const WINDOW_PAGES_MAX: u32 = 512;
 const PREFETCH_CACHE_MIN: ByteCount = ByteCount(1 << 20);
 
 pub const TEXT: Kind<String> = Kind { read: |text| Ok(text.into()), write: Clone::clone };
-pub const SWITCH: Kind<bool> =
-    Kind { read: parse_switch, write: |on| if *on { "1".into() } else { String::new() } };
+pub const SWITCH: Kind<bool> = Kind { read: parse_switch, write: |on| if *on { "1".into() } else { String::new() } };
 pub const WORDS: Kind<Vec<String>> =
     Kind { read: |text| Ok(text.split_whitespace().map(str::to_owned).collect()), write: |words| words.join(" ") };
 pub const BUDGET: Kind<Option<Budget>> =

@@ -3,8 +3,8 @@
 //! `--config` (or `HINTERLAND_CONFIG`) must exist; the default place, `$XDG_CONFIG_HOME/hinterland/config.toml`, may not.
 //! The working directory is not searched: a settings file that comes with somebody's data must not steer a run.
 
-use super::launcher_variables::CONFIG;
 use crate::error::Error;
+use hinterland_abi::variables::CONFIG;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ fn text(value: &toml::Value) -> Option<String> {
 pub fn read(
     flag: Option<&str>,
     env: &impl Fn(&str) -> Option<String>,
-    names: &[&str],
+    names: &[String],
 ) -> Result<Option<SettingsFile>, Error> {
     let named = flag.map(PathBuf::from).or_else(|| env(CONFIG).map(PathBuf::from));
     let (path, required) = match named {
@@ -63,7 +63,7 @@ pub fn read(
     let table: toml::Table =
         content.parse().map_err(|error: toml::de::Error| refuse(format!("is not TOML: {}", one_line(&error))))?;
     for (name, value) in &table {
-        if !names.contains(&name.as_str()) {
+        if !names.contains(name) {
             return Err(refuse(format!("unknown setting '{name}'; choose from {}", names.join(", "))));
         }
         if text(value).is_none() {

@@ -1,9 +1,11 @@
 //! What a run is to be: flags, then `HINTERLAND_*` variables, then the settings file, then defaults.
 //!
-//! Each source gives text for some of the same names ([`KEYS`]); the first source that has a name wins, and one reader turns
-//! the text into settings, so a wrong value is refused in the same words wherever it stands.
+//! Each source gives text for some of the same settings (`hinterland_abi::SETTINGS`); the first source that has one wins, and the
+//! table's reader turns the text into a value, so a wrong value is refused in the same words wherever it stands.
 
 mod file;
+pub mod flags;
+mod merge;
 #[cfg(test)]
 mod tests;
 
@@ -11,55 +13,13 @@ use crate::args::RunArgs;
 use crate::error::Error;
 use crate::host::Host;
 use crate::node;
-use hinterland_abi::{Settings, parse_switch, variables};
+use hinterland_abi::{LauncherSettings, Settings, variables};
 use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use merge::{Merged, merge};
 use std::path::PathBuf;
-
-/// Variables that only the launcher reads.
-pub mod launcher_variables {
-    /// Where the JSON goes.
-    pub const STATS: &str = "HINTERLAND_STATS";
-    /// No summary.
-    pub const QUIET: &str = "HINTERLAND_QUIET";
-    /// Run what cannot be managed.
-    pub const ALLOW_UNMANAGED: &str = "HINTERLAND_ALLOW_UNMANAGED";
-    /// The settings file.
-    pub const CONFIG: &str = "HINTERLAND_CONFIG";
-    /// The preloaded library.
-    pub const LIBRARY: &str = "HINTERLAND_LIBRARY";
-}
-use launcher_variables::{ALLOW_UNMANAGED, QUIET, STATS};
-
-/// One setting's names in the three sources.
-struct Key {
-    variable: &'static str,
-    flag: &'static str,
-    file: &'static str,
-}
-
-const KEYS: [Key; 18] = [
-    Key { variable: variables::LOCAL, flag: "--local", file: "local" },
-    Key { variable: variables::RAM, flag: "--ram", file: "ram" },
-    Key { variable: variables::FAR, flag: "--far", file: "far" },
-    Key { variable: variables::REPLICAS, flag: "--replicas", file: "replicas" },
-    Key { variable: variables::ENCRYPT, flag: "--encrypt", file: "encrypt" },
-    Key { variable: variables::TLS, flag: "--tls", file: "tls" },
-    Key { variable: variables::TLS_CA, flag: "--tls-ca", file: "tls_ca" },
-    Key { variable: variables::KEY_FILE, flag: "--key-file", file: "key_file" },
-    Key { variable: variables::HEAP, flag: "--heap", file: "heap" },
-    Key { variable: variables::EVICT, flag: "--evict", file: "evict" },
-    Key { variable: variables::PREFETCH, flag: "--prefetch", file: "prefetch" },
-    Key { variable: variables::READ_AHEAD, flag: "--read-ahead", file: "read_ahead" },
-    Key { variable: variables::PREFETCH_CACHE, flag: "--prefetch-cache", file: "prefetch_cache" },
-    Key { variable: variables::FEATURES, flag: "--features", file: "features" },
-    Key { variable: variables::FAULT_PATH, flag: "--fault-path", file: "fault_path" },
-    Key { variable: STATS, flag: "--stats", file: "stats" },
-    Key { variable: QUIET, flag: "--quiet", file: "quiet" },
-    Key { variable: ALLOW_UNMANAGED, flag: "--allow-unmanaged", file: "allow_unmanaged" },
-];
 
 /// Where the JSON goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,37 +49,6 @@ pub struct RunConfig {
     pub prefetch_source: Option<String>,
 }
 
-/// A value and where it was written.
-struct Found {
-    text: String,
-    origin: String,
-}
-
-/// The sources, merged: at most one value for each key.
-struct Merged(Vec<(&'static str, Found)>);
-
-impl Merged {
-    fn get(&self, variable: &str) -> Option<&Found> {
-        self.0.iter().find(|(name, _)| *name == variable).map(|(_, found)| found)
-    }
-
-    fn text(&self, variable: &str) -> Option<&str> {
-        self.get(variable).map(|found| found.text.as_str())
-    }
-
-    fn origin(&self, variable: &str) -> String {
-        self.get(variable).map_or_else(|| variable.to_owned(), |found| found.origin.clone())
-    }
-
-    fn refuse(&self, variable: &str, why: impl ToString) -> Error {
-        Error::Setting { origin: self.origin(variable), why: why.to_string() }
-    }
-
-    fn switch(&self, variable: &'static str) -> Result<bool, Error> {
-        parse_switch(self.text(variable).unwrap_or("")).map_err(|why| self.refuse(variable, why))
-    }
-}
-
 /// Resolves a run's settings. `env` reads a variable; `host` is the machine, for the default budget.
 ///
 /// # Errors
@@ -127,8 +56,10 @@ impl Merged {
 pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host) -> Result<RunConfig, Error> {
     let env = |name: &str| env(name).filter(|value| !value.is_empty());
     let merged = merge(args, &env)?;
-    let mut settings = Settings::from_env(|name| merged.text(name).map(str::to_owned))
-        .map_err(|(variable, why)| merged.refuse(variable, why))?;
+    let read = |variable: &str| merged.text(variable).map(str::to_owned);
+    let refuse = |(variable, why)| merged.refuse(variable, why);
+    let mut settings = Settings::from_env(read).map_err(refuse)?;
+    let launcher = LauncherSettings::from_env(read).map_err(refuse)?;
     let features: FeatureSet =
         settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
     let secured = settle_credentials(&mut settings, &merged)?;
@@ -146,79 +77,16 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     Ok(RunConfig {
         settings,
         features,
-        stats: merged.text(STATS).map(|text| match text {
-            "-" => StatsTarget::Stdout,
-            path => StatsTarget::File(path.into()),
-        }),
-        quiet: merged.switch(QUIET)?,
-        allow_unmanaged: merged.switch(ALLOW_UNMANAGED)?,
+        stats: match launcher.stats.as_str() {
+            "" => None,
+            "-" => Some(StatsTarget::Stdout),
+            path => Some(StatsTarget::File(path.into())),
+        },
+        quiet: launcher.quiet,
+        allow_unmanaged: launcher.allow_unmanaged,
         budget_source,
         prefetch_source: merged.get(variables::PREFETCH).map(|found| found.origin.clone()),
     })
-}
-
-/// Merges flags, environment and file.
-fn merge(args: &RunArgs, env: &impl Fn(&str) -> Option<String>) -> Result<Merged, Error> {
-    let file = file::read(args.config.as_deref(), env, &KEYS.map(|key| key.file))?;
-    let mut merged = Vec::new();
-    for key in &KEYS {
-        let found = match flag(args, key.variable)? {
-            Some(text) => Some(Found { text, origin: key.flag.into() }),
-            None => env(key.variable).map(|text| Found { text, origin: key.variable.into() }).or_else(|| {
-                let text = file.as_ref()?.get(key.file)?;
-                Some(Found { text, origin: format!("{}: {}", file.as_ref()?.path.display(), key.file) })
-            }),
-        };
-        merged.extend(found.map(|found| (key.variable, found)));
-    }
-    Ok(Merged(merged))
-}
-
-/// A flag's text. An empty value is a mistake here, whereas an empty variable counts as unset.
-fn flag(args: &RunArgs, variable: &str) -> Result<Option<String>, Error> {
-    let text = match variable {
-        variables::LOCAL => args.local.clone(),
-        variables::RAM => args.ram.clone(),
-        variables::FAR => {
-            if let Some(url) = args.far.iter().find(|url| url.contains(char::is_whitespace)) {
-                return Err(Error::Setting {
-                    origin: "--far".into(),
-                    why: format!(
-                        "'{url}' contains a space; give each tier its own --far, and write %20 for a blank in a path"
-                    ),
-                });
-            }
-            if args.far.iter().any(String::is_empty) { Some(String::new()) } else { joined(&args.far) }
-        }
-        variables::REPLICAS => args.replicas.clone(),
-        variables::ENCRYPT => args.encrypt.then(|| "1".into()),
-        variables::TLS => args.identity.tls.clone(),
-        variables::TLS_CA => args.identity.tls_ca.clone(),
-        variables::KEY_FILE => args.identity.key_file.clone(),
-        variables::HEAP => args.heap.clone(),
-        variables::EVICT => args.evict.clone(),
-        variables::PREFETCH => args.prefetch.clone(),
-        variables::READ_AHEAD => args.read_ahead.clone(),
-        variables::PREFETCH_CACHE => args.prefetch_cache.clone(),
-        variables::FEATURES => args.features.clone(),
-        variables::FAULT_PATH => args.fault_path.clone(),
-        STATS => args.stats.clone(),
-        QUIET => args.quiet.then(|| "1".into()),
-        ALLOW_UNMANAGED => args.allow_unmanaged.then(|| "1".into()),
-        _ => None,
-    };
-    if text.as_deref() == Some("") {
-        let origin = KEYS.iter().find(|key| key.variable == variable).map_or(variable, |key| key.flag);
-        return Err(Error::Setting {
-            origin: origin.into(),
-            why: "is empty; leave the flag out or give it a value".into(),
-        });
-    }
-    Ok(text)
-}
-
-fn joined(urls: &[String]) -> Option<String> {
-    (!urls.is_empty()).then(|| urls.join(" "))
 }
 
 /// Reads the credentials for memory nodes once, so that what is wrong with them is said now, and makes their paths good for programs

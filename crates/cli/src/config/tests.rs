@@ -1,8 +1,10 @@
 //! Precedence, defaults and refusals of settings.
 
-use super::launcher_variables::{ALLOW_UNMANAGED, CONFIG, QUIET, STATS};
 use super::*;
-use hinterland_abi::{EvictName, HeapMode, PrefetchName};
+use crate::args::{Cli, Command};
+use clap::Parser;
+use hinterland_abi::variables::{ALLOW_UNMANAGED, CONFIG, QUIET, STATS};
+use hinterland_abi::{EvictName, Form, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
 
 const GIB: u64 = 1 << 30;
 
@@ -42,8 +44,17 @@ fn bytes(budget: Option<Budget>) -> u64 {
     }
 }
 
+/// What clap makes of `hinterland run FLAGS`.
+fn flags(flags: &[&str]) -> RunArgs {
+    let words = ["hinterland", "run"].iter().chain(flags).chain(&["--", "true"]);
+    match Cli::try_parse_from(words).unwrap().command {
+        Command::Run(args) => *args,
+        _ => panic!("not a run"),
+    }
+}
+
 fn local(text: &str) -> RunArgs {
-    RunArgs { local: Some(text.into()), ..RunArgs::default() }
+    flags(&["--local", text])
 }
 
 #[test]
@@ -55,7 +66,7 @@ fn flags_beat_variables_beat_the_file_beat_the_defaults() {
     assert_eq!(bytes(config.settings.local), 2 * GIB);
     assert_eq!((config.settings.heap, config.settings.read_ahead_pages), (HeapMode::Large, Some(7)));
     assert_eq!(config.settings.prefetch, PrefetchName::Leap);
-    let args = RunArgs { prefetch: Some("stride".into()), ..RunArgs::default() };
+    let args = flags(&["--prefetch", "stride"]);
     assert_eq!(machine.resolve(&args).unwrap().settings.prefetch, PrefetchName::Stride);
     assert_eq!(config.settings.evict, EvictName::default());
     let machine = machine.with(variables::LOCAL, "");
@@ -74,7 +85,7 @@ fn without_any_budget_both_bounds_are_80_percent_of_what_is_available() {
 fn one_bound_alone_is_kept_as_it_is() {
     let config = Machine::new("").resolve(&local("1G")).unwrap();
     assert_eq!((config.settings.ram, config.budget_source), (None, None));
-    let args = RunArgs { ram: Some("25%".into()), ..RunArgs::default() };
+    let args = flags(&["--ram", "25%"]);
     let config = Machine::new("").resolve(&args).unwrap();
     assert_eq!(config.settings.local, Some(Budget::PercentOfTouched(25)));
 }
@@ -104,14 +115,10 @@ fn refusals_name_the_place_and_what_may_stand_there() {
     assert!(refusal(plain(), local("1M")).contains("below the smallest budget, 16 MiB"));
     assert!(refusal(plain(), local("")).starts_with("--local: is empty"));
     assert!(refusal(plain(), local("101%")).contains("1% to 100%"));
-    let far = |url: &str| RunArgs { far: vec![url.into()], ..RunArgs::default() };
+    let far = |url: &str| flags(&["--far", url]);
     assert!(refusal(plain(), far("nonsense")).starts_with("--far: 'nonsense'"));
     assert!(refusal(plain(), far("file:/a b")).contains("contains a space"));
-    let replicas = |far: &str, replicas: &str| RunArgs {
-        far: vec![far.into()],
-        replicas: Some(replicas.into()),
-        ..RunArgs::default()
-    };
+    let replicas = |far: &str, replicas: &str| flags(&["--far", far, "--replicas", replicas]);
     let two = "tcp://127.0.0.1:1,tcp://127.0.0.1:2";
     assert!(refusal(plain(), replicas(two, "3")).contains("3 replicas need 3 nodes, and here are 2"));
     assert!(
@@ -123,7 +130,7 @@ fn refusals_name_the_place_and_what_may_stand_there() {
     assert!(
         refusal(plain().with(variables::FAULT_PATH, "direct"), RunArgs::default()).contains("auto, monitor, inline")
     );
-    let args = RunArgs { prefetch: Some("markov".into()), ..RunArgs::default() };
+    let args = flags(&["--prefetch", "markov"]);
     assert!(
         refusal(plain(), args).starts_with("--prefetch: 'markov' is no prefetcher; choose from auto, none, next-n")
     );
@@ -133,8 +140,7 @@ fn refusals_name_the_place_and_what_may_stand_there() {
 
 #[test]
 fn total_ram_below_the_local_budget_is_a_contradiction() {
-    let args =
-        |ram: &str, local: &str| RunArgs { ram: Some(ram.into()), local: Some(local.into()), ..RunArgs::default() };
+    let args = |ram: &str, local: &str| flags(&["--ram", ram, "--local", local]);
     let machine = Machine::new("");
     assert!(
         machine.resolve(&args("1G", "2G")).unwrap_err().starts_with("--ram (1 GiB) is smaller than --local (2 GiB)")
@@ -162,4 +168,45 @@ fn a_machine_that_is_too_small_says_so() {
     std::fs::write(machine.dir.path().join("proc/meminfo"), "MemTotal: 1 kB\nMemAvailable: 10240 kB\n").unwrap();
     assert!(machine.resolve(&RunArgs::default()).unwrap_err().contains("below the smallest budget"));
     assert!(machine.resolve(&local("16M")).is_ok());
+}
+
+/// A value for each setting of a run, as its flag and its variable have it, and as the file has it.
+fn example(setting: &Setting) -> (&'static str, &'static str) {
+    match setting.variable {
+        variables::LOCAL | variables::RAM => ("1G", "\"1G\""),
+        variables::FAR => ("tcp://127.0.0.1:1,tcp://127.0.0.1:2", "[\"tcp://127.0.0.1:1,tcp://127.0.0.1:2\"]"),
+        variables::REPLICAS => ("2", "2"),
+        variables::HEAP => ("large", "\"large\""),
+        variables::EVICT => ("2q", "\"2q\""),
+        variables::PREFETCH => ("leap", "\"leap\""),
+        variables::READ_AHEAD => ("7", "7"),
+        variables::PREFETCH_CACHE => ("4M", "\"4M\""),
+        variables::FAULT_PATH => ("inline", "\"inline\""),
+        variables::FEATURES => ("6.1", "\"6.1\""),
+        variables::STATS => ("a.json", "\"a.json\""),
+        _ if setting.form == Form::Switch => ("1", "true"),
+        other => panic!("{other}: an example, please"),
+    }
+}
+
+#[test]
+fn each_setting_means_the_same_as_flag_as_variable_and_in_the_file() {
+    let secrets = [variables::TLS, variables::TLS_CA, variables::KEY_FILE];
+    let of_a_run = SETTINGS.iter().filter(|setting| setting.sources == Sources::Run);
+    for setting in of_a_run.filter(|setting| !secrets.contains(&setting.variable)) {
+        let (text, toml) = example(setting);
+        // Replicas want a pool.
+        let pool = if setting.variable == variables::REPLICAS { "tcp://127.0.0.1:1,tcp://127.0.0.1:2" } else { "" };
+        let plain = |file: &str| Machine::new(file).with(variables::FAR, pool);
+        let flag = setting.flag();
+        let words = if setting.form == Form::Switch { vec![flag.as_str()] } else { vec![flag.as_str(), text] };
+        // Where the prefetcher was chosen is told, so it differs.
+        let value = |config: RunConfig| RunConfig { prefetch_source: None, ..config };
+        let by_flag = value(plain("").resolve(&flags(&words)).unwrap());
+        let by_variable = plain("").with(setting.variable, text).resolve(&RunArgs::default());
+        let by_file = plain(&format!("{} = {toml}", setting.key())).resolve(&RunArgs::default());
+        assert_ne!(by_flag, value(plain("").resolve(&RunArgs::default()).unwrap()), "{flag}: no difference");
+        assert_eq!(by_flag, value(by_variable.unwrap()), "{flag}");
+        assert_eq!(by_flag, value(by_file.unwrap()), "{flag}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Finds the preloaded library and words LD_PRELOAD.
 
-use crate::config::launcher_variables::LIBRARY;
 use crate::error::Error;
+use hinterland_abi::variables::LIBRARY;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

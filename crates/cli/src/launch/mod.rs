@@ -85,7 +85,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let signals = signals::Signals::take()?;
     let mut command = spawn::command(&file, args, &signals);
     // A launcher inside this program must not write over this run's figures.
-    command.env_remove(config::launcher_variables::STATS).env_remove(variables::LEDGER);
+    command.env_remove(variables::STATS).env_remove(variables::LEDGER);
     if let Plan::Managed(library) = &plan {
         command.env("LD_PRELOAD", library::preload(library, std::env::var_os("LD_PRELOAD").as_deref())?);
         for (name, value) in settings.to_env() {

@@ -9,9 +9,11 @@ mod register;
 mod serve;
 mod status;
 
+use crate::config::flags::{Credentials, Flags};
 use crate::error::EXIT_REFUSED;
 pub use ask::resolved;
 use clap::{Args, Subcommand, ValueEnum};
+use hinterland_abi::variables;
 use hinterland_tls::{CredentialError, Sources};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,7 +57,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     identity: Identity,
     /// The CA that has signed the programs' certificates: --tls-ca by another name
-    #[arg(long, value_name = "CA", conflicts_with = "tls_ca")]
+    #[arg(long, value_name = "CA", conflicts_with = "tls-ca")]
     clients: Option<String>,
     /// Certificates whose holders may drain and resize the node, a PEM file; with --tls. Default: the node's own certificate alone
     #[arg(long, value_name = "FILE")]
@@ -82,29 +84,22 @@ pub struct ServeArgs {
 impl ServeArgs {
     /// What proves who the node is, and who programs are.
     fn identity(&self) -> Identity {
-        Identity { tls_ca: self.identity.tls_ca.clone().or_else(|| self.clients.clone()), ..self.identity.clone() }
+        Identity { flags: self.identity.flags.clone().or(variables::TLS_CA, self.clients.as_deref()) }
     }
 }
 
 /// How node and program prove to each other who they are.
 #[derive(Args, Clone, Default)]
 pub struct Identity {
-    /// Our certificate and its private key, PEM files; with --tls-ca
-    #[arg(long, value_name = "CERT,KEY")]
-    pub tls: Option<String>,
-    /// The CA that has signed the other side's certificates, a PEM file
-    #[arg(long, value_name = "CA")]
-    pub tls_ca: Option<String>,
-    /// A secret file that both sides have, instead of certificates: at least 32 random bytes
-    #[arg(long, value_name = "FILE")]
-    pub key_file: Option<String>,
+    #[command(flatten)]
+    flags: Flags<Credentials>,
 }
 
 impl Identity {
     /// The files that are named.
     fn sources(&self) -> Result<Option<Sources>, CredentialError> {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        Sources::new(&text(&self.tls), &text(&self.tls_ca), &text(&self.key_file))
+        let text = |variable| self.flags.value(variable).unwrap_or_default();
+        Sources::new(text(variables::TLS), text(variables::TLS_CA), text(variables::KEY_FILE))
     }
 }
 

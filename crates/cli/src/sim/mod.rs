@@ -10,7 +10,7 @@ mod replays;
 mod report;
 mod table;
 
-use crate::args::PREFETCHERS;
+use crate::args::prefetchers;
 use crate::error::{EXIT_REFUSED, complain};
 use clap::{Args, ValueEnum};
 use hinterland_sim::{FaultPath, LinkModel, Setup, SetupError, WorkloadError};
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 /// `hinterland sim`.
 #[derive(Args)]
-#[command(after_help = [PREFETCHERS, EXAMPLES].concat())]
+#[command(after_help = prefetchers() + EXAMPLES)]
 pub struct SimArgs {
     /// The trace, as `hinterland trace` writes it
     trace: PathBuf,

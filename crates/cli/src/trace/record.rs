@@ -2,11 +2,12 @@
 
 use crate::args::RunArgs;
 use crate::config::RunConfig;
+use crate::config::flags::{Flags, Traced};
 use crate::error::{EXIT_REFUSED, Error, complain};
 use crate::figures::Totals;
 use crate::launch;
 use clap::Args;
-use hinterland_abi::{FaultPathName, PrefetchName, TraceRow, parse_microset};
+use hinterland_abi::{EnvError, FaultPathName, PrefetchName, TraceRow, parse_microset, variables};
 use hinterland_units::ByteCount;
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,31 +21,8 @@ pub struct RecordArgs {
     /// Where the trace goes; what is there is replaced, but not the program or a file that it is given
     #[arg(long, short, value_name = "FILE", required = true)]
     output: Option<PathBuf>,
-    /// Pages that are mapped at a time, 1 to 1048576: fewer see more, and take longer. Default: 1024 (or half of the local
-    /// budget, if that is less)
-    #[arg(long, value_name = "PAGES")]
-    microset: Option<String>,
-    /// Bound on the program's local pages, as for `run`
-    #[arg(long, value_name = "SIZE|PCT%")]
-    local: Option<String>,
-    /// Where cold pages go when there are more, as for `run`
-    #[arg(long, value_name = "URL")]
-    far: Vec<String>,
-    /// Which allocations are far, and so traced: all (default), or large (of at least 64 KiB)
-    #[arg(long, value_name = "all|large")]
-    heap: Option<String>,
-    /// Pretend an older kernel, as for `run`
-    #[arg(long, value_name = "SET")]
-    features: Option<String>,
-    /// Write the run's figures as JSON to FILE, or to stdout (-)
-    #[arg(long, value_name = "FILE|-")]
-    stats: Option<String>,
-    /// No summary at the end
-    #[arg(long)]
-    quiet: bool,
-    /// Settings file, as for `run`
-    #[arg(long, value_name = "FILE")]
-    config: Option<String>,
+    #[command(flatten)]
+    settings: Flags<Traced>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     program: Vec<OsString>,
@@ -73,24 +51,13 @@ fn recording(args: &RecordArgs) -> Result<Recording, Error> {
     let shown = args.output.clone().unwrap_or_default();
     // The program may change its directory before it calls exec.
     let path = std::path::absolute(&shown).map_err(|source| Error::Trace { path: shown.clone(), source })?;
-    let refuse = |why: String| Error::Setting { origin: "--microset".into(), why };
-    let microset_pages =
-        args.microset.as_deref().map(parse_microset).transpose().map_err(|why| refuse(why.to_string()))?;
+    let refuse = |why: EnvError| Error::Setting { origin: "--microset".into(), why: why.to_string() };
+    let microset_pages = args.settings.value(variables::MICROSET).map(parse_microset).transpose().map_err(refuse)?;
     Ok(Recording { path, shown, microset_pages })
 }
 
 fn run_args(args: RecordArgs) -> RunArgs {
-    RunArgs {
-        local: args.local,
-        far: args.far,
-        heap: args.heap,
-        features: args.features,
-        stats: args.stats,
-        quiet: args.quiet,
-        config: args.config,
-        program: args.program,
-        ..RunArgs::default()
-    }
+    RunArgs { settings: args.settings.of(), program: args.program }
 }
 
 impl Recording {

@@ -1,0 +1,75 @@
+//! Flags, environment and settings file, merged: of each setting the value that counts, and where it was written.
+
+use super::file;
+use crate::args::RunArgs;
+use crate::error::Error;
+use hinterland_abi::{Form, SETTINGS, Setting, Sources, variables};
+
+/// A value and where it was written.
+pub struct Found {
+    /// The value.
+    pub text: String,
+    /// The flag, the variable, or the file and its key.
+    pub origin: String,
+}
+
+/// The sources, merged: at most one value for each variable.
+pub struct Merged(Vec<(&'static str, Found)>);
+
+impl Merged {
+    /// What was written for a setting.
+    pub fn get(&self, variable: &str) -> Option<&Found> {
+        self.0.iter().find(|(name, _)| *name == variable).map(|(_, found)| found)
+    }
+
+    /// Its value.
+    pub fn text(&self, variable: &str) -> Option<&str> {
+        self.get(variable).map(|found| found.text.as_str())
+    }
+
+    /// Where it was written; nowhere: its variable.
+    pub fn origin(&self, variable: &str) -> String {
+        self.get(variable).map_or_else(|| variable.to_owned(), |found| found.origin.clone())
+    }
+
+    /// Refuses a setting where it was written.
+    pub fn refuse(&self, variable: &str, why: impl ToString) -> Error {
+        Error::Setting { origin: self.origin(variable), why: why.to_string() }
+    }
+}
+
+/// Merges flags, environment and file.
+pub fn merge(args: &RunArgs, env: &impl Fn(&str) -> Option<String>) -> Result<Merged, Error> {
+    let of_a_run = || SETTINGS.iter().filter(|setting| setting.sources == Sources::Run);
+    let keys: Vec<String> = of_a_run().map(Setting::key).collect();
+    let file = file::read(args.settings.value(variables::CONFIG), env, &keys)?;
+    let mut merged = Vec::new();
+    for setting in of_a_run() {
+        let found = match flag(args, setting)? {
+            Some(text) => Some(Found { text, origin: setting.flag() }),
+            None => env(setting.variable).map(|text| Found { text, origin: setting.variable.into() }).or_else(|| {
+                let (file, key) = (file.as_ref()?, setting.key());
+                Some(Found { text: file.get(&key)?, origin: format!("{}: {key}", file.path.display()) })
+            }),
+        };
+        merged.extend(found.map(|found| (setting.variable, found)));
+    }
+    Ok(Merged(merged))
+}
+
+/// A flag's text. An empty value is a mistake here, whereas an empty variable counts as unset.
+fn flag(args: &RunArgs, setting: &Setting) -> Result<Option<String>, Error> {
+    let values = args.settings.values(setting.variable);
+    let refuse = |why: String| Err(Error::Setting { origin: setting.flag(), why });
+    let blank = |value: &&String| matches!(setting.form, Form::Many(_)) && value.contains(char::is_whitespace);
+    if let Some(value) = values.iter().find(blank) {
+        return refuse(format!(
+            "'{value}' contains a space; give each tier its own {}, and write %20 for a blank in a path",
+            setting.flag()
+        ));
+    }
+    if values.iter().any(String::is_empty) {
+        return refuse("is empty; leave the flag out or give it a value".into());
+    }
+    Ok((!values.is_empty()).then(|| values.join(" ")))
+}
