@@ -35,7 +35,7 @@ pub enum Command {
     Sim(Box<SimArgs>),
     /// Lend this machine's memory to programs, or ask a node how it is.
     Node(Box<NodeArgs>),
-    /// Measure Hinterland against the kernel's own swap.
+    /// Measure Hinterland against the kernel's own swap (runs hinterland-bench, where it is installed).
     Bench(BenchArgs),
 }
 

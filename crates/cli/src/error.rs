@@ -124,6 +124,15 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// The measurements are a program of their own.
+    #[error(
+        "{bench} is not installed: it is neither in {home} nor in PATH; build it with `cargo build --release -p {bench}` and put it beside the hinterland command",
+        bench = "hinterland-bench", home = home.display()
+    )]
+    NoBench {
+        /// Where the launcher lies.
+        home: PathBuf,
+    },
     /// The statistics file cannot be written.
     #[error("--stats: {}: {source}", path.display())]
     Stats {

@@ -1,53 +1,7 @@
 //! The `hinterland` command.
-//!
-//! ```text
-//! args ─▶ config ─▶ launch ─▶ report        what `run` does, from the command line to the summary
-//!           host     program   figures       what it needs to know of the machine, the program, the ledger
-//! explain                                    what the prefetcher saw and did, from what `run --stats` wrote
-//! doctor                                     the same questions asked of the machine alone
-//! sim                                        a trace, replayed on the runtime's policies
-//! trace                                      page traces: recording, importing, looking at them
-//! node                                       the memory node, and what one says of itself
-//! bench                                      measurements against the kernel's swap
-//! ```
 
-mod args;
-mod bench;
-mod config;
-mod doctor;
-mod error;
-mod explain;
-mod figures;
-mod host;
-mod launch;
-mod node;
-mod output;
-mod program;
-mod report;
-mod sample;
-mod sim;
-mod trace;
-
-use args::{Cli, Command};
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            // Help and version are answers; everything else is a refusal, told apart from the program's own codes.
-            return if error.use_stderr() { ExitCode::from(error::EXIT_REFUSED) } else { ExitCode::SUCCESS };
-        }
-    };
-    match cli.command {
-        Command::Run(args) => launch::run(&args),
-        Command::Trace(args) => trace::run(args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Node(args) => node::run(&args),
-        Command::Bench(args) => bench::run(args),
-    }
+    hinterland_cli::main()
 }

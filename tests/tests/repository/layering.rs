@@ -10,7 +10,7 @@ const LEVELS: &[(u32, &[&str])] = &[
     (2, &["tape", "backend", "etcd"]),
     (3, &["pager", "node"]),
     (4, &["runtime", "sim"]),
-    (5, &["cli", "py"]),
+    (5, &["cli", "bench", "py"]),
 ];
 
 /// `abi` may use `units`: the one edge inside a level, because settings and counters are written in units.

@@ -1,8 +1,8 @@
 //! The findings in words.
 
 use super::findings::{Findings, Patterns, Place};
-use crate::bench::report::table::table;
 use crate::report::{bytes, count, duration, percent};
+use crate::table::table;
 use hinterland_abi::REGION_PAGES;
 use hinterland_units::PAGE_BYTES;
 use std::fmt::Write;
@@ -120,7 +120,7 @@ fn threads(findings: &Findings) -> String {
         return String::new();
     }
     let names = ["thread", "pattern", "requests", "major", "minor", "hits", "first", "windows", "largest"];
-    let mut columns = table(&names, 2);
+    let mut columns = table(&names, 2..names.len());
     for place in &findings.threads {
         let of = if findings.processes > 1 { format!(" of {}", place.figures.pid) } else { String::new() };
         columns.add_row(cells(format!("{}{of}", place.figures.name), place));
@@ -136,7 +136,7 @@ fn regions(findings: &Findings) -> String {
         "region", "pattern", "requests", "major", "minor", "hits", "first", "windows", "largest", "ahead", "unused",
         "chosen",
     ];
-    let mut columns = table(&names, 2);
+    let mut columns = table(&names, 2..names.len());
     for place in &findings.regions {
         let one = &place.figures;
         let of = if findings.processes > 1 { format!(" of {}", one.pid) } else { String::new() };

@@ -1,8 +1,8 @@
 //! The nodes of a pool that is kept in etcd, as a table or as JSON.
 
 use super::{Identity, NodeError};
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
+use crate::table::table;
+use comfy_table::Table;
 use hinterland_etcd::{Pool, Record};
 use hinterland_units::ByteCount;
 use serde::Serialize;
@@ -25,15 +25,14 @@ pub fn run(pool: &str, identity: &Identity, json: bool) -> Result<(), NodeError>
     } else if nodes.is_empty() {
         format!("{}: no node is listed\n", pool.directory)
     } else {
-        format!("{}: {} nodes\n\n{}\n", pool.directory, nodes.len(), table(&nodes))
+        format!("{}: {} nodes\n\n{}\n", pool.directory, nodes.len(), listed(&nodes))
     };
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
-fn table(nodes: &[Record]) -> Table {
+fn listed(nodes: &[Record]) -> Table {
     let bytes = |bytes: u64| ByteCount(bytes).to_string();
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["node", "lends", "given out", "programs", ""]);
+    let mut table = table(&["node", "lends", "given out", "programs", ""], 1..4);
     for Record { member, usage } in nodes {
         table.add_row([
             member.node.clone(),
@@ -42,9 +41,6 @@ fn table(nodes: &[Record]) -> Table {
             usage.sessions.len().to_string(),
             if member.draining { "draining".into() } else { String::new() },
         ]);
-    }
-    for column in table.column_iter_mut().skip(1).take(3) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }

@@ -1,8 +1,7 @@
 //! What a node says of itself, as a table or as JSON.
 
 use super::{Identity, NodeError, ask::ask};
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
+use crate::table::table;
 use hinterland_units::ByteCount;
 use hinterland_wire::{Kind, NodeRow, Reply, Request};
 use serde::Serialize;
@@ -145,8 +144,7 @@ impl Status {
         if self.largest_sessions.is_empty() {
             return text;
         }
-        let mut table = Table::new();
-        table.load_style(NOTHING).set_header(["session", "name", "lanes", "holds", "quota", "read", "written"]);
+        let mut table = table(&["session", "name", "lanes", "holds", "quota", "read", "written"], 2..7);
         for session in &self.largest_sessions {
             table.add_row([
                 session.session.to_string(),
@@ -157,9 +155,6 @@ impl Status {
                 bytes(session.read_bytes),
                 bytes(session.written_bytes),
             ]);
-        }
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
         }
         text + &format!("\n{table}\n")
     }

@@ -1,7 +1,7 @@
 //! The report as a table for people.
 
 use super::report::{Report, Row};
-use crate::bench::report::table::table;
+use crate::table::table;
 use hinterland_units::{ByteCount, PageCount};
 
 const NAMES: [&str; 16] = [
@@ -31,7 +31,7 @@ Read-ahead is taken to have a processor whenever it needs one: a real run in whi
 pub fn of(report: &Report) -> String {
     let bytes = |pages: u64| ByteCount(PageCount(pages).bytes());
     let times = report.cpu_seconds.map_or("no times".into(), |s| format!("{s:.3} s of processor time"));
-    let mut columns = table(&NAMES, 3);
+    let mut columns = table(&NAMES, 3..NAMES.len());
     for row in &report.rows {
         columns.add_row(cells(row));
     }

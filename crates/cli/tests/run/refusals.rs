@@ -75,7 +75,7 @@ fn a_wrong_command_line_is_a_refusal_and_help_is_not() {
     assert_eq!(ended.status.code(), Some(125));
     let (ended, ..) = output(hinterland().arg("run"));
     assert_eq!(ended.status.code(), Some(125));
-    for flags in [&["--help"][..], &["--version"], &["run", "--help"], &["doctor", "--help"], &["bench", "--help"]] {
+    for flags in [&["--help"][..], &["--version"], &["run", "--help"], &["doctor", "--help"]] {
         let (ended, stdout, _) = output(hinterland().args(flags));
         assert_eq!(ended.status.code(), Some(0), "{flags:?}");
         assert!(stdout.contains("hinterland"), "{stdout}");

@@ -1,0 +1,220 @@
+//! Everything that the bench changes on the machine, and how it is taken back.
+//!
+//! A change is registered *before* it is made, here and with a janitor process, and taken back when its guard is dropped.
+//! When the bench dies in any other way (Ctrl-C, SIGTERM, a panic, SIGKILL), the janitor's standard input ends and it takes
+//! back what is left, the latest change first. Invariant: taking back a change that was never made, or that is taken
+//! back already, does nothing.
+
+use crate::error::BenchError;
+use crate::executables::myself;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io::{BufRead, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a group's processes may take to die: a process that swaps gives back its pages first.
+const DEATH_MAX: Duration = Duration::from_secs(20);
+
+/// A change to take back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Undo {
+    /// Kill the processes of this cgroup and remove it.
+    RemoveCgroup(PathBuf),
+    /// Stop swapping to this file or device.
+    Swapoff(PathBuf),
+    /// Write this text to this file: a sysctl's old value, a device's reset.
+    Write(PathBuf, String),
+    /// Delete this file.
+    RemoveFile(PathBuf),
+}
+
+impl Undo {
+    /// Takes the change back; a failure is told on stderr, as nothing else can be done about it.
+    fn apply(&self) {
+        let outcome = match self {
+            Undo::RemoveCgroup(group) => remove_cgroup(group),
+            Undo::Swapoff(path) => swapoff(path),
+            Undo::Write(path, text) => std::fs::write(path, text),
+            Undo::RemoveFile(path) => match std::fs::remove_file(path) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                other => other,
+            },
+        };
+        if let Err(e) = outcome {
+            eprintln!("hinterland bench: cannot take back {self:?}: {e}");
+        }
+    }
+}
+
+/// Kills what runs in the group, waits for it, and removes the group.
+fn remove_cgroup(group: &Path) -> std::io::Result<()> {
+    let start = Instant::now();
+    loop {
+        let pids = match std::fs::read_to_string(group.join("cgroup.procs")) {
+            Ok(pids) => pids,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        for pid in pids.lines().filter_map(|line| line.parse().ok()) {
+            // It may have ended by itself meanwhile.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        match std::fs::remove_dir(group) {
+            Ok(()) => return Ok(()),
+            Err(e) if start.elapsed() > DEATH_MAX => return Err(e),
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Stops swapping to `path`; no error when it isn't swapped to.
+fn swapoff(path: &Path) -> std::io::Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: `swapoff` reads a NUL-terminated path, which `name` is, and keeps no pointer.
+    if unsafe { libc::swapoff(name.as_ptr()) } == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error() {
+        e if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(()),
+        e => Err(e),
+    }
+}
+
+/// A word to the janitor.
+#[derive(Serialize, Deserialize)]
+enum Word {
+    /// This change is about to be made.
+    Made(u64, Undo),
+    /// That change has been taken back.
+    TakenBack(u64),
+}
+
+struct Register {
+    next: u64,
+    janitor: Child,
+    ear: Option<ChildStdin>,
+}
+
+/// The register of changes; clones share it.
+#[derive(Clone)]
+pub struct Changes(Arc<Mutex<Register>>);
+
+/// Takes its change back when dropped.
+#[must_use = "the change is taken back when this is dropped"]
+pub struct Guard {
+    id: u64,
+    undo: Undo,
+    changes: Changes,
+}
+
+impl Changes {
+    /// Starts the janitor, and the thread that ends the bench orderly on SIGINT, SIGTERM and SIGHUP.
+    ///
+    /// # Errors
+    /// The janitor cannot be started.
+    pub fn begin() -> Result<Changes, BenchError> {
+        let program = myself()?;
+        let mut janitor = Command::new(&program)
+            .arg("janitor")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(BenchError::io("start the janitor", &program))?;
+        let ear = janitor.stdin.take();
+        let changes = Changes(Arc::new(Mutex::new(Register { next: 0, janitor, ear })));
+        let mut signals = signal_hook::iterator::Signals::new([libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+            .map_err(BenchError::io("watch signals in", &program))?;
+        let on_signal = changes.clone();
+        std::thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                eprintln!("\nhinterland bench: interrupted; putting the machine back as it was");
+                on_signal.abandon(128 + signal);
+            }
+        });
+        Ok(changes)
+    }
+
+    /// Registers a change, before it is made.
+    pub fn register(&self, undo: Undo) -> Guard {
+        let mut register = self.lock();
+        let id = register.next;
+        register.next += 1;
+        register.tell(&Word::Made(id, undo.clone()));
+        drop(register);
+        Guard { id, undo, changes: self.clone() }
+    }
+
+    /// Leaves everything to the janitor, waits for it and ends this process. The register stays locked, so that nothing
+    /// new is begun.
+    fn abandon(&self, code: i32) -> ! {
+        let mut register = self.lock();
+        drop(register.ear.take());
+        // Without a janitor there is nobody to wait for.
+        let _ = register.janitor.wait();
+        std::process::exit(code);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Register> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Register {
+    fn tell(&mut self, word: &Word) {
+        let Some(ear) = self.ear.as_mut() else { return };
+        let told = serde_json::to_string(word).map_err(std::io::Error::from).and_then(|line| writeln!(ear, "{line}"));
+        if let Err(e) = told {
+            eprintln!("hinterland bench: the janitor is gone ({e}); an interrupted run would leave its changes behind");
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.undo.apply();
+        self.changes.lock().tell(&Word::TakenBack(self.id));
+    }
+}
+
+/// The janitor: remembers changes, and takes back those that are left when the bench is gone.
+pub fn janitor() -> ExitCode {
+    let mut made = BTreeMap::new();
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        match serde_json::from_str(&line) {
+            Ok(Word::Made(id, undo)) => drop(made.insert(id, undo)),
+            Ok(Word::TakenBack(id)) => drop(made.remove(&id)),
+            Err(e) => eprintln!("hinterland bench: the janitor cannot read '{line}': {e}"),
+        }
+    }
+    made.values().rev().for_each(Undo::apply);
+    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taking_back_what_was_never_made_is_silent() {
+        assert!(remove_cgroup(Path::new("/nowhere/group")).is_ok());
+        assert!(swapoff(Path::new("/nowhere/swap")).is_ok() || !nix::unistd::geteuid().is_root());
+        Undo::RemoveFile("/nowhere/file".into()).apply();
+    }
+
+    #[test]
+    fn words_survive_the_pipe() {
+        let word = Word::Made(3, Undo::Write("/proc/sys/vm/page-cluster".into(), "3".into()));
+        let line = serde_json::to_string(&word).unwrap();
+        assert!(!line.contains('\n'));
+        assert!(matches!(serde_json::from_str(&line), Ok(Word::Made(3, Undo::Write(_, text))) if text == "3"));
+    }
+}

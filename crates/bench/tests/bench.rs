@@ -1,0 +1,235 @@
+//! The bench as a user runs it: its JSON's names, its refusals, and that it leaves the machine as it was, however it ends.
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// `hinterland bench WHAT`.
+fn bench(what: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland-bench"));
+    command.arg(what);
+    command
+}
+
+/// The launcher that the bench looks for beside itself: a build of this crate alone has none.
+fn with_launcher() {
+    let bench = Path::new(env!("CARGO_BIN_EXE_hinterland-bench"));
+    if bench.with_file_name("hinterland").is_file() {
+        return;
+    }
+    let built = bench.parent().expect("a directory of the profile");
+    let profile = match built.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "-p", "hinterland-cli", "--profile", profile, "--target-dir"]);
+    assert!(build.arg(built.parent().expect("target")).status().unwrap().success());
+}
+
+#[test]
+fn the_json_has_the_promised_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.json");
+    let status = bench("paging")
+        .args(["--rivals-only", "--against", "all-local", "--size", "32M", "--threads", "1,2", "--repeat", "3"])
+        .args(["--pattern", "sequential,random,stride-10,zipf,write,hot-scan", "--format", "json", "--output"])
+        .arg(&file)
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let report: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(report["size_bytes"], 32 << 20);
+    assert_eq!(report["local_bytes"], 16 << 20);
+    for name in ["command", "date", "machine", "ratios"] {
+        assert!(!report[name].is_null(), "{name}");
+    }
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 12);
+    for row in rows {
+        assert_eq!((row["system"].as_str(), row["ended"].as_str()), (Some("all-local"), Some("ok")), "{row}");
+        let seconds = ["min", "median", "max"].map(|name| row["seconds"][name].as_f64().unwrap());
+        assert!(seconds[0] > 0.0 && seconds.is_sorted(), "{row}");
+        for name in
+            ["pattern", "threads", "accesses", "major_faults", "us_per_access", "cpu_seconds", "total_ram_bytes"]
+        {
+            assert!(!row[name].is_null(), "{name}: {row}");
+        }
+        assert!(row.as_object().unwrap().contains_key("us_per_major_fault"));
+        assert!(
+            row["total_ram_bytes"].as_u64().unwrap() >= 32 << 20,
+            "the data is resident when RAM is measured: {row}"
+        );
+    }
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_is_set_up() {
+    for (arguments, says) in [
+        (&["--size", "64M", "--local", "64M"][..], "nothing would be paged"),
+        (&["--pattern", "backwards"], "backwards"),
+        (&["--threads", "0"], "at least 1"),
+    ] {
+        let output = bench("paging").args(arguments).output().unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_a_refusal_and_help_names_the_users_command() {
+    let output = bench("nonsense").output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let output = bench("--help").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(said.contains("Usage: hinterland bench <COMMAND>"), "{said}");
+    let output = bench("paging").arg("--help").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("Usage: hinterland bench paging"), "{said}");
+}
+
+#[test]
+fn prefetching_is_not_measured_over_nonsense() {
+    for (arguments, says) in [
+        (&["--size", "8M"][..], "half of it is local, and that must be at least 16 MiB"),
+        (&["--link", "5us"], "'5us' is no link"),
+        (&["--prefetcher", "oracle"], "'oracle' is no prefetcher"),
+        (&["--repeat", "0"], "at least 1"),
+    ] {
+        let output = bench("prefetch").args(arguments).output().unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_report_of_prefetchers_is_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    let (report, picture) = (directory.path().join("report.json"), directory.path().join("picture.svg"));
+    let row = |prefetcher: &str, us: f64| {
+        serde_json::json!({
+            "link": "5us:25Gb/s", "pattern": "interleaved-2", "prefetcher": prefetcher, "cut_short": false, "ended": "ok",
+            "distribution": [[0.5, us], [0.99, us * 10.0]], "round_us": [], "round_quantiles_us": [],
+            "round_major_faults_per_access": [],
+        })
+    };
+    let machine = serde_json::json!({"cpu": "", "cores": 1, "ram_bytes": 0, "kernel": ""});
+    let text = serde_json::json!({
+        "bench": "prefetch", "command": [], "version": "", "date": "", "machine": machine, "size_bytes": 1 << 26,
+        "far": "compressed", "fault_path": "auto", "repeat": 1, "seed": 1, "targets": [],
+        "rows": [row("none", 7.0), row("streams", 0.1)],
+    });
+    fs::write(&report, text.to_string()).unwrap();
+    let status = bench("plot").args([&report, &Path::new("-o").into(), &picture]).status().unwrap();
+    assert!(status.success());
+    let picture = fs::read_to_string(&picture).unwrap();
+    assert!(["interleaved-2, 5us:25Gb/s", "none", "streams"].iter().all(|words| picture.contains(words)));
+}
+
+/// Here is no library that could manage a program, so what needs one is left out and said.
+#[test]
+fn nodes_are_measured_without_a_program_too() {
+    with_launcher();
+    let output = bench("nodes").args(["--repeat", "1", "--format", "json"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for name in [
+        "raw_round_trip_us_p50",
+        "raw_stream_bytes_per_second",
+        "tcp_load_us_p50",
+        "node_cpu_us_per_read",
+        "node_beside_slabs_bytes",
+        "write_back_bytes_per_second",
+        "write_back_2_replicas_bytes_per_second",
+    ] {
+        assert!(report["figures"][name]["median"].as_f64().is_some_and(|figure| figure != 0.0), "{name}: {report}");
+    }
+    let has = |name: &str| !report["figures"][name].is_null() || !report["skipped"][name].is_null();
+    for name in ["tcp_fault_us_p50", "encrypted_fault", "scan_bytes_per_second", "memcached_cpu_us_per_get"] {
+        assert!(has(name) || has(&format!("{name}_us_p50")), "{name}: {report}");
+    }
+    assert!(report["targets"].as_array().is_some_and(|targets| targets.len() >= 3), "{report}");
+}
+
+/// What the bench may change on a machine.
+#[derive(PartialEq, Debug)]
+struct Machine {
+    swaps: String,
+    page_cluster: String,
+    zram: String,
+    groups: Vec<String>,
+    files: usize,
+}
+
+impl Machine {
+    fn look(disk: &Path) -> Machine {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
+        let groups = roots.iter().filter_map(|root| fs::read_dir(root).ok()).flatten().flatten();
+        let names = groups.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        Machine {
+            swaps: text("/proc/swaps").lines().skip(1).collect(),
+            page_cluster: text("/proc/sys/vm/page-cluster"),
+            zram: text("/sys/block/zram0/initstate"),
+            groups: names.filter(|name| name.starts_with("hinterland-bench")).collect(),
+            files: fs::read_dir(disk).map_or(0, Iterator::count),
+        }
+    }
+
+    /// Whether the kernel's rivals can be tried here.
+    fn can_swap(&self) -> bool {
+        nix::unistd::geteuid().is_root() && self.swaps.is_empty() && self.zram.trim() == "0" && self.groups.is_empty()
+    }
+}
+
+fn start_rivals(disk: &Path) -> Child {
+    bench("paging")
+        .args(["--rivals-only", "--against", "zram,ssd-swap", "--size", "64M", "--local", "32M", "--pattern", "random"])
+        .args(["--repeat", "1000", "--disk"])
+        .arg(disk)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn the_machine_is_as_before_however_the_bench_ends() {
+    // A directory on a disk: /tmp may be no place to swap to.
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let before = Machine::look(disk.path());
+    if !before.can_swap() {
+        eprintln!("skipped: needs root, a free zram0, and no swap in use");
+        return;
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
+        let mut child = start_rivals(disk.path());
+        wait_until("swap in use", || {
+            let now = Machine::look(disk.path());
+            !now.swaps.is_empty() && !now.groups.is_empty()
+        });
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::try_from(signal).unwrap()).unwrap();
+        let status = child.wait().unwrap();
+        assert!(!status.success());
+        if signal == libc::SIGKILL {
+            wait_until("the machine as before", || Machine::look(disk.path()) == before);
+        }
+        assert_eq!(Machine::look(disk.path()), before, "after signal {signal}");
+    }
+}
