@@ -54,13 +54,13 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
         "8,000 requests for content that was not mapped: 6,000 waited for far memory (major), 1,000 found",
         "patterns: 50.0 % sequential, 0.0 % strided, 50.0 % irregular",
         "800 windows of 64.0 pages on average, 64 at most",
-        "40,000 pages came ahead: 30,000 were used as far as is known (1,000 seen, 29,000 inferred)",
-        "of 1,100 pages that were watched 90.9 % were used, half of them within 12.0 µs; 40 were given up unused",
+        "40,000 pages were prefetched: 30,000 are known to have been used (1,000 seen, 29,000 inferred)",
+        "of 1,100 prefetched pages that were left unmapped 90.9 % were used, half of them within 12.0 µs; 40 were evicted unused",
         "a load of one page took 6.3 µs, each further one 1.3 µs: so windows might have 64 pages",
         "sequential, 97.5 %",
         "irregular, 97.5 %",
         "0x200004000000",
-        "nothing: 81.1 % of the requests for content came ahead of the program",
+        "nothing: prefetching covered 81.1 % of the requests for content",
     ] {
         assert!(text.contains(part), "no '{part}':\n{text}");
     }
@@ -138,10 +138,7 @@ fn what_has_nothing_to_explain_is_refused_with_the_reason() {
         idle[name] = json!(0);
     }
     let says = refusal(&idle.to_string());
-    assert!(
-        says.contains("nothing of job was ever taken out of local memory (256 MiB of a budget of 128 MiB)"),
-        "{says}"
-    );
+    assert!(says.contains("no page of job was ever evicted (256 MiB of a budget of 128 MiB)"), "{says}");
     let missing = Command::new(env!("CARGO_BIN_EXE_hinterland")).args(["explain", "/no/such/file"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("/no/such/file: No such file"));

@@ -124,6 +124,6 @@ fn refuses(name: &str) -> Result<()> {
     walked(name, "sequential", PAGES, &["--local", "256M", "--far", "compressed"])?.expect(0, "done")?;
     let output = explained(name, &[])?;
     let says = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(125) && says.contains("nothing of "), "{says}");
+    ensure!(output.status.code() == Some(125) && says.contains("no page of "), "{says}");
     Ok(())
 }

@@ -18,7 +18,6 @@ use crate::executables::Executables;
 use hinterland_units::{ByteCount, PAGE_BYTES};
 use process::Forker;
 use serde::Serialize;
-use std::path::Path;
 use std::time::Duration;
 use worker::{FORK, Forked, SHARE, Told};
 

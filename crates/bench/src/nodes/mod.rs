@@ -29,7 +29,7 @@ use process::Node;
 use raw::Raw;
 use reader::Reader;
 use report::{Report, Round};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Round trips of one measurement.

@@ -8,7 +8,7 @@ use crate::report::Destination;
 use crate::worker::Pattern;
 use hinterland_abi::{EvictName, FaultPathName, PrefetchName, Settings};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Fewest pages of data for each thread: smaller data would be measured inside the pager's batches.
 const PAGES_PER_THREAD_MIN: u64 = 1024;

@@ -21,7 +21,6 @@ use super::rivals::undo::Changes;
 use super::rivals::{swap_area, zram};
 use crate::executables::Executables;
 use hinterland_abi::Settings;
-use std::path::PathBuf;
 
 /// A swap area is so many times the data, so that the kernel keeps the copies of pages that it reads back (it stops
 /// doing so when swap is half full: `vm_swap_full`, mm/swap.h), and clean pages are dropped without writing.

@@ -22,7 +22,6 @@ use crate::executables::Executables;
 use hinterland_abi::{FaultPathName, PrefetchName, Settings};
 use hinterland_backend::LinkModel;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
-use std::path::Path;
 
 /// One access in so many pages before the timed phase: the streams are known and the memory is full.
 const WARM_UP_PART: u64 = 4;

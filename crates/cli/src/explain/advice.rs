@@ -1,4 +1,4 @@
-//! What the user might change. Each piece has the figures that it follows from; the limits are where a change begins to pay.
+//! Advice: what the user might change, with the figures that it follows from. The thresholds are where a change begins to pay.
 
 use super::findings::Findings;
 use crate::report::{count, percent};
@@ -44,10 +44,10 @@ fn rest(findings: &Findings) -> Advice {
     let Findings { saw, did, .. } = findings;
     let [coverage, regular] = [did.coverage.unwrap_or(0.0), saw.patterns.sequential + saw.patterns.strided];
     let (change, because) = if coverage >= MUCH {
-        ("nothing", format!("{} of the requests for content came ahead of the program", percent(coverage)))
+        ("nothing", format!("prefetching covered {} of the requests for content", percent(coverage)))
     } else if regular >= MUCH {
         let because = format!(
-            "{} of the requests are sequential or strided, and {} came ahead of the program",
+            "{} of the requests are sequential or strided, and prefetching covered {}",
             percent(regular),
             percent(coverage)
         );
@@ -63,12 +63,11 @@ fn rest(findings: &Findings) -> Advice {
     Advice { change, because }
 }
 
-/// Regular requests that nothing follows.
+/// Regular requests without a prefetcher.
 fn off(findings: &Findings) -> Option<Advice> {
     let patterns = &findings.saw.patterns;
     let regular = patterns.sequential + patterns.strided;
-    let because =
-        format!("{} of the requests are sequential or strided, and nothing is fetched ahead", percent(regular));
+    let because = format!("{} of the requests are sequential or strided, and nothing is prefetched", percent(regular));
     let change = match (findings.prefetcher.as_str(), findings.read_ahead_pages) {
         ("none", _) => "leave --prefetch out",
         (_, Some(0)) => "leave --read-ahead 0 out",
@@ -87,21 +86,25 @@ fn strides(findings: &Findings) -> Option<Advice> {
     unknown.then_some(Advice { change: "leave --prefetch out", because })
 }
 
-/// Pages that came for nothing.
+/// Prefetched pages that are not used.
 fn waste(findings: &Findings) -> Option<Advice> {
     let did = &findings.did;
     let accuracy = did.accuracy.filter(|accuracy| *accuracy < 0.5 && did.watched >= 100)?;
     let change =
         if did.coverage.is_none_or(|coverage| coverage < 0.1) { "--prefetch none" } else { "a smaller --read-ahead" };
-    let because = format!("of {} pages that were watched only {} were used", count(did.watched), percent(accuracy));
+    let because = format!(
+        "of {} prefetched pages that were left unmapped only {} were used",
+        count(did.watched),
+        percent(accuracy)
+    );
     Some(Advice { change, because })
 }
 
-/// Pages that came too late.
+/// Pages prefetched too late.
 fn late(findings: &Findings) -> Option<Advice> {
     let (did, saw) = (&findings.did, &findings.saw);
     let because = format!(
-        "{} faults waited for pages that were already on their way, beside {} that waited for others: far memory is slower than the \
+        "{} faults waited for pages that were being prefetched already, beside {} for other pages: far memory is slower than the \
          program reads",
         count(did.late),
         count(saw.major)
@@ -110,11 +113,11 @@ fn late(findings: &Findings) -> Option<Advice> {
         .then_some(Advice { change: "a larger --read-ahead, or faster far memory", because })
 }
 
-/// Windows that nobody brought in.
+/// Windows that were never fetched.
 fn overtaken(findings: &Findings) -> Option<Advice> {
     let did = &findings.did;
     let because = format!(
-        "of {} windows {} were overtaken by others before the read-ahead thread came to them",
+        "of {} windows {} were dropped for newer ones before the read-ahead thread fetched them",
         count(did.windows),
         count(did.windows_dropped)
     );
@@ -130,11 +133,11 @@ fn tight(findings: &Findings) -> Option<Advice> {
     (did.windows_refused * 4 > did.windows).then_some(Advice { change, because })
 }
 
-/// Windows whose pages the program fetched by itself before the read-ahead thread came to them: it waits for a processor.
+/// Windows whose pages the program fetched by major faults before the read-ahead thread did, which waits for a processor.
 fn outrun(findings: &Findings) -> Option<Advice> {
     let did = &findings.did;
     let because = format!(
-        "of {} pages that were asked for in windows {} came ahead, and so {} of what the program needed: read-ahead cannot keep up",
+        "of {} pages in windows {} were prefetched, which covered {} of what the program needed: read-ahead cannot keep up",
         count(did.window_pages),
         count(did.fetched),
         percent(did.coverage.unwrap_or(0.0))
@@ -148,18 +151,19 @@ fn outrun(findings: &Findings) -> Option<Advice> {
     (is_behind && !is_known_why).then_some(Advice { change, because })
 }
 
-/// Pages that had just left.
+/// Pages that had just been evicted.
 fn minor(findings: &Findings) -> Option<Advice> {
     let saw = &findings.saw;
-    let because = format!("{} of {} requests were for pages that had just left", count(saw.minor), count(saw.requests));
+    let because =
+        format!("{} of {} requests were for pages that had just been evicted", count(saw.minor), count(saw.requests));
     (saw.minor * 3 > saw.requests).then_some(Advice { change: "a little more --local", because })
 }
 
-/// Nothing to follow.
+/// Requests without a pattern.
 fn irregular(findings: &Findings) -> Option<Advice> {
     let saw = &findings.saw;
     let because = format!(
-        "{} of the requests follow no step, so no prefetcher knows them before; the program waited for {} of its time",
+        "{} of the requests follow no step, so no prefetcher can predict them; the program waited for {} of its time",
         percent(saw.patterns.irregular),
         percent(saw.stall_share)
     );

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// A pattern has a row to itself from this share of its requests on.
 const MOST: f64 = 0.6;
 
-/// Everything that is said of a run.
+/// What is reported about a run.
 #[derive(Serialize)]
 pub struct Findings {
     /// The program.
@@ -84,7 +84,7 @@ pub struct Did {
     pub load_one_ns: u64,
     /// Each further page of a load.
     pub load_page_ns: u64,
-    /// Pages that came ahead.
+    /// Prefetched pages.
     pub fetched: u64,
     /// Of them, used as far as is known.
     pub used: u64,
@@ -92,15 +92,15 @@ pub struct Did {
     pub used_seen: u64,
     /// Of the used ones, inferred from the use of a key page.
     pub used_inferred: u64,
-    /// Left unmapped, so that their use is seen.
+    /// Left unmapped, so that their first use faults and is observed.
     pub watched: u64,
-    /// Of the watched ones, given up before they were used.
+    /// Of the watched ones, evicted before they were used.
     pub wasted: u64,
-    /// Faults that waited for a page which was on its way ahead.
+    /// Faults that waited for a page which was being prefetched.
     pub late: u64,
-    /// Windows dropped because too many others came after them.
+    /// Windows dropped because newer ones filled the queue.
     pub windows_dropped: u64,
-    /// Windows given up because no frames were free for them.
+    /// Windows dropped because no frame was free for them.
     pub windows_refused: u64,
     /// Seen hits, as a share of the watched pages.
     pub accuracy: Option<f64>,
@@ -219,7 +219,7 @@ fn why(stats: &Stats) -> String {
             "follows streams of any step, or, in regions where many pages are requested in runs of 2 to 63 neighbours, fetches as far as a \
              quarter of the runs go"
         }
-        "none" => "nothing comes before the program asks",
+        "none" => "nothing is prefetched",
         "next-n" => "follows sequential streams, several at once",
         "streams" => "follows streams of any step, several at once",
         "next-n-line" => "fetches the next pages after every major fault",

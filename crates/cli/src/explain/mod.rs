@@ -1,13 +1,13 @@
-//! `hinterland explain`: what the prefetcher saw and did in a run, in words, from the figures that `run --stats` wrote.
+//! `hinterland explain`: what the prefetcher saw and did in a run, as text or JSON, from the figures that `run --stats` wrote.
 //!
 //! ```text
-//! stats (read, checked) ─▶ findings (shares, patterns, advice) ─▶ words or JSON
+//! stats (read, checked) ─▶ findings (shares, patterns, advice) ─▶ messages or JSON
 //! ```
 
 mod advice;
 mod findings;
+mod messages;
 mod stats;
-mod words;
 
 use crate::error::{EXIT_REFUSED, complain};
 use clap::Args;
@@ -34,8 +34,8 @@ Examples:
   hinterland explain out.json
   hinterland explain out.json --json | jq '.advice[].change'
 
-A request is a fault on content that is not mapped. Pages that were mapped ahead make none when they are used: their use is told by
-that of the key page of their window (inferred). Patterns are those of the requests of each thread.
+A request is a fault on content that is not mapped. Prefetched pages that are mapped already cause none when they are used: their use is inferred
+from that of the key page of their window. Patterns are those of the requests of each thread.
 
 Exit code: 0, or 125 when there is nothing to explain.";
 
@@ -53,7 +53,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 fn explain(args: &ExplainArgs) -> Result<(), Refusal> {
     let stats = stats::read(&args.stats)?;
     let findings = Findings::of(&stats);
-    let text = if args.json { findings.json()? } else { words::of(&findings) };
+    let text = if args.json { findings.json()? } else { messages::of(&findings) };
     match io::stdout().write_all(text.as_bytes()) {
         // Whoever reads has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

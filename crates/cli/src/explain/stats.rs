@@ -51,10 +51,10 @@ pub enum Refusal {
         /// Why.
         reason: String,
     },
-    /// Everything fitted.
+    /// The program fitted into its budget.
     #[error(
-        "{}: nothing of {program} was ever taken out of local memory ({managed} of a budget of {budget}), so there was nothing to \
-         fetch; a smaller --local makes it page", path.display()
+        "{}: no page of {program} was ever evicted ({managed} of a budget of {budget}), so there was nothing to fetch; a smaller \
+         --local makes it page", path.display()
     )]
     NothingPaged {
         /// The file.
@@ -69,7 +69,7 @@ pub enum Refusal {
     /// The findings cannot be written as JSON.
     #[error("the findings cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// Nobody takes the words.
+    /// Standard output cannot be written.
     #[error("stdout: {0}")]
     Output(io::Error),
 }

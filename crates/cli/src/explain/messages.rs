@@ -1,4 +1,4 @@
-//! The findings in words.
+//! The findings as text.
 
 use super::findings::{Findings, Patterns, Place};
 use crate::report::{bytes, count, duration, percent};
@@ -52,13 +52,13 @@ fn patterns(patterns: &Patterns) -> String {
 fn did(findings: &Findings) -> String {
     let did = &findings.did;
     if did.windows == 0 {
-        return "\nwhat it did\n  nothing: it asked for no page ahead of the program\n".into();
+        return "\nwhat it did\n  nothing: it prefetched no page\n".into();
     }
     let bound = findings.read_ahead_pages.map(|pages| format!(" (--read-ahead {pages})")).unwrap_or_default();
     let mut out = format!(
         "\nwhat it did\n  \
          {} windows of {:.1} pages on average, {} at most{bound}\n  \
-         {} pages came ahead: {} were used as far as is known ({} seen, {} inferred)",
+         {} pages were prefetched: {} are known to have been used ({} seen, {} inferred)",
         count(did.windows),
         did.window_pages_mean,
         did.window_pages_max,
@@ -70,8 +70,8 @@ fn did(findings: &Findings) -> String {
     if let (Some(accuracy), Some(coverage)) = (did.accuracy, did.coverage) {
         let _ = write!(
             out,
-            "\n  of {} pages that were watched {} were used, half of them within {}; {} were given up unused\n  \
-             so {} of what the program needed from far memory was there before it asked",
+            "\n  of {} prefetched pages that were left unmapped {} were used, half of them within {}; {} were evicted unused\n  \
+             so prefetching covered {} of what the program needed from far memory",
             count(did.watched),
             percent(accuracy),
             duration(Duration::from_nanos(did.wait_p50_ns)),
@@ -88,9 +88,9 @@ fn did(findings: &Findings) -> String {
         );
     }
     let lost = [
-        (did.late, "faults waited for a page that was on its way ahead"),
-        (did.windows_dropped, "windows were dropped because too many others came after them"),
-        (did.windows_refused, "windows were given up because no frames were free"),
+        (did.late, "faults waited for a page that was being prefetched"),
+        (did.windows_dropped, "windows were dropped because newer windows filled the queue"),
+        (did.windows_refused, "windows were dropped because no frame was free"),
     ];
     for (number, what) in lost.into_iter().filter(|(number, _)| *number > 0) {
         let _ = write!(out, "\n  {} {what}", count(number));
