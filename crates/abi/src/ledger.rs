@@ -6,8 +6,8 @@
 //! Beside the rows stands what the processes share: how much of the run's budget each of them holds. These words lie close
 //! together, because a process that wants more adds them all up.
 
-use crate::activity::{ACTIVITIES_MAX, ActivityRow};
 use crate::roster::{ROSTERS_MAX, Roster};
+use crate::statistics::process::ProcessRow;
 use std::fmt;
 use std::sync::atomic::{
     AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
@@ -16,7 +16,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 8;
+pub const LEDGER_VERSION: u64 = 9;
 /// Rows for processes. A row takes memory once somebody has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -89,182 +89,10 @@ pub enum RowState {
     Ended = 3,
 }
 
-/// The figures of one backend of one process.
-#[repr(C)]
-pub struct BackendRow {
-    /// As the user wrote it.
-    pub url: Text,
-    /// Uncompressed bytes stored.
-    pub bytes_in: Counter,
-    /// Uncompressed bytes loaded.
-    pub bytes_out: Counter,
-    /// Bytes that stored pages occupy now.
-    pub stored_bytes: Counter,
-    /// The most that `stored_bytes` has been.
-    pub stored_peak_bytes: Counter,
-    /// Pages stored now.
-    pub pages: Counter,
-    /// The most that `pages` has been.
-    pub pages_peak: Counter,
-    /// RAM that it occupies now.
-    pub ram_bytes: Counter,
-    /// The most that `ram_bytes` has been.
-    pub ram_peak_bytes: Counter,
-    /// Same-filled pages stored now.
-    pub same_filled_pages: Counter,
-    /// Uncompressed pages stored now.
-    pub plain_pages: Counter,
-    /// Bytes that may be stored at most; 0 while a memory node is lost.
-    pub capacity_bytes: Counter,
-    /// How often a memory node was lost.
-    pub losses: Counter,
-    /// Pages copied to a memory node in place of lost replicas.
-    pub rebuilt_pages: Counter,
-    /// Loads for which another memory node was asked, too, because this one was late.
-    pub hedged_loads: Counter,
-    /// 1 when it gets to see encrypted pages only.
-    pub encrypted: Counter,
-}
-
 /// Begins a cache line: counters of different threads that share a line cost each of them a cache miss for each count.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct CacheLine;
-
-/// The figures of one process.
-#[repr(C)]
-pub struct ProcessRow {
-    /// A [`RowState`].
-    pub state: AtomicU32,
-    /// The process.
-    pub pid: AtomicI32,
-    /// The parent process.
-    pub parent_pid: AtomicI32,
-    /// Backends in use. Stored (release) after their rows, loaded (acquire) before them.
-    pub backend_count: AtomicU32,
-    /// 1: the process was forked from a managed one and shares pages with it copy-on-write.
-    pub forked: AtomicU32,
-    /// Keeps the words after it aligned.
-    pub reserved: AtomicU32,
-    /// When the row was taken (`CLOCK_BOOTTIME`, in nanoseconds): a process that started later is not its owner.
-    pub taken_ns: Counter,
-    /// The program's file ([`file_id`]); 0: not known.
-    pub program_file: Counter,
-    /// The program's path.
-    pub program: Text,
-    /// `monitor`, or empty when the process is not managed.
-    pub fault_path: Text,
-    /// Why the fault path was chosen, or why the process is not managed.
-    pub reason: Text,
-    /// What ended the program, when Hinterland did.
-    pub fatal: Text,
-
-    /// Local budget of the whole run now, in bytes.
-    pub local_budget_bytes: Counter,
-    /// Managed bytes now: pages with content, wherever they are.
-    pub managed_bytes: Counter,
-    /// The most that `managed_bytes` has been.
-    pub managed_peak_bytes: Counter,
-    /// Local pages now: mapped, staging and swap cache, in bytes.
-    pub resident_managed_bytes: Counter,
-    /// Of those, what this process counts: a page that `n` processes share since a fork counts `1/n` in each.
-    pub counted_local_bytes: Counter,
-    /// What the process may count of the run's budget now, in bytes.
-    pub share_bytes: Counter,
-    /// The most that `resident_managed_bytes` has been.
-    pub resident_managed_peak_bytes: Counter,
-    /// Bytes of the pager's own tables now.
-    pub metadata_bytes: Counter,
-    /// The most that `metadata_bytes` has been.
-    pub metadata_peak_bytes: Counter,
-    /// The most that local + store + metadata has been.
-    pub total_ram_peak_bytes: Counter,
-    /// The process's anonymous memory that is not managed, when last looked at (smaps), in bytes.
-    pub unmanaged_anonymous_bytes: Counter,
-    /// Of that, stacks.
-    pub unmanaged_stack_bytes: Counter,
-    /// Beside that, Hinterland's own: store, tables, staging.
-    pub own_bytes: Counter,
-    /// File mappings resident when last looked at.
-    pub file_bytes: Counter,
-    /// Shared mappings resident when last looked at.
-    pub shared_bytes: Counter,
-
-    /// From here on: counters of the threads that serve faults.
-    pub faults_begin: CacheLine,
-    /// Pages touched for the first time (a page discarded and touched again counts again).
-    pub touched_pages: Counter,
-    /// Faults that waited for far memory.
-    pub major_faults: Counter,
-    /// Faults served from the swap cache.
-    pub minor_faults: Counter,
-    /// Faults on pages without content.
-    pub first_touch_faults: Counter,
-    /// Faults that found their page already mapped by somebody else.
-    pub spurious_faults: Counter,
-    /// Prefetched pages that were used: seen, or inferred for pages mapped ahead when the key page of their window was used.
-    pub prefetch_hits: Counter,
-    /// Of those, seen: first uses of prefetched pages that waited unmapped.
-    pub prefetch_hits_observed: Counter,
-    /// Faults that waited for a page which was on its way ahead of the program.
-    pub prefetch_late_faults: Counter,
-    /// Windows that the prefetcher asked for in far memory.
-    pub prefetch_windows: Counter,
-    /// Pages in them, wherever these were.
-    pub prefetch_window_pages: Counter,
-    /// Pages of the largest.
-    pub prefetch_window_pages_max: Counter,
-    /// The bound on them now, where it follows the link; 0: it does not.
-    pub prefetch_window_bound_pages: Counter,
-    /// A load of one page, in nanoseconds, where it is measured for that bound; 0: not known yet.
-    pub load_one_ns: Counter,
-    /// Each further page of a load.
-    pub load_page_ns: Counter,
-    /// Windows that were dropped because too many others came after them.
-    pub prefetch_windows_dropped: Counter,
-    /// Faults that had to reclaim memory themselves.
-    pub direct_reclaims: Counter,
-    /// Time that threads of the program waited for faults, in nanoseconds, summed over threads.
-    pub stall_ns: Counter,
-    /// Longest fault.
-    pub fault_max_ns: Counter,
-    /// Forks seen.
-    pub forks: Counter,
-    /// From here on: counters of the threads that evict and read ahead.
-    pub evictions_begin: CacheLine,
-    /// Pages brought in ahead of the program.
-    pub prefetched_pages: Counter,
-    /// Of those, left unmapped, so that their use is seen.
-    pub prefetched_unmapped_pages: Counter,
-    /// Of those, given up before they were used.
-    pub prefetch_unused_pages: Counter,
-    /// Windows that were given up because no frames were free for them.
-    pub prefetch_windows_refused: Counter,
-    /// Pages dropped because the stored copy was still right.
-    pub evicted_clean_pages: Counter,
-    /// Pages written to a backend.
-    pub evicted_dirty_pages: Counter,
-    /// Pages dropped because they were all zero.
-    pub evicted_zero_pages: Counter,
-    /// Victims that could not leave.
-    pub kept_pages: Counter,
-    /// Pages moved out by MOVE, by write-protect and copy.
-    pub moved_out_pages: Counter,
-    /// Pages that left through the write-protect, copy and drop way.
-    pub copied_out_pages: Counter,
-    /// From here on: the histogram, of the threads that serve faults again.
-    pub histogram_begin: CacheLine,
-    /// Histogram of fault service times (monitor: from reading the fault to waking the thread), by [`bucket_of`].
-    pub fault_ns: [Counter; FAULT_BUCKETS],
-    /// Histogram of the times from a page's arrival ahead of the program to its first use, where that is seen.
-    pub prefetch_wait_ns: [Counter; FAULT_BUCKETS],
-    /// The busiest threads.
-    pub threads: [ActivityRow; ACTIVITIES_MAX],
-    /// The busiest regions.
-    pub regions: [ActivityRow; ACTIVITIES_MAX],
-    /// One row for each backend.
-    pub backends: [BackendRow; BACKENDS_MAX],
-}
 
 /// What one process holds and wants of the budget of its run. All zero: nobody's. A cache line each, because one process
 /// writes it often.

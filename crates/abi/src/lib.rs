@@ -5,14 +5,17 @@ mod activity;
 mod ledger;
 mod roster;
 mod settings;
+pub mod statistics;
 
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
 pub use ledger::{
-    BACKENDS_MAX, BackendRow, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX,
-    ProcessRow, RowState, Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,
+    BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX, RowState,
+    Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,
 };
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use settings::{
     EnvError, EvictName, FaultPathName, Form, HeapMode, LauncherSettings, PrefetchName, SETTINGS, Setting, Settings,
     Sources, parse_microset, parse_switch, variables,
 };
+pub use statistics::backend::BackendRow;
+pub use statistics::process::ProcessRow;

@@ -23,6 +23,8 @@ mod launch;
 mod node;
 mod output;
 mod program;
+#[cfg(test)]
+mod reference;
 mod report;
 mod sample;
 mod sim;

@@ -14,7 +14,7 @@ fn stats() -> Value {
         })
     };
     json!({
-        "stats_version": 1, "program": "job", "fault_path": "inline", "reason": "pages move", "process_count": 1,
+        "stats_version": 2, "program": "job", "fault_path": "inline", "reason": "pages move", "process_count": 1,
         "local_budget_bytes": 1 << 27, "managed_peak_bytes": 1 << 28, "stall_seconds": 1.5, "stall_share": 0.4,
         "first_touch_faults": 20, "major_faults": 6000, "minor_faults": 1000,
         "evicted_clean_pages": 1, "evicted_dirty_pages": 1, "evicted_zero_pages": 1,
@@ -127,7 +127,7 @@ fn what_has_nothing_to_explain_is_refused_with_the_reason() {
         stats[name] = value;
         refusal(&stats.to_string())
     };
-    assert!(of("stats_version", json!(2)).contains("have version 2, and this hinterland reads version 1"));
+    assert!(of("stats_version", json!(3)).contains("have version 3, and this hinterland reads version 2"));
     assert!(of("threads", json!("none")).contains("is damaged"));
     assert!(of("fault_path", json!("none")).contains("job was not managed (pages move)"));
     let mut idle = stats();

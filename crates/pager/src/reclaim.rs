@@ -374,7 +374,7 @@ impl Pager {
         let entry = self.table.load(page);
         match stay {
             Stay::Pinned => {
-                self.row().kept_pages.fetch_add(1, Relaxed);
+                self.row().putback_pages.fetch_add(1, Relaxed);
                 self.policy().putback(page);
                 self.complete(page, entry.with_state(State::Resident));
             }

@@ -191,6 +191,6 @@ mod tests {
         assert!(refusal("[1, 2]").contains("not the figures of a run"));
         assert!(refusal("{\"fault_path\": \"inline\", \"major_faults\": 3}").contains("have version 0, and this"));
         assert!(refusal("{\"stats_version\": 99}").contains("have version 99"));
-        assert!(refusal("{\"stats_version\": 1, \"program\": 5}").contains("is damaged"));
+        assert!(refusal("{\"stats_version\": 2, \"program\": 5}").contains("is damaged"));
     }
 }

@@ -2,31 +2,10 @@
 
 use super::activity::Activity;
 use super::backends::BackendFigures;
-use super::quantities;
 use crate::sample::Process;
+use hinterland_abi::statistics::process::{Counters, Gauges, Histograms, Maxima, Own, Principal};
 use hinterland_abi::{BACKENDS_MAX, ProcessRow};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-
-quantities! {
-    /// What only grows.
-    Counters {
-        touched_pages, major_faults, minor_faults, first_touch_faults, spurious_faults, prefetched_pages, prefetch_hits,
-        prefetch_hits_observed, prefetched_unmapped_pages, prefetch_unused_pages,
-        prefetch_late_faults, prefetch_windows, prefetch_window_pages, prefetch_windows_dropped, prefetch_windows_refused,
-        evicted_clean_pages, evicted_dirty_pages, evicted_zero_pages, kept_pages, direct_reclaims, stall_ns,
-        moved_out_pages, copied_out_pages, forks,
-    }
-}
-
-quantities! {
-    /// What rises and falls, in bytes. Unmanaged anonymous memory is the program's alone, stacks included; Hinterland's own
-    /// stands beside it. What is counted is local memory without the pages that other processes count (since a fork): of
-    /// several processes, that is what adds up.
-    Gauges {
-        managed_bytes, resident_managed_bytes, counted_local_bytes, metadata_bytes, total_ram_bytes, unmanaged_anonymous_bytes,
-        unmanaged_stack_bytes, own_bytes, file_bytes, shared_bytes,
-    }
-}
 
 /// One process, at one moment.
 #[derive(Clone, Debug, Default)]
@@ -43,32 +22,23 @@ pub struct RowFigures {
     pub reason: String,
     /// What Hinterland ended it for; empty when it did not.
     pub fatal: String,
-    /// The local budget of the run.
-    pub local_budget_bytes: u64,
-    /// What the process might count of it when last looked at.
-    pub share_bytes: u64,
     /// Whether it was forked from a managed process.
     pub forked: bool,
-    /// Counters.
+    /// What only grows.
     pub counters: Counters,
-    /// Gauges now.
+    /// What rises and falls, now. Of several processes, it is counted local memory that adds up: without the pages that other processes
+    /// count (since a fork).
     pub now: Gauges,
-    /// The largest that the row itself has kept.
+    /// The most that each gauge has been, as far as the row has kept it.
     pub peak: Gauges,
-    /// Longest fault.
-    pub fault_max_ns: u64,
-    /// Fault times, by bucket.
-    pub fault_ns: Vec<u64>,
-    /// Times from arrival ahead of the program to first use, by bucket.
-    pub prefetch_wait_ns: Vec<u64>,
-    /// Pages of the largest window that its prefetcher asked for in far memory.
-    pub prefetch_window_pages_max: u64,
-    /// The bound on its windows; 0: it does not follow the link.
-    pub prefetch_window_bound_pages: u64,
-    /// A load of one page, where it was measured.
-    pub load_one_ns: u64,
-    /// Each further page of a load.
-    pub load_page_ns: u64,
+    /// What counts if it is the largest of any process.
+    pub maxima: Maxima,
+    /// What counts if it is the process with the most managed memory.
+    pub principal: Principal,
+    /// What counts for itself.
+    pub own: Own,
+    /// Histograms.
+    pub histograms: Histograms,
     /// Its busiest threads.
     pub threads: Vec<Activity>,
     /// The busiest regions of its far memory.
@@ -80,34 +50,16 @@ pub struct RowFigures {
 impl RowFigures {
     /// Reads a row.
     pub fn read(row: &ProcessRow) -> RowFigures {
-        let get = |counter: &hinterland_abi::Counter| counter.load(Relaxed);
         let backend_count = usize::try_from(row.backend_count.load(Acquire)).unwrap_or(0).min(BACKENDS_MAX);
         let backends: Vec<BackendFigures> = row.backends[..backend_count].iter().map(BackendFigures::read).collect();
-        let store_bytes: u64 = backends.iter().map(|backend| backend.ram_bytes).sum();
-        let counted = get(&row.counted_local_bytes);
-        let now = Gauges {
-            managed_bytes: get(&row.managed_bytes),
-            resident_managed_bytes: get(&row.resident_managed_bytes),
-            counted_local_bytes: counted,
-            metadata_bytes: get(&row.metadata_bytes),
-            total_ram_bytes: counted + get(&row.metadata_bytes) + store_bytes,
-            unmanaged_anonymous_bytes: get(&row.unmanaged_anonymous_bytes),
-            unmanaged_stack_bytes: get(&row.unmanaged_stack_bytes),
-            own_bytes: get(&row.own_bytes),
-            file_bytes: get(&row.file_bytes),
-            shared_bytes: get(&row.shared_bytes),
-        };
+        let store_bytes: u64 = backends.iter().map(|backend| backend.now.ram_bytes).sum();
+        let (counters, mut now, mut kept) = (row.counters(), row.gauges(), row.peaks());
+        now.total_ram_bytes = now.counted_local_bytes + now.metadata_bytes + store_bytes;
         // Of a process that shares pages, the peak of what it has mapped is not what it has counted.
-        let may_share = row.forked.load(Relaxed) != 0 || get(&row.forks) > 0;
+        let forked = row.forked.load(Relaxed) != 0;
+        let may_share = forked || counters.forks > 0;
+        kept.counted_local_bytes = if may_share { now.counted_local_bytes } else { kept.resident_managed_bytes };
         let mut peak = now;
-        let kept = Gauges {
-            managed_bytes: get(&row.managed_peak_bytes),
-            resident_managed_bytes: get(&row.resident_managed_peak_bytes),
-            counted_local_bytes: if may_share { counted } else { get(&row.resident_managed_peak_bytes) },
-            metadata_bytes: get(&row.metadata_peak_bytes),
-            total_ram_bytes: get(&row.total_ram_peak_bytes),
-            ..Gauges::default()
-        };
         peak.combine(&kept, u64::max);
         RowFigures {
             pid: row.pid.load(Relaxed),
@@ -116,19 +68,14 @@ impl RowFigures {
             fault_path: row.fault_path.get(),
             reason: row.reason.get(),
             fatal: row.fatal.get(),
-            local_budget_bytes: get(&row.local_budget_bytes),
-            share_bytes: get(&row.share_bytes),
-            forked: row.forked.load(Relaxed) != 0,
-            counters: counters(row),
+            forked,
+            counters,
             now,
             peak,
-            fault_max_ns: get(&row.fault_max_ns),
-            fault_ns: row.fault_ns.iter().map(get).collect(),
-            prefetch_wait_ns: row.prefetch_wait_ns.iter().map(get).collect(),
-            prefetch_window_pages_max: get(&row.prefetch_window_pages_max),
-            prefetch_window_bound_pages: get(&row.prefetch_window_bound_pages),
-            load_one_ns: get(&row.load_one_ns),
-            load_page_ns: get(&row.load_page_ns),
+            maxima: row.maxima(),
+            principal: row.principal(),
+            own: row.own(),
+            histograms: row.histograms(),
             threads: Activity::read(row, &row.threads),
             regions: Activity::read(row, &row.regions),
             backends,
@@ -157,35 +104,5 @@ impl RowFigures {
         now.unmanaged_stack_bytes = seen.stack_bytes.min(now.unmanaged_anonymous_bytes);
         now.file_bytes = seen.file_bytes;
         now.shared_bytes = seen.shared_bytes;
-    }
-}
-
-fn counters(row: &ProcessRow) -> Counters {
-    let get = |counter: &hinterland_abi::Counter| counter.load(Relaxed);
-    Counters {
-        touched_pages: get(&row.touched_pages),
-        major_faults: get(&row.major_faults),
-        minor_faults: get(&row.minor_faults),
-        first_touch_faults: get(&row.first_touch_faults),
-        spurious_faults: get(&row.spurious_faults),
-        prefetched_pages: get(&row.prefetched_pages),
-        prefetch_hits: get(&row.prefetch_hits),
-        prefetch_hits_observed: get(&row.prefetch_hits_observed),
-        prefetched_unmapped_pages: get(&row.prefetched_unmapped_pages),
-        prefetch_unused_pages: get(&row.prefetch_unused_pages),
-        prefetch_late_faults: get(&row.prefetch_late_faults),
-        prefetch_windows: get(&row.prefetch_windows),
-        prefetch_window_pages: get(&row.prefetch_window_pages),
-        prefetch_windows_dropped: get(&row.prefetch_windows_dropped),
-        prefetch_windows_refused: get(&row.prefetch_windows_refused),
-        evicted_clean_pages: get(&row.evicted_clean_pages),
-        evicted_dirty_pages: get(&row.evicted_dirty_pages),
-        evicted_zero_pages: get(&row.evicted_zero_pages),
-        kept_pages: get(&row.kept_pages),
-        direct_reclaims: get(&row.direct_reclaims),
-        stall_ns: get(&row.stall_ns),
-        moved_out_pages: get(&row.moved_out_pages),
-        copied_out_pages: get(&row.copied_out_pages),
-        forks: get(&row.forks),
     }
 }

@@ -2,8 +2,9 @@
 
 use super::activity::Activity;
 use super::backends::{BackendTotal, BackendTotals};
-use super::row::{Counters, Gauges, RowFigures};
+use super::row::RowFigures;
 use crate::sample::{Image, Process};
+use hinterland_abi::statistics::process::{Counters, Gauges, Histograms, Maxima};
 use std::collections::BTreeSet;
 
 /// Processes that are reported one by one; of more, those that held least are reported together.
@@ -27,16 +28,10 @@ pub struct Totals {
     pub counters: Counters,
     /// Peaks over the whole run.
     pub peak: Gauges,
-    /// Largest local budget of any process.
-    pub local_budget_bytes: u64,
-    /// Longest fault.
-    pub fault_max_ns: u64,
-    /// Fault times, by bucket.
-    pub fault_ns: Vec<u64>,
-    /// Times from arrival ahead of the program to first use, by bucket.
-    pub prefetch_wait_ns: Vec<u64>,
-    /// Pages of the largest window that a prefetcher asked for in far memory.
-    pub prefetch_window_pages_max: u64,
+    /// The largest of any process.
+    pub maxima: Maxima,
+    /// Histograms, added up.
+    pub histograms: Histograms,
     /// The busiest threads.
     pub threads: Vec<Activity>,
     /// The busiest regions.
@@ -104,17 +99,11 @@ impl Totals {
     pub fn add(&mut self, row: RowFigures) {
         self.counters.combine(&row.counters, u64::saturating_add);
         self.backends.add_traffic(&row.backends);
-        self.fault_max_ns = self.fault_max_ns.max(row.fault_max_ns);
-        for (sums, counts) in [(&mut self.fault_ns, &row.fault_ns), (&mut self.prefetch_wait_ns, &row.prefetch_wait_ns)]
-        {
-            sums.resize(sums.len().max(counts.len()), 0);
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-        }
-        self.prefetch_window_pages_max = self.prefetch_window_pages_max.max(row.prefetch_window_pages_max);
+        self.maxima.combine(&row.maxima, u64::max);
+        self.histograms.add(&row.histograms);
         Activity::merge(&mut self.threads, &row.threads);
         Activity::merge(&mut self.regions, &row.regions);
         self.peak.combine(&row.peak, u64::max);
-        self.local_budget_bytes = self.local_budget_bytes.max(row.local_budget_bytes);
         self.process_count += 1;
         self.processes.push(row);
         if self.processes.len() > PROCESSES_REPORTED_MAX {
@@ -153,7 +142,7 @@ impl Look<'_> {
         }
         self.now.combine(&row.now, u64::saturating_add);
         self.totals.peak.combine(&row.peak, u64::max);
-        self.totals.local_budget_bytes = self.totals.local_budget_bytes.max(row.local_budget_bytes);
+        self.totals.maxima.combine(&row.maxima, u64::max);
         self.totals.backends.see(&row.backends);
     }
 

@@ -1,10 +1,13 @@
 //! The truth about a run, for people (`text`) and for scripts (`json`).
 
 mod json;
+mod members;
 mod prefetch;
 mod summary;
 mod text;
 
 pub use json::STATS_VERSION;
+#[cfg(test)]
+pub use json::{Backend, Document, FaultNs, Others, Process, Unmanaged, WaitNs};
 pub use summary::{Ending, Run, Summary};
 pub use text::{bytes, count, duration, percent};

@@ -26,8 +26,8 @@ impl Summary<'_> {
             accuracy: ratio(counters.prefetch_hits_observed, counters.prefetched_unmapped_pages),
             coverage: ratio(counters.prefetch_hits, requests),
             hits_inferred: counters.prefetch_hits.saturating_sub(counters.prefetch_hits_observed),
-            wait_p50_ns: percentile(&self.totals.prefetch_wait_ns, 50),
-            wait_p99_ns: percentile(&self.totals.prefetch_wait_ns, 99),
+            wait_p50_ns: percentile(&self.totals.histograms.prefetch_wait_ns, 50),
+            wait_p99_ns: percentile(&self.totals.histograms.prefetch_wait_ns, 99),
         }
     }
 }
@@ -69,8 +69,8 @@ mod tests {
         totals.counters.prefetched_unmapped_pages = 20;
         totals.counters.prefetch_hits_observed = 15;
         totals.counters.prefetch_hits = 800;
-        totals.prefetch_wait_ns = vec![0; FAULT_BUCKETS];
-        totals.prefetch_wait_ns[bucket_of(2_000)] = 15;
+        totals.histograms.prefetch_wait_ns = vec![0; FAULT_BUCKETS];
+        totals.histograms.prefetch_wait_ns[bucket_of(2_000)] = 15;
         let figures = prefetching(&totals);
         assert_eq!((figures.accuracy, figures.coverage), (Some(0.75), Some(0.8)));
         assert_eq!(figures.hits_inferred, 785);

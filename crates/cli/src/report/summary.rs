@@ -108,7 +108,7 @@ impl<'a> Summary<'a> {
                 Some(row) => row.reason.clone(),
                 None => why_unmanaged(run, totals),
             },
-            local_budget_bytes: match (totals.local_budget_bytes, run.budget) {
+            local_budget_bytes: match (totals.maxima.local_budget_bytes, run.budget) {
                 (0, Some(Budget::Bytes(ByteCount(bytes)))) => bytes,
                 (bytes, _) => bytes,
             },
@@ -156,8 +156,8 @@ impl<'a> Summary<'a> {
 
     /// Fault times. Percentiles are the upper bounds of the histogram's buckets, so at most 1/8 too long.
     pub fn fault_times(&self) -> FaultTimes {
-        let max = self.totals.fault_max_ns;
-        let [p50, p99] = [50, 99].map(|percent| percentile(&self.totals.fault_ns, percent).min(max));
+        let max = self.totals.maxima.fault_max_ns;
+        let [p50, p99] = [50, 99].map(|percent| percentile(&self.totals.histograms.fault_ns, percent).min(max));
         FaultTimes { p50, p99, max }
     }
 }
@@ -180,8 +180,8 @@ pub(super) fn percentile(histogram: &[u64], percent: u64) -> u64 {
 pub fn compression_ratio<'a>(backends: impl IntoIterator<Item = &'a BackendTotal>) -> Option<f64> {
     let (mut plain, mut stored) = (0, 0);
     for backend in backends.into_iter().filter(|backend| backend.figures.url.starts_with("compressed")) {
-        plain += backend.figures.pages_peak * PAGE_BYTES as u64;
-        stored += backend.figures.stored_peak_bytes;
+        plain += backend.figures.peak.pages * PAGE_BYTES as u64;
+        stored += backend.figures.peak.stored_bytes;
     }
     if plain == 0 { None } else { ratio(plain, stored) }
 }
@@ -239,10 +239,10 @@ mod tests {
     #[test]
     fn percentiles_come_from_the_histogram_and_never_pass_the_maximum() {
         let mut totals = Totals::default();
-        totals.fault_ns = vec![0; FAULT_BUCKETS];
-        totals.fault_max_ns = 100_000;
-        totals.fault_ns[bucket_of(5_000)] = 98;
-        totals.fault_ns[bucket_of(100_000)] = 2;
+        totals.histograms.fault_ns = vec![0; FAULT_BUCKETS];
+        totals.maxima.fault_max_ns = 100_000;
+        totals.histograms.fault_ns[bucket_of(5_000)] = 98;
+        totals.histograms.fault_ns[bucket_of(100_000)] = 2;
         let run = run();
         let times = Summary::new(&run, &totals).fault_times();
         assert!((5_000..5_700).contains(&times.p50), "{times:?}");

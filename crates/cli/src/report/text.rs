@@ -130,7 +130,7 @@ impl Summary<'_> {
 
     fn far(&self, line: &mut impl FnMut(&str, String)) {
         let (used, unused): (Vec<_>, Vec<_>) =
-            self.totals.backends().iter().partition(|total| total.figures.bytes_in > 0);
+            self.totals.backends().iter().partition(|total| total.figures.counters.bytes_in > 0);
         for total in used {
             line("far", far(total));
         }
@@ -218,26 +218,26 @@ fn far(total: &BackendTotal) -> String {
     let mut text = format!(
         "{}{}: in {}, out {}; stored at most {} for {} pages",
         figures.url,
-        if figures.encrypted { " (encrypted)" } else { "" },
-        bytes(figures.bytes_in),
-        bytes(figures.bytes_out),
-        bytes(figures.stored_peak_bytes),
-        count(figures.pages_peak)
+        if figures.maxima.encrypted != 0 { " (encrypted)" } else { "" },
+        bytes(figures.counters.bytes_in),
+        bytes(figures.counters.bytes_out),
+        bytes(figures.peak.stored_bytes),
+        count(figures.peak.pages)
     );
     if let Some(ratio) = compression_ratio([total]) {
         let _ = write!(text, ", compressed {ratio:.1}:1");
     }
-    if hinterland_backend::names_nodes(&figures.url) && figures.capacity_bytes > 0 {
-        let _ = write!(text, " of {}", bytes(figures.capacity_bytes));
+    if hinterland_backend::names_nodes(&figures.url) && figures.maxima.capacity_bytes > 0 {
+        let _ = write!(text, " of {}", bytes(figures.maxima.capacity_bytes));
     }
-    if figures.losses > 0 {
-        let _ = write!(text, ", lost {} times", count(figures.losses));
+    if figures.counters.losses > 0 {
+        let _ = write!(text, ", lost {} times", count(figures.counters.losses));
     }
-    if figures.rebuilt_pages > 0 {
-        let _ = write!(text, ", {} pages rebuilt there", count(figures.rebuilt_pages));
+    if figures.counters.rebuilt_pages > 0 {
+        let _ = write!(text, ", {} pages rebuilt there", count(figures.counters.rebuilt_pages));
     }
-    if figures.hedged_loads > 0 {
-        let _ = write!(text, ", {} loads asked of another node, too", count(figures.hedged_loads));
+    if figures.counters.hedged_loads > 0 {
+        let _ = write!(text, ", {} loads asked of another node, too", count(figures.counters.hedged_loads));
     }
     text
 }

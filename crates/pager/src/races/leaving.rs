@@ -95,7 +95,7 @@ fn a_page_that_becomes_read_only_while_it_leaves_keeps_its_content() {
         must_end(evictor);
         stage.check(PAGE, 6);
         let row = stage.pager.row();
-        assert!(row.minor_faults.load(Relaxed) + row.kept_pages.load(Relaxed) > 0, "it left, or stayed");
+        assert!(row.minor_faults.load(Relaxed) + row.putback_pages.load(Relaxed) > 0, "it left, or stayed");
     });
 }
 

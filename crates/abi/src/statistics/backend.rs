@@ -1,0 +1,36 @@
+//! The table of a backend's statistics, in one process.
+
+use super::declare::{figures, json_name, peak_name, statistics};
+use super::{Added, Statistic, Unit};
+use crate::ledger::{CacheLine, Counter, Text};
+use std::sync::atomic::Ordering::Relaxed;
+
+statistics! {
+    /// The figures of one backend of one process.
+    row BackendRow;
+    head {
+        /// As the user wrote it.
+        url: Text,
+    }
+    group figures = "From here on: figures, of the threads that store and load." {
+        gauges {
+            stored_bytes (stored_peak_bytes): Bytes = "Bytes that stored pages occupy.";
+            pages (pages_peak): Pages = "Pages stored.";
+            ram_bytes (ram_peak_bytes): Bytes = "RAM that it occupies.";
+            same_filled_pages: Pages = "Same-filled pages stored.";
+            plain_pages: Pages = "Uncompressed pages stored.";
+        }
+        sums {
+            bytes_in: Bytes = "Uncompressed bytes stored.";
+            bytes_out: Bytes = "Uncompressed bytes loaded.";
+            losses: Events = "Losses of a memory node.";
+            rebuilt_pages: Pages = "Pages copied to a memory node in place of lost replicas.";
+            hedged_loads: Events = "Loads that were sent to another memory node, too, because this one was late.";
+        }
+        maxima {
+            capacity_bytes: Bytes = "Bytes that may be stored at most; of a memory node, its quota, 0 while it is lost.";
+            encrypted: Flag = "It receives encrypted pages only.";
+        }
+    }
+    tail {}
+}

@@ -1,0 +1,169 @@
+//! The table of a process's statistics.
+
+use super::declare::{figures, json_name, peak_name, statistics};
+use super::{Added, Statistic, Unit};
+use crate::activity::{ACTIVITIES_MAX, ActivityRow};
+use crate::ledger::{BACKENDS_MAX, CacheLine, Counter, Text};
+use crate::statistics::backend::BackendRow;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
+
+statistics! {
+    /// The figures of one process.
+    row ProcessRow;
+    head {
+        /// A [`RowState`](crate::RowState).
+        state: AtomicU32,
+        /// The process.
+        pid: AtomicI32,
+        /// The parent process.
+        parent_pid: AtomicI32,
+        /// Backends in use. Stored (release) after their rows, loaded (acquire) before them.
+        backend_count: AtomicU32,
+        /// 1: the process was forked from a managed one and shares pages with it copy-on-write.
+        forked: AtomicU32,
+        /// Keeps the words after it aligned.
+        reserved: AtomicU32,
+        /// When the row was taken (`CLOCK_BOOTTIME`, in nanoseconds): a process that started later is not its owner.
+        taken_ns: Counter,
+        /// The program's file ([`file_id`](crate::file_id)); 0: not known.
+        program_file: Counter,
+        /// The program's path.
+        program: Text,
+        /// `monitor` or `inline`; empty when the process is not managed.
+        fault_path: Text,
+        /// Why the fault path was chosen, or why the process is not managed.
+        reason: Text,
+        /// What ended the program, when Hinterland did.
+        fatal: Text,
+    }
+    group memory = "From here on: memory, of the thread that looks at it." {
+        gauges {
+            managed_bytes (managed_peak_bytes): Bytes => "managed_peak_bytes" = "Managed memory: pages with content, wherever they are.";
+            resident_managed_bytes (resident_managed_peak_bytes): Bytes => "processes[].resident_managed_peak_bytes" = "Local pages of a process: mapped, staging and swap cache.";
+            counted_local_bytes: Bytes => "resident_managed_peak_bytes" = "Local pages, of which one that `n` processes share since a fork counts `1/n` in each.";
+            metadata_bytes (metadata_peak_bytes): Bytes => "metadata_peak_bytes" = "The pager's own tables.";
+            unmanaged_anonymous_bytes: Bytes => "unmanaged.anonymous_bytes" = "The program's anonymous memory that is not managed, stacks included, when last looked at.";
+            unmanaged_stack_bytes: Bytes => "unmanaged.stack_bytes" = "Of that, stacks.";
+            own_bytes: Bytes => "unmanaged.own_bytes" = "Beside that, Hinterland's own: store, tables, staging.";
+            file_bytes: Bytes => "unmanaged.file_bytes" = "File mappings that are resident.";
+            shared_bytes: Bytes => "unmanaged.shared_bytes" = "Shared mappings that are resident.";
+        }
+        peaks {
+            total_ram_bytes (total_ram_peak_bytes): Bytes => "total_ram_peak_bytes" = "Local pages, store and tables together.";
+        }
+        maxima {
+            local_budget_bytes: Bytes = "Local budget of the whole run; a share of what is touched grows with that.";
+        }
+        own {
+            share_bytes: Bytes => "processes[].share_bytes" = "What the process may hold of the run's local budget, when last looked at.";
+        }
+    }
+    group faults = "From here on: counters of the threads that serve faults." {
+        sums {
+            touched_pages: Pages = "Pages touched for the first time; one that was discarded and is touched again counts again.";
+            major_faults: Faults = "Faults that waited for far memory.";
+            minor_faults: Faults = "Faults served from the swap cache.";
+            first_touch_faults: Faults = "Faults on pages without content.";
+            spurious_faults: Faults = "Faults that found their page mapped by another thread.";
+            prefetch_hits: Pages = "Prefetched pages that were used, observed and inferred.";
+            prefetch_hits_observed: Pages = "Of those, observed: first uses of prefetched pages that were left unmapped.";
+            prefetch_late_faults: Faults = "Faults that waited for a page whose prefetch was under way.";
+            prefetch_windows: Windows = "Windows that the prefetcher requested from far memory.";
+            prefetch_window_pages: Pages = "Pages of those windows, wherever they were.";
+            prefetch_windows_dropped: Windows = "Windows that were dropped because too many others came after them.";
+            direct_reclaims: Faults = "Faults that reclaimed memory themselves.";
+            stall_ns: Seconds => "stall_seconds" = "Time that threads of the program waited for faults, summed over threads.";
+            forks: Events = "Forks of managed processes.";
+        }
+        maxima {
+            prefetch_window_pages_max: Pages = "Pages of the largest window.";
+            fault_max_ns: Nanoseconds => "fault_ns.max" = "Longest fault.";
+        }
+        principal {
+            prefetch_window_bound_pages: Pages = "The bound on windows in the end, where it follows the link; 0: it does not.";
+            load_one_ns: Nanoseconds = "A load of one page, where it is measured for that bound; 0: it is not.";
+            load_page_ns: Nanoseconds = "Each further page of a load.";
+        }
+    }
+    group evictions = "From here on: counters of the threads that evict and read ahead." {
+        sums {
+            prefetched_pages: Pages = "Pages loaded before the program asked for them.";
+            prefetched_unmapped_pages: Pages = "Of those, left unmapped, so that their use is observed.";
+            prefetch_unused_pages: Pages = "Of those, evicted before they were used.";
+            prefetch_windows_refused: Windows = "Windows that were dropped because no frames were free for them.";
+            evicted_clean_pages: Pages = "Pages dropped because the stored copy was still right.";
+            evicted_dirty_pages: Pages = "Pages written to a backend.";
+            evicted_zero_pages: Pages = "Pages dropped because they were all zero.";
+            putback_pages: Pages = "Victims that could not be evicted (pinned, or written to meanwhile) and went back to the policy.";
+            moved_out_pages: Pages = "Pages taken out of the program by UFFDIO_MOVE, or by write-protect and copy.";
+            copied_out_pages: Pages = "Pages evicted by write-protect, copy and drop.";
+        }
+    }
+    group histograms = "From here on: the histograms, of the threads that serve faults again." {
+        histograms {
+            fault_ns: Nanoseconds = "Fault service times (monitor: from reading the fault to waking the thread).";
+            prefetch_wait_ns: Nanoseconds = "Times from a page's prefetch to its first use, where that is observed.";
+        }
+    }
+    tail {
+        /// The busiest threads.
+        threads: [ActivityRow; ACTIVITIES_MAX],
+        /// The busiest regions.
+        regions: [ActivityRow; ACTIVITIES_MAX],
+        /// One row for each backend.
+        backends: [BackendRow; BACKENDS_MAX],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_serve_faults_and_threads_that_evict_share_no_cache_line() {
+        let bounds: Vec<(usize, usize)> =
+            GROUPS.iter().map(|(begin, words)| (*begin, words.iter().max().unwrap() + 8)).collect();
+        for (index, (begin, end)) in bounds.iter().enumerate() {
+            assert!(begin % 64 == 0 && GROUPS[index].1.iter().all(|word| word >= begin), "group {index}");
+            assert!(bounds.get(index + 1).is_none_or(|(next, _)| end <= next), "group {index}");
+        }
+        let line = |offset: usize| offset / 64;
+        assert_ne!(
+            line(std::mem::offset_of!(ProcessRow, major_faults)),
+            line(std::mem::offset_of!(ProcessRow, prefetched_pages))
+        );
+        assert!(std::mem::offset_of!(ProcessRow, evicted_dirty_pages) > std::mem::offset_of!(ProcessRow, evictions));
+        assert!(std::mem::offset_of!(ProcessRow, stall_ns) < std::mem::offset_of!(ProcessRow, evictions));
+    }
+
+    #[test]
+    fn each_field_is_read_into_its_own_figure_and_added_as_the_table_says() {
+        // SAFETY: a row consists of atomics, which are valid when zero.
+        let row = unsafe { Box::<ProcessRow>::new_zeroed().assume_init() };
+        row.major_faults.store(3, Relaxed);
+        row.putback_pages.store(5, Relaxed);
+        row.managed_bytes.store(7, Relaxed);
+        row.managed_peak_bytes.store(11, Relaxed);
+        row.total_ram_peak_bytes.store(13, Relaxed);
+        row.fault_max_ns.store(17, Relaxed);
+        row.load_page_ns.store(19, Relaxed);
+        row.share_bytes.store(23, Relaxed);
+        row.fault_ns[2].store(29, Relaxed);
+        let counters = Counters { major_faults: 3, putback_pages: 5, ..Counters::default() };
+        assert_eq!(row.counters(), counters);
+        assert_eq!(row.gauges(), Gauges { managed_bytes: 7, ..Gauges::default() });
+        assert_eq!(row.peaks(), Gauges { managed_bytes: 11, total_ram_bytes: 13, ..Gauges::default() });
+        assert_eq!((row.maxima().fault_max_ns, row.principal().load_page_ns, row.own().share_bytes), (17, 19, 23));
+        let (mut sum, mut histograms) = (counters, row.histograms());
+        sum.combine(&counters, u64::saturating_add);
+        histograms.add(&row.histograms());
+        assert_eq!((sum.major_faults, sum.putback_pages, histograms.fault_ns[2]), (6, 10, 58));
+        let figure = |name| counters.figures().into_iter().find(|(statistic, _)| statistic.name == name).unwrap();
+        let (statistic, value) = figure("putback_pages");
+        assert_eq!(
+            (value, statistic.json, statistic.unit, statistic.added),
+            (5, "putback_pages", Unit::Pages, Added::Sum)
+        );
+        assert_eq!(figure("stall_ns").0.json, "stall_seconds");
+    }
+}

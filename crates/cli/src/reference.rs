@@ -1,0 +1,142 @@
+//! docs/reference: the settings and the statistics as tables, made of the same rows as the command itself. The tests fail when a
+//! file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
+
+use crate::report::{Backend, Document, FaultNs, Others, Process, Unmanaged, WaitNs};
+use hinterland_abi::statistics::{Statistic, backend, process};
+use hinterland_abi::{EvictName, FaultPathName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
+use std::fmt::Write;
+use std::path::Path;
+
+const MADE: &str = "made by `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference`; a test fails when it is stale";
+
+/// A table of markdown.
+fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = |cells: Vec<String>| {
+        let cells: Vec<String> = cells.iter().map(|cell| cell.trim().replace('|', "\\|")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let mut text = line(head.iter().map(|cell| (*cell).to_owned()).collect());
+    let _ = writeln!(text, "|{}", "---|".repeat(head.len()));
+    rows.into_iter().for_each(|row| text += &line(row));
+    text + "\n"
+}
+
+fn code(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("`{text}`") }
+}
+
+fn rows_of(sources: &[Sources], row: impl Fn(&Setting) -> Vec<String>) -> Vec<Vec<String>> {
+    SETTINGS.iter().filter(|setting| sources.contains(&setting.sources)).map(row).collect()
+}
+
+fn settings() -> String {
+    let flag = |setting: &Setting| match setting.sources {
+        Sources::Run | Sources::FlagOrVariable => {
+            format!("{} {}", setting.flag(), setting.value_name()).trim().to_owned()
+        }
+        Sources::Variable | Sources::Launcher => String::new(),
+    };
+    let key = |setting: &Setting| if setting.sources == Sources::Run { setting.key() } else { String::new() };
+    let all = |setting: &Setting| {
+        let [flag, variable, key] = [&flag(setting), setting.variable, &key(setting)].map(code);
+        vec![flag, variable, key, setting.meaning(), setting.default.to_owned()]
+    };
+    let handed = |setting: &Setting| vec![code(setting.variable), setting.meaning(), setting.default.to_owned()];
+    let mut text = format!(
+        "# Settings\n\nThe settings of `hinterland run`. A flag counts before its variable, a variable before the settings file (TOML), \
+         and that before\nthe default. This file is made from `crates/abi/src/settings/table.rs` ({MADE}).\n\n"
+    );
+    text += &table(
+        &["flag", "variable", "key", "meaning", "default"],
+        rows_of(&[Sources::Run, Sources::FlagOrVariable, Sources::Variable], all),
+    );
+    text += "Sizes are numbers with `K`, `M`, `G` or `T` (powers of 1024). A variable that is empty counts as unset. Yes is `1`, `true`, `yes` \
+             or `on`\nin variables, `true` in the settings file. URLs stand with spaces between them in `HINTERLAND_FAR`, in a list in \
+             the file.\n\nThe launcher hands these over beside the others; they are not for users:\n\n";
+    text += &table(&["variable", "meaning", "default"], rows_of(&[Sources::Launcher], handed));
+    text += "## Choices\n\n";
+    let choices = [
+        ("--prefetch", PrefetchName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect::<Vec<_>>()),
+        ("--evict", EvictName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
+        ("--fault-path", FaultPathName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
+        ("--heap", HeapMode::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
+    ];
+    for (flag, choices) in choices {
+        let rows = choices.into_iter().map(|(name, meaning)| vec![code(name), meaning.to_owned()]);
+        text += &table(&[&code(flag), "meaning"], rows);
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn of_statistics(prefix: &str, statistics: &[&[Statistic]]) -> String {
+    let row = |statistic: &Statistic| {
+        let mut name = code(&format!("{prefix}{}", statistic.json));
+        if let Some(peak) = statistic.peak.filter(|_| !prefix.is_empty()) {
+            let _ = write!(name, ", `{prefix}{peak}`");
+        }
+        let [unit, added, meaning] =
+            [statistic.unit.name(), statistic.added.name(), statistic.meaning].map(str::to_owned);
+        vec![name, unit, meaning, added]
+    };
+    table(&["member", "unit", "meaning", "of several processes"], statistics.iter().copied().flatten().map(row))
+}
+
+fn of_members(prefix: &str, members: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let own = members.iter().filter(|(name, _)| *name != "statistics");
+    own.map(|(name, meaning)| vec![code(&format!("{prefix}{name}")), (*meaning).to_owned()]).collect()
+}
+
+fn statistics() -> String {
+    let mut text = format!(
+        "# Statistics\n\nThe JSON that `hinterland run --stats FILE` writes. Names that end in `_peak_bytes` are the most that was seen during \
+         the run, the\nothers what the run ended with. This file is made from `crates/abi/src/statistics` and \
+         `crates/cli/src/report/json.rs` ({MADE}).\n\n## Counted\n\n"
+    );
+    text += &of_statistics(
+        "",
+        &[
+            process::Counters::STATISTICS,
+            process::Gauges::STATISTICS,
+            process::Maxima::STATISTICS,
+            process::Principal::STATISTICS,
+            process::Own::STATISTICS,
+            process::Histograms::STATISTICS,
+        ],
+    );
+    text += "Each object of `processes`, and `processes_others`, has some of these, too.\n\n### Of each tier\n\n";
+    let of_a_tier = [backend::Counters::STATISTICS, backend::Gauges::STATISTICS, backend::Maxima::STATISTICS];
+    text += &of_statistics("backends[].", &of_a_tier);
+    text += "## Derived, or known to the launcher\n\n";
+    let objects = [
+        ("", Document::MEMBERS),
+        ("unmanaged.", Unmanaged::MEMBERS),
+        ("fault_ns.", FaultNs::MEMBERS),
+        ("prefetch_wait_ns.", WaitNs::MEMBERS),
+        ("backends[].", Backend::MEMBERS),
+        ("processes[].", Process::MEMBERS),
+        ("processes_others.", Others::MEMBERS),
+    ];
+    text += &table(&["member", "meaning"], objects.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
+    text.trim_end().to_owned() + "\n"
+}
+
+/// Compares a file with what it should be; with `UPDATE_REFERENCE` set, writes it.
+fn check(name: &str, made: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, made).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == made, "{} is stale: UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference", path.display());
+}
+
+#[test]
+fn the_table_of_settings_is_up_to_date() {
+    check("settings.md", &settings());
+}
+
+#[test]
+fn the_table_of_statistics_is_up_to_date() {
+    check("statistics.md", &statistics());
+}
