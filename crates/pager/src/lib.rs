@@ -10,6 +10,8 @@
 extern crate self as hinterland_pager;
 
 mod account;
+#[cfg(test)]
+mod blocked;
 mod copy_out;
 mod evictor_start;
 mod fault;

@@ -9,6 +9,7 @@
 //! same counts.
 
 use crate::pager::Pager;
+use crate::schedule::Point;
 use crate::state::State;
 use hinterland_sys::{Mapping, mem, thread};
 use hinterland_units::PageNo;
@@ -113,6 +114,7 @@ impl Pager {
             {
                 // SAFETY: the caller's promise: the program may write here.
                 unsafe { mem::touch(self.address(page)) };
+                self.at(Point::WaitsForOwner, page);
                 thread::yield_now();
             }
         }

@@ -130,7 +130,7 @@ pub struct Pager {
     policy_capacity: AtomicU64,
     row: AtomicPtr<ProcessRow>,
     /// Kernel ids of Hinterland's own threads.
-    own_threads: [AtomicU32; OWN_THREADS_MAX],
+    pub(crate) own_threads: [AtomicU32; OWN_THREADS_MAX],
 }
 
 /// Monitors, evictor, read-ahead, maintenance.

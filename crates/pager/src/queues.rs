@@ -1,10 +1,10 @@
 //! The eviction policy behind its lock, and the arrivals that wait for it.
 //!
-//! Whoever evicts holds the lock while it names and marks a batch of victims. A fault that only has an arrival to report does not
-//! wait for that: it leaves the arrival here, and whoever takes the lock next tells the policy first. (Waiting cost a sleep of
+//! A thread that evicts holds the lock while it names and marks a batch of victims. A fault that only has an arrival to report
+//! does not wait for that: it leaves the arrival here, and the next thread that takes the lock tells the policy first. (Waiting cost a sleep of
 //! 30 to 50 µs in 1.3 % of all faults of random access: decision 0035.)
 //!
-//! Invariant: the policy is told of everything in the order in which it was reported, except what is reported while somebody holds
+//! Invariant: the policy is told of everything in the order in which it was reported, except what is reported while a thread holds
 //! the lock.
 
 use hinterland_policy::{Arrival, EvictionPolicy};
@@ -13,13 +13,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// Arrivals that may wait: several batches, so that hardly anybody finds no room. A thread that finds none waits for the lock.
+/// Arrivals that may wait: several batches, so that hardly any thread finds no room. One that finds none waits for the lock.
 const WAITING_MAX: usize = 1024;
 
 /// See the module.
 pub(crate) struct Queues {
     policy: Mutex<Policy>,
-    /// Never grows: whoever reports may be a signal handler.
+    /// Never grows: a signal handler may report.
     waiting: Mutex<Vec<(PageNo, Arrival)>>,
     /// Something is in `waiting`.
     some_wait: AtomicBool,
@@ -65,7 +65,7 @@ impl Queues {
         self.told(self.policy.lock().expect(NO_PANIC))
     }
 
-    /// Tells the policy of arrivals, or leaves them for whoever takes its lock next.
+    /// Tells the policy of arrivals, or leaves them for the next thread that takes its lock.
     pub(crate) fn arrived(&self, pages: impl ExactSizeIterator<Item = PageNo>, how: Arrival) {
         let mut policy = match self.policy.try_lock() {
             Ok(policy) => self.told(policy),
@@ -101,6 +101,7 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocked::{Beside, blocked};
     use hinterland_policy::make;
 
     fn queues() -> Queues {
@@ -121,29 +122,26 @@ mod tests {
     fn arrivals_that_waited_are_told_in_order_and_before_anything_else() {
         let queues = queues();
         queues.arrived(pages(5..6), Arrival::Demand);
-        let held = queues.lock();
+        let locked = queues.lock();
         queues.arrived(pages(9..11), Arrival::Prefetched);
         queues.arrived(pages(3..4), Arrival::Demand);
-        assert_eq!(held.resident(), 1);
-        drop(held);
+        assert_eq!(locked.resident(), 1);
+        drop(locked);
         queues.arrived(pages(7..8), Arrival::Demand);
         assert_eq!(victims(&mut queues.lock()), [5, 9, 10, 3, 7]);
         assert_eq!(victims(&mut queues.lock()), [0; 0], "each is told once");
     }
 
     #[test]
-    fn who_finds_no_room_waits_for_the_lock() {
-        let queues = queues();
-        let held = queues.lock();
+    fn a_thread_that_finds_no_room_waits_for_the_lock() {
+        let queues: &'static Queues = Box::leak(Box::new(queues()));
+        let locked = queues.lock();
         let max = u32::try_from(WAITING_MAX).unwrap();
         queues.arrived(pages(0..max), Arrival::Demand);
-        std::thread::scope(|scope| {
-            let late = scope.spawn(|| queues.arrived(pages(max..max + 1), Arrival::Demand));
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            assert!(!late.is_finished());
-            drop(held);
-            late.join().unwrap();
-        });
+        let late = Beside::spawn(move || queues.arrived(pages(max..max + 1), Arrival::Demand));
+        late.must_wait("the policy's lock", || blocked(late.id).is_futex_in(&queues.policy));
+        drop(locked);
+        late.must_end();
         assert_eq!(victims(&mut queues.lock()), (0..=max).collect::<Vec<_>>());
     }
 }

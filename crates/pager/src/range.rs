@@ -57,7 +57,10 @@ impl Pager {
             let entry = self.table.load(page);
             match entry.state() {
                 State::Untouched | State::Foreign | State::Sectioned => return None,
-                state if state.is_busy() => thread::yield_now(),
+                state if state.is_busy() => {
+                    self.at(Point::WaitsForOwner, page);
+                    thread::yield_now();
+                }
                 state if !wanted(state) => return None,
                 _ if self.table.transition(page, entry, entry.with_state(State::Changing)).is_ok() => {
                     return Some((page, entry));

@@ -1,4 +1,4 @@
-//! Named points of a page's life, at which a test can hold a thread until another one got where it wants it (`races`).
+//! Named points of a page's life, at which a test can hold a thread until another one is where the test wants it (`races`).
 //!
 //! Only in this crate's own unit tests; in every other build a point is nothing at all.
 
@@ -18,11 +18,11 @@ pub(crate) enum Point {
     Loaded,
     /// A victim is `Leaving`; the pins have not been looked at.
     Marked,
-    /// A victim is nobody's pin; it is still mapped.
+    /// A victim is not pinned; it is still mapped.
     Leaving,
     /// The victims of a protected range are copied and still mapped; the page is the first of them.
     Copied,
-    /// A victim is in its slot; nobody knows yet.
+    /// A victim is in its slot; the table does not say so yet.
     TakenOut,
     /// Write-back owns its page; nothing is stored yet.
     WriteBack,
@@ -44,6 +44,8 @@ pub(crate) enum Point {
     GivingUp,
     /// The policy is being told of another bound; its lock is held. Page 0 stands for all.
     PolicyHeld,
+    /// A call waits until the owner of a busy page completes it, and looks again.
+    WaitsForOwner,
     /// A fork has closed the gate.
     Frozen,
     /// The child of a fork has registered the range; its gate is closed.
@@ -63,13 +65,8 @@ pub(crate) use forced::Hold;
 #[cfg(test)]
 mod forced {
     use super::{PageNo, Pager, Point};
-    use hinterland_sys::gate::{futex_wait_for, futex_wake};
-    use hinterland_sys::thread;
+    use hinterland_sys::gate::{futex_wait, futex_wake};
     use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
-    use std::time::{Duration, Instant};
-
-    /// Nothing that a test waits for takes as long.
-    const PATIENCE: Duration = Duration::from_secs(20);
 
     const FREE: u32 = 0;
     const SETTING: u32 = 1;
@@ -105,7 +102,7 @@ mod forced {
                     && cell.page.load(SeqCst) == page.0;
                 if ours && cell.state.compare_exchange(ARMED, REACHED, SeqCst, SeqCst).is_ok() {
                     futex_wake(&cell.state);
-                    wait_until(cell, RELEASED, "to be released");
+                    wait_until(cell, RELEASED);
                     cell.state.store(FREE, SeqCst);
                 }
             }
@@ -124,33 +121,37 @@ mod forced {
             Hold(cell)
         }
 
+        /// Whether a thread is held.
+        pub(crate) fn is_reached(&self) -> bool {
+            self.0.state.load(SeqCst) == REACHED
+        }
+
+        /// Whether thread `id`, maybe another process's that has a copy of this hold, sleeps at it.
+        pub(crate) fn holds(&self, id: u32) -> bool {
+            crate::blocked::blocked(id).is_futex_in(self.0)
+        }
+
         /// Waits until a thread is held.
         pub(crate) fn reached(self) -> Hold {
-            wait_until(self.0, REACHED, "for a thread to come");
+            wait_until(self.0, REACHED);
             self
         }
 
         /// Lets it go on.
         pub(crate) fn release(self) {
-            assert_eq!(self.0.state.swap(RELEASED, SeqCst), REACHED, "nobody was held");
+            assert_eq!(self.0.state.swap(RELEASED, SeqCst), REACHED, "no thread was held");
             futex_wake(&self.0.state);
         }
     }
 
-    fn wait_until(cell: &Cell, wanted: u32, what: &str) {
-        let begin = Instant::now();
+    /// For as long as it takes: a test that hangs is ended by the limit of the whole run.
+    fn wait_until(cell: &Cell, wanted: u32) {
         loop {
             let now = cell.state.load(SeqCst);
             if now == wanted {
                 return;
             }
-            if begin.elapsed() > PATIENCE {
-                // A thread that waits for a fault cannot be interrupted: the process is ended.
-                let point = cell.point.load(SeqCst);
-                thread::write_stderr(&format!("point {point}: waited {what} for too long\n"));
-                thread::exit_now(101);
-            }
-            futex_wait_for(&cell.state, now, Some(Duration::from_millis(100)));
+            futex_wait(&cell.state, now);
         }
     }
 }

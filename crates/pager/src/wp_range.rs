@@ -25,6 +25,9 @@ pub(crate) struct WpRanges {
     cells: [AtomicU64; WP_RANGES_MAX],
     /// The same for ranges that must not be protected.
     excluded: [AtomicU64; WP_RANGES_MAX],
+    /// Looks of threads that wait: tests see by them that a thread does.
+    #[cfg(test)]
+    pub(crate) looks: AtomicU64,
 }
 
 /// A range that no protected range overlaps until this is dropped.
@@ -100,6 +103,8 @@ impl WpRanges {
         let mut looks = 0;
         while self.touch(first, end) {
             looks += 1;
+            #[cfg(test)]
+            self.looks.fetch_add(1, SeqCst);
             if looks < YIELDS {
                 thread::yield_now();
             } else {

@@ -1,6 +1,6 @@
 //! Calls of the program on ranges, against faults and departures of the same pages.
 
-use super::{must_end, must_wait, on_both_paths};
+use super::{For, on_both_paths};
 use crate::State;
 use crate::schedule::Point;
 use hinterland_units::PageNo;
@@ -16,10 +16,10 @@ fn a_discard_waits_for_the_departure_of_its_page() {
         let evictor = stage.beside(|s| s.evict(PAGE));
         let out = out.reached();
         let discard = stage.beside(|s| s.pager.discard(PAGE, 1));
-        must_wait(&discard, "the departure");
+        stage.must_wait(&discard, For::Owner(PAGE));
         out.release();
-        must_end(evictor);
-        must_end(discard);
+        evictor.must_end();
+        discard.must_end();
         stage.check(PAGE, 0);
         stage.reclaim(&[]);
         stage.check(PAGE, 0);
@@ -37,10 +37,10 @@ fn a_discard_waits_for_the_fetch_of_its_page() {
         });
         let loaded = loaded.reached();
         let discard = stage.beside(|s| s.pager.discard(PAGE, 1));
-        must_wait(&discard, "the fetch");
+        stage.must_wait(&discard, For::Owner(PAGE));
         loaded.release();
-        must_end(reader);
-        must_end(discard);
+        reader.must_end();
+        discard.must_end();
         stage.check(PAGE, 0);
         assert_eq!(stage.stored_pages(), 0, "no copy is left behind");
     });
@@ -54,10 +54,10 @@ fn a_fault_waits_for_the_discard_of_its_page() {
         let discard = stage.beside(|s| s.pager.discard(PAGE, 1));
         let dropped = dropped.reached();
         let writer = stage.beside(|s| s.write(PAGE, 4));
-        must_wait(&writer, "the discard");
+        stage.must_wait(&writer, For::Page(PAGE));
         dropped.release();
-        must_end(discard);
-        must_end(writer);
+        discard.must_end();
+        writer.must_end();
         stage.check(PAGE, 4);
     });
 }
@@ -70,10 +70,10 @@ fn a_move_waits_for_the_departure_of_its_page() {
         let evictor = stage.beside(|s| s.evict(PAGE));
         let out = out.reached();
         let mover = stage.beside(|s| s.pager.relocate(PAGE, TARGET, 1));
-        must_wait(&mover, "the departure");
+        stage.must_wait(&mover, For::Owner(PAGE));
         out.release();
-        must_end(evictor);
-        must_end(mover);
+        evictor.must_end();
+        mover.must_end();
         stage.check(TARGET, 5);
         stage.check(PAGE, 0);
     });
@@ -89,7 +89,7 @@ fn a_drain_keeps_the_slot_of_a_page_that_moves() {
         let moved = moved.reached();
         stage.reclaim(&[]);
         moved.release();
-        must_end(mover);
+        mover.must_end();
         stage.check(TARGET, 6);
         stage.check(PAGE, 0);
     });
@@ -103,10 +103,10 @@ fn a_page_is_given_up_after_it_has_left() {
         let evictor = stage.beside(|s| s.evict(PAGE));
         let out = out.reached();
         let giver = stage.beside(|s| s.pager.give_up(PAGE, 1));
-        must_wait(&giver, "the departure");
+        stage.must_wait(&giver, For::Owner(PAGE));
         out.release();
-        must_end(evictor);
-        must_end(giver);
+        evictor.must_end();
+        giver.must_end();
         assert_eq!(stage.state(PAGE), State::Foreign);
         stage.reclaim(&[PAGE]);
         assert_eq!((stage.state(PAGE), stage.stored_pages()), (State::Foreign, 0));

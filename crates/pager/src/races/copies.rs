@@ -1,6 +1,7 @@
-//! Victims that leave by copy, against who writes to them or beside them. The inline path only.
+//! Victims that leave by copy, against threads that write to them or beside them. The inline path only.
 
-use super::{A_WHILE, Stage, must_end, must_wait, on};
+use super::{For, Stage, on};
+use crate::blocked::Beside;
 use crate::schedule::Point;
 use crate::{FaultPath, PinAccess, State};
 use hinterland_sys::mem;
@@ -8,9 +9,9 @@ use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::Duration;
 
-/// Scattered pages of one zone.
+/// Scattered pages of one block.
 const VICTIMS: [PageNo; 8] =
     [PageNo(300), PageNo(305), PageNo(310), PageNo(315), PageNo(320), PageNo(325), PageNo(330), PageNo(335)];
 /// A page among them that stays.
@@ -56,10 +57,10 @@ fn a_write_to_a_copied_victim_waits_and_is_not_lost() {
         let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
         let copied = copied.reached();
         let writer = stage.beside(|s| s.write(VICTIMS[3], 60));
-        must_wait(&writer, "the departure");
+        stage.must_wait(&writer, For::Page(VICTIMS[3]));
         copied.release();
-        must_end(evictor);
-        must_end(writer);
+        evictor.must_end();
+        writer.must_end();
         stage.check(VICTIMS[3], 60);
         stage.check(VICTIMS[4], 5);
     });
@@ -71,9 +72,9 @@ fn a_write_beside_copied_victims_goes_on() {
         let copied = stage.hold(Point::Copied, VICTIMS[0]);
         let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
         let copied = copied.reached();
-        must_end(stage.beside(|s| s.write(SURVIVOR, 61)));
+        stage.beside(|s| s.write(SURVIVOR, 61)).must_end();
         copied.release();
-        must_end(evictor);
+        evictor.must_end();
         stage.check(SURVIVOR, 61);
     });
 }
@@ -89,13 +90,13 @@ fn the_end_of_a_protected_range_opens_no_other() {
         let first = first.reached();
         // Would begin and end within the first.
         let other = stage.beside(|s| s.reclaim(&BETWEEN));
-        must_wait(&other, "the end of the first zone");
+        stage.must_wait(&other, For::WpRange);
         let writer = stage.beside(|s| s.write(VICTIMS[3], 65));
-        must_wait(&writer, "the departure");
+        stage.must_wait(&writer, For::Page(VICTIMS[3]));
         first.release();
-        must_end(evictor);
-        must_end(other);
-        must_end(writer);
+        evictor.must_end();
+        other.must_end();
+        writer.must_end();
         stage.check(VICTIMS[3], 65);
         BETWEEN.iter().zip(70..).for_each(|(page, seed)| stage.check(*page, seed));
     });
@@ -110,7 +111,7 @@ fn a_victim_that_becomes_unreadable_leaves_another_way() {
         let leaving = leaving.reached();
         raw(libc::PROT_NONE).unwrap();
         leaving.release();
-        must_end(evictor);
+        evictor.must_end();
         assert_eq!(copied(stage), 3, "those before it");
         assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
         raw(libc::PROT_READ | libc::PROT_WRITE).unwrap();
@@ -127,16 +128,16 @@ fn a_victim_that_is_dropped_behind_us_is_given_up() {
         // SAFETY: a page of this test, whose content it gives up.
         unsafe { mem::drop_pages(stage.pager.address(VICTIMS[3]), PAGE_BYTES) }.unwrap();
         leaving.release();
-        must_end(evictor);
+        evictor.must_end();
         assert_eq!((copied(stage), stage.state(VICTIMS[3])), (3, State::Untouched));
         VICTIMS.iter().zip([1, 2, 3, 0, 5, 6, 7, 8]).for_each(|(page, seed)| stage.check(*page, seed));
     });
 }
 
-/// Has the kernel swap pages out; false where it cannot.
+/// Has the kernel swap pages out; false where it cannot, as without swap space.
 fn swapped_out(stage: &Stage, pages: &[PageNo]) -> bool {
-    let begin = Instant::now();
-    while begin.elapsed() < A_WHILE {
+    const TRIES: usize = 1000;
+    for _ in 0..TRIES {
         let out = |page: &PageNo| {
             let address = stage.pager.address(*page);
             let _ = mem::advise(address, PAGE_BYTES, libc::MADV_PAGEOUT);
@@ -145,6 +146,7 @@ fn swapped_out(stage: &Stage, pages: &[PageNo]) -> bool {
         if pages.iter().all(out) {
             return true;
         }
+        std::thread::sleep(Duration::from_micros(50));
     }
     eprintln!("skipped: the kernel swaps nothing out");
     false
@@ -159,7 +161,7 @@ fn victims_that_the_kernel_has_swapped_out_keep_their_content() {
         let leaving = leaving.reached();
         swapped_out(stage, &out);
         leaving.release();
-        must_end(evictor);
+        evictor.must_end();
         assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
         VICTIMS.iter().zip(1..).for_each(|(page, seed)| stage.check(*page, seed));
     });
@@ -177,7 +179,7 @@ fn a_page_that_is_refused_by_move_and_swapped_out_keeps_its_content() {
         let leaving = leaving.reached();
         swapped_out(stage, &[PAGE]);
         leaving.release();
-        must_end(evictor);
+        evictor.must_end();
         assert_eq!(stage.state(PAGE), State::SwapCached);
         stage.check(PAGE, 80);
     });
@@ -189,13 +191,13 @@ fn a_discard_waits_for_a_victim_only() {
         let copied = stage.hold(Point::Copied, VICTIMS[0]);
         let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
         let copied = copied.reached();
-        must_end(stage.beside(|s| s.pager.discard(SURVIVOR, 1)));
-        must_end(stage.beside(|s| s.write(SURVIVOR, 66)));
+        stage.beside(|s| s.pager.discard(SURVIVOR, 1)).must_end();
+        stage.beside(|s| s.write(SURVIVOR, 66)).must_end();
         let discard = stage.beside(|s| s.pager.discard(VICTIMS[3], 1));
-        must_wait(&discard, "the departure");
+        stage.must_wait(&discard, For::Owner(VICTIMS[3]));
         copied.release();
-        must_end(evictor);
-        must_end(discard);
+        evictor.must_end();
+        discard.must_end();
         VICTIMS.iter().zip([1, 2, 3, 0, 5, 6, 7, 8]).for_each(|(page, seed)| stage.check(*page, seed));
         stage.check(SURVIVOR, 66);
     });
@@ -216,7 +218,7 @@ fn protection_is_lifted_around_a_mapping_that_came_meanwhile() {
         let mapped = unsafe { libc::mmap(at as *mut libc::c_void, PAGE_BYTES, rights, flags, -1, 0) };
         assert_eq!(mapped.addr(), at);
         copied.release();
-        must_end(evictor);
+        evictor.must_end();
         let _signals = SignalsBlocked::new();
         let _pin = stage.pager.pin(stage.pager.address(BEHIND), PAGE_BYTES, PinAccess::Write);
         write_by_kernel(stage, BEHIND, 67);
@@ -243,10 +245,10 @@ fn a_fork_waits_for_a_departure_by_copy() {
             });
             child.must_be_well();
         });
-        must_wait(&parent, "the departure");
+        stage.must_wait(&parent, For::Gate);
         copied.release();
-        must_end(evictor);
-        must_end(parent);
+        evictor.must_end();
+        parent.must_end();
         VICTIMS.iter().zip(1..).for_each(|(page, seed)| stage.check(*page, seed));
         stage.check(SURVIVOR, 50);
     });
@@ -272,14 +274,17 @@ fn a_call_on_a_page_beside_copied_victims_waits() {
         let copied = copied.reached();
         let caller = stage.beside(|s| {
             let _signals = SignalsBlocked::new();
-            assert!(s.pager.pin_local(s.pager.address(SURVIVOR), PAGE_BYTES).is_none(), "a quick pin in a zone");
+            assert!(
+                s.pager.pin_local(s.pager.address(SURVIVOR), PAGE_BYTES).is_none(),
+                "a quick pin in a protected range"
+            );
             let _pin = s.pager.pin(s.pager.address(SURVIVOR), PAGE_BYTES, PinAccess::Write);
             write_by_kernel(s, SURVIVOR, 62);
         });
-        must_wait(&caller, "the end of the zone");
+        stage.must_wait(&caller, For::WpRange);
         copied.release();
-        must_end(evictor);
-        must_end(caller);
+        evictor.must_end();
+        caller.must_end();
         stage.check(SURVIVOR, 62);
     });
 }
@@ -298,7 +303,7 @@ fn victims_beside_a_pinned_page_leave_by_move() {
         assert_eq!(copied(stage), 0, "a pinned page was protected");
         assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
         pinned.release();
-        must_end(caller);
+        caller.must_end();
         stage.check(SURVIVOR, 63);
     });
 }
@@ -308,7 +313,7 @@ fn victims_beside_a_long_term_pin_leave_by_move() {
     with_copies(|stage| {
         assert!(stage.pager.pin_long_term(stage.pager.address(SURVIVOR), 40));
         stage.reclaim(&VICTIMS);
-        assert_eq!(copied(stage), 0, "a kept page was protected");
+        assert_eq!(copied(stage), 0, "a page pinned long-term was protected");
         assert!(VICTIMS.iter().all(|page| stage.state(*page) == State::SwapCached));
     });
 }
@@ -344,18 +349,18 @@ fn a_program_with_devices_gets_no_copies() {
 }
 
 #[test]
-fn copies_have_ended_when_any_caller_is_back_who_ends_them() {
+fn copies_have_ended_when_any_caller_that_ends_them_is_back() {
     with_copies(|stage| {
         let copied = stage.hold(Point::Copied, VICTIMS[0]);
         let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
         let copied = copied.reached();
         let callers = [(); 2].map(|()| {
             let caller = stage.beside(|s| s.pager.departs_by_move_only());
-            must_wait(&caller, "the copy under way");
+            stage.must_wait(&caller, For::Gate);
             caller
         });
         copied.release();
-        must_end(evictor);
-        callers.into_iter().for_each(must_end);
+        evictor.must_end();
+        callers.into_iter().for_each(Beside::must_end);
     });
 }

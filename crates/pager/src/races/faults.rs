@@ -1,6 +1,6 @@
-//! Faults against each other and against what brings pages in ahead.
+//! Faults against each other and against read-ahead.
 
-use super::{CACHE_PAGES, PAGES, Stage, must_end, must_wait, on, on_both_paths};
+use super::{CACHE_PAGES, For, PAGES, Stage, on, on_both_paths};
 use crate::pager::Scratch;
 use crate::schedule::Point;
 use crate::{FaultPath, State};
@@ -16,12 +16,14 @@ const PAGE: PageNo = PageNo(7);
 fn two_fetches_of_one_page_load_it_once() {
     on_both_paths(|stage| {
         stage.send_far(PAGE, 1);
-        let first = stage.hold(Point::Loaded, PAGE);
-        let readers = [stage.beside(|s| s.check(PAGE, 1)), stage.beside(|s| s.check(PAGE, 1))];
-        let first = first.reached();
-        readers.iter().for_each(|reader| must_wait(reader, "the page"));
-        first.release();
-        readers.into_iter().for_each(must_end);
+        let loaded = stage.hold(Point::Loaded, PAGE);
+        let first = stage.beside(|s| s.check(PAGE, 1));
+        let loaded = loaded.reached();
+        let second = stage.beside(|s| s.check(PAGE, 1));
+        stage.must_wait(&second, For::Page(PAGE));
+        loaded.release();
+        first.must_end();
+        second.must_end();
         assert_eq!(stage.loaded_pages(), 1);
     });
 }
@@ -36,10 +38,10 @@ fn a_first_write_is_not_lost_under_another_first_touch() {
         });
         let toucher = toucher.reached();
         let writer = stage.beside(|s| s.write(PAGE, 2));
-        must_wait(&writer, "the first touch");
+        stage.must_wait(&writer, For::Page(PAGE));
         toucher.release();
-        must_end(reader);
-        must_end(writer);
+        reader.must_end();
+        writer.must_end();
         stage.check(PAGE, 2);
     });
 }
@@ -59,7 +61,7 @@ fn a_late_fault_maps_no_zeros_over_a_page_that_leaves() {
         stage.evict(PAGE);
         assert_eq!(stage.state(PAGE), State::Changing, "the evictor left the page to its owner");
         late.release();
-        must_end(server);
+        server.must_end();
         stage.check(PAGE, 3);
         stage.evict(PAGE);
         assert_eq!(stage.state(PAGE), State::SwapCached);
@@ -67,7 +69,7 @@ fn a_late_fault_maps_no_zeros_over_a_page_that_leaves() {
     });
 }
 
-/// Who evicts holds the policy for long; the page is the evictor's afterwards all the same.
+/// A thread that evicts holds the policy's lock for long; the policy learns of the page afterwards all the same.
 #[test]
 fn a_fault_does_not_wait_for_the_policy() {
     on_both_paths(|stage| {
@@ -75,9 +77,9 @@ fn a_fault_does_not_wait_for_the_policy() {
         let held = stage.hold(Point::PolicyHeld, PageNo(0));
         let holder = stage.beside(Stage::fit_policy);
         let held = held.reached();
-        must_end(stage.beside(|s| s.check(PAGE, 8)));
+        stage.beside(|s| s.check(PAGE, 8)).must_end();
         held.release();
-        must_end(holder);
+        holder.must_end();
         stage.evict(PAGE);
         assert_eq!(stage.state(PAGE), State::SwapCached);
         stage.check(PAGE, 8);
@@ -89,9 +91,9 @@ fn a_demand_waits_for_the_read_ahead_of_its_page() {
     on_both_paths(|stage| {
         read_ahead(stage, |stage, ahead| {
             let reader = stage.beside(|s| s.check(PAGE, 4));
-            must_wait(&reader, "read-ahead");
+            stage.must_wait(&reader, For::Page(PAGE));
             ahead.release();
-            must_end(reader);
+            reader.must_end();
             assert_eq!(stage.pager.row().major_faults.load(Relaxed), 0);
         });
     });
@@ -102,16 +104,16 @@ fn a_discard_waits_for_the_read_ahead_of_its_page() {
     on_both_paths(|stage| {
         read_ahead(stage, |stage, ahead| {
             let discard = stage.beside(|s| s.pager.discard(PAGE, 2));
-            must_wait(&discard, "read-ahead");
+            stage.must_wait(&discard, For::Owner(PAGE));
             ahead.release();
-            must_end(discard);
+            discard.must_end();
             stage.check(PAGE, 0);
             assert_eq!(stage.stored_pages(), 0, "no copy is left behind");
         });
     });
 }
 
-/// Pages that wait at a fork are used by parent and child: each counts those that it uses among those that it watches.
+/// Parent and child both use pages that wait at a fork: each counts them as prefetched and as used.
 #[test]
 fn pages_that_wait_at_a_fork_count_on_both_sides() {
     on_both_paths(|stage| {
@@ -127,16 +129,16 @@ fn pages_that_wait_at_a_fork_count_on_both_sides() {
             s.check(PAGE, 1);
             s.check(other, 2);
             let row = s.pager.row();
-            let [prefetch_driver, used] =
+            let [unmapped, used] =
                 [&row.prefetched_unmapped_pages, &row.prefetch_hits_observed].map(|n| n.load(Relaxed));
-            assert_eq!((prefetch_driver, used), (2, 2));
+            assert_eq!((unmapped, used), (2, 2));
         };
         stage.fork(use_both).must_be_well();
         use_both(stage);
     });
 }
 
-/// Two pages are read ahead and wait unmapped; uses are seen, and take no slot more the second time. A page that is discarded
+/// Two pages are prefetched and wait unmapped; their uses are seen, and take no slot more the second time. A page that is discarded
 /// while it waits is not mixed up with the next one in its slot.
 #[test]
 fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
@@ -173,7 +175,7 @@ const DOWN: PrefetchWindow =
     PrefetchWindow { first: PageNo(10), step: -1, pages: 4, unmapped: Unmapped::Key(PageNo(9)) };
 
 #[test]
-fn a_window_downwards_comes_whole_and_its_key_page_tells_of_all_of_it() {
+fn a_window_downwards_is_prefetched_whole_and_its_key_page_tells_of_all_of_it() {
     on_both_paths(|stage| {
         stage.pager.start_helpers();
         (7..=10).for_each(|page| stage.send_far(PageNo(page), page.into()));
@@ -184,7 +186,7 @@ fn a_window_downwards_comes_whole_and_its_key_page_tells_of_all_of_it() {
         }
         assert_eq!([10, 9, 8].map(state), [State::Resident, State::SwapCached, State::Resident]);
         (7..=10).for_each(|page| stage.check(PageNo(page), page.into()));
-        // What was mapped behind the key page counts once the thread that mapped it has told.
+        // What was mapped behind the key page counts once the thread that mapped it has reported it.
         while stage.pager.row().prefetch_hits.load(Relaxed) != 4 {
             std::thread::yield_now();
         }
@@ -207,16 +209,16 @@ fn a_batch_is_on_its_way_before_the_one_before_it_is_mapped() {
         let ahead = ahead.reached();
         assert_eq!([PAGE, last].map(|page| stage.state(page)), [State::Fetching; 2]);
         let reader = stage.beside(move |s| s.check(last, last.0.into()));
-        must_wait(&reader, "a page that read-ahead has claimed");
+        stage.must_wait(&reader, For::Page(last));
         ahead.release();
-        must_end(reader);
+        reader.must_end();
         TWO_BATCHES.iter().for_each(|page| stage.check(page, page.0.into()));
         assert_eq!(majors(), before);
     });
 }
 
-/// Has windows come in one after the other, each half as large as the bound.
-fn come_ahead(stage: &Stage, unmapped: &[fn(PageNo) -> Unmapped]) -> Vec<PrefetchWindow> {
+/// Has windows prefetched one after the other, each half as large as the bound.
+fn prefetch_windows(stage: &Stage, unmapped: &[fn(PageNo) -> Unmapped]) -> Vec<PrefetchWindow> {
     let window = |(turn, unmapped): (u32, &fn(PageNo) -> Unmapped)| {
         let first = PageNo(PAGE.0 + turn * CACHE_PAGES / 2);
         PrefetchWindow { first, step: 1, pages: CACHE_PAGES / 2, unmapped: unmapped(PageNo(first.0 + 10)) }
@@ -242,7 +244,7 @@ fn count_in(stage: &Stage, windows: &[PrefetchWindow], state: State) -> Vec<usiz
 #[test]
 fn windows_beyond_the_bound_leave_the_oldest_first() {
     on_both_paths(|stage| {
-        let windows = come_ahead(stage, &[Unmapped::Key as fn(PageNo) -> Unmapped; 3]);
+        let windows = prefetch_windows(stage, &[Unmapped::Key as fn(PageNo) -> Unmapped; 3]);
         assert_eq!(count_in(stage, &windows, State::Resident), [0, 31, 31], "all but the key pages, which wait");
         assert_eq!(stage.pager.row().prefetch_unused_pages.load(Relaxed), 1);
         windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.check(page, page.0.into()));
@@ -253,15 +255,15 @@ fn windows_beyond_the_bound_leave_the_oldest_first() {
 fn pages_that_wait_singly_make_room_for_windows() {
     on_both_paths(|stage| {
         let all: fn(PageNo) -> Unmapped = |_| Unmapped::All;
-        let windows = come_ahead(stage, &[all, all, Unmapped::Key, Unmapped::Key]);
+        let windows = prefetch_windows(stage, &[all, all, Unmapped::Key, Unmapped::Key]);
         assert_eq!(count_in(stage, &windows, State::Resident), [0, 0, 31, 31]);
         assert_eq!(count_in(stage, &windows, State::SwapCached), [0, 0, 1, 1]);
         windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.check(page, page.0.into()));
     });
 }
 
-/// Asks for a window before the read-ahead thread has come to the one whose place it takes, and helps.
-fn ask_late_and_help(stage: &Stage, window: PrefetchWindow) {
+/// Requests a window before the read-ahead thread has begun with the one that it replaces, and helps.
+fn request_late_and_help(stage: &Stage, window: PrefetchWindow) {
     let _signals = SignalsBlocked::new();
     let _inside = stage.pager.gate.enter();
     let before = PrefetchWindow { first: PageNo(window.first.0 - 1), ..window };
@@ -272,12 +274,12 @@ fn ask_late_and_help(stage: &Stage, window: PrefetchWindow) {
 }
 
 #[test]
-fn a_thread_brings_in_itself_what_read_ahead_is_late_with() {
+fn a_thread_prefetches_itself_what_read_ahead_is_late_with() {
     on(FaultPath::Inline, |stage| {
         let pages = || (0..48).map(|offset| PageNo(PAGE.0 + offset));
         pages().for_each(|page| stage.send_far(page, page.0.into()));
         let window = PrefetchWindow { first: PAGE, step: 1, pages: 48, unmapped: Unmapped::Key(PageNo(PAGE.0 + 2)) };
-        ask_late_and_help(stage, window);
+        request_late_and_help(stage, window);
         let count = |state| pages().filter(|page| stage.state(*page) == state).count();
         // As many as come in at once where loads cost processor time.
         assert_eq!([State::Resident, State::SwapCached, State::Remote].map(count), [15, 1, 32]);
@@ -289,7 +291,7 @@ fn a_thread_brings_in_itself_what_read_ahead_is_late_with() {
         let row = stage.pager.row();
         let used =
             [&row.major_faults, &row.prefetch_hits, &row.prefetch_hits_observed].map(|count| count.load(Relaxed));
-        assert_eq!(used, [0, 48, 1], "those that came by either thread count with the key page");
+        assert_eq!(used, [0, 48, 1], "those that either thread mapped count with the key page");
     });
 }
 
@@ -298,7 +300,7 @@ fn a_thread_brings_in_itself_what_read_ahead_is_late_with() {
 fn a_slot_that_is_emptied_is_taken_once() {
     on(FaultPath::Inline, |stage| {
         let all: fn(PageNo) -> Unmapped = |_| Unmapped::All;
-        let mut windows = come_ahead(stage, &[all; 2]);
+        let mut windows = prefetch_windows(stage, &[all; 2]);
         let window = |turn: u32| PrefetchWindow {
             first: PageNo(PAGE.0 + 1 + (2 + turn) * CACHE_PAGES),
             step: 1,
@@ -310,10 +312,10 @@ fn a_slot_that_is_emptied_is_taken_once() {
         let emptied = stage.hold(Point::SlotEmptied, PAGE);
         stage.pager.request_window(window(0));
         let emptied = emptied.reached();
-        let helper = stage.beside(move |s| ask_late_and_help(s, window(1)));
-        must_wait(&helper, "a slot that is being emptied");
+        let helper = stage.beside(move |s| request_late_and_help(s, window(1)));
+        stage.must_wait(&helper, For::Slot);
         emptied.release();
-        must_end(helper);
+        helper.must_end();
         windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.wait_until_stable(page));
         // Those that waited leave their slots to others: were one taken twice, a page would show what another one holds.
         windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.check(page, page.0.into()));
@@ -334,7 +336,7 @@ fn zeros_ahead_of_a_walk_downwards_lie_where_they_belong() {
     });
 }
 
-/// Reads `PAGE` and the key page behind it ahead, and holds the thread that does so before they are mapped.
+/// Has `PAGE` and the key page behind it prefetched, and holds the read-ahead thread before they are mapped.
 fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::schedule::Hold)) {
     let key = PageNo(PAGE.0 + 1);
     stage.send_far(PAGE, 4);

@@ -1,6 +1,6 @@
 //! Forks, against everything that may be under way; and parent and child against each other.
 
-use super::{Child, Stage, must_end, must_wait, on, on_both_paths};
+use super::{Child, For, Stage, on, on_both_paths};
 use crate::schedule::{Hold, Point};
 use crate::{FaultPath, PinAccess, State};
 use hinterland_policy::{PrefetchWindow, Unmapped};
@@ -20,10 +20,10 @@ fn fork_while(stage: &Stage, held: Hold, work: fn(&Stage), look: fn(&Stage)) {
     let worker = stage.beside(work);
     let held = held.reached();
     let forker = stage.beside(move |s| s.fork(look).must_be_well());
-    must_wait(&forker, "the work under way");
+    stage.must_wait(&forker, For::Gate);
     held.release();
-    must_end(worker);
-    must_end(forker);
+    worker.must_end();
+    forker.must_end();
     look(stage);
 }
 
@@ -68,9 +68,9 @@ fn a_fork_waits_for_one_batch_of_a_window() {
             check_all(s);
         };
         let forker = stage.beside(move |s| s.fork(look).must_be_well());
-        must_wait(&forker, "the batch under way");
+        stage.must_wait(&forker, For::Gate);
         ahead.release();
-        must_end(forker);
+        forker.must_end();
         check_all(stage);
     });
 }
@@ -108,10 +108,10 @@ fn a_fault_waits_for_a_fork() {
         let forker = stage.beside(|s| s.fork(|s| s.check(PAGE, 5)).must_be_well());
         let frozen = frozen.reached();
         let reader = stage.beside(|s| s.check(PAGE, 5));
-        must_wait(&reader, "the fork");
+        stage.must_wait(&reader, For::Gate);
         frozen.release();
-        must_end(forker);
-        must_end(reader);
+        forker.must_end();
+        reader.must_end();
     });
 }
 
@@ -123,10 +123,10 @@ fn two_forks_follow_each_other() {
         let first = stage.beside(|s| s.fork(|s| s.check(PAGE, 6)).must_be_well());
         let frozen = frozen.reached();
         let second = stage.beside(|s| s.fork(|s| s.check(PAGE, 6)).must_be_well());
-        must_wait(&second, "the first fork");
+        stage.must_wait(&second, For::Gate);
         frozen.release();
-        must_end(first);
-        must_end(second);
+        first.must_end();
+        second.must_end();
         stage.check(PAGE, 6);
     });
 }
@@ -140,10 +140,10 @@ fn a_pin_of_the_parent_binds_the_parent_alone() {
             let pin = s.pager.pin_local(s.pager.address(PAGE), PAGE_BYTES);
             assert!(pin.is_some());
             ready.0.send(()).unwrap();
-            let _ = go.1.recv_timeout(super::PATIENCE);
+            let _ = go.1.recv();
             drop(pin);
         });
-        ready.1.recv_timeout(super::PATIENCE).unwrap();
+        ready.1.recv().unwrap();
         let child = stage.fork(|s| {
             s.evict(PAGE);
             assert_eq!(s.state(PAGE), State::SwapCached, "the child's page is pinned by a call that it never made");
@@ -156,7 +156,7 @@ fn a_pin_of_the_parent_binds_the_parent_alone() {
         assert_eq!(stage.state(PAGE), State::Resident, "the parent's page left under its pin");
         child.must_be_well();
         drop(go.0);
-        must_end(caller);
+        caller.must_end();
     });
 }
 
@@ -170,10 +170,10 @@ fn a_childs_first_touch_waits_for_its_own_evictor() {
                 let evictor = stage.beside(|s| s.evict(PAGE));
                 let out = out.reached();
                 let reader = stage.beside(|s| s.check(PAGE, 8));
-                must_wait(&reader, "the departure");
+                stage.must_wait(&reader, For::Page(PAGE));
                 out.release();
-                must_end(evictor);
-                must_end(reader);
+                evictor.must_end();
+                reader.must_end();
             })
             .must_be_well();
         stage.check(PAGE, 8);
@@ -200,7 +200,7 @@ fn a_shared_page_leaves_the_parent_while_the_child_writes_it() {
         let leaving = leaving.reached();
         hear(written.0);
         leaving.release();
-        must_end(evictor);
+        evictor.must_end();
         assert_eq!(stage.state(PAGE), State::SwapCached);
         say(left.1);
         child.must_be_well();
@@ -254,10 +254,12 @@ fn a_child_killed_in_write_back_harms_nobody() {
 fn a_child_that_dies_half_made_harms_nobody() {
     on_both_paths(|stage| {
         stage.send_far(PAGE, 14);
-        let _held = stage.hold(Point::ChildRegistered, PageNo(0));
-        // The child stands at the point for ever; its parent does not know.
+        let registered = stage.hold(Point::ChildRegistered, PageNo(0));
+        // The child stays at the point, which its copy of the hold tells, not its parent's.
         let child: Child = stage.fork(|s| s.check(PAGE, 14));
-        std::thread::sleep(super::A_WHILE);
+        while !registered.holds(child.id()) {
+            std::thread::yield_now();
+        }
         child.kill();
         stage.check(PAGE, 14);
     });
@@ -298,10 +300,10 @@ fn the_stack_of_a_fork_stays_while_the_fork_waits() {
             assert_eq!(s.state(TARGET), State::Resident);
             s.pager.thaw();
         });
-        must_wait(&forker, "the work under way");
+        stage.must_wait(&forker, For::Gate);
         marked.release();
-        must_end(evictor);
-        must_end(forker);
+        evictor.must_end();
+        forker.must_end();
         stage.check(TARGET, 10);
     });
 }

@@ -1,6 +1,6 @@
-//! Pages that leave, against who touches them meanwhile.
+//! Pages that leave, against threads that touch them meanwhile.
 
-use super::{must_end, must_wait, on_both_paths};
+use super::{For, on_both_paths};
 use crate::State;
 use crate::kernel::Stay;
 use crate::schedule::Point;
@@ -18,10 +18,10 @@ fn a_fault_waits_for_the_departure_of_its_page() {
         let evictor = stage.beside(|s| s.evict(PAGE));
         let out = out.reached();
         let reader = stage.beside(|s| s.check(PAGE, 1));
-        must_wait(&reader, "the departure");
+        stage.must_wait(&reader, For::Page(PAGE));
         out.release();
-        must_end(evictor);
-        must_end(reader);
+        evictor.must_end();
+        reader.must_end();
         assert_eq!(stage.state(PAGE), State::Resident);
     });
 }
@@ -34,9 +34,9 @@ fn a_write_just_before_the_departure_leaves_with_the_page() {
         let evictor = stage.beside(|s| s.evict(PAGE));
         let leaving = leaving.reached();
         // Still mapped: no fault, nobody to wait for.
-        must_end(stage.beside(|s| s.write(PAGE, 2)));
+        stage.beside(|s| s.write(PAGE, 2)).must_end();
         leaving.release();
-        must_end(evictor);
+        evictor.must_end();
         stage.reclaim(&[]);
         assert_eq!(stage.state(PAGE), State::Remote);
         stage.check(PAGE, 2);
@@ -53,7 +53,7 @@ fn a_drain_keeps_the_slot_of_a_hit() {
         let hit = hit.reached();
         stage.reclaim(&[]);
         hit.release();
-        must_end(reader);
+        reader.must_end();
         stage.reclaim(&[]);
         stage.check(PAGE, 3);
         assert_eq!(stage.stored_pages(), 0, "a page in use is not stored");
@@ -70,10 +70,10 @@ fn a_write_during_write_back_is_not_lost() {
             let drain = stage.beside(|s| s.reclaim(&[]));
             let storing = storing.reached();
             let writer = stage.beside(|s| s.write(PAGE, 5));
-            must_wait(&writer, "write-back");
+            stage.must_wait(&writer, For::Page(PAGE));
             storing.release();
-            must_end(drain);
-            must_end(writer);
+            drain.must_end();
+            writer.must_end();
             stage.check(PAGE, 5);
             stage.evict(PAGE);
             stage.reclaim(&[]);
@@ -92,7 +92,7 @@ fn a_page_that_becomes_read_only_while_it_leaves_keeps_its_content() {
         let leaving = leaving.reached();
         stage.pager.protect(PAGE, 1, libc::PROT_READ).unwrap();
         leaving.release();
-        must_end(evictor);
+        evictor.must_end();
         stage.check(PAGE, 6);
         let row = stage.pager.row();
         assert!(row.minor_faults.load(Relaxed) + row.putback_pages.load(Relaxed) > 0, "it left, or stayed");

@@ -1,4 +1,5 @@
-//! Races, each forced: one side is held at a point (`schedule`), the other does its part, and what must hold is looked at.
+//! Races, each forced: one side is held at a point (`schedule`), the other does its part, and what must hold is checked. That a
+//! thread waits is seen in what the pager and the kernel note of it (`waits`), not in time that passes.
 //! `docs/races.md` lists them: the two sides, and what would go wrong.
 //!
 //! A stage is a pager whose policy names the victims that the test names, so that nothing leaves by itself. Every race runs on
@@ -12,7 +13,9 @@ mod forks;
 mod inline;
 mod leaving;
 mod pins;
+mod waits;
 
+use crate::blocked::Beside;
 use crate::pager::Scratch;
 use crate::schedule::{Hold, Point};
 use crate::{Config, FaultPath, Kernel, Pager, State};
@@ -25,16 +28,12 @@ use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount, PageNo};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Once};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use waits::For;
 
 const PAGES: u32 = 1024;
-/// The bound on pages that came ahead and are not known to be used.
+/// The bound on prefetched pages that are not known to be used.
 const CACHE_PAGES: u32 = 64;
 const WORDS: usize = PAGE_BYTES / 8;
-/// A thread that has not got on for so long waits for something.
-const A_WHILE: Duration = Duration::from_millis(40);
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Names the pages that a test wants to leave.
 #[derive(Clone, Default)]
@@ -222,7 +221,7 @@ impl Stage {
         self.reclaim(&[page]);
     }
 
-    /// Changes the bound, so that the policy is told: one who holds it.
+    /// Changes the bound, so that this thread tells the policy and holds its lock.
     fn fit_policy(&self) {
         let _signals = SignalsBlocked::new();
         let _inside = self.pager.gate.enter();
@@ -233,21 +232,19 @@ impl Stage {
     /// Makes a page with content `Remote`.
     fn send_far(&self, page: PageNo, seed: u64) {
         self.write(page, seed);
-        let begin = Instant::now();
         while self.state(page) != State::Remote {
             // A message of the first fault that is read late brings the page back once.
             self.evict(page);
             self.reclaim(&[]);
-            assert!(begin.elapsed() < PATIENCE, "{page} does not leave: {:?}", self.state(page));
         }
         let (_, loaded) = self.traffic();
         self.loaded_before.store(loaded, Relaxed);
     }
 
     /// Does something in another thread.
-    fn beside(&self, work: impl FnOnce(&Stage) + Send + 'static) -> JoinHandle<()> {
+    fn beside(&self, work: impl FnOnce(&Stage) + Send + 'static) -> Beside {
         let stage = self.clone();
-        std::thread::spawn(move || work(&stage))
+        Beside::spawn(move || work(&stage))
     }
 
     /// Pages that the backend holds, and that it has given out.
@@ -293,23 +290,15 @@ struct Child {
 }
 
 impl Child {
+    fn id(&self) -> u32 {
+        self.pid.cast_unsigned()
+    }
+
     fn wait(self) -> i32 {
-        let (mut status, begin) = (0, Instant::now());
-        loop {
-            // SAFETY: asks for the child just made.
-            match unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG) } {
-                0 if begin.elapsed() > PATIENCE => {
-                    // SAFETY: our own child, not waited for yet.
-                    unsafe { libc::kill(self.pid, libc::SIGKILL) };
-                    panic!("the child hangs");
-                }
-                0 => std::thread::sleep(Duration::from_millis(1)),
-                ended => {
-                    assert_eq!(ended, self.pid);
-                    return status;
-                }
-            }
-        }
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(self.pid, &raw mut status, 0) }, self.pid);
+        status
     }
 
     fn must_be_well(self) {
@@ -321,22 +310,4 @@ impl Child {
         assert_eq!(unsafe { libc::kill(self.pid, libc::SIGKILL) }, 0);
         assert_eq!(libc::WTERMSIG(self.wait()), libc::SIGKILL);
     }
-}
-
-/// A thread that waits now.
-fn must_wait(thread: &JoinHandle<()>, for_what: &str) {
-    std::thread::sleep(A_WHILE);
-    assert!(!thread.is_finished(), "did not wait for {for_what}");
-}
-
-fn must_end(thread: JoinHandle<()>) {
-    let begin = Instant::now();
-    while !thread.is_finished() {
-        if begin.elapsed() > PATIENCE {
-            thread::write_stderr("a thread hangs\n");
-            thread::exit_now(101);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }

@@ -1,7 +1,7 @@
 //! Pins of system calls, against the evictor: the inline path only, because the monitor's calls need none. And pages that are
-//! kept for what the kernel does at a thread's end, which needs them on both paths.
+//! pinned long-term for what the kernel does at a thread's end, which needs them on both paths.
 
-use super::{must_end, must_wait, on, on_both_paths};
+use super::{For, on, on_both_paths};
 use crate::schedule::Point;
 use crate::{FaultPath, PinAccess, State};
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -20,19 +20,19 @@ fn a_pin_that_comes_second_waits_and_keeps_the_page() {
             let _signals = hinterland_sys::thread::SignalsBlocked::new();
             let pin = s.pager.pin(s.pager.address(PAGE), PAGE_BYTES, PinAccess::Read);
             pinned.0.send(()).unwrap();
-            let _ = unpin.1.recv_timeout(super::PATIENCE);
+            let _ = unpin.1.recv();
             drop(pin);
         });
-        must_wait(&caller, "the evictor");
+        stage.must_wait(&caller, For::Page(PAGE));
         assert!(pinned.1.try_recv().is_err(), "a call goes on while its page is marked");
         marked.release();
-        must_end(evictor);
-        pinned.1.recv_timeout(super::PATIENCE).unwrap();
+        evictor.must_end();
+        pinned.1.recv().unwrap();
         assert_eq!(stage.state(PAGE), State::Resident);
         stage.evict(PAGE);
         assert_eq!(stage.state(PAGE), State::Resident, "a pinned page left");
         drop(unpin.0);
-        must_end(caller);
+        caller.must_end();
         stage.evict(PAGE);
         assert_eq!(stage.state(PAGE), State::SwapCached, "the pin is gone");
     });
@@ -53,7 +53,7 @@ fn a_pin_that_comes_first_is_seen_before_its_pages_are() {
         stage.evict(PAGE);
         assert_eq!(stage.state(PAGE), State::Resident, "a page left under a pin");
         published.release();
-        must_end(caller);
+        caller.must_end();
     });
 }
 
@@ -74,7 +74,7 @@ fn a_jump_out_of_a_call_frees_its_page_and_no_other() {
             let marked = marked.take().unwrap().reached();
             stage.pager.sweep_pins((&raw const handler).addr());
             marked.release();
-            must_end(evictor);
+            evictor.must_end();
         });
         assert_eq!(stage.state(PAGE), State::SwapCached, "the pin of the call that was left is still there");
         stage.evict(kept);
@@ -91,24 +91,24 @@ fn a_page_pinned_long_term_while_it_leaves_comes_back_and_stays() {
         let evictor = stage.beside(|s| s.evict(PAGE));
         let leaving = leaving.reached();
         let keeper = stage.beside(|s| assert!(s.pager.pin_long_term(s.pager.address(PAGE) + 100, 40)));
-        must_wait(&keeper, "the departure");
+        stage.must_wait(&keeper, For::Owner(PAGE));
         leaving.release();
-        must_end(evictor);
-        must_end(keeper);
+        evictor.must_end();
+        keeper.must_end();
         assert_eq!(stage.state(PAGE), State::Resident);
         assert!(stage.pager.pin_long_term(stage.pager.address(PAGE) + 200, 40));
         stage.pager.unpin_long_term(stage.pager.address(PAGE) + 100, 40);
         stage.evict(PAGE);
-        assert_eq!(stage.state(PAGE), State::Resident, "there is another reason to keep the page");
+        assert_eq!(stage.state(PAGE), State::Resident, "the page has another long-term pin");
         stage.check(PAGE, 5);
         stage.pager.unpin_long_term(stage.pager.address(PAGE) + 200, 40);
         stage.evict(PAGE);
-        assert_eq!(stage.state(PAGE), State::SwapCached, "there is no reason left");
+        assert_eq!(stage.state(PAGE), State::SwapCached, "no pin is left");
     });
 }
 
 #[test]
-fn reasons_to_keep_a_page_end_with_its_content_and_are_a_childs_too() {
+fn long_term_pins_end_with_the_content_and_are_a_childs_too() {
     on_both_paths(|stage| {
         let (across, start) = (PageNo(PAGE.0 + 1), stage.pager.address(PAGE) + PAGE_BYTES - 20);
         stage.write(PAGE, 6);
