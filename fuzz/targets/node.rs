@@ -1,9 +1,6 @@
 //! A memory node beside a hostile client: whatever it sends, the node lives, and a neighbour's pages are what they were.
 #![no_main]
 
-#[path = "../../crates/wire/tests/common/sealed.rs"]
-mod sealed;
-
 use hinterland_backend::{Backend, LoadItem, Location, Priority};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -95,7 +92,7 @@ fn speech(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         if input.ratio(1, 4)? && one.len() > HEADER_BYTES {
             let at = input.choose_index(one.len())?;
             one[at] = input.arbitrary()?;
-            sealed::sealed_again(&mut one);
+            hinterland_testkit::messages::sealed_again(&mut one);
         }
         said.append(&mut one);
         if input.ratio(1, 8)? {

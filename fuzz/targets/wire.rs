@@ -2,11 +2,7 @@
 //! hostile sender does; else hardly any input would come past them.
 #![no_main]
 
-#[path = "../../crates/wire/tests/common/described.rs"]
-mod described;
-#[path = "../../crates/wire/tests/common/sealed.rs"]
-mod sealed;
-
+use hinterland_testkit::messages::{described, sealed_again};
 use hinterland_wire::{
     CONTROL_BYTES_MAX, DATA_BYTES_MAX, Directory, Endpoint, HEADER_BYTES, HELLO_BYTES, Header, Hello, WELCOME_BYTES,
     Welcome,
@@ -27,11 +23,11 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     }
     let mut message = bytes.to_vec();
-    sealed::sealed_again(&mut message);
+    sealed_again(&mut message);
     if let Ok((header, control)) = Header::decode_whole(&message) {
         assert!(control.len() <= CONTROL_BYTES_MAX && header.data_bytes <= DATA_BYTES_MAX);
         // Looks at every entry of every list.
-        let _ = described::described(&header, control);
+        let _ = described(&header, control);
     }
 });
 

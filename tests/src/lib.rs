@@ -9,7 +9,6 @@
 //! and judged by the program's output, the kernel's figures and its own `--stats` file.
 
 pub mod authority;
-pub mod etcd;
 pub mod frozen;
 pub mod launch;
 pub mod managed;

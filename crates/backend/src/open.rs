@@ -7,8 +7,8 @@ use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
-    Backend, Coded, Compressed, FileBackend, FileOptions, Membership, NODES_MAX, NodeAddress, NodeError, NodePool,
-    Reference, Sealed, Secured, Tiers,
+    AnswerLimit, Backend, Coded, Compressed, FileBackend, FileOptions, Membership, NODES_MAX, NodeAddress, NodeError,
+    NodePool, Reference, Sealed, Secured, Tiers, Timing,
 };
 use hinterland_abi::{ROSTER_NODES_MAX, Roster};
 use hinterland_sys::{Address, SysError};
@@ -106,6 +106,10 @@ pub struct OpenOptions {
     pub credentials: Option<ClientCredentials>,
     /// The nodes of pools that are kept in directories.
     pub rosters: &'static [Roster],
+    /// How long pools of memory nodes wait for what.
+    pub timing: Timing,
+    /// How long a memory node may leave a request unanswered.
+    pub answer_limit: AnswerLimit,
 }
 
 /// Opens the backends in the order given; an empty list opens the default.
@@ -204,18 +208,19 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
             Arc::new(Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?)
         }
         Scheme::Nodes { endpoints, replicas, erasure } => {
-            let node = |endpoint| node_address(endpoint, options.credentials.as_ref(), &name);
+            let node = |endpoint| node_address(endpoint, options, &name);
             let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;
             let unusable = |(url, error)| OpenError::Node { url, error };
             match erasure {
                 None => {
-                    let pool = NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1));
+                    let pool =
+                        NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1), options.timing);
                     Arc::new(pool.map_err(unusable)?)
                 }
                 Some(code) => {
-                    let shard = |node| NodePool::one_of_several(node, capacity_bytes).map_err(unusable);
+                    let shard = |node| NodePool::one_of_several(node, capacity_bytes, options.timing).map_err(unusable);
                     let shards = nodes.into_iter().map(shard).collect::<Result<Vec<_>, OpenError>>()?;
-                    Arc::new(Coded::new(name.clone(), shards, *code))
+                    Arc::new(Coded::new(name.clone(), shards, *code, options.timing))
                 }
             }
         }
@@ -223,13 +228,20 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
             let directory = directory.to_string();
             let roster = options.rosters.iter().find(|roster| roster.directory.get() == directory);
             let roster = roster.ok_or_else(|| OpenError::Directory(name.clone()))?;
-            let membership = Listed { roster, credentials: options.credentials.clone() };
+            let membership = Listed { roster, options: options.clone() };
             let known = membership.changed_since(0).unwrap_or_default();
             let (nodes, replicas) = (known.1.len(), replicas.unwrap_or(1));
             if nodes < replicas {
                 return Err(OpenError::TooFew { url: name, replicas, nodes });
             }
-            let pool = NodePool::following(name.clone(), Box::new(membership), known, capacity_bytes, replicas);
+            let pool = NodePool::following(
+                name.clone(),
+                Box::new(membership),
+                known,
+                capacity_bytes,
+                replicas,
+                options.timing,
+            );
             Arc::new(pool.map_err(|(url, error)| OpenError::Node { url, error })?)
         }
         Scheme::File { path, io, direct } => {
@@ -249,11 +261,8 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
 }
 
 /// How a node is reached. `name` is what the backend is called.
-fn node_address(
-    endpoint: &Endpoint,
-    credentials: Option<&ClientCredentials>,
-    name: &str,
-) -> Result<NodeAddress, OpenError> {
+fn node_address(endpoint: &Endpoint, options: &OpenOptions, name: &str) -> Result<NodeAddress, OpenError> {
+    let credentials = options.credentials.as_ref();
     endpoint.check_reach(credentials.is_some()).map_err(UrlError::from)?;
     let (address, secured) = match endpoint {
         // Only the same user can connect.
@@ -265,13 +274,13 @@ fn node_address(
             (address.into(), credentials.map(secured))
         }
     };
-    Ok(NodeAddress { url: endpoint.to_string(), address, secured })
+    Ok(NodeAddress { url: endpoint.to_string(), address, secured, limit: options.answer_limit.clone() })
 }
 
 /// The nodes that a directory lists.
 struct Listed {
     roster: &'static Roster,
-    credentials: Option<ClientCredentials>,
+    options: OpenOptions,
 }
 
 impl Membership for Listed {
@@ -281,7 +290,7 @@ impl Membership for Listed {
         }
         let (version, nodes) = self.roster.get()?;
         // Who writes the roster leaves out what cannot be used.
-        let address = |node: &String| node_address(&node.parse().ok()?, self.credentials.as_ref(), node).ok();
+        let address = |node: &String| node_address(&node.parse().ok()?, &self.options, node).ok();
         Some((version, nodes.iter().filter_map(address).collect()))
     }
 }

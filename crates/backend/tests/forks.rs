@@ -2,10 +2,8 @@
 //!
 //! A program of their own, because a child holds every descriptor that other tests of the same program have open.
 
-mod common;
-
-use common::{fork_round, load, page_of, store, with_fork};
 use hinterland_backend::{Backend, ForkSide, Location, Priority, open};
+use hinterland_testkit::contract::{fork_round, load, page_of, store, with_fork};
 use std::sync::Arc;
 
 fn opened(urls: &[&str]) -> Arc<dyn Backend> {

@@ -20,6 +20,6 @@ mod record;
 mod registration;
 
 pub use client::EtcdError;
-pub use pool::{Listing, Pool};
+pub use pool::{Listing, Pool, Timing};
 pub use record::{Member, Record, SESSIONS_MAX, SessionRecord, Usage};
 pub use registration::Registration;

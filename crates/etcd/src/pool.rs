@@ -12,21 +12,46 @@ use std::time::Duration;
 /// Kinds of values: who belongs to the pool, and what is used of it.
 pub(crate) const NODES: &str = "nodes";
 pub(crate) const USAGE: &str = "usage";
-/// A watch on which nothing is heard for so long is made anew: the connection may be a dead one.
-const SILENCE: Duration = Duration::from_secs(30);
-/// After a failure the list is read again after so long, then after twice as long each time.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(8);
-/// After a change so long is waited: nodes that begin together come in one list.
-const GATHERING: Duration = Duration::from_millis(50);
 /// Bytes of what is heard of one change.
 const HEARD_BYTES_MAX: u64 = 16 << 20;
+
+/// How long is waited for what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// Time between two words of a node: two of them may be lost before its lease ends.
+    pub word: Duration,
+    /// Time between two attempts of a node to be listed while etcd is away.
+    pub retry: Duration,
+    /// A watch on which nothing is heard for so long is made anew: the connection may be a dead one.
+    pub silence: Duration,
+    /// After a failure the list is read again after so long, then after twice as long each time.
+    pub pause_min: Duration,
+    /// The longest of these pauses.
+    pub pause_max: Duration,
+    /// After a change so long is waited: nodes that begin together come in one list.
+    pub gathering: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing {
+            word: Duration::from_secs(3),
+            retry: Duration::from_secs(1),
+            silence: Duration::from_secs(30),
+            pause_min: Duration::from_millis(500),
+            pause_max: Duration::from_secs(8),
+            gathering: Duration::from_millis(50),
+        }
+    }
+}
 
 /// A pool of nodes in etcd.
 pub struct Pool {
     pub(crate) client: Client,
     /// Where it is.
     pub directory: Directory,
+    /// The defaults, unless somebody sets others.
+    pub timing: Timing,
 }
 
 /// The nodes of a pool at one time.
@@ -45,7 +70,11 @@ impl Pool {
     /// The files cannot be used, or are no certificates.
     pub fn new(directory: &Directory, sources: Option<&Sources>) -> Result<Pool, EtcdError> {
         let own = if directory.secured { sources.map(Sources::pem).transpose()?.flatten() } else { None };
-        Ok(Pool { client: Client::new(directory, own.as_ref())?, directory: directory.clone() })
+        Ok(Pool {
+            client: Client::new(directory, own.as_ref())?,
+            directory: directory.clone(),
+            timing: Timing::default(),
+        })
     }
 
     /// The key of a `kind` of value for `node`; of all nodes, when that is empty.
@@ -83,7 +112,7 @@ impl Pool {
     fn wait_for_change(&self, since: &Listing) -> Result<(), EtcdError> {
         let range = Range::of_prefix(&self.key_of(NODES, ""));
         let request = Watch { create_request: CreateWatch { range, start_revision: Number(since.revision + 1) } };
-        let mut body = self.client.listen("watch", &request, SILENCE)?;
+        let mut body = self.client.listen("watch", &request, self.timing.silence)?;
         let mut lines = BufReader::new(body.as_reader());
         loop {
             let mut line = Vec::new();
@@ -104,7 +133,7 @@ impl Pool {
     /// Tells `changed` the nodes when they are others than `known`, and each time that they have changed, for as long as it returns true.
     /// While etcd is away the last list holds.
     pub fn follow(&self, mut known: Listing, mut changed: impl FnMut(&[Record]) -> bool) {
-        let mut pause = PAUSE_MIN;
+        let mut pause = self.timing.pause_min;
         loop {
             // After a failure, too: a server that begins anew has forgotten the revision.
             let heard = match self.nodes() {
@@ -117,13 +146,13 @@ impl Pool {
             };
             match heard {
                 Ok(()) => {
-                    pause = PAUSE_MIN;
-                    std::thread::sleep(GATHERING);
+                    pause = self.timing.pause_min;
+                    std::thread::sleep(self.timing.gathering);
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the list of nodes is read again later");
                     std::thread::sleep(pause);
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    pause = (pause * 2).min(self.timing.pause_max);
                 }
             }
         }

@@ -7,14 +7,9 @@ use crate::record::Record;
 use serde::Serialize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 /// Seconds that a node is listed after its last word: who is away for a shorter time was never away.
 const LEASE_SECONDS: i64 = 10;
-/// Time between two words: two of them may be lost.
-const WORD: Duration = Duration::from_secs(3);
-/// Time between two attempts while etcd is away.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// A node's place in the list, kept by a thread until it is ended.
 pub struct Registration {
@@ -62,7 +57,7 @@ impl Listed {
                 (Err(error), None) => tracing::warn!(%error, %pool, "not listed yet; trying on"),
             }
             is_listed = Some(said.is_ok());
-            match ended.recv_timeout(if said.is_ok() { WORD } else { RETRY }) {
+            match ended.recv_timeout(if said.is_ok() { self.pool.timing.word } else { self.pool.timing.retry }) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
             }

@@ -71,13 +71,18 @@ pub(crate) struct Permit<'a> {
 impl Admission {
     /// Waits until one more request may be carried out.
     pub(crate) fn admit<'a>(&'a self, processors: &'a Processors, priority: Priority) -> Permit<'a> {
-        if self.present.fetch_add(1, SeqCst) == 0 {
-            processors.busy.fetch_add(1, SeqCst);
-        }
+        self.enter(processors);
         if self.waiting.load(SeqCst) > 0 || !self.run(processors) {
             self.wait(processors, priority);
         }
         Permit { admission: self, processors }
+    }
+
+    /// One more is there; its permit counts it out.
+    fn enter(&self, processors: &Processors) {
+        if self.present.fetch_add(1, SeqCst) == 0 {
+            processors.busy.fetch_add(1, SeqCst);
+        }
     }
 
     /// One more is carried out, unless there are too many.
@@ -177,6 +182,65 @@ mod tests {
         let few = Processors::new(1);
         let _permits = [a.admit(&few, Priority::Demand), c.admit(&few, Priority::Demand)];
         assert!(few.bound() >= 1);
+    }
+
+    /// A lane that always has a next request, which takes `WORK` ticks of a processor.
+    #[derive(Default)]
+    struct Lane<'a> {
+        permit: Option<Permit<'a>>,
+        left: usize,
+    }
+
+    const WORK: usize = 5;
+
+    /// Requests of the first tenant, on one lane, and of the second, on `lanes`, that are carried out in so many `ticks` on so many processors,
+    /// which the kernel gives to the runnable threads in turn.
+    fn divided(count: usize, lanes: usize, ticks: usize) -> [usize; 2] {
+        let processors = Processors::new(count);
+        let tenants = [Admission::default(), Admission::default()];
+        let mut all: Vec<(usize, Lane<'_>)> =
+            (0..=lanes).map(|lane| (usize::from(lane > 0), Lane::default())).collect();
+        all.iter().for_each(|(tenant, _)| tenants[*tenant].enter(&processors));
+        let (mut done, mut turn) = ([0, 0], 0);
+        for _ in 0..ticks {
+            for (tenant, lane) in all.iter_mut().filter(|(_, lane)| lane.permit.is_none()) {
+                let admission = &tenants[*tenant];
+                if admission.run(&processors) {
+                    *lane = Lane { permit: Some(Permit { admission, processors: &processors }), left: WORK };
+                }
+            }
+            let runnable: Vec<usize> = (0..all.len()).filter(|lane| all[*lane].1.permit.is_some()).collect();
+            for step in 0..count.min(runnable.len()) {
+                let (tenant, lane) = &mut all[runnable[(turn + step) % runnable.len()]];
+                lane.left -= 1;
+                if lane.left == 0 {
+                    done[*tenant] += 1;
+                    // The next one is there before this one's permit is given back.
+                    tenants[*tenant].enter(&processors);
+                    lane.permit = None;
+                }
+            }
+            turn += count;
+        }
+        done
+    }
+
+    /// In virtual time: nothing of this machine is measured.
+    #[test]
+    fn beside_any_number_of_lanes_a_tenant_has_what_it_has_beside_one() {
+        for count in [1, 2, 3, 4, 8] {
+            let [beside_one, equal] = divided(count, 1, 20_000);
+            assert!(beside_one * 10 >= equal * 9, "{count} processors: {beside_one} and {equal}");
+            for lanes in [2, 48, 1000] {
+                let [meek, greedy] = divided(count, lanes, 20_000);
+                // It should be the same; when every lane is equal it is less than a quarter.
+                assert!(
+                    meek * 10 >= beside_one * 3,
+                    "{count} processors: {meek} beside {lanes} lanes, {beside_one} beside one"
+                );
+                assert!(greedy > 0, "{count} processors: nothing for who has {lanes} lanes");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a lane is served over: a connection, or TLS over one.
 //!
-//! A client has `PATIENCE` for a handshake as a whole, however it trickles, then as long for its hello, and at most one of the protocol's
+//! A client has `Options::handshake_limit` for a handshake as a whole, however it trickles, then as long for its hello, and at most one of the protocol's
 //! messages in memory: rustls bounds a handshake message at 64 KiB. What a lane needs otherwise it gets afterwards.
 
 use crate::stream::{Stream, has_arrived};
@@ -12,8 +12,6 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Time that a connection may take to say what it wants. Afterwards it may be silent as long as it likes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client that was refused is listened to, so that it hears why: unread bytes would cut the answer off.
 const LINGER: Duration = Duration::from_millis(500);
 /// The first byte of a handshake of TLS (RFC 8446 §5.1).
@@ -43,11 +41,15 @@ pub(crate) enum HandshakeError {
 
 impl Connection {
     /// Takes a connection; where there are credentials, the client must have some too.
-    pub(crate) fn begin(stream: Stream, credentials: Option<&NodeCredentials>) -> Result<Connection, HandshakeError> {
+    pub(crate) fn begin(
+        stream: Stream,
+        credentials: Option<&NodeCredentials>,
+        limit: Duration,
+    ) -> Result<Connection, HandshakeError> {
         stream.send_at_once()?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(limit))?;
         match (stream, credentials) {
-            (Stream::Tcp(stream), Some(credentials)) => shake_hands(stream, credentials),
+            (Stream::Tcp(stream), Some(credentials)) => shake_hands(stream, credentials, limit),
             (stream, _) => Ok(Connection::Plain(stream)),
         }
     }
@@ -106,11 +108,11 @@ impl Connection {
         }
     }
 
-    /// Reads the first bytes that a client says, all of which have to be there in `PATIENCE`.
-    pub(crate) fn read_hello(&mut self) -> io::Result<[u8; HELLO_BYTES]> {
+    /// Reads the first bytes that a client says, all of which have to be there in `limit`.
+    pub(crate) fn read_hello(&mut self, limit: Duration) -> io::Result<[u8; HELLO_BYTES]> {
         let bytes = match self {
             Connection::Plain(stream) => {
-                read_by(&*stream, Instant::now() + PATIENCE, |left| stream.set_read_timeout(left))
+                read_by(&*stream, Instant::now() + limit, |left| stream.set_read_timeout(left))
             }
             // It has proved who it is.
             Connection::Secured(secured) => {
@@ -118,7 +120,7 @@ impl Connection {
                 secured.tls.read_exact(&mut bytes).map(|()| bytes)
             }
         }?;
-        self.set_read_timeout(Some(PATIENCE))?;
+        self.set_read_timeout(Some(limit))?;
         Ok(bytes)
     }
 
@@ -160,8 +162,12 @@ impl Write for Connection {
     }
 }
 
-fn shake_hands(mut stream: TcpStream, credentials: &NodeCredentials) -> Result<Connection, HandshakeError> {
-    let deadline = Instant::now() + PATIENCE;
+fn shake_hands(
+    mut stream: TcpStream,
+    credentials: &NodeCredentials,
+    limit: Duration,
+) -> Result<Connection, HandshakeError> {
+    let deadline = Instant::now() + limit;
     let refused = |error| HandshakeError::Refused(explain(&error));
     let mut session = credentials.begin().map_err(refused)?;
     let mut first = [0];
@@ -192,7 +198,7 @@ fn shake_hands(mut stream: TcpStream, credentials: &NodeCredentials) -> Result<C
     while session.wants_write() {
         session.write_tls(&mut stream)?;
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(None)?;
     let client = credentials.client(&session);
     let may_operate = credentials.may_operate(client.as_ref());

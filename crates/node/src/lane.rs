@@ -66,7 +66,7 @@ const KEPT_BYTES: usize = 16 << 10;
 
 /// Serves a connection to its end.
 pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(), LaneError> {
-    let features = shake_hands(&mut stream, busy)?;
+    let features = shake_hands(&mut stream, busy, node.options().handshake_limit)?;
     let shard = node.latencies.shard();
     let mut lane = Lane {
         node,
@@ -87,8 +87,8 @@ pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(
     result
 }
 
-fn shake_hands(stream: &mut Connection, busy: bool) -> Result<Features, LaneError> {
-    let hello = Hello::decode(&stream.read_hello()?)?;
+fn shake_hands(stream: &mut Connection, busy: bool, limit: Duration) -> Result<Features, LaneError> {
+    let hello = Hello::decode(&stream.read_hello(limit)?)?;
     let welcome = Welcome::answer(&hello, stream.features(), SLAB_BYTES, busy);
     stream.write_all(&welcome.encode())?;
     stream.flush()?;

@@ -197,7 +197,8 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream, peer: String) -> io:
     }
     let owner = shared.clone();
     let work = move || {
-        let begun = Connection::begin(stream, shared.credentials.as_ref()).map_err(LaneError::from);
+        let begun = Connection::begin(stream, shared.credentials.as_ref(), shared.node.options().handshake_limit)
+            .map_err(LaneError::from);
         shared.proves(number, false);
         // Nobody who has not proved who it is takes the place of a lane.
         let others = shared.node.lanes.fetch_add(1, Relaxed);

@@ -35,13 +35,23 @@ pub struct Options {
     pub lanes_max: u64,
     /// Processors that tenants share when several are busy.
     pub processors: usize,
+    /// Time that a connection may take to say what it wants. Afterwards it may be silent as long as it likes.
+    pub handshake_limit: Duration,
 }
 
 impl Options {
     /// `capacity_bytes` for everybody, and as many clients as a machine serves.
     pub fn new(capacity_bytes: u64) -> Options {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Options { capacity_bytes, quota_bytes: u64::MAX, sessions_max: 16384, lanes_max: 4096, processors }
+        let handshake_limit = Duration::from_secs(5);
+        Options {
+            capacity_bytes,
+            quota_bytes: u64::MAX,
+            sessions_max: 16384,
+            lanes_max: 4096,
+            processors,
+            handshake_limit,
+        }
     }
 }
 

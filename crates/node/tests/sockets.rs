@@ -1,11 +1,10 @@
 //! Nodes on UNIX sockets: who may connect, what is replaced, what is left behind, and pools with nodes of both kinds.
+//!
+//! A program of their own: the child of a test that forks would hold their listening sockets.
 
-#[path = "../../backend/tests/common/mod.rs"]
-mod common;
-
-use common::{fuzz, load, page_of, rows, store};
 use hinterland_backend::{Location, Priority, StoreError, open};
 use hinterland_node::{Listening, NodeError, Options, SLAB_BYTES};
+use hinterland_testkit::contract::{fuzz, load, page_of, rows, store};
 use hinterland_units::PageBytes;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};

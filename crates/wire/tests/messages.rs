@@ -1,8 +1,7 @@
 //! Everything that is encoded is decoded as it was; nothing that arrives makes the decoder panic or read beyond a bound.
 
-mod common;
-
-use common::{Rng, any_message, sealed_again};
+use hinterland_testkit::Rng;
+use hinterland_testkit::messages::{any_message, described, sealed_again};
 use hinterland_wire::*;
 
 const SEEDS: u64 = 20_000;
@@ -13,7 +12,7 @@ fn what_is_encoded_is_decoded_as_it_was() {
         let (message, expected) = any_message(&mut Rng(seed));
         let (header, control) = Header::decode_whole(&message).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_eq!(header.number, seed, "seed {seed}");
-        assert_eq!(common::described(&header, control), Ok(expected), "seed {seed}");
+        assert_eq!(described(&header, control), Ok(expected), "seed {seed}");
     }
 }
 
@@ -57,7 +56,7 @@ fn hostile_messages_with_right_checksums_are_harmless() {
         sealed_again(&mut message);
         if let Ok((header, control)) = Header::decode_whole(&message) {
             assert!(header.control_bytes <= CONTROL_BYTES_MAX && header.data_bytes <= DATA_BYTES_MAX);
-            accepted += u64::from(common::described(&header, control).is_ok());
+            accepted += u64::from(described(&header, control).is_ok());
         }
     }
     assert!(accepted > SEEDS / 10, "only {accepted} messages got past the header: the test tests nothing");

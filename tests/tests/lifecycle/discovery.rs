@@ -3,7 +3,7 @@
 use crate::nodes::{PATHS, Test, launch_with};
 use crate::pools;
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::etcd::Etcd;
+use hinterland_testkit::etcd::Etcd;
 use hinterland_tests::launch::Launch;
 use hinterland_tests::node::Node;
 use hinterland_tests::{Need, places, skips, suite};

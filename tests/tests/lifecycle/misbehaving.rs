@@ -1,15 +1,11 @@
 //! Memory nodes that give wrong answers to a program that has nobody else to ask: a clear end, and never a wrong byte.
 
-#[path = "../../../crates/node/tests/pool/proxy.rs"]
-#[allow(dead_code, reason = "shared with the tests of pools, which need all of it")]
-mod proxy;
-
 use crate::nodes::{PATHS, Test, launch_with, trial};
 use anyhow::{Result, ensure};
 use hinterland_tests::launch::c_program;
 use hinterland_tests::node::Node;
 use libtest_mimic::Trial;
-use proxy::{Mode, Proxy};
+use hinterland_testkit::proxy::{Mode, Proxy};
 use std::time::{Duration, Instant};
 
 /// Time in which a run must have ended: many times what it takes, for machines with other work.

@@ -22,7 +22,7 @@ mod repair;
 mod store;
 mod stripes;
 
-use crate::node::NodePool;
+use crate::node::{NodePool, Timing};
 use crate::sync::lock;
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use code::Arithmetic;
@@ -65,6 +65,7 @@ pub struct Coded<S: Shard = NodePool> {
     code: ErasureCode,
     arithmetic: Arithmetic,
     shards: Vec<S>,
+    timing: Timing,
     stripes: Stripes,
     /// Units are lost, or may be.
     degraded: AtomicBool,
@@ -76,13 +77,14 @@ impl<S: Shard> Coded<S> {
     ///
     /// # Panics
     /// Fewer shards than the units of a stripe, or more than `NODES_MAX`.
-    pub fn new(url: String, shards: Vec<S>, code: ErasureCode) -> Coded<S> {
+    pub fn new(url: String, shards: Vec<S>, code: ErasureCode, timing: Timing) -> Coded<S> {
         assert!((code.units()..=crate::NODES_MAX).contains(&shards.len()), "{code} over {} shards", shards.len());
         Coded {
             url,
             code,
             arithmetic: Arithmetic::new(code),
             shards,
+            timing,
             stripes: Stripes::new(code),
             degraded: AtomicBool::new(false),
             repair: Mutex::default(),

@@ -6,18 +6,14 @@ use super::stripes::{Held, Place};
 use super::{Coded, Shard};
 use crate::sync::lock;
 use crate::{Location, Priority};
-use hinterland_units::{PAGE_BYTES, PageBytes};
+use hinterland_units::PageBytes;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Bytes of stripes that are repaired in a second at most, all units counted.
-const REPAIR_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Stripes that are looked at together: loads wait meanwhile.
 const LOOKED_AT: u32 = 256;
 /// Stripes that one step repairs: a fork may have to wait for it.
 const REPAIRED: usize = 4;
-/// Time after a look at all stripes that could not repair all, unless a shard comes back.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// How far the stripes have been looked at.
 #[derive(Default)]
@@ -26,7 +22,7 @@ pub(super) struct Repair {
     /// A look at all of them is under way, and has left some as they are.
     pub(super) under_way: bool,
     unrepaired: bool,
-    /// When the last one that left some has ended, and which shards were there.
+    /// When the last one that left some has ended (the next comes after `Timing::refused`, or when a shard is back), and which shards were there.
     rested: Option<(Instant, u32)>,
     /// How often shards had been lost when it began.
     losses: u64,
@@ -43,7 +39,7 @@ impl<S: Shard> Coded<S> {
         }
         if !repair.under_way {
             let rested = repair.rested.filter(|(_, there)| *there == self.there());
-            if let Some(left) = rested.and_then(|(since, _)| PAUSE.checked_sub(since.elapsed())) {
+            if let Some(left) = rested.and_then(|(since, _)| self.timing.refused.checked_sub(since.elapsed())) {
                 return Some(left);
             }
             if !self.degraded.swap(false, Relaxed) {
@@ -61,7 +57,7 @@ impl<S: Shard> Coded<S> {
             self.free_places(&look.gone);
             if let Some(held) = look.held {
                 // What is tried in vain takes its time, too.
-                moved += self.code.units() as u64;
+                moved += self.code.units();
                 repair.unrepaired |= !self.repair_stripe(held);
             }
             let Some(next) = look.next else {
@@ -69,13 +65,13 @@ impl<S: Shard> Coded<S> {
                 if repair.unrepaired {
                     self.degraded.store(true, Relaxed);
                     repair.rested = Some((Instant::now(), self.there()));
-                    return Some(PAUSE);
+                    return Some(self.timing.refused);
                 }
                 break;
             };
             repair.next = next;
         }
-        Some(Duration::from_nanos(moved * PAGE_BYTES as u64 * 1_000_000_000 / REPAIR_BYTES_PER_SECOND))
+        Some(self.timing.pause_after(moved))
     }
 
     /// Stores the lost units of a stripe anew; whether it has all units then.

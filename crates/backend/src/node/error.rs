@@ -145,7 +145,7 @@ fn spoken(time: Duration) -> String {
 impl From<SysError> for NodeError {
     fn from(error: SysError) -> NodeError {
         match error.errno {
-            libc::ETIMEDOUT => NodeError::Silent { limit: super::lane::LIMIT },
+            libc::ETIMEDOUT => NodeError::Silent { limit: super::timing::AnswerLimit::DEFAULT },
             errno => NodeError::Connection { errno },
         }
     }

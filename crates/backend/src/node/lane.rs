@@ -17,8 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Time that a node may leave us without any progress. Two in a row stay below five seconds, after which a run must have ended.
-pub(super) const LIMIT: Duration = Duration::from_secs(2);
 /// Bytes of the answer to a read of one page, without the page.
 const DATA_HEAD_BYTES: usize = HEADER_BYTES + 4;
 const SUM_BYTES: usize = 8;
@@ -29,6 +27,8 @@ const _: () = assert!(RANGE_BYTES as usize == PAGE_BYTES);
 /// A connection.
 pub(super) struct Lane {
     channel: Channel,
+    /// How long a wait for bytes and sending may take.
+    limits: (Duration, Duration),
     /// Bytes of the node's slabs.
     pub(super) slab_bytes: u64,
     /// What both sides understand.
@@ -81,6 +81,7 @@ impl Lane {
                 let shares = features.has(Features::SHARED) && matches!(address, Address::Unix(_));
                 Ok(Lane {
                     channel,
+                    limits: (limit, limit),
                     slab_bytes,
                     features,
                     shares,
@@ -102,9 +103,18 @@ impl Lane {
         }
     }
 
-    /// From now on, waits take as long as `LIMIT`, and sending at most `send`.
-    pub(super) fn set_limits(&mut self, send: Duration) -> Result<(), NodeError> {
-        self.channel.set_limits(LIMIT, send)
+    /// From now on, waits take as long as `receive`, and sending at most `send`.
+    pub(super) fn set_limits(&mut self, receive: Duration, send: Duration) -> Result<(), NodeError> {
+        if self.limits != (receive, send) {
+            self.channel.set_limits(receive, send)?;
+            self.limits = (receive, send);
+        }
+        Ok(())
+    }
+
+    /// How long a wait for bytes takes at most.
+    pub(super) fn limit(&self) -> Duration {
+        self.limits.0
     }
 
     /// The answer to the page that was asked for at `since`, and to nothing else, is not waited for any more. Until it is here, `debts`

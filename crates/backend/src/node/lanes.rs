@@ -1,7 +1,7 @@
 //! A bounded set of lanes, made when first needed.
 
 use super::error::NodeError;
-use super::lane::{LIMIT, Lane};
+use super::lane::Lane;
 use crate::sync::lock;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -113,7 +113,8 @@ impl Lanes {
             let Some(lane) = entry.as_mut().filter(|lane| lane.owes()) else { continue };
             let owes_for = lane.owes_for();
             owes_for.into_iter().for_each(&late);
-            let is_over = owes_for.map_or_else(|| lane.take_owed().is_err(), |time| time > LIMIT);
+            let limit = lane.limit();
+            let is_over = owes_for.map_or_else(|| lane.take_owed().is_err(), |time| time > limit);
             if is_over {
                 *entry = None;
                 self.made.fetch_sub(1, Relaxed);

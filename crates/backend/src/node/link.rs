@@ -6,12 +6,13 @@
 use super::NodeAddress;
 use super::channel::{Channel, Secured};
 use super::error::NodeError;
-use super::lane::{LIMIT, Lane};
+use super::lane::Lane;
 use super::lanes::{Lanes, Taken};
 use super::latency::Latency;
 use super::link_estimate::LinkEstimate;
 use super::load::RETRIED_NS;
 use super::recall::Recall;
+use super::timing::{AnswerLimit, Timing};
 use super::views::Views;
 use crate::sync::lock;
 use hinterland_sys::Address;
@@ -25,16 +26,11 @@ const DEMAND_LANES: usize = 8;
 const BACKGROUND_LANES: usize = 2;
 /// Time after which a node that had too many connections is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
-/// Time after which a node that had no room may have some, by what other programs do.
-const FULL_PAUSE: Duration = Duration::from_secs(1);
 /// How long each wait of a connection for the second of two may take: the first is late already, and may answer meanwhile. After one that
 /// failed none is tried for a while.
 const SECOND_LIMIT: Duration = Duration::from_millis(5);
-const SECOND_PAUSE: Duration = Duration::from_secs(1);
 /// A node that owes an answer is expected to take so many times as long as it did.
 const OWING: u64 = 8;
-/// Time that the node keeps a session whose process has gone; nobody comes back to it, and what it held is wanted.
-const LEASE_MS: u32 = 200;
 
 /// A node of a pool, whatever becomes of the links to it.
 pub(super) struct Node {
@@ -46,8 +42,11 @@ pub(super) struct Node {
     pub(super) secured: Option<Secured>,
     /// Bytes that are asked for at most; 0: what the node allows.
     pub(super) quota_bytes: u64,
-    /// How long a node may take no bytes.
-    pub(super) send_limit: Duration,
+    /// How long it may leave a request unanswered.
+    limit: AnswerLimit,
+    /// It may take no bytes for half of that: another node has what it has.
+    halves_send: bool,
+    pub(super) timing: Timing,
     /// Bytes written to it and read from it.
     pub(super) bytes_in: AtomicU64,
     pub(super) bytes_out: AtomicU64,
@@ -60,8 +59,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(index: usize, is: NodeAddress, quota_bytes: u64, send_limit: Duration) -> Node {
-        let NodeAddress { url, address, secured } = is;
+    pub(super) fn new(index: usize, is: NodeAddress, quota_bytes: u64, halves_send: bool, timing: Timing) -> Node {
+        let NodeAddress { url, address, secured, limit } = is;
         let zero = || AtomicU64::new(0);
         Node {
             index,
@@ -69,13 +68,34 @@ impl Node {
             address,
             secured,
             quota_bytes,
-            send_limit,
+            limit,
+            halves_send,
+            timing,
             bytes_in: zero(),
             bytes_out: zero(),
             losses: zero(),
             rebuilt_pages: zero(),
             hedged_loads: zero(),
         }
+    }
+
+    /// How long it may leave a request unanswered.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit.get()
+    }
+
+    /// As `limit`, for a request to a node that others can replace, or cannot.
+    pub(super) fn patience(&self, is_replaceable: bool) -> Duration {
+        if is_replaceable { self.limit() / 2 } else { self.limit() }
+    }
+
+    fn send_limit(&self) -> Duration {
+        self.patience(self.halves_send)
+    }
+
+    /// What a node at another address needs to be used beside this one.
+    pub(super) fn beside(&self, index: usize, is: NodeAddress) -> Node {
+        Node::new(index, is, self.quota_bytes, self.halves_send, self.timing)
     }
 
     /// Begins to count, in a forked child: what its parent did is the parent's.
@@ -132,7 +152,7 @@ impl Link {
             recall: Recall::default(),
             full: Mutex::new(None),
             no_second: Mutex::new(None),
-            views: Views::new(),
+            views: Views::new(node.timing.view_silence),
             latency: Latency::default(),
             estimate: LinkEstimate::new(),
             slow: AtomicBool::new(false),
@@ -166,8 +186,13 @@ impl Link {
 
     /// What stands at the place `index` while no node does.
     pub(super) fn vacant(index: usize, name: &Arc<str>) -> Link {
-        let nobody = NodeAddress { url: String::new(), address: Address::Unix(String::new()), secured: None };
-        Link::expected(&Arc::new(Node::new(index, nobody, 0, LIMIT)), name)
+        let nobody = NodeAddress {
+            url: String::new(),
+            address: Address::Unix(String::new()),
+            secured: None,
+            limit: AnswerLimit::default(),
+        };
+        Link::expected(&Arc::new(Node::new(index, nobody, 0, false, Timing::default())), name)
     }
 
     /// Whether no node has had this place.
@@ -214,7 +239,9 @@ impl Link {
             return None;
         }
         self.demand.take_idle(|| {
-            if self.lost().is_some() || lock(&self.no_second).is_some_and(|since| since.elapsed() < SECOND_PAUSE) {
+            if self.lost().is_some()
+                || lock(&self.no_second).is_some_and(|since| since.elapsed() < self.node.timing.refused)
+            {
                 return Err(NodeError::Busy);
             }
             let joined = self.join(SECOND_LIMIT);
@@ -255,7 +282,8 @@ impl Link {
     fn lane<'a>(&self, lanes: &'a Lanes, patience: Duration) -> Result<Taken<'a>, NodeError> {
         let alive = || self.lost.get().cloned().map_or(Ok(()), Err);
         alive()?;
-        let taken = lanes.take(|| alive().and_then(|()| self.join(patience)))?;
+        let mut taken = lanes.take(|| alive().and_then(|()| self.join(patience)))?;
+        taken.set_limits(self.node.limit(), self.node.send_limit())?;
         // Whoever had the lane before may have lost the link.
         alive()?;
         Ok(taken)
@@ -292,13 +320,13 @@ impl Link {
             } else {
                 let name = format!("{} {}", self.name, std::process::id());
                 let quota_bytes = self.node.quota_bytes;
-                let open = |into: &mut Vec<u8>, number| Request::open(into, number, &name, quota_bytes, LEASE_MS);
+                let open = |into: &mut Vec<u8>, number| {
+                    Request::open(into, number, &name, quota_bytes, self.node.timing.lease_ms)
+                };
                 *session = Some(lane.ask(open, granted)?);
             }
         }
-        if limit != LIMIT || self.node.send_limit != LIMIT {
-            lane.set_limits(self.node.send_limit)?;
-        }
+        lane.set_limits(self.node.limit(), self.node.send_limit())?;
         self.views.heard();
         Ok(lane)
     }
@@ -309,7 +337,7 @@ impl Link {
         write: impl FnOnce(&mut Vec<u8>, u64),
         take: impl FnOnce(&Reply<'_>) -> Option<R>,
     ) -> Result<R, NodeError> {
-        let mut lane = self.background_lane(LIMIT)?;
+        let mut lane = self.background_lane(self.node.limit())?;
         let result = lane.ask(write, take);
         if result.as_ref().is_err_and(|error| !error.is_full()) {
             lane.close();
@@ -349,7 +377,7 @@ impl Link {
 
     /// Whether the node may have room for a slab: none was refused a short while ago.
     pub(super) fn may_have_room(&self) -> bool {
-        lock(&self.full).is_none_or(|since| since.elapsed() >= FULL_PAUSE)
+        lock(&self.full).is_none_or(|since| since.elapsed() >= self.node.timing.refused)
     }
 
     /// Gives slabs back.
@@ -378,7 +406,7 @@ impl Link {
 
     /// Asks what the node wants back; a node that cannot be asked wants nothing.
     pub(super) fn ask_recall(&self) -> Result<(), NodeError> {
-        if !self.background_lane(LIMIT)?.features.has(Features::RECALL) {
+        if !self.background_lane(self.node.limit())?.features.has(Features::RECALL) {
             return Ok(());
         }
         let take = |reply: &Reply<'_>| match reply {
@@ -444,7 +472,7 @@ impl Link {
         *lock(&self.session) = None;
         if let Some(clone) = lock(&self.for_child).take() {
             *lock(&self.session) = Some(clone?);
-            match self.join(LIMIT) {
+            match self.join(self.node.limit()) {
                 Ok(lane) => self.background.keep(lane),
                 // The node waits for us: perhaps we can connect when we need to.
                 Err(error) if error.is_local() => {}

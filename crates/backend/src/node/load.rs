@@ -6,7 +6,6 @@
 //! ```
 //! A demand asks one node, and a second one when the first is later than it mostly is (see `hedge`). What nobody waits for yet is asked of all its nodes at a time.
 
-use super::lane::LIMIT;
 use super::link::Link;
 use super::table::{Replica, Replicas};
 use super::{NodeError, NodePool};
@@ -261,8 +260,8 @@ impl NodePool {
     pub(super) fn asked_of<'a>(&self, link: &'a Link, first: &Want, priority: Priority) -> Asked<'a> {
         let hedged = !first.last && first.open().count() > 1;
         let patience = match priority {
-            _ if !hedged && (first.late != 0 || self.is_shard) => self.patience(),
-            _ if !hedged => LIMIT,
+            _ if !hedged && (first.late != 0 || self.is_shard) => self.patience(link),
+            _ if !hedged => link.node.limit(),
             Priority::Demand => link.latency.patience(),
             _ => PATIENCE_AHEAD,
         };
@@ -321,7 +320,9 @@ impl NodePool {
             let mut there = [LoadItem { location: Location(replica.slot(location.0)), into: &mut *into }];
             let mut accepted = None;
             let take = &mut |_, page: Option<&PageBytes>| accepted = Some(page.is_some_and(right));
-            if let Err(why) = self.transfer(&replica.link, &mut there, Priority::Demand, self.patience(), take) {
+            if let Err(why) =
+                self.transfer(&replica.link, &mut there, Priority::Demand, self.patience(&replica.link), take)
+            {
                 self.judge(&replica.link, &why);
                 if self.links.len() == 1 {
                     error = LoadError::Lost { url: replica.link.node.url.clone(), error: why };

@@ -4,13 +4,12 @@
 //! One call of `maintain` takes one step, which a fork may have to wait for. All that is kept between steps is in the pool's own
 //! memory, so the child of a fork goes on with a rebuild where its parent was.
 
-use super::lane::LIMIT;
 use super::link::Link;
 use super::load::LOAD_PAGES;
 use super::membership::Heard;
 use super::recall::Recalls;
 use super::table::Replica;
-use super::{NodeError, NodePool};
+use super::{NodeError, NodePool, Timing};
 use crate::sync::lock;
 use crate::{LoadItem, Location, Priority};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -18,21 +17,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Bytes that are rebuilt in a second at most.
-const REBUILD_BYTES_PER_SECOND: u64 = 64 << 20;
-/// Time between two steps when nothing can be rebuilt.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Time between two steps when all is well.
-const IDLE_PAUSE: Duration = Duration::from_millis(250);
-/// Time after which a rebuild that found no room is tried again.
-const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
-/// Time between two pings of nodes that loads pass by.
-const PING_PAUSE: Duration = Duration::from_millis(500);
-/// A lost node is tried again after so long, then after twice as long each time.
-const RETURN_PAUSE_MIN: Duration = Duration::from_millis(100);
-const RETURN_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long a node that may be there again is waited for.
-const RETURN_LIMIT: Duration = Duration::from_millis(300);
 /// A link that has held so long was no accident: its loss begins with the shortest pause again.
 const STEADY: Duration = Duration::from_secs(30);
 
@@ -63,8 +47,8 @@ pub(super) struct Return {
 }
 
 impl Return {
-    pub(super) fn fresh() -> Return {
-        Return { pause: RETURN_PAUSE_MIN, since: Instant::now(), belongs: true }
+    pub(super) fn fresh(timing: &Timing) -> Return {
+        Return { pause: timing.return_min, since: Instant::now(), belongs: true }
     }
 }
 
@@ -96,7 +80,7 @@ impl NodePool {
         let was_due = self.maintenance_due.swap(false, Relaxed);
         // One wait at most for a node that does not answer: a fork waits for this step.
         let mut changed = false;
-        maintenance.returns.resize_with(self.links.len(), Return::fresh);
+        maintenance.returns.resize_with(self.links.len(), || Return::fresh(&self.timing));
         self.hear(&mut maintenance);
         if !self.try_return(&mut maintenance) {
             self.ping_passed_by(&mut maintenance);
@@ -108,8 +92,8 @@ impl NodePool {
         }
         self.return_unread();
         self.return_empty();
-        let pause = pause.or_else(|| self.maintenance_due.load(Relaxed).then_some(PAUSE));
-        pause.or_else(|| self.has_others().then_some(IDLE_PAUSE))
+        let pause = pause.or_else(|| self.maintenance_due.load(Relaxed).then_some(self.timing.step));
+        pause.or_else(|| self.has_others().then_some(self.timing.idle_step))
     }
 
     /// Opens a new link to a lost node that is due, if there is one; of several, the one that has waited longest.
@@ -121,9 +105,9 @@ impl NodePool {
         let Some((slot, again)) = due.min_by_key(|(_, again)| again.since) else { return false };
         // Its session ends with its lanes.
         let node = lock(slot).node.clone();
-        let opened = Link::open(&node, &self.name, RETURN_LIMIT);
+        let opened = Link::open(&node, &self.name, self.timing.return_limit);
         let steady = again.since.elapsed() > again.pause + STEADY;
-        again.pause = if steady { RETURN_PAUSE_MIN } else { (again.pause * 2).min(RETURN_PAUSE_MAX) };
+        again.pause = if steady { self.timing.return_min } else { (again.pause * 2).min(self.timing.return_max) };
         again.since = Instant::now();
         if let Ok((link, slab_bytes)) = opened
             && slab_bytes == self.slab_bytes
@@ -137,7 +121,7 @@ impl NodePool {
 
     /// Asks a node that loads pass by for a sign of life: what it takes bounds its latency, and who gives none is lost.
     fn ping_passed_by(&self, maintenance: &mut Maintenance) {
-        if maintenance.pinged.is_some_and(|pinged| pinged.elapsed() < PING_PAUSE) {
+        if maintenance.pinged.is_some_and(|pinged| pinged.elapsed() < self.timing.ping) {
             return;
         }
         let asked: Vec<Arc<Link>> = self.healthy().into_iter().filter(|link| link.is_passed_by()).collect();
@@ -146,7 +130,7 @@ impl NodePool {
             let link = &asked[maintenance.pings % asked.len()];
             (maintenance.pings, maintenance.pinged) = (maintenance.pings.wrapping_add(1), Some(Instant::now()));
             let begun = Instant::now();
-            match link.ping(self.patience()) {
+            match link.ping(self.patience(link)) {
                 Ok(()) => link.latency.at_most(begun.elapsed()),
                 Err(error) if error.is_absence() => self.judge(link, &error),
                 // It is there: the lanes that are used find out what is wrong.
@@ -164,7 +148,7 @@ impl NodePool {
         let rebuild = maintenance.rebuild.as_mut()?;
         let before = rebuild.done;
         let step = self.copy_some(rebuild);
-        let pause = pause_after(rebuild.done - before);
+        let pause = self.timing.pause_after(rebuild.done - before);
         if matches!(step, Step::Going) {
             return Some(pause);
         }
@@ -173,7 +157,7 @@ impl NodePool {
         let is_there = lock(&self.table).end_rebuild(number, is_copied.then(|| to.clone()), from.as_ref());
         if !is_copied || !is_there {
             self.give_up(&[to]);
-            return Some(PAUSE);
+            return Some(self.timing.step);
         }
         match from {
             Some(from) => from.link.recall.less(),
@@ -184,7 +168,7 @@ impl NodePool {
 
     /// Chooses a slab with too few replicas, and a node for one more.
     fn begin_rebuild(&self, maintenance: &mut Maintenance) -> Option<Rebuild> {
-        if maintenance.no_room.is_some_and(|since| since.elapsed() < NO_ROOM_PAUSE) {
+        if maintenance.no_room.is_some_and(|since| since.elapsed() < self.timing.refused) {
             return None;
         }
         let number = lock(&self.table).begin_rebuild(maintenance.last)?;
@@ -227,7 +211,8 @@ impl NodePool {
             let mut items: Vec<LoadItem<'_>> = there.map(|(location, into)| LoadItem { location, into }).collect();
             let mut damaged = false;
             let take = &mut |_, page: Option<&PageBytes>| damaged |= page.is_none();
-            let moved = self.transfer(&replica.link, &mut items, Priority::WriteBack, self.patience(), take);
+            let moved =
+                self.transfer(&replica.link, &mut items, Priority::WriteBack, self.patience(&replica.link), take);
             if let Err(error) = &moved {
                 self.judge(&replica.link, error);
             }
@@ -250,11 +235,11 @@ impl NodePool {
 
     fn write_one(&self, to: &Replica, slots: &[u64], pages: &[&PageBytes]) -> Result<(), NodeError> {
         let link = &to.link;
-        let mut lane = link.background_lane(LIMIT)?;
+        let mut lane = link.background_lane(link.node.limit())?;
         link.views.before_write(to.slab);
         let mut write = || {
             lane.send_pages(slots, pages, hinterland_wire::Priority::Migration)?;
-            lane.wait(self.patience())?;
+            lane.wait(self.patience(link))?;
             lane.take_done()?;
             link.make_view(&mut lane, to.slab)
         };
@@ -265,9 +250,4 @@ impl NodePool {
         link.node.bytes_in.fetch_add((pages.len() * PAGE_BYTES) as u64, Relaxed);
         written
     }
-}
-
-/// The pause that keeps to the bandwidth after so many pages.
-fn pause_after(pages: usize) -> Duration {
-    Duration::from_nanos((pages * PAGE_BYTES) as u64 * 1_000_000_000 / REBUILD_BYTES_PER_SECOND)
 }

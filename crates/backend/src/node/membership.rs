@@ -4,9 +4,9 @@
 //! worth more than what is said of it: who leaves in good order has asked for its slabs before. Only when it is lost, too, it is not
 //! looked for any more, and another may take its place.
 
-use super::link::{Link, Node};
+use super::link::Link;
 use super::maintenance::{Maintenance, Return};
-use super::{NODES_MAX, NodeAddress, NodeError, NodePool};
+use super::{NODES_MAX, NodeAddress, NodeError, NodePool, Timing};
 use crate::sync::lock;
 use std::sync::{Arc, Mutex};
 
@@ -35,9 +35,10 @@ impl NodePool {
         (version, mut nodes): (u64, Vec<NodeAddress>),
         quota_bytes: u64,
         replicas: usize,
+        timing: Timing,
     ) -> Result<NodePool, (String, NodeError)> {
         let waiting = nodes.split_off(nodes.len().min(NODES_MAX));
-        let mut pool = NodePool::new(url, nodes, quota_bytes, replicas)?;
+        let mut pool = NodePool::new(url, nodes, quota_bytes, replicas, timing)?;
         let vacant = |index| Mutex::new(Arc::new(Link::vacant(index, &pool.name)));
         let places = (pool.links.len()..NODES_MAX).map(vacant).collect::<Vec<_>>();
         pool.links.extend(places);
@@ -73,13 +74,9 @@ impl NodePool {
         else {
             return Some(node);
         };
-        let (quota_bytes, send_limit) = {
-            let first = lock(&self.links[0]);
-            (first.node.quota_bytes, first.node.send_limit)
-        };
-        let node = Arc::new(Node::new(index, node, quota_bytes, send_limit));
+        let node = Arc::new(lock(&self.links[0]).node.beside(index, node));
         *lock(&self.links[index]) = Arc::new(Link::expected(&node, &self.name));
-        returns[index] = Return::fresh();
+        returns[index] = Return::fresh(&self.timing);
         None
     }
 }

@@ -41,6 +41,7 @@ mod recall;
 mod slots;
 mod store;
 mod table;
+mod timing;
 mod transfer;
 mod views;
 
@@ -52,7 +53,6 @@ pub use error::NodeError;
 use hinterland_sys::Address;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::SLABS_MAX;
-use lane::LIMIT;
 use link::{Link, Node};
 use maintenance::Maintenance;
 pub use membership::Membership;
@@ -60,16 +60,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use table::{Replica, Table, Wanted};
+pub use timing::{AnswerLimit, Timing};
 
 /// Nodes of a pool: each has a row of figures.
 pub const NODES_MAX: usize = 8;
 /// Messages of a call that are under way together: what fills the time of an answer, and fits the kernel's buffers.
 const DEPTH: usize = 4;
-
-/// Time for which nodes that are being emptied get pages again after no other had room.
-const CROWDED_PAUSE: Duration = Duration::from_secs(1);
-/// Time after which a further slab to be filled at a time is asked for again.
-const UNSPREAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pages in memory nodes.
 pub struct NodePool {
@@ -81,6 +77,7 @@ pub struct NodePool {
     replicas: usize,
     /// Others can do without it: its node is given up sooner, and looked for when it is lost.
     is_shard: bool,
+    timing: Timing,
     /// The link to each node in use now.
     links: Vec<Mutex<Arc<Link>>>,
     table: Mutex<Table>,
@@ -101,6 +98,7 @@ pub struct NodePool {
 }
 
 /// A node that a pool is to use.
+#[derive(Clone, Debug)]
 pub struct NodeAddress {
     /// What it is called in messages and figures.
     pub url: String,
@@ -108,6 +106,8 @@ pub struct NodeAddress {
     pub address: Address,
     /// How both sides prove who they are; `None`: they do not.
     pub secured: Option<Secured>,
+    /// How long it may leave a request unanswered.
+    pub limit: AnswerLimit,
 }
 
 impl NodePool {
@@ -121,15 +121,15 @@ impl NodePool {
         nodes: Vec<NodeAddress>,
         quota_bytes: u64,
         replicas: usize,
+        timing: Timing,
     ) -> Result<NodePool, (String, NodeError)> {
         assert!((1..=nodes.len()).contains(&replicas), "{replicas} replicas on {} nodes", nodes.len());
         let name: Arc<str> = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().into();
         let (mut links, mut slab, mut away) = (Vec::new(), None, None);
-        let send_limit = if replicas > 1 { LIMIT / 2 } else { LIMIT };
         for (index, address) in nodes.into_iter().enumerate() {
-            let node = Arc::new(Node::new(index, address, quota_bytes, send_limit));
+            let node = Arc::new(Node::new(index, address, quota_bytes, replicas > 1, timing));
             let refused = |error| Err((node.url.clone(), error));
-            links.push(match Link::open(&node, &name, LIMIT) {
+            links.push(match Link::open(&node, &name, node.limit()) {
                 Ok((_, is)) if slab.is_some_and(|others| others != is) => {
                     return refused(NodeError::SlabSize { is, others: slab.unwrap_or(0) });
                 }
@@ -157,8 +157,9 @@ impl NodePool {
                     slab_bytes,
                     replicas,
                     is_shard: false,
+                    timing,
                     links: links.into_iter().map(|link| Mutex::new(Arc::new(link))).collect(),
-                    table: Mutex::new(Table::new(slab_bytes)),
+                    table: Mutex::new(Table::new(slab_bytes, timing.refused)),
                     growing: Mutex::new(()),
                     draws: AtomicU64::new(u64::from(std::process::id())),
                     maintenance_due: AtomicBool::new(away.is_some()),
@@ -178,8 +179,12 @@ impl NodePool {
     ///
     /// # Errors
     /// As for [`new`](NodePool::new).
-    pub fn one_of_several(node: NodeAddress, quota_bytes: u64) -> Result<NodePool, (String, NodeError)> {
-        let pool = NodePool::new(node.url.clone(), vec![node], quota_bytes, 1)?;
+    pub fn one_of_several(
+        node: NodeAddress,
+        quota_bytes: u64,
+        timing: Timing,
+    ) -> Result<NodePool, (String, NodeError)> {
+        let pool = NodePool::new(node.url.clone(), vec![node], quota_bytes, 1, timing)?;
         Ok(NodePool { is_shard: true, ..pool })
     }
 
@@ -204,7 +209,7 @@ impl NodePool {
         let fast = healthy.iter().filter(|link| !link.slow.load(Relaxed)).count();
         let staying = healthy.iter().filter(|link| !link.recall.is_total()).count();
         let avoid_leaving =
-            staying >= replicas && lock(&self.crowded).is_none_or(|since| since.elapsed() >= CROWDED_PAUSE);
+            staying >= replicas && lock(&self.crowded).is_none_or(|since| since.elapsed() >= self.timing.refused);
         let good = healthy.iter().filter(|link| !link.slow.load(Relaxed) && !link.recall.is_total()).count();
         let spread = good.div_ceil(replicas.max(1));
         Wanted { replicas, avoid_slow: fast >= replicas, avoid_leaving, spread }
@@ -248,11 +253,14 @@ impl NodePool {
         }
     }
 
-    /// How long an answer is waited for before a node is lost: where another has all pages, half as long, so that a stall stays
-    /// below `LIMIT`.
-    fn patience(&self) -> Duration {
-        let others_have_all = self.replicas > 1 && !self.degraded.load(Relaxed) && self.healthy().len() > 1;
-        if others_have_all || self.is_shard { LIMIT / 2 } else { LIMIT }
+    /// Whether others have all that a node has: it is waited for half as long, so that a stall stays below the limit.
+    fn is_replaceable(&self) -> bool {
+        self.replicas > 1 && !self.degraded.load(Relaxed) && self.healthy().len() > 1 || self.is_shard
+    }
+
+    /// How long an answer over a link is waited for before its node is lost.
+    fn patience(&self, link: &Link) -> Duration {
+        link.node.patience(self.is_replaceable())
     }
 
     fn store_error(&self, link: &Link, error: &NodeError) -> StoreError {

@@ -13,10 +13,7 @@ use super::maintenance::Rebuild;
 use crate::sync::lock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, Instant};
-
-/// Time between two questions, each to another node.
-const ASK_PAUSE: Duration = Duration::from_millis(200);
+use std::time::Instant;
 
 /// What a node wants back of a session: a number of slabs, or all.
 #[derive(Default)]
@@ -55,7 +52,7 @@ pub(super) struct Recalls {
 impl NodePool {
     /// Asks the next node what it wants back, if it is time; returns whether one began or ceased to want everything.
     pub(super) fn ask_recalls(&self, recalls: &mut Recalls) -> bool {
-        if self.links.len() < 2 || recalls.asked.is_some_and(|asked| asked.elapsed() < ASK_PAUSE) {
+        if self.links.len() < 2 || recalls.asked.is_some_and(|asked| asked.elapsed() < self.timing.recall) {
             return false;
         }
         recalls.asked = Some(Instant::now());

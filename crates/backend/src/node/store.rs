@@ -5,7 +5,7 @@
 use super::lanes::Taken;
 use super::slots::Fill;
 use super::table::{Replica, Replicas};
-use super::{DEPTH, NodeError, NodePool, UNSPREAD_PAUSE, wire};
+use super::{DEPTH, NodeError, NodePool, wire};
 use crate::sync::lock;
 use crate::{Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -98,7 +98,7 @@ impl NodePool {
     /// Leases a slab to be filled beside others, if one is lacking. Where none can be had, those that there are get the pages.
     fn spread(&self) {
         let lacks_one = || lock(&self.table).lacks_one();
-        if lock(&self.unspread).is_some_and(|since| since.elapsed() < UNSPREAD_PAUSE) || !lacks_one() {
+        if lock(&self.unspread).is_some_and(|since| since.elapsed() < self.timing.refused) || !lacks_one() {
             return;
         }
         let _growing = lock(&self.growing);
@@ -155,7 +155,7 @@ impl NodePool {
         let messages = pages.len().div_ceil(RANGES_MAX);
         let part = |message: usize| message * RANGES_MAX..((message + 1) * RANGES_MAX).min(pages.len());
         let mut fates = vec![Fate::Stored; messages];
-        let patience = self.patience();
+        let is_replaceable = self.is_replaceable();
         // In the order of the nodes: two threads that wait for each other's lanes would wait for ever.
         let mut unreached = None;
         let mut writers: Vec<Writer<'_>> =
@@ -172,7 +172,7 @@ impl NodePool {
             meanwhile();
             self.each(&mut writers, |writer| {
                 let begun = Instant::now();
-                writer.lane.wait(patience)?;
+                writer.lane.wait(writer.replica.link.node.patience(is_replaceable))?;
                 writer.waited = begun.elapsed();
                 match writer.lane.take_done() {
                     Ok(()) => {
@@ -220,7 +220,7 @@ impl NodePool {
 
     /// A writer to a replica. `None`: its node is lost, or no connection can be made here, which is noted in `unreached`.
     fn writer<'a>(&self, replica: &'a Replica, unreached: &mut Option<StoreError>) -> Option<Writer<'a>> {
-        match replica.link.background_lane(self.patience()) {
+        match replica.link.background_lane(self.patience(&replica.link)) {
             Ok(lane) => {
                 replica.link.views.before_write(replica.slab);
                 Some(Writer { replica, lane, sent: Instant::now(), waited: Duration::ZERO })

@@ -19,9 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Time for which a slab gets no pages after a node refused some.
-const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-
 /// A slab of a node that holds the pages of a slab of the pool.
 #[derive(Clone)]
 pub(super) struct Replica {
@@ -71,6 +68,8 @@ pub(super) struct Table {
     next: u32,
     /// Replicas that were taken out of their rows, and may still be read from. They are to be given back.
     leaving: Vec<Replica>,
+    /// Time for which a slab gets no pages after a node refused some.
+    refused_pause: Duration,
     /// Pages at each node, each replica counted.
     pages: [u64; NODES_MAX],
 }
@@ -105,9 +104,9 @@ pub(super) struct Wanted {
 }
 
 impl Table {
-    pub(super) fn new(slab_bytes: u64) -> Table {
+    pub(super) fn new(slab_bytes: u64, refused_pause: Duration) -> Table {
         let slots = Slots::new(slab_bytes);
-        Table { slots, slabs: BTreeMap::new(), next: 0, leaving: Vec::new(), pages: [0; NODES_MAX] }
+        Table { slots, slabs: BTreeMap::new(), next: 0, leaving: Vec::new(), refused_pause, pages: [0; NODES_MAX] }
     }
 
     /// Adds a slab that was leased on several nodes; false: there are no more numbers.
@@ -223,7 +222,7 @@ impl Table {
             slab.degraded = slab.replicas.len() < wanted.replicas.max(1);
             any_degraded |= slab.degraded && used > 0 && !slab.replicas.is_empty();
             let slow = slab.replicas.iter().any(|replica| replica.link.slow.load(Relaxed));
-            slab.refused = slab.refused.filter(|since| since.elapsed() < REFUSED_PAUSE);
+            slab.refused = slab.refused.filter(|since| since.elapsed() < self.refused_pause);
             let leaving = slab.replicas.iter().any(|replica| replica.link.recall.is_total());
             let avoided = slow && wanted.avoid_slow || leaving && wanted.avoid_leaving;
             let is_closed = slab.degraded || slab.rebuilding || slab.refused.is_some() || avoided;

@@ -2,7 +2,6 @@
 //!
 //! A load of pages from several links has a transfer on each: all are asked first, then their answers are taken in turn.
 
-use super::lane::LIMIT;
 use super::lanes::Taken;
 use super::link::Link;
 use super::load::LOAD_PAGES;
@@ -47,7 +46,7 @@ impl NodePool {
         let lane = match lane {
             // One of the last: it is not given up because an answer is late.
             Err(error) if (error.is_local() || error.is_busy()) && demand => {
-                patience = self.patience();
+                patience = self.patience(link);
                 link.background_lane(patience)
             }
             lane => lane,
@@ -131,7 +130,7 @@ impl<'a> Transfer<'a> {
     ) -> Result<(), NodeError> {
         // One that has come while another link was waited for does not tell how fast this one is.
         let is_timed = alone || !self.lane.has_arrived();
-        if !std::mem::take(&mut self.seen) && !self.lane.look() && self.patience < LIMIT {
+        if !std::mem::take(&mut self.seen) && !self.lane.look() && self.patience < self.lane.limit() {
             self.lane.wait(self.patience)?;
         }
         let (begin, end) = (self.arrived, self.ends[self.messages % DEPTH]);

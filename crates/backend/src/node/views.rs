@@ -23,8 +23,6 @@ use std::time::{Duration, Instant};
 
 /// Slabs that can have a view: 32 GiB with slabs of 2 MiB. A process has 65530 mappings (vm.max_map_count), and needs them.
 const VIEWS_MAX: usize = 16384;
-/// The longest time without a sign of life from the node in which views are used.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The views of a link.
 pub(super) struct Views {
@@ -34,6 +32,8 @@ pub(super) struct Views {
     born: Instant,
     /// When the node was last heard of, in nanoseconds since `born`.
     heard_ns: AtomicU64,
+    /// The longest time without a sign of life in which views are used.
+    silence_max: Duration,
 }
 
 #[derive(Default)]
@@ -57,9 +57,9 @@ enum View {
 }
 
 impl Views {
-    pub(super) fn new() -> Views {
+    pub(super) fn new(silence_max: Duration) -> Views {
         let (clones, heard_ns) = (AtomicU32::new(0), AtomicU64::new(0));
-        Views { state: RwLock::default(), clones, born: Instant::now(), heard_ns }
+        Views { state: RwLock::default(), clones, born: Instant::now(), heard_ns, silence_max }
     }
 
     /// Copies the page at `slot` of the session to `into`; false: it has to be asked for.
@@ -150,7 +150,7 @@ impl Views {
 
     fn is_fresh(&self) -> bool {
         let silence_ns = self.since_birth_ns().saturating_sub(self.heard_ns.load(Relaxed));
-        Duration::from_nanos(silence_ns) < SILENCE_MAX
+        Duration::from_nanos(silence_ns) < self.silence_max
     }
 
     fn since_birth_ns(&self) -> u64 {

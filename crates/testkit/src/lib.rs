@@ -1,0 +1,14 @@
+//! What the tests of several crates share: the contract of backends, nodes that misbehave, an etcd server, random messages, one
+//! generator of random numbers, and one way to wait.
+//!
+//! **Invariant**: no verdict depends on how fast the machine is. A test waits until something holds, for as long as it takes, and states
+//! what must never hold; `wait_until` ends a test that hangs, and says where it hung.
+
+pub mod contract;
+pub mod etcd;
+pub mod messages;
+pub mod proxy;
+mod wait;
+
+pub use hinterland_backend::samples::Rng;
+pub use wait::{HANG, maintain_until, maintained, patient, wait_until, wait_until_or};
