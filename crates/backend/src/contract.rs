@@ -2,6 +2,7 @@
 
 use crate::NodeError;
 use hinterland_units::{ByteCount, PageBytes};
+pub use hinterland_wire::Priority;
 use std::time::Duration;
 
 /// Where a backend keeps one page: opaque to the pager, chosen by the backend, 44 bits at most.
@@ -15,17 +16,6 @@ pub struct Location(pub u64);
 impl Location {
     /// Locations fit the payload of a page-table entry.
     pub const BITS: u32 = 44;
-}
-
-/// What a transfer is for. A demand fetch overtakes everything else on the same device or link.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Priority {
-    /// The program waits for these pages.
-    Demand,
-    /// Read ahead of the program.
-    Prefetch,
-    /// Eviction and demotion.
-    WriteBack,
 }
 
 /// One page to load.

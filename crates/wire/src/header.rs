@@ -101,9 +101,9 @@ pub enum Priority {
     Demand = 0,
     /// Read ahead of a program.
     Prefetch = 1,
-    /// Evicted pages.
+    /// Evicted and demoted pages.
     WriteBack = 2,
-    /// From one node to another.
+    /// From one node to another: rebuilt and moved slabs.
     Migration = 3,
 }
 

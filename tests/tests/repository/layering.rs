@@ -1,6 +1,6 @@
 //! Directory order is dependency order: a crate depends only on crates of lower levels, and the pure ones forbid `unsafe`.
 
-use cargo_metadata::{Metadata, MetadataCommand};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use std::collections::BTreeMap;
 
 /// The level of each crate. A new crate must be given one here.
@@ -26,12 +26,19 @@ fn metadata() -> Metadata {
     MetadataCommand::new().no_deps().exec().expect("cargo metadata describes the workspace")
 }
 
+/// What the tests of every crate may use, and nothing else.
+const FOR_TESTS: &str = "hinterland-testkit";
+
 /// The edges between the workspace's crates, without the prefix: (user, used). Tests and build scripts count too.
 fn edges(metadata: &Metadata) -> Vec<(String, String)> {
     let short = |name: &str| name.strip_prefix("hinterland-").map(str::to_owned);
     let uses = |package: &cargo_metadata::Package| {
         let user = short(&package.name);
-        let used = package.dependencies.iter().filter_map(|dependency| short(&dependency.name)).collect::<Vec<_>>();
+        let counts = |dependency: &&cargo_metadata::Dependency| {
+            dependency.name != FOR_TESTS || dependency.kind != DependencyKind::Development
+        };
+        let used = package.dependencies.iter().filter(counts).filter_map(|dependency| short(&dependency.name));
+        let used = used.collect::<Vec<_>>();
         used.into_iter().filter_map(move |used| Some((user.clone()?, used))).collect::<Vec<_>>()
     };
     metadata.packages.iter().flat_map(uses).collect()

@@ -238,7 +238,7 @@ impl NodePool {
         let mut lane = link.background_lane(link.node.limit())?;
         link.views.before_write(to.slab);
         let mut write = || {
-            lane.send_pages(slots, pages, hinterland_wire::Priority::Migration)?;
+            lane.send_pages(slots, pages, Priority::Migration)?;
             lane.wait(self.patience(link))?;
             lane.take_done()?;
             link.make_view(&mut lane, to.slab)

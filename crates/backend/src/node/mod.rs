@@ -417,11 +417,3 @@ impl Shard for NodePool {
         lock(&self.links[0]).node.rebuilt_pages.fetch_add(pages, Relaxed);
     }
 }
-
-fn wire(priority: Priority) -> hinterland_wire::Priority {
-    match priority {
-        Priority::Demand => hinterland_wire::Priority::Demand,
-        Priority::Prefetch => hinterland_wire::Priority::Prefetch,
-        Priority::WriteBack => hinterland_wire::Priority::WriteBack,
-    }
-}

@@ -5,7 +5,7 @@
 use super::lanes::Taken;
 use super::slots::Fill;
 use super::table::{Replica, Replicas};
-use super::{DEPTH, NodeError, NodePool, wire};
+use super::{DEPTH, NodeError, NodePool};
 use crate::sync::lock;
 use crate::{Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -268,6 +268,6 @@ impl Writer<'_> {
             *there = self.replica.slot(*slot);
         }
         self.sent = Instant::now();
-        self.lane.send_pages(&there[..slots.len()], pages, wire(priority))
+        self.lane.send_pages(&there[..slots.len()], pages, priority)
     }
 }

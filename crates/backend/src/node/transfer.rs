@@ -5,7 +5,7 @@
 use super::lanes::Taken;
 use super::link::Link;
 use super::load::LOAD_PAGES;
-use super::{DEPTH, NodeError, NodePool, wire};
+use super::{DEPTH, NodeError, NodePool};
 use crate::{LoadItem, Priority};
 use hinterland_units::PageBytes;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl<'a> Transfer<'a> {
                 _ => LOAD_PAGES,
             };
             let end = (self.asked + most).min(self.count);
-            self.lane.ask_pages(&items[self.asked..end], wire(self.priority))?;
+            self.lane.ask_pages(&items[self.asked..end], self.priority)?;
             if self.under_way == 0 {
                 self.since = Instant::now();
             }

@@ -10,7 +10,7 @@ use hinterland_wire::*;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const PAGE: u32 = 4096;
@@ -110,6 +110,21 @@ fn flood(tenant: &Tenant, depth: usize, priority: Priority, mut goes_on: impl Fn
     }
 }
 
+/// Ends what goes on beside, also when this side fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Over<'_> {
+    fn is_so(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Of two tenants that always have more to ask, one on a single lane and one on many, each is served while the other is, whichever asks
 /// for more urgent things.
 #[test]
@@ -123,11 +138,12 @@ fn a_flood_leaves_others_their_share() {
         let (meek, greedy) = (Tenant::new(&node, 1), Tenant::new(&node, 48));
         let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
         // Until both have so much: whoever has it goes on, so that the other gets the rest beside it.
+        let over = AtomicBool::new(false);
         let goes_on = |own: usize| {
-            let counts = &counts;
+            let (counts, over) = (&counts, Over(&over));
             move |answered| {
                 counts[own].store(answered, Relaxed);
-                counts.iter().any(|count| count.load(Relaxed) < ANSWERS)
+                counts.iter().any(|count| count.load(Relaxed) < ANSWERS) && !over.is_so()
             }
         };
         std::thread::scope(|scope| {
