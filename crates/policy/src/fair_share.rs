@@ -1,15 +1,15 @@
-//! Max-min fairness: how a budget is divided among those who want more than there is.
+//! Max-min fairness: how a budget is divided among processes that want more than there is.
 //!
-//! Whoever wants little gets all of it; what is left is divided evenly among the others. The level is the most that anybody
-//! gets: `sum(min(wanted, level)) = budget`. Source: D. Bertsekas and R. Gallager, Data Networks, 2nd ed., 6.5.2
+//! A process that wants little gets all of it; what is left is divided evenly among the others. The level is the most that a
+//! process gets: `sum(min(wanted, level)) = budget`. Source: D. Bertsekas and R. Gallager, Data Networks, 2nd ed., 6.5.2
 //! ("max-min flow control"); also known as water-filling.
 
-/// The level for `wanted`, in the budget's unit; `u64::MAX` when everybody gets all.
+/// The level for `wanted`, in the budget's unit; `u64::MAX` when every process gets all.
 ///
 /// Needs no memory: `wanted` is walked several times, and may change meanwhile (the level is as good as what was seen).
 pub fn fair_level<I: Iterator<Item = u64>>(budget: u64, wanted: impl Fn() -> I) -> u64 {
-    /// Each walk satisfies at least one more of those who want little; more than this many steps of them are rare, and the
-    /// level is too low then, never too high.
+    /// Each walk satisfies at least one more process that wants little; more than this many steps are rare, and the level is too
+    /// low then, never too high.
     const WALKS_MAX: u32 = 16;
     if wanted().fold(0, u64::saturating_add) <= budget {
         return u64::MAX;
