@@ -1,7 +1,10 @@
-"""Python's multiprocessing: a forked child, a pool, shared memory. Prints what they have worked out."""
+"""Python's multiprocessing: a forked child, a pool, shared memory. Prints what they have worked out. At the end, parent and
+children keep what they have until there is a file "enough" in the working directory."""
 import hashlib
 import multiprocessing
+import os
 import random
+import time
 from multiprocessing import shared_memory
 
 WORDS = [f"word {i} of the parent" for i in range(300_000)]
@@ -33,6 +36,12 @@ def writer(name, part):
     memory.close()
 
 
+def rest(queue):
+    queue.put(digest([word.lower() for word in WORDS]))
+    while not os.path.exists("enough"):
+        time.sleep(0.01)
+
+
 def main():
     multiprocessing.set_start_method("fork")
     queue = multiprocessing.Queue()
@@ -51,7 +60,12 @@ def main():
     print("shared", hashlib.sha256(memory.buf).hexdigest()[:16], [process.exitcode for process in writers])
     memory.close()
     memory.unlink()
-    print("parent", digest(WORDS))
+    resters = [multiprocessing.Process(target=rest, args=(queue,)) for _ in range(3)]
+    for process in resters:
+        process.start()
+    print("at rest", [queue.get() for _ in resters], digest(WORDS), flush=True)
+    for process in resters:
+        process.join()
 
 
 if __name__ == "__main__":

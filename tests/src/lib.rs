@@ -24,6 +24,7 @@ pub mod results;
 pub mod runs;
 mod scenario;
 pub mod skips;
+pub mod stacks;
 mod stats;
 pub mod suite;
 pub mod tree;

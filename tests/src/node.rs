@@ -1,13 +1,12 @@
 //! Memory nodes that a test starts for itself.
 
 use crate::launch::{Ended, Launch, Running};
-use crate::places;
+use crate::{places, suite};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 /// A node of its own for a test, on a free port.
 pub struct Node {
@@ -36,7 +35,7 @@ impl Node {
     /// One that `launch` starts.
     ///
     /// # Errors
-    /// It does not say within the time for any run where it listens.
+    /// It ends before it says where it listens.
     pub fn of(launch: Launch) -> Result<Node> {
         let mut running = launch.start()?;
         running.wait_for("listening on ")?;
@@ -56,7 +55,7 @@ impl Node {
     /// Tells it something with `hinterland node`, and waits until the command ends, which must go well.
     ///
     /// # Errors
-    /// It went otherwise, or took longer than any run may.
+    /// It went otherwise.
     pub fn told(&self, test: &str, command: &str, arguments: &[&str]) -> Result<Ended> {
         let arguments = [&["node", command, &self.url], arguments].concat();
         let ended = Launch::bare(&format!("{test}-{command}"), &arguments)?.run()?;
@@ -66,15 +65,10 @@ impl Node {
 
     /// Waits until nothing is given out any more.
     pub fn wait_until_free(&self) -> Result<()> {
-        let begun = Instant::now();
-        loop {
+        suite::wait_until("a node that has got everything back", || {
             let status = self.status()?;
-            if status["used_bytes"] == 0 && status["sessions"] == 0 {
-                return Ok(());
-            }
-            ensure!(begun.elapsed() < Duration::from_secs(10), "still given out: {status}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            Ok(status["used_bytes"] == 0 && status["sessions"] == 0)
+        })
     }
 
     /// Where it runs, and what it has written is kept.

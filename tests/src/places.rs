@@ -8,11 +8,17 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
+/// The directory of the profile that this executable was built with: what belongs together is there.
+fn profile() -> PathBuf {
+    let executable = std::env::current_exe().unwrap_or_default();
+    let directory = executable.parent().unwrap_or(Path::new(""));
+    let directory = if directory.ends_with("deps") { directory.parent().unwrap_or(directory) } else { directory };
+    directory.to_path_buf()
+}
+
 /// The build directory that this executable came from.
 pub fn target() -> PathBuf {
-    let executable = std::env::current_exe().unwrap_or_default();
-    let profile = executable.ancestors().find(|dir| dir.ends_with("debug") || dir.ends_with("release"));
-    profile.and_then(Path::parent).map_or_else(|| repository().join("target"), Path::to_path_buf)
+    profile().parent().map_or_else(|| repository().join("target"), Path::to_path_buf)
 }
 
 /// The tests' directory in the build directory: inputs, working directories, results.
@@ -25,14 +31,17 @@ pub fn program(name: &str) -> PathBuf {
     repository().join("tests/programs").join(name)
 }
 
-/// The launcher under test: `HINTERLAND_BIN`, else the release build.
+/// The launcher under test: `HINTERLAND_BIN`, else the one that was built with the same profile as this executable.
 pub fn launcher() -> Result<PathBuf> {
     let path = match std::env::var_os("HINTERLAND_BIN") {
         Some(path) => PathBuf::from(path),
-        None => target().join("release/hinterland"),
+        None => profile().join("hinterland"),
     };
     if !path.is_file() {
-        bail!("{} does not exist; build it with ./dev build, or name one with HINTERLAND_BIN", path.display());
+        bail!(
+            "{} does not exist; build it (cargo build with the same profile), or name one with HINTERLAND_BIN",
+            path.display()
+        );
     }
     Ok(path)
 }

@@ -9,6 +9,7 @@
 //! `./dev test` runs the first list, `./dev test --full` the other two.
 
 use crate::{EVICTS, FARS, FEATURES, HEAPS, MIB, PATHS, Scenario, Variant, features_of, pairs, programs};
+use std::collections::HashSet;
 
 /// Native peak to aim at where many runs have to end in their time; a quarter of it is above the smallest budget.
 pub const SMALL_SIZE_BYTES: u64 = 72 * MIB;
@@ -71,6 +72,21 @@ pub fn full_size() -> Vec<Run> {
     rows.collect()
 }
 
+/// How many pairs of values of two of program, fault path, feature set and far memory meet in `runs`, and how many there are.
+pub fn pairs_met(runs: &[Run]) -> (usize, usize) {
+    let values = |run: &Run| [run.scenario.name, run.variant.path, run.variant.features, run.variant.far];
+    let two = |at: &[&'static str; 4]| {
+        let at = *at;
+        (0..4).flat_map(move |one| (one + 1..4).map(move |other| ((one, at[one]), (other, at[other]))))
+    };
+    let met: HashSet<_> = runs.iter().map(values).flat_map(|row| two(&row).collect::<Vec<_>>()).collect();
+    let sizes = [programs::ALL.len(), PATHS.len(), FEATURES.len(), FARS.len()];
+    let all = (0..4)
+        .flat_map(|one| (one + 1..4).map(move |other| (one, other)))
+        .map(|(one, other)| sizes[one] * sizes[other]);
+    (met.len(), all.sum())
+}
+
 fn of_size(size_bytes: u64, mut rows: Vec<Vec<usize>>) -> Vec<Run> {
     rows.sort();
     let run = |row: Vec<usize>| Run {
@@ -91,7 +107,15 @@ fn of_size(size_bytes: u64, mut rows: Vec<Vec<usize>>) -> Vec<Run> {
 mod tests {
     use super::*;
     use crate::AUTO;
-    use std::collections::HashSet;
+
+    #[test]
+    fn pairs_that_do_not_meet_are_not_counted() {
+        let mut runs = pairwise();
+        let (met, all) = pairs_met(&runs);
+        assert_eq!((met, all), (all, 16 * 3 + 16 * 5 + 16 * 4 + 3 * 5 + 3 * 4 + 5 * 4));
+        runs.retain(|run| run.variant.far != "nodes" || run.variant.path != "inline");
+        assert!(pairs_met(&runs).0 < all);
+    }
 
     #[test]
     fn every_value_appears_at_full_size() {

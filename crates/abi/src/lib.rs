@@ -14,8 +14,8 @@ pub use ledger::{
 };
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use settings::{
-    EnvError, EvictName, FaultPath, FaultPathChoice, Form, HeapMode, LauncherSettings, PrefetchName, SETTINGS, Setting,
-    Settings, Sources, parse_microset, parse_switch, variables,
+    EnvError, EvictName, FaultPathName, Form, HeapMode, LauncherSettings, PrefetchName, SETTINGS, Setting, Settings,
+    Sources, parse_microset, parse_switch, variables,
 };
 pub use statistics::backend::BackendRow;
 pub use statistics::process::ProcessRow;

@@ -3,7 +3,7 @@
 
 use crate::report::{Backend, Document, FaultNs, Others, Process, Unmanaged, WaitNs};
 use hinterland_abi::statistics::{Statistic, backend, process};
-use hinterland_abi::{EvictName, FaultPath, FaultPathChoice, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
+use hinterland_abi::{EvictName, FaultPathName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -55,12 +55,10 @@ fn settings() -> String {
              the file.\n\nThe launcher hands these over beside the others; they are not for users:\n\n";
     text += &table(&["variable", "meaning", "default"], rows_of(&[Sources::Launcher], handed));
     text += "## Choices\n\n";
-    let paths = FaultPath::ALL.iter().map(|path| (path.name(), path.meaning()));
-    let paths = [FaultPathChoice::AUTO].into_iter().chain(paths);
     let choices = [
         ("--prefetch", PrefetchName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect::<Vec<_>>()),
         ("--evict", EvictName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
-        ("--fault-path", paths.collect()),
+        ("--fault-path", FaultPathName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
         ("--heap", HeapMode::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
     ];
     for (flag, choices) in choices {

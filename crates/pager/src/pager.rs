@@ -19,7 +19,6 @@ use crate::state::{Entry, State};
 use crate::table::{ContentHash, PageTable};
 use crate::tracer::{Trace, Tracer};
 use crate::wp_range::WpRanges;
-pub use hinterland_abi::FaultPath;
 use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::{Backend, BackendUsage, Location};
 use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
@@ -35,6 +34,15 @@ use twox_hash::XxHash3_128;
 
 /// Exit code of a program that Hinterland had to end.
 pub const FATAL_EXIT_CODE: i32 = 125;
+
+/// Who serves faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultPath {
+    /// Monitor threads, which read them from the userfaultfd.
+    Monitor,
+    /// The faulting thread itself, in a signal handler (`UFFD_FEATURE_SIGBUS`).
+    Inline,
+}
 
 /// What a pager is made of.
 pub struct Config {

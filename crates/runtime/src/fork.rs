@@ -110,7 +110,7 @@ mod handlers {
         let (uffd, memory) = start::open_kernel(pager.kernel().features(), pager.path())?;
         crate::fork_group::open_in_child();
         let row = ledger::row_for_child();
-        row.fault_path.set(pager.path().name());
+        row.fault_path.set(start::name_of(pager.path()));
         row.reason.set("forked");
         row.forked.store(1, Relaxed);
         pager.begin_child(uffd, memory, row, &left, &wiped)?;

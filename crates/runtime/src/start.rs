@@ -1,9 +1,9 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
 use crate::{caller, census, descriptors, fork, fork_group, heap, inline, ledger, region_map, trace};
-use hinterland_abi::{FaultPath, FaultPathChoice, HeapMode, ProcessRow, Settings};
+use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
 use hinterland_backend::{OpenError, OpenOptions};
-use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, Kernel, Pager};
+use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{
     FeatureSet, Features, Mapping, Privilege, SysError, Uffd, seccomp, thread, thread::SignalsBlocked,
@@ -73,13 +73,14 @@ extern "C" fn construct() {
         Ok(settings) if settings.local.is_none() && settings.ram.is_none() => return,
         other => other,
     };
+    thread::end_process_on_panic();
     let path = settings.as_ref().map(|s| s.ledger.clone()).unwrap_or_default();
     let row = ledger::open(&path);
     let begun = settings
         .map_err(|(name, error)| Refusal::Setting(name, error.to_string()))
         .and_then(|settings| begin(&settings, row));
     match begun {
-        Ok(path) => row.fault_path.set(path.name()),
+        Ok(path) => row.fault_path.set(name_of(path)),
         Err(refusal) => {
             row.reason.set(&refusal.to_string());
             if ledger::must_be_managed() {
@@ -106,12 +107,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         hinterland_backend::set_replicas(&mut far, replicas).map_err(OpenError::from)?;
     }
     let rosters = ledger::get().map_or(&[][..], |ledger| &ledger.rosters[..]);
-    let options = OpenOptions {
-        encrypt: settings.encrypt,
-        credentials: credentials(settings)?,
-        rosters,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions { encrypt: settings.encrypt, credentials: credentials(settings)?, rosters, ..OpenOptions::default() };
     let backend = hinterland_backend::open_with(&far, &options)?;
     let waits = |url: &String| url.starts_with("file:") || hinterland_backend::names_nodes(url);
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(waits);
@@ -192,21 +188,28 @@ impl Chosen {
 }
 
 /// Chooses before anything is changed: what cannot be taken any more is never tried.
-fn choose_path(choice: FaultPathChoice, features: &Features) -> Result<Chosen, Refusal> {
-    use FaultPathChoice::{Auto, Only};
+fn choose_path(name: FaultPathName, features: &Features) -> Result<Chosen, Refusal> {
     use inline::eligibility::{can, suits};
-    match (choice, features.privilege) {
-        (_, Privilege::None(_)) | (Only(FaultPath::Monitor), Privilege::UserOnly) => Err(Refusal::Privilege),
-        (Only(FaultPath::Monitor), Privilege::Kernel) => Chosen::monitor(String::new()),
-        (Only(FaultPath::Inline), _) => Ok(Chosen::inline(can(features).map_err(Refusal::Inline)?, "")),
-        (Auto, Privilege::Kernel) => match can(features).and_then(|ready| suits(ready, true)) {
+    match (name, features.privilege) {
+        (_, Privilege::None(_)) | (FaultPathName::Monitor, Privilege::UserOnly) => Err(Refusal::Privilege),
+        (FaultPathName::Monitor, Privilege::Kernel) => Chosen::monitor(String::new()),
+        (FaultPathName::Inline, _) => Ok(Chosen::inline(can(features).map_err(Refusal::Inline)?, "")),
+        (FaultPathName::Auto, Privilege::Kernel) => match can(features).and_then(|ready| suits(ready, true)) {
             Ok(ready) => Ok(Chosen::inline(ready, "; the program was found fit for it")),
             Err(doubt) => Chosen::monitor(format!("; not inline: {doubt}")),
         },
-        (Auto, Privilege::UserOnly) => {
+        (FaultPathName::Auto, Privilege::UserOnly) => {
             let ready = can(features).and_then(|ready| suits(ready, false)).map_err(Refusal::NoPath)?;
             Ok(Chosen::inline(ready, "; the monitor is not allowed here"))
         }
+    }
+}
+
+/// The name that figures and users know a path by.
+pub(crate) fn name_of(path: FaultPath) -> &'static str {
+    match path {
+        FaultPath::Monitor => "monitor",
+        FaultPath::Inline => "inline",
     }
 }
 

@@ -2,7 +2,14 @@
 //!
 //! The evictor and the read-ahead thread are taken to have processors of their own.
 
-pub use hinterland_pager::FaultPath;
+/// Who serves faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultPath {
+    /// A thread beside the program's.
+    Monitor,
+    /// The thread that faults.
+    Inline,
+}
 
 /// Processor time of single steps, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

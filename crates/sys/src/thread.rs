@@ -64,6 +64,18 @@ fn own<'a>() -> &'a Own {
 /// Signals that are never blocked.
 static NEVER_BLOCKED: AtomicU64 = AtomicU64::new(0);
 
+/// A panic ends the process also in a build that unwinds, as the tests' does: whoever is left behind by a thread that is gone would wait
+/// for ever.
+pub fn end_process_on_panic() {
+    if cfg!(panic = "unwind") {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            print(panic);
+            std::process::abort();
+        }));
+    }
+}
+
 /// From now on, `SignalsBlocked` and new threads leave the signals of `set` open: those by which this process serves itself.
 pub fn never_block(set: u64) {
     NEVER_BLOCKED.store(set, Relaxed);

@@ -1,9 +1,16 @@
-/* A process and its children, which read and rewrite what they inherit, all at the same time.
+/* A process and its children, which read and rewrite what they inherit, all at the same time. Each says when it is done, and
+ * keeps what it has until there is a file "enough" in the working directory.
  * usage: family MEBIBYTES CHILDREN */
 #define _GNU_SOURCE
 #include "pattern.h"
 #include <sys/wait.h>
 #include <unistd.h>
+
+static void rest(void) {
+    printf("resting\n");
+    fflush(stdout);
+    while (access("enough", F_OK) != 0) usleep(10000);
+}
 
 int main(int argc, char **argv) {
     uint64_t half = (argc > 1 ? strtoull(argv[1], NULL, 10) : 64) / 2;
@@ -16,12 +23,14 @@ int main(int argc, char **argv) {
                 verify(changed, pages, 2, "child's other half");
                 fill(kept, pages, 11 + child + round);
             }
+            rest();
             _exit(0);
         }
     for (int round = 0; round < 4; round++) {
         fill(changed, pages, 3 + round);
         verify(changed, pages, 3 + round, "parent");
     }
+    rest();
     for (int status; wait(&status) > 0;) good += status == 0;
     verify(kept, pages, 1, "parent's other half");
     printf("%d of %d children right\n", good, children);

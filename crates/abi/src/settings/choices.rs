@@ -13,7 +13,7 @@ macro_rules! listed {
 macro_rules! choices {
     ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$attribute:meta])* $variant:ident = $text:literal, $meaning:literal;)+ }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub enum $name { $($(#[$attribute])* #[doc = $meaning] $variant,)+ }
 
         impl $name {
@@ -51,7 +51,6 @@ macro_rules! choices {
 
 choices! {
     /// Which allocations are far.
-    #[derive(Default)]
     HeapMode, "heap" {
         #[default] All = "all", "every allocation and private anonymous mapping of the program";
         Large = "large", "allocations of at least 64 KiB and private anonymous mappings";
@@ -60,57 +59,15 @@ choices! {
 
 choices! {
     /// Who serves faults.
-    FaultPath, "fault path" {
-        Monitor = "monitor", "threads of Hinterland's in the program's process, which read the faults from the userfaultfd";
-        Inline = "inline", "the thread that faults, in a signal handler (`UFFD_FEATURE_SIGBUS`)";
-    }
-}
-
-/// What `--fault-path` selects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FaultPathChoice {
-    /// The fastest path that is safe for the program on this machine.
-    #[default]
-    Auto,
-    /// This one.
-    Only(FaultPath),
-}
-
-impl FaultPathChoice {
-    /// The choice that is no path: its name, and what it is.
-    pub const AUTO: (&str, &str) = ("auto", "the fastest path that is safe for the program on this machine");
-}
-
-impl From<FaultPath> for FaultPathChoice {
-    fn from(path: FaultPath) -> FaultPathChoice {
-        FaultPathChoice::Only(path)
-    }
-}
-
-impl FromStr for FaultPathChoice {
-    type Err = EnvError;
-    fn from_str(text: &str) -> Result<FaultPathChoice, EnvError> {
-        if text == FaultPathChoice::AUTO.0 {
-            return Ok(FaultPathChoice::Auto);
-        }
-        let refused =
-            |_| EnvError::Choice { what: "fault path", written: text.into(), choices: "auto, monitor, inline" };
-        text.parse().map(FaultPathChoice::Only).map_err(refused)
-    }
-}
-
-impl fmt::Display for FaultPathChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FaultPathChoice::Auto => f.write_str(FaultPathChoice::AUTO.0),
-            FaultPathChoice::Only(path) => path.fmt(f),
-        }
+    FaultPathName, "fault path" {
+        #[default] Auto = "auto", "the fastest path that is safe for the program on this machine";
+        Monitor = "monitor", "a thread of Hinterland's in the program's process";
+        Inline = "inline", "the thread that faults";
     }
 }
 
 choices! {
     /// The eviction policies that `--evict` selects.
-    #[derive(Default)]
     EvictName, "eviction policy" {
         Fifo = "fifo", "first in, first out";
         SecondChance = "second-chance", "a FIFO whose victims get a second round when they are touched in the swap cache";
@@ -121,7 +78,6 @@ choices! {
 
 choices! {
     /// The prefetchers that `--prefetch` selects.
-    #[derive(Default)]
     PrefetchName, "prefetcher" {
         #[default] Auto = "auto", "by region: streams of any step, or objects of a few pages whole";
         None = "none", "nothing is prefetched";

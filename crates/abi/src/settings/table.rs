@@ -1,6 +1,6 @@
 //! The table of settings. Where a default was decided: `evict` 0005, `prefetch` 0028, `fault-path` 0011 (docs/decisions).
 
-use super::choices::{EvictName, FaultPathChoice, HeapMode, PrefetchName};
+use super::choices::{EvictName, FaultPathName, HeapMode, PrefetchName};
 use super::kind::{BUDGET, CACHE, EnvError, MICROSET, PAGES, REPLICAS, SWITCH, TEXT, WORDS, choice};
 use super::setting::Form::{Choice, Many, One, Switch};
 use super::setting::{Setting, Sources, settings};
@@ -48,7 +48,7 @@ settings! {
         PREFETCH_CACHE "prefetch-cache" prefetch_cache: Option<ByteCount> = CACHE, One("SIZE"), Run,
             "Bound on prefetched pages that are not known to be used, at least 1M; what is beyond it is evicted first",
             "what the windows need";
-        FAULT_PATH "fault-path" fault_path: FaultPathChoice = choice(), One("auto|monitor|inline"), Run,
+        FAULT_PATH "fault-path" fault_path: FaultPathName = choice(), One("auto|monitor|inline"), Run,
             "Who serves faults: auto, monitor (a thread beside the program's), inline (the thread that faults)",
             "auto";
         FEATURES "features" features: String = TEXT, One("SET"), Run,

@@ -29,7 +29,7 @@ fn reads_back_what_it_writes() {
         prefetch: PrefetchName::ReadAheadVma,
         read_ahead_pages: Some(16),
         prefetch_cache: Some(ByteCount(4 << 20)),
-        fault_path: FaultPath::Inline.into(),
+        fault_path: FaultPathName::Inline,
         features: "6.1".into(),
         trace: "/tmp/app.trace".into(),
         microset_pages: Some(7),

@@ -21,7 +21,7 @@ use super::report::Destination;
 use super::report::model::Origin;
 use super::worker::{Measured, Pattern, WorkerArgs};
 use crate::executables::Executables;
-use hinterland_abi::{FaultPath, FaultPathChoice, PrefetchName, Settings};
+use hinterland_abi::{FaultPathName, PrefetchName, Settings};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use memcached::Memcached;
 use pool::Filled;
@@ -61,8 +61,8 @@ pub struct NodesArgs {
     #[arg(long, default_value_t = 5, value_name = "N")]
     repeat: u32,
     /// Who serves faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
-    #[arg(long, default_value_t = FaultPath::Inline.into(), value_name = "PATH", value_parser = str::parse::<FaultPathChoice>)]
-    fault_path: FaultPathChoice,
+    #[arg(long, default_value_t = FaultPathName::Inline, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    fault_path: FaultPathName,
     /// Seed of contents and accesses
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,

@@ -6,7 +6,7 @@ use crate::error::BenchError;
 use crate::executables::{Executables, myself};
 use crate::report::Destination;
 use crate::worker::Pattern;
-use hinterland_abi::{EvictName, FaultPath, FaultPathChoice, PrefetchName, Settings};
+use hinterland_abi::{EvictName, FaultPathName, PrefetchName, Settings};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use std::path::PathBuf;
 
@@ -46,8 +46,8 @@ pub struct PagingArgs {
     #[arg(long, value_name = "PAGES")]
     pub read_ahead: Option<u32>,
     /// Who serves Hinterland's faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
-    #[arg(long, default_value_t = FaultPath::Inline.into(), value_name = "PATH", value_parser = str::parse::<FaultPathChoice>)]
-    pub fault_path: FaultPathChoice,
+    #[arg(long, default_value_t = FaultPathName::Inline, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    pub fault_path: FaultPathName,
     /// Kernel feature set that Hinterland pretends to have
     #[arg(long, default_value = "", value_name = "SET", hide_default_value = true)]
     pub features: String,

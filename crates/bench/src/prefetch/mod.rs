@@ -19,7 +19,7 @@ use super::report::Destination;
 use super::report::model::Origin;
 use super::worker::{Measured, Pattern, WorkerArgs};
 use crate::executables::Executables;
-use hinterland_abi::{FaultPathChoice, PrefetchName, Settings};
+use hinterland_abi::{FaultPathName, PrefetchName, Settings};
 use hinterland_backend::LinkModel;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 
@@ -52,8 +52,8 @@ pub struct PrefetchArgs {
     prefetcher: Vec<PrefetchName>,
     /// Who serves faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor). Of several, targets are
     /// judged with the last
-    #[arg(long, value_delimiter = ',', default_value = "inline", value_name = "PATH", value_parser = str::parse::<FaultPathChoice>)]
-    fault_path: Vec<FaultPathChoice>,
+    #[arg(long, value_delimiter = ',', default_value = "inline", value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
+    fault_path: Vec<FaultPathName>,
     /// Largest window, instead of what is usual for each prefetcher
     #[arg(long, value_name = "PAGES")]
     read_ahead: Option<u32>,
@@ -77,7 +77,7 @@ type Outcome = Result<Measured, String>;
 struct Entry {
     link: String,
     pattern: Pattern,
-    fault_path: FaultPathChoice,
+    fault_path: FaultPathName,
     prefetcher: PrefetchName,
     rounds: Vec<Outcome>,
 }
@@ -153,15 +153,14 @@ fn run_case(
         warm_up: Some(u64::from(pages) / WARM_UP_PART),
         access_times: true,
     };
-    let entry = |fault_path: FaultPathChoice, prefetcher: PrefetchName| Entry {
+    let entry = |fault_path: FaultPathName, prefetcher: PrefetchName| Entry {
         link: link.into(),
         pattern,
         fault_path,
         prefetcher,
         rounds: vec![],
     };
-    let on =
-        |path: &FaultPathChoice| prefetchers.iter().map(|prefetcher| entry(*path, *prefetcher)).collect::<Vec<_>>();
+    let on = |path: &FaultPathName| prefetchers.iter().map(|prefetcher| entry(*path, *prefetcher)).collect::<Vec<_>>();
     let mut entries: Vec<Entry> = args.fault_path.iter().flat_map(on).collect();
     for round in 0..args.repeat as usize {
         for turn in 0..entries.len() {

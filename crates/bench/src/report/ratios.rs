@@ -7,7 +7,7 @@ use super::model::Row;
 use super::statistics::Spread;
 use crate::paging::System;
 use crate::worker::Pattern;
-use hinterland_abi::{FaultPath, FaultPathChoice};
+use hinterland_abi::FaultPathName;
 use serde::{Deserialize, Serialize};
 
 /// Total RAM may be so much more than the rival's.
@@ -48,7 +48,7 @@ pub struct Scaling {
 }
 
 /// All ratios that the rows allow.
-pub fn ratios(rows: &[Row], far: &[String], path: FaultPathChoice) -> Vec<Ratio> {
+pub fn ratios(rows: &[Row], far: &[String], path: FaultPathName) -> Vec<Ratio> {
     let ours = rows.iter().filter(|row| row.system == System::Hinterland && row.is_scored());
     let pairs = ours.flat_map(|our| {
         let same = move |row: &&Row| row.pattern == our.pattern && row.threads == our.threads;
@@ -60,7 +60,7 @@ pub fn ratios(rows: &[Row], far: &[String], path: FaultPathChoice) -> Vec<Ratio>
     pairs.filter_map(|(our, rival)| ratio(our, rival, far, path)).collect()
 }
 
-fn ratio(our: &Row, rival: &Row, far: &[String], path: FaultPathChoice) -> Option<Ratio> {
+fn ratio(our: &Row, rival: &Row, far: &[String], path: FaultPathName) -> Option<Ratio> {
     #[allow(clippy::cast_precision_loss, reason = "counts and bytes far below 2^52")]
     let quotient = |a: Option<u64>, b: Option<u64>| Some(a? as f64 / b? as f64);
     let accesses = quotient(our.accesses, rival.accesses)?;
@@ -82,13 +82,13 @@ fn ratio(our: &Row, rival: &Row, far: &[String], path: FaultPathChoice) -> Optio
 }
 
 /// The project's targets, where the far memory is of the rival's kind.
-fn time_target(pattern: Pattern, rival: System, far: &[String], path: FaultPathChoice) -> Option<f64> {
+fn time_target(pattern: Pattern, rival: System, far: &[String], path: FaultPathName) -> Option<f64> {
     let first = far.first().map_or("", |url| url.split(':').next().unwrap_or_default());
     match (first, rival, pattern) {
         ("compressed", System::Zram, Pattern::Sequential) => Some(0.25),
         ("compressed", System::Zram, Pattern::Stride10) => Some(0.45),
-        ("compressed", System::Zram, Pattern::Random) if path == FaultPath::Inline.into() => Some(0.6),
-        ("compressed", System::Zram, Pattern::Write) if path == FaultPath::Inline.into() => Some(0.75),
+        ("compressed", System::Zram, Pattern::Random) if path == FaultPathName::Inline => Some(0.6),
+        ("compressed", System::Zram, Pattern::Write) if path == FaultPathName::Inline => Some(0.75),
         ("compressed", System::Zram, Pattern::Random | Pattern::Write) => Some(1.0),
         ("file", System::SsdSwap, Pattern::Sequential) => Some(0.3),
         ("file", System::SsdSwap, Pattern::Random) => Some(1.0),
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_rival_that_was_too_quick_for_the_clock_leaves_a_report_that_can_be_read() {
         let rows = [row("hinterland", 2.0, 3.0), row("all-local", 0.5, 0.0)];
-        let ratios = ratios(&rows, &[], FaultPathChoice::Auto);
+        let ratios = ratios(&rows, &[], FaultPathName::Auto);
         assert_eq!((ratios[0].time.median, ratios[0].machine_cpu), (4.0, None));
         let read: Vec<Ratio> = serde_json::from_str(&serde_json::to_string(&ratios).unwrap()).unwrap();
         assert_eq!(read.len(), 1);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn scans_by_single_pages_and_by_steps_have_a_target_beside_compressed_swap() {
-        let target = |pattern, far: &str| time_target(pattern, System::Zram, &[far.into()], FaultPath::Inline.into());
+        let target = |pattern, far: &str| time_target(pattern, System::Zram, &[far.into()], FaultPathName::Inline);
         assert_eq!(target(Pattern::Sequential, "compressed:2G"), Some(0.25));
         assert_eq!(target(Pattern::Stride10, "compressed"), Some(0.45));
         assert_eq!(target(Pattern::Stride10, "file:/far"), None);
@@ -145,6 +145,6 @@ mod tests {
     #[test]
     fn the_machines_time_is_divided_too() {
         let rows = [row("hinterland", 2.0, 3.0), row("zram", 1.0, 1.5)];
-        assert_eq!(ratios(&rows, &[], FaultPathChoice::Auto)[0].machine_cpu, Some(2.0));
+        assert_eq!(ratios(&rows, &[], FaultPathName::Auto)[0].machine_cpu, Some(2.0));
     }
 }

@@ -1,7 +1,7 @@
 //! Whether the kernel and the file system give what a managed run needs; if not, what to do.
 
 use crate::error::Error;
-use hinterland_abi::{FaultPath, FaultPathChoice};
+use hinterland_abi::FaultPathName;
 use hinterland_sys::{FeatureSet, Features, Privilege, seccomp};
 use hinterland_units::ByteCount;
 use nix::sys::resource::{Resource, getrlimit};
@@ -10,7 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 pub const ADDRESS_SPACE_BYTES: u64 = (4 << 40) + (32 << 30);
 
 /// Refuses a machine without userfaultfd, without the privilege to serve the kernel's own faults, or without address space.
-pub fn check(set: FeatureSet, path: FaultPathChoice) -> Result<(), Error> {
+pub fn check(set: FeatureSet, path: FaultPathName) -> Result<(), Error> {
     if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_AS)
         && soft < ADDRESS_SPACE_BYTES
     {
@@ -18,7 +18,7 @@ pub fn check(set: FeatureSet, path: FaultPathChoice) -> Result<(), Error> {
     }
     let features = Features::probe(set);
     let privilege = features.privilege;
-    let inline = path == FaultPath::Inline.into() || path == FaultPathChoice::Auto && privilege == Privilege::UserOnly;
+    let inline = path == FaultPathName::Inline || path == FaultPathName::Auto && privilege == Privilege::UserOnly;
     if inline && !matches!(privilege, Privilege::None(_)) {
         let refuse = |what: String, remedy: &str| Err(Error::NoInline { what, remedy: remedy.into() });
         return match (features.signals, seccomp::permission()) {

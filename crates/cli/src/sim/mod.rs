@@ -12,7 +12,7 @@ mod table;
 
 use crate::args::prefetchers;
 use crate::error::{EXIT_REFUSED, complain};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hinterland_sim::{FaultPath, LinkModel, Setup, SetupError, WorkloadError};
 use hinterland_tape::TraceError;
 use hinterland_units::Budget;
@@ -39,8 +39,8 @@ pub struct SimArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "rdma-25g,tcp-10g,ssd")]
     link: Vec<LinkModel>,
     /// Who serves faults: it decides their costs, and which pages leave together
-    #[arg(long, value_name = "monitor|inline", default_value_t = FaultPath::Inline, value_parser = str::parse::<FaultPath>)]
-    fault_path: FaultPath,
+    #[arg(long, value_enum, value_name = "PATH", default_value_t = Path::Inline)]
+    fault_path: Path,
     /// Largest prefetch window in pages, 0 to 512. Default: 64 with auto, streams and next-n, more where the link
     /// asks for it; 8 with the others
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=512))]
@@ -60,6 +60,15 @@ pub struct SimArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Fault paths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Path {
+    /// A thread beside the program's.
+    Monitor,
+    /// The thread that faults.
+    Inline,
 }
 
 const EXAMPLES: &str = "\
@@ -126,11 +135,15 @@ fn simulate(args: &SimArgs) -> Result<(), Refusal> {
 
 impl SimArgs {
     fn setup(&self, link: &LinkModel) -> Setup {
+        let path = match self.fault_path {
+            Path::Monitor => FaultPath::Monitor,
+            Path::Inline => FaultPath::Inline,
+        };
         Setup {
             window_pages_max: self.read_ahead,
             written_percent: self.written,
             seed: self.seed,
-            ..Setup::new(self.local, link.clone()).on(self.fault_path)
+            ..Setup::new(self.local, link.clone()).on(path)
         }
     }
 }

@@ -114,7 +114,10 @@ pub fn of(args: &SimArgs, traced: &Traced, combinations: &[Combination], figures
         references: work.touches().len() as u64,
         pages: work.touched_pages(),
         local_pages: combinations.first().map_or(0, |one| one.setup.frames(work)),
-        fault_path: args.fault_path.name(),
+        fault_path: match args.fault_path {
+            super::Path::Monitor => "monitor",
+            super::Path::Inline => "inline",
+        },
         written_percent: args.written,
         seed: args.seed,
         cpu_seconds: traced.has_times.then(|| seconds(work.cpu_ns())),

@@ -7,7 +7,7 @@ use crate::error::{EXIT_REFUSED, Error, complain};
 use crate::figures::Totals;
 use crate::launch;
 use clap::Args;
-use hinterland_abi::{EnvError, FaultPath, PrefetchName, TraceRow, parse_microset, variables};
+use hinterland_abi::{EnvError, FaultPathName, PrefetchName, TraceRow, parse_microset, variables};
 use hinterland_units::ByteCount;
 use std::ffi::OsString;
 use std::fs::File;
@@ -65,7 +65,7 @@ impl Recording {
     pub fn settle(&self, config: &mut RunConfig) {
         config.settings.trace = self.path.to_string_lossy().into_owned();
         config.settings.microset_pages = self.microset_pages;
-        config.settings.fault_path = FaultPath::Monitor.into();
+        config.settings.fault_path = FaultPathName::Monitor;
         config.settings.prefetch = PrefetchName::None;
         config.allow_unmanaged = false;
     }

@@ -1,0 +1,50 @@
+//! Runs a test program, and ends it when it hangs, with the stacks of all its threads: `watched SECONDS PROGRAM ARGUMENTS…`.
+//! Threads of Rust's own test runner bear the names of their tests, so the stacks say which one hangs.
+//!
+//! A program whose name begins with a word of `HINTERLAND_TEST_LATER` is not run: the suites of the whole system come after the others.
+//!
+//! `./dev test` has cargo run the unit tests this way. The exit code is the program's; 124 after the limit, as with timeout(1).
+
+use anyhow::{Context, Result};
+use hinterland_tests::process::code;
+use hinterland_tests::suite::watchdog::kill_tree;
+use hinterland_tests::{stacks, tree};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// What timeout(1) ends with.
+const HUNG: i32 = 124;
+
+fn main() -> Result<ExitCode> {
+    let mut words = std::env::args_os().skip(1);
+    let seconds = words.next().context("usage: watched SECONDS PROGRAM ARGUMENTS…")?;
+    let limit: u64 = seconds.to_string_lossy().parse().context("the limit is no number of seconds")?;
+    let program = words.next().context("no program is named")?;
+    if is_for_later(Path::new(&program)) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut child = Command::new(&program).args(words).spawn().with_context(|| format!("cannot start {program:?}"))?;
+    let (pid, begun) = (child.id().cast_signed(), Instant::now());
+    let ended = loop {
+        if let Some(status) = child.try_wait()? {
+            break code(status);
+        }
+        if begun.elapsed() >= Duration::from_secs(limit) {
+            eprintln!("{program:?} hangs: it has run for {limit} s");
+            std::iter::once(pid).chain(tree::descendants(pid)).for_each(stacks::print);
+            kill_tree(pid);
+            child.wait()?;
+            break HUNG;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    Ok(ExitCode::from(u8::try_from(ended).unwrap_or(u8::MAX)))
+}
+
+/// Whether another part of the tests runs this program. Cargo puts a hash behind its name.
+fn is_for_later(program: &Path) -> bool {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let later = std::env::var("HINTERLAND_TEST_LATER").unwrap_or_default();
+    later.split_whitespace().any(|word| name.rsplit_once('-').is_some_and(|(before, _)| before == word))
+}

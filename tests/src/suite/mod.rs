@@ -1,0 +1,157 @@
+//! What the suites of this crate share: how many tests run at a time, the limit of a test that hangs, skips with reasons, times.
+//!
+//! A test takes a share of the machine ([`Share`]) and gives it back at its end; those that need the machine alone come last. A
+//! test that hangs is ended, with the stacks of its processes ([`watchdog`]). No verdict depends on how long a test took.
+
+mod shares;
+mod times;
+pub mod watchdog;
+
+use crate::{places, skips};
+use libtest_mimic::{Arguments, Completion, Conclusion, Failed};
+use nix::fcntl::{Flock, FlockArg};
+use shares::Shares;
+use std::fs::File;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+pub use shares::Share;
+
+/// A test that may find out that it cannot run here.
+pub type Outcome = Result<Completion, Failed>;
+
+/// What this machine has to give.
+static SHARES: LazyLock<Shares> =
+    LazyLock::new(|| Shares::of(std::thread::available_parallelism().map_or(1, usize::from)));
+
+/// A test and its share of the machine.
+pub struct Trial {
+    name: String,
+    share: Share,
+    body: Box<dyn FnOnce() -> Outcome + Send>,
+}
+
+/// A test that is skipped when `obstacle` names a reason. It keeps a processor busy, unless [`Trial::taking`] says otherwise.
+pub fn trial(
+    name: impl Into<String>,
+    obstacle: impl FnOnce() -> Option<String> + Send + 'static,
+    test: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
+) -> Trial {
+    let name = name.into();
+    let noted = name.clone();
+    let body = move || match obstacle() {
+        Some(reason) => {
+            skips::note(&noted, &reason);
+            Ok(Completion::ignored_with(format!("skipped: {reason}")))
+        }
+        None => test().map(|()| Completion::Completed).map_err(|error| Failed::from(format!("{error:#}"))),
+    };
+    Trial { name, share: Share::Busy, body: Box::new(body) }
+}
+
+impl Trial {
+    /// The same test with another share of the machine.
+    pub fn taking(self, share: Share) -> Trial {
+        Trial { share, ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The test with its share, its limit and its time.
+    fn measured(self) -> libtest_mimic::Trial {
+        let Trial { name, share, body } = self;
+        libtest_mimic::Trial::ignorable_test(name.clone(), move || {
+            let _held = SHARES.take(share);
+            let (begun, watched) = (Instant::now(), watchdog::watch(&name));
+            let outcome = body();
+            times::note(&name, begun.elapsed());
+            match watched.end() {
+                Some(hung) => Err(format!(
+                    "{hung}{}",
+                    outcome
+                        .err()
+                        .and_then(|failed| failed.message().map(|text| format!("; {text}")))
+                        .unwrap_or_default()
+                )
+                .into()),
+                None => outcome,
+            }
+        })
+    }
+}
+
+/// Runs `trials` in their order, those that wait among those that are busy, those that need the machine alone last, while no other
+/// suite runs on this build directory. At the end, says which took longest.
+pub fn run(trials: Vec<Trial>) -> Conclusion {
+    let trials = in_order(trials).into_iter().map(Trial::measured).collect();
+    let arguments = Arguments { test_threads: Some(SHARES.threads()), ..Arguments::from_args() };
+    if arguments.list {
+        return libtest_mimic::run(&arguments, trials);
+    }
+    let _lock = exclusive();
+    watchdog::start();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    times::print();
+    conclusion
+}
+
+/// Spreads the trials that wait evenly over those that are busy, so that a processor always has something to do.
+fn in_order(trials: Vec<Trial>) -> Vec<Trial> {
+    let (alone, beside): (Vec<_>, Vec<_>) = trials.into_iter().partition(|trial| trial.share == Share::Alone);
+    let (waiting, busy): (Vec<_>, Vec<_>) = beside.into_iter().partition(|trial| trial.share == Share::Waits);
+    let count = (waiting.len().max(1), busy.len().max(1));
+    let placed = |trials: Vec<Trial>, count: usize| {
+        trials.into_iter().enumerate().map(move |(at, trial)| ((2 * at + 1) * 1_000_000 / (2 * count), trial))
+    };
+    let mut spread: Vec<(usize, Trial)> = placed(waiting, count.0).chain(placed(busy, count.1)).collect();
+    spread.sort_by_key(|(place, _)| *place);
+    spread.into_iter().map(|(_, trial)| trial).chain(alone).collect()
+}
+
+/// Waits until something holds, however long it takes.
+///
+/// # Errors
+/// It cannot be looked at, or the calling thread's test was ended because it hangs.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    while !holds()? {
+        anyhow::ensure!(!watchdog::is_ended(), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Whether the long form of the suites was asked for (`./dev test --full`).
+pub fn full() -> bool {
+    std::env::var_os("HINTERLAND_TEST_FULL").is_some_and(|value| value == "1")
+}
+
+/// Waits for the lock of the tests' directory; without one (a file system without locks) the tests run all the same.
+fn exclusive() -> Option<Flock<File>> {
+    std::fs::create_dir_all(places::tests()).ok()?;
+    let file = File::create(places::tests().join("lock")).ok()?;
+    Flock::lock(file, FlockArg::LockExclusive).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_wait_are_spread_and_those_alone_are_last() {
+        let one = |name: &str, share| trial(name, || None, || Ok(())).taking(share);
+        let trials = vec![
+            one("a1", Share::Alone),
+            one("w1", Share::Waits),
+            one("b1", Share::Busy),
+            one("b2", Share::Busy),
+            one("b3", Share::Busy),
+            one("b4", Share::Busy),
+            one("w2", Share::Waits),
+        ];
+        let names: Vec<String> = in_order(trials).into_iter().map(|trial| trial.name).collect();
+        assert_eq!(names, ["b1", "w1", "b2", "b3", "w2", "b4", "a1"]);
+    }
+}

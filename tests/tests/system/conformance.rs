@@ -1,0 +1,76 @@
+//! The conformance programs (`tests/conformance`): what allocation, mapping, signal and other system calls promise, natively
+//! and under Hinterland in the smallest budget, with each heap mode: on the monitor path with each kernel feature set, on the
+//! inline path with and without MOVE, and without privileges.
+
+use anyhow::{Result, ensure};
+use hinterland_tests::suite::Trial;
+use hinterland_tests::{HEAPS, PATHS, Variant, features_of, native, places, process, skips, suite};
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The programs that `run.sh` knows.
+const PROGRAMS: [&str; 15] = [
+    "heap",
+    "threads",
+    "containers",
+    "mappings",
+    "remap",
+    "break",
+    "files",
+    "forking",
+    "loading",
+    "signals",
+    "calls",
+    "rare",
+    "buffers",
+    "waiting",
+    "cancelling",
+];
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for program in PROGRAMS {
+        for path in PATHS {
+            for features in features_of(path) {
+                let variants = HEAPS.map(|heap| Variant { path, features, heap, ..Variant::DEFAULT });
+                trials.extend(
+                    variants
+                        .into_iter()
+                        .filter(|variant| differs(program, variant))
+                        .map(|variant| trial(program, variant)),
+                );
+            }
+        }
+    }
+    trials
+}
+
+/// Whether a program can behave differently in a variant than in one that runs anyway. `rare` passes one buffer of its own to
+/// hundreds of calls: which allocator made it does not matter, and the monitor path leaves all of them to the kernel.
+fn differs(program: &str, variant: &Variant) -> bool {
+    program != "rare" || variant.heap == "all" && (variant.path != "monitor" || variant.features == "all")
+}
+
+fn trial(program: &'static str, variant: Variant) -> Trial {
+    let name = format!("conformance::{program}::{}::{}::{}", variant.path, variant.features, variant.heap);
+    suite::trial(name.clone(), skips::no_userfaultfd, move || conforms(&name, program, variant))
+}
+
+fn conforms(name: &str, program: &str, variant: Variant) -> Result<()> {
+    let directory = places::emptied(places::tests().join("conformance").join(name.replace("::", "-")))?;
+    let kept = places::tests().join("bin/conformance");
+    std::fs::create_dir_all(&kept)?;
+    let Variant { features, heap, .. } = variant;
+    let (prefix, path) = (variant.prefix().join(" "), variant.fault_path());
+    let launcher = places::launcher()?.display().to_string();
+    let settings = format!("--local 16M --quiet --fault-path {path} --features {features} --heap {heap}");
+    let via = format!("{prefix} {launcher} run {settings} --").trim_start().to_owned();
+    let mut command = Command::new(places::repository().join("tests/conformance/run.sh"));
+    command.arg("--keep").arg(kept).args(["--via", &via, program]).stdin(Stdio::null()).env("TMPDIR", &directory);
+    command.stdout(File::create(directory.join("stdout"))?).stderr(File::create(directory.join("stderr"))?);
+    let finished = process::run(command, Duration::MAX, None)?;
+    let said = [native::tail(&directory.join("stdout")), native::tail(&directory.join("stderr"))].join("\n");
+    ensure!(finished.code == 0, "ended with {}\n{said}", finished.code);
+    Ok(())
+}

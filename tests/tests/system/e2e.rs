@@ -1,0 +1,97 @@
+//! Every program of the list natively and under Hinterland in a quarter of its memory; the outputs must be equal.
+//!
+//! `hinterland_tests::runs` has the lists: pairs of settings in CI; with `HINTERLAND_TEST_FULL=1` all combinations, and then
+//! every program at full size.
+
+use anyhow::{Result, bail};
+use hinterland_tests::runs::{Run, SMALL_SIZE_BYTES};
+use hinterland_tests::suite::Trial;
+use hinterland_tests::{MIB, Place, Scenario, Variant, managed, native, results, runs, skips, suite, verdict};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Programs by the time that their tests take, longest first; the order of the others does not matter.
+const SLOW: [&str; 0] = [];
+
+/// The tests of this file; those of programs that take longest come first.
+pub fn trials() -> Vec<Trial> {
+    let natives = Arc::new(Natives::default());
+    let mut runs = if suite::full() { [runs::product(), runs::full_size()].concat() } else { runs::pairwise() };
+    runs.sort_by_key(|run| SLOW.iter().position(|name| *name == run.scenario.name).unwrap_or(SLOW.len()));
+    runs.into_iter().map(|run| trial(run, natives.clone())).collect()
+}
+
+/// The test of one run. The name of one at full size ends with the size in MiB.
+fn trial(Run { scenario, variant, size_bytes }: Run, natives: Arc<Natives>) -> Trial {
+    let obstacle = || skips::missing(scenario.needs).or_else(skips::no_userfaultfd);
+    let size = if size_bytes == SMALL_SIZE_BYTES { String::new() } else { format!("::{}M", size_bytes / MIB) };
+    suite::trial(format!("e2e::{}::{variant}{size}", scenario.name), obstacle, move || {
+        let (place, native) = natives.of(scenario, size_bytes)?;
+        let slot = Slot::take(&natives.slots);
+        compare(scenario, variant, &place.in_slot(slot.number), &native)
+    })
+}
+
+/// One managed run against the native one.
+fn compare(scenario: &Scenario, variant: Variant, place: &Place, native: &native::Native) -> Result<()> {
+    let budget_bytes = managed::budget_bytes(native);
+    let managed = managed::run_managed(scenario, place, &variant, budget_bytes, Duration::MAX)?;
+    let violations = verdict::violations(scenario, &variant, native, &managed);
+    results::Row::new(scenario, variant, place.size_bytes, native, &managed, &violations).append()?;
+    if violations.is_empty() {
+        return Ok(());
+    }
+    let (budget, peak) = (budget_bytes / MIB, native.finished.anonymous_peak_bytes / MIB);
+    bail!("in {budget} of {peak} MiB it {}\nstandard error ends with:\n{}", violations.join(";\n  "), managed.stderr)
+}
+
+/// What came of preparing and running one scenario natively at one size; a failure is repeated to every test that needs it.
+type NativeRun = Result<(Place, Arc<native::Native>), String>;
+
+/// Native runs, made when the first test needs them; and the places of the managed ones that are under way.
+#[derive(Default)]
+struct Natives {
+    runs: Mutex<HashMap<(&'static str, u64), Arc<OnceLock<NativeRun>>>>,
+    slots: Mutex<HashSet<usize>>,
+}
+
+/// A place that no other run uses meanwhile.
+struct Slot<'a> {
+    number: usize,
+    taken: &'a Mutex<HashSet<usize>>,
+}
+
+impl Slot<'_> {
+    fn take(taken: &Mutex<HashSet<usize>>) -> Slot<'_> {
+        let mut numbers = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = (0..).find(|number| !numbers.contains(number)).unwrap_or(0);
+        numbers.insert(number);
+        Slot { number, taken }
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+}
+
+impl Natives {
+    fn of(&self, scenario: &'static Scenario, size_bytes: u64) -> Result<(Place, Arc<native::Native>)> {
+        // Tests of other programs need not wait while this one is prepared and run.
+        let run = self
+            .runs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry((scenario.name, size_bytes))
+            .or_default()
+            .clone();
+        let run = run.get_or_init(|| {
+            let place = native::prepare(scenario, size_bytes).map_err(|error| format!("{error:#}"))?;
+            let native = native::run_native(scenario, &place, Duration::MAX);
+            native.map(|native| (place, Arc::new(native))).map_err(|error| format!("{error:#}"))
+        });
+        run.clone().map_err(anyhow::Error::msg)
+    }
+}

@@ -1,0 +1,84 @@
+//! SIGKILL leaves nothing behind: no process, no file, no shared memory.
+
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::launch::{Launch, Running, c_program};
+use hinterland_tests::suite::Trial;
+use hinterland_tests::{skips, suite};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    vec![
+        suite::trial("lifecycle::kills::launcher", skips::no_userfaultfd, launcher_killed),
+        suite::trial("lifecycle::kills::program", skips::no_userfaultfd, program_killed),
+    ]
+}
+
+/// A program that pages on every kind of far memory that could leave something behind.
+fn started(test: &str) -> Result<Running> {
+    let program = c_program("hold", &[])?.display().to_string();
+    let far = ["--far", "compressed:8M", "--far", "file:far?size=1G"];
+    let arguments = [&["--local", "16M"][..], &far].concat();
+    let mut running = Launch::new(test, &arguments, &[&program, "64", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    Ok(running)
+}
+
+fn launcher_killed() -> Result<()> {
+    let before = traces(None);
+    let running = started("launcher-killed")?;
+    let below = running.below();
+    ensure!(!below.is_empty(), "the launcher has no program below it");
+    let directory = running.directory.clone();
+    running.signal(Signal::SIGKILL)?;
+    wait_until_gone(&below)?;
+    running.end()?;
+    nothing_left(&before, &directory)
+}
+
+fn program_killed() -> Result<()> {
+    let before = traces(None);
+    let running = started("program-killed")?;
+    let below = running.below();
+    let directory = running.directory.clone();
+    kill(Pid::from_raw(*below.first().context("the launcher has no program below it")?), Signal::SIGKILL)?;
+    let ended = running.end()?;
+    ended.expect(128 + 9, "ready")?.expect_paging()?;
+    wait_until_gone(&below)?;
+    nothing_left(&before, &directory)
+}
+
+fn wait_until_gone(processes: &[i32]) -> Result<()> {
+    let alive = |pid: &&i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("State:") && !line.contains("zombie"))
+    };
+    let gone = suite::wait_until("the end of what the launcher left", || Ok(!processes.iter().any(|pid| alive(&pid))));
+    if gone.is_err() {
+        for pid in processes.iter().filter(alive) {
+            kill(Pid::from_raw(*pid), Signal::SIGKILL)?;
+        }
+    }
+    gone
+}
+
+fn nothing_left(before: &BTreeSet<PathBuf>, directory: &Path) -> Result<()> {
+    let left: Vec<PathBuf> = traces(Some(directory)).difference(before).cloned().collect();
+    ensure!(left.is_empty(), "left behind: {left:?}");
+    Ok(())
+}
+
+/// Files that could be Hinterland's: shared memory and temporary files with its name, and whatever a run leaves in its
+/// working directory beside the outputs that it was told to write.
+fn traces(directory: Option<&Path>) -> BTreeSet<PathBuf> {
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named = ["/dev/shm", "/tmp", "/var/tmp"].iter().flat_map(|path| entries(Path::new(path)));
+    let named = named.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("hinterland")));
+    let told = ["stdout", "stderr", "stats.json", "tmp"];
+    let own = directory.into_iter().flat_map(|path| entries(path).chain(entries(&path.join("tmp"))));
+    let own = own.filter(|path| !told.iter().any(|name| path.ends_with(name)));
+    named.chain(own).collect()
+}

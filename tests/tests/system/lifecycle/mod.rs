@@ -1,0 +1,70 @@
+//! Good and bad days of a managed program: how it starts, makes children, closes things, ends, and what happens when its
+//! settings are nonsense or its far memory is too small, full, forbidden or damaged.
+
+mod certificates;
+mod children;
+mod discovery;
+mod encrypted;
+mod endings;
+mod explain;
+mod far_memory;
+mod fault_path;
+mod kills;
+mod misbehaving;
+mod nodes;
+mod operators;
+mod pages;
+mod partitions;
+mod pools;
+mod prefetch;
+mod refusals;
+mod secrets;
+mod secured;
+mod simulated;
+mod snapshots;
+mod sockets;
+mod start_up;
+mod storm;
+mod strange_forks;
+mod traces;
+mod trees;
+
+use hinterland_tests::suite::{Share, Trial};
+
+/// The tests of all files. Those of lost nodes and cut networks wait most of the time. `kills` looks at what appears in directories
+/// that all share, and `start_up` reports times: they need the machine alone.
+pub fn trials() -> Vec<Trial> {
+    let busy = [
+        trees::trials(),
+        snapshots::trials(),
+        simulated::trials(),
+        prefetch::trials(),
+        explain::trials(),
+        traces::trials(),
+        storm::trials(),
+        nodes::trials(),
+        encrypted::trials(),
+        sockets::trials(),
+        children::trials(),
+        endings::trials(),
+        far_memory::trials(),
+        fault_path::trials(),
+        pages::trials(),
+        refusals::trials(),
+        secrets::trials(),
+        strange_forks::trials(),
+    ];
+    let waits = [
+        pools::trials(),
+        partitions::trials(),
+        operators::trials(),
+        discovery::trials(),
+        misbehaving::trials(),
+        certificates::trials(),
+        secured::trials(),
+    ];
+    let alone = [kills::trials(), start_up::trials()];
+    let busy = busy.into_iter().flatten();
+    let waits = waits.into_iter().flatten().map(|trial| trial.taking(Share::Waits));
+    busy.chain(waits).chain(alone.into_iter().flatten().map(|trial| trial.taking(Share::Alone))).collect()
+}

@@ -1,0 +1,81 @@
+//! What becomes of single pages: locked, dropped by a raw call, zero, read again and again; and of those of a program that nobody
+//! asked to manage.
+
+use anyhow::{Result, ensure};
+use hinterland_tests::launch::{Ended, Launch, c_program};
+use hinterland_tests::suite::Trial;
+use hinterland_tests::{MIB, places, skips, suite};
+use std::process::Command;
+
+/// The program's data.
+const DATA_BYTES: u64 = 48 * MIB;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let on_both = ["monitor", "inline"].into_iter().flat_map(|path| {
+        let name = |what: &str| format!("lifecycle::pages::{what}::{path}");
+        [
+            suite::trial(name("locked"), skips::no_userfaultfd, move || locked(path)),
+            suite::trial(name("dropped"), skips::no_userfaultfd, move || dropped(path)),
+            suite::trial(name("zero"), skips::no_userfaultfd, move || zero(path)),
+            suite::trial(name("clean"), skips::no_userfaultfd, move || clean(path)),
+        ]
+    });
+    on_both.chain([suite::trial("lifecycle::pages::nobody_asked", skips::no_userfaultfd, nobody_asked)]).collect()
+}
+
+fn run(what: &str, path: &str, far: &str) -> Result<Ended> {
+    let program = c_program("pages", &[])?.display().to_string();
+    let arguments = ["--local", "16M", "--fault-path", path, "--far", far];
+    Launch::new(&format!("pages-{what}-{path}"), &arguments, &[&program, what])?.run()
+}
+
+/// Locks of more than half the budget are refused, as is mlockall(2).
+fn locked(path: &str) -> Result<()> {
+    let ended = run("lock", path, "compressed")?;
+    ensure!(ended.code == 0, "ended with {}: {}", ended.code, ended.stderr);
+    let expected = "half ok\nunlock ok\nmost ENOMEM\nall ENOMEM\ndone\n";
+    ensure!(ended.stdout == expected, "{}", ended.stdout);
+    Ok(())
+}
+
+/// Local pages that the program drops by the instruction itself read as zeros, their neighbours as before.
+fn dropped(path: &str) -> Result<()> {
+    run("drop", path, "compressed")?.expect(0, "dropped 0\ndone\n")?.expect_paging()?;
+    Ok(())
+}
+
+/// Pages of zeros take no far memory.
+fn zero(path: &str) -> Result<()> {
+    let ended = run("zeros", path, "compressed")?;
+    let stats = ended.expect(0, "zeros\n")?.stats()?;
+    let (zero, stored) = (stats["evicted_zero_pages"].as_u64(), stats["backends"][0]["bytes_in"].as_u64());
+    ensure!(zero > Some(DATA_BYTES / 4096 / 2), "few pages were found to be zero: {stats}");
+    ensure!(stored < Some(MIB), "zeros were stored: {stats}");
+    Ok(())
+}
+
+/// Pages whose stored copy was kept are not written again.
+fn clean(path: &str) -> Result<()> {
+    let ended = run("clean", path, "file:far?size=1G")?;
+    let stats = ended.expect(0, "done\n")?.expect_paging()?.stats()?;
+    let (clean, stored) = (stats["evicted_clean_pages"].as_u64(), stats["backends"][0]["bytes_in"].as_u64());
+    ensure!(clean > Some(DATA_BYTES / 4096), "few pages left without a write: {stats}");
+    ensure!(stored < Some(DATA_BYTES * 3 / 2), "pages were written again: {stats}");
+    Ok(())
+}
+
+/// The preloaded library leaves a program without settings alone; with them, the far range is there.
+fn nobody_asked() -> Result<()> {
+    const FAR: &str = "200000000000-";
+    let library = places::launcher()?.with_file_name("libhinterland.so");
+    let mut command = Command::new("cat");
+    command.arg("/proc/self/maps").env("LD_PRELOAD", library);
+    let left_alone = Launch::of("pages-nobody-asked", command)?.run()?;
+    ensure!(left_alone.code == 0 && left_alone.stderr.is_empty(), "{}: {}", left_alone.code, left_alone.stderr);
+    ensure!(left_alone.stdout.contains("libhinterland.so"), "not preloaded: {}", left_alone.stdout);
+    ensure!(!left_alone.stdout.contains(FAR), "a far range that nobody asked for: {}", left_alone.stdout);
+    let managed = Launch::new("pages-asked", &["--local", "16M"], &["cat", "/proc/self/maps"])?.run()?;
+    managed.expect(0, FAR)?;
+    Ok(())
+}

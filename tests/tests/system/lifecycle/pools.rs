@@ -1,0 +1,150 @@
+//! Programs whose far memory is a pool of memory nodes: nodes that are killed and stopped under load, with and without replicas.
+
+use super::nodes::{PATHS, Test, launch_with, trial};
+use super::operators::two_more_rounds;
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::launch::{Running, c_program};
+use hinterland_tests::node::{Node, pool_url};
+use hinterland_tests::suite::Trial;
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+/// Time for what is made anew in the background: many times what it takes here, at 64 MiB a second.
+const REST: Duration = Duration::from_secs(4);
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: String, test: Test| trials.push(trial(name, test));
+    for path in PATHS {
+        add(format!("lifecycle::pools::killed::{path}"), Box::new(move |test| killed(test, path)));
+        add(format!("lifecycle::pools::stopped::{path}"), Box::new(move |test| stopped(test, path)));
+        add(format!("lifecycle::pools::no_replica::{path}"), Box::new(move |test| no_replica(test, path)));
+    }
+    for path in PATHS {
+        add(format!("lifecycle::pools::stripes::{path}"), Box::new(move |test| stripes(test, path)));
+    }
+    add("lifecycle::pools::refusals".into(), Box::new(refusals));
+    trials
+}
+
+/// Three nodes, and the URL of their pool.
+pub fn cluster(test: &str) -> Result<(Vec<Node>, String)> {
+    let nodes = (0..3).map(|n| Node::start(&format!("{test}-{n}"), "512M")).collect::<Result<Vec<_>>>()?;
+    let url = pool_url(&nodes);
+    Ok((nodes, url))
+}
+
+/// `rounds` on a pool.
+pub fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -> Result<Running> {
+    let program = c_program("rounds", &[])?.display().to_string();
+    let flags = ["--fault-path", path, "--far", far, "--replicas", replicas];
+    let mut running = launch_with(test, &flags, &[&[&*program, "32"], more].concat())?.start()?;
+    running.wait_for("round 2\n")?;
+    Ok(running)
+}
+
+/// Has the program rest for a while: what is to be made anew, above all what it never changes, takes some time.
+pub fn rest(running: &mut Running) -> Result<()> {
+    let file = running.directory.join("rest");
+    std::fs::write(&file, "")?;
+    running.wait_for("resting\n")?;
+    std::thread::sleep(REST);
+    Ok(std::fs::remove_file(file)?)
+}
+
+/// Lets the program finish: every byte was right. How long the longest page took is printed, not judged.
+pub fn finish(running: Running) -> Result<serde_json::Value> {
+    std::fs::write(running.directory.join("enough"), "")?;
+    let ended = running.end()?;
+    ended.expect(0, "done, longest ")?.expect_paging()?;
+    let longest = ended.stdout.rsplit("longest ").next().and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
+    let longest = longest.with_context(|| format!("no time in: {}", ended.stdout))?;
+    println!("{}: the longest page took {longest} ms", ended.directory().display());
+    ended.stats()
+}
+
+fn killed(test: &str, path: &str) -> Result<()> {
+    let (nodes, url) = cluster(test)?;
+    first_killed(test, path, nodes, &url)
+}
+
+/// The run goes on without the first of three nodes.
+pub fn first_killed(test: &str, path: &str, mut nodes: Vec<Node>, url: &str) -> Result<()> {
+    let mut running = start(test, path, url, "2", &["fork"])?;
+    let gone = nodes.remove(0);
+    gone.kill()?;
+    running.wait_for("round 5\n")?;
+    rest(&mut running)?;
+    let stats = finish(running)?;
+    let backends = stats["backends"].as_array().context("backends")?;
+    ensure!(backends.len() == 3, "{stats}");
+    ensure!(backends[0]["losses"].as_u64() > Some(0) && backends[0]["pages"] == 0, "{stats}");
+    let rebuilt = backends.iter().filter_map(|backend| backend["rebuilt_pages"].as_u64()).sum::<u64>();
+    ensure!(rebuilt > 0, "nothing was rebuilt: {stats}");
+    nodes.into_iter().try_for_each(|node| node.end().map(drop))
+}
+
+/// With parity instead of replicas the run goes on without the first of four nodes, and what it had is computed and stored anew.
+fn stripes(test: &str, path: &str) -> Result<()> {
+    let mut nodes = (0..4).map(|n| Node::start(&format!("{test}-{n}"), "512M")).collect::<Result<Vec<_>>>()?;
+    let url = format!("{}?erasure=2+1", pool_url(&nodes));
+    let mut running = start(test, path, &url, "1", &["fork"])?;
+    nodes.remove(0).kill()?;
+    running.wait_for("round 5\n")?;
+    rest(&mut running)?;
+    let stats = finish(running)?;
+    let backends = stats["backends"].as_array().context("backends")?;
+    ensure!(backends.len() == 4 && backends[0]["losses"].as_u64() > Some(0), "{stats}");
+    let rebuilt = backends.iter().filter_map(|backend| backend["rebuilt_pages"].as_u64()).sum::<u64>();
+    ensure!(rebuilt > 0, "nothing was stored anew: {stats}");
+    nodes.into_iter().try_for_each(|node| node.end().map(drop))
+}
+
+fn stopped(test: &str, path: &str) -> Result<()> {
+    let (nodes, url) = cluster(test)?;
+    let mut running = start(test, path, &url, "2", &["fork"])?;
+    nodes[1].signal(Signal::SIGSTOP)?;
+    // In a whole round nobody can miss it.
+    two_more_rounds(&mut running)?;
+    nodes[1].signal(Signal::SIGCONT)?;
+    two_more_rounds(&mut running)?;
+    // What it still knows is given up, not read.
+    let stats = finish(running)?;
+    ensure!(stats["backends"][1]["losses"].as_u64() > Some(0), "{stats}");
+    nodes.into_iter().try_for_each(|node| node.end().map(drop))
+}
+
+/// The loss of a node ends the run, with its name.
+fn no_replica(test: &str, path: &str) -> Result<()> {
+    let (nodes, url) = cluster(test)?;
+    let running = start(test, path, &url, "1", &[])?;
+    nodes[2].signal(Signal::SIGKILL)?;
+    let ended = running.end()?;
+    ended.expect(125, "round")?.expect_refusal(&[&format!("the memory node {} is lost: ", nodes[2].url)])?;
+    Ok(())
+}
+
+fn refusals(test: &str) -> Result<()> {
+    let node = Node::start(test, "16M")?;
+    let two = format!("{},{}", node.url, node.url.replace("127.0.0.1", "127.0.0.2"));
+    for (index, (far, replicas, words)) in [
+        (&*two, "3", "--replicas: '"),
+        (&*two, "3", "3 replicas need 3 nodes, and here are 2"),
+        (&*two, "some", "'some' is not a number of replicas"),
+        (&*two, "2", "Connection refused"),
+        ("compressed", "2", "2 replicas need as many memory nodes; name them with --far"),
+        (&*format!("{},{}", node.url, node.url), "1", "is named twice"),
+        (&*format!("{two}?erasure=2+1"), "1", "stripes of 2+1 pages need 3 nodes, and here are 2"),
+        (&*format!("{two}?erasure=two"), "1", "'two' is no value for erasure; write data pages and parity pages"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let flags = ["--far", far, "--replicas", replicas];
+        let ended = launch_with(&format!("{test}-{index}"), &flags, &["true"])?.run()?;
+        ended.expect(125, "")?.expect_refusal(&[words])?;
+    }
+    node.end()?;
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Starting: what `hinterland run true` costs is reported, not judged: a busy machine would fail it by chance.
+
+use anyhow::{Result, ensure};
+use hinterland_tests::launch::Launch;
+use hinterland_tests::suite::Trial;
+use hinterland_tests::{places, skips, suite};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs of each; the median counts.
+const RUNS: usize = 21;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    vec![
+        suite::trial("lifecycle::start_up::cost", skips::no_userfaultfd, cost),
+        suite::trial("lifecycle::start_up::doctor", skips::no_userfaultfd, doctor),
+        suite::trial("lifecycle::start_up::variables", skips::no_userfaultfd, variables),
+    ]
+}
+
+fn cost() -> Result<()> {
+    let launcher = places::launcher()?.display().to_string();
+    let (mut plain, mut managed) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        plain.push(timed(&["true"])?);
+        managed.push(timed(&[&launcher, "run", "--quiet", "true"])?);
+    }
+    let (plain, managed) = (median(plain), median(managed));
+    let cost = managed.saturating_sub(plain);
+    eprintln!(
+        "hinterland run true: {managed:.2?}, true: {plain:.2?}, cost {cost:.2?} (promised: 3 ms on an idle machine)"
+    );
+    Ok(())
+}
+
+fn timed(words: &[&str]) -> Result<Duration> {
+    let started = Instant::now();
+    let status = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).status()?;
+    ensure!(status.success(), "{words:?} ended with {status}");
+    Ok(started.elapsed())
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// Where programs can run, `doctor` says so, for people and for scripts.
+fn doctor() -> Result<()> {
+    Launch::bare("doctor", &["doctor"])?.run()?.expect(0, "userfaultfd")?;
+    let json = Launch::bare("doctor-json", &["doctor", "--format", "json"])?.run()?;
+    serde_json::from_str::<serde_json::Value>(&json.expect(0, "")?.stdout)?;
+    Ok(())
+}
+
+/// Settings come from flags before variables.
+fn variables() -> Result<()> {
+    let budget = |test: &str, arguments: &[&str]| -> Result<Option<u64>> {
+        let ended = Launch::new(test, arguments, &["true"])?.with("HINTERLAND_LOCAL", "64M").run()?;
+        Ok(ended.expect(0, "")?.stats()?["local_budget_bytes"].as_u64())
+    };
+    ensure!(budget("variable", &[])? == Some(64 << 20), "HINTERLAND_LOCAL was not heard");
+    ensure!(budget("flag-first", &["--local", "32M"])? == Some(32 << 20), "a flag does not overrule the variable");
+    Ok(())
+}
