@@ -17,7 +17,7 @@ use std::sync::atomic::{
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
 pub const LEDGER_VERSION: u64 = 9;
-/// Rows for processes. A row takes memory once somebody has used it.
+/// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
 pub const BACKENDS_MAX: usize = 12;
@@ -79,13 +79,13 @@ impl fmt::Debug for Text {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum RowState {
-    /// Nobody's.
+    /// No process has it.
     Free = 0,
     /// A process is taking or folding it.
     Claimed = 1,
     /// A process runs (or was killed without a word: look at `pid`).
     Live = 2,
-    /// The process ended orderly or called exec; its figures stand.
+    /// The process ended in order or called exec; its figures stand.
     Ended = 3,
 }
 
@@ -94,7 +94,7 @@ pub enum RowState {
 #[derive(Debug)]
 pub struct CacheLine;
 
-/// What one process holds and wants of the budget of its run. All zero: nobody's. A cache line each, because one process
+/// What one process holds and wants of the budget of its run. All zero: it is free. A cache line each, because one process
 /// writes it often.
 #[repr(C, align(64))]
 pub struct Share {
@@ -137,7 +137,7 @@ pub struct TraceRow {
     /// Bytes that were written.
     pub bytes: Counter,
     /// Why recording stopped before the program did; empty when it did not.
-    pub trouble: Text,
+    pub error: Text,
 }
 
 /// The segment.

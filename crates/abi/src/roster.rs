@@ -15,9 +15,9 @@ const READS_MAX: usize = 64;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Roster {
-    /// The directory's URL, which is the pool's name; empty: the roster is nobody's.
+    /// The directory's URL, which is the pool's name; empty: the roster is free.
     pub directory: Text,
-    /// Rises by two with each change; odd while it is written; 0: nobody has written it.
+    /// Rises by two with each change; odd while it is written; 0: it was never written.
     version: AtomicU64,
     count: AtomicU32,
     /// Keeps the words after it aligned.
@@ -35,7 +35,7 @@ impl Roster {
     pub fn set(&self, nodes: &[String]) {
         let version = self.version.load(Relaxed);
         self.version.store(version | 1, Relaxed);
-        // Who sees anything of what follows sees the odd version, too.
+        // A reader that sees anything of what follows sees the odd version, too.
         fence(Release);
         for (cell, node) in self.nodes.iter().zip(nodes) {
             cell.set(node);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_ended_in_the_middle_holds_nobody_up() {
+    fn a_writer_that_ended_in_the_middle_blocks_no_reader() {
         let roster = roster();
         roster.version.store(3, Relaxed);
         assert_eq!(roster.get(), None);

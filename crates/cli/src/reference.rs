@@ -1,6 +1,7 @@
 //! docs/reference: the settings and the statistics as tables, made of the same rows as the command itself. The tests fail when a
 //! file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
 
+use crate::figures::Activity;
 use crate::report::{Backend, Document, FaultNs, Others, Process, Unmanaged, WaitNs};
 use hinterland_abi::statistics::{Statistic, backend, process};
 use hinterland_abi::{EvictName, FaultPathName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
@@ -117,6 +118,8 @@ fn statistics() -> String {
         ("processes_others.", Others::MEMBERS),
     ];
     text += &table(&["member", "meaning"], objects.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
+    text += "## Of each of the busiest threads and regions\n\nThe objects of `threads` and `regions`:\n\n";
+    text += &table(&["member", "meaning"], of_members("", Activity::MEMBERS));
     text.trim_end().to_owned() + "\n"
 }
 

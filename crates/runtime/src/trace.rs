@@ -43,7 +43,7 @@ pub fn begin(settings: &Settings, path: FaultPath) -> Result<Option<Trace>, Stri
     }
     let microset_pages = settings.microset_pages.unwrap_or(MICROSET_PAGES);
     let row = &ledger.trace;
-    row.trouble.set("");
+    row.error.set("");
     row.closed.store(0, Relaxed);
     match TapeRecorder::begin(&settings.trace, microset_pages, row) {
         Ok(recorder) => {
@@ -52,7 +52,7 @@ pub fn begin(settings: &Settings, path: FaultPath) -> Result<Option<Trace>, Stri
         }
         // The launcher could write the file. The program runs all the same, as when the disk becomes full later.
         Err(error) => {
-            row.trouble.set(&error.to_string());
+            row.error.set(&error.to_string());
             Ok(None)
         }
     }
@@ -146,7 +146,7 @@ impl TapeRecorder {
     fn done(&mut self, outcome: io::Result<()>) -> bool {
         self.publish();
         let Err(error) = outcome else { return true };
-        self.row.trouble.set(&error.to_string());
+        self.row.error.set(&error.to_string());
         let whole = self.writer.whole_bytes();
         self.writer.sink().cut(whole);
         false

@@ -13,7 +13,7 @@ pub struct Setting {
     pub sources: Sources,
     /// What it does, without a full stop.
     pub help: &'static str,
-    /// What holds when nobody sets it; empty: nothing does.
+    /// What holds when it is not set; empty: nothing does.
     pub default: &'static str,
 }
 

@@ -43,9 +43,9 @@ pub struct RunConfig {
     pub quiet: bool,
     /// Run what cannot be managed.
     pub allow_unmanaged: bool,
-    /// Where the budget came from, when nobody set one.
+    /// Where the default budget comes from; `None`: a budget was set.
     pub budget_source: Option<String>,
-    /// Where the prefetcher was chosen, if it was.
+    /// The flag, variable or file that chose the prefetcher; `None`: none did.
     pub prefetch_source: Option<String>,
 }
 
@@ -62,10 +62,10 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     let launcher = LauncherSettings::from_env(read).map_err(refuse)?;
     let features: FeatureSet =
         settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
-    let secured = settle_credentials(&mut settings, &merged)?;
-    settle_urls(&mut settings.far, secured).map_err(|why| merged.refuse(variables::FAR, why))?;
+    let secured = check_credentials(&mut settings, &merged)?;
+    resolve_urls(&mut settings.far, secured).map_err(|why| merged.refuse(variables::FAR, why))?;
     if let Some(replicas) = settings.replicas {
-        settle_replicas(&mut settings.far, replicas).map_err(|why| merged.refuse(variables::REPLICAS, why))?;
+        set_replicas(&mut settings.far, replicas).map_err(|why| merged.refuse(variables::REPLICAS, why))?;
     }
     if let (Some(pages), Some(cache)) = (settings.read_ahead_pages, settings.prefetch_cache)
         && u64::from(pages) * 4 * PAGE_BYTES as u64 > cache.0
@@ -89,9 +89,9 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     })
 }
 
-/// Reads the credentials for memory nodes once, so that what is wrong with them is said now, and makes their paths good for programs
-/// in other directories. Whether there are any.
-fn settle_credentials(settings: &mut Settings, merged: &Merged) -> Result<bool, Error> {
+/// Reads the credentials for memory nodes, so that an error in them is reported before the program starts, and makes their paths
+/// absolute, because programs change directories. Returns whether there are any.
+fn check_credentials(settings: &mut Settings, merged: &Merged) -> Result<bool, Error> {
     let given =
         [variables::KEY_FILE, variables::TLS, variables::TLS_CA].into_iter().find(|name| merged.get(name).is_some());
     let Some(given) = given else { return Ok(false) };
@@ -111,8 +111,8 @@ fn settle_credentials(settings: &mut Settings, merged: &Merged) -> Result<bool, 
     Ok(true)
 }
 
-/// Refuses URLs that no backend takes, and puts addresses beside the names of nodes: the library in the program looks no name up.
-fn settle_urls(urls: &mut [String], secured: bool) -> Result<(), String> {
+/// Refuses URLs that no backend takes, and resolves the names of nodes: the library in the program resolves none.
+fn resolve_urls(urls: &mut [String], secured: bool) -> Result<(), String> {
     for url in urls {
         let mut parsed = hinterland_backend::parse(url).map_err(|error| error.to_string())?;
         let Scheme::Nodes { endpoints, .. } = &mut parsed.scheme else { continue };
@@ -130,8 +130,8 @@ fn settle_urls(urls: &mut [String], secured: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Has memory nodes keep every page so often; refuses where there are none.
-fn settle_replicas(urls: &mut [String], replicas: usize) -> Result<(), String> {
+/// Sets the replicas of pools; refuses where there is none.
+fn set_replicas(urls: &mut [String], replicas: usize) -> Result<(), String> {
     if !urls.iter().any(|url| hinterland_backend::names_nodes(url)) {
         return Err(format!(
             "{replicas} replicas need as many memory nodes; name them with --far tcp://HOST:PORT,tcp://HOST:PORT"
@@ -140,7 +140,7 @@ fn settle_replicas(urls: &mut [String], replicas: usize) -> Result<(), String> {
     hinterland_backend::set_replicas(urls, replicas).map_err(|error| error.to_string())
 }
 
-/// Gives the budgets that nobody set their defaults, and refuses contradictory ones.
+/// Sets budgets that are not set to their defaults, and refuses contradictory ones.
 ///
 /// With nothing set, both are 80 % of what the process may use: `--ram` counts the compressed store too, so a run without
 /// flags cannot outgrow its cgroup. With only `--ram`, local memory may fill it.

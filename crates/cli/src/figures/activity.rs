@@ -1,70 +1,67 @@
 //! What the prefetcher saw of single threads and regions: the busiest of each process, and of a run.
 
-use hinterland_abi::{ActivityRow, Counter, ProcessRow};
+use hinterland_abi::{ActivityRow, ProcessRow, activity_statistics};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Threads and regions of a run that are reported.
 const REPORTED_MAX: usize = 16;
 
-/// One thread or region. Written to the JSON of `--stats` as it stands here.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Activity {
-    /// The process.
-    pub pid: i32,
-    /// The thread's kernel id, or the address of the region's first byte.
-    pub name: u64,
-    /// Faults on pages without content.
-    pub first_touches: u64,
-    /// Requests that waited for far memory.
-    pub major: u64,
-    /// Requests served from the swap cache.
-    pub minor: u64,
-    /// First uses of prefetched pages that were left unmapped.
-    pub prefetch_hits: u64,
-    /// Of the last three: sequential ones.
-    pub sequential: u64,
-    /// Strided ones.
-    pub strided: u64,
-    /// Their most frequent step, in pages.
-    pub step: i64,
-    /// Windows that were asked for in far memory.
-    pub windows: u64,
-    /// Their pages.
-    pub window_pages: u64,
-    /// Pages of the largest.
-    pub window_pages_max: u64,
-    /// Of a region: what `auto` chose for it last: 1: streams; more: runs of so many pages; 0: nothing was to be chosen.
-    pub choice: u64,
-    /// Of a region: pages that came ahead.
-    pub fetched_pages: u64,
-    /// Of a region: pages that waited unmapped and were given up before they were used.
-    pub unused_pages: u64,
+/// What a word of a row holds.
+trait Word {
+    fn of(word: u64) -> Self;
 }
+
+impl Word for u64 {
+    fn of(word: u64) -> u64 {
+        word
+    }
+}
+
+impl Word for i64 {
+    fn of(word: u64) -> i64 {
+        word.cast_signed()
+    }
+}
+
+macro_rules! figures {
+    ($($field:ident: $type:ident = $meaning:literal;)*) => {
+        /// One thread or region. Written to the JSON of `--stats` as it stands here.
+        #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+        pub struct Activity {
+            /// The process.
+            pub pid: i32,
+            /// The thread's kernel id, or the address of the region's first byte.
+            pub name: u64,
+            $(#[doc = $meaning] pub $field: $type,)*
+        }
+
+        impl Activity {
+            /// Its members, and what they mean.
+            #[cfg(test)]
+            pub const MEMBERS: &'static [(&'static str, &'static str)] = &[
+                ("pid", "The process."),
+                ("name", "The thread's kernel id, or the address of the region's first byte."),
+                $((stringify!($field), $meaning),)*
+            ];
+
+            fn of(pid: i32, row: &ActivityRow) -> Activity {
+                Activity {
+                    pid,
+                    name: row.name.load(Relaxed),
+                    $($field: <$type as Word>::of(row.$field.load(Relaxed)),)*
+                }
+            }
+        }
+    };
+}
+activity_statistics!(figures);
 
 impl Activity {
     /// The rows in use.
     pub fn read(process: &ProcessRow, rows: &[ActivityRow]) -> Vec<Activity> {
-        let get = |counter: &Counter| counter.load(Relaxed);
-        let used = rows.iter().filter(|row| get(&row.name) != 0);
-        let read = used.map(|row| Activity {
-            pid: process.pid.load(Relaxed),
-            name: get(&row.name),
-            first_touches: get(&row.first_touches),
-            major: get(&row.major),
-            minor: get(&row.minor),
-            prefetch_hits: get(&row.prefetch_hits),
-            sequential: get(&row.sequential),
-            strided: get(&row.strided),
-            step: get(&row.step).cast_signed(),
-            windows: get(&row.windows),
-            window_pages: get(&row.window_pages),
-            window_pages_max: get(&row.window_pages_max),
-            choice: get(&row.choice),
-            fetched_pages: get(&row.fetched_pages),
-            unused_pages: get(&row.unused_pages),
-        });
-        read.collect()
+        let pid = process.pid.load(Relaxed);
+        rows.iter().map(|row| Activity::of(pid, row)).filter(|activity| activity.name != 0).collect()
     }
 
     /// Requests for content that was not mapped.

@@ -46,17 +46,17 @@ pub struct Totals {
     pub left_running: u64,
     /// Processes that found no row.
     pub uncounted: u64,
-    /// Whether anybody looked at unmanaged memory, and who.
+    /// What the figures of unmanaged memory come from.
     pub unmanaged_source: UnmanagedSource,
     backends: BackendTotals,
     /// What the program ran when it was last seen managed.
     managed_image: Option<Image>,
 }
 
-/// Who looked at the unmanaged memory.
+/// What the figures of unmanaged memory come from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum UnmanagedSource {
-    /// Nobody: the program was too short.
+    /// Nothing: the program was too short.
     #[default]
     Nobody,
     /// The launcher, from `/proc`.
@@ -111,7 +111,7 @@ impl Totals {
         }
     }
 
-    /// Reports the process that held least together with others. One that Hinterland ended is told by itself.
+    /// Folds the process that held least into the others. One that Hinterland ended keeps its own row.
     fn fold_least(&mut self) {
         let weight = |row: &RowFigures| (!row.fatal.is_empty(), row.peak.managed_bytes);
         let least = (0..self.processes.len()).min_by_key(|index| weight(&self.processes[*index]));

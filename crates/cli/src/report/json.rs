@@ -44,7 +44,7 @@ documented! {
         fatal: &'a [String],
         /// From the program's start to the end of the last process that it left.
         wall_seconds: f64,
-        /// Where the local budget comes from when nobody set one; else null.
+        /// Where the local budget comes from when none was set; else null.
         budget_source: Option<&'a str>,
         /// Managed / (managed + unmanaged anonymous); Hinterland's own counts in neither; null when the run was too short to look.
         managed_share_of_anonymous: Option<f64>,
@@ -58,11 +58,11 @@ documented! {
         fault_ns: FaultNs,
         /// The prefetcher, as `--prefetch` names it.
         prefetcher: &'a str,
-        /// The flag, variable or file that chose it; null: nobody did.
+        /// The flag, variable or file that chose it; null: none did.
         prefetcher_source: Option<&'a str>,
-        /// What `--read-ahead` says; null: nobody did.
+        /// What `--read-ahead` says; null: it was not set.
         read_ahead_pages: Option<u32>,
-        /// What `--prefetch-cache` says; null: nobody did.
+        /// What `--prefetch-cache` says; null: it was not set.
         prefetch_cache_bytes: Option<u64>,
         /// Uses of pages that were prefetched and mapped, inferred from the use of their window's key page.
         prefetch_hits_inferred: u64,
@@ -104,7 +104,7 @@ documented! {
         /// What the table of statistics has.
         #[serde(flatten)]
         statistics: Members,
-        /// `library`: the process looked itself; `sampled`: the launcher estimated from outside; `none`: nobody could look.
+        /// `library`: the process looked itself; `sampled`: the launcher estimated from outside; `none`: neither could look.
         source: &'static str,
     }
 }

@@ -51,17 +51,17 @@ pub struct Run {
     pub kernel_rss_peak_bytes: u64,
     /// Largest sampled proportional set of its process tree, launcher included; 0: never sampled.
     pub tree_pss_peak_bytes: u64,
-    /// The local budget that was asked for.
+    /// The local budget that was set.
     pub budget: Option<Budget>,
-    /// Where the budget came from, when nobody asked for one.
+    /// Where the default budget comes from; `None`: a budget was set.
     pub budget_source: Option<String>,
     /// The prefetcher.
     pub prefetch: String,
     /// The flag, variable or file that chose it, if any did.
     pub prefetch_source: Option<String>,
-    /// Largest read-ahead window, when somebody set it.
+    /// Largest read-ahead window, when it was set.
     pub read_ahead_pages: Option<u32>,
-    /// Bound on prefetched pages, when somebody set it.
+    /// Bound on prefetched pages, when it was set.
     pub prefetch_cache: Option<ByteCount>,
     /// Why the program was started without Hinterland, if so.
     pub unmanaged_because: Option<String>,

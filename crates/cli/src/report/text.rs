@@ -237,7 +237,7 @@ fn far(total: &BackendTotal) -> String {
         let _ = write!(text, ", {} pages rebuilt there", count(figures.counters.rebuilt_pages));
     }
     if figures.counters.hedged_loads > 0 {
-        let _ = write!(text, ", {} loads asked of another node, too", count(figures.counters.hedged_loads));
+        let _ = write!(text, ", {} hedged loads", count(figures.counters.hedged_loads));
     }
     text
 }

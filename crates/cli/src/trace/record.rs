@@ -91,10 +91,10 @@ impl Recording {
     pub fn say(&self, row: &TraceRow, totals: &Totals, quiet: bool) {
         let (references, microsets) = (row.references.load(Relaxed), row.microsets.load(Relaxed));
         let shown = self.shown.display();
-        let trouble = row.trouble.get();
-        if !trouble.is_empty() {
+        let error = row.error.get();
+        if !error.is_empty() {
             complain(format_args!(
-                "{shown}: {trouble}; the program went on without being traced, and the file holds the {references} references \
+                "{shown}: {error}; the program went on without being traced, and the file holds the {references} references \
                  that were written until then"
             ));
         } else if row.pid.load(Relaxed) == 0 {
