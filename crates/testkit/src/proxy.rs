@@ -7,7 +7,7 @@ use hinterland_wire::{
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub enum Mode {
     Hold,
     /// Keeps answers with data to itself.
     HoldData,
+    /// Keeps the next answer with data to itself, and passes the others on.
+    HoldOne,
     /// Hangs up, and on everybody who comes.
     Dead,
     /// Passes them on after a tenth of a second.
@@ -54,6 +56,8 @@ struct State {
     open: Mutex<Vec<TcpStream>>,
     /// Threads that keep a message to themselves now.
     keeping: AtomicUsize,
+    /// Of `HoldOne`: there is one.
+    has_one: AtomicBool,
     /// Connections that were made so far.
     made: AtomicUsize,
     /// So many connections are told that there are too many.
@@ -72,6 +76,7 @@ impl Proxy {
             upstream: Mutex::new(upstream),
             open: Mutex::new(Vec::new()),
             keeping: AtomicUsize::new(0),
+            has_one: AtomicBool::new(false),
             made: AtomicUsize::new(0),
             turned_away: AtomicUsize::new(0),
             meeting: Mutex::new(None),
@@ -107,6 +112,7 @@ impl Proxy {
     /// From now on, answers are treated so.
     pub fn set(&self, mode: Mode) {
         self.limit.set(crate::HANG);
+        self.state.has_one.store(false, Relaxed);
         let before = std::mem::replace(&mut *self.state.mode.lock().unwrap(), mode);
         // An answer that was sent twice may lie on a connection that nobody uses for now, and would be a bad day of its own later.
         if mode == Mode::Dead || before == Mode::Twice {
@@ -117,7 +123,12 @@ impl Proxy {
     /// Waits until so many messages are kept back at a time.
     #[track_caller]
     pub fn until_keeping(&self, messages: usize) {
-        crate::wait_until("messages are kept", || self.state.keeping.load(Relaxed) >= messages);
+        crate::wait_until("messages are kept", || self.keeping() >= messages);
+    }
+
+    /// Messages that are kept back now.
+    pub fn keeping(&self) -> usize {
+        self.state.keeping.load(Relaxed)
     }
 
     /// Connections that were made so far.
@@ -191,25 +202,38 @@ impl State {
         });
     }
 
-    fn wait_while_held(&self) {
-        self.wait_while(Mode::Hold);
-    }
-
-    fn wait_while(&self, mode: Mode) {
-        if self.mode() != mode {
-            return;
-        }
-        self.keeping.fetch_add(1, Relaxed);
-        while self.mode() == mode {
+    /// Keeps a message for as long as the mode says; `is_data`: it is an answer with data.
+    fn keep(&self, is_data: bool) {
+        let (mut kept, mut is_the_one) = (false, false);
+        loop {
+            let keeps = match self.mode() {
+                Mode::Hold => true,
+                Mode::HoldData => is_data,
+                Mode::HoldOne => {
+                    is_the_one = is_the_one || is_data && !self.has_one.swap(true, Relaxed);
+                    is_the_one
+                }
+                _ => false,
+            };
+            if keeps != kept {
+                kept = keeps;
+                if keeps {
+                    self.keeping.fetch_add(1, Relaxed)
+                } else {
+                    self.keeping.fetch_sub(1, Relaxed)
+                };
+            }
+            if !keeps {
+                return;
+            }
             thread::sleep(Duration::from_millis(2));
         }
-        self.keeping.fetch_sub(1, Relaxed);
     }
 
     fn requests(&self, mut from: TcpStream, mut to: TcpStream, reads: &Reads) -> io::Result<()> {
         let mut hello = [0; HELLO_BYTES];
         from.read_exact(&mut hello)?;
-        self.wait_while_held();
+        self.keep(false);
         to.write_all(&hello)?;
         loop {
             let Message { header, bytes, .. } = Message::read(&mut from)?;
@@ -217,7 +241,7 @@ impl State {
             if let Ok(Request::Read { ranges }) = Request::decode(&header, control) {
                 reads.lock().unwrap().push_back(ranges.iter().map(|range| range.address).collect());
             }
-            self.wait_while_held();
+            self.keep(false);
             to.write_all(&bytes)?;
         }
     }
@@ -225,7 +249,7 @@ impl State {
     fn answers(&self, mut from: &TcpStream, mut to: &TcpStream, reads: &Reads) -> io::Result<()> {
         let mut welcome = [0; WELCOME_BYTES];
         from.read_exact(&mut welcome)?;
-        self.wait_while_held();
+        self.keep(false);
         if self.turned_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             let welcome = Welcome::decode(&welcome).expect("the node's");
             return to.write_all(&Welcome { outcome: Outcome::Busy, ..welcome }.encode());
@@ -234,13 +258,12 @@ impl State {
         let mut before: Option<Vec<u8>> = None;
         loop {
             let mut message = Message::read(&mut from)?;
-            self.wait_while_held();
+            self.keep(message.header.kind == Kind::Data);
             let mode = self.mode();
             if mode == Mode::Slow {
                 thread::sleep(Duration::from_millis(100));
             }
             if message.header.kind == Kind::Data {
-                self.wait_while(Mode::HoldData);
                 let meeting = self.meeting.lock().unwrap().take();
                 if let Some(barrier) = meeting {
                     barrier.wait();

@@ -378,9 +378,12 @@ mod tests {
                         }
                     }
                 }
-                let unique: BTreeSet<u64> = held.iter().copied().collect();
-                assert_eq!(unique.len(), held.len(), "seed {seed} step {step}");
-                assert!(unique.iter().all(|slot| leased.contains(&u32::try_from(slot / 256).expect("small"))));
+                let slabs = leased.last().map_or(0, |last| *last as usize + 1);
+                let (mut used, mut lent) = (vec![false; slabs * 256], vec![false; slabs]);
+                leased.iter().for_each(|slab| lent[*slab as usize] = true);
+                let mut mark = |slot: u64| std::mem::replace(&mut used[usize::try_from(slot).expect("small")], true);
+                assert!(!held.iter().any(|slot| mark(*slot)), "seed {seed} step {step}: a slot was given twice");
+                assert!(held.iter().all(|slot| lent[usize::try_from(slot / 256).expect("small")]));
                 assert_eq!((slots.used, slots.slab_count()), (held.len() as u64, leased.len()));
             }
             held.drain(..).for_each(|slot| slots.give_back(slot));

@@ -449,9 +449,15 @@ fn a_page_that_is_late_comes_from_another_node_over_tls_too() {
             || format!("{:?}", rows(&*pool)),
             || {
                 (0..pages.len()).for_each(check);
-                pausing[round % 2].pause(true);
-                (0..20).for_each(check);
-                pausing[round % 2].pause(false);
+                std::thread::scope(|scope| {
+                    pausing[round % 2].pause(true);
+                    // Not until the loads have ended: where the other one is late, too, they wait for this one.
+                    scope.spawn(|| {
+                        std::thread::sleep(Duration::from_millis(30));
+                        pausing[round % 2].pause(false);
+                    });
+                    (0..20).for_each(check);
+                });
                 hedged() > before
             },
         );
