@@ -21,6 +21,11 @@ impl Rng {
         self.next_u64() % bound
     }
 
+    /// The same with half the bits.
+    pub fn below_u32(&mut self, bound: u32) -> u32 {
+        u32::try_from(self.below(bound.into())).unwrap_or(0)
+    }
+
     /// An index below `bound`, which is not 0.
     pub fn index(&mut self, bound: usize) -> usize {
         usize::try_from(self.below(bound as u64)).unwrap_or(0)

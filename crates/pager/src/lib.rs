@@ -6,9 +6,6 @@
 //! Threads of the program call it when they map, unmap or protect (`range`) and when they fork (`fork`); on the inline path
 //! also when they fault (`inline_fault`) and before system calls (`pin`).
 
-#[cfg(test)]
-extern crate self as hinterland_pager;
-
 mod account;
 #[cfg(test)]
 mod blocked;

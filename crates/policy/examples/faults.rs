@@ -2,12 +2,13 @@
 //!
 //! `cargo run --release -p hinterland-policy --example faults [budget in pages]`
 
-#[path = "../tests/harness/mod.rs"]
+#[path = "../tests/all/harness/mod.rs"]
 mod harness;
 
 use harness::model::{Pager, SWAP_CACHE_PART};
-use harness::{Faults, optimum, patterns};
+use harness::{Faults, optimum};
 use hinterland_policy::{EVICTION_POLICIES, Streams, make};
+use hinterland_testkit::patterns;
 
 /// Prices in µs for the column ms: a major fault on the compressed backend and a minor fault, both on the monitor path.
 const MAJOR_US: usize = 8;

@@ -2,15 +2,16 @@
 //!
 //! `cargo run --release -p hinterland-policy --example prefetchers [budget in pages]`
 //!
-//! The model of `tests/harness`: pages arrive at once, so a page that is asked for is never too late; of those that wait unmapped,
+//! The model of `tests/all/harness`: pages arrive at once, so a page that is asked for is never too late; of those that wait unmapped,
 //! a 32nd of the budget at most, the oldest goes.
 
-#[path = "../tests/harness/mod.rs"]
+#[path = "../tests/all/harness/mod.rs"]
 mod harness;
 
+use harness::Faults;
 use harness::model::Pager;
-use harness::{Faults, patterns};
 use hinterland_policy::{PREFETCHERS, make, make_prefetcher};
+use hinterland_testkit::patterns;
 
 fn main() {
     let budget: usize = std::env::args().nth(1).map_or(8192, |text| text.parse().expect("a number of pages"));

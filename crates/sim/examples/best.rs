@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p hinterland-sim --example best [nanoseconds between touches]`
 
-#[path = "../tests/suite/mod.rs"]
+#[path = "../tests/all/suite/mod.rs"]
 mod suite;
 
 use hinterland_sim::{Setup, simulate};

@@ -9,8 +9,6 @@ mod calls;
 mod copies;
 mod faults;
 mod forks;
-#[path = "../../tests/inline/mod.rs"]
-mod inline;
 mod leaving;
 mod pins;
 mod waits;
@@ -25,6 +23,7 @@ use hinterland_policy::{Arrival, EvictionPolicy, PrefetchWindow, Prefetcher, Req
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
+use hinterland_testkit::sigbus;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount, PageNo};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Once};
@@ -162,7 +161,7 @@ impl Stage {
         let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
         pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();
         if path == FaultPath::Inline {
-            inline::serve(pager);
+            sigbus::serve(|address, write| pager.serve_inline(address, write));
         }
         pager.start().unwrap();
         Some(Stage { pager, script, backend, loaded_before: Arc::default() })

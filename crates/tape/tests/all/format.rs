@@ -1,23 +1,7 @@
 //! The format: everything comes back as it went in, and nothing that was damaged comes back at all.
 
 use hinterland_tape::{Head, Reference, Region, Trace, TraceError, Writer};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u32) -> u32 {
-        u32::try_from(self.next() % u64::from(bound)).unwrap()
-    }
-}
+use hinterland_testkit::Rng;
 
 fn head() -> Head {
     Head {
@@ -34,34 +18,34 @@ fn head() -> Head {
 
 /// A trace that uses everything, and its references.
 fn make(seed: u64, references: u32, flush_every: u32) -> (Vec<u8>, Vec<Reference>) {
-    let mut random = Random(seed);
+    let mut random = Rng(seed);
     let mut writer = Writer::new(Vec::new(), &head()).unwrap();
     let mut expected = Vec::new();
     let (mut regions, mut microset, mut open) = (0, 0, false);
     let mut times = [0u64; 5];
     for sequence in 0..references {
-        if regions == 0 || random.below(references) < 3 {
+        if regions == 0 || random.below_u32(references) < 3 {
             regions = writer.region(&Region { name: format!("region {regions}"), pages: 1 << 32 }).unwrap() + 1;
         }
-        let thread = if random.below(4) == 0 { random.below(5) } else { 0 };
-        let page = match random.below(4) {
-            0 => random.below(u32::MAX),
+        let thread = if random.below_u32(4) == 0 { random.below_u32(5) } else { 0 };
+        let page = match random.below_u32(4) {
+            0 => random.below_u32(u32::MAX),
             1 => u32::MAX,
             _ => sequence,
         };
         let cpu_ns = &mut times[thread as usize];
-        *cpu_ns += if random.below(50) == 0 { 1 << 40 } else { random.below(9000).into() };
-        let region = random.below(regions);
+        *cpu_ns += if random.below_u32(50) == 0 { 1 << 40 } else { random.below_u32(9000).into() };
+        let region = random.below_u32(regions);
         writer.touch(thread, region, page, *cpu_ns).unwrap();
         let sequence = u64::from(sequence);
         expected.push(Reference { sequence, microset, thread, region, page, cpu_ns: *cpu_ns });
         open = true;
-        if random.below(7) == 0 {
+        if random.below_u32(7) == 0 {
             writer.end_microset().unwrap();
             writer.end_microset().unwrap();
             (microset, open) = (microset + 1, false);
         }
-        if random.below(flush_every) == 0 {
+        if random.below_u32(flush_every) == 0 {
             writer.flush().unwrap();
         }
     }
@@ -199,10 +183,10 @@ fn what_is_no_trace_is_refused() {
 
 #[test]
 fn random_bytes_never_panic() {
-    let mut random = Random(77);
+    let mut random = Rng(77);
     for _ in 0..20_000 {
         let mut bytes = b"HLT\xb1\x01".to_vec();
-        bytes.extend((0..random.below(200)).map(|_| random.next().to_le_bytes()[0]));
+        bytes.extend((0..random.below_u32(200)).map(|_| random.next_u64().to_le_bytes()[0]));
         assert!(read(&bytes).1.is_some());
     }
 }

@@ -1,12 +1,14 @@
 //! Forks at any moment, while several threads page against slow tiers: the child finds every page as it was.
 
-use crate::arena::{Arena, Random, row, uffd, watch};
+use super::arena::{Arena, row, uffd};
 use hinterland_backend::{Backend, CodecName, Compressed, Delay, FileBackend, FileOptions, IoMethod, Tiers};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, thread};
+use hinterland_testkit::Rng;
 use hinterland_units::PageNo;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const GROUP_PAGES: u32 = 32;
 const GROUPS: u32 = 384;
@@ -31,16 +33,16 @@ fn page(group: u32, index: u32) -> PageNo {
     PageNo(group * GROUP_PAGES + index)
 }
 
-fn operate(arena: &Arena, groups: &Groups, random: &mut Random, stop: &AtomicBool) {
+fn operate(arena: &Arena, groups: &Groups, random: &mut Rng, stop: &AtomicBool) {
     while !stop.load(Relaxed) {
-        let group = random.below(GROUPS);
+        let group = random.below_u32(GROUPS);
         let Ok(mut seeds) = groups[group as usize].try_lock() else { continue };
-        let first = random.below(GROUP_PAGES);
-        let count = 1 + random.below(GROUP_PAGES - first);
+        let first = random.below_u32(GROUP_PAGES);
+        let count = 1 + random.below_u32(GROUP_PAGES - first);
         let range = first..first + count;
-        match random.below(8) {
+        match random.below_u32(8) {
             0..3 => range.for_each(|i| {
-                seeds[i as usize] = random.next() | 1;
+                seeds[i as usize] = random.next_u64() | 1;
                 arena.write(page(group, i), seeds[i as usize]);
             }),
             3..6 => range.for_each(|i| arena.check(page(group, i), seeds[i as usize])),
@@ -49,7 +51,7 @@ fn operate(arena: &Arena, groups: &Groups, random: &mut Random, stop: &AtomicBoo
                 seeds[first as usize..(first + count) as usize].fill(0);
             }
             _ => {
-                let other = random.below(GROUPS);
+                let other = random.below_u32(GROUPS);
                 let Ok(mut target) = groups[other as usize].try_lock() else { continue };
                 arena.pager.relocate(page(group, first), page(other, first), count);
                 for i in range {
@@ -61,7 +63,7 @@ fn operate(arena: &Arena, groups: &Groups, random: &mut Random, stop: &AtomicBoo
 }
 
 /// Forks; the child checks all groups that nobody worked on at that moment, changes some, and checks those again.
-fn fork_and_check(arena: &Arena, groups: &Groups, random: &mut Random) {
+fn fork_and_check(arena: &Arena, groups: &Groups, random: &mut Rng) {
     arena.pager.freeze(&[]);
     // SAFETY: the child uses locks only by trying, allocates through libc (which is made for it), and leaves by exit_now.
     let child = unsafe { libc::fork() };
@@ -82,8 +84,8 @@ fn fork_and_check(arena: &Arena, groups: &Groups, random: &mut Random) {
         let Ok(mut seeds) = seeds.try_lock() else { continue };
         for (index, seed) in (0..GROUP_PAGES).zip(seeds.iter_mut()) {
             arena.check(page(group, index), *seed);
-            if random.below(8) == 0 {
-                *seed = random.next() | 1;
+            if random.below_u32(8) == 0 {
+                *seed = random.next_u64() | 1;
                 arena.write(page(group, index), *seed);
             }
         }
@@ -96,8 +98,16 @@ fn fork_and_check(arena: &Arena, groups: &Groups, random: &mut Random) {
     thread::exit_now(i32::from(checked < GROUPS / 2));
 }
 
+/// Waits until the pager has fetched so many pages more.
+fn wait_for_paging(arena: &Arena, pages: u64) {
+    let fetched = || arena.pager.row().major_faults.load(Relaxed);
+    let enough = fetched() + pages;
+    while fetched() < enough {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn run(base: usize, set: FeatureSet, monitors: usize, seed: u64) {
-    watch("forks");
     let forks = std::env::var("HINTERLAND_HOSTILE_FORKS").map_or(8, |n| n.parse().unwrap());
     let Some(arena) = Arena::start(base, PAGES, set, tiers(seed), monitors) else { return };
     let groups: Vec<Mutex<Vec<u64>>> = (0..GROUPS).map(|_| Mutex::new(vec![0; GROUP_PAGES as usize])).collect();
@@ -105,11 +115,11 @@ fn run(base: usize, set: FeatureSet, monitors: usize, seed: u64) {
     std::thread::scope(|scope| {
         for number in 0..THREADS {
             let (groups, stop) = (&groups, &stop);
-            scope.spawn(move || operate(&arena, groups, &mut Random(seed + number), stop));
+            scope.spawn(move || operate(&arena, groups, &mut Rng(seed + number), stop));
         }
-        let mut random = Random(!seed);
+        let mut random = Rng(!seed);
         for _ in 0..forks {
-            std::thread::sleep(std::time::Duration::from_millis(50 + u64::from(random.below(150))));
+            wait_for_paging(&arena, 100 + random.below(400));
             fork_and_check(&arena, &groups, &mut random);
         }
         stop.store(true, Relaxed);

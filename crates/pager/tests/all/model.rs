@@ -4,14 +4,13 @@
 //! locked by the thread that works on them, but eviction, write-back and read-ahead run beside, under a budget of an
 //! eighth of the memory, with tiny limits that force the rare paths.
 
-mod inline;
-mod traced;
-
+use crate::traced;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
 use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess, State};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
+use hinterland_testkit::{Rng, sigbus};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,23 +22,6 @@ const GROUPS: u32 = 512;
 const PAGES: u32 = GROUP_PAGES * GROUPS;
 const THREADS: u64 = 3;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u32) -> u32 {
-        u32::try_from(self.next() % u64::from(bound)).unwrap()
-    }
-}
-
 /// What a page should hold: nothing, or words derived from a seed; or, after `drop_remote`, either of both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Model {
@@ -50,7 +32,7 @@ enum Model {
 
 fn word(seed: u64, index: usize) -> u64 {
     // Half of the page compresses, half does not.
-    if index.is_multiple_of(2) { seed } else { Random(seed ^ index as u64).next() }
+    if index.is_multiple_of(2) { seed } else { Rng(seed ^ index as u64).next_u64() }
 }
 
 struct Arena {
@@ -130,29 +112,29 @@ fn group_page(group: u32, index: u32) -> PageNo {
 }
 
 /// A sub-range of a group.
-fn part(random: &mut Random) -> (u32, u32) {
-    let first = random.below(GROUP_PAGES);
-    (first, 1 + random.below(GROUP_PAGES - first))
+fn part(random: &mut Rng) -> (u32, u32) {
+    let first = random.below_u32(GROUP_PAGES);
+    (first, 1 + random.below_u32(GROUP_PAGES - first))
 }
 
-fn operate(arena: &Arena, groups: &[Mutex<Vec<Model>>], random: &mut Random, operations: u32) {
+fn operate(arena: &Arena, groups: &[Mutex<Vec<Model>>], random: &mut Rng, operations: u32) {
     let mut done = 0;
     while done < operations {
-        let group = random.below(GROUPS);
+        let group = random.below_u32(GROUPS);
         let Ok(mut models) = groups[group as usize].try_lock() else { continue };
         let (first, count) = part(random);
         let range = first..first + count;
         done += count;
-        match random.below(12) {
+        match random.below_u32(12) {
             0..4 => range.for_each(|i| {
-                let seed = random.next() | 1;
-                match random.below(4) {
+                let seed = random.next_u64() | 1;
+                match random.below_u32(4) {
                     0 => arena.write_by_kernel(group_page(group, i), seed),
                     _ => arena.write(group_page(group, i), seed),
                 }
                 models[i as usize] = Model::Words(seed);
             }),
-            4..8 => range.for_each(|i| match random.below(4) {
+            4..8 => range.for_each(|i| match random.below_u32(4) {
                 0 => arena.check_by_kernel(group_page(group, i), &mut models[i as usize]),
                 _ => arena.check(group_page(group, i), &mut models[i as usize]),
             }),
@@ -170,7 +152,7 @@ fn operate(arena: &Arena, groups: &[Mutex<Vec<Model>>], random: &mut Random, ope
             }
             10 => protect_and_read(arena, group_page(group, first), count, &mut models[first as usize..]),
             _ => {
-                let other = random.below(GROUPS);
+                let other = random.below_u32(GROUPS);
                 if other == group {
                     continue;
                 }
@@ -272,7 +254,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
     let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
     pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();
     if case.path == FaultPath::Inline {
-        inline::serve(pager);
+        sigbus::serve(|address, write| pager.serve_inline(address, write));
     }
     pager.start().unwrap();
     pager.begin_trace(|| Duration::ZERO);
@@ -298,7 +280,7 @@ fn run(case: &Case) {
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (arena, groups) = (&arena, &groups);
-            scope.spawn(move || operate(arena, groups, &mut Random(seed + thread), operations));
+            scope.spawn(move || operate(arena, groups, &mut Rng(seed + thread), operations));
         }
     });
     for (group, models) in (0..GROUPS).zip(&groups) {

@@ -1,41 +1,21 @@
 //! A pager on a far range of its own, and pages whose content can be checked.
 
-use crate::inline;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::Backend;
 use hinterland_pager::{Config, FaultPath, Kernel, Pager, State};
 use hinterland_policy::Streams;
 use hinterland_sys::mem::OwnMemory;
-use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
+use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
+use hinterland_testkit::{Rng, sigbus};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Words in a page.
 const WORDS: usize = PAGE_BYTES / 8;
-/// No test of this file takes longer, on the slowest machine.
-const TIME_MAX: Duration = Duration::from_secs(120);
-
-/// SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u32) -> u32 {
-        u32::try_from(self.next() % u64::from(bound)).unwrap()
-    }
-}
 
 /// Word `index` of the page with this seed; 0 is the page of zeros. Half of a page compresses, half does not.
 fn word(seed: u64, index: usize) -> u64 {
-    if seed == 0 || index.is_multiple_of(2) { seed } else { Random(seed ^ index as u64).next() }
+    if seed == 0 || index.is_multiple_of(2) { seed } else { Rng(seed ^ index as u64).next_u64() }
 }
 
 /// A row that only this test reads.
@@ -98,7 +78,7 @@ impl Arena {
         let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
         pager.protect(PageNo(0), pages, libc::PROT_READ | libc::PROT_WRITE).unwrap();
         if path == FaultPath::Inline {
-            inline::serve(pager);
+            sigbus::serve(|address, write| pager.serve_inline(address, write));
         }
         pager.start().unwrap();
         Some(Arena { pager, pages })
@@ -135,13 +115,4 @@ impl Arena {
     pub fn is_resident(&self, page: PageNo) -> bool {
         self.pager.state(page) == State::Resident
     }
-}
-
-/// Ends the process if the test takes too long: a thread that waits for a fault cannot be interrupted.
-pub fn watch(name: &'static str) {
-    std::thread::spawn(move || {
-        std::thread::sleep(TIME_MAX);
-        thread::write_stderr(&format!("{name} hangs\n"));
-        thread::exit_now(101);
-    });
 }

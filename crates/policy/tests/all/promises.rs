@@ -1,10 +1,9 @@
 //! What the eviction policies promise, on the model of the pager.
 
-mod harness;
-
-use harness::model::{Pager, replay};
-use harness::{Faults, optimum, patterns};
+use crate::harness::model::{Pager, replay};
+use crate::harness::{Faults, optimum};
 use hinterland_policy::{Streams, make};
+use hinterland_testkit::patterns;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

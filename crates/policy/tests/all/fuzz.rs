@@ -144,7 +144,7 @@ fn every_policy_agrees_with_a_set() {
 }
 
 #[test]
-fn a_kept_page_comes_back_but_not_soon() {
+fn a_page_put_back_leaves_later_but_not_soon() {
     for name in EVICTION_POLICIES {
         let mut policy = make(name, 1000).expect("a name from the list");
         (0..1000).for_each(|page| policy.arrived(PageNo(page), Arrival::FirstTouch));

@@ -1,7 +1,6 @@
 //! `auto` is never much worse than the best single prefetcher, whatever the program and the link; and windows follow the link.
 
-mod suite;
-
+use crate::suite;
 use hinterland_sim::{FaultPath, Figures, LinkModel, PREFETCHERS, Setup, Workload, simulate};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 

@@ -21,9 +21,9 @@ pub struct Faults {
     pub minor: usize,
     /// First touches of a prefetched key page.
     pub key: usize,
-    /// Pages fetched or zero-filled ahead of the program, and mapped.
+    /// Pages prefetched, or zero-filled ahead of the program, and mapped.
     pub ahead: usize,
-    /// Pages fetched ahead and left unmapped.
+    /// Pages prefetched and left unmapped.
     pub unmapped: usize,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Pager<'a> {
         }
     }
 
-    /// Holds a page until it is used, or until a share of the budget is held and it is the oldest (`held.rs`,
+    /// Leaves a page unmapped until it is used, or until a share of the budget waits and it is the oldest (`prefetch_cache.rs`,
     /// crates/pager).
     fn wait(&mut self, page: u32) {
         self.waiting.push_back(page);

@@ -1,9 +1,10 @@
 //! Many threads read the same pages while they come and go: faults on one page arrive at several monitors, late and more than
 //! once, and none of them may map zeros over content that has left meanwhile.
 
-use crate::arena::{Arena, Random, watch};
+use super::arena::Arena;
 use hinterland_backend::{Backend, CodecName, Compressed, Delay, Reference};
 use hinterland_sys::FeatureSet;
+use hinterland_testkit::Rng;
 use hinterland_units::PageNo;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +14,6 @@ const THREADS: u64 = 24;
 const READS: u32 = 6000;
 
 fn run(base: usize, set: FeatureSet, backend: Arc<dyn Backend>, monitors: usize) {
-    watch("readers");
     let Some(arena) = Arena::start(base, PAGES, set, backend, monitors) else { return };
     let seed = |page: u32| u64::from(page) * 2 + 1;
     (0..PAGES).for_each(|page| arena.write(PageNo(page), seed(page)));
@@ -21,9 +21,9 @@ fn run(base: usize, set: FeatureSet, backend: Arc<dyn Backend>, monitors: usize)
         for thread in 0..THREADS {
             scope.spawn(move || {
                 // Pairs of threads walk the same pages at the same time.
-                let mut random = Random(thread / 4);
+                let mut random = Rng(thread / 4);
                 for _ in 0..READS {
-                    let page = random.below(PAGES);
+                    let page = random.below_u32(PAGES);
                     arena.check(PageNo(page), seed(page));
                 }
             });

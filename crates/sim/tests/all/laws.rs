@@ -1,11 +1,8 @@
 //! What holds for every replay, whatever the workload: nothing is lost or counted twice, and the same seed gives the same figures.
 
-#[path = "../../policy/tests/harness/patterns.rs"]
-#[allow(dead_code, reason = "each test uses its own part")]
-mod patterns;
-
 use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};
 use hinterland_sim::{Collector, FaultPath, Figures, LinkModel, REFERENCES, Setup, Workload, pages_in_order, simulate};
+use hinterland_testkit::patterns;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

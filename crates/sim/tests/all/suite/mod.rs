@@ -1,10 +1,8 @@
 //! The suite of patterns that prefetchers are compared on: those of the policies' tests, and those that the project's targets name.
 #![allow(dead_code, reason = "each test and example uses its own part")]
 
-#[path = "../../../policy/tests/harness/patterns.rs"]
-mod patterns;
-
 use hinterland_sim::{Workload, pages_in_order};
+use hinterland_testkit::patterns;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -1,4 +1,4 @@
-//! Traces of page touches, in units of the budget `n`. All are seeded.
+//! Traces of page touches, in units of the budget `n`: what policies, prefetchers and the simulator are tested with. All are seeded.
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;

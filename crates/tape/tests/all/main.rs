@@ -1,0 +1,4 @@
+//! Traces: the format and the imports.
+
+mod format;
+mod import;
