@@ -3,6 +3,7 @@
 use crate::bench::BenchArgs;
 use crate::config::flags::{Flags, Run};
 use crate::explain::ExplainArgs;
+use crate::manual::{CompletionsArgs, ManArgs};
 use crate::node::NodeArgs;
 use crate::sim::SimArgs;
 use crate::trace::TraceArgs;
@@ -37,6 +38,10 @@ pub enum Command {
     Node(Box<NodeArgs>),
     /// Measure Hinterland against the kernel's own swap (runs hinterland-bench, where it is installed).
     Bench(BenchArgs),
+    /// Write the manual pages, one for each subcommand.
+    Man(ManArgs),
+    /// Print completions for a shell: bash, zsh or fish.
+    Completions(CompletionsArgs),
 }
 
 /// `hinterland run`.

@@ -9,6 +9,7 @@
 //! trace                                      page traces: recording, importing, looking at them
 //! node                                       the memory node, and what one says of itself
 //! bench                                      hands over to hinterland-bench
+//! manual                                     manual pages and completions, from the command line
 //! ```
 
 mod args;
@@ -20,6 +21,7 @@ mod explain;
 mod figures;
 mod host;
 mod launch;
+mod manual;
 mod node;
 mod output;
 mod program;
@@ -56,5 +58,7 @@ pub fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Man(args) => manual::man(&args),
+        Command::Completions(args) => manual::completions(&args),
     }
 }

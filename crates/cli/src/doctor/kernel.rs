@@ -35,7 +35,7 @@ fn version(host: &Host) -> Check {
             "use Linux 5.15 or newer; 6.8 or newer is faster",
         ),
         (5, _) | (6, 0..=7) => {
-            Check::limited("kernel", format!("Linux {release}: pages leave by copy"), "Linux 6.8 or newer moves them")
+            Check::limited("kernel", format!("Linux {release}: pages are evicted by copying"), "Linux 6.8 or newer moves them")
         }
         _ => Check::ok("kernel", format!("Linux {release}")),
     }

@@ -72,7 +72,7 @@ fn connect(node: &Endpoint, credentials: Option<&ClientCredentials>) -> Result<B
             Ok(Box::new(stream))
         }
         Endpoint::Tcp { host, .. } => {
-            let address = node.address().ok_or_else(|| format!("{host} stands for no address"))?;
+            let address = node.address().ok_or_else(|| format!("{host} does not resolve"))?;
             let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(io)?;
             stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
             let Some(credentials) = credentials else { return Ok(Box::new(stream)) };

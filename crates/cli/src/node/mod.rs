@@ -217,7 +217,7 @@ pub enum NodeError {
     #[error(transparent)]
     Credentials(#[from] CredentialError),
     /// The name of a node.
-    #[error("the name in {0} stands for no address")]
+    #[error("the host name in {0} does not resolve")]
     Name(hinterland_wire::Endpoint),
     /// It cannot be asked.
     #[error("the node {node} cannot be asked: {why}")]

@@ -38,7 +38,7 @@ pub struct SimArgs {
     /// Links: rdma-25g (5 µs), tcp-10g (15 µs), ssd (90 µs, 4 Gb/s), or LATENCY:BANDWIDTH such as 5us:25Gb/s
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "rdma-25g,tcp-10g,ssd")]
     link: Vec<LinkModel>,
-    /// Who serves faults: it decides their costs, and which pages leave together
+    /// Fault path: decides what faults cost, and which pages are evicted together
     #[arg(long, value_enum, value_name = "PATH", default_value_t = Path::Inline)]
     fault_path: Path,
     /// Largest prefetch window in pages, 0 to 512. Default: 64 with auto, streams and next-n, more where the link

@@ -101,7 +101,7 @@ impl Recording {
             complain(format_args!("{shown}: nothing was recorded: the program was not managed"));
         } else if row.closed.load(Relaxed) == 0 {
             complain(format_args!(
-                "{shown}: the program did not end in order; the file holds the {references} references that were written until then"
+                "{shown}: the program did not exit normally; the file holds the {references} references that were written until then"
             ));
         }
         if !quiet {

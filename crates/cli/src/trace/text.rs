@@ -58,7 +58,7 @@ pub fn of(figures: &Figures, path: &Path) -> String {
         );
     }
     if figures.threads.len() > THREADS_MAX {
-        line("more threads", format!("{}: --json tells of all", figures.threads.len() - THREADS_MAX));
+        line("more threads", format!("{}: --json lists all", figures.threads.len() - THREADS_MAX));
     }
     out
 }

@@ -307,7 +307,7 @@ fn killed(name: &str) -> Result<()> {
     ensure!(!below.is_empty(), "the program has ended");
     below.iter().try_for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGKILL))?;
     let ended = running.end()?;
-    ensure!(ended.stderr.contains("did not end in order"), "{}", ended.stderr);
+    ensure!(ended.stderr.contains("did not exit normally"), "{}", ended.stderr);
     let (seen, whole) = read(&file)?;
     ensure!(!whole, "a killed program cannot have closed its trace");
     let walked = inside(&ended, &seen, 2048)?;

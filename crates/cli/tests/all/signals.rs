@@ -52,15 +52,21 @@ fn ctrl_c_reaches_the_program_once() {
         return;
     }
     let driver = r#"
-import os, pty, sys, time
+import os, pty, signal, sys
 pid, fd = pty.fork()
 if pid == 0:
     os.execv(sys.argv[1], sys.argv[1:])
 seen = b""
-while b"ready" not in seen:
-    seen += os.read(fd, 100)
+def until(word):
+    global seen
+    while word not in seen:
+        seen += os.read(fd, 100)
+until(b"ready")
 os.write(fd, b"\x03")
-time.sleep(0.5)
+until(b"interrupted")
+# The launcher passes signals on in turn: when it has passed on this one, it has dealt with its own Ctrl-C.
+os.kill(pid, signal.SIGUSR1)
+until(b"passed on")
 os.write(fd, b"end\n")
 try:
     while True:
@@ -75,6 +81,7 @@ print(os.waitstatus_to_exitcode(status), seen.count(b"interrupted"))
     let program = r#"
 import signal, sys
 signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+signal.signal(signal.SIGUSR1, lambda *_: print("passed on", flush=True))
 print("ready", flush=True)
 sys.stdin.readline()
 sys.exit(5)

@@ -56,12 +56,19 @@ fn figures_replace_an_older_file_and_survive_a_closed_stderr() {
 
 #[test]
 fn peaks_of_a_program_that_lives_a_while_are_sampled() {
-    let script = "x=$(head -c 20000000 /dev/zero | tr '\\0' x); sleep 2";
-    let (_, stdout, _) = output(&mut shell(&["--stats", "-", "--allow-unmanaged", "--features", "no-uffd"], script));
-    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    assert!(json["process_rss_peak_bytes"].as_u64().unwrap() > 20_000_000, "{stdout}");
-    assert!(json["tree_pss_peak_bytes"].as_u64().unwrap() > 20_000_000, "{stdout}");
-    assert!(json["unmanaged"]["anonymous_bytes"].as_u64().unwrap() > 20_000_000, "{stdout}");
+    let lives = |seconds: u32| {
+        let script = format!("x=$(head -c 20000000 /dev/zero | tr '\\0' x); sleep {seconds}");
+        let unmanaged = ["--stats", "-", "--allow-unmanaged", "--features", "no-uffd"];
+        let (_, stdout, _) = output(&mut shell(&unmanaged, &script));
+        serde_json::from_str::<serde_json::Value>(&stdout).unwrap()
+    };
+    let peaks = |json: &serde_json::Value| {
+        let anonymous = &json["unmanaged"]["anonymous_bytes"];
+        [&json["process_rss_peak_bytes"], &json["tree_pss_peak_bytes"], anonymous].map(|peak| peak.as_u64().unwrap())
+    };
+    // Where the machine is too busy for a sample in so short a life, a longer one has it.
+    let mut lived = [1, 4, 16, 64].into_iter().map(lives);
+    let json = lived.find(|json| peaks(json).iter().all(|peak| *peak > 20_000_000)).expect("the peaks are sampled");
     assert_eq!(json["unmanaged"]["source"], "sampled");
     assert_eq!(json["managed_share_of_anonymous"], 0.0);
 }

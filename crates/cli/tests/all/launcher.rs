@@ -7,8 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long anything may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// What takes longer hangs: a limit for the test's sake, on which no verdict about speed hangs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The command under test.
 pub fn hinterland() -> Command {

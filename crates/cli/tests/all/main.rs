@@ -1,11 +1,18 @@
-//! `hinterland run` and `doctor` from outside: exit codes, signals, streams, refusals, and what is left behind.
+//! The `hinterland` command from outside, as a user runs it: exit codes, signals, streams, refusals, what is written, what is left behind.
 //!
 //! The preloaded library is whatever the build has put beside the command; where it is missing (a build of this crate
 //! alone), an empty one is compiled, because these tests are about the launcher.
 
 mod bench;
 mod endings;
+mod explain;
 mod launcher;
+mod manual;
+mod node;
+mod output;
 mod refusals;
+mod show;
 mod signals;
+mod sim;
+mod split_debug;
 mod streams;

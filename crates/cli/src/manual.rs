@@ -1,0 +1,79 @@
+//! `hinterland man` and `hinterland completions`: what packages install beside the command, made from the real command line.
+
+use crate::args::Cli;
+use crate::error::{EXIT_REFUSED, complain};
+use clap::{Args, CommandFactory, ValueEnum};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// `hinterland man`.
+#[derive(Args)]
+#[command(after_help = MAN_EXAMPLES)]
+pub struct ManArgs {
+    /// Where the pages go; it is made where it does not exist
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// `hinterland completions`.
+#[derive(Args)]
+#[command(after_help = COMPLETIONS_EXAMPLES)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Shells whose completions are made.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  hinterland man /usr/local/share/man/man1
+  hinterland man /tmp/man && man -l /tmp/man/hinterland-run.1";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  source <(hinterland completions bash)
+  hinterland completions bash > ~/.local/share/bash-completion/completions/hinterland
+  hinterland completions zsh > \"${fpath[1]}/_hinterland\"
+  hinterland completions fish > ~/.config/fish/completions/hinterland.fish";
+
+/// Writes a page for the command and for each subcommand.
+pub fn man(args: &ManArgs) -> ExitCode {
+    ended(&args.directory, pages(&args.directory))
+}
+
+fn pages(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(Cli::command(), directory)
+}
+
+/// Writes a shell's completions to standard output.
+pub fn completions(args: &CompletionsArgs) -> ExitCode {
+    let shell = match args.shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "hinterland", &mut script);
+    ended(Path::new("stdout"), io::stdout().write_all(&script))
+}
+
+fn ended(place: &Path, outcome: io::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(format_args!("{}: {error}", place.display()));
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}

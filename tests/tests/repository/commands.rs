@@ -1,0 +1,184 @@
+//! The commands and flags that documents show are those of the real command line, and so are the examples of `--help`.
+//!
+//! Commands stand in code blocks, as whole lines, and in code spans, where they may be shortened: a span may leave out what is required
+//! (`hinterland run --stats FILE`), and `[--json]` stands for `--json`.
+
+use crate::files;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use hinterland_bench::Cli as Bench;
+use hinterland_cli::Cli as Hinterland;
+use pulldown_cmark::{Event, Tag, TagEnd};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// Decisions quote the command line of their day.
+const HISTORY: &str = "docs/decisions";
+/// Here each flag that a code span names is Hinterland's own, or one of [`FOREIGN`].
+const OF_FLAGS: [&str; 3] = ["README.md", "docs/guide", "docs/reference"];
+/// Flags of other commands that these documents name.
+const FOREIGN: [&str; 3] = ["--full", "--cap-add", "--device"];
+
+/// Lines of code blocks, continued ones joined, and code spans.
+fn code(text: &str) -> (Vec<String>, Vec<String>) {
+    let (mut lines, mut spans, mut block) = (Vec::new(), Vec::new(), None);
+    for event in pulldown_cmark::Parser::new(text) {
+        match event {
+            Event::Start(Tag::CodeBlock(_)) => block = Some(String::new()),
+            Event::End(TagEnd::CodeBlock) => {
+                let block = block.take().unwrap_or_default().replace("\\\n", " ");
+                lines.extend(block.lines().map(str::to_owned));
+            }
+            Event::Text(text) => block.iter_mut().for_each(|block| block.push_str(&text)),
+            Event::Code(span) => spans.push(span.into_string()),
+            _ => {}
+        }
+    }
+    (lines, spans)
+}
+
+/// The words of each `hinterland` command in a line of shell, or why it cannot be read.
+fn commands(line: &str) -> Result<Vec<Vec<String>>, String> {
+    if !line.contains("hinterland") {
+        return Ok(Vec::new());
+    }
+    // Output that is shown beside commands need not be words of a shell.
+    let Some(words) = shlex::split(line) else {
+        let is_command = line.trim_start_matches("$ ").starts_with("hinterland ");
+        return if is_command { Err(format!("'{line}' has an open quote")) } else { Ok(Vec::new()) };
+    };
+    let mut found = Vec::new();
+    for command in words.split(|word| matches!(word.as_str(), "&&" | "||" | "|" | "&" | ";")) {
+        let before = |word: &&String| {
+            matches!(word.as_str(), "$" | "sudo" | "exec" | "source") || (word.contains('=') && !word.starts_with('-'))
+        };
+        let mut words = command.iter().skip_while(before).peekable();
+        let is_ours =
+            |word: &&&String| matches!(word.as_str(), "hinterland" | "target/release/hinterland" | "<(hinterland");
+        if words.peek().is_some_and(|word| is_ours(&word)) {
+            found.push(plain(words));
+        }
+    }
+    Ok(found)
+}
+
+/// Without redirections, ellipses and the brackets of what may be left out.
+fn plain<'a>(words: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let (mut kept, mut skip) = (Vec::new(), false);
+    for word in words {
+        let target = word.trim_start_matches(|c: char| c.is_ascii_digit());
+        if std::mem::take(&mut skip) || target.starts_with(['>', '<']) && !kept.is_empty() {
+            skip = matches!(target, ">" | ">>" | "<");
+            continue;
+        }
+        let word =
+            word.trim_start_matches(['<', '(', '[']).trim_end_matches([']', ')', ';', '…']).trim_end_matches("...");
+        kept.extend((!word.is_empty()).then(|| word.to_owned()));
+    }
+    kept
+}
+
+/// Why the command line of `hinterland`, or that of the bench, does not take these words.
+fn refusal(words: &[String], is_span: bool) -> Option<String> {
+    let of_bench = words.get(1).is_some_and(|word| word == "bench");
+    let error = match of_bench {
+        true => Bench::try_parse_from(&words[1..]).err(),
+        false => Hinterland::try_parse_from(words).err(),
+    }?;
+    let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let is_short = matches!(
+        error.kind(),
+        ErrorKind::MissingRequiredArgument
+            | ErrorKind::MissingSubcommand
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    let is_taken = is_answer || is_span && is_short;
+    (!is_taken).then(|| format!("`{}`: {}", words.join(" "), error.to_string().lines().next().unwrap_or_default()))
+}
+
+/// The long flags of a command and of all its subcommands.
+fn flags(command: &clap::Command) -> HashSet<String> {
+    let own = command.get_arguments().filter_map(|argument| Some(format!("--{}", argument.get_long()?)));
+    own.chain(command.get_subcommands().flat_map(flags)).collect()
+}
+
+/// What is wrong with the commands and, where they are looked at, the flags of a document; and how many commands it has.
+fn wrong(document: &Path, text: &str) -> (Vec<String>, usize) {
+    let (lines, spans) = code(text);
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for (line, is_span) in lines.iter().map(|line| (line, false)).chain(spans.iter().map(|span| (span, true))) {
+        match commands(line) {
+            Ok(commands) => {
+                seen += commands.len();
+                wrong.extend(commands.iter().filter_map(|words| refusal(words, is_span)));
+            }
+            Err(why) => wrong.push(why),
+        }
+    }
+    if OF_FLAGS.iter().any(|of| document.starts_with(of)) {
+        let mut known = flags(&Hinterland::command());
+        known.extend(flags(&Bench::command()).into_iter().chain(["--help", "--version"].map(String::from)));
+        let named = spans.iter().filter(|span| span.starts_with("--") && span.len() > 2);
+        let flag = |span: &String| span.split([' ', '=', ',', '[']).next().unwrap_or_default().to_owned();
+        let unknown = named.map(flag).filter(|flag| !known.contains(flag) && !FOREIGN.contains(&flag.as_str()));
+        wrong.extend(unknown.map(|flag| format!("`{flag}` is no flag of hinterland")));
+    }
+    (wrong.into_iter().map(|what| format!("{}: {what}", document.display())).collect(), seen)
+}
+
+/// The examples of `--help`.
+fn examples(command: &clap::Command) -> Vec<String> {
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let own =
+        help.lines().filter_map(|line| line.strip_prefix("  hinterland ")).map(|rest| format!("hinterland {rest}"));
+    own.chain(command.get_subcommands().flat_map(examples)).collect()
+}
+
+#[test]
+fn the_commands_and_flags_of_documents_are_real() {
+    let (mut seen, mut found) = (0, Vec::new());
+    for document in files::with_ending(&[".md"]).into_iter().filter(|document| !document.starts_with(HISTORY)) {
+        let (wrong, commands) = wrong(&document, &files::text(&document));
+        found.extend(wrong);
+        seen += commands;
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert!(seen > 40, "only {seen} commands were found");
+}
+
+#[test]
+fn the_examples_of_help_are_real() {
+    let examples = [examples(&Hinterland::command()), examples(&Bench::command())].concat();
+    assert!(examples.len() > 40, "only {} examples were found", examples.len());
+    for line in &examples {
+        let commands = commands(line).expect("shell");
+        assert!(!commands.is_empty(), "{line}");
+        for words in commands {
+            assert_eq!(refusal(&words, false), None);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_real_is_seen() {
+    let of = |text: &str| wrong(Path::new("docs/guide/x.md"), text);
+    let real = "`hinterland run --stats FILE`, `--local 1G`, `--help`, `node`\n\n```\n$ sudo target/release/hinterland run --local 1G \\\n    \
+                --far 'a b' -- sh -c 'x --no-such' > out 2>&1 && hinterland doctor [--format json]\nhinterland: job ended\n\
+                hinterland bench paging --size 1G   # a comment\nA=1 hinterland node --capacity 16G & other --flag\n```\n";
+    assert_eq!(of(real), (Vec::new(), 5));
+    for text in [
+        "```\nhinterland run --no-such-flag -- true\n```",
+        "```\nhinterland doctor && hinterland rnu -- true\n```",
+        "```\nhinterland run \\\n  --no-such-flag -- true\n```",
+        "1. x\n\n   ```\n   hinterland run --stats out.json\n   ```",
+        "    hinterland run 'open\n",
+        "```\nhinterland bench paging --no-such-flag\n```",
+        "`hinterland run --no-such-flag`",
+        "`hinterland rnu`",
+        "`--no-such-flag`",
+        "`--no-such-flag=SIZE`",
+    ] {
+        assert_eq!(of(text).0.len(), 1, "{text}");
+    }
+    assert!(wrong(Path::new("CONTRIBUTING.md"), "`--workspace`").0.is_empty(), "cargo's own");
+}
