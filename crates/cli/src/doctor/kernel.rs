@@ -34,9 +34,11 @@ fn version(host: &Host) -> Check {
             format!("Linux {release}: older than any that Hinterland is tested on"),
             "use Linux 5.15 or newer; 6.8 or newer is faster",
         ),
-        (5, _) | (6, 0..=7) => {
-            Check::limited("kernel", format!("Linux {release}: pages are evicted by copying"), "Linux 6.8 or newer moves them")
-        }
+        (5, _) | (6, 0..=7) => Check::limited(
+            "kernel",
+            format!("Linux {release}: pages are evicted by copying"),
+            "Linux 6.8 or newer moves them",
+        ),
         _ => Check::ok("kernel", format!("Linux {release}")),
     }
 }

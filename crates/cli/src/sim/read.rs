@@ -74,10 +74,14 @@ fn notes(args: &SimArgs, traced: &Traced) -> Vec<String> {
         notes.push("the trace has no end: its program did not close it".into());
     }
     if !traced.has_times {
-        notes.push("the trace has no times: references take no time of their own (--reference-ns sets how long one takes)".into());
+        notes.push(
+            "the trace has no times: references take no time of their own (--reference-ns sets how long one takes)"
+                .into(),
+        );
     }
     if traced.work.touches().iter().any(|touch| touch.thread > 0) {
-        let why = "while traced, its threads ran in turns on one processor; the prefetcher sees their requests in that order";
+        let why =
+            "while traced, its threads ran in turns on one processor; the prefetcher sees their requests in that order";
         notes.push(why.into());
     }
     let frames = args.link.first().map_or(0, |link| args.setup(link).frames(&traced.work));
