@@ -137,7 +137,7 @@ fn message(input: &mut Unstructured<'_>, number: u64) -> Result<Vec<u8>> {
 fn ranges(input: &mut Unstructured<'_>) -> Result<Vec<Range>> {
     let count = input.int_in_range(1..=3)?;
     let range = |input: &mut Unstructured<'_>| {
-        let bytes = input.int_in_range(1..=PAGE_BYTES as u32)?;
+        let bytes = input.int_in_range(1..=u32::try_from(PAGE_BYTES).unwrap_or(u32::MAX))?;
         let address = u64::from(input.arbitrary::<u32>()?) % (6 * SLAB_BYTES);
         let checksum = hinterland_wire::checksum(address, &vec![0x5a; bytes as usize]);
         Ok(Range { address, bytes, checksum })

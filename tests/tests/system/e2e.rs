@@ -49,10 +49,13 @@ fn compare(scenario: &Scenario, variant: Variant, place: &Place, native: &native
 /// What came of preparing and running one scenario natively at one size; a failure is repeated to every test that needs it.
 type NativeRun = Result<(Place, Arc<native::Native>), String>;
 
+/// A native run that one test makes and others wait for.
+type Once = Arc<OnceLock<NativeRun>>;
+
 /// Native runs, made when the first test needs them; and the places of the managed ones that are under way.
 #[derive(Default)]
 struct Natives {
-    runs: Mutex<HashMap<(&'static str, u64), Arc<OnceLock<NativeRun>>>>,
+    runs: Mutex<HashMap<(&'static str, u64), Once>>,
     slots: Mutex<HashSet<usize>>,
 }
 
