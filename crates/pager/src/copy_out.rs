@@ -34,9 +34,9 @@ const ENDING: u8 = 1;
 /// All victims leave by MOVE.
 const MOVES: u8 = 2;
 
-/// How scattered victims leave, at the start.
+/// How scattered victims leave, at the start. Whether the kernel can drop a vector is tried when the first victims leave.
 pub(crate) fn switch(path: FaultPath, features: &Features) -> AtomicU8 {
-    let possible = path == FaultPath::Inline && features.drop_vector && features.write_protect;
+    let possible = path == FaultPath::Inline && features.write_protect && features.may_drop_vector();
     AtomicU8::new(if possible { COPIES } else { MOVES })
 }
 
@@ -65,7 +65,7 @@ impl Pager {
     /// Whether victims may leave by copy.
     #[inline]
     pub(crate) fn copies_out(&self) -> bool {
-        self.copies.load(Relaxed) == COPIES
+        self.copies.load(Relaxed) == COPIES && self.kernel.features().drop_vector()
     }
 
     /// Whether copies may still be under way.

@@ -4,6 +4,7 @@ use crate::mem;
 use crate::uffd::{Uffd, feature};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Who may serve faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,13 +23,13 @@ pub enum FeatureSet {
     /// What the kernel has.
     #[default]
     All,
-    /// Linux 6.12: MOVE, POISON; no process_madvise(DONTNEED) on oneself.
+    /// Linux 6.12: no process_madvise(DONTNEED) on oneself.
     V6_12,
     /// Linux 6.8: the first with MOVE.
     V6_8,
-    /// Linux 6.1: no MOVE, no POISON.
+    /// Linux 6.1: no MOVE.
     V6_1,
-    /// Linux 5.15: as 6.1 without EXACT_ADDRESS.
+    /// Linux 5.15: the oldest that is supported. Of what is used, it has what 6.1 has.
     V5_15,
     /// No userfaultfd.
     NoUffd,
@@ -78,17 +79,17 @@ pub struct Features {
     pub move_pages: bool,
     /// Write-protect faults on anonymous memory (Linux 5.7).
     pub write_protect: bool,
-    /// Write-protection that the kernel lifts by itself (Linux 6.7).
-    pub write_protect_async: bool,
-    /// `UFFDIO_POISON` (Linux 6.6).
-    pub poison: bool,
     /// Fault messages carry the thread (Linux 4.14).
     pub thread_id: bool,
-    /// Unrounded fault addresses (Linux 5.18).
-    pub exact_address: bool,
-    /// `process_madvise(DONTNEED)` on the process itself (Linux 6.13), and `process_vm_readv`.
-    pub drop_vector: bool,
+    /// Vectors may be dropped where the kernel can.
+    vectors: bool,
 }
+
+/// Whether vectors work here: not known yet.
+const UNKNOWN: u8 = 0;
+const WORK: u8 = 1;
+const FAIL: u8 = 2;
+static VECTORS: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 impl Features {
     /// Tries each feature, then masks what `set` does not have.
@@ -98,11 +99,8 @@ impl Features {
             signals: false,
             move_pages: false,
             write_protect: false,
-            write_protect_async: false,
-            poison: false,
             thread_id: false,
-            exact_address: false,
-            drop_vector: false,
+            vectors: false,
         };
         if set == FeatureSet::NoUffd {
             return none;
@@ -121,12 +119,23 @@ impl Features {
             signals: has(feature::SIGBUS),
             move_pages: has(feature::MOVE) && newer_than_6_1,
             write_protect: has(feature::PAGEFAULT_FLAG_WP),
-            write_protect_async: has(feature::WP_ASYNC) && newer_than_6_1,
-            poison: has(feature::POISON) && newer_than_6_1,
             thread_id: has(feature::THREAD_ID),
-            exact_address: has(feature::EXACT_ADDRESS) && set != FeatureSet::V5_15,
-            drop_vector: set == FeatureSet::All && mem::vectors_work(),
+            vectors: set == FeatureSet::All,
         }
+    }
+
+    /// Whether `drop_vector` is worth a try.
+    pub fn may_drop_vector(&self) -> bool {
+        self.vectors
+    }
+
+    /// Whether there are `process_madvise(DONTNEED)` on the process itself (Linux 6.13) and `process_vm_readv`. Tried when somebody
+    /// asks first: most processes never do.
+    pub fn drop_vector(&self) -> bool {
+        if self.vectors && VECTORS.load(Relaxed) == UNKNOWN {
+            VECTORS.store(if mem::vectors_work() { WORK } else { FAIL }, Relaxed);
+        }
+        self.vectors && VECTORS.load(Relaxed) == WORK
     }
 
     /// The bits to enable when a userfaultfd is opened for the monitor path.
@@ -154,7 +163,7 @@ mod tests {
     fn older_sets_never_have_more() {
         let all = Features::probe(FeatureSet::All);
         let old = Features::probe(FeatureSet::V6_1);
-        assert!(!old.move_pages && !old.poison && !old.drop_vector);
+        assert!(!old.move_pages && !old.drop_vector());
         assert_eq!(old.privilege, all.privilege);
         assert_eq!(Features::probe(FeatureSet::NoUffd).privilege, Privilege::None(libc::ENOSYS));
     }

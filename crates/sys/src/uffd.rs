@@ -1,6 +1,6 @@
 //! userfaultfd: the wrappers of its ioctls.
 //!
-//! Own definitions, because the distribution's headers know neither MOVE nor POISON nor WP_ASYNC.
+//! Own definitions, because the distribution's headers do not know MOVE.
 //! Raw system calls: the library interposes `ioctl` and `read` for the program.
 //! Source: `include/uapi/linux/userfaultfd.h`, ioctl_userfaultfd(2), Linux 6.18.
 
@@ -25,12 +25,6 @@ pub mod feature {
     pub const SIGBUS: u64 = 1 << 7;
     /// Fault messages carry the thread.
     pub const THREAD_ID: u64 = 1 << 8;
-    /// Fault addresses are not rounded.
-    pub const EXACT_ADDRESS: u64 = 1 << 11;
-    /// UFFDIO_POISON.
-    pub const POISON: u64 = 1 << 14;
-    /// Write-protection resolved by the kernel.
-    pub const WP_ASYNC: u64 = 1 << 15;
     /// UFFDIO_MOVE.
     pub const MOVE: u64 = 1 << 16;
 }

@@ -4,12 +4,8 @@ use super::Check;
 use crate::host::Host;
 use crate::launch::{TRAP_REMEDY, userfaultfd_remedy};
 use hinterland_sys::seccomp::{self, Permission};
-use hinterland_sys::uffd::{Uffd, feature};
 use hinterland_sys::{FeatureSet, Features, Privilege};
 use nix::unistd::{AccessFlags, access, geteuid};
-
-/// `UFFD_FEATURE_MINOR_SHMEM` (`include/uapi/linux/userfaultfd.h`): UFFDIO_CONTINUE on shared memory.
-const MINOR_SHMEM: u64 = 1 << 10;
 
 /// All checks of this file.
 pub fn checks(host: &Host) -> Vec<Check> {
@@ -117,13 +113,8 @@ fn device(privilege: Privilege) -> Check {
     )
 }
 
-/// One check for each feature that the pager uses or could use.
+/// One check for each feature that is used.
 fn uffd_features(features: &Features) -> Vec<Check> {
-    let offered = Uffd::open(0).or_else(|_| Uffd::open_user_only(0)).map_or(0, |uffd| {
-        let offered = uffd.offered();
-        uffd.close();
-        offered
-    });
     let mut checks = Vec::new();
     let mut feature = |name, has: bool, without: &'static str, since: &'static str| {
         checks.push(match has {
@@ -134,13 +125,9 @@ fn uffd_features(features: &Features) -> Vec<Check> {
         });
     };
     feature("uffd MOVE", features.move_pages, "pages leave by write-protect, copy and drop", "6.8");
-    feature("process_madvise", features.drop_vector, "scattered pages leave one call each", "6.13");
-    feature("uffd POISON", features.poison, "a child after fork cannot be told by markers which pages are far", "6.6");
-    feature("uffd WP_ASYNC", features.write_protect_async, "dirty pages are told by their hash alone", "6.7");
-    feature("uffd CONTINUE", offered & MINOR_SHMEM != 0, "shared mappings cannot be served", "5.14");
-    feature("uffd SIGBUS", offered & feature::SIGBUS != 0, "the inline fault path cannot be used", "4.14");
+    feature("process_madvise", features.drop_vector(), "scattered pages leave one call each", "6.13");
+    feature("uffd SIGBUS", features.signals, "the inline fault path cannot be used", "4.14");
     feature("uffd THREAD_ID", features.thread_id, "faults do not say which thread waits", "4.14");
-    feature("uffd EXACT_ADDRESS", features.exact_address, "fault addresses are rounded to pages", "5.18");
     checks.push(match (features.write_protect, features.move_pages) {
         (true, _) => Check::ok("uffd write-protect", "available"),
         (false, true) => Check::limited(

@@ -302,7 +302,7 @@ fn run(case: &Case) {
             .map(|c| c.load(Relaxed));
     assert!(observed + unused <= unmapped, "{observed} used + {unused} given up of {unmapped}");
     assert!(prefetcher != "next-n-line" || observed > 1000 && unused > 1000, "{observed} used, {unused} given up");
-    if path == FaultPath::Inline && features.drop_vector {
+    if path == FaultPath::Inline && features.drop_vector() {
         assert!(row.copied_out_pages.load(Relaxed) > 1000, "scattered victims left by copy");
     }
     arena.pager.discard(PageNo(0), PAGES);
