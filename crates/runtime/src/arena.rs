@@ -133,20 +133,42 @@ pub(crate) fn unlock_after_fork() {
 mod tests {
     use super::*;
     use hinterland_sys::thread;
+    use std::io::Write;
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-    use std::time::Duration;
+
+    /// Whether a thread of this process sleeps in futex(2) on the allocator's lock. Allocates nothing.
+    fn sleeps_for_the_lock(thread: u32) -> bool {
+        let mut path = [0u8; 64];
+        write!(&mut path[..63], "/proc/self/task/{thread}/syscall").unwrap();
+        let mut text = [0u8; 128];
+        // SAFETY: the path is a C string, and the buffer has the length that is named.
+        let read = unsafe {
+            let fd = libc::open(path.as_ptr().cast(), libc::O_RDONLY);
+            let read = libc::read(fd, text.as_mut_ptr().cast(), text.len());
+            libc::close(fd);
+            usize::try_from(read).unwrap_or(0)
+        };
+        let mut call = [0u8; 64];
+        let mut rest = &mut call[..];
+        write!(rest, "{} {:#x} ", libc::SYS_futex, ARENA.lock.as_ptr().addr()).unwrap();
+        let unused = rest.len();
+        text[..read].starts_with(&call[..call.len() - unused])
+    }
 
     #[test]
     fn a_fork_waits_for_a_thread_inside_the_allocator() {
         static INSIDE: AtomicBool = AtomicBool::new(false);
         static LEAVE: AtomicBool = AtomicBool::new(false);
         static FORKED: AtomicBool = AtomicBool::new(false);
+        static FORKING: AtomicU32 = AtomicU32::new(0);
         // Nobody allocates between the two stores but in the child: everybody else would wait.
         let forking = std::thread::spawn(|| {
             while !INSIDE.load(SeqCst) {
                 thread::yield_now();
             }
             let _signals = SignalsBlocked::new();
+            // SAFETY: gettid(2) takes nothing.
+            FORKING.store(unsafe { libc::gettid() }.unsigned_abs(), SeqCst);
             lock_for_fork();
             // SAFETY: the child allocates through this allocator alone, and leaves at once.
             let child = unsafe { libc::fork() };
@@ -169,10 +191,10 @@ mod tests {
                 }
             });
         });
-        while !INSIDE.load(SeqCst) {
+        // Until the forking thread sleeps for the lock, or has forked without it. Nothing is allocated here: it would wait, too.
+        while !FORKED.load(SeqCst) && !sleeps_for_the_lock(FORKING.load(SeqCst)) {
             thread::yield_now();
         }
-        std::thread::sleep(Duration::from_millis(100));
         let forked = FORKED.load(SeqCst);
         LEAVE.store(true, SeqCst);
         allocating.join().unwrap();
