@@ -44,6 +44,22 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
+/// The command line of `hinterland run`: what [`Cli`] makes of the same words.
+#[derive(Parser)]
+#[command(name = "hinterland", version)]
+pub struct RunCli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: RunCommand,
+}
+
+/// The subcommand `run` alone.
+#[derive(Subcommand)]
+pub enum RunCommand {
+    /// Run a program with a bound on its local memory.
+    Run(Box<RunArgs>),
+}
+
 /// `hinterland run`.
 #[derive(Args, Default)]
 #[command(after_help = run_examples())]
@@ -136,3 +152,20 @@ Examples:
   hinterland doctor --format json
 
 Exit code: 0 when `hinterland run` would work here, 1 when it would not.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn run_by_itself_takes_and_says_what_it_does_among_all_commands() {
+        let run = |mut all: clap::Command| {
+            all.build();
+            let run = all.find_subcommand_mut("run").expect("there is run");
+            (run.render_long_help().to_string(), run.render_usage().to_string())
+        };
+        assert_eq!(run(RunCli::command()), run(Cli::command()));
+        assert_eq!(RunCli::command().render_version(), Cli::command().render_version());
+    }
+}

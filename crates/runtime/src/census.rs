@@ -6,26 +6,18 @@
 //! than all else that a forked child does which ends at once. A child that lives for less than [`CHILD_LIFE_MIN`] is therefore not looked
 //! at. What it would add is its parent's: the same pages, still shared.
 
+use crate::smaps::{self, Area};
 use hinterland_abi::ProcessRow;
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_sys::{mem, thread};
 use hinterland_units::PAGE_BYTES;
 use std::io::{BufRead, BufReader};
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// The shortest life of a forked child that is looked at.
 const CHILD_LIFE_MIN: Duration = Duration::from_secs(1);
-
-/// What smaps says of one mapping.
-#[derive(Default)]
-struct Area {
-    start: usize,
-    name: String,
-    shared: bool,
-    rss_bytes: u64,
-    anonymous_bytes: u64,
-}
 
 /// Sums over all mappings.
 #[derive(Default, PartialEq, Eq, Debug)]
@@ -55,51 +47,29 @@ pub fn take(row: &ProcessRow, tables_bytes: u64) {
 
 fn add_up(smaps: impl BufRead, is_own: impl Fn(usize) -> bool) -> Sums {
     let mut sums = Sums::default();
-    let mut area = Area::default();
-    for line in smaps.lines().map_while(Result::ok) {
-        if let Some(next) = heading(&line) {
-            count(&mut sums, &area, &is_own);
-            area = next;
-        } else if let Some(bytes) = field(&line, "Rss:") {
-            area.rss_bytes = bytes;
-        } else if let Some(bytes) = field(&line, "Anonymous:") {
-            area.anonymous_bytes = bytes;
-        }
-    }
-    count(&mut sums, &area, &is_own);
+    // What could be read before an error counts.
+    let _ = smaps::for_each(smaps, |area| {
+        count(&mut sums, area, &is_own);
+        ControlFlow::Continue(())
+    });
     sums
-}
-
-/// The first line of a mapping: `start-end perms offset device inode name`.
-fn heading(line: &str) -> Option<Area> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, _) = words.next()?.split_once('-')?;
-    let start = usize::from_str_radix(start, 16).ok()?;
-    let shared = words.next()?.ends_with('s');
-    Some(Area { start, shared, name: words.nth(3).unwrap_or("").to_owned(), ..Area::default() })
-}
-
-/// The bytes of a line such as `Rss:  12 kB`.
-fn field(line: &str, name: &str) -> Option<u64> {
-    let kib: u64 = line.strip_prefix(name)?.split_ascii_whitespace().next()?.parse().ok()?;
-    Some(kib * 1024)
 }
 
 fn count(sums: &mut Sums, area: &Area, is_own: impl Fn(usize) -> bool) {
     if area.start.wrapping_sub(FAR_BASE) < FAR_PAGES as usize * PAGE_BYTES {
         return;
     }
-    if area.shared && is_own(area.start) {
+    match (area.shared, is_own(area.start)) {
         // A view of a memory node's slab: the node's memory.
-    } else if area.shared {
-        sums.shared += area.rss_bytes;
-    } else if is_own(area.start) {
-        sums.own += area.anonymous_bytes;
-    } else {
-        sums.unmanaged_anonymous += area.anonymous_bytes;
-        sums.file += area.rss_bytes - area.anonymous_bytes.min(area.rss_bytes);
-        if area.name == "[stack]" {
-            sums.stacks += area.anonymous_bytes;
+        (true, true) => {}
+        (true, false) => sums.shared += area.rss,
+        (false, true) => sums.own += area.anonymous,
+        (false, false) => {
+            sums.unmanaged_anonymous += area.anonymous;
+            sums.file += area.rss - area.anonymous.min(area.rss);
+            if area.is_stack {
+                sums.stacks += area.anonymous;
+            }
         }
     }
 }

@@ -5,11 +5,12 @@
 //! program's life could get the number that the program expects for its own next file. It is opened inside a fork, where the
 //! program opens nothing.
 
-use crate::descriptors;
+use crate::{descriptors, smaps};
 use hinterland_pager::{FAR_BASE, FAR_PAGES, SharedBytes};
 use hinterland_sys::mem;
 use hinterland_units::PAGE_BYTES;
 use std::io::{self, BufRead, BufReader, Read};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// This process's smaps; -1: not open.
@@ -70,74 +71,27 @@ impl Read for Smaps {
     }
 }
 
-/// What is added up of a mapping.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Far,
-    Own,
-    Other,
-}
-
-/// Mappings come in the order of their addresses: what lies beyond the far range is read only for `all`.
-fn add_up(mut smaps: impl BufRead, all: bool, is_own: impl Fn(usize) -> bool) -> io::Result<SharedBytes> {
-    let mut far_elsewhere = 0;
-    let (mut own, mut own_elsewhere) = (0, 0);
-    let (mut kind, mut rss) = (Kind::Other, 0);
-    let mut line = Vec::with_capacity(256);
-    loop {
-        line.clear();
-        if smaps.read_until(b'\n', &mut line)? == 0 {
-            break;
-        }
-        if !line[0].is_ascii_uppercase() {
-            let Some(start) = start_of(&line) else { continue };
-            if start >= FAR_BASE + FAR_BYTES && !all {
-                break;
-            }
-            kind = kind_of(&line, start, &is_own);
-        } else if kind == Kind::Other {
-        } else if let Some(bytes) = field(&line, b"Rss:") {
-            rss = bytes;
-        } else if let Some(pss) = field(&line, b"Pss:") {
-            let elsewhere = rss - pss.min(rss);
-            match kind {
-                Kind::Far => far_elsewhere += elsewhere,
-                _ => (own, own_elsewhere) = (own + rss, own_elsewhere + elsewhere),
-            }
-        }
-    }
-    Ok(SharedBytes { local_elsewhere: far_elsewhere, beside: all.then_some((own, own_elsewhere)) })
-}
-
 const FAR_BYTES: usize = FAR_PAGES as usize * PAGE_BYTES;
 
-/// The address in the first line of a mapping, `start-end perms offset device inode name`.
-fn start_of(line: &[u8]) -> Option<usize> {
-    let digits = line.split(|byte| *byte == b'-').next()?;
-    usize::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-}
-
-/// Of the same line. Files and shared memory are nobody's here.
-fn kind_of(line: &[u8], start: usize, is_own: impl Fn(usize) -> bool) -> Kind {
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).skip(1);
-    let (Some(permissions), Some(inode)) = (words.next(), words.nth(2)) else { return Kind::Other };
-    if permissions.ends_with(b"s") || inode != b"0" {
-        Kind::Other
-    } else if start.wrapping_sub(FAR_BASE) < FAR_BYTES {
-        Kind::Far
-    } else if is_own(start) {
-        Kind::Own
-    } else {
-        Kind::Other
-    }
-}
-
-/// The bytes of a line such as `Rss:  12 kB`.
-fn field(line: &[u8], name: &[u8]) -> Option<u64> {
-    let digits = line.strip_prefix(name)?.trim_ascii_start();
-    let digits = digits.split(|byte| !byte.is_ascii_digit()).next()?;
-    let kib: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
-    Some(kib * 1024)
+/// Mappings come in the order of their addresses: what lies beyond the far range is read only for `all`. Files and shared memory
+/// are nobody's.
+fn add_up(smaps: impl BufRead, all: bool, is_own: impl Fn(usize) -> bool) -> io::Result<SharedBytes> {
+    let mut far_elsewhere = 0;
+    let (mut own, mut own_elsewhere) = (0, 0);
+    smaps::for_each(smaps, |area| {
+        if area.start >= FAR_BASE + FAR_BYTES && !all {
+            return ControlFlow::Break(());
+        }
+        let elsewhere = area.rss - area.pss.min(area.rss);
+        if area.shared || area.has_file {
+        } else if area.start.wrapping_sub(FAR_BASE) < FAR_BYTES {
+            far_elsewhere += elsewhere;
+        } else if is_own(area.start) {
+            (own, own_elsewhere) = (own + area.rss, own_elsewhere + elsewhere);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(SharedBytes { local_elsewhere: far_elsewhere, beside: all.then_some((own, own_elsewhere)) })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! | `fork`, `exit` | what happens when the process forks or ends |
 //! | `fork_group` | memory that is shared since a fork, by `Pss` |
 //! | `trace` | where the tracer's records go |
-//! | `census` | whose memory is what, as the kernel sees it |
+//! | `census`, `smaps` | whose memory is what, as the kernel sees it |
 //! | `inline` | faults served by the thread that takes them, and what that takes: signals, system calls |
 //! | `interpose` | the names that the program calls instead of libc's |
 //! | `arena` | what this library itself allocates |
@@ -50,6 +50,7 @@ mod libc_heap;
 mod local_only;
 mod mapping;
 mod region_map;
+mod smaps;
 #[cfg(not(feature = "local-only"))]
 mod start;
 #[cfg(not(feature = "local-only"))]

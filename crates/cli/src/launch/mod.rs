@@ -83,22 +83,22 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();
     let signals = signals::Signals::take()?;
-    let mut command = spawn::command(&file, args, &signals);
+    let mut program = spawn::Program::new(&file, args, &signals)?;
     // A launcher inside this program must not write over this run's figures.
-    command.env_remove(variables::STATS).env_remove(variables::LEDGER);
+    program.unset(variables::STATS).unset(variables::LEDGER);
     if let Plan::Managed(library) = &plan {
-        command.env("LD_PRELOAD", library::preload(library, std::env::var_os("LD_PRELOAD").as_deref())?);
+        program.set("LD_PRELOAD", library::preload(library, std::env::var_os("LD_PRELOAD").as_deref())?);
         for (name, value) in settings.to_env() {
             if value.is_empty() {
-                command.env_remove(name)
+                program.unset(name)
             } else {
-                command.env(name, value)
+                program.set(name, value)
             };
         }
     }
 
     let started = Instant::now();
-    let child = spawn::start(&mut command, &name.to_string_lossy())?;
+    let child = program.start(&name.to_string_lossy())?;
     pools.follow().map_err(Error::system("cannot follow the pools' lists of nodes"))?;
     let mut totals = Totals::default();
     let ended = watch::until_end(child, ledger, &signals, &mut totals)?;

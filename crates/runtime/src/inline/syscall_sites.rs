@@ -9,6 +9,7 @@
 //!
 //! Source: System V ABI (x86-64), Linux Standard Base 10.6 (exception frames).
 
+mod decode;
 mod direct_syscalls;
 mod edit;
 mod elf;

@@ -5,11 +5,14 @@ use hinterland_sys::{Mapping, SysError, mem};
 use hinterland_units::PAGE_BYTES;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{
-    AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
 
-/// Stacks that are mapped at a time: the table of our own mappings is short.
+/// Stacks that are mapped at a time: the table of our own mappings is short. The first is mapped alone: most processes have one
+/// thread.
 const AT_A_TIME: usize = 16;
+/// Whether a stack was mapped.
+static MAPPED: AtomicBool = AtomicBool::new(false);
 
 /// The first free stack, and in the address's unused bits a count of changes: without it, a thread that slept between looking
 /// and taking could take a stack that came back with another successor.
@@ -63,7 +66,8 @@ fn bytes() -> usize {
 /// Maps more stacks; returns one, and puts the others into the pool.
 fn more() -> Result<&'static Stack, SysError> {
     let bytes = bytes();
-    let mapping = Mapping::anonymous(bytes * AT_A_TIME)?;
+    let count = if MAPPED.swap(true, Relaxed) { AT_A_TIME } else { 1 };
+    let mapping = Mapping::anonymous(bytes * count)?;
     let mut one = None;
     for start in (mapping.start..mapping.start + mapping.len).step_by(bytes) {
         // Without its guard a stack is as good; only an overflow would go unnoticed.

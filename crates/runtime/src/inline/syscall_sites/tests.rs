@@ -1,7 +1,9 @@
 //! What is found in the libc that the test itself runs on, and small functions made by hand.
 
+use super::decode::{NUMBERS, Source, Step, steps};
 use super::scan::{Numbers, sites_in};
 use super::*;
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -76,4 +78,84 @@ fn no_library_of_the_systems_makes_a_call_of_its_own() {
     // The test's own instructions do not count: it holds this library.
     assert_eq!(first_direct_syscall(&|_| true), None);
     println!("in {} µs", begin.elapsed().as_micros());
+}
+
+/// What another decoder says of a function.
+fn steps_of_another(code: &[u8], start: usize) -> Vec<(usize, Step)> {
+    let decoder = Decoder::with_ip(64, code, start as u64, DecoderOptions::NONE);
+    // Two REX prefixes: the text "CRYPTOGAMS", which hand-written functions carry, and no compiler's code.
+    let is_text = |at: u64| {
+        let at = usize::try_from(at).unwrap() - start;
+        code[at..].iter().take(2).filter(|byte| *byte >> 4 == 4).count() == 2
+    };
+    let step = |instruction: &Instruction| match (instruction.code(), instruction.op0_kind()) {
+        (Code::INVALID, _) => Step::Garbage,
+        _ if is_text(instruction.ip()) => Step::Garbage,
+        (Code::Syscall, _) if instruction.len() == SITE_BYTES => Step::Syscall,
+        (_, OpKind::NearBranch64) => Step::Branch(usize::try_from(instruction.near_branch_target()).unwrap()),
+        (_, OpKind::Register) => load_of_another(instruction).unwrap_or(Step::Other),
+        _ => Step::Other,
+    };
+    decoder.into_iter().map(|found| (usize::try_from(found.ip()).unwrap(), step(&found))).collect()
+}
+
+fn load_of_another(instruction: &Instruction) -> Option<Step> {
+    // Where the two name operands differently.
+    match instruction.code() {
+        Code::Xchg_r32_EAX | Code::Xchg_r64_RAX => return Some(Step::Load(0, Source::Other)),
+        Code::Scasb_AL_m8 | Code::Scasd_EAX_m32 | Code::Scasq_RAX_m64 => return None,
+        _ => {}
+    }
+    let full = |register: Register| match register {
+        Register::AL | Register::AH | Register::AX => Some(0),
+        part if (Register::EAX..=Register::R15D).contains(&part) => Some(part as u8 - Register::EAX as u8),
+        whole if (Register::RAX..=Register::R15).contains(&whole) => Some(whole as u8 - Register::RAX as u8),
+        _ => None,
+    };
+    let register = full(instruction.op0_register())?;
+    let source = match instruction.code() {
+        Code::Mov_r32_imm32 | Code::Mov_r64_imm64 | Code::Mov_rm64_imm32 | Code::Mov_rm32_imm32 => {
+            let number = Some(instruction.immediate(1)).filter(|number| *number < u64::from(NUMBERS));
+            number.map_or(Source::Other, |number| Source::Number(number.cast_signed()))
+        }
+        Code::Xor_r32_rm32 | Code::Xor_rm32_r32 if instruction.op0_register() == instruction.op1_register() => {
+            Source::Number(0)
+        }
+        Code::Mov_r32_rm32 | Code::Mov_rm32_r32 | Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+            if instruction.op1_kind() == OpKind::Register =>
+        {
+            full(instruction.op1_register()).map_or(Source::Other, Source::Register)
+        }
+        _ => Source::Other,
+    };
+    let reads = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt);
+    let matters = matches!(source, Source::Number(_)) || register == 0 && !reads;
+    matters.then_some(Step::Load(register, source))
+}
+
+/// Every function of every loaded object.
+#[test]
+fn two_decoders_agree_on_what_instructions_do() {
+    let (mut functions, mut instructions) = (0, 0);
+    for image in elf::images() {
+        for text in &image.text {
+            let mut at = text.start;
+            while let Some(function) = (at..text.end).find_map(|at| image.function_around(at)) {
+                let code = image.bytes(function.clone());
+                // From the first byte on that begins no instruction, the rest is data.
+                let garbage = |(_, step): &(usize, Step)| *step == Step::Garbage;
+                let theirs = steps_of_another(code, function.start);
+                let code_steps = theirs.iter().position(garbage).unwrap_or(theirs.len());
+                let ours: Vec<_> = steps(code, function.start).take(code_steps).collect();
+                let different = ours.iter().zip(&theirs[..code_steps]).find(|(one, other)| one != other);
+                assert_eq!(different, None, "{} at {:#x}", image.name, function.start - text.start);
+                assert_eq!(ours.len(), code_steps, "{} at {:#x}", image.name, function.start - text.start);
+                functions += 1;
+                instructions += ours.len();
+                at = function.end;
+            }
+        }
+    }
+    println!("{instructions} instructions of {functions} functions");
+    assert!(functions > 3000 && instructions > 300_000, "{instructions} instructions of {functions} functions");
 }

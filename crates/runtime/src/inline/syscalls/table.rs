@@ -181,10 +181,10 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
 /// The row of a call. Async-signal-safe.
 pub(crate) fn row(number: i64) -> Option<&'static Row> {
     let number = u32::try_from(number).ok()?;
-    [from_0::ROWS, from_125::ROWS, from_260::ROWS].into_iter().find_map(|part| {
-        let index = part.binary_search_by_key(&number, |row| row.number).ok()?;
-        part.get(index)
-    })
+    let part = [from_0::ROWS, from_125::ROWS, from_260::ROWS]
+        .into_iter()
+        .find(|part| part.last().is_some_and(|last| number <= last.number))?;
+    part.get(part.binary_search_by_key(&number, |row| row.number).ok()?)
 }
 
 /// Whether libc's sites of a call must be replaced: the filter does not see all that matters.
