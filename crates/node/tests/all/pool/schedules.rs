@@ -18,7 +18,7 @@ const AT_A_TIME: u64 = 4;
 const EVENTS: usize = 3;
 /// A node that was slow gets one load in 64, or none but pings: after so many rounds of loads and steps of maintenance each connection to
 /// it has been used. It was lost before, or had no connection that was broken, if that is not noticed.
-const NOTICED_WITHIN: usize = 400;
+const NOTICED_WITHIN: usize = 100;
 
 /// Ends the work beside, also when a check fails.
 struct Over<'a>(&'a AtomicBool);
