@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A test that runs so long hangs.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(900);
 /// With `--full`, which has runs of hours.
 const LIMIT_FULL: Duration = Duration::from_secs(10_800);
 /// Time for a test to end when its processes were killed.
