@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
     };
     match command {
         Command::Run(args) => launch::run(&args),
-        Command::Trace(args) => trace::run(args),
+        Command::Trace(args) => trace::run(*args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),

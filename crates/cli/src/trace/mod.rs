@@ -77,8 +77,8 @@ impl Refusal {
 }
 
 /// Runs the command.
-pub fn run(args: Box<TraceArgs>) -> ExitCode {
-    let TraceArgs { command, record } = *args;
+pub fn run(args: TraceArgs) -> ExitCode {
+    let TraceArgs { command, record } = args;
     let outcome = match command {
         None => return record::run(record),
         Some(TraceCommand::Show(args)) => show::run(&args),
