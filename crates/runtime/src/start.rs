@@ -107,7 +107,12 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         hinterland_backend::set_replicas(&mut far, replicas).map_err(OpenError::from)?;
     }
     let rosters = ledger::get().map_or(&[][..], |ledger| &ledger.rosters[..]);
-    let options = OpenOptions { encrypt: settings.encrypt, credentials: credentials(settings)?, rosters, ..OpenOptions::default() };
+    let options = OpenOptions {
+        encrypt: settings.encrypt,
+        credentials: credentials(settings)?,
+        rosters,
+        ..OpenOptions::default()
+    };
     let backend = hinterland_backend::open_with(&far, &options)?;
     let waits = |url: &String| url.starts_with("file:") || hinterland_backend::names_nodes(url);
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(waits);

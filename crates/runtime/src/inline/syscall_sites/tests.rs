@@ -108,8 +108,12 @@ fn load_of_another(instruction: &Instruction) -> Option<Step> {
     }
     let full = |register: Register| match register {
         Register::AL | Register::AH | Register::AX => Some(0),
-        part if (Register::EAX..=Register::R15D).contains(&part) => Some(part as u8 - Register::EAX as u8),
-        whole if (Register::RAX..=Register::R15).contains(&whole) => Some(whole as u8 - Register::RAX as u8),
+        part if (Register::EAX..=Register::R15D).contains(&part) => {
+            u8::try_from(part as u32 - Register::EAX as u32).ok()
+        }
+        whole if (Register::RAX..=Register::R15).contains(&whole) => {
+            u8::try_from(whole as u32 - Register::RAX as u32).ok()
+        }
         _ => None,
     };
     let register = full(instruction.op0_register())?;
