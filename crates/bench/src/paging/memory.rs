@@ -102,20 +102,34 @@ fn pss_bytes(process: &Process) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
 
     #[test]
-    fn sees_what_this_process_holds() {
-        let me = i32::try_from(std::process::id()).unwrap();
-        let before = Sampler::new(me, None, false).finish();
-        let held = vec![7u8; 64 << 20];
-        let after = Sampler::new(me, None, false).finish();
-        assert!(after.pss_bytes >= before.pss_bytes + (60 << 20), "{before:?} {after:?} {}", held.len());
+    fn sees_what_a_process_holds() {
+        // A process of its own: other tests of this one allocate and free meanwhile.
+        let held_by = |script: &str| {
+            let mut shell = Command::new("sh");
+            let mut child =
+                shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh starts");
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().expect("a pipe"))
+                .read_line(&mut line)
+                .expect("it says that it is ready");
+            let memory = Sampler::new(i32::try_from(child.id()).unwrap(), None, false).finish();
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            memory
+        };
+        let before = held_by("echo ready; read end");
+        let after = held_by("text=$(head -c 16777216 /dev/zero | tr '\\0' x); echo ready; read end");
+        assert!(after.pss_bytes >= before.pss_bytes + (16 << 20), "{before:?} {after:?}");
         assert!(after.total_bytes >= after.pss_bytes);
     }
 
     #[test]
     fn a_tree_contains_children() {
-        let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
+        let mut child = Command::new("sleep").arg("5").spawn().unwrap();
         let (me, pid) = (i32::try_from(std::process::id()).unwrap(), i32::try_from(child.id()).unwrap());
         // proc(5), task/TID/children: may leave some out while others of them come and go, as other tests' do.
         assert!((0..100).any(|_| tree(me).contains(&pid)));
