@@ -6,11 +6,13 @@
 //! [`verdict`] (what must hold), [`results`] (where the rows go).
 //!
 //! Invariant: nothing here knows how Hinterland works inside. It is started through its command line, as a user would,
-//! and judged by the program's output, the kernel's figures and its own `--stats` file.
+//! and judged by the program's output, the kernel's figures and its own `--stats` file. Only [`ledger`] reads what a run says of
+//! itself before it has ended, so that a test can wait for a state.
 
 pub mod authority;
 pub mod frozen;
 pub mod launch;
+pub mod ledger;
 pub mod managed;
 pub mod native;
 pub mod needles;

@@ -97,6 +97,10 @@ impl Totals {
 
     /// Adds a process that will not change any more.
     pub fn add(&mut self, row: RowFigures) {
+        // A process that ended between two looks has looked at its memory itself.
+        if row.knows_unmanaged() {
+            self.unmanaged_source = self.unmanaged_source.max(UnmanagedSource::Library);
+        }
         self.counters.combine(&row.counters, u64::saturating_add);
         self.backends.add_traffic(&row.backends);
         self.maxima.combine(&row.maxima, u64::max);

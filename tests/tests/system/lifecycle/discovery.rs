@@ -78,7 +78,7 @@ fn joins(test: &str, path: &str) -> Result<()> {
     let third = pool.node(&format!("{test}-2"))?;
     wait_until("the node that joined has pages", || is_used(&third))?;
     running.wait_for("round 5\n")?;
-    pools::rest(&mut running)?;
+    pools::rest_until_rebuilt(&mut running)?;
     let stats = pools::finish(running)?;
     let backends = stats["backends"].as_array().context("backends")?;
     // Those that were there at the start stand first, by their URLs.

@@ -4,13 +4,11 @@ use super::nodes::{PATHS, Test, launch_with, trial};
 use super::operators::two_more_rounds;
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Running, c_program};
+use hinterland_tests::ledger::LiveLedger;
 use hinterland_tests::node::{Node, pool_url};
 use hinterland_tests::suite::Trial;
 use nix::sys::signal::Signal;
 use std::time::Duration;
-
-/// Time for what is made anew in the background: many times what it takes here, at 64 MiB a second.
-const REST: Duration = Duration::from_secs(4);
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -44,12 +42,16 @@ pub fn start(test: &str, path: &str, far: &str, replicas: &str, more: &[&str]) -
     Ok(running)
 }
 
-/// Has the program rest for a while: what is to be made anew, above all what it never changes, takes some time.
-pub fn rest(running: &mut Running) -> Result<()> {
+/// Has the program rest until some of what was lost is rebuilt: while it works it may replace all of that first.
+pub fn rest_until_rebuilt(running: &mut Running) -> Result<()> {
     let file = running.directory.join("rest");
     std::fs::write(&file, "")?;
     running.wait_for("resting\n")?;
-    std::thread::sleep(REST);
+    let ledger = LiveLedger::of(running.pid)?;
+    while ledger.rebuilt_pages() == 0 {
+        ensure!(!running.below().is_empty(), "the program has ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     Ok(std::fs::remove_file(file)?)
 }
 
@@ -75,7 +77,7 @@ pub fn first_killed(test: &str, path: &str, mut nodes: Vec<Node>, url: &str) -> 
     let gone = nodes.remove(0);
     gone.kill()?;
     running.wait_for("round 5\n")?;
-    rest(&mut running)?;
+    rest_until_rebuilt(&mut running)?;
     let stats = finish(running)?;
     let backends = stats["backends"].as_array().context("backends")?;
     ensure!(backends.len() == 3, "{stats}");
@@ -92,7 +94,7 @@ fn stripes(test: &str, path: &str) -> Result<()> {
     let mut running = start(test, path, &url, "1", &["fork"])?;
     nodes.remove(0).kill()?;
     running.wait_for("round 5\n")?;
-    rest(&mut running)?;
+    rest_until_rebuilt(&mut running)?;
     let stats = finish(running)?;
     let backends = stats["backends"].as_array().context("backends")?;
     ensure!(backends.len() == 4 && backends[0]["losses"].as_u64() > Some(0), "{stats}");
