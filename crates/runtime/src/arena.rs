@@ -163,12 +163,12 @@ mod tests {
         static FORKING: AtomicU32 = AtomicU32::new(0);
         // Nobody allocates between the two stores but in the child: everybody else would wait.
         let forking = std::thread::spawn(|| {
-            while !INSIDE.load(SeqCst) {
-                thread::yield_now();
-            }
             let _signals = SignalsBlocked::new();
             // SAFETY: gettid(2) takes nothing.
             FORKING.store(unsafe { libc::gettid() }.unsigned_abs(), SeqCst);
+            while !INSIDE.load(SeqCst) {
+                thread::yield_now();
+            }
             lock_for_fork();
             // SAFETY: the child allocates through this allocator alone, and leaves at once.
             let child = unsafe { libc::fork() };
@@ -184,6 +184,10 @@ mod tests {
             status
         });
         let allocating = std::thread::spawn(|| {
+            // The start of a thread allocates, too: the other one must be past it.
+            while FORKING.load(SeqCst) == 0 {
+                thread::yield_now();
+            }
             ARENA.with(|_| {
                 INSIDE.store(true, SeqCst);
                 while !LEAVE.load(SeqCst) {

@@ -133,7 +133,17 @@ fn regions(findings: &Findings) -> String {
         return String::new();
     }
     let names = [
-        "region", "pattern", "requests", "major", "minor", "hits", "first", "windows", "largest", "ahead", "unused",
+        "region",
+        "pattern",
+        "requests",
+        "major",
+        "minor",
+        "hits",
+        "first",
+        "windows",
+        "largest",
+        "prefetched",
+        "unused",
         "chosen",
     ];
     let mut columns = table(&names, 2..names.len());
