@@ -54,6 +54,11 @@ mod tests {
     fn a_sleeping_process_has_a_stack() {
         let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep is there");
         let pid = i32::try_from(child.id()).expect("a process number");
+        // Before that it starts.
+        let sleeps = format!("{} ", libc::SYS_clock_nanosleep);
+        while !fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|call| call.starts_with(&sleeps)) {
+            std::thread::yield_now();
+        }
         let text = of(pid);
         child.kill().expect("it runs");
         child.wait().expect("it ends");
