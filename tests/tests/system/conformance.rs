@@ -27,9 +27,14 @@ const PROGRAMS: [&str; 15] = [
     "waiting",
     "cancelling",
 ];
+/// Of these, the ones in which threads are cancelled in a system call. glibc unwinds the thread's stack through the library then, which
+/// a library that may itself unwind refuses: on the inline path they run with the build as it is shipped alone.
+const CANCELLED: [&str; 2] = ["waiting", "cancelling"];
+
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
+    let unwinds = places::launcher().is_ok_and(|launcher| launcher.parent().is_some_and(|build| build.ends_with("ci")));
     for program in PROGRAMS {
         for path in PATHS {
             for features in features_of(path) {
@@ -38,6 +43,7 @@ pub fn trials() -> Vec<Trial> {
                     variants
                         .into_iter()
                         .filter(|variant| differs(program, variant))
+                        .filter(|variant| !(unwinds && CANCELLED.contains(&program) && variant.path != "monitor"))
                         .map(|variant| trial(program, variant)),
                 );
             }
