@@ -65,7 +65,15 @@ impl Pager {
     /// Whether victims may leave by copy.
     #[inline]
     pub(crate) fn copies_out(&self) -> bool {
-        self.copies.load(Relaxed) == COPIES && self.kernel.features().drop_vector()
+        if self.copies.load(Relaxed) != COPIES {
+            return false;
+        }
+        let can = self.kernel.features().drop_vector();
+        if !can {
+            // No copy has begun and none will: departures need not look for one.
+            let _ = self.copies.compare_exchange(COPIES, MOVES, SeqCst, Relaxed);
+        }
+        can
     }
 
     /// Whether copies may still be under way.

@@ -15,7 +15,7 @@
 
 use hinterland_backend::Location;
 
-/// Where a page is in its life. The words are those of DESIGN and the glossary.
+/// Where a page is in its life. The words are those of the glossary (docs/glossary.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {

@@ -16,7 +16,7 @@
 //! | `device_pins` | devices that keep pages of the program |
 //! | `descriptors` | our descriptors survive programs that close everything |
 //!
-//! The laws (DESIGN.md): the library's own memory is never far; its threads never call an interposed name, never touch far
+//! The invariants (ARCHITECTURE.md): the library's own memory is never far; its threads never call an interposed name, never touch far
 //! memory outside the pager, and block the program's signals.
 #![cfg_attr(
     feature = "local-only",

@@ -31,7 +31,7 @@ pub struct Costs {
 impl Costs {
     /// The costs of a fault path.
     ///
-    /// - `fault_ns`: DESIGN.md's table. Inline 2.9–3.0 µs; monitor 4–12.7 µs, the middle.
+    /// - `fault_ns`: measured for the first prototypes, before decision 0011. Inline 2.9–3.0 µs; monitor 4–12.7 µs, the middle.
     /// - `major_extra_ns`: what is left of a major fault with its eviction beside (decision 0011: 5.2 µs inline, 10.4 µs with the
     ///   monitor) after `fault_ns` and 1.0 µs for decompression, which plain pages do not need.
     /// - `map_page_ns`, `move_run_ns`, `move_page_ns`: decision 0001, COPY and MOVE of 64 neighbours, MOVE of one page.

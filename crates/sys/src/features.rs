@@ -133,7 +133,9 @@ impl Features {
     /// asks first: most processes never do.
     pub fn drop_vector(&self) -> bool {
         if self.vectors && VECTORS.load(Relaxed) == UNKNOWN {
-            VECTORS.store(if mem::vectors_work() { WORK } else { FAIL }, Relaxed);
+            let found = if mem::vectors_work() { WORK } else { FAIL };
+            // Of threads that try at the same time, the first answer stays.
+            let _ = VECTORS.compare_exchange(UNKNOWN, found, Relaxed, Relaxed);
         }
         self.vectors && VECTORS.load(Relaxed) == WORK
     }

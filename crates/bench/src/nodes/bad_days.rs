@@ -50,7 +50,7 @@ fn fill(launcher: &Path, nodes: u32, replicas: u32, seed: u64) -> Result<(Vec<No
 /// The longest load of a page, of all those before and after the loss.
 fn longest_load_ms(launcher: &Path, signal: Signal, seed: u64) -> Result<f64, String> {
     let (nodes, filled) = fill(launcher, 3, 2, seed)?;
-    filled.tended(|| {
+    filled.maintained(|| {
         let begun = Instant::now();
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
@@ -71,7 +71,7 @@ fn longest_load_ms(launcher: &Path, signal: Signal, seed: u64) -> Result<f64, St
 /// From the loss to the failure of a load.
 fn end_ms(launcher: &Path, signal: Signal, seed: u64) -> Result<f64, String> {
     let (nodes, filled) = fill(launcher, 3, 1, seed)?;
-    filled.tended(|| {
+    filled.maintained(|| {
         filled.load_for(BEFORE, seed)?;
         nodes[0].server.signal(signal)?;
         let begun = Instant::now();
@@ -87,7 +87,7 @@ fn end_ms(launcher: &Path, signal: Signal, seed: u64) -> Result<f64, String> {
 fn pausing_ms(launcher: &Path, nodes: u32, seed: u64) -> Result<f64, String> {
     let (nodes, filled) = fill(launcher, nodes, nodes, seed)?;
     let (over, longest_ns) = (AtomicBool::new(false), AtomicU64::new(0));
-    filled.tended(|| {
+    filled.maintained(|| {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 filled.load_singly_until(seed, |took| {

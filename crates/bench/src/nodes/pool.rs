@@ -123,7 +123,7 @@ impl Filled {
     ///
     /// # Errors
     /// Those of `work`.
-    pub fn tended<R>(&self, work: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+    pub fn maintained<R>(&self, work: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
         /// Time between two looks at whether there is something to tend.
         const LOOK_EVERY: Duration = Duration::from_millis(5);
         let over = AtomicBool::new(false);

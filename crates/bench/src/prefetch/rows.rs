@@ -76,7 +76,7 @@ pub struct Row {
     pub accuracy: Option<f64>,
     /// Hits / (major faults + minor faults + hits).
     pub coverage: Option<f64>,
-    /// Processor time of the read-ahead thread for each page that came ahead, in microseconds: less where threads of the program helped.
+    /// Processor time of the read-ahead thread for each prefetched page, in microseconds: less where threads of the program helped.
     pub ahead_us_per_page: Option<f64>,
     /// Duration in microseconds that each share of the accesses did not exceed, of all rounds together.
     pub distribution: Vec<(f64, f64)>,

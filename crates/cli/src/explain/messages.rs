@@ -58,7 +58,7 @@ fn did(findings: &Findings) -> String {
     let mut out = format!(
         "\nwhat it did\n  \
          {} windows of {:.1} pages on average, {} at most{bound}\n  \
-         {} pages were prefetched: {} are known to have been used ({} seen, {} inferred)",
+         {} pages were prefetched: {} are known to have been used ({} observed, {} inferred)",
         count(did.windows),
         did.window_pages_mean,
         did.window_pages_max,

@@ -21,7 +21,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null;
 
-/// The stack of the child until it calls exec: `execvpe` puts arguments there for a script without an interpreter.
+/// The stack of the child until it calls exec, beside the list of arguments that `execvpe` makes there for a script without an
+/// interpreter.
 const STACK_BYTES: usize = 64 << 10;
 
 /// A program to be started.
@@ -82,8 +83,10 @@ impl Program {
         let environment = self.environment.iter().map(variable).collect::<io::Result<Vec<CString>>>()?;
         let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).chain([null()]).collect::<Vec<_>>();
         let (arguments, environment) = (pointers(&self.arguments), pointers(&environment));
+        // The shell and the file come before the arguments.
+        let list_bytes = (arguments.len() + 2) * size_of::<*const libc::c_char>();
+        let mut stack = vec![0u128; (STACK_BYTES + list_bytes).div_ceil(size_of::<u128>())];
         let mut child = Child { program: self, arguments, environment, launcher: getpid(), error: None };
-        let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
         // SAFETY: the stack is aligned and large enough; `child` and what it points at outlive the time that the child uses it,
         // because this thread sleeps until the child has called exec or ended.

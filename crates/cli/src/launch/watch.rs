@@ -43,7 +43,8 @@ pub struct Ended {
     pub ending: Ending,
     /// When.
     pub at: Instant,
-    /// The largest resident set of any process of the run, as the kernel accounts it (`ru_maxrss`).
+    /// The largest resident set of any process of the run, as the kernel accounts it (`ru_maxrss`): at least the launcher's own at the
+    /// start, whose memory the child has until its exec.
     pub rss_peak_bytes: u64,
     /// The largest sampled proportional set of the whole tree, launcher included.
     pub pss_peak_bytes: u64,

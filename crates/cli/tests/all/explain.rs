@@ -54,7 +54,7 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
         "8,000 requests for content that was not mapped: 6,000 waited for far memory (major), 1,000 found",
         "patterns: 50.0 % sequential, 0.0 % strided, 50.0 % irregular",
         "800 windows of 64.0 pages on average, 64 at most",
-        "40,000 pages were prefetched: 30,000 are known to have been used (1,000 seen, 29,000 inferred)",
+        "40,000 pages were prefetched: 30,000 are known to have been used (1,000 observed, 29,000 inferred)",
         "of 1,100 prefetched pages that were left unmapped 90.9 % were used, half of them within 12.0 µs; 40 were evicted unused",
         "a load of one page took 6.3 µs, each further one 1.3 µs: so windows might have 64 pages",
         "sequential, 97.5 %",

@@ -24,6 +24,18 @@ fn the_programs_own_flags_are_its_own() {
 }
 
 #[test]
+fn a_script_without_an_interpreter_gets_all_of_its_many_arguments() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("script");
+    std::fs::write(&script, "echo $# $1 ${50000}\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let words = (1..=50_000).map(|number| if number == 50_000 { "z" } else { "a" });
+    let (ended, stdout, stderr) = output(hinterland().args(["run", "--quiet", "--"]).arg(&script).args(words));
+    assert_eq!((ended.status.code(), &*stdout), (Some(0), "50000 a z\n"), "{stderr}");
+}
+
+#[test]
 fn the_summary_goes_to_stderr_and_quiet_silences_it() {
     let (_, stdout, stderr) = output(hinterland().args(["run", "--", "echo", "words"]));
     assert_eq!(stdout, "words\n");
