@@ -59,19 +59,35 @@ fn field_kib(status: &str, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
 
+    /// A process by itself, not this one: other tests of this binary allocate and free at the same time.
     #[test]
-    fn sees_its_own_memory_grow() {
-        let before = sample(Pid::this()).anonymous_bytes;
-        let block = vec![7u8; 64 << 20];
-        let after = sample(Pid::this()).anonymous_bytes;
+    fn sees_memory_grow() {
+        let script = "input(); block = b'7' * (64 << 20); print(flush=True); input()";
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let before = sample(pid).anonymous_bytes;
+        let mut input = child.stdin.take().unwrap();
+        writeln!(input).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let after = sample(pid).anonymous_bytes;
+        assert_eq!(line, "\n");
         assert!(after >= before + (60 << 20), "{before} {after}");
-        assert_eq!(block[12345], 7);
+        writeln!(input).unwrap();
+        assert!(child.wait().unwrap().success());
     }
 
     #[test]
     fn follows_children() {
-        let mut child = std::process::Command::new("sh").args(["-c", "sleep 5 & wait"]).spawn().unwrap();
+        let mut child = Command::new("sh").args(["-c", "sleep 5 & wait"]).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let begun = std::time::Instant::now();
         while descendants(pid).is_empty() && begun.elapsed() < std::time::Duration::from_secs(10) {
