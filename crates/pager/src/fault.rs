@@ -57,15 +57,17 @@ impl Pager {
             };
             let begin = Instant::now();
             let inside = self.gate.enter();
+            // Before the faults are served: a program with one thread opens nothing while the look-up opens a file.
+            if self.monitors == 1 && self.tracer.is_none() {
+                let faults = messages[..count].iter().filter_map(Message::fault);
+                faults.for_each(|fault| affinity.faulted(fault.thread, self.processor_of));
+            }
             for fault in messages[..count].iter().filter_map(Message::fault) {
                 self.serve(fault, &mut scratch);
                 self.count_fault(begin);
             }
             let above_high = self.above_high(&inside);
             drop(inside);
-            if self.monitors == 1 && self.tracer.is_none() {
-                messages[..count].iter().filter_map(Message::fault).for_each(|fault| affinity.served(fault.thread));
-            }
             if above_high {
                 self.start_helpers();
                 self.wake_evictor();

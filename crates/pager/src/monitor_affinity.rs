@@ -29,12 +29,12 @@ enum Advice {
 }
 
 impl MonitorAffinity {
-    /// A fault of `thread` was served.
-    pub(crate) fn served(&mut self, thread: u32) {
+    /// `thread` faulted, and waits. `processor_of` says where a thread last ran.
+    pub(crate) fn faulted(&mut self, thread: u32, processor_of: fn(u32) -> Option<usize>) {
         match self.advise(thread) {
             Advice::Stay => {}
             Advice::LookAt(leader) => {
-                let processor = thread::processor_of(leader);
+                let processor = processor_of(leader);
                 if processor.is_some() && processor != self.pinned && thread::run_on(processor) {
                     self.pinned = processor;
                 }

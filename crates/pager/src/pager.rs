@@ -70,6 +70,8 @@ pub struct Config {
     pub monitors: usize,
     /// Takes stock of the process's whole memory now and then; told the bytes of the pager's tables.
     pub census: fn(&ProcessRow, u64),
+    /// The processor on which a thread of this process last ran. Asked by one monitor, not during a fork.
+    pub processor_of: fn(u32) -> Option<usize>,
     /// Where the processes of a run share its budget; `None`: this process has the budget for itself. Inherited by forks.
     pub ledger: Option<&'static Ledger>,
     /// Looks at what other processes count of this one's memory, since a fork: of the far range, or, told so, of the pager's
@@ -103,6 +105,7 @@ pub struct Pager {
     pub(crate) evictor: AtomicU32,
     pub(crate) monitors: usize,
     pub(crate) census: fn(&ProcessRow, u64),
+    pub(crate) processor_of: fn(u32) -> Option<usize>,
     pub(crate) housekeeping: fn(),
     pub(crate) shared_budget: SharedBudget,
     pub(crate) tracer: Option<Tracer>,
@@ -203,6 +206,7 @@ impl Pager {
             evictor: AtomicU32::new(0),
             monitors: config.monitors,
             census: config.census,
+            processor_of: config.processor_of,
             housekeeping: config.housekeeping,
             shared_budget: SharedBudget::new(config.local, config.ram, config.ledger),
             tracer: config.trace.map(|trace| Tracer::new(trace, config.pages)).transpose()?,

@@ -35,7 +35,7 @@ pub fn take(row: &ProcessRow, tables_bytes: u64) {
     if row.forked.load(Relaxed) == 1 && life < CHILD_LIFE_MIN {
         return;
     }
-    let Ok(smaps) = std::fs::File::open("/proc/self/smaps") else { return };
+    let Some(smaps) = smaps::own() else { return };
     let sums = add_up(BufReader::with_capacity(64 << 10, smaps), mem::is_own);
     let own = sums.own + tables_bytes;
     row.own_bytes.fetch_max(own, Relaxed);

@@ -13,9 +13,11 @@ static DESTRUCTOR: extern "C" fn() = finish;
 extern "C" fn finish() {
     #[cfg(not(feature = "local-only"))]
     if let Some(pager) = crate::pager().filter(|_| is_own()) {
-        pager.end_trace();
-        pager.report_now();
-        crate::ledger::end(pager.row());
+        crate::on_near_stack(|| {
+            pager.end_trace();
+            pager.report_now();
+            crate::ledger::end(pager.row());
+        });
     }
 }
 

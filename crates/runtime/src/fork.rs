@@ -49,7 +49,6 @@ mod handlers {
     /// Before the fork.
     pub extern "C" fn prepare() {
         if let Some(pager) = crate::pager() {
-            crate::fork_group::open();
             freeze(pager);
             arena::lock_for_fork();
         }
@@ -92,7 +91,8 @@ mod handlers {
     pub extern "C" fn child() {
         let Some(pager) = crate::pager() else { return };
         arena::unlock_after_fork();
-        if let Err(error) = begin(pager) {
+        // From its start on, the evictor may take out pages of this stack.
+        if let Err(error) = crate::on_near_stack(|| begin(pager)) {
             // Its far memory would read as zeros: it must not run.
             thread::write_stderr(&format!(
                 "hinterland: a forked process cannot go on, because its far memory cannot be served: {error}\n"
@@ -108,7 +108,8 @@ mod handlers {
             crate::descriptors::release(fd);
         }
         let (uffd, memory) = start::open_kernel(pager.kernel().features(), pager.path())?;
-        crate::fork_group::open_in_child();
+        crate::smaps::open_in_child();
+        crate::leader::close();
         let row = ledger::row_for_child();
         row.fault_path.set(start::name_of(pager.path()));
         row.reason.set("forked");
@@ -118,8 +119,9 @@ mod handlers {
             crate::inline::trap::begin_child();
         }
         region_map::forget_after_fork(&left);
-        pager.start()?;
+        // Before the evictor starts: the kernel kills a thread whose descriptor it cannot write (rseq).
         crate::inline::stacks::far::begin_child();
+        pager.start()?;
         Ok(())
     }
 

@@ -1,74 +1,18 @@
 //! What other processes count of this one's memory: pages that are shared since a fork.
 //!
 //! `/proc/self/smaps` tells for each mapping how much is resident (`Rss`), and how much when a page that `n` processes map
-//! counts `1/n` (`Pss`). The file is kept open under a protected number: a descriptor that came and went in the middle of the
-//! program's life could get the number that the program expects for its own next file. It is opened inside a fork, where the
-//! program opens nothing.
+//! counts `1/n` (`Pss`).
 
-use crate::{descriptors, smaps};
+use crate::smaps;
 use hinterland_pager::{FAR_BASE, FAR_PAGES, SharedBytes};
 use hinterland_sys::mem;
 use hinterland_units::PAGE_BYTES;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
-
-/// This process's smaps; -1: not open.
-static SMAPS: AtomicI32 = AtomicI32::new(-1);
-
-/// Before a fork, in the parent: opens what looking at the children's part needs.
-pub fn open() {
-    if SMAPS.load(Relaxed) >= 0 {
-        return;
-    }
-    // SAFETY: the path is a C string.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_openat,
-            libc::AT_FDCWD,
-            c"/proc/self/smaps".as_ptr(),
-            libc::O_RDONLY | libc::O_CLOEXEC,
-            0usize,
-        )
-    };
-    // A process that gave its privileges up may not look: then it counts all that it holds.
-    if let Ok(fd) = i32::try_from(fd)
-        && fd >= 0
-        && let Ok(kept) = descriptors::protect(fd)
-    {
-        SMAPS.store(kept, Relaxed);
-    }
-}
-
-/// In the child of a fork: the parent's file tells of the parent.
-pub fn open_in_child() {
-    descriptors::release(SMAPS.swap(-1, Relaxed));
-    open();
-}
 
 /// Looks at the far range, or at `all` that is the pager's.
 pub fn look(all: bool) -> Option<SharedBytes> {
-    let fd = SMAPS.load(Relaxed);
-    if fd < 0 {
-        return None;
-    }
-    add_up(BufReader::with_capacity(16 << 10, Smaps { fd, offset: 0 }), all, mem::is_own).ok()
-}
-
-/// The file from its beginning.
-struct Smaps {
-    fd: i32,
-    offset: usize,
-}
-
-impl Read for Smaps {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: `into` is writable for its length.
-        let read = unsafe { libc::syscall(libc::SYS_pread64, self.fd, into.as_mut_ptr(), into.len(), self.offset) };
-        let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
-        self.offset += read;
-        Ok(read)
-    }
+    add_up(BufReader::with_capacity(16 << 10, smaps::own()?), all, mem::is_own).ok()
 }
 
 const FAR_BYTES: usize = FAR_PAGES as usize * PAGE_BYTES;
@@ -115,11 +59,10 @@ mod tests {
 
     #[test]
     fn a_process_that_never_forked_counts_all_of_its_private_memory() {
-        // SAFETY: the path is a C string.
-        let fd = unsafe { libc::open(c"/proc/self/smaps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        smaps::open();
         let memory = vec![7u8; 8 << 20];
         let address = memory.as_ptr().addr();
-        let smaps = BufReader::new(Smaps { fd, offset: 0 });
+        let smaps = BufReader::new(smaps::own().unwrap());
         let sums = add_up(smaps, true, |start| address.wrapping_sub(start) < 64 << 20).unwrap();
         assert!(sums.beside.is_some_and(|(own, elsewhere)| own >= 8 << 20 && elsewhere == 0), "{sums:?}");
     }

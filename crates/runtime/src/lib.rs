@@ -44,6 +44,8 @@ mod inline;
 mod interpose;
 mod jemalloc;
 mod large;
+#[cfg(not(feature = "local-only"))]
+mod leader;
 mod ledger;
 mod libc_heap;
 #[cfg(feature = "local-only")]

@@ -1,6 +1,6 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
-use crate::{caller, census, descriptors, fork, fork_group, heap, inline, ledger, region_map, trace};
+use crate::{caller, census, descriptors, fork, fork_group, heap, inline, leader, ledger, region_map, smaps, trace};
 use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
 use hinterland_backend::{OpenError, OpenOptions};
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
@@ -138,6 +138,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         row,
         monitors: if slow && trace.is_none() { MONITORS_SLOW } else { 1 },
         census: census::take,
+        processor_of: leader::processor,
         housekeeping: heap::give_back_freed,
         ledger: ledger::get(),
         shared: fork_group::look,
@@ -147,6 +148,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     let departure = if features.move_pages { "pages move" } else { "pages are copied: the kernel has no UFFDIO_MOVE" };
     row.reason.set(&format!("{departure}{why}"));
     let pager = PAGER.get_or_init(|| pager);
+    smaps::open();
     // Before jemalloc registers its own handlers: ours must be the innermost around the fork.
     fork::init();
     caller::init();

@@ -292,14 +292,6 @@ pub fn write_stderr(message: &str) {
     unsafe { libc::syscall(libc::SYS_write, 2, message.as_ptr(), message.len()) };
 }
 
-/// The processor on which a thread of this process last ran.
-pub fn processor_of(thread: u32) -> Option<usize> {
-    // Field 39 of /proc/PID/task/TID/stat (proc(5)), counted behind the name, which may hold anything but ends at the last
-    // parenthesis.
-    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
-    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(36)?.parse().ok()
-}
-
 /// Stack pointer and instruction pointer of a thread of this process that waits in the kernel; `None` when it runs, or the
 /// kernel does not say.
 pub fn place_of(thread: u32) -> Option<[u64; 2]> {

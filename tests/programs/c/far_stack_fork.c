@@ -1,5 +1,6 @@
 /* Forks from a stack in far memory, while another thread pushes everything out; and a clone whose parent waits for its exec.
- * Usage: far_stack_fork stack | vfork */
+ * `thread`: from a thread whose descriptor, which the kernel writes (rseq), lies in far memory, too.
+ * Usage: far_stack_fork stack | thread | vfork */
 #define _GNU_SOURCE
 #include "pattern.h"
 #include <pthread.h>
@@ -15,7 +16,10 @@
 static const uint64_t MEBIBYTES = 48;
 static uint64_t *memory;
 static ucontext_t outside, inside;
-static volatile int done;
+static volatile int done, handled;
+static uint64_t *pressure;
+
+static void handle(int number) { handled++; }
 
 static void *scan(void *nothing) {
     while (!done) verify(memory, MEBIBYTES * 256, 1, "scan");
@@ -46,6 +50,18 @@ static void forks(void) {
     }
 }
 
+static void *forks_in_thread(void *nothing) {
+    for (int i = 0; i < 60; i++) {
+        /* Above its budget at the fork: the child's evictor has work at once. */
+        for (uint64_t at = 0; at < MEBIBYTES << 17; at += 512) pressure[at]++;
+        pid_t pid = fork();
+        if (!pid) raise(SIGUSR1), _exit(handled != 1);
+        int code = waited(pid);
+        if (code) printf("child %d ended with %d\n", i, code);
+    }
+    return nothing;
+}
+
 int main(int argc, char **argv) {
     memory = patterned(MEBIBYTES, 1);
     pthread_t scanner;
@@ -63,6 +79,17 @@ int main(int argc, char **argv) {
         clock_gettime(CLOCK_MONOTONIC, &end);
         double waited_s = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9;
         printf("%s, child %d\n", waited_s > 0.29 ? "waited" : "did not wait", waited(pid));
+    } else if (argc > 1 && !strcmp(argv[1], "thread")) {
+        size_t bytes = 256 << 10;
+        done = 1;
+        signal(SIGUSR1, handle);
+        pressure = malloc(MEBIBYTES << 20);
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        pthread_attr_setstack(&attributes, aligned_alloc(4096, bytes), bytes);
+        pthread_t thread;
+        pthread_create(&thread, &attributes, forks_in_thread, NULL);
+        pthread_join(thread, NULL);
     } else {
         size_t bytes = 256 << 10;
         char *stack = malloc(bytes);

@@ -153,6 +153,7 @@ impl Stage {
             // A point may hold one of them.
             monitors: 3,
             census: |_, _| {},
+            processor_of: |_| None,
             housekeeping: || {},
             trace: None,
             ledger: None,

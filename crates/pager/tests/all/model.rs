@@ -246,6 +246,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         row,
         monitors: 1,
         census: |_, _| {},
+        processor_of: |_| None,
         housekeeping: || {},
         trace: case.microset_pages.map(traced::trace),
         ledger: None,

@@ -11,7 +11,7 @@ pub fn trials() -> Vec<Trial> {
     let ways = ["clone", "syscall-fork", "syscall-clone", "clone3", "library"].into_iter().map(way);
     let raw = RAW.iter().flat_map(|(way, monitor, inline)| [raw(way, "monitor", monitor), raw(way, "inline", inline)]);
     let far_stacks =
-        ["stack", "vfork"].into_iter().flat_map(|way| ["monitor", "inline"].map(|path| far_stack(way, path)));
+        ["stack", "thread", "vfork"].into_iter().flat_map(|way| ["monitor", "inline"].map(|path| far_stack(way, path)));
     ways.chain(raw)
         .chain(far_stacks)
         .chain(["monitor", "inline"].map(handlers))

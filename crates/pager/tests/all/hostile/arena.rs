@@ -70,6 +70,7 @@ impl Arena {
             row: row(),
             monitors,
             census: |_, _| {},
+            processor_of: |_| None,
             housekeeping: || {},
             trace: None,
             ledger: None,
