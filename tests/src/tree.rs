@@ -66,12 +66,8 @@ mod tests {
     #[test]
     fn sees_memory_grow() {
         let script = "input(); block = b'7' * (64 << 20); print(flush=True); input()";
-        let mut child = Command::new("python3")
-            .args(["-c", script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            Command::new("python3").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
         let before = sample(pid).anonymous_bytes;
         let mut input = child.stdin.take().unwrap();

@@ -31,19 +31,22 @@ const PROGRAMS: [&str; 15] = [
 /// a library that may itself unwind refuses: on the inline path they run with the build as it is shipped alone.
 const CANCELLED: [&str; 2] = ["waiting", "cancelling"];
 
-/// The tests of this file.
+/// The tests of this file. The build as it is shipped runs every variant; the one with assertions every pair of program, fault path and
+/// feature set, with the heap modes in turns.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let unwinds = places::launcher().is_ok_and(|launcher| launcher.parent().is_some_and(|build| build.ends_with("ci")));
-    for program in PROGRAMS {
+    let asserts = places::launcher().is_ok_and(|launcher| launcher.parent().is_some_and(|build| build.ends_with("ci")));
+    for (number, program) in PROGRAMS.into_iter().enumerate() {
         for path in PATHS {
-            for features in features_of(path) {
+            for (place, features) in features_of(path).iter().enumerate() {
                 let variants = HEAPS.map(|heap| Variant { path, features, heap, ..Variant::DEFAULT });
+                let in_turn = |heap| suite::full() || program == "rare" || heap == HEAPS[(number + place) % HEAPS.len()];
                 trials.extend(
                     variants
                         .into_iter()
                         .filter(|variant| differs(program, variant))
-                        .filter(|variant| !(unwinds && CANCELLED.contains(&program) && variant.path != "monitor"))
+                        .filter(|variant| !asserts || in_turn(variant.heap))
+                        .filter(|variant| !(asserts && CANCELLED.contains(&program) && variant.path != "monitor"))
                         .map(|variant| trial(program, variant)),
                 );
             }
