@@ -63,7 +63,7 @@ impl Node {
         Ok(ended)
     }
 
-    /// Waits until nothing is given out any more.
+    /// Waits until nothing is leased any more.
     pub fn wait_until_free(&self) -> Result<()> {
         suite::wait_until("a node that has got everything back", || {
             let status = self.status()?;

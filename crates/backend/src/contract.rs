@@ -110,7 +110,7 @@ pub struct BackendUsage {
     pub capacity_bytes: u64,
     /// Uncompressed bytes taken in (stores).
     pub bytes_in: u64,
-    /// Uncompressed bytes given out (loads).
+    /// Uncompressed bytes loaded.
     pub bytes_out: u64,
     /// Pages stored as one repeated machine word.
     pub same_filled_pages: u64,

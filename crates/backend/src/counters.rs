@@ -42,7 +42,7 @@ impl Counters {
         self.plain_pages.fetch_sub(tally.plain_pages, Relaxed);
     }
 
-    /// Pages were given out.
+    /// Pages were loaded.
     pub(crate) fn loaded(&self, pages: u64) {
         self.bytes_out.fetch_add(pages * PAGE_BYTES as u64, Relaxed);
     }

@@ -58,7 +58,7 @@ impl Reference {
     }
 
     fn page(&self, location: Location) -> *mut u8 {
-        self.memory.at(usize::try_from(location.0).expect("a place that was given out") * PAGE_BYTES)
+        self.memory.at(usize::try_from(location.0).expect("a place that was allocated") * PAGE_BYTES)
     }
 
     fn take_place(&self) -> Result<Location, StoreError> {

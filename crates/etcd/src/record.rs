@@ -26,14 +26,14 @@ pub struct Member {
     pub capacity_bytes: u64,
     /// Bytes of a slab.
     pub slab_bytes: u64,
-    /// It gives out no more, and wants back what is given out.
+    /// It leases no more, and wants back what is leased.
     pub draining: bool,
 }
 
 /// What is used of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Bytes that are given out.
+    /// Bytes that are leased.
     pub used_bytes: u64,
     /// Who has slabs there, the largest first.
     pub sessions: Vec<SessionRecord>,

@@ -347,7 +347,7 @@ impl Lane<'_> {
             }
             Request::Write { ranges } => session.write(ranges, data),
             Request::Lease { .. } if self.node.is_draining() => {
-                return self.refuse(number, Refusal::Draining, "the node gives out no more memory");
+                return self.refuse(number, Refusal::Draining, "the node leases no more memory");
             }
             Request::Lease { slabs } => {
                 match session.lease_slabs(slabs as usize, self.features.has(Features::SHARED)) {
@@ -448,7 +448,7 @@ impl Lane<'_> {
                     NoRoom::System => {
                         "the node's machine gives it no memory: none is left, or a limit is reached (ulimit -v and -f)"
                     }
-                    _ => "the node has given out all that it lends",
+                    _ => "the node has leased all that it lends",
                 };
                 self.refuse_memory(number, Refusal::Full, (used, bound), words);
             }

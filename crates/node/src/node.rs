@@ -112,27 +112,27 @@ impl Node {
         &self.options
     }
 
-    /// Bytes of the slabs that are given out.
+    /// Bytes of the slabs that are leased.
     pub fn used_bytes(&self) -> u64 {
         self.store.used() * SLAB_BYTES
     }
 
-    /// Whether no more memory is given out.
+    /// Whether no more memory is leased.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
     }
 
-    /// Stops giving out memory, or does so again.
+    /// Stops leasing memory, or does so again.
     pub fn drain(&self, on: bool) {
         self.draining.store(on, Relaxed);
     }
 
-    /// Lends so much from now on. What is given out above that is asked back; until it comes it stays.
+    /// Lends so much from now on. What is leased above that is asked back; until it comes it stays.
     pub fn resize(&self, capacity_bytes: u64) {
         self.store.set_bound(capacity_bytes / SLAB_BYTES);
     }
 
-    /// What is wanted back of a session: all when the node is drained, its part when more is given out than is lent now.
+    /// What is wanted back of a session: all when the node is drained, its part when more is leased than is lent now.
     pub(crate) fn recall(&self, session: &Session) -> Recall {
         let (used, held) = (self.store.used(), session.slab_count() as u64);
         let over = used.saturating_sub(self.store.bound());

@@ -231,7 +231,7 @@ fn make_room(path: &Path, kind: FileType) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-        Ok(_) => taken("somebody listens there already"),
+        Ok(_) => taken("another process listens there already"),
     }
 }
 
@@ -246,7 +246,7 @@ fn lock_directory(directory: &Path) -> io::Result<OwnedFd> {
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let words = format!("somebody holds a lock on the directory {}", directory.display());
+                let words = format!("another process holds a lock on the directory {}", directory.display());
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, words));
             }
             Err(error) => return Err(error.into()),

@@ -50,7 +50,10 @@ fn only_the_same_user_may_connect_and_the_socket_goes_with_the_node() {
     assert!(file.file_type().is_socket());
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
     let refused = directory.refusal("node");
-    assert!(refused.contains("cannot listen on unix:/") && refused.contains("somebody listens there"), "{refused}");
+    assert!(
+        refused.contains("cannot listen on unix:/") && refused.contains("another process listens there"),
+        "{refused}"
+    );
     node.stop();
     assert!(!directory.0.join("node").exists());
     // One that is another's by now stays.

@@ -38,7 +38,7 @@ pub enum Kind {
     Clone = 7,
     /// Ask for figures.
     Statistics = 8,
-    /// Stop, or go on, giving out memory.
+    /// Stop, or go on, leasing memory.
     Drain = 9,
     /// End the session.
     Close = 10,
@@ -50,7 +50,7 @@ pub enum Kind {
     Share = 13,
     /// A session is open.
     Session = 0x81,
-    /// Slabs that were given out.
+    /// Slabs that were leased.
     Slabs = 0x83,
     /// Ranges that were read.
     Data = 0x85,

@@ -36,7 +36,7 @@ pub enum Refusal {
     Full = 1,
     /// The session's quota is used up.
     Quota = 2,
-    /// The node gives out no more memory.
+    /// The node leases no more memory.
     Draining = 3,
     /// No such session, or a wrong token; its lease may have ended.
     NoSession = 4,

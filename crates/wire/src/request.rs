@@ -48,7 +48,7 @@ pub enum Request<'a> {
     Clone,
     /// Answer: `Figures`. Needs no session.
     Statistics,
-    /// Give out no more memory, or do so again. Answer: `Done`. Needs no session.
+    /// Lease no more memory, or do so again. Answer: `Done`. Needs no session.
     Drain {
         /// Whether to stop.
         on: bool,

@@ -8,7 +8,7 @@ use crate::{NAME_BYTES_MAX, SESSION_ROWS_MAX, WireError};
 pub struct NodeRow {
     /// Bytes that it lends at most.
     pub capacity_bytes: u64,
-    /// Bytes of the slabs that are given out, each counted once.
+    /// Bytes of the slabs that are leased, each counted once.
     pub used_bytes: u64,
     /// Bytes of a slab.
     pub slab_bytes: u64,
@@ -30,7 +30,7 @@ pub struct NodeRow {
     pub copied_slabs: u64,
     /// Requests refused, and connections ended for what they sent.
     pub refused: u64,
-    /// 1 when it gives out no more memory.
+    /// 1 when it leases no more memory.
     pub draining: u64,
 }
 

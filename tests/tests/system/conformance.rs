@@ -40,7 +40,8 @@ pub fn trials() -> Vec<Trial> {
         for path in PATHS {
             for (place, features) in features_of(path).iter().enumerate() {
                 let variants = HEAPS.map(|heap| Variant { path, features, heap, ..Variant::DEFAULT });
-                let in_turn = |heap| suite::full() || program == "rare" || heap == HEAPS[(number + place) % HEAPS.len()];
+                let in_turn =
+                    |heap| suite::full() || program == "rare" || heap == HEAPS[(number + place) % HEAPS.len()];
                 trials.extend(
                     variants
                         .into_iter()

@@ -1,9 +1,9 @@
 //! Which page slots of a file are in use.
 //!
-//! Slots are given out in ascending order within segments of 2 MiB, and the next segment is an empty one where possible,
+//! Slots are allocated in ascending order within segments of 2 MiB, and the next segment is an empty one where possible,
 //! as in a log: what is evicted together lies together, and is written and read together. Segments that are mostly free
 //! are used again before the file grows, and grown before those that are mostly full.
-//! **Invariant**: a slot that was in use at a fork is never given out again (the other process may read it).
+//! **Invariant**: a slot that was in use at a fork is never allocated again (the other process may read it).
 
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 //! ```text
 //! slot = slab × pages of a slab + page in the slab
 //! ```
-//! Slots are given out in ascending order within a slab, so what is evicted together lies together. Slabs that are mostly free
+//! Slots are allocated in ascending order within a slab, so what is evicted together lies together. Slabs that are mostly free
 //! are used again before another is leased; those that are mostly full only when no more can be had. A slab without a page in
 //! it goes back to its nodes. A slab that is *closed* gets no more pages until it is opened again.
 //!

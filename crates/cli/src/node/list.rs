@@ -32,7 +32,7 @@ pub fn run(pool: &str, identity: &Identity, json: bool) -> Result<(), NodeError>
 
 fn listed(nodes: &[Record]) -> Table {
     let bytes = |bytes: u64| ByteCount(bytes).to_string();
-    let mut table = table(&["node", "lends", "given out", "programs", ""], 1..4);
+    let mut table = table(&["node", "lends", "leased", "programs", ""], 1..4);
     for Record { member, usage } in nodes {
         table.add_row([
             member.node.clone(),

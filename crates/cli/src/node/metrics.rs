@@ -63,11 +63,11 @@ impl Collector for Figures {
         let bytes = Some(Unit::Bytes);
         let gauges: [Row<'_>; 6] = [
             ("capacity", "Memory that the node lends at most", bytes.clone(), node.capacity_bytes),
-            ("used", "Memory that is given out", bytes.clone(), node.used_bytes),
+            ("used", "Memory that is leased", bytes.clone(), node.used_bytes),
             ("uptime", "Time since the node started", Some(Unit::Seconds), node.uptime_ms / 1000),
             ("sessions", "Sessions now", None, node.sessions),
             ("connections", "Connections now", None, node.lanes),
-            ("draining", "1 when the node gives out no more memory", None, node.draining),
+            ("draining", "1 when the node leases no more memory", None, node.draining),
         ];
         for (name, help, unit, value) in gauges {
             let into = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;

@@ -34,9 +34,9 @@ enum NodeCommand {
     List(ListArgs),
     /// Show how much a node lends, to whom, and what it has done.
     Status(StatusArgs),
-    /// Empty a node: it gives out no more memory, and programs that have other nodes with room move their pages there.
+    /// Empty a node: it leases no more memory, and programs that have other nodes with room move their pages there.
     Drain(DrainArgs),
-    /// Have a node lend more or less. What is given out above that moves to other nodes, as with drain.
+    /// Have a node lend more or less. What is leased above that moves to other nodes, as with drain.
     Resize(ResizeArgs),
 }
 
@@ -144,7 +144,7 @@ struct DrainArgs {
     /// The node
     #[arg(value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
     node: String,
-    /// Give out memory again
+    /// Lease memory again
     #[arg(long)]
     end: bool,
     /// Wait until it is empty, and show what is still to move
@@ -162,7 +162,7 @@ struct ResizeArgs {
     /// What it lends from now on, in whole slabs of 2 MiB: a size (8G)
     #[arg(value_name = "SIZE")]
     capacity: String,
-    /// Wait until no more is given out than that, and show what is still to move
+    /// Wait until no more is leased than that, and show what is still to move
     #[arg(long)]
     wait: bool,
     #[command(flatten)]

@@ -15,7 +15,7 @@ const STUCK: Duration = Duration::from_secs(10);
 /// `hinterland node drain`.
 pub fn drain(node: &str, identity: &Identity, on: bool, wait: bool) -> Result<(), NodeError> {
     ask(node, identity, |into| Request::drain(into, 1, on), done)?;
-    let what = if on { "gives out no more memory; programs that use it go on" } else { "gives out memory again" };
+    let what = if on { "leases no more memory; programs that use it go on" } else { "leases memory again" };
     tell(node, identity, what, on, wait)
 }
 

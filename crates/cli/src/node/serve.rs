@@ -63,7 +63,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Memory that the machine does not have is given out all the same until it is used up, and then the kernel ends the node.
+/// Memory that the machine does not have is leased all the same until it is used up, and then the kernel ends the node.
 fn warn_of_what_is_not_there(capacity_bytes: u64) {
     let host = Host::here();
     let limit = host.cgroup_limit().map(|limit| limit.bytes);

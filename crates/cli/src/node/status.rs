@@ -15,7 +15,7 @@ struct Status {
     uptime_ms: u64,
     capacity_bytes: u64,
     used_bytes: u64,
-    /// What is given out and wanted back.
+    /// What is leased and wanted back.
     to_move_bytes: u64,
     slab_bytes: u64,
     draining: bool,
@@ -76,7 +76,7 @@ fn of(node: &str, identity: &Identity) -> Result<Status, NodeError> {
     )
 }
 
-/// What a node has given out and wants back.
+/// What a node has leased and wants back.
 pub fn to_move_bytes(row: &NodeRow) -> u64 {
     if row.draining != 0 { row.used_bytes } else { row.used_bytes.saturating_sub(row.capacity_bytes) }
 }
@@ -125,7 +125,7 @@ impl Status {
             (false, over) => format!(", over by {}", bytes(over)),
         };
         let mut text = format!(
-            "{}: {} of {} given out, up {uptime}{to_move}\n",
+            "{}: {} of {} leased, up {uptime}{to_move}\n",
             self.node,
             bytes(self.used_bytes),
             bytes(self.capacity_bytes),

@@ -238,7 +238,7 @@ fn resize_and_drain_say_what_is_left_to_move() {
     assert_eq!(say(&["resize", &url, "128M"]), (Some(0), format!("{url} lends 128 MiB\n  nothing is to be moved\n")));
     assert_eq!(say(&["resize", &url, "5M"]), (Some(0), format!("{url} lends 4 MiB\n  4 MiB to move\n")));
     let (_, status) = say(&["status", &url]);
-    assert!(status.contains("8 MiB of 4 MiB given out") && status.contains("over by 4 MiB"), "{status}");
+    assert!(status.contains("8 MiB of 4 MiB leased") && status.contains("over by 4 MiB"), "{status}");
     let (code, words) = say(&["resize", &url, "1M"]);
     assert!(code == Some(125) && words.contains("give at least 2M"), "{words}");
     let (_, words) = say(&["drain", &url]);

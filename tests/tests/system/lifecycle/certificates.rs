@@ -46,7 +46,7 @@ fn let_in(test: &str, path: &str) -> Result<()> {
         let stats = ended.stats()?;
         ensure!(stats["backends"][0]["bytes_in"].as_u64() > Some(16 << 20), "hardly anything went there: {stats}");
     }
-    node.told(test, "status", &identity)?.expect(0, "of 1 GiB given out")?;
+    node.told(test, "status", &identity)?.expect(0, "of 1 GiB leased")?;
     let ended = node.end()?;
     ensure!(!ended.stderr.contains("WARN"), "the node complains: {}", ended.stderr);
     Ok(())

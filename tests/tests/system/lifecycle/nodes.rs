@@ -148,7 +148,7 @@ fn full(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "20M")?;
     let program = c_program("hold", &[])?.display().to_string();
     let ended = launch(test, &[&node.url], path, &[&program, "96"])?.run()?;
-    let words = format!("{} takes no more: the node has given out all that it lends", node.url);
+    let words = format!("{} takes no more: the node has leased all that it lends", node.url);
     ended.expect(125, "")?.expect_refusal(&[&words])?;
     node.wait_until_free()?;
     // With a tier below, nothing is missing.
@@ -264,7 +264,7 @@ fn status(test: &str) -> Result<()> {
     ensure!(session["name"].as_str().is_some_and(|name| name.starts_with("hold ")), "{status}");
     let table = Command::new(places::launcher()?).args(["node", "status", &node.url]).output()?;
     let table = String::from_utf8(table.stdout)?;
-    ensure!(table.contains("of 256 MiB given out") && table.contains("hold "), "{table}");
+    ensure!(table.contains("of 256 MiB leased") && table.contains("hold "), "{table}");
     // A draining node keeps what it has, and takes nobody new.
     let drain = Command::new(places::launcher()?).args(["node", "drain", &node.url]).output()?;
     ensure!(drain.status.success(), "drain: {}", String::from_utf8_lossy(&drain.stderr));

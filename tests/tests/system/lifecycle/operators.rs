@@ -20,7 +20,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Waits until a node has given out more than `bytes`.
+/// Waits until a node has leased more than `bytes`.
 fn wait_until_holds(node: &Node, bytes: u64) -> Result<()> {
     suite::wait_until("a node that holds something", || Ok(node.status()?["used_bytes"].as_u64() > Some(bytes)))
 }
@@ -46,7 +46,7 @@ fn drained(test: &str, path: &str) -> Result<()> {
     let gone = nodes.remove(1);
     wait_until_holds(&gone, 0)?;
     let told = gone.told(test, "drain", &["--wait"])?;
-    told.expect(0, "gives out no more memory")?.expect(0, "nothing is to be moved")?;
+    told.expect(0, "leases no more memory")?.expect(0, "nothing is to be moved")?;
     let status = gone.status()?;
     ensure!(status["used_bytes"] == 0 && status["draining"] == true, "{status}");
     two_more_rounds(&mut running)?;

@@ -74,8 +74,8 @@ fn refusals(test: &str) -> Result<()> {
     let asked: [(&[&str], i32, &str); 4] = [
         (&["node", "status", &node.url], 125, "it wants to know who connects"),
         (&["node", "status", &node.url, "--key-file", &other], 125, "its key is not that of our --key-file"),
-        (&["node", "status", &node.url, "--key-file", &key], 0, "of 64 MiB given out"),
-        (&["node", "drain", &node.url, "--key-file", &key], 0, "gives out no more memory"),
+        (&["node", "status", &node.url, "--key-file", &key], 0, "of 64 MiB leased"),
+        (&["node", "drain", &node.url, "--key-file", &key], 0, "leases no more memory"),
     ];
     for (arguments, code, words) in asked {
         let output = Command::new(places::launcher()?).args(arguments).output()?;

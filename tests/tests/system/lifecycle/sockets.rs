@@ -87,7 +87,7 @@ fn command(test: &str) -> Result<()> {
     let path = socket.to_str().context("a path in UTF-8")?;
     let long = format!("unix:/{}", "x".repeat(200));
     for (index, (arguments, words)) in [
-        (vec!["--capacity", "1G", "--listen", &*node.url], "somebody listens there already"),
+        (vec!["--capacity", "1G", "--listen", &*node.url], "another process listens there already"),
         (vec!["--capacity", "1G", "--listen", &*long], "a socket's path has at most 107 bytes"),
         (vec!["--capacity", "1G", "--listen", "unix:far.sock"], "needs an absolute path"),
         (vec!["--capacity", "1G", "--listen", "unix:/no/such/node"], "there is no directory /no/such"),

@@ -84,7 +84,7 @@ fn a_full_node_and_a_used_up_quota_refuse_politely() {
     let answers = store(&*backend, &pages);
     let (room, bytes) = (SLAB_PAGES * 2, 2 * SLAB_BYTES);
     assert!(answers[..room].iter().all(Result::is_ok));
-    let words = Some("takes no more: the node has given out all that it lends".into());
+    let words = Some("takes no more: the node has leased all that it lends".into());
     let full = StoreError::Full { url: node.endpoint().to_string(), words, used_bytes: bytes, capacity_bytes: bytes };
     assert!(answers[room..].iter().all(|answer| answer.as_ref() == Err(&full)), "{:?}", answers[room]);
     let at = locations(answers.into_iter().take(room).collect());

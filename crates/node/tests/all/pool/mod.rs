@@ -334,7 +334,7 @@ fn full_nodes_refuse_and_what_is_freed_is_used_again() {
     assert_eq!(held.len() as u64, SLAB_PAGES * 3, "seven slabs hold three, twice each");
     let full = answers.last().expect("some").as_ref().expect_err("full");
     assert!(full.to_string().starts_with("the pool takes no more: "), "{full}");
-    assert!(full.to_string().contains(": the node has given out all that it lends"), "{full}");
+    assert!(full.to_string().contains(": the node has leased all that it lends"), "{full}");
     cluster.pool.free(&held[..100]);
     assert!(store(&cluster.pool, &pages[..100]).iter().all(Result::is_ok));
 }
