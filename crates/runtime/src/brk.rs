@@ -61,6 +61,9 @@ fn move_break(to: impl FnOnce(usize) -> Option<usize>) -> Option<Outcome> {
         (new_page, old_page - new_page, libc::PROT_NONE)
     };
     if count > 0 {
+        if protection == libc::PROT_NONE && region_map.is_sealed(first, count) {
+            return Some(Err(libc::ENOMEM));
+        }
         if let Err(error) = pager.protect(PageNo(first), count, protection) {
             return Some(Err(error.raw_os_error().unwrap_or(libc::ENOMEM)));
         }
@@ -76,6 +79,14 @@ fn move_break(to: impl FnOnce(usize) -> Option<usize>) -> Option<Outcome> {
 /// brk(2) as libc wraps it: 0.
 pub fn brk(address: usize) -> Option<Outcome> {
     Some(move_break(|_| Some(address))?.map(|_| 0))
+}
+
+/// brk(2) as the kernel answers it: the break afterwards, which is the one before if it could not be moved.
+pub fn kernel_brk(address: usize) -> Option<usize> {
+    match move_break(|_| Some(address))? {
+        Ok(_) => Some(address),
+        Err(_) => move_break(Some)?.ok(),
+    }
 }
 
 /// sbrk(3): the old break.

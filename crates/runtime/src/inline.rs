@@ -24,7 +24,7 @@ pub(crate) mod syscall_sites;
 pub(crate) mod syscalls;
 pub(crate) mod thread;
 pub(crate) mod trap;
-mod user_copy;
+pub(crate) mod user_copy;
 pub(crate) mod wrapped;
 
 use hinterland_pager::{FAR_BASE, FAR_PAGES};

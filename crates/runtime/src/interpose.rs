@@ -32,4 +32,6 @@ macro_rules! with_caller {
     )*};
 }
 pub use heap::reaches_the_program;
+#[cfg(not(feature = "local-only"))]
+pub(crate) use mappings::by_number;
 use with_caller;

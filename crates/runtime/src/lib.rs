@@ -62,7 +62,9 @@ mod trace;
 pub(crate) use hinterland_pager::Pager;
 #[cfg(not(feature = "local-only"))]
 pub(crate) use inline::stacks::stack_switch::run_blocked as on_near_stack;
+#[cfg(not(feature = "local-only"))]
+pub(crate) use inline::user_copy;
 #[cfg(feature = "local-only")]
-pub(crate) use local_only::{Pager, on_near_stack, pager};
+pub(crate) use local_only::{Pager, on_near_stack, pager, user_copy};
 #[cfg(not(feature = "local-only"))]
 pub(crate) use start::pager;

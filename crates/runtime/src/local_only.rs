@@ -131,3 +131,19 @@ impl Pager {
 pub fn on_near_stack<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
+
+/// See `inline::user_copy`: here nothing is ever missing, and a bad address ends the program.
+pub mod user_copy {
+    use std::convert::Infallible;
+
+    pub fn read<T: Copy>(address: usize) -> Result<T, Infallible> {
+        // SAFETY: the program's promise to the kernel.
+        Ok(unsafe { (address as *const T).read_unaligned() })
+    }
+
+    pub fn write_bytes(address: usize, bytes: &[u8]) -> Result<(), Infallible> {
+        // SAFETY: as above.
+        unsafe { (address as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+}

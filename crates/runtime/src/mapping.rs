@@ -5,15 +5,23 @@
 //! the range go to the kernel unchanged, so their errors are the kernel's own.
 
 mod apply;
+mod by_number;
 mod madvise;
 mod mmap;
 mod mremap;
+mod process_madvise;
 mod residency;
+mod seal;
+mod shared;
 
+pub use by_number::{MEMORY_CALL_NUMBERS, call};
 pub use madvise::{madvise, posix_madvise};
 pub use mmap::{MapRequest, map};
 pub use mremap::remap;
+pub use process_madvise::process_madvise;
 pub use residency::{in_core, lock, lock_all, sync, unlock, unlock_all};
+pub use seal::seal;
+pub use shared::{attach, detach};
 
 use crate::region_map::{self, Locked, Place};
 use hinterland_units::PAGE_BYTES;
@@ -24,12 +32,12 @@ pub type Outcome = Result<usize, i32>;
 /// Bits of a protection that mean access to pages.
 const PROTECTION_BITS: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
 
-/// A system call of the program's, passed on as it is.
+/// A system call of the program's, passed on as it is. From the trampoline: the filter of the inline path stops calls on far memory
+/// that come from elsewhere. `errno` stays as it is.
 pub(crate) fn kernel(number: libc::c_long, arguments: [usize; 6]) -> Outcome {
-    let [a, b, c, d, e, f] = arguments;
     // SAFETY: the program's own call with its own arguments, or one of ours on pages that the region map says are ours.
-    let value = unsafe { libc::syscall(number, a, b, c, d, e, f) };
-    usize::try_from(value).map_err(|_| crate::errno::get())
+    let value = unsafe { hinterland_sys::trampoline::call(number, arguments) };
+    usize::try_from(value).map_err(|_| i32::try_from(-value).unwrap_or(libc::EINVAL))
 }
 
 /// Bits of a C `int` as the kernel takes them.
@@ -62,7 +70,9 @@ pub fn unmap(address: usize, bytes: usize) -> Outcome {
     let Target::Far(first, count) = target(address, bytes).map_err(|_| libc::EINVAL)? else {
         return kernel(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]);
     };
-    apply::clear(&mut region_map::lock(), first, count)?;
+    let mut region_map = region_map::lock();
+    seal::refuse(&region_map, first, count)?;
+    apply::clear(&mut region_map, first, count)?;
     Ok(0)
 }
 
@@ -86,6 +96,7 @@ pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outco
         if run.first != next {
             return Err(libc::ENOMEM); // As the kernel does it: what lies before the hole is changed.
         }
+        seal::refuse(&region_map, run.first, run.count)?;
         apply::protect(&mut region_map, run, protection, key)?;
         next = run.end();
     }

@@ -3,7 +3,7 @@
 //! All calls are raw system calls: the library interposes libc's wrappers for the program, and its own calls must never
 //! take that way.
 
-use crate::SysError;
+use crate::{SysError, trampoline};
 use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -99,11 +99,24 @@ pub(crate) fn disown(mapping: Mapping) {
 fn map(start: usize, len: usize, protection: i32, flags: i32) -> Result<Mapping, SysError> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping; MAP_FIXED_NOREPLACE replaces nothing.
-    let address = unsafe { libc::syscall(libc::SYS_mmap, start, len, protection, flags, -1isize, 0usize) };
-    match usize::try_from(address) {
-        Ok(start) => Ok(Mapping { start, len }),
-        Err(_) => Err(SysError::last("mmap")),
-    }
+    let made = unsafe { call("mmap", libc::SYS_mmap, [start, len, word(protection), word(flags), usize::MAX, 0]) };
+    made.map(|start| Mapping { start, len })
+}
+
+/// A call on memory, from the trampoline: the filter of the inline path stops those on far memory that come from elsewhere. Not
+/// through `syscall` of libc, in whose place the library stands.
+///
+/// # Safety
+/// That of the call.
+unsafe fn call(name: &'static str, number: i64, arguments: [usize; 6]) -> Result<usize, SysError> {
+    // SAFETY: the caller's.
+    let answer = unsafe { trampoline::call(number, arguments) };
+    usize::try_from(answer).map_err(|_| SysError { call: name, errno: i32::try_from(-answer).unwrap_or(libc::EINVAL) })
+}
+
+/// Bits of a C `int` as the kernel takes them.
+fn word(value: i32) -> usize {
+    value.cast_unsigned() as usize
 }
 
 /// Maps at an address and nowhere else.
@@ -119,7 +132,7 @@ fn exactly(start: usize, len: usize, protection: i32) -> Result<Mapping, SysErro
 
 fn unmap(mapping: Mapping) {
     // SAFETY: the caller's mapping, which nobody else knows or uses.
-    unsafe { libc::syscall(libc::SYS_munmap, mapping.start, mapping.len) };
+    let _ = unsafe { call("munmap", libc::SYS_munmap, [mapping.start, mapping.len, 0, 0, 0, 0]) };
 }
 
 /// Memory for an allocator: mappings that come, change their size and go. Not recorded as Hinterland's own.
@@ -138,8 +151,10 @@ pub mod chunk {
     pub unsafe fn resize(mapping: Mapping, len: usize, may_move: bool) -> Option<Mapping> {
         let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
         // SAFETY: the caller's.
-        let address = unsafe { libc::syscall(libc::SYS_mremap, mapping.start, mapping.len, len, flags) };
-        usize::try_from(address).ok().map(|start| Mapping { start, len })
+        let moved = unsafe {
+            super::call("mremap", libc::SYS_mremap, [mapping.start, mapping.len, len, super::word(flags), 0, 0])
+        };
+        moved.ok().map(|start| Mapping { start, len })
     }
 
     /// Gives a mapping back.
@@ -180,8 +195,7 @@ pub unsafe fn remap_inaccessible(start: usize, len: usize) -> Result<(), SysErro
 pub unsafe fn move_mapping(from: usize, to: usize, len: usize) -> Result<(), SysError> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
     // SAFETY: the caller's.
-    let address = unsafe { libc::syscall(libc::SYS_mremap, from, len, len, flags, to) };
-    if address < 0 { Err(SysError::last("mremap")) } else { Ok(()) }
+    unsafe { call("mremap", libc::SYS_mremap, [from, len, len, word(flags), to, 0]) }.map(|_| ())
 }
 
 /// madvise(2) with advice that loses no data (`MADV_NOHUGEPAGE`, `MADV_POPULATE_WRITE`, …).
@@ -190,8 +204,7 @@ pub unsafe fn move_mapping(from: usize, to: usize, len: usize) -> Result<(), Sys
 /// The kernel's.
 pub fn advise(start: usize, len: usize, advice: i32) -> Result<(), SysError> {
     // SAFETY: the advice loses no data; `drop_pages` is the one that does.
-    let rc = unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) };
-    if rc < 0 { Err(SysError::last("madvise")) } else { Ok(()) }
+    unsafe { call("madvise", libc::SYS_madvise, [start, len, word(advice), 0, 0, 0]) }.map(|_| ())
 }
 
 /// Drops the frames of a range: its pages are missing afterwards.
@@ -203,8 +216,9 @@ pub fn advise(start: usize, len: usize, advice: i32) -> Result<(), SysError> {
 /// The caller owns the content.
 pub unsafe fn drop_pages(start: usize, len: usize) -> Result<(), SysError> {
     // SAFETY: the caller owns the content of the range.
-    let rc = unsafe { libc::syscall(libc::SYS_madvise, start, len, libc::MADV_DONTNEED) };
-    if rc < 0 { Err(SysError::last("madvise(MADV_DONTNEED)")) } else { Ok(()) }
+    let dropped =
+        unsafe { call("madvise(MADV_DONTNEED)", libc::SYS_madvise, [start, len, word(libc::MADV_DONTNEED), 0, 0, 0]) };
+    dropped.map(|_| ())
 }
 
 /// Drops the frames of several ranges with one call and one TLB flush (process_madvise(2) on oneself, Linux 6.13); returns
@@ -218,10 +232,10 @@ pub unsafe fn drop_pages(start: usize, len: usize) -> Result<(), SysError> {
 pub unsafe fn drop_vector(ranges: &[libc::iovec]) -> Result<usize, SysError> {
     const PIDFD_SELF: i32 = -10_000;
     // SAFETY: the ranges are this process's and the caller owns their content.
-    let done = unsafe {
-        libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, ranges.as_ptr(), ranges.len(), libc::MADV_DONTNEED, 0)
-    };
-    usize::try_from(done).map_err(|_| SysError::last("process_madvise"))
+    unsafe {
+        let arguments = [word(PIDFD_SELF), ranges.as_ptr().addr(), ranges.len(), word(libc::MADV_DONTNEED), 0, 0];
+        call("process_madvise", libc::SYS_process_madvise, arguments)
+    }
 }
 
 /// Copies `ranges`, one behind the other, to `into` with one call (process_vm_readv(2) on oneself); returns the bytes that were
@@ -261,8 +275,8 @@ pub fn vectors_work() -> bool {
 pub fn is_in_memory(page: usize) -> bool {
     let mut answer = [0u8];
     // SAFETY: there is one byte for the page asked of.
-    let rc = unsafe { libc::syscall(libc::SYS_mincore, page, PAGE_BYTES, answer.as_mut_ptr()) };
-    rc == 0 && answer[0] & 1 != 0
+    let asked = unsafe { call("mincore", libc::SYS_mincore, [page, PAGE_BYTES, answer.as_mut_ptr().addr(), 0, 0, 0]) };
+    asked.is_ok() && answer[0] & 1 != 0
 }
 
 /// Whether there is a page at an address, in memory or in the kernel's swap (`/proc/self/pagemap`, proc_pid_pagemap(5)). `None`:
@@ -291,8 +305,7 @@ pub fn has_page(page: usize) -> Option<bool> {
 /// The kernel's, for example `ENOMEM` when the process has too many mappings.
 pub fn protect(start: usize, len: usize, protection: i32) -> Result<(), SysError> {
     // SAFETY: protection changes no content; the program asked for it.
-    let rc = unsafe { libc::syscall(libc::SYS_mprotect, start, len, protection) };
-    if rc < 0 { Err(SysError::last("mprotect")) } else { Ok(()) }
+    unsafe { call("mprotect", libc::SYS_mprotect, [start, len, word(protection), 0, 0, 0]) }.map(|_| ())
 }
 
 /// Has a page come, by writing a byte back as it is. (A compiler drops an atomic operation that changes nothing.)
@@ -310,9 +323,9 @@ pub unsafe fn touch(address: usize) {
 /// `ENOMEM`, `EPERM`: the limit on locked memory.
 pub fn lock(start: usize, len: usize, on_fault: bool) -> Result<(), SysError> {
     const MLOCK_ONFAULT: i32 = 1;
+    let flags = if on_fault { MLOCK_ONFAULT } else { 0 };
     // SAFETY: locking changes no content.
-    let rc = unsafe { libc::syscall(libc::SYS_mlock2, start, len, if on_fault { MLOCK_ONFAULT } else { 0 }) };
-    if rc < 0 { Err(SysError::last("mlock2")) } else { Ok(()) }
+    unsafe { call("mlock2", libc::SYS_mlock2, [start, len, word(flags), 0, 0, 0]) }.map(|_| ())
 }
 
 /// munlock(2).
@@ -321,8 +334,7 @@ pub fn lock(start: usize, len: usize, on_fault: bool) -> Result<(), SysError> {
 /// The kernel's.
 pub fn unlock(start: usize, len: usize) -> Result<(), SysError> {
     // SAFETY: unlocking changes no content.
-    let rc = unsafe { libc::syscall(libc::SYS_munlock, start, len) };
-    if rc < 0 { Err(SysError::last("munlock")) } else { Ok(()) }
+    unsafe { call("munlock", libc::SYS_munlock, [start, len, 0, 0, 0, 0]) }.map(|_| ())
 }
 
 /// The process's memory as a file: reads pages whatever their protection.

@@ -10,12 +10,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The programs that `run.sh` knows.
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 16] = [
     "heap",
     "threads",
     "containers",
     "mappings",
     "remap",
+    "numbers",
     "break",
     "files",
     "forking",

@@ -6,6 +6,8 @@
 
 use super::{child, parent, prepare};
 use crate::caller::is_internal;
+use crate::interpose::by_number;
+use crate::mapping::MEMORY_CALL_NUMBERS;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::trampoline;
 use libc::{c_int, c_long, c_void};
@@ -150,6 +152,23 @@ extern "C" fn forking_call(number: c_long, a: usize, b: usize, c: usize, d: usiz
     answer(fork_with(|| unsafe { call(number, a, b, c, d, e) }))
 }
 
+/// Beyond this there is no memory call.
+const NUMBERS: usize = 512;
+
+/// A bit for each number, set for memory calls.
+static MEMORY_CALLS: [u64; NUMBERS / 64] = bits_of(&MEMORY_CALL_NUMBERS);
+
+const fn bits_of(numbers: &[c_long]) -> [u64; NUMBERS / 64] {
+    let (mut bits, mut index) = ([0; NUMBERS / 64], 0);
+    while index < numbers.len() {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers are small")]
+        let number = numbers[index] as usize;
+        bits[number / 64] |= 1 << (number % 64);
+        index += 1;
+    }
+    bits
+}
+
 /// io_uring_setup(2). The filter of the inline path refuses it to everybody, but the backend's rings end before the call that
 /// uses them returns; so the library's own go by the trampoline. Children need it most: they make their rings under the filter.
 extern "C" fn ring_call(number: c_long, entries: usize, parameters: usize, return_address: usize) -> c_long {
@@ -162,7 +181,7 @@ extern "C" fn ring_call(number: c_long, entries: usize, parameters: usize, retur
     answer(unsafe { call(number, entries, parameters, 0, 0, 0) })
 }
 
-/// `syscall`: forks are made here, everything else goes to the kernel with no frame of ours on the stack, because the call
+/// `syscall`: forks are made here, memory calls by the functions of their names; everything else goes to the kernel with no frame of ours on the stack, because the call
 /// may be one after which a child runs on it.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -176,6 +195,11 @@ pub unsafe extern "C" fn syscall() {
         "je 3f",
         "cmp rdi, {ring}",
         "je 5f",
+        "cmp rdi, {numbers}",
+        "jae 2f",
+        "lea rax, [rip + {memory_calls}]",
+        "bt qword ptr [rax], rdi",
+        "jc 6f",
         "2:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -194,6 +218,14 @@ pub unsafe extern "C" fn syscall() {
         "5:",
         "mov rcx, [rsp]",
         "jmp {ring_call}",
+        // The sixth argument and the caller's address are the seventh and eighth of the function; a word aligns the stack.
+        "6:",
+        "sub rsp, 8",
+        "push qword ptr [rsp + 8]",
+        "push qword ptr [rsp + 24]",
+        "call {by_number}",
+        "add rsp, 24",
+        "ret",
         // The arguments are kept over the question; five pushes and a word align the stack.
         "3:",
         "push rdi",
@@ -218,6 +250,9 @@ pub unsafe extern "C" fn syscall() {
         fork = const libc::SYS_fork,
         clone3 = const libc::SYS_clone3,
         ring = const libc::SYS_io_uring_setup,
+        numbers = const NUMBERS,
+        memory_calls = sym MEMORY_CALLS,
+        by_number = sym by_number,
         ring_call = sym ring_call,
         answer = sym answer,
         forks = sym forks,

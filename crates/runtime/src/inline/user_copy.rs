@@ -1,9 +1,10 @@
 //! Memory that a system call names: copied as the kernel would, with `EFAULT` for an address that is none.
 //!
-//! Called with all signals but SIGBUS blocked. The kernel copies (process_vm_readv(2) on the process itself), because a bad
+//! The kernel copies (process_vm_readv(2) on the process itself), because a bad
 //! address would be the end of the process here. It does not wait for missing far pages, so these are brought in first.
 
 use super::{raw, trap};
+use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::PAGE_BYTES;
 use std::mem::MaybeUninit;
 
@@ -25,6 +26,11 @@ pub(crate) fn read<T: Copy>(address: usize) -> Result<T, BadAddress> {
 /// Writes a value.
 pub(crate) fn write<T: Copy>(address: usize, value: &T) -> Result<(), BadAddress> {
     copy(libc::SYS_process_vm_writev, std::ptr::from_ref(value).addr(), address, size_of::<T>())
+}
+
+/// Writes bytes.
+pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> Result<(), BadAddress> {
+    copy(libc::SYS_process_vm_writev, bytes.as_ptr().addr(), address, bytes.len())
 }
 
 fn copy(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), BadAddress> {
@@ -53,6 +59,8 @@ fn copy(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), Bad
 fn bring_in(address: usize, bytes: usize, write: bool) -> bool {
     let first = address & !(PAGE_BYTES - 1);
     let mut any = false;
+    // A handler of the program must not run while this thread owns a page.
+    let _signals = SignalsBlocked::new();
     for page in (first..address.saturating_add(bytes)).step_by(PAGE_BYTES) {
         any |= trap::serve(page, write);
     }

@@ -3,7 +3,7 @@
 use crate::errno::to_c;
 use crate::on_near_stack;
 use crate::{brk as program_break, mapping};
-use libc::{c_int, c_void, off_t};
+use libc::{c_int, c_long, c_uint, c_ulong, c_void, off_t};
 
 /// The address that a mapping call returns; `MAP_FAILED` is -1.
 fn address(call: impl FnOnce() -> mapping::Outcome) -> *mut c_void {
@@ -97,14 +97,56 @@ pub extern "C" fn munlockall() -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mincore(start: usize, bytes: usize, vector: *mut u8) -> c_int {
-    // SAFETY: mincore's contract.
-    status(|| unsafe { mapping::in_core(start, bytes, vector) })
+pub extern "C" fn mincore(start: usize, bytes: usize, vector: usize) -> c_int {
+    status(|| mapping::in_core(start, bytes, vector))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn msync(start: usize, bytes: usize, flags: c_int) -> c_int {
     status(|| mapping::sync(start, bytes, flags))
+}
+
+/// libc has it since glibc 2.41.
+#[unsafe(no_mangle)]
+pub extern "C" fn mseal(start: usize, bytes: usize, flags: c_ulong) -> c_int {
+    status(|| mapping::seal(start, bytes, usize::try_from(flags).unwrap_or(usize::MAX)))
+}
+
+/// libc has it since glibc 2.36.
+#[unsafe(no_mangle)]
+pub extern "C" fn process_madvise(pidfd: c_int, ranges: usize, count: usize, advice: c_int, flags: c_uint) -> isize {
+    to_c(on_near_stack(|| mapping::process_madvise(pidfd, ranges, count, advice, flags.cast_signed())))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn shmat(segment: c_int, wish: usize, flags: c_int) -> *mut c_void {
+    address(|| mapping::attach(segment, wish, flags))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn shmdt(start: usize) -> c_int {
+    status(|| mapping::detach(start))
+}
+
+/// A memory call by its number, for `syscall`, whose code at `caller` named it.
+#[cfg(not(feature = "local-only"))]
+pub(crate) unsafe extern "C" fn by_number(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+    caller: usize,
+) -> isize {
+    let arguments = [a, b, c, d, e, f];
+    if crate::caller::is_internal(caller) {
+        return to_c(mapping::kernel(number, arguments));
+    }
+    // SAFETY: the program's own call.
+    let call = || unsafe { mapping::call(number, arguments, caller) };
+    to_c(on_near_stack(call).unwrap_or_else(|| mapping::kernel(number, arguments)))
 }
 
 unsafe extern "C" {

@@ -1,6 +1,6 @@
 //! madvise(2) on far memory.
 
-use super::{Outcome, Target, apply, bits, kernel, target};
+use super::{Outcome, Target, apply, bits, kernel, seal, target};
 use crate::Pager;
 use crate::region_map::{self, Attributes, ForkRule, Kind, Locked, Run};
 use hinterland_pager::PinAccess;
@@ -76,6 +76,9 @@ pub fn madvise(address: usize, bytes: usize, advice: i32) -> Outcome {
 fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<(), i32> {
     let (address, bytes) = apply::span(run);
     let to_kernel = || kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0]);
+    if loses_content(meaning) {
+        seal::refuse_loss(run)?;
+    }
     if run.attributes.kind == Kind::Foreign {
         return to_kernel().map(|_| ());
     }
@@ -97,6 +100,16 @@ fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<
         Meaning::Refused => return Err(libc::EINVAL),
     }
     Ok(())
+}
+
+/// Whether advice takes content from the process or from its children.
+fn loses_content(meaning: Meaning) -> bool {
+    matches!(meaning, Meaning::Drop { .. } | Meaning::Free | Meaning::Fork(ForkRule::Leave | ForkRule::Wipe))
+}
+
+/// Whether advice means nothing to the pager, so that the kernel may have it.
+pub(super) fn is_harmless(advice: i32) -> bool {
+    meaning(advice) == Meaning::Accepted
 }
 
 /// Maps all pages of a run. The kernel looks at each, once it is there, and says what it says of protections.

@@ -11,7 +11,7 @@
 //!
 //! Other wishes are wishes, which the kernel may ignore, too: the JVM (compressed oops) and V8 (randomised pages) adapt.
 
-use super::{Outcome, PROTECTION_BITS, apply, bits, kernel};
+use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, seal};
 use crate::caller;
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -145,6 +145,7 @@ fn map_fixed(request: &MapRequest, first: u32, count: u32) -> Outcome {
     if !replaces && !region_map.is_free(first, count) {
         return Err(libc::EEXIST);
     }
+    seal::refuse(&region_map, first, count)?;
     if !request.is_private_anonymous() || request.has(libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) {
         return map_foreign(&mut region_map, request, first, count);
     }

@@ -1,7 +1,7 @@
 //! mremap(2) on far memory: content moves as pages, without being fetched.
 
 use super::mmap::move_in;
-use super::{Outcome, Target, apply, bits, kernel, target};
+use super::{Outcome, Target, apply, bits, kernel, seal, target};
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 
@@ -45,7 +45,14 @@ pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new
         keeps_old: flags & libc::MREMAP_DONTUNMAP != 0,
     };
     let mut region_map = region_map::lock();
-    let run = region_map.run_at(old).filter(|run| run.end() - old >= old_count).ok_or(libc::EFAULT)?;
+    let run = region_map.run_at(old).ok_or(libc::EFAULT)?;
+    seal::refuse(&region_map, old, 1)?;
+    if run.end() - old < old_count {
+        return Err(libc::EFAULT);
+    }
+    if let (Target::Far(first, count), true) = (&new_place, fixed) {
+        seal::refuse(&region_map, *first, *count)?;
+    }
     if run.attributes.kind == Kind::Foreign {
         return remap_foreign(&mut region_map, wanted, run, new_place, flags, new_address);
     }
@@ -179,6 +186,7 @@ fn bring_in(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, (fir
     if flags & libc::MREMAP_MAYMOVE == 0 || flags & libc::MREMAP_DONTUNMAP != 0 {
         return Err(libc::EINVAL);
     }
+    seal::refuse(&region_map::lock(), first, count)?;
     let moved = kernel(libc::SYS_mremap, [address, old_bytes, new_bytes, bits(libc::MREMAP_MAYMOVE), 0, 0])?;
     move_in(&mut region_map::lock(), moved, new_bytes, first, count, READ_WRITE)
 }

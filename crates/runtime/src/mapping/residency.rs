@@ -2,6 +2,7 @@
 
 use super::{Outcome, Target, apply, bits, kernel, target};
 use crate::region_map::{self, Kind, Locked, Run};
+use crate::user_copy;
 use hinterland_units::{PAGE_BYTES, PageNo};
 
 /// From <asm-generic/mman.h>.
@@ -88,33 +89,64 @@ pub fn unlock_all() -> Outcome {
     kernel(libc::SYS_munlockall, [0; 6])
 }
 
-/// mincore(2): bit 0 of each byte of `vector` says whether the page is local.
-///
-/// # Safety
-/// `vector` holds one byte for each page.
-pub unsafe fn in_core(address: usize, bytes: usize, vector: *mut u8) -> Outcome {
+/// Answers that are collected before they are handed to the program.
+const ANSWERS: usize = 1024;
+
+/// mincore(2): bit 0 of each byte at `vector` says whether the page is local. `EFAULT` where it cannot be written to.
+pub fn in_core(address: usize, bytes: usize, vector: usize) -> Outcome {
     let Target::Far(first, count) = target(address, bytes)? else {
-        return kernel(libc::SYS_mincore, [address, bytes, vector as usize, 0, 0, 0]);
+        return in_core_outside(address, bytes, vector);
     };
-    let pager = crate::pager().ok_or(libc::ENOMEM)?;
     let runs = region_map::lock().runs_in(first, count);
     if runs.iter().map(|run| run.count).sum::<u32>() != count {
         return Err(libc::ENOMEM);
     }
     for run in runs {
-        // SAFETY: the run lies inside the range that `vector` answers for.
-        let part = unsafe { vector.add((run.first - first) as usize) };
+        let at = vector.wrapping_add((run.first - first) as usize);
         if run.attributes.kind == Kind::Foreign {
             let (address, bytes) = apply::span(run);
-            kernel(libc::SYS_mincore, [address, bytes, part as usize, 0, 0, 0])?;
-            continue;
-        }
-        for page in 0..run.count {
-            // SAFETY: as above.
-            unsafe { part.add(page as usize).write(pager.is_local(PageNo(run.first + page)).into()) };
+            in_core_outside(address, bytes, at)?;
+        } else {
+            in_core_of(run, at)?;
         }
     }
     Ok(0)
+}
+
+fn in_core_of(run: Run, vector: usize) -> Result<(), i32> {
+    let pager = crate::pager().ok_or(libc::ENOMEM)?;
+    let mut answers = [0u8; ANSWERS];
+    let pages: Vec<u32> = (run.first..run.end()).step_by(ANSWERS).collect();
+    for start in pages {
+        let count = ANSWERS.min((run.end() - start) as usize);
+        for (answer, page) in answers[..count].iter_mut().zip(start..) {
+            *answer = pager.is_local(PageNo(page)).into();
+        }
+        hand_out(vector.wrapping_add((start - run.first) as usize), &answers[..count])?;
+    }
+    Ok(())
+}
+
+/// mincore(2) by the kernel. It must not meet a vector in far memory on the inline path: that one it gets from us.
+fn in_core_outside(address: usize, bytes: usize, vector: usize) -> Outcome {
+    let pages = bytes.div_ceil(PAGE_BYTES);
+    let far = region_map::contains(vector) || region_map::contains(vector.wrapping_add(pages));
+    if crate::pager().is_none() || !far || !address.is_multiple_of(PAGE_BYTES) {
+        return kernel(libc::SYS_mincore, [address, bytes, vector, 0, 0, 0]);
+    }
+    let mut answers = [0u8; ANSWERS];
+    let near = answers.as_mut_ptr().addr();
+    for page in (0..pages).step_by(ANSWERS) {
+        let count = ANSWERS.min(pages - page);
+        let start = address.wrapping_add(page * PAGE_BYTES);
+        kernel(libc::SYS_mincore, [start, count * PAGE_BYTES, near, 0, 0, 0])?;
+        hand_out(vector.wrapping_add(page), &answers[..count])?;
+    }
+    Ok(0)
+}
+
+fn hand_out(at: usize, answers: &[u8]) -> Result<(), i32> {
+    user_copy::write_bytes(at, answers).map_err(|_| libc::EFAULT)
 }
 
 /// msync(2): nothing to write for anonymous memory.

@@ -57,12 +57,22 @@ pub struct Attributes {
     pub keyed: bool,
     /// Left out of core dumps (`MADV_DONTDUMP`).
     pub undumped: bool,
+    /// The program can neither change its protection nor replace it, until it ends (mseal(2)).
+    pub sealed: bool,
 }
 
 impl Attributes {
     /// Plain memory of `kind` with `protection`.
     pub fn plain(kind: Kind, protection: i32) -> Attributes {
-        Attributes { kind, protection, fork: ForkRule::Copy, locked: Locked::No, keyed: false, undumped: false }
+        Attributes {
+            kind,
+            protection,
+            fork: ForkRule::Copy,
+            locked: Locked::No,
+            keyed: false,
+            undumped: false,
+            sealed: false,
+        }
     }
 }
 
@@ -158,6 +168,11 @@ impl RegionMap {
     /// Whether all of `first .. first + count` is free.
     pub fn is_free(&self, first: u32, count: u32) -> bool {
         self.free.is_free(first, count)
+    }
+
+    /// Whether any page of `first .. first + count` is sealed.
+    pub fn is_sealed(&self, first: u32, count: u32) -> bool {
+        self.runs_in(first, count).iter().any(|run| run.attributes.sealed)
     }
 
     /// All runs, in order.

@@ -10,6 +10,7 @@ mod explain;
 mod far_memory;
 mod fault_path;
 mod kills;
+mod memory_calls;
 mod misbehaving;
 mod nodes;
 mod operators;
@@ -49,6 +50,7 @@ pub fn trials() -> Vec<Trial> {
         endings::trials(),
         far_memory::trials(),
         fault_path::trials(),
+        memory_calls::trials(),
         pages::trials(),
         refusals::trials(),
         secrets::trials(),

@@ -1,0 +1,80 @@
+//! process_madvise(2) on the process itself, which since Linux 6.13 takes any advice.
+
+use super::{Outcome, Target, bits, kernel, madvise, target};
+use crate::user_copy;
+use std::mem::MaybeUninit;
+
+/// `UIO_MAXIOV` of <linux/uio.h>.
+const RANGES_MAX: usize = 1024;
+
+/// The caller's own thread, and its process (<linux/pidfd.h>, Linux 6.14).
+const PIDFD_SELF: std::ops::RangeInclusive<i32> = -10_001..=-10_000;
+
+/// process_madvise(2). Advice that loses no content is the kernel's, whomever it is about.
+pub fn process_madvise(pidfd: i32, ranges: usize, count: usize, advice: i32, flags: i32) -> Outcome {
+    let ask = |ranges: usize, count: usize| {
+        kernel(libc::SYS_process_madvise, [bits(pidfd), ranges, count, bits(advice), bits(flags), 0])
+    };
+    const MADV_COLLAPSE: i32 = 25; // <asm-generic/mman-common.h>; also for other processes
+    if crate::pager().is_none() || super::madvise::is_harmless(advice) || advice == MADV_COLLAPSE || count > RANGES_MAX
+    {
+        return pinned(&ask, ranges, count);
+    }
+    // With no range at all the kernel says what it says of everything else.
+    ask(0, 0)?;
+    if !is_own(pidfd) {
+        return pinned(&ask, ranges, count);
+    }
+    let ranges = read(ranges, count)?;
+    let mut done = 0;
+    for range in ranges {
+        let [start, bytes] = range;
+        let advised = match target(start, bytes) {
+            Ok(Target::Far(..)) => madvise(start, bytes, advice).map(|_| bytes),
+            Ok(Target::Kernel) => ask(range.as_ptr().addr(), 1),
+            Err(errno) => Err(errno),
+        };
+        match advised {
+            Ok(bytes) => done += bytes,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+/// Hands the ranges to the kernel from near memory.
+fn pinned(ask: &impl Fn(usize, usize) -> Outcome, ranges: usize, count: usize) -> Outcome {
+    if count == 0 || count > RANGES_MAX {
+        return ask(ranges, count);
+    }
+    let near = read(ranges, count)?;
+    ask(near.as_ptr().addr(), count)
+}
+
+fn read(ranges: usize, count: usize) -> Result<Vec<[usize; 2]>, i32> {
+    let one = |index: usize| user_copy::read(ranges.wrapping_add(index * size_of::<[usize; 2]>()));
+    (0..count).map(one).collect::<Result<_, _>>().map_err(|_| libc::EFAULT)
+}
+
+/// Whether a descriptor stands for this process. Where descriptors of processes have no numbers of their own (before Linux 6.9),
+/// the kernel has refused all advice that loses content.
+fn is_own(pidfd: i32) -> bool {
+    if PIDFD_SELF.contains(&pidfd) {
+        return true;
+    }
+    let process = kernel(libc::SYS_getpid, [0; 6]).unwrap_or(0);
+    let Ok(own) = kernel(libc::SYS_pidfd_open, [process, 0, 0, 0, 0, 0]) else { return false };
+    let same = matches!((file(own), file(bits(pidfd))), (Some(own), Some(other)) if own == other);
+    let _ = kernel(libc::SYS_close, [own, 0, 0, 0, 0, 0]);
+    same
+}
+
+/// Device and number of an open file.
+fn file(fd: usize) -> Option<(u64, u64)> {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    kernel(libc::SYS_fstat, [fd, found.as_mut_ptr().addr(), 0, 0, 0, 0]).ok()?;
+    // SAFETY: the kernel has filled it.
+    let found = unsafe { found.assume_init() };
+    Some((found.st_dev, found.st_ino))
+}
