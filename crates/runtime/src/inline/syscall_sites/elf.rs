@@ -35,6 +35,8 @@ struct Functions {
     header: usize,
     /// Pairs of four-byte offsets: of a function's first byte and of its description, sorted.
     table: &'static [[i32; 2]],
+    /// The object's loaded segment that holds the descriptions.
+    descriptions: (usize, usize),
 }
 
 /// Every loaded object. The loader's lock is held meanwhile.
@@ -67,14 +69,14 @@ unsafe extern "C" fn note(info: *mut dl_phdr_info, _: size_t, found: *mut c_void
         _ => Kind::Other,
     };
     let header = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME).map(place);
-    // SAFETY: the segment is loaded as part of this object, if a loaded segment holds it.
-    let functions = header
-        .filter(|range| {
-            loaded.clone().map(place).any(|segment| segment.start <= range.start && range.end <= segment.end)
-        })
-        .and_then(|range| unsafe { Functions::read(range) });
+    let functions = header.and_then(|range| {
+        let mut segments = loaded.clone().map(place);
+        let segment = segments.find(|segment| segment.start <= range.start && range.end <= segment.end)?;
+        // SAFETY: the header is loaded as part of this object, in this segment.
+        unsafe { Functions::read(range, segment) }
+    });
     let notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE).map(place);
-    // SAFETY: as above.
+    // SAFETY: the notes are loaded as part of this object, if a loaded segment holds them.
     let is_go = notes
         .filter(|range| {
             loaded.clone().map(place).any(|segment| segment.start <= range.start && range.end <= segment.end)
@@ -109,8 +111,8 @@ impl Functions {
     /// Reads a header with the encodings that all linkers use; `None`: another one.
     ///
     /// # Safety
-    /// The range is readable as long as the process lives.
-    unsafe fn read(range: Range<usize>) -> Option<Functions> {
+    /// The range lies in the segment, which is readable as long as the process lives.
+    unsafe fn read(range: Range<usize>, segment: Range<usize>) -> Option<Functions> {
         /// Version 1; a pointer of four signed bytes, relative; a count of four bytes; a table of pairs relative to the header.
         const ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
         const HEAD_BYTES: usize = 12;
@@ -125,7 +127,7 @@ impl Functions {
                 return None;
             }
             let table = std::slice::from_raw_parts((range.start + HEAD_BYTES) as *const [i32; 2], count);
-            Some(Functions { header: range.start, table })
+            Some(Functions { header: range.start, table, descriptions: (segment.start, segment.end) })
         }
     }
 
@@ -134,18 +136,41 @@ impl Functions {
         Some(self.header.wrapping_add_signed(isize::try_from(*offset).ok()?))
     }
 
-    /// The function that holds an address: from its first byte to the next function's.
+    /// The length of a function, if its description has the form that compilers give it: after the lengths and a way to what is common
+    /// to several, the distance to the function and its length, of four bytes each.
+    fn len(&self, index: usize) -> Option<usize> {
+        const HEAD_BYTES: usize = 8;
+        let [_, offset] = self.table.get(index)?;
+        let at = self.header.wrapping_add_signed(isize::try_from(*offset).ok()?);
+        let (first, end) = self.descriptions;
+        if at < first || at + HEAD_BYTES + size_of::<[i32; 2]>() > end {
+            return None;
+        }
+        // SAFETY: inside a segment of the object that is loaded and readable.
+        let [distance, len] = unsafe { ((at + HEAD_BYTES) as *const [i32; 2]).read_unaligned() };
+        let start = (at + HEAD_BYTES).wrapping_add_signed(isize::try_from(distance).ok()?);
+        (self.start(index) == Some(start)).then(|| usize::try_from(len).ok()).flatten()
+    }
+
+    /// The function that holds an address: from its first byte to its last, or if that is not known to the next function's.
     fn around(&self, address: usize) -> Option<Range<usize>> {
         let after = self.table.partition_point(|[offset, _]| {
             let offset = isize::try_from(*offset).unwrap_or(isize::MAX);
             self.header.wrapping_add_signed(offset) <= address
         });
-        let start = self.start(after.checked_sub(1)?)?;
-        Some(start..self.start(after).unwrap_or(usize::MAX))
+        let index = after.checked_sub(1)?;
+        let start = self.start(index)?;
+        let end = self.len(index).map(|len| start + len).filter(|end| address < *end);
+        Some(start..end.unwrap_or_else(|| self.start(after).unwrap_or(usize::MAX)))
     }
 }
 
 impl Image {
+    /// What messages call it.
+    pub fn display_name(&self) -> String {
+        if self.name.is_empty() { "the program".into() } else { self.name.clone() }
+    }
+
     /// The text around an address that belongs to one function, as far as the object says.
     pub fn function_around(&self, address: usize) -> Option<Range<usize>> {
         let segment = self.text.iter().find(|range| range.contains(&address))?;

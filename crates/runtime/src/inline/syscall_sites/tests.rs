@@ -80,6 +80,19 @@ fn no_library_of_the_systems_makes_a_call_of_its_own() {
     println!("in {} µs", begin.elapsed().as_micros());
 }
 
+#[test]
+fn a_function_ends_where_its_description_says() {
+    let libc = libc_image().expect("the test runs on glibc");
+    let getppid = libc::getppid as *const () as usize;
+    let function = libc.function_around(getppid).unwrap();
+    const RET: u8 = 0xc3;
+    assert_eq!(
+        (function.start, libc.bytes(function.clone()).last()),
+        (getppid, Some(&RET)),
+        "without what fills the space"
+    );
+}
+
 /// What another decoder says of a function.
 fn steps_of_another(code: &[u8], start: usize) -> Vec<(usize, Step)> {
     let decoder = Decoder::with_ip(64, code, start as u64, DecoderOptions::NONE);
