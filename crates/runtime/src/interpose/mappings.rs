@@ -1,18 +1,24 @@
 //! mmap(2) and its kin, brk(2). The work is done on a near stack: it holds locks that a fault on a far stack would wait for.
 
-use crate::errno::to_c;
+use crate::errno::{Preserved, to_c};
 use crate::on_near_stack;
 use crate::{brk as program_break, mapping};
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, off_t};
 
+/// Does the work on a near stack, and leaves `errno` to the answer: calls that go well do not change it.
+fn quietly<R>(work: impl FnOnce() -> R) -> R {
+    let _errno = Preserved::new();
+    on_near_stack(work)
+}
+
 /// The address that a mapping call returns; `MAP_FAILED` is -1.
 fn address(call: impl FnOnce() -> mapping::Outcome) -> *mut c_void {
-    to_c(on_near_stack(call)).cast_unsigned() as *mut c_void
+    to_c(quietly(call)).cast_unsigned() as *mut c_void
 }
 
 /// What a call returns that answers 0 or -1.
 fn status(call: impl FnOnce() -> mapping::Outcome) -> c_int {
-    if to_c(on_near_stack(call)) < 0 { -1 } else { 0 }
+    if to_c(quietly(call)) < 0 { -1 } else { 0 }
 }
 
 /// mmap has six arguments, so the return address goes on the stack as the seventh; pushing it also aligns the stack.
@@ -68,7 +74,7 @@ pub extern "C" fn madvise(start: usize, bytes: usize, advice: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn posix_madvise(start: usize, bytes: usize, advice: c_int) -> c_int {
-    on_near_stack(|| mapping::posix_madvise(start, bytes, advice))
+    quietly(|| mapping::posix_madvise(start, bytes, advice))
 }
 
 #[unsafe(no_mangle)]
@@ -115,7 +121,7 @@ pub extern "C" fn mseal(start: usize, bytes: usize, flags: c_ulong) -> c_int {
 /// libc has it since glibc 2.36.
 #[unsafe(no_mangle)]
 pub extern "C" fn process_madvise(pidfd: c_int, ranges: usize, count: usize, advice: c_int, flags: c_uint) -> isize {
-    to_c(on_near_stack(|| mapping::process_madvise(pidfd, ranges, count, advice, flags.cast_signed())))
+    to_c(quietly(|| mapping::process_madvise(pidfd, ranges, count, advice, flags.cast_signed())))
 }
 
 #[unsafe(no_mangle)]
@@ -146,7 +152,7 @@ pub(crate) unsafe extern "C" fn by_number(
     }
     // SAFETY: the program's own call.
     let call = || unsafe { mapping::call(number, arguments, caller) };
-    to_c(on_near_stack(call).unwrap_or_else(|| mapping::kernel(number, arguments)))
+    to_c(quietly(call).unwrap_or_else(|| mapping::kernel(number, arguments)))
 }
 
 unsafe extern "C" {
@@ -155,7 +161,7 @@ unsafe extern "C" {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
-    match on_near_stack(|| program_break::sbrk(increment)) {
+    match quietly(|| program_break::sbrk(increment)) {
         Some(outcome) => address(|| outcome),
         // SAFETY: the program's own call.
         None => unsafe { __sbrk(increment) },
@@ -164,7 +170,7 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn brk(to: usize) -> c_int {
-    match on_near_stack(|| program_break::brk(to)) {
+    match quietly(|| program_break::brk(to)) {
         Some(outcome) => status(|| outcome),
         None => native_brk(to),
     }
