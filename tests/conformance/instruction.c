@@ -1,3 +1,3 @@
-// Memory calls by the `syscall` instruction itself: what `numbers.c` asks of libc's `syscall`.
+// Memory calls by their numbers, by the `syscall` instruction itself.
 #define INSTRUCTION
-#include "numbers.c"
+#include "numbers.h"

@@ -28,7 +28,7 @@ else
 fi
 programs=("$@")
 [ $# -gt 0 ] || programs=(
-    heap threads containers mappings remap numbers break files forking loading signals calls rare buffers waiting cancelling
+    heap threads containers mappings remap numbers instruction break files forking loading signals calls rare buffers waiting cancelling
 )
 
 # stale FILE SOURCE…: whether FILE is missing or older than a source.

@@ -291,6 +291,12 @@ impl Pager {
         Ok(mem::unlock(self.address(first), bytes(count))?)
     }
 
+    /// Whether this process is a copy that was made without our knowledge (a fork by an instruction of the program's own): it has no
+    /// far memory, and the locks may belong to threads that are not there.
+    pub fn is_escaped(&self) -> bool {
+        self.gate.is_escaped()
+    }
+
     /// Whether a page is local (the meaning of `mincore`).
     pub fn is_local(&self, page: PageNo) -> bool {
         !matches!(self.state(page), State::Untouched | State::Remote)

@@ -111,6 +111,10 @@ impl Pager {
         Ok(mem::unlock(start, len)?)
     }
 
+    pub fn is_escaped(&self) -> bool {
+        false
+    }
+
     pub fn is_local(&self, page: PageNo) -> bool {
         let ((start, len), mut local) = (span(page, 1), 0u8);
         // SAFETY: one page, one byte of answer.

@@ -40,6 +40,11 @@ pub(crate) fn kernel(number: libc::c_long, arguments: [usize; 6]) -> Outcome {
     usize::try_from(value).map_err(|_| i32::try_from(-value).unwrap_or(libc::EINVAL))
 }
 
+/// An outcome as the kernel returns it: a value, or a negative error number.
+pub(crate) fn to_kernel(outcome: Outcome) -> isize {
+    outcome.map_or_else(|errno| -(errno as isize), usize::cast_signed)
+}
+
 /// Bits of a C `int` as the kernel takes them.
 pub(crate) fn bits(value: i32) -> usize {
     value.cast_unsigned() as usize

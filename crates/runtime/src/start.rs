@@ -10,6 +10,7 @@ use hinterland_sys::{
 };
 use hinterland_tls::{ClientCredentials, CredentialError, Sources};
 use hinterland_units::PAGE_BYTES;
+use inline::syscall_sites::{RedirectError, Redirects, go_object};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
@@ -55,6 +56,8 @@ enum Refusal {
     )]
     Inherited(String),
     #[error(transparent)]
+    Redirect(#[from] RedirectError),
+    #[error(transparent)]
     Activate(#[from] inline::ActivateError),
     #[error(transparent)]
     Heap(#[from] crate::jemalloc::ArenaError),
@@ -99,7 +102,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     let set: FeatureSet =
         settings.features.parse().map_err(|e| Refusal::Setting(hinterland_abi::variables::FEATURES, e))?;
     let features = Features::probe(set);
-    let Chosen { path, ready, why } = choose_path(settings.fault_path, &features)?;
+    let Chosen { path, ready, redirects, why } = choose_path(settings.fault_path, &features)?;
     hinterland_sys::descriptor::hide_with(descriptors::protect, descriptors::expose);
     hinterland_sys::uffd::keep_device();
     let mut far = settings.far.clone();
@@ -157,6 +160,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     if let Some(ready) = ready {
         inline::activate(ready)?;
     }
+    redirects.apply()?;
     pager.start()?;
     // Not before: without a monitor, the first touch of far memory would wait for ever.
     READY.store(true, Release);
@@ -176,21 +180,28 @@ struct Chosen {
     path: FaultPath,
     /// For the inline path.
     ready: Option<inline::eligibility::Eligible>,
+    /// For the monitor path.
+    redirects: Redirects,
     /// Why, for the user; empty when the user has said it.
     why: String,
 }
 
 impl Chosen {
     fn inline(ready: inline::eligibility::Eligible, why: &str) -> Chosen {
-        Chosen { path: FaultPath::Inline, ready: Some(ready), why: why.into() }
+        Chosen { path: FaultPath::Inline, ready: Some(ready), redirects: Redirects::default(), why: why.into() }
     }
 
-    /// The monitor, unless calls on far memory are trapped in this process: nobody would answer.
-    fn monitor(why: String) -> Result<Chosen, Refusal> {
+    /// The monitor, unless calls on far memory are trapped in this process: nobody would answer. Memory calls that do not come through
+    /// libc must be redirected, or pages would keep content that was dropped.
+    fn monitor(mut why: String) -> Result<Chosen, Refusal> {
         if seccomp::in_force() {
             return Err(Refusal::Inherited(why));
         }
-        Ok(Chosen { path: FaultPath::Monitor, ready: None, why })
+        let redirects = Redirects::plan()?;
+        if redirects.count() > 0 {
+            why.push_str(&format!("; its own system calls in {} places are redirected", redirects.count()));
+        }
+        Ok(Chosen { path: FaultPath::Monitor, ready: None, redirects, why })
     }
 }
 
@@ -200,6 +211,10 @@ fn choose_path(name: FaultPathName, features: &Features) -> Result<Chosen, Refus
     match (name, features.privilege) {
         (_, Privilege::None(_)) | (FaultPathName::Monitor, Privilege::UserOnly) => Err(Refusal::Privilege),
         (FaultPathName::Monitor, Privilege::Kernel) => Chosen::monitor(String::new()),
+        // Go blocks all signals by calls of its own, and dies of the next fault.
+        (FaultPathName::Inline, _) if let Some(go) = go_object() => {
+            Err(Refusal::Inline(inline::eligibility::Ineligible::DirectSyscalls(go)))
+        }
         (FaultPathName::Inline, _) => Ok(Chosen::inline(can(features).map_err(Refusal::Inline)?, "")),
         (FaultPathName::Auto, Privilege::Kernel) => match can(features).and_then(|ready| suits(ready, true)) {
             Ok(ready) => Ok(Chosen::inline(ready, "; the program was found fit for it")),

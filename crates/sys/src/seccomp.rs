@@ -40,6 +40,8 @@ pub struct Codes {
     pub pointers: &'static [(u32, u8)],
     /// The pointers of all other operations.
     pub otherwise: u8,
+    /// Operations that fail with this error, whatever their arguments.
+    pub refused: (&'static [u32], u16),
 }
 
 /// Numbers beyond the rules: newer than the table, so every argument may be a pointer.
@@ -187,7 +189,8 @@ impl Rule {
             Rule::ByCode(codes) => {
                 let head = [u64::from(codes.argument), codes.bits.into(), codes.otherwise.into()];
                 let each = codes.pointers.iter().map(|(code, mask)| u64::from(*code) << 8 | u64::from(*mask));
-                3 << 32 | u64::from(probe::stamp(head.into_iter().chain(each)))
+                let refused = codes.refused.0.iter().map(|code| u64::from(*code) << 16 | u64::from(codes.refused.1));
+                3 << 32 | u64::from(probe::stamp(head.into_iter().chain(each).chain(refused)))
             }
         }
     }

@@ -10,13 +10,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The programs that `run.sh` knows.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 17] = [
     "heap",
     "threads",
     "containers",
     "mappings",
     "remap",
     "numbers",
+    "instruction",
     "break",
     "files",
     "forking",

@@ -15,10 +15,12 @@ mod edit;
 mod elf;
 mod jump;
 mod patch;
+mod redirect;
 mod scan;
 
-pub(crate) use direct_syscalls::{DirectSyscalls, first_direct_syscall};
+pub(crate) use direct_syscalls::{DirectSyscalls, first_direct_syscall, go_object};
 pub(crate) use patch::{Plan, SitesError, is_patched};
+pub(crate) use redirect::{RedirectError, Redirects, begin_child};
 
 use elf::{Image, Kind};
 

@@ -48,6 +48,12 @@ fn word(argument: usize) -> i32 {
 /// That of the call.
 pub unsafe fn call(number: c_long, arguments: [usize; 6], caller: usize) -> Option<Outcome> {
     let [a, b, c, d, e, f] = arguments;
+    if !MEMORY_CALL_NUMBERS.contains(&number) {
+        return None;
+    }
+    if crate::pager().is_some_and(crate::Pager::is_escaped) {
+        return Some(kernel(number, arguments));
+    }
     let outcome = match number {
         libc::SYS_mmap => {
             let offset = f.cast_signed() as libc::off_t;

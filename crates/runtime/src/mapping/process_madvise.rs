@@ -2,7 +2,6 @@
 
 use super::{Outcome, Target, bits, kernel, madvise, target};
 use crate::user_copy;
-use std::mem::MaybeUninit;
 
 /// `UIO_MAXIOV` of <linux/uio.h>.
 const RANGES_MAX: usize = 1024;
@@ -57,24 +56,20 @@ fn read(ranges: usize, count: usize) -> Result<Vec<[usize; 2]>, i32> {
     (0..count).map(one).collect::<Result<_, _>>().map_err(|_| libc::EFAULT)
 }
 
-/// Whether a descriptor stands for this process. Where descriptors of processes have no numbers of their own (before Linux 6.9),
-/// the kernel has refused all advice that loses content.
+/// Whether a descriptor stands for this process, or for a thread of it. Kernels that cannot say (before Linux 6.13) have refused all advice
+/// that loses content, and newer ones take it for the caller's own memory alone; so one that is not known is ours.
 fn is_own(pidfd: i32) -> bool {
+    /// `PIDFD_GET_INFO` and `PIDFD_INFO_PID` of <linux/pidfd.h>, with the first version of the structure.
+    const GET_INFO: usize = 0xc040_ff0b;
+    const PROCESS: u64 = 1;
     if PIDFD_SELF.contains(&pidfd) {
         return true;
     }
-    let process = kernel(libc::SYS_getpid, [0; 6]).unwrap_or(0);
-    let Ok(own) = kernel(libc::SYS_pidfd_open, [process, 0, 0, 0, 0, 0]) else { return false };
-    let same = matches!((file(own), file(bits(pidfd))), (Some(own), Some(other)) if own == other);
-    let _ = kernel(libc::SYS_close, [own, 0, 0, 0, 0, 0]);
-    same
-}
-
-/// Device and number of an open file.
-fn file(fd: usize) -> Option<(u64, u64)> {
-    let mut found = MaybeUninit::<libc::stat>::zeroed();
-    kernel(libc::SYS_fstat, [fd, found.as_mut_ptr().addr(), 0, 0, 0, 0]).ok()?;
-    // SAFETY: the kernel has filled it.
-    let found = unsafe { found.assume_init() };
-    Some((found.st_dev, found.st_ino))
+    // What is wanted; a group; process and thread group; and what does not matter here.
+    let mut information = [PROCESS, 0, 0, 0, 0, 0, 0, 0];
+    if kernel(libc::SYS_ioctl, [bits(pidfd), GET_INFO, information.as_mut_ptr().addr(), 0, 0, 0]).is_err() {
+        return true;
+    }
+    let group = information[2] >> 32;
+    kernel(libc::SYS_getpid, [0; 6]) == Ok(usize::try_from(group).unwrap_or(0))
 }

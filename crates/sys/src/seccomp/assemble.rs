@@ -156,6 +156,11 @@ impl Build<'_> {
             let pointers = self.part(Rule::Pointers(*mask));
             next = self.assembler.branch(IF_EQUAL, *code, pointers, next);
         }
+        let (refused, errno) = codes.refused;
+        for code in refused {
+            let refusal = self.part(Rule::Refuse(errno));
+            next = self.assembler.branch(IF_EQUAL, *code, refusal, next);
+        }
         self.assembler.emit(AND, 0, 0, codes.bits);
         self.assembler.load(argument(codes.argument.into()))
     }

@@ -84,7 +84,14 @@ fn exactly_the_pointer_arguments_are_looked_at() {
 
 #[test]
 fn the_code_tells_which_arguments_are_looked_at() {
-    static CODES: Codes = Codes { argument: 1, bits: 0x7f, pointers: &[(0, 0b1001), (3, 0b10001)], otherwise: 0b1 };
+    const EINVAL: u16 = 22;
+    static CODES: Codes = Codes {
+        argument: 1,
+        bits: 0x7f,
+        pointers: &[(0, 0b1001), (3, 0b10001)],
+        otherwise: 0b1,
+        refused: (&[5, 9], EINVAL),
+    };
     let filter = Filter::new(&[(7, Rule::ByCode(&CODES))], FAR);
     for code in 0..300usize {
         for (index, far) in [0, 2, 3, 4, 5].map(|index| (index, FAR.start + 8)) {
@@ -92,8 +99,14 @@ fn the_code_tells_which_arguments_are_looked_at() {
             arguments[1] = code | 0xdead_0000_0000;
             arguments[index] = far;
             let looked_at = index == 0 || code & 0x7f == 0 && index == 3 || code & 0x7f == 3 && index == 4;
-            let expected = if looked_at { TRAP } else { ALLOW };
+            let refused = [5, 9].contains(&(code & 0x7f));
+            let expected = match looked_at {
+                _ if refused => libc::SECCOMP_RET_ERRNO | u32::from(EINVAL),
+                true => TRAP,
+                false => ALLOW,
+            };
             assert_eq!(ask(&filter, 7, arguments, 0), expected, "code {code}, argument {index}");
+            assert_eq!(ask(&filter, 7, arguments, trampoline::RETURN_ADDRESS), ALLOW, "code {code}, exempt");
         }
     }
 }

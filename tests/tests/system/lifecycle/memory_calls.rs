@@ -1,12 +1,30 @@
-//! Memory calls that do not come through the functions of their names: what is mapped that way is managed.
+//! Memory calls that do not come through the functions of their names: what they map is managed, what they drop is gone, and where that
+//! cannot be, the program does not start.
 
+use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::suite::Trial;
-use hinterland_tests::{skips, suite};
+use hinterland_tests::{places, skips, suite};
+use std::process::Command;
+
+/// Exit code of a refusal.
+const REFUSED: i32 = 125;
+const PATHS: [&str; 2] = ["monitor", "inline"];
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
-    ["monitor", "inline"].map(mapped_by_number).into()
+    let go = || skips::no_userfaultfd().or_else(no_go);
+    let own_calls = [("threads", "threads: wrong 0"), ("registers", "registers: wrong 0"), ("child", "child: 7")];
+    let own_calls = own_calls.into_iter().flat_map(|(what, right)| PATHS.map(|path| own_call(what, right, path)));
+    PATHS
+        .map(mapped_by_number)
+        .into_iter()
+        .chain(own_calls)
+        .chain([
+            suite::trial("lifecycle::memory_calls::no_room", skips::no_userfaultfd, no_room),
+            suite::trial("lifecycle::memory_calls::go", go, go_memory),
+        ])
+        .collect()
 }
 
 /// `syscall(SYS_mmap, …)` maps far memory, and `syscall(SYS_madvise, …)` drops it.
@@ -18,4 +36,126 @@ fn mapped_by_number(path: &'static str) -> Trial {
         launch.run()?.expect(0, "wrong 0, dropped 0: 0 not zero, 0 lost; unmapped 0")?.expect_paging()?;
         Ok(())
     })
+}
+
+/// Calls by the instruction itself: from many threads at once, with all registers in use, and in a child that nobody was told of.
+fn own_call(what: &'static str, right: &'static str, path: &'static str) -> Trial {
+    let name = format!("lifecycle::memory_calls::{what}::{path}");
+    suite::trial(name.clone(), skips::no_userfaultfd, move || {
+        let program = c_program("own_calls", &[])?.display().to_string();
+        let ended = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program, what])?.run()?;
+        ended.expect(0, right)?;
+        ensure!(
+            path != "monitor" || ended.stderr.contains("are redirected"),
+            "nothing was redirected: {}",
+            ended.stderr
+        );
+        Ok(())
+    })
+}
+
+/// An instruction that cannot be redirected is a reason not to start on the monitor path; inline, the filter sees its calls.
+fn no_room() -> Result<()> {
+    let program = c_program("own_calls", &["-DNARROW"])?.display().to_string();
+    let run = |path: &str| {
+        let name = format!("memory-calls-no-room-{path}");
+        Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program])?.run()
+    };
+    for path in ["monitor", "auto"] {
+        let refused = run(path)?;
+        refused.expect_refusal(&["leaves no room to redirect"])?.expect(REFUSED, "")?;
+        ensure!(!refused.stdout.contains("narrow"), "the program was started all the same");
+    }
+    run("inline")?.expect(0, "narrow: 1")?;
+    Ok(())
+}
+
+fn no_go() -> Option<String> {
+    skips::find("go").is_none().then(|| "go is not installed".into())
+}
+
+/// Slices that take the place of dropped ones are zero; memory of C's that is dropped by Go's system calls is zero, and children run.
+const GO: &str = r#"package main
+/*
+#include <sys/mman.h>
+static void *fresh(size_t bytes) { return mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+*/
+import "C"
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"unsafe"
+)
+
+const part = 24 << 20
+
+func fill(at []byte) (dirty int) {
+	for i := 0; i < len(at); i += 4096 {
+		if at[i] != 0 { dirty++ }
+		at[i] = byte(i>>12) | 1
+	}
+	return
+}
+
+func main() {
+	dirty, children := 0, 0
+	var lock sync.Mutex
+	for round := 0; round < 4; round++ {
+		var all sync.WaitGroup
+		for i := 0; i < 4; i++ {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				found := fill(make([]byte, part))
+				said, err := exec.Command("/bin/echo", "here").Output()
+				lock.Lock()
+				dirty += found
+				if err == nil && string(said) == "here\n" { children++ }
+				lock.Unlock()
+			}()
+		}
+		all.Wait()
+		runtime.GC()
+		debug.FreeOSMemory()
+	}
+	memory := unsafe.Slice((*byte)(C.fresh(part)), part)
+	for round := 0; round < 3; round++ {
+		dirty += fill(memory)
+		if err := syscall.Madvise(memory, syscall.MADV_DONTNEED); err != nil { fmt.Println(err) }
+	}
+	fmt.Println("dirty", dirty, "children", children)
+}
+"#;
+
+/// Builds the Go program.
+fn go_program() -> Result<String> {
+    let directory = places::emptied(places::tests().join("lifecycle/go-memory"))?;
+    std::fs::write(directory.join("main.go"), GO)?;
+    let mut command = Command::new("go");
+    command.args(["build", "-o", "program", "main.go"]).current_dir(&directory);
+    command.env("CGO_ENABLED", "1").env("GOCACHE", directory.join("cache")).env("GOFLAGS", "-mod=mod");
+    let built = command.output().context("cannot start go")?;
+    ensure!(built.status.success(), "go cannot build: {}", String::from_utf8_lossy(&built.stderr));
+    Ok(directory.join("program").display().to_string())
+}
+
+/// Go's runtime drops memory by an instruction of its own: what takes its place is zero. It also blocks the signals that the inline path
+/// needs: it is not started there.
+fn go_memory() -> Result<()> {
+    let program = go_program()?;
+    for path in ["auto", "monitor"] {
+        let name = format!("memory-calls-go-{path}");
+        let ended = Launch::new(&name, &["--local", "48M", "--fault-path", path], &[&program])?.run()?;
+        ended.expect(0, "dirty 0 children 16")?.expect_paging()?;
+        ensure!(ended.stderr.contains("are redirected"), "the summary says nothing of it: {}", ended.stderr);
+    }
+    let launch = Launch::new("memory-calls-go-inline", &["--local", "48M", "--fault-path", "inline"], &[&program])?;
+    let refused = launch.run()?;
+    refused.expect_refusal(&["written in Go"])?.expect(REFUSED, "")?;
+    ensure!(!refused.stdout.contains("dirty"), "the program was started all the same");
+    Ok(())
 }

@@ -54,20 +54,21 @@ pub(crate) fn first_direct_syscall(unseen: &dyn Fn(i64) -> bool) -> Option<Direc
     elf::images().iter().filter(|image| image.kind == Kind::Other).find_map(|image| {
         let file = image.name.rsplit('/').next().unwrap_or_default();
         if image.is_go {
-            return Some(DirectSyscalls::Go(name_of(image)));
+            return Some(DirectSyscalls::Go(image.display_name()));
         }
         if ASYNCHRONOUS.iter().any(|library| file.starts_with(library)) {
-            return Some(DirectSyscalls::Asynchronous(name_of(image)));
+            return Some(DirectSyscalls::Asynchronous(image.display_name()));
         }
         let bytes = image.text.iter().map(Range::len).sum();
-        let Some(rest) = left.checked_sub(bytes) else { return Some(DirectSyscalls::TooLarge(name_of(image))) };
+        let Some(rest) = left.checked_sub(bytes) else { return Some(DirectSyscalls::TooLarge(image.display_name())) };
         left = rest;
         call_in(image, unseen)
     })
 }
 
-fn name_of(image: &Image) -> String {
-    if image.name.is_empty() { "the program".into() } else { image.name.clone() }
+/// The first object whose runtime makes all calls by the instruction itself, and blocks all signals that way.
+pub(crate) fn go_object() -> Option<DirectSyscalls> {
+    elf::images().iter().find(|image| image.is_go).map(|image| DirectSyscalls::Go(image.display_name()))
 }
 
 fn call_in(image: &Image, unseen: &dyn Fn(i64) -> bool) -> Option<DirectSyscalls> {
@@ -84,17 +85,17 @@ fn call_in(image: &Image, unseen: &dyn Fn(i64) -> bool) -> Option<DirectSyscalls
     let mut sites = known;
     for gap in in_gaps {
         if gap.len() > GAP_BYTES_MAX {
-            return Some(DirectSyscalls::TooLarge(name_of(image)));
+            return Some(DirectSyscalls::TooLarge(image.display_name()));
         }
         sites.extend(scan::sites_in(image.bytes(gap.clone()), gap.start));
     }
     debug_assert!(sites.iter().all(|site| image.bytes(site.address..site.address + SITE_BYTES) == SYSCALL));
     sites.iter().filter(|site| site.genuine).find_map(|site| match &site.numbers {
-        Numbers::One(number) => unseen(*number).then(|| DirectSyscalls::Calls(name_of(image), Some(*number))),
+        Numbers::One(number) => unseen(*number).then(|| DirectSyscalls::Calls(image.display_name(), Some(*number))),
         Numbers::Some(numbers) => {
             let found = numbers.iter().find(|number| unseen(**number));
-            found.map(|number| DirectSyscalls::Calls(name_of(image), Some(*number)))
+            found.map(|number| DirectSyscalls::Calls(image.display_name(), Some(*number)))
         }
-        Numbers::Any => Some(DirectSyscalls::Calls(name_of(image), None)),
+        Numbers::Any => Some(DirectSyscalls::Calls(image.display_name(), None)),
     })
 }

@@ -1,4 +1,4 @@
-//! Changing bytes of libc's text: all of them or none.
+//! Changing bytes of an object's text: all of them or none.
 
 use super::patch::SitesError;
 use hinterland_sys::mem;
@@ -7,7 +7,7 @@ use hinterland_units::PAGE_BYTES;
 use std::ops::Range;
 
 /// The longest change.
-const BYTES_MAX: usize = 8;
+const BYTES_MAX: usize = 16;
 
 /// One change.
 #[derive(Clone, Copy, Debug)]

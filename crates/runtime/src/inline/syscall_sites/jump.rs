@@ -42,8 +42,7 @@ pub(super) struct Stubs {
 impl Stubs {
     /// A page near `text`; `None`: there is no place.
     pub fn near(text: &Range<usize>) -> Option<Stubs> {
-        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-        let mapping = gaps(&maps, text).find_map(|gap| Mapping::at(gap.start, PAGE_BYTES).ok())?;
+        let mapping = map_in_gap(text, PAGE_BYTES)?;
         // SAFETY: the mapping is new, writable, and a page long.
         unsafe { (mapping.start as *mut usize).write(hinterland_site_entry as *const () as usize) };
         Some(Stubs { page: mapping.start, used: 0 })
@@ -68,8 +67,23 @@ impl Stubs {
     }
 }
 
+/// Maps `bytes` within reach of all of `text`, between other mappings.
+fn map_in_gap(text: &Range<usize>, bytes: usize) -> Option<Mapping> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    gaps(&maps, text, bytes).find_map(|gap| Mapping::at(gap.start, bytes).ok())
+}
+
+/// Maps `bytes` within reach of all of `text`, but not right behind it, where the program's break may begin, if there is room elsewhere.
+pub(super) fn map_near(text: &Range<usize>, bytes: usize) -> Option<Mapping> {
+    const APART_BYTES: usize = 1 << 30;
+    let above = text.end.checked_add(APART_BYTES).map(|start| start.next_multiple_of(PAGE_BYTES));
+    let below = text.start.checked_sub(APART_BYTES).map(|start| start & !(PAGE_BYTES - 1));
+    let apart = above.into_iter().chain(below).find_map(|start| Mapping::at(start, bytes).ok());
+    apart.or_else(|| map_in_gap(text, bytes))
+}
+
 /// Address space between mappings, within reach of all of `text`. `maps` is in the format of /proc/self/maps.
-fn gaps(maps: &str, text: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+fn gaps(maps: &str, text: &Range<usize>, bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let mappings = maps.lines().filter_map(|line| {
         let (start, end) = line.split_once(' ')?.0.split_once('-')?;
         Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
@@ -77,16 +91,16 @@ fn gaps(maps: &str, text: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let mut end_before = None;
     let gaps = mappings.filter_map(move |(start, end)| end_before.replace(end).map(|before| before..start));
     let (lowest, highest) = (text.end.saturating_sub(REACH_BYTES), text.start.saturating_add(REACH_BYTES));
-    gaps.filter(move |gap| gap.len() >= PAGE_BYTES && lowest <= gap.start && gap.start + PAGE_BYTES <= highest)
+    gaps.filter(move |gap| gap.len() >= bytes && lowest <= gap.start && gap.start + bytes <= highest)
 }
 
 /// The distance in a near jump or operand whose instruction ends at `end`.
-fn distance(end: usize, target: usize) -> Option<[u8; 4]> {
+pub(super) fn distance(end: usize, target: usize) -> Option<[u8; 4]> {
     let distance = target.cast_signed().checked_sub(end.cast_signed())?;
     i32::try_from(distance).ok().map(i32::to_le_bytes)
 }
 
-fn jump(at: usize, target: usize) -> Option<[u8; LOAD_BYTES]> {
+pub(super) fn jump(at: usize, target: usize) -> Option<[u8; LOAD_BYTES]> {
     let [a, b, c, d] = distance(at + LOAD_BYTES, target)?;
     Some([0xe9, a, b, c, d])
 }
@@ -202,7 +216,7 @@ mod tests {
         let maps = "10000-20000 r-xp 0 0 0\n7f0000000000-7f0000001000 rw-p 0\n7f0000001000-7f0000004000 r-xp 0 0 0 libc\n\
                     7f0000005000-7f0000006000 rw-p 0\n7fff00000000-7fff00001000 rw-p 0 [stack]\n";
         let text = 0x7f00_0000_1000..0x7f00_0000_4000;
-        let found: Vec<_> = gaps(maps, &text).collect();
+        let found: Vec<_> = gaps(maps, &text, PAGE_BYTES).collect();
         assert_eq!(found, [0x7f00_0000_4000..0x7f00_0000_5000, 0x7f00_0000_6000..0x7fff_0000_0000]);
     }
 

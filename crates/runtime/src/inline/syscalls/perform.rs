@@ -7,7 +7,7 @@ use super::{copy, exec, is_far, messages, nested, refused, touches_far, vectors}
 use crate::inline::call::Call;
 use crate::inline::signals::RESERVED_SET;
 use crate::inline::stacks::altstack;
-use crate::{descriptors, errno};
+use crate::{descriptors, errno, mapping};
 use hinterland_pager::PinAccess;
 
 /// Below the handler's frame, what this and its callees may use of the stack; and above, the frame of the signal.
@@ -52,7 +52,15 @@ fn by_way(call: &mut Call, row: &Row) -> isize {
         Way::Exec => exec::exec(call),
         Way::Nested => nested::nested(call, row),
         Way::Descriptors => close_range(call),
+        Way::Memory => memory(call),
     }
+}
+
+/// A memory call by an instruction of the program's own.
+fn memory(call: &Call) -> isize {
+    // SAFETY: the program's own call.
+    let outcome = unsafe { mapping::call(call.number, call.arguments, 0) };
+    outcome.map_or(refused(libc::ENOSYS), mapping::to_kernel)
 }
 
 /// A call that is newer than the table: whatever looks like a far pointer is pinned as far as a structure goes.

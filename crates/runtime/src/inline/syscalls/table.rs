@@ -96,6 +96,8 @@ pub(crate) enum Way {
     Signals,
     /// The descriptors of Hinterland are left out.
     Descriptors,
+    /// Changes or looks at mappings: made by the function of its name, when it names a far address.
+    Memory,
     /// Fails with this error, as on a kernel without it.
     Refused(u16),
 }
@@ -119,12 +121,22 @@ impl Row {
         (0..).zip(self.shapes).filter(|(_, shape)| followed(shape)).fold(0, |mask, (index, _)| mask | 1 << index)
     }
 
+    /// The arguments whose content the call leaves alone: bit 0 is the first.
+    fn addresses(&self) -> u8 {
+        let named = |shape: &&Shape| matches!(shape, Shape::Address);
+        (0..).zip(self.shapes).filter(|(_, shape)| named(shape)).fold(0, |mask, (index, _)| mask | 1 << index)
+    }
+
     /// The filter's rule.
     pub(crate) fn rule(&self) -> Rule {
         match (self.way, self.pointers()) {
             (Way::Refused(errno), _) => Rule::Refuse(errno),
             _ if self.number == FUTEX_NUMBER => Rule::ByCode(&FUTEX),
             _ if self.number == FCNTL_NUMBER => Rule::ByCode(&FCNTL),
+            _ if self.number == PROCESS_MADVISE_NUMBER => Rule::ByCode(&PROCESS_MADVISE),
+            _ if self.number == MMAP_NUMBER => Rule::ByCode(&MMAP),
+            _ if self.number == MREMAP_NUMBER => Rule::ByCode(&MREMAP),
+            (Way::Memory, pointers) => Rule::Pointers(pointers | self.addresses()),
             (_, 0) => Rule::Allow,
             (_, mask) => Rule::Pointers(mask),
         }
@@ -133,6 +145,28 @@ impl Row {
 
 const FUTEX_NUMBER: u32 = 202;
 const FCNTL_NUMBER: u32 = 72;
+const MMAP_NUMBER: u32 = 9;
+const MREMAP_NUMBER: u32 = 25;
+const PROCESS_MADVISE_NUMBER: u32 = 440;
+const NONE: (&[u32], u16) = (&[], 0);
+
+/// mmap(2): an address is a command with `MAP_FIXED` and `MAP_FIXED_NOREPLACE` only. A wish passes: the kernel, which has no room in the
+/// far range, grants it elsewhere, and programs without a far range that inherit the filter may wish for anything.
+static MMAP: Codes = Codes { argument: 3, bits: 0x10_0010, pointers: &[(0, 0)], otherwise: 0b1, refused: NONE };
+
+/// process_madvise(2): the ranges that it names lie behind a pointer. Advice that loses content is refused, as by kernels before 6.13, to
+/// everybody but the function of this name.
+static PROCESS_MADVISE: Codes = Codes {
+    argument: 3,
+    bits: u32::MAX,
+    pointers: &[],
+    otherwise: 0b10,
+    // DONTNEED, FREE, REMOVE, DONTFORK, WIPEONFORK, DONTNEED_LOCKED, GUARD_INSTALL
+    refused: (&[4, 8, 9, 10, 18, 24, 102], 22),
+};
+
+/// mremap(2): the new address is there with `MREMAP_FIXED` only.
+static MREMAP: Codes = Codes { argument: 3, bits: 2, pointers: &[(0, 0b1)], otherwise: 0b1_0001, refused: NONE };
 
 /// linux/futex.h: the word; where the operation waits, the time limit; where it has two words, the second.
 static FUTEX: Codes = Codes {
@@ -150,6 +184,7 @@ static FUTEX: Codes = Codes {
         (11, 0b1_1001),
     ],
     otherwise: 0b1,
+    refused: NONE,
 };
 
 /// fcntl(2): the commands whose third argument is a number, or not there.
@@ -171,6 +206,7 @@ static FCNTL: Codes = Codes {
         (1030, 0),
     ],
     otherwise: 0b100,
+    refused: NONE,
 };
 
 /// All rows, in the order of their numbers.
@@ -204,7 +240,7 @@ mod shorthand {
     pub(super) use super::Shape::{Address as A, Message, Messages as Batch, Text as T, Texts, Value as V, Vector};
     use super::Size::{At, Bits, Bytes, Pages, Plus, Times};
     pub(super) use super::Way::{
-        Descriptors, Exec, Fewer, Masked, Messages, Nested, Pass, Pieces, Pin, Refused, Signals, Vectors,
+        Descriptors, Exec, Fewer, Masked, Memory, Messages, Nested, Pass, Pieces, Pin, Refused, Signals, Vectors,
     };
 
     /// In: a structure of so many bytes.

@@ -13,7 +13,8 @@ works on are brought in and pinned before the call. This is how each system call
 The file is written from `crates/runtime/src/inline/syscalls/table.rs` by its test (`HINTERLAND_WRITE_DOCS=1 cargo test -p
 hinterland-runtime document`). On the monitor path none of this is needed.
 
-*Seen*: `filter` when one of its own pointer arguments is far (seccomp, anywhere in the process); `always` also when all of them
+*Seen*: `filter` when one of its own pointer arguments is far (seccomp, anywhere in the process), for memory calls also when an address
+is; `always` also when all of them
 are near, because far memory or a signal mask may hide behind them: then only calls through libc are seen, by a wrapper or a
 replaced call site. `-`: never.
 
@@ -29,7 +30,8 @@ the answer compared with the plain one. What they leave out is listed, with the 
 
 ## What is not covered
 
-- `iovec` arrays, masks and other nested pointers of calls made by `syscall` instructions outside libc.
+- `iovec` arrays, masks and other nested pointers of calls made by `syscall` instructions outside libc. `process_madvise` with advice that
+  loses content is refused to these (`EINVAL`).
 - ioctl requests with pointers inside their structure, other than SIOCGIFCONF, SIOCETHTOOL, SIOCADDRT, SG_IO, BLKPG, UFFDIO_COPY,
   TUNATTACHFILTER. Drivers that work on memory after the call (USB, video buffers, KVM guests' memory).
 - A robust list that the program registers by `set_robust_list` itself: the kernel walks it when the thread ends. libc's is covered: its
@@ -56,6 +58,7 @@ const WAYS: &str = "\
 | `by request` | what is pinned depends on the request |
 | `signals` | virtual masks and dispositions |
 | `descriptors` | Hinterland's own descriptors are left out |
+| `memory` | done by the region map and the pager, as the function of that name does it |
 | `refused` | fails with the error |
 
 ";
@@ -99,6 +102,7 @@ fn way(way: Way) -> String {
         Way::Nested => "by request".into(),
         Way::Signals => "signals".into(),
         Way::Descriptors => "descriptors".into(),
+        Way::Memory => "memory".into(),
         Way::Refused(errno) => {
             let error = std::io::Error::from_raw_os_error(errno.into()).to_string();
             format!("refused: {}", error.split(" (").next().unwrap_or_default())
@@ -111,10 +115,10 @@ fn document() -> String {
         HEAD.to_owned() + WAYS + "## The calls\n\n| | call | arguments | covered | seen |\n|---|---|---|---|---|\n";
     for row in rows() {
         let shapes: Vec<String> = row.shapes.iter().map(|part| shape(*part)).collect();
-        let seen = match (row.seen, row.pointers()) {
-            (true, _) => "always",
-            (false, 0) => "-",
-            (false, _) => "filter",
+        let seen = match (row.seen, row.pointers(), row.way) {
+            (true, ..) => "always",
+            (false, 0, way) if way != Way::Memory => "-",
+            (false, ..) => "filter",
         };
         let (number, name, shapes, way) = (row.number, row.name, shapes.join(", "), way(row.way));
         writeln!(text, "| {number} | {name} | {shapes} | {way} | {seen} |").unwrap();

@@ -60,6 +60,7 @@ fn calls_with_pointers_do_something_about_them() {
         let (pointers, name) = (row.pointers(), row.name);
         match row.way {
             Way::Pass | Way::Descriptors => assert_eq!(pointers, 0, "{name}"),
+            Way::Memory => assert!(crate::mapping::MEMORY_CALL_NUMBERS.contains(&row.number.into()), "{name}"),
             _ => assert_ne!(pointers, 0, "{name}"),
         }
         let nests = row
@@ -75,6 +76,14 @@ fn calls_with_pointers_do_something_about_them() {
 }
 
 #[test]
+fn every_memory_call_that_names_an_address_is_made_by_its_function() {
+    for number in crate::mapping::MEMORY_CALL_NUMBERS {
+        let row = row(number).unwrap();
+        assert_eq!(row.way == Way::Memory, row.pointers() | row.addresses() != 0, "{}", row.name);
+    }
+}
+
+#[test]
 fn the_rules_make_a_filter_that_the_kernel_takes() {
     use hinterland_pager::{FAR_BASE, FAR_PAGES};
     use hinterland_sys::seccomp::Filter;
@@ -82,6 +91,7 @@ fn the_rules_make_a_filter_that_the_kernel_takes() {
     let instructions = Filter::new(&rules(), far).instructions();
     assert!((400..1500).contains(&instructions), "{instructions} instructions");
     assert_eq!(row(libc::SYS_read).map(Row::rule), Some(Rule::Pointers(0b10)));
-    assert_eq!(row(libc::SYS_munmap).map(Row::rule), Some(Rule::Allow));
+    assert_eq!(row(libc::SYS_munmap).map(Row::rule), Some(Rule::Pointers(0b1)));
+    assert_eq!(row(libc::SYS_getpid).map(Row::rule), Some(Rule::Allow));
     assert_eq!(row(libc::SYS_io_uring_setup).map(Row::rule), Some(Rule::Refuse(38)));
 }
