@@ -6,6 +6,7 @@
 //! Beside the rows stands what the processes share: how much of the run's budget each of them holds. These words lie close
 //! together, because a process that wants more adds them all up.
 
+use crate::asks::Asks;
 use crate::roster::{ROSTERS_MAX, Roster};
 use crate::statistics::process::ProcessRow;
 use std::fmt;
@@ -16,7 +17,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 9;
+pub const LEDGER_VERSION: u64 = 10;
 /// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -155,12 +156,18 @@ pub struct Ledger {
     pub unmanaged_allowed: AtomicU32,
     /// No share from here on has ever been used.
     pub shares_used: AtomicU32,
+    /// 1: a process of the run has wanted to read or write another one's memory.
+    pub asks_wanted: AtomicU32,
+    /// Keeps the words after it aligned.
+    pub reserved: AtomicU32,
     /// The trace, where one is recorded.
     pub trace: TraceRow,
     /// The nodes of pools that are kept in directories.
     pub rosters: [Roster; ROSTERS_MAX],
     /// The share of each row's process.
     pub shares: [Share; PROCESSES_MAX],
+    /// What others ask of each row's process.
+    pub asks: [Asks; PROCESSES_MAX],
     /// Rows.
     pub processes: [ProcessRow; PROCESSES_MAX],
 }
@@ -174,14 +181,31 @@ impl Ledger {
 
     /// The share that belongs to a row; `None` when the row is not of this ledger.
     pub fn share_of(&self, row: &ProcessRow) -> Option<&Share> {
+        self.shares.get(self.index_of(row))
+    }
+
+    /// What others ask of a row's process; `None` when the row is not of this ledger.
+    pub fn asks_of(&self, row: &ProcessRow) -> Option<&Asks> {
+        self.asks.get(self.index_of(row))
+    }
+
+    /// What can be asked of the live process `pid`; `None`: it has no row.
+    pub fn asks_of_process(&self, pid: i32) -> Option<&Asks> {
+        let used = self.shares_used.load(Relaxed) as usize;
+        let index = self.shares.iter().take(used).position(|share| pid != 0 && share.pid.load(Relaxed) == pid)?;
+        self.asks.get(index)
+    }
+
+    fn index_of(&self, row: &ProcessRow) -> usize {
         let offset = std::ptr::from_ref(row).addr().wrapping_sub(self.processes.as_ptr().addr());
-        self.shares.get(offset / size_of::<ProcessRow>())
+        offset / size_of::<ProcessRow>()
     }
 
     /// The share becomes that of process `pid`, which holds nothing yet.
     pub fn open_share(&self, index: usize, pid: i32) {
         let end = u32::try_from(index + 1).unwrap_or(0);
         self.shares_used.fetch_max(end, Relaxed);
+        self.asks[index].reset();
         self.shares[index].pid.store(pid, Relaxed);
     }
 

@@ -2,12 +2,14 @@
 //! reads from its environment.
 
 mod activity;
+mod asks;
 mod ledger;
 mod roster;
 mod settings;
 pub mod statistics;
 
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
+pub use asks::{ASKS_MAX, Ask, AskPhase, AskState, Asks};
 pub use ledger::{
     BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, PROCESSES_MAX, RowState,
     Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,

@@ -4,6 +4,9 @@
 //! process without a second thread makes its system calls faster: the kernel looks files up without counting references, and
 //! libc leaves cancellation out. A fault cannot start a thread, being a signal handler; a call that makes memory accessible can.
 //!
+//! Once a process of the run has wanted to read or write another one's memory, everybody's starts as soon as memory is made
+//! accessible: it answers asks (`asks`).
+//!
 //! A child of vfork shares this memory: a thread that it started would end with its exec, and is left to the parent.
 
 use crate::pager::{FaultPath, Pager};
@@ -33,7 +36,7 @@ impl Pager {
     /// Starts the evictor now or when it may be needed, in a process where none runs.
     pub(crate) fn start_evictor_when_needed(&'static self) -> Result<(), SysError> {
         self.evictor_start.process.store(std::process::id(), Relaxed);
-        if self.evictor_start.opened.load(Relaxed) > QUIET_PAGES { self.start_evictor() } else { Ok(()) }
+        if self.evictor_is_needed(self.evictor_start.opened.load(Relaxed)) { self.start_evictor() } else { Ok(()) }
     }
 
     /// A forked child has no evictor yet.
@@ -45,10 +48,27 @@ impl Pager {
     pub(crate) fn note_accessible(&'static self, pages: u32) {
         let opened = self.evictor_start.opened.fetch_add(pages.into(), Relaxed) + u64::from(pages);
         let start = &self.evictor_start;
-        if self.path == FaultPath::Monitor || opened <= QUIET_PAGES || start.started.load(Relaxed) {
+        if self.path == FaultPath::Monitor || start.started.load(Relaxed) || !self.evictor_is_needed(opened) {
             return;
         }
-        if start.process.load(Relaxed) == std::process::id() {
+        self.start_own_evictor();
+    }
+
+    /// This process reads or writes the memory of others: they will want to do the same with its own.
+    pub fn expect_asks(&'static self) {
+        if self.path == FaultPath::Inline && !self.evictor_start.started.load(Relaxed) {
+            self.start_own_evictor();
+        }
+    }
+
+    fn evictor_is_needed(&self, opened: u64) -> bool {
+        let asked = || self.shared_budget.ledger().is_some_and(|ledger| ledger.asks_wanted.load(Relaxed) == 1);
+        opened > QUIET_PAGES || asked()
+    }
+
+    /// Starts the evictor, unless the memory is another process's.
+    fn start_own_evictor(&'static self) {
+        if self.evictor_start.process.load(Relaxed) == std::process::id() {
             // Refused: the threads that fault reclaim by themselves, and the next call tries again.
             let _ = self.start_evictor();
         }

@@ -4,9 +4,10 @@
 //! memory within its budget (`reclaim`), the *read-ahead* thread prefetches windows of pages (`read_ahead`), and the
 //! *maintenance* thread runs when a backend has more to do than loads and stores (`maintenance`).
 //! Threads of the program call it when they map, unmap or protect (`range`) and when they fork (`fork`); on the inline path
-//! also when they fault (`inline_fault`) and before system calls (`pin`).
+//! also when they fault (`inline_fault`) and before system calls (`pin`). Other processes of the run ask the evictor (`asks`).
 
 mod account;
+mod asks;
 #[cfg(test)]
 mod blocked;
 mod copy_out;

@@ -101,7 +101,7 @@ pub struct Pager {
     pub(crate) read_ahead: ReadAheadQueue,
     pub(crate) prefetch_cache: PrefetchCache,
     pub(crate) gate: Gate,
-    /// Bumped and woken when the evictor should look at the watermarks.
+    /// Bumped and woken when the evictor should look at the watermarks, in a process without a ledger (`asks`).
     pub(crate) evictor: AtomicU32,
     pub(crate) monitors: usize,
     pub(crate) census: fn(&ProcessRow, u64),

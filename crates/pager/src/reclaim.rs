@@ -3,6 +3,7 @@
 //! Any number of threads may reclaim at once: a batch belongs to the thread that took its chunk, and the pages in it to
 //! the thread that made them busy.
 
+use crate::asks::Held;
 use crate::copy_out::WP_RANGE_PAGES;
 use crate::kernel::Stay;
 use crate::pager::{FaultPath, Pager, Scratch};
@@ -13,7 +14,6 @@ use crate::state::{Entry, State};
 use crate::table::ContentHash;
 use hinterland_backend::{Location, Priority, StoreError};
 use hinterland_policy::EvictionPolicy;
-use hinterland_sys::gate::{futex_wait_for, futex_wake};
 use hinterland_sys::{mem, thread};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -74,8 +74,11 @@ impl Pager {
         let mut scratch = Scratch::new();
         let mut tidied = Instant::now();
         let mut demand = DemandSampler::new();
+        let mut held = Held::default();
+        self.begin_answering();
         loop {
-            let seen = self.evictor.load(SeqCst);
+            let seen = self.bell().load(SeqCst);
+            self.answer_asks(&mut held);
             if self.path == FaultPath::Inline && (self.read_ahead.has_work() || self.above_high(&self.gate.enter())) {
                 self.start_helpers();
             }
@@ -90,6 +93,7 @@ impl Pager {
                 let inside = self.gate.enter();
                 worked = (worked || self.above_high(&inside)) && self.reclaim_step(&mut scratch);
                 drop(inside);
+                self.answer_asks(&mut held);
                 if !worked {
                     break;
                 }
@@ -103,7 +107,7 @@ impl Pager {
             let stuck = !worked && self.account.above_high();
             let pause = Duration::from_millis(if stuck { 2 } else { 200 }).min(look_again.unwrap_or(Duration::MAX));
             self.evictor_idle.store(true, SeqCst);
-            futex_wait_for(&self.evictor, seen, Some(pause));
+            self.wait_for_bell(seen, pause);
             self.evictor_idle.store(false, SeqCst);
         }
     }
@@ -111,8 +115,7 @@ impl Pager {
     /// Lets the evictor look at the watermarks.
     pub(crate) fn wake_evictor(&self) {
         if self.evictor_idle.load(SeqCst) {
-            self.evictor.fetch_add(1, SeqCst);
-            futex_wake(&self.evictor);
+            self.ring_bell();
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `arena` | what this library itself allocates |
 //! | `heap`, `large`, `jemalloc`, `libc_heap`, `caller` | malloc and its family, far and near |
 //! | `mapping`, `region_map`, `brk` | private anonymous mappings |
+//! | `asks` | pages of other processes of the run |
 //! | `device_pins` | devices that keep pages of the program |
 //! | `descriptors` | our descriptors survive programs that close everything |
 //!
@@ -28,6 +29,8 @@
 )]
 
 mod arena;
+#[cfg(not(feature = "local-only"))]
+mod asks;
 mod brk;
 mod caller;
 mod census;

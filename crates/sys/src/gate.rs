@@ -6,7 +6,7 @@
 //! work on its parent's memory, through the descriptors that it inherited. It is known by a word that the kernel wipes in the
 //! copy; the child of a fork that went through the gate sets it again.
 
-use crate::{Mapping, SysError, mem, thread};
+use crate::{Mapping, SysError, mem, thread, trampoline};
 use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -134,6 +134,25 @@ pub fn futex_wait_for(word: &AtomicU32, value: u32, limit: Option<std::time::Dur
     unsafe {
         libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, limit_ptr)
     };
+}
+
+/// As `futex_wait_for`, on a word in memory that several processes may have. `errno` stays as it is.
+pub fn shared_futex_wait_for(word: &AtomicU32, value: u32, limit: std::time::Duration) {
+    let limit = libc::timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    let wait = libc::FUTEX_WAIT.unsigned_abs() as usize;
+    let arguments = [word.as_ptr().addr(), wait, value as usize, (&raw const limit).addr(), 0, 0];
+    // SAFETY: `word` and the time limit are valid for the call; every outcome leads the callers to look again.
+    unsafe { trampoline::call(libc::SYS_futex, arguments) };
+}
+
+/// Wakes everybody who sleeps on `word` in `shared_futex_wait_for`, in whatever process.
+pub fn shared_futex_wake(word: &AtomicU32) {
+    let (wake, all) = (libc::FUTEX_WAKE.unsigned_abs() as usize, i32::MAX.unsigned_abs() as usize);
+    // SAFETY: `word` is valid for the call.
+    unsafe { trampoline::call(libc::SYS_futex, [word.as_ptr().addr(), wake, all, 0, 0, 0]) };
 }
 
 /// Wakes everybody who sleeps on `word`.

@@ -250,13 +250,15 @@ pub unsafe fn drop_vector(ranges: &[libc::iovec]) -> Result<usize, SysError> {
 pub unsafe fn copy_vector(ranges: &[libc::iovec], into: usize) -> Result<usize, SysError> {
     let len = ranges.iter().map(|range| range.iov_len).sum();
     let into = libc::iovec { iov_base: into as *mut libc::c_void, iov_len: len };
-    // SAFETY: the caller answers for `into`; the kernel checks the ranges. Not libc's getpid: the library may stand in the
-    // place of its name.
+    let (to, from) = ((&raw const into).addr(), ranges.as_ptr().addr());
+    // SAFETY: the caller answers for `into`; the kernel checks the ranges. Not by libc's names: the library stands in their place,
+    // and would pin what is copied.
     let copied = unsafe {
-        let pid = libc::syscall(libc::SYS_getpid);
-        libc::syscall(libc::SYS_process_vm_readv, pid, &raw const into, 1usize, ranges.as_ptr(), ranges.len(), 0usize)
+        let process = trampoline::call(libc::SYS_getpid, [0; 6]).cast_unsigned();
+        trampoline::call(libc::SYS_process_vm_readv, [process, to, 1, from, ranges.len(), 0])
     };
-    usize::try_from(copied).map_err(|_| SysError::last("process_vm_readv"))
+    usize::try_from(copied)
+        .map_err(|_| SysError { call: "process_vm_readv", errno: i32::try_from(-copied).unwrap_or(libc::EIO) })
 }
 
 /// Whether `drop_vector` and `copy_vector` work here: tried on a page of our own.

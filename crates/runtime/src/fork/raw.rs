@@ -8,6 +8,7 @@ use super::{child, parent, prepare};
 use crate::caller::is_internal;
 use crate::interpose::by_number;
 use crate::mapping::MEMORY_CALL_NUMBERS;
+use crate::inline::wrapped;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::trampoline;
 use libc::{c_int, c_long, c_void};
@@ -181,8 +182,23 @@ extern "C" fn ring_call(number: c_long, entries: usize, parameters: usize, retur
     answer(unsafe { call(number, entries, parameters, 0, 0, 0) })
 }
 
-/// `syscall`: forks are made here, memory calls by the functions of their names; everything else goes to the kernel with no frame of ours on the stack, because the call
-/// may be one after which a child runs on it.
+/// process_vm_readv(2) and process_vm_writev(2). The last argument is the seventh of `syscall`, where C has it, too.
+extern "C" fn between_processes(
+    number: c_long,
+    process: usize,
+    ours: usize,
+    count: usize,
+    theirs: usize,
+    their_count: usize,
+    flags: usize,
+) -> c_long {
+    let arguments = [process, ours, count, theirs, their_count, flags];
+    c_long::try_from(wrapped::between_processes(number, arguments)).unwrap_or(-1)
+}
+
+/// `syscall`: forks are made here, memory calls by the functions of their names, and those between processes like the trapped
+/// ones; everything else goes to the kernel with no frame of ours on the stack, because the call may be one after which a child
+/// runs on it.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall() {
@@ -200,6 +216,10 @@ pub unsafe extern "C" fn syscall() {
         "lea rax, [rip + {memory_calls}]",
         "bt qword ptr [rax], rdi",
         "jc 6f",
+        "cmp rdi, {read_other}",
+        "je {between}",
+        "cmp rdi, {write_other}",
+        "je {between}",
         "2:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -254,6 +274,9 @@ pub unsafe extern "C" fn syscall() {
         memory_calls = sym MEMORY_CALLS,
         by_number = sym by_number,
         ring_call = sym ring_call,
+        read_other = const libc::SYS_process_vm_readv,
+        write_other = const libc::SYS_process_vm_writev,
+        between = sym between_processes,
         answer = sym answer,
         forks = sym forks,
         forking = sym forking_call,

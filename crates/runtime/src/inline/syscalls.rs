@@ -9,12 +9,14 @@
 //! | `copy` | reading and writing memory that may not be there |
 //! | `fd_kind` | files, streams, messages: what may be done in pieces |
 //! | `pieces`, `vectors`, `messages` | buffers of any size |
+//! | `between` | calls on the memory of another process |
 //! | `exec` | new programs |
 //! | `nested` | pointers behind pointers, by request |
 //!
 //! Law: everything here may run in a signal handler, on whatever stack the program has. Nothing is allocated, no lock is taken,
 //! no pointer of the program is followed except through `copy`.
 
+mod between;
 mod copy;
 mod exec;
 mod fd_kind;
@@ -27,6 +29,7 @@ mod pinned;
 pub(crate) mod table;
 mod vectors;
 
+pub(crate) use between::between_processes;
 pub(crate) use nested::{attaches_filter, names_memory, zero_copy};
 pub(crate) use perform::{give_up_below, perform, stack_of_ours};
 

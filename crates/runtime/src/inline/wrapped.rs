@@ -74,6 +74,20 @@ pub(crate) fn by_the_rules(number: i64, arguments: [usize; 6]) -> isize {
     in_c(answer)
 }
 
+/// Makes a call on another process's memory, on both paths; its answer in C's manner. No cancellation point, as libc's is none.
+pub(crate) fn between_processes(number: i64, arguments: [usize; 6]) -> isize {
+    if crate::inline::active() {
+        if let Some(pager) = crate::pager() {
+            pager.expect_asks();
+        }
+        let frame = Frame::enter();
+        let answer = with_signals_blocked(number, arguments);
+        drop(frame);
+        return in_c(answer);
+    }
+    in_c(syscalls::between_processes(&Call { number, arguments, context: std::ptr::null_mut() }))
+}
+
 /// Makes a call whose second and third argument are an array of buffers; its answer in C's manner.
 pub(crate) fn on_array(number: i64, arguments: [usize; 6]) -> isize {
     quickly(number, arguments, |pins| pins.add_array(arguments[1], arguments[2]))
@@ -194,16 +208,18 @@ fn pin_local<const N: usize>(ranges: &[Range; N]) -> Option<[Option<Pin<'static>
 /// Performs a call with the program's signals blocked, and a context as a handler would have it.
 #[cold]
 fn as_caught(number: i64, arguments: [usize; 6]) -> isize {
+    cancellable(|| with_signals_blocked(number, arguments))
+}
+
+fn with_signals_blocked(number: i64, arguments: [usize; 6]) -> isize {
     // SAFETY: integers and pointers, of which only the mask is looked at.
     let mut context: libc::ucontext_t = unsafe { MaybeUninit::zeroed().assume_init() };
-    cancellable(|| {
-        let mask = (&raw mut context.uc_sigmask).cast::<u64>();
-        change_mask(!RESERVED_SET, mask);
-        let answer = syscalls::perform(&mut Call { number, arguments, context: &raw mut context });
-        // SAFETY: the first word of the context's mask, which `perform` may have changed as the call asked.
-        change_mask(unsafe { mask.read() }, std::ptr::null_mut());
-        answer
-    })
+    let mask = (&raw mut context.uc_sigmask).cast::<u64>();
+    change_mask(!RESERVED_SET, mask);
+    let answer = syscalls::perform(&mut Call { number, arguments, context: &raw mut context });
+    // SAFETY: the first word of the context's mask, which `perform` may have changed as the call asked.
+    change_mask(unsafe { mask.read() }, std::ptr::null_mut());
+    answer
 }
 
 fn change_mask(mask: u64, before: *mut u64) {

@@ -182,6 +182,24 @@ always! {
         = by_the_rules SYS_sendmmsg(fd, at, count, flags);
 }
 
+/// Defines the calls on another process's memory: on both paths, because that process may be on the other one.
+macro_rules! between_processes {
+    ($($name:ident = $number:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            process: c_int, ours: usize, count: usize, theirs: usize, their_count: usize, flags: usize,
+        ) -> isize {
+            let arguments = [process.word(), ours, count, theirs, their_count, flags];
+            wrapped::between_processes(libc::$number, arguments)
+        }
+    )*};
+}
+
+between_processes! {
+    process_vm_readv = SYS_process_vm_readv;
+    process_vm_writev = SYS_process_vm_writev;
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_pwait(fd: c_int, at: usize, count: c_int, timeout: c_int, mask: usize) -> c_int {
     const MASK_BYTES: usize = size_of::<u64>();

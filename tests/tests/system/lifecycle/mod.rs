@@ -1,6 +1,7 @@
 //! Good and bad days of a managed program: how it starts, makes children, closes things, ends, and what happens when its
 //! settings are nonsense or its far memory is too small, full, forbidden or damaged.
 
+mod between;
 mod certificates;
 mod children;
 mod discovery;
@@ -36,6 +37,7 @@ use hinterland_tests::suite::{Share, Trial};
 /// that all share, and `start_up` reports times: they need the machine alone.
 pub fn trials() -> Vec<Trial> {
     let busy = [
+        between::trials(),
         trees::trials(),
         snapshots::trials(),
         simulated::trials(),

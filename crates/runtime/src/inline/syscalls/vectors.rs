@@ -4,6 +4,7 @@
 //! array itself. One that names more goes in groups, each from a copy of a part of the array; for messages, which must not be
 //! divided, through a near buffer.
 
+use super::between::between_processes;
 use super::fd_kind::{FdKind, kind_of};
 use super::issue::Scratch;
 use super::pieces::{CALL_BYTES, add, piece_bytes, whole_bytes};
@@ -14,12 +15,12 @@ use hinterland_pager::PinAccess;
 use std::ops::ControlFlow;
 
 /// Elements that the kernel accepts (`UIO_MAXIOV`).
-const ELEMENTS_MAX: usize = 1024;
+pub(super) const ELEMENTS_MAX: usize = 1024;
 /// Elements looked at together, and elements of one group.
 const WINDOW: usize = 16;
 const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 /// Bytes of an element.
-const ELEMENT: usize = size_of::<libc::iovec>();
+pub(super) const ELEMENT: usize = size_of::<libc::iovec>();
 
 /// An array of the program's.
 #[derive(Clone, Copy)]
@@ -90,7 +91,7 @@ impl Array {
     }
 
     /// Pins the first elements and what they name, as many as go; their number.
-    fn pin_first(self, pins: &mut Pins, access: PinAccess, bytes: usize) -> usize {
+    pub(super) fn pin_first(self, pins: &mut Pins, access: PinAccess, bytes: usize) -> usize {
         pins.add(self.start, self.count.min(ELEMENTS_MAX) * ELEMENT, PinAccess::Read);
         let mut pinned = 0;
         let _ = self.each(|element| {
@@ -155,7 +156,7 @@ impl Group {
 /// How a call treats its buffers.
 fn access_of(number: i64) -> PinAccess {
     match number {
-        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 | libc::SYS_process_vm_readv => PinAccess::Write,
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => PinAccess::Write,
         _ => PinAccess::Read,
     }
 }
@@ -165,7 +166,7 @@ pub(super) fn vectors(call: &mut Call) -> isize {
     let [descriptor, start, count, ..] = call.arguments;
     let array = Array { start, count };
     if matches!(call.number, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev) {
-        return between_processes(call, array);
+        return between_processes(call);
     }
     let Some(sum) = array.sum() else { return call.issue(call.arguments) };
     if call.number == libc::SYS_vmsplice {
@@ -284,25 +285,4 @@ fn copied_splice(call: &mut Call) {
     let how = if nonblock { libc::RWF_NOWAIT.unsigned_abs() as usize } else { 0 };
     // At the descriptor's own position: a pipe has no other.
     (call.arguments[3], call.arguments[4], call.arguments[5]) = (usize::MAX, 0, how);
-}
-
-/// process_vm_readv(2): our side is `array`; the other side is pinned too when it is this very process.
-fn between_processes(call: &Call, array: Array) -> isize {
-    let [process, _, _, other_start, other_count, _] = call.arguments;
-    let access = access_of(call.number);
-    let (mut pins, mut arguments) = (Pins::new(), call.arguments);
-    // Fewer elements than asked for are a partial transfer, which the call may return.
-    if array.sum().is_some() && array.count > 0 {
-        arguments[2] = array.pin_first(&mut pins, access, piece_bytes(false));
-    }
-    let other = Array { start: other_start, count: other_count };
-    let own = Call::ask(libc::SYS_getpid, [0; 6]).cast_unsigned();
-    if process == own && other.sum().is_some() && other.count > 0 {
-        let other_access = if access == PinAccess::Read { PinAccess::Write } else { PinAccess::Read };
-        let bytes = pins.bytes() + piece_bytes(false);
-        arguments[4] = other.pin_first(&mut pins, other_access, bytes);
-    } else {
-        pins.add(other_start, other_count.min(ELEMENTS_MAX) * ELEMENT, PinAccess::Read);
-    }
-    call.issue(arguments)
 }

@@ -1,0 +1,97 @@
+//! Asking another process of the run for its pages: the side of the one that asks.
+//!
+//! The asks lie in the ledger (`hinterland_abi::Asks`); the other process's evictor answers. The caller holds no pin and no lock
+//! of the pager's while it waits, and may be in a signal handler: nothing is allocated.
+
+use crate::ledger;
+use hinterland_abi::{Ask, AskPhase, AskState, Asks, Ledger};
+use hinterland_sys::gate::{shared_futex_wait_for, shared_futex_wake};
+use hinterland_sys::thread;
+use std::ptr;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+/// The time after which a process that does not answer is given up: it may be stopped, or its far memory far too slow.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The time between two looks at whether the other process still lives, and at whether one of its asks is free.
+const LOOK: Duration = Duration::from_millis(50);
+const FULL: Duration = Duration::from_millis(1);
+
+/// Another process that answers asks.
+pub(crate) struct Asked {
+    process: i32,
+    ledger: &'static Ledger,
+    asks: &'static Asks,
+}
+
+/// Pages of the other process are local and stay so until this is dropped, or for a second.
+pub(crate) struct Brought {
+    asks: &'static Asks,
+    ask: &'static Ask,
+    state: AskState,
+}
+
+/// Where `process` can be asked; `None`: it is none of this run's that answers. Tells all others that they may be asked.
+pub(crate) fn of_process(process: i32) -> Option<Asked> {
+    let ledger = ledger::get()?;
+    let asks = ledger.asks_of_process(process)?;
+    ledger.asks_wanted.store(1, Relaxed);
+    (asks.answers.load(Relaxed) == 1).then_some(Asked { process, ledger, asks })
+}
+
+impl Asked {
+    /// Has the pages of `bytes` bytes at `address` brought in and pinned, or of the first of them; `None` when nobody answers.
+    pub(crate) fn bring_in(&self, address: usize, bytes: usize, write: bool) -> Option<Brought> {
+        let begun = thread::since_boot();
+        let in_time = || thread::since_boot().saturating_sub(begun) < PATIENCE && self.lives();
+        let (ask, mut state) = loop {
+            let seen = self.asks.bell.load(SeqCst);
+            if let Some(asked) = self.asks.ask(address as u64, bytes as u64, write) {
+                break asked;
+            }
+            if !in_time() {
+                return None;
+            }
+            shared_futex_wait_for(&self.asks.bell, seen, FULL);
+        };
+        ring(self.asks);
+        loop {
+            let now = ask.state();
+            match now.phase() {
+                AskPhase::Asked | AskPhase::Serving if now.same_ask(state) => state = now,
+                AskPhase::Ready if now.same_ask(state) => return Some(Brought { asks: self.asks, ask, state: now }),
+                // Overdue, or another process's by now.
+                _ => return None,
+            }
+            if !in_time() {
+                ask.change(state, AskPhase::Free);
+                return None;
+            }
+            shared_futex_wait_for(ask.word(), state.word(), LOOK);
+        }
+    }
+
+    fn lives(&self) -> bool {
+        self.ledger.asks_of_process(self.process).is_some_and(|asks| ptr::eq(asks, self.asks))
+    }
+}
+
+impl Brought {
+    /// Bytes from the first one that are there.
+    pub(crate) fn bytes(&self) -> usize {
+        usize::try_from(self.ask.bytes.load(Relaxed)).unwrap_or(0)
+    }
+}
+
+impl Drop for Brought {
+    fn drop(&mut self) {
+        if self.ask.change(self.state, AskPhase::Done).is_some() {
+            ring(self.asks);
+        }
+    }
+}
+
+fn ring(asks: &Asks) {
+    asks.bell.fetch_add(1, SeqCst);
+    shared_futex_wake(&asks.bell);
+}
