@@ -99,7 +99,7 @@ pub struct CacheLine;
 /// writes it often.
 #[repr(C, align(64))]
 pub struct Share {
-    /// The process; 0: it does not count.
+    /// The process, as its PID namespace numbers it; 0: it does not count.
     pub pid: AtomicI32,
     /// The process from which all that share pages by forks descend; 0: it shares none.
     pub fork_group: AtomicI32,
@@ -111,6 +111,8 @@ pub struct Share {
     pub touched_bytes: Counter,
     /// RAM beside local memory: store and tables.
     pub beside_bytes: Counter,
+    /// The PID namespace (its inode); 0: not known.
+    pub pid_namespace: Counter,
 }
 
 impl Share {
@@ -118,10 +120,26 @@ impl Share {
     pub fn clear(&self) {
         self.pid.store(0, Relaxed);
         self.fork_group.store(0, Relaxed);
-        for counter in [&self.granted_bytes, &self.wanted_bytes, &self.touched_bytes, &self.beside_bytes] {
+        for counter in
+            [&self.granted_bytes, &self.wanted_bytes, &self.touched_bytes, &self.beside_bytes, &self.pid_namespace]
+        {
             counter.store(0, Relaxed);
         }
     }
+
+    /// Whether it is that of a process. Two namespaces have the same numbers.
+    pub fn is_of(&self, process: Numbered) -> bool {
+        self.pid.load(Relaxed) == process.pid && self.pid_namespace.load(Relaxed) == process.namespace
+    }
+}
+
+/// A process, as its own PID namespace numbers it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Numbered {
+    /// Its number.
+    pub pid: i32,
+    /// The namespace's inode; 0: not known.
+    pub namespace: u64,
 }
 
 /// What the traced process of a run says of its trace.
@@ -189,10 +207,10 @@ impl Ledger {
         self.asks.get(self.index_of(row))
     }
 
-    /// What can be asked of the live process `pid`; `None`: it has no row.
-    pub fn asks_of_process(&self, pid: i32) -> Option<&Asks> {
+    /// What can be asked of a live process; `None`: it has no row.
+    pub fn asks_of_process(&self, process: Numbered) -> Option<&Asks> {
         let used = self.shares_used.load(Relaxed) as usize;
-        let index = self.shares.iter().take(used).position(|share| pid != 0 && share.pid.load(Relaxed) == pid)?;
+        let index = self.shares.iter().take(used).position(|share| process.pid != 0 && share.is_of(process))?;
         self.asks.get(index)
     }
 
@@ -201,12 +219,13 @@ impl Ledger {
         offset / size_of::<ProcessRow>()
     }
 
-    /// The share becomes that of process `pid`, which holds nothing yet.
-    pub fn open_share(&self, index: usize, pid: i32) {
+    /// The share becomes that of a process, which holds nothing yet.
+    pub fn open_share(&self, index: usize, process: Numbered) {
         let end = u32::try_from(index + 1).unwrap_or(0);
         self.shares_used.fetch_max(end, Relaxed);
         self.asks[index].reset();
-        self.shares[index].pid.store(pid, Relaxed);
+        self.shares[index].pid_namespace.store(process.namespace, Relaxed);
+        self.shares[index].pid.store(process.pid, Relaxed);
     }
 
     /// Ends the row of process `pid`: its figures stand, and what it held of the budget is free at once. Nothing happens when
@@ -248,7 +267,9 @@ mod tests {
         let row = &ledger.processes[3];
         row.pid.store(7, Relaxed);
         row.state.store(RowState::Live as u32, Relaxed);
-        ledger.open_share(3, 7);
+        ledger.open_share(3, Numbered { pid: 7, namespace: 1 });
+        assert!(ledger.shares[3].is_of(Numbered { pid: 7, namespace: 1 }));
+        assert!(!ledger.shares[3].is_of(Numbered { pid: 7, namespace: 2 }), "the same number in another namespace");
         ledger.shares[3].granted_bytes.store(1 << 20, Relaxed);
         assert_eq!(ledger.shares_in_use().count(), 1);
         ledger.end_row(row, 8);

@@ -1,6 +1,6 @@
 //! The figures that every leaf backend keeps, as atomics that are updated once for each batch.
 
-use crate::BackendUsage;
+use crate::{BackendUsage, ForkSide};
 use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -45,6 +45,14 @@ impl Counters {
     /// Pages were loaded.
     pub(crate) fn loaded(&self, pages: u64) {
         self.bytes_out.fetch_add(pages * PAGE_BYTES as u64, Relaxed);
+    }
+
+    /// A fork has ended on `side`. In the child the traffic begins anew: what its parent did is the parent's.
+    pub(crate) fn after_fork(&self, side: ForkSide) {
+        if side == ForkSide::Child {
+            self.bytes_in.store(0, Relaxed);
+            self.bytes_out.store(0, Relaxed);
+        }
     }
 
     /// The row of the usage report.

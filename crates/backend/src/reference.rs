@@ -4,7 +4,7 @@
 use crate::counters::{Counters, Tally};
 use crate::mapping::Mapping;
 use crate::sync::lock;
-use crate::{Backend, BackendUsage, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::io;
 use std::sync::Mutex;
@@ -146,5 +146,10 @@ impl Backend for Reference {
 
     fn usage(&self, rows: &mut Vec<BackendUsage>) {
         rows.push(self.counters.row(&self.url, self.ram_bytes(), self.capacity_bytes));
+    }
+
+    fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
+        self.counters.after_fork(side);
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //! file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
 
 use crate::figures::Activity;
-use crate::report::{Backend, Document, FaultNs, Others, Process, Unmanaged, WaitNs};
+use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, Unmanaged, WaitNs};
 use hinterland_abi::statistics::{Statistic, backend, process};
 use hinterland_abi::{EvictName, FaultPathName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
 use std::fmt::Write;
@@ -116,6 +116,7 @@ fn statistics() -> String {
         ("backends[].", Backend::MEMBERS),
         ("processes[].", Process::MEMBERS),
         ("processes_others.", Others::MEMBERS),
+        ("not_managed[].", Outside::MEMBERS),
     ];
     text += &table(&["member", "meaning"], objects.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
     text += "## Of each of the busiest threads and regions\n\nThe objects of `threads` and `regions`:\n\n";

@@ -1,6 +1,6 @@
 //! What the kernel says of a process from outside: `/proc/PID/status`, `smaps_rollup`, `children`.
 
-use hinterland_abi::file_id;
+use hinterland_abi::{Numbered, file_id};
 use procfs::process::StatFlags;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -65,6 +65,30 @@ pub fn started_ns(pid: i32) -> Option<u64> {
     let ending = stat.flags().is_ok_and(|flags| flags.contains(StatFlags::PF_EXITING));
     let ticks_per_second = procfs::ticks_per_second().max(1);
     (!ending).then(|| stat.starttime.saturating_mul(1_000_000_000 / ticks_per_second))
+}
+
+/// The parent of a process; `None` when it is gone.
+pub fn parent(pid: i32) -> Option<i32> {
+    procfs::process::Process::new(pid).and_then(|process| process.stat()).ok().map(|stat| stat.ppid)
+}
+
+/// The PID namespace of a process, 0: of this one; `None` when it is gone or nobody may know.
+pub fn pid_namespace(pid: i32) -> Option<u64> {
+    let process = if pid == 0 { "self".to_owned() } else { pid.to_string() };
+    fs::metadata(format!("/proc/{process}/ns/pid")).ok().map(|data| data.ino())
+}
+
+/// The processes below `root` that are in other PID namespaces than this one: as these number them, and as this one does.
+pub fn numbered_elsewhere(root: i32) -> Vec<(Numbered, i32)> {
+    let own = pid_namespace(0);
+    let numbered = |pid: i32| {
+        let namespace = pid_namespace(pid).filter(|namespace| Some(*namespace) != own)?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        let innermost = line.split_whitespace().next_back()?.parse().ok()?;
+        Some((Numbered { pid: innermost, namespace }, pid))
+    };
+    descendants(root).into_iter().filter_map(|(pid, _)| numbered(pid)).collect()
 }
 
 /// The file that a process runs ([`file_id`]); `None` when it is gone or nobody may know.

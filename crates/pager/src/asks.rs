@@ -56,7 +56,7 @@ impl Pager {
         shared_futex_wake(bell);
     }
 
-    /// The evictor runs: from now on asks are answered. On the monitor path the kernel waits for missing pages by itself.
+    /// The evictor was started: from now on asks are answered. On the monitor path the kernel waits for missing pages by itself.
     pub(crate) fn begin_answering(&self) {
         if self.path == FaultPath::Inline
             && let Some(asks) = self.asks()

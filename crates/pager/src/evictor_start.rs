@@ -81,6 +81,10 @@ impl Pager {
         }
         let outcome = thread::spawn(c"far-evictor", || self.run_evictor());
         self.evictor_start.started.store(outcome.is_ok(), Relaxed);
+        if outcome.is_ok() {
+            // Now, and not when the thread first runs: who asks before that waits for it.
+            self.begin_answering();
+        }
         outcome
     }
 }

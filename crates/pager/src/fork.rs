@@ -89,6 +89,7 @@ impl Pager {
             (&parent.resident_managed_bytes, &row.resident_managed_bytes),
             (&parent.resident_managed_bytes, &row.resident_managed_peak_bytes),
             (&parent.local_budget_bytes, &row.local_budget_bytes),
+            (&parent.counted_beside_bytes, &row.counted_beside_bytes),
         ] {
             to.store(from.load(Relaxed), Relaxed);
         }

@@ -75,7 +75,6 @@ impl Pager {
         let mut tidied = Instant::now();
         let mut demand = DemandSampler::new();
         let mut held = Held::default();
-        self.begin_answering();
         loop {
             let seen = self.bell().load(SeqCst);
             self.answer_asks(&mut held);

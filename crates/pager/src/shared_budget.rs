@@ -222,6 +222,7 @@ impl SharedBudget {
             let bytes = if self.ledger.is_some() { SHARE_FLOOR } else { budget };
             let bound = PageCount(bytes / PAGE_BYTES as u64);
             row.share_bytes.store(bytes, Relaxed);
+            row.counted_beside_bytes.store(beside, Relaxed);
             return account.set_bound(bound, bound);
         };
         let Some(_change) = self.try_change() else { return };
@@ -230,7 +231,9 @@ impl SharedBudget {
             self.lead.store(0, Relaxed);
         }
         share.touched_bytes.store(self.own_touched(ledger, share, touched), Relaxed);
-        share.beside_bytes.store(account.proportional_share.beside(beside), Relaxed);
+        let counted_beside = account.proportional_share.beside(beside);
+        share.beside_bytes.store(counted_beside, Relaxed);
+        row.counted_beside_bytes.store(counted_beside, Relaxed);
         let counted = account.counted().bytes();
         let sums = SharedBudget::sums(ledger);
         let budget = self.budget_for(sums.touched, sums.beside);
@@ -323,6 +326,9 @@ impl SharedBudget {
             share.fork_group.store(fork_group, Relaxed);
         }
         self.forked_at.store(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        // The child may appear before this process runs again: until both count their halves, nothing is counted twice.
+        row.counted_local_bytes.store(account.counted().bytes() / 2, Relaxed);
+        row.counted_beside_bytes.store(row.counted_beside_bytes.load(Relaxed) / 2, Relaxed);
     }
 
     /// After a fork, in both: each counts half of what the parent has counted. In the child, `row` is its own, and `inherited`

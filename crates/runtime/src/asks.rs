@@ -4,7 +4,7 @@
 //! of the pager's while it waits, and may be in a signal handler: nothing is allocated.
 
 use crate::ledger;
-use hinterland_abi::{Ask, AskPhase, AskState, Asks, Ledger};
+use hinterland_abi::{Ask, AskPhase, AskState, Asks, Ledger, Numbered};
 use hinterland_sys::gate::{shared_futex_wait_for, shared_futex_wake};
 use hinterland_sys::thread;
 use std::ptr;
@@ -19,7 +19,7 @@ const FULL: Duration = Duration::from_millis(1);
 
 /// Another process that answers asks.
 pub(crate) struct Asked {
-    process: i32,
+    process: Numbered,
     ledger: &'static Ledger,
     asks: &'static Asks,
 }
@@ -34,6 +34,8 @@ pub(crate) struct Brought {
 /// Where `process` can be asked; `None`: it is none of this run's that answers. Tells all others that they may be asked.
 pub(crate) fn of_process(process: i32) -> Option<Asked> {
     let ledger = ledger::get()?;
+    // The kernel takes the number in this process's namespace.
+    let process = ledger::numbered(process);
     let asks = ledger.asks_of_process(process)?;
     ledger.asks_wanted.store(1, Relaxed);
     (asks.answers.load(Relaxed) == 1).then_some(Asked { process, ledger, asks })

@@ -1,8 +1,8 @@
 //! This process's row of the ledger.
 
-use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, ProcessRow, RowState};
+use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, Numbered, ProcessRow, RowState};
 use hinterland_sys::thread;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -82,12 +82,12 @@ fn map(path: &str) -> Option<&'static Ledger> {
 
 /// Takes a free row and its share. A row that this process already has (before an exec) is ended first.
 fn claim(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
-    let pid = i32::try_from(std::process::id()).unwrap_or(0);
+    let process = own_number();
     // Shares tell whose a row is: to look at the rows themselves would give memory to those that nobody has used.
     let used = ledger.shares_used.load(Relaxed) as usize;
     for (share, row) in ledger.shares.iter().zip(&ledger.processes).take(used) {
-        if share.pid.load(Relaxed) == pid {
-            ledger.end_row(row, pid);
+        if share.is_of(process) {
+            ledger.end_row(row, process.pid);
         }
     }
     let free = (RowState::Free as u32, RowState::Claimed as u32);
@@ -98,7 +98,8 @@ fn claim(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
     };
     let row = &ledger.processes[index];
     row.taken_ns.store(u64::try_from(thread::since_boot().as_nanos()).unwrap_or(0), Relaxed);
-    row.pid.store(pid, Relaxed);
+    row.pid.store(process.pid, Relaxed);
+    row.pid_namespace.store(process.namespace, Relaxed);
     row.forked.store(0, Relaxed);
     // SAFETY: getppid(2) takes nothing and cannot fail.
     row.parent_pid.store(unsafe { libc::getppid() }, Relaxed);
@@ -106,19 +107,32 @@ fn claim(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
     row.program.set(&program.to_string_lossy());
     row.program_file.store(program_file(), Relaxed);
     row.state.store(RowState::Live as u32, Release);
-    ledger.open_share(index, pid);
+    ledger.open_share(index, process);
     Some(row)
 }
 
 /// The file that this process runs; 0 when it is not known.
 fn program_file() -> u64 {
+    stat(c"/proc/self/exe").map_or(0, |stat| hinterland_abi::file_id(stat.st_dev, stat.st_ino))
+}
+
+/// This process, as its PID namespace numbers it.
+fn own_number() -> Numbered {
+    let pid = i32::try_from(std::process::id()).unwrap_or(0);
+    numbered(pid)
+}
+
+/// A process of this one's PID namespace.
+pub fn numbered(pid: i32) -> Numbered {
+    Numbered { pid, namespace: stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino) }
+}
+
+fn stat(path: &CStr) -> Option<libc::stat> {
     // SAFETY: an all-zero stat is a valid value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the path is a C string, `stat` outlives the call, and the kernel's structure is libc's on x86-64.
-    let rc = unsafe {
-        libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, c"/proc/self/exe".as_ptr(), &raw mut stat, 0usize)
-    };
-    if rc < 0 { 0 } else { hinterland_abi::file_id(stat.st_dev, stat.st_ino) }
+    let rc = unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), &raw mut stat, 0usize) };
+    (rc >= 0).then_some(stat)
 }
 
 /// A row that nobody reads.

@@ -76,6 +76,9 @@ settings! {
         ALLOW_UNMANAGED "allow-unmanaged" allow_unmanaged: bool = SWITCH, Switch, Run,
             "Run a program that cannot be managed all the same, with a warning",
             "";
+        STRICT "strict" strict: bool = SWITCH, Switch, Run,
+            "End the run with 125 when one of its processes holds memory outside the budget: more than 16 MiB, and of a managed process more than a tenth of the budget",
+            "";
     }
 
     names {

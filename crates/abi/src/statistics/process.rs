@@ -13,7 +13,7 @@ statistics! {
     head {
         /// A [`RowState`](crate::RowState).
         state: AtomicU32,
-        /// The process.
+        /// The process, as its PID namespace numbers it.
         pid: AtomicI32,
         /// The parent process.
         parent_pid: AtomicI32,
@@ -27,6 +27,10 @@ statistics! {
         taken_ns: Counter,
         /// The program's file ([`file_id`](crate::file_id)); 0: not known.
         program_file: Counter,
+        /// The PID namespace (its inode); 0: not known.
+        pid_namespace: Counter,
+        /// Store and tables in bytes, of which those of processes that share them since a fork count in each by its part only.
+        counted_beside_bytes: Counter,
         /// The program's path.
         program: Text,
         /// `monitor` or `inline`; empty when the process is not managed.

@@ -19,7 +19,7 @@ use crate::counters::{Counters, Tally};
 use crate::mapping::Mapping;
 use crate::same_filled;
 use crate::sync::{Pool, lock};
-use crate::{Backend, BackendUsage, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use classes::{Classes, SLAB_BYTES};
 use handles::{FreeHandles, Handle, Handles, Object, SLABS_MAX};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -328,6 +328,11 @@ impl Backend for Compressed {
 
     fn usage(&self, rows: &mut Vec<BackendUsage>) {
         rows.push(self.counters.row(&self.url, self.ram_bytes(), self.capacity_bytes));
+    }
+
+    fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
+        self.counters.after_fork(side);
+        Ok(())
     }
 }
 

@@ -352,6 +352,7 @@ impl Backend for FileBackend {
             lock(&self.slots).freeze(generation);
             return Ok(());
         }
+        self.counters.after_fork(side);
         lock(&self.fork_group).begin_child();
         self.demand_workers.reset();
         self.background_workers.reset();

@@ -43,6 +43,8 @@ pub struct RunConfig {
     pub quiet: bool,
     /// Run what cannot be managed.
     pub allow_unmanaged: bool,
+    /// End the run when a process of it holds memory outside the budget.
+    pub strict: bool,
     /// Where the default budget comes from; `None`: a budget was set.
     pub budget_source: Option<String>,
     /// The flag, variable or file that chose the prefetcher; `None`: none did.
@@ -84,6 +86,7 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         },
         quiet: launcher.quiet,
         allow_unmanaged: launcher.allow_unmanaged,
+        strict: launcher.strict,
         budget_source,
         prefetch_source: merged.get(variables::PREFETCH).map(|found| found.origin.clone()),
     })

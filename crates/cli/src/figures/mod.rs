@@ -13,4 +13,4 @@ pub use activity::Activity;
 pub use backends::BackendTotal;
 pub use hinterland_abi::statistics::process::{Counters, Gauges};
 pub use row::RowFigures;
-pub use totals::{Totals, UnmanagedSource};
+pub use totals::{NotManaged, Totals, UnmanagedSource};

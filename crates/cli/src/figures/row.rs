@@ -29,6 +29,8 @@ pub struct RowFigures {
     /// What rises and falls, now. Of several processes, it is counted local memory that adds up: without the pages that other processes
     /// count (since a fork).
     pub now: Gauges,
+    /// Store and tables now, those that it shares since a fork fully.
+    pub beside_bytes: u64,
     /// The most that each gauge has been, as far as the row has kept it.
     pub peak: Gauges,
     /// What counts if it is the largest of any process.
@@ -54,11 +56,16 @@ impl RowFigures {
         let backends: Vec<BackendFigures> = row.backends[..backend_count].iter().map(BackendFigures::read).collect();
         let store_bytes: u64 = backends.iter().map(|backend| backend.now.ram_bytes).sum();
         let (counters, mut now, mut kept) = (row.counters(), row.gauges(), row.peaks());
-        now.total_ram_bytes = now.counted_local_bytes + now.metadata_bytes + store_bytes;
+        let counted_beside_bytes = row.counted_beside_bytes.load(Relaxed);
+        now.total_ram_bytes = now.counted_local_bytes + counted_beside_bytes;
         // Of a process that shares pages, the peak of what it has mapped is not what it has counted.
         let forked = row.forked.load(Relaxed) != 0;
         let may_share = forked || counters.forks > 0;
-        kept.counted_local_bytes = if may_share { now.counted_local_bytes } else { kept.resident_managed_bytes };
+        if may_share {
+            (kept.counted_local_bytes, kept.total_ram_bytes) = (now.counted_local_bytes, now.total_ram_bytes);
+        } else {
+            kept.counted_local_bytes = kept.resident_managed_bytes;
+        }
         let mut peak = now;
         peak.combine(&kept, u64::max);
         RowFigures {
@@ -71,6 +78,7 @@ impl RowFigures {
             forked,
             counters,
             now,
+            beside_bytes: now.metadata_bytes + store_bytes,
             peak,
             maxima: row.maxima(),
             principal: row.principal(),
@@ -99,7 +107,7 @@ impl RowFigures {
     pub fn estimate_unmanaged(&mut self, seen: &Process) {
         let now = &mut self.now;
         let beside_managed = seen.anonymous_bytes.saturating_sub(now.resident_managed_bytes);
-        now.own_bytes = (now.total_ram_bytes - now.counted_local_bytes).min(beside_managed);
+        now.own_bytes = self.beside_bytes.min(beside_managed);
         now.unmanaged_anonymous_bytes = beside_managed - now.own_bytes;
         now.unmanaged_stack_bytes = seen.stack_bytes.min(now.unmanaged_anonymous_bytes);
         now.file_bytes = seen.file_bytes;

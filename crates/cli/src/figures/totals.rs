@@ -46,11 +46,33 @@ pub struct Totals {
     pub left_running: u64,
     /// Processes that found no row.
     pub uncounted: u64,
+    /// Memory outside the budget that was seen.
+    pub not_managed: Vec<NotManaged>,
     /// What the figures of unmanaged memory come from.
     pub unmanaged_source: UnmanagedSource,
     backends: BackendTotals,
     /// What the program ran when it was last seen managed.
     managed_image: Option<Image>,
+}
+
+/// A process, or a part of one, that holds memory outside the budget.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotManaged {
+    /// The process.
+    pub pid: i32,
+    /// Its name.
+    pub program: String,
+    /// Why.
+    pub why: String,
+    /// The most anonymous memory outside the budget that was seen, in bytes.
+    pub anonymous_bytes: u64,
+}
+
+impl std::fmt::Display for NotManaged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = hinterland_units::ByteCount(self.anonymous_bytes);
+        write!(f, "{} ({}), {bytes}, outside the budget", self.program, self.why)
+    }
 }
 
 /// What the figures of unmanaged memory come from.

@@ -23,7 +23,7 @@ pub fn look(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives, chi
     let live = live_or_over(ledger, lives, &mut over);
     lives.keep(&live);
     for row in live {
-        let mut figures = RowFigures::read(row);
+        let mut figures = read(row, lives);
         let seen = Process::read(figures.pid);
         child_seen |= figures.pid == child.as_raw();
         rss_peak_bytes = rss_peak_bytes.max(seen.map_or(0, |seen| seen.rss_peak_bytes));
@@ -43,6 +43,11 @@ pub fn look(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives, chi
         fold(ledger, row, state, totals);
     }
     rss_peak_bytes
+}
+
+/// What live processes say of themselves.
+pub fn live_rows(ledger: &LauncherLedger, lives: &mut Lives) -> Vec<RowFigures> {
+    live_or_over(ledger, lives, &mut Vec::new()).into_iter().map(|row| read(row, lives)).collect()
 }
 
 /// Folds the rows of processes that ended orderly. Costs no look at `/proc`, so it can come often: rows are few.
@@ -70,12 +75,12 @@ pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives
     let live = live_or_over(ledger, lives, &mut over);
     let mut look = totals.look();
     for (row, _) in &over {
-        let mut figures = RowFigures::read(row);
+        let mut figures = read(row, lives);
         let seen = Process::read(figures.pid);
         look.at_ended(&mut figures, seen.as_ref());
     }
     for row in &live {
-        let mut figures = RowFigures::read(row);
+        let mut figures = read(row, lives);
         let seen = Process::read(figures.pid);
         look.at(&mut figures, seen.as_ref());
     }
@@ -88,6 +93,13 @@ pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives
         totals.add(RowFigures::read(row));
     }
     totals.uncounted = ledger.get().uncounted.load(Relaxed).into();
+}
+
+/// A row's figures, with its process's number in the launcher's PID namespace.
+fn read(row: &ProcessRow, lives: &mut Lives) -> RowFigures {
+    let figures = RowFigures::read(row);
+    let pid = lives.pid_of(row).unwrap_or(figures.pid);
+    RowFigures { pid, ..figures }
 }
 
 /// Sorts the used rows: those of live processes are returned, the others, with the state they were seen in, go to `over`.
@@ -104,7 +116,7 @@ fn live_or_over<'a>(
             over.push((row, state));
         } else if pid == 0 {
             // Being claimed; it has not said by whom.
-        } else if !lives.is_alive(row) || runs_another(row, pid) {
+        } else if !lives.is_alive(row) || lives.pid_of(row).is_some_and(|pid| runs_another(row, pid)) {
             over.push((row, state));
         } else if state == RowState::Live as u32 {
             live.push(row);

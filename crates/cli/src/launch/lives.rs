@@ -3,34 +3,49 @@
 //! A process that was killed says nothing: its row still holds a part of the budget. So the launcher keeps a pidfd of each
 //! process that it has seen (pidfd_open(2)), which becomes readable when the process has ended, waited for or not. A number
 //! may be another process's by then: one that started after the row was taken is not the row's owner.
+//!
+//! A process in another PID namespace has another number there than here. It is found among the launcher's descendants.
 
 use crate::sample;
-use hinterland_abi::ProcessRow;
+use hinterland_abi::{Numbered, ProcessRow};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A row's process: its number and when it took the row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Life {
-    pid: i32,
+    process: Numbered,
     taken_ns: u64,
 }
 
 impl Life {
     fn of(row: &ProcessRow) -> Life {
-        Life { pid: row.pid.load(Relaxed), taken_ns: row.taken_ns.load(Relaxed) }
+        let process = Numbered { pid: row.pid.load(Relaxed), namespace: row.pid_namespace.load(Relaxed) };
+        Life { process, taken_ns: row.taken_ns.load(Relaxed) }
     }
 }
 
 /// Descriptors that may be kept: half of the customary limit. Other processes are looked at only now and then.
 const WATCHED_MAX: usize = 512;
 
+/// Walks through the descendants before one that is not found is taken for ended.
+const WALKS: usize = 3;
+
 /// See the module.
 #[derive(Default)]
 pub struct Lives {
     watched: HashMap<Life, OwnedFd>,
+    /// Numbers here of processes in other PID namespaces.
+    elsewhere: HashMap<Numbered, i32>,
+}
+
+/// The launcher's own PID namespace; 0: not known.
+fn own_namespace() -> u64 {
+    static OWN: OnceLock<u64> = OnceLock::new();
+    *OWN.get_or_init(|| sample::pid_namespace(0).unwrap_or(0))
 }
 
 impl Lives {
@@ -40,9 +55,10 @@ impl Lives {
         if let Some(fd) = self.watched.get(&life) {
             return !has_ended(fd.as_fd());
         }
-        let fd = (self.watched.len() < WATCHED_MAX).then(|| open(life.pid)).flatten();
+        let Some(pid) = self.pid_of(row) else { return false };
+        let fd = (self.watched.len() < WATCHED_MAX).then(|| open(pid)).flatten();
         // After the descriptor is open, so that what is said of the number is said of the same process.
-        let Some(started_ns) = sample::started_ns(life.pid) else { return false };
+        let Some(started_ns) = sample::started_ns(pid) else { return false };
         if life.taken_ns != 0 && started_ns > life.taken_ns {
             return false;
         }
@@ -55,6 +71,22 @@ impl Lives {
         true
     }
 
+    /// The number of a row's process in the launcher's PID namespace; `None`: it is none of the launcher's descendants any more.
+    pub fn pid_of(&mut self, row: &ProcessRow) -> Option<i32> {
+        let process = Life::of(row).process;
+        if process.namespace == 0 || process.namespace == own_namespace() {
+            return Some(process.pid);
+        }
+        // A walk through processes that come and go may miss one.
+        for _ in 0..WALKS {
+            if let Some(pid) = self.elsewhere.get(&process) {
+                return Some(*pid);
+            }
+            self.elsewhere = sample::numbered_elsewhere(nix::unistd::getpid().as_raw()).into_iter().collect();
+        }
+        self.elsewhere.get(&process).copied()
+    }
+
     /// What becomes readable when a process ends.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.watched.values().map(AsFd::as_fd)
@@ -63,6 +95,8 @@ impl Lives {
     /// Keeps those of `rows`, which are in use.
     pub fn keep(&mut self, rows: &[&ProcessRow]) {
         self.watched.retain(|life, _| rows.iter().any(|row| Life::of(row) == *life));
+        let in_use = |process: &Numbered| rows.iter().any(|row| Life::of(row).process == *process);
+        self.elsewhere.retain(|process, _| in_use(process));
     }
 }
 

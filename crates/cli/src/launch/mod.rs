@@ -11,6 +11,7 @@ mod ending;
 mod ledger;
 mod library;
 mod lives;
+mod outside;
 mod pools;
 mod readiness;
 mod signals;
@@ -30,7 +31,8 @@ use crate::output;
 use crate::program;
 use crate::report::{Ending, Run, Summary};
 use crate::trace::Recording;
-use hinterland_abi::variables;
+use hinterland_abi::{HeapMode, variables};
+use hinterland_units::Budget;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
@@ -101,7 +103,12 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let child = program.start(&name.to_string_lossy())?;
     pools.follow().map_err(Error::system("cannot follow the pools' lists of nodes"))?;
     let mut totals = Totals::default();
-    let ended = watch::until_end(child, ledger, &signals, &mut totals)?;
+    let outside = match &plan {
+        Plan::Managed(library) => Some(outside_of(&config, library, ledger.path())),
+        // The user has chosen that nobody manages it.
+        Plan::Unmanaged(_) => None,
+    };
+    let ended = watch::until_end(child, ledger, &signals, outside, config.strict, &mut totals)?;
     let run = Run {
         program: name.to_string_lossy().into_owned(),
         ending: ended.ending,
@@ -126,6 +133,15 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
         recording.say(&ledger.get().trace, &totals, config.quiet);
     }
     Ok(run.ending)
+}
+
+/// What watches memory outside the budget.
+fn outside_of(config: &RunConfig, library: &Path, ledger: String) -> outside::Outside {
+    let budget_bytes = match config.settings.local {
+        Some(Budget::Bytes(bytes)) => bytes.0,
+        _ => 0,
+    };
+    outside::Outside::new(budget_bytes, config.settings.heap == HeapMode::Large, library, ledger)
 }
 
 /// Refuses to write over the program or what it is given.

@@ -15,9 +15,10 @@ use super::collect;
 use super::ending::take_default;
 use super::ledger::LauncherLedger;
 use super::lives::Lives;
+use super::outside::Outside;
 use super::signals::{Arrived, Signals};
 use crate::error::{Error, complain};
-use crate::figures::Totals;
+use crate::figures::{RowFigures, Totals};
 use crate::report::Ending;
 use crate::sample;
 use nix::errno::Errno;
@@ -34,6 +35,10 @@ const LOOK_MAX: Duration = Duration::from_millis(100);
 const TIME_SHARE: u32 = 100;
 /// After the program's end, the time until the user is told what the launcher waits for.
 const SILENT: Duration = Duration::from_secs(2);
+/// Between two looks for memory outside the budget.
+const OUTSIDE_LOOK: Duration = Duration::from_secs(1);
+/// The exit code of a run that Hinterland ends.
+const REFUSED: u8 = 125;
 /// Processes that are told by name.
 const NAMED_MAX: usize = 5;
 
@@ -68,7 +73,16 @@ enum Children {
 }
 
 /// Watches `child` and its descendants until they have ended, or until a signal ends the wait for those that it has left.
-pub fn until_end(child: Pid, ledger: &LauncherLedger, signals: &Signals, totals: &mut Totals) -> Result<Ended, Error> {
+///
+/// `outside` is asked now and then who holds memory outside the budget; with `strict`, the first one ends the run.
+pub fn until_end(
+    child: Pid,
+    ledger: &LauncherLedger,
+    signals: &Signals,
+    outside: Option<Outside>,
+    strict: bool,
+    totals: &mut Totals,
+) -> Result<Ended, Error> {
     let mut watch = Watch {
         child,
         ledger,
@@ -78,6 +92,10 @@ pub fn until_end(child: Pid, ledger: &LauncherLedger, signals: &Signals, totals:
         pss_peak_bytes: 0,
         pss_due: Instant::now() + 4 * FIRST_LOOK,
         rss_peak_bytes: 0,
+        outside,
+        outside_due: Instant::now() + OUTSIDE_LOOK,
+        strict,
+        refused: false,
     };
     let mut interval = FIRST_LOOK;
     let mut due = Instant::now() + interval;
@@ -89,7 +107,7 @@ pub fn until_end(child: Pid, ledger: &LauncherLedger, signals: &Signals, totals:
         let enough = watch.take_signals(&signals.arrived())?;
         let children = watch.reap()?;
         if let Some(end) = watch.program_end
-            && (enough || matches!(children, Children::None))
+            && (enough || watch.refused || matches!(children, Children::None))
         {
             return watch.finish(end);
         }
@@ -116,6 +134,11 @@ struct Watch<'a> {
     pss_peak_bytes: u64,
     pss_due: Instant,
     rss_peak_bytes: u64,
+    outside: Option<Outside>,
+    outside_due: Instant,
+    strict: bool,
+    /// `--strict` has ended the run.
+    refused: bool,
 }
 
 impl Watch<'_> {
@@ -205,11 +228,16 @@ impl Watch<'_> {
 
     /// The last look.
     fn finish(mut self, end: ProgramEnd) -> Result<Ended, Error> {
+        if self.refused {
+            // Those that were made while the others were being ended.
+            self.end_all();
+        }
         collect::look_last(self.ledger, self.totals, &mut self.lives);
+        self.totals.not_managed = self.outside.take().map(|outside| outside.found).unwrap_or_default();
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::system("getrusage"))?;
         let reaped_peak_bytes = u64::try_from(usage.max_rss()).unwrap_or(0) << 10;
         Ok(Ended {
-            ending: end.ending,
+            ending: if self.refused { Ending::Exited(REFUSED) } else { end.ending },
             at: end.at,
             rss_peak_bytes: self.rss_peak_bytes.max(reaped_peak_bytes),
             pss_peak_bytes: self.pss_peak_bytes,
@@ -221,6 +249,32 @@ impl Watch<'_> {
         let peak = collect::look(self.ledger, self.totals, &mut self.lives, self.child);
         self.rss_peak_bytes = self.rss_peak_bytes.max(peak);
         self.look_at_pss();
+        self.look_outside();
+    }
+
+    /// Names who holds memory outside the budget, at once.
+    fn look_outside(&mut self) {
+        let begun = Instant::now();
+        let Some(outside) = self.outside.as_mut().filter(|_| begun >= self.outside_due) else { return };
+        let rows: Vec<RowFigures> = collect::live_rows(self.ledger, &mut self.lives);
+        let found = outside.look(&rows);
+        self.outside_due = begun + OUTSIDE_LOOK.max(begun.elapsed() * TIME_SHARE);
+        for found in &found {
+            complain(format_args!("not managed: {found}"));
+        }
+        if self.strict && !found.is_empty() && !self.refused {
+            self.refused = true;
+            complain("--strict: the run is ended");
+            self.end_all();
+        }
+    }
+
+    /// Kills the program and all that descends from it.
+    fn end_all(&self) {
+        for (pid, _) in sample::descendants(nix::unistd::getpid().as_raw()) {
+            // SAFETY: a descendant a moment ago: nobody but this process waits for its orphans, and its parents are being ended, too.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
     }
 
     /// The proportional set costs the kernel a walk over all page tables, so it has its own, rarer turn.

@@ -5,7 +5,7 @@
 
 use super::members::{Members, documented};
 use super::summary::{Summary, compression_ratio};
-use crate::figures::{Activity, BackendTotal, Counters, Gauges, RowFigures, UnmanagedSource};
+use crate::figures::{Activity, BackendTotal, Counters, Gauges, NotManaged, RowFigures, UnmanagedSource};
 use hinterland_abi::statistics::process::Maxima;
 use serde::Serialize;
 
@@ -74,6 +74,8 @@ documented! {
         prefetch_wait_ns: WaitNs,
         /// `stall_seconds` / `wall_seconds`; above 1 when several threads waited at once.
         stall_share: f64,
+        /// Threads over which `stall_seconds` is summed, of all processes; 16: or more.
+        stall_threads: u64,
         /// Of compressed backends: bytes of pages / bytes stored, at their peaks; null when they stored nothing.
         compression_ratio: Option<f64>,
         /// Processes that ever ran.
@@ -82,6 +84,8 @@ documented! {
         processes_left_running: u64,
         /// Processes that found no free row.
         processes_uncounted: u64,
+        /// Processes, or parts of them, that held memory outside the budget for a second and more; at most 64.
+        not_managed: Vec<Outside<'a>>,
         /// What the table of statistics has for a run.
         #[serde(flatten)]
         statistics: Members,
@@ -119,6 +123,20 @@ documented! {
         /// What the table of statistics has.
         #[serde(flatten)]
         statistics: Members,
+    }
+}
+
+documented! {
+    /// Memory outside the budget.
+    pub struct Outside<'a> {
+        /// The process.
+        pid: i32,
+        /// Its name.
+        program: &'a str,
+        /// Why it is not managed; `a part of its memory`: it is, but for that.
+        reason: &'a str,
+        /// The most anonymous memory outside the budget that was seen.
+        anonymous_bytes: u64,
     }
 }
 
@@ -223,10 +241,12 @@ impl Summary<'_> {
             prefetch_coverage: prefetching.coverage,
             prefetch_wait_ns: WaitNs { p50: prefetching.wait_p50_ns, p99: prefetching.wait_p99_ns },
             stall_share: self.stall_share(),
+            stall_threads: self.stall_threads(),
             compression_ratio: compression_ratio(totals.backends()),
             process_count: totals.process_count,
             processes_left_running: totals.left_running,
             processes_uncounted: totals.uncounted,
+            not_managed: totals.not_managed.iter().map(outside).collect(),
             statistics: self.statistics(""),
             threads: &totals.threads,
             regions: &totals.regions,
@@ -253,6 +273,11 @@ fn backend(total: &BackendTotal) -> Backend<'_> {
     let counted = [figures.counters.figures(), figures.now.figures(), figures.maxima.figures()].concat();
     let statistics = Members::at("", counted).and(Members::peaks(&figures.peak.figures()));
     Backend { url: &figures.url, statistics, compression_ratio: compression_ratio([total]) }
+}
+
+fn outside(found: &NotManaged) -> Outside<'_> {
+    let NotManaged { pid, program, why, anonymous_bytes } = found;
+    Outside { pid: *pid, program, reason: why, anonymous_bytes: *anonymous_bytes }
 }
 
 fn process(row: &RowFigures) -> Process<'_> {

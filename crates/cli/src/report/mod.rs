@@ -8,6 +8,6 @@ mod text;
 
 pub use json::STATS_VERSION;
 #[cfg(test)]
-pub use json::{Backend, Document, FaultNs, Others, Process, Unmanaged, WaitNs};
+pub use json::{Backend, Document, FaultNs, Others, Outside, Process, Unmanaged, WaitNs};
 pub use summary::{Ending, Run, Summary};
 pub use text::{bytes, count, duration, percent};

@@ -154,6 +154,11 @@ impl<'a> Summary<'a> {
         if wall > 0.0 { self.stall().as_secs_f64() / wall } else { 0.0 }
     }
 
+    /// Threads over which the time is summed; those that waited least are not known beyond 16.
+    pub fn stall_threads(&self) -> u64 {
+        self.totals.threads.len() as u64
+    }
+
     /// Fault times. Percentiles are the upper bounds of the histogram's buckets, so at most 1/8 too long.
     pub fn fault_times(&self) -> FaultTimes {
         let max = self.totals.maxima.fault_max_ns;

@@ -100,7 +100,7 @@ impl Summary<'_> {
         if times.max > 0 {
             let [p50, p99, max] = [times.p50, times.p99, times.max].map(|ns| duration(Duration::from_nanos(ns)));
             line("fault time", format!("p50 {p50}, p99 {p99}, longest {max}"));
-            line("stalled", format!("{}, {} of the run", duration(self.stall()), percent(self.stall_share())));
+            line("stalled", self.stalled());
         }
         if counters.prefetched_pages > 0 {
             line("prefetched", self.prefetched());
@@ -114,6 +114,19 @@ impl Summary<'_> {
                 count(counters.evicted_zero_pages)
             ),
         );
+    }
+
+    /// The time is summed over threads: of several, the share of the run is that of one of them on average.
+    fn stalled(&self) -> String {
+        let (all, share) = (duration(self.stall()), self.stall_share());
+        match self.stall_threads() {
+            0 | 1 => format!("{all}, {} of the run", percent(share)),
+            threads => {
+                let each = percent(share / threads as f64);
+                let more = if threads < 16 { "" } else { " or more" };
+                format!("{all} in all over {threads} threads{more}: {each} of the run for each")
+            }
+        }
     }
 
     fn prefetched(&self) -> String {
@@ -147,6 +160,9 @@ impl Summary<'_> {
         }
         if totals.left_running > 0 {
             line("still running", format!("{}, counted up to now", count(totals.left_running)));
+        }
+        for found in &totals.not_managed {
+            line("not managed", found.to_string());
         }
         if totals.uncounted > 0 {
             line("not counted", format!("{} processes: the table was full", count(totals.uncounted)));

@@ -4,7 +4,7 @@
 use super::demand::Demand;
 use super::*;
 use Doing::{Gone, Paging, Sleeping};
-use hinterland_abi::RowState;
+use hinterland_abi::{Numbered, RowState};
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 64 * MIB;
@@ -53,7 +53,7 @@ impl Run {
         let row = &self.ledger.processes[index];
         row.pid.store(pid, Relaxed);
         row.state.store(RowState::Live as u32, Relaxed);
-        self.ledger.open_share(index, pid);
+        self.ledger.open_share(index, Numbered { pid, namespace: 1 });
         let budget = SharedBudget::new(Some(Budget::Bytes(ByteCount(BUDGET))), None, Some(self.ledger));
         let demand = Demand::new(self.now, Duration::ZERO);
         self.processes.push(Process { row, account: Account::new(), budget, demand });

@@ -10,11 +10,13 @@ mod endings;
 mod explain;
 mod far_memory;
 mod fault_path;
+mod figures;
 mod kills;
 mod memory_calls;
 mod misbehaving;
 mod nodes;
 mod operators;
+mod outside;
 mod pages;
 mod partitions;
 mod pools;
@@ -38,6 +40,8 @@ use hinterland_tests::suite::{Share, Trial};
 pub fn trials() -> Vec<Trial> {
     let busy = [
         between::trials(),
+        figures::trials(),
+        outside::trials(),
         trees::trials(),
         snapshots::trials(),
         simulated::trials(),
