@@ -9,7 +9,7 @@
 //!
 //! A child of vfork shares this memory: a thread that it started would end with its exec, and is left to the parent.
 
-use crate::pager::{FaultPath, Pager};
+use crate::pager::{FaultPath, Pager, watch_for_the_end};
 use hinterland_sys::{SysError, thread};
 use hinterland_units::{Budget, PAGE_BYTES};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -81,10 +81,10 @@ impl Pager {
         }
         let outcome = thread::spawn(c"far-evictor", || self.run_evictor());
         self.evictor_start.started.store(outcome.is_ok(), Relaxed);
-        if outcome.is_ok() {
-            // Now, and not when the thread first runs: who asks before that waits for it.
-            self.begin_answering();
-        }
-        outcome
+        outcome?;
+        // Now, and not when the thread first runs: who asks before that waits for it.
+        self.begin_answering();
+        // On the monitor path, that thread came with the monitors.
+        if self.path == FaultPath::Inline { watch_for_the_end() } else { Ok(()) }
     }
 }

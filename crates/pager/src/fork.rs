@@ -21,7 +21,7 @@ use crate::schedule::Point;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::ForkSide;
 use hinterland_sys::mem::OwnMemory;
-use hinterland_sys::{SysError, Uffd, mem};
+use hinterland_sys::{SysError, Uffd, mem, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -96,6 +96,7 @@ impl Pager {
         self.set_row(row);
         self.count_inherited_prefetched();
         self.forget_threads();
+        thread::forget_ours();
         self.account.restart_peak();
         self.helpers_started.store(false, Relaxed);
         self.maintenance.forget();

@@ -36,14 +36,21 @@ impl Pager {
         if !self.backend.needs_maintenance() {
             return;
         }
-        if !self.maintenance.started.swap(true, Relaxed) {
-            // Refused, for example while another thread is in exec: the next call tries again.
-            let started = thread::spawn(c"far-maintenance", || self.run_maintenance());
-            self.maintenance.started.store(started.is_ok(), Relaxed);
-        } else if self.maintenance.idle.swap(false, SeqCst) {
+        if !self.start_maintenance() && self.maintenance.idle.swap(false, SeqCst) {
             self.maintenance.word.fetch_add(1, SeqCst);
             futex_wake(&self.maintenance.word);
         }
+    }
+
+    /// Starts the thread, unless it runs; says whether it was started. Refused, for example while another thread is in exec: the next
+    /// call tries again.
+    pub(crate) fn start_maintenance(&'static self) -> bool {
+        if self.maintenance.started.swap(true, Relaxed) {
+            return false;
+        }
+        let started = thread::spawn(c"far-maintenance", || self.run_maintenance());
+        self.maintenance.started.store(started.is_ok(), Relaxed);
+        true
     }
 
     fn run_maintenance(&self) -> ! {

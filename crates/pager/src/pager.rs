@@ -23,7 +23,7 @@ use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::{Backend, BackendUsage, Location};
 use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
 use hinterland_sys::gate::Gate;
-use hinterland_sys::{Mapping, SysError, thread};
+use hinterland_sys::{Mapping, SysError, last_thread, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
@@ -107,6 +107,8 @@ pub struct Pager {
     pub(crate) census: fn(&ProcessRow, u64),
     pub(crate) processor_of: fn(u32) -> Option<usize>,
     pub(crate) housekeeping: fn(),
+    /// No thread of the pager starts another one (`start_all`).
+    threads_in_advance: AtomicBool,
     pub(crate) shared_budget: SharedBudget,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) shared: fn(bool) -> Option<SharedBytes>,
@@ -138,6 +140,11 @@ pub struct Pager {
 
 /// Monitors, evictor, read-ahead, maintenance.
 const OWN_THREADS_MAX: usize = 16;
+
+/// Starts the thread that ends the process when no thread of the program is left: with the first of the pager's others.
+pub(crate) fn watch_for_the_end() -> Result<(), SysError> {
+    if last_thread::can_watch() { thread::spawn(c"far-exit", || last_thread::watch()) } else { Ok(()) }
+}
 
 /// Memory that a thread of the pager works with: never shared, never far.
 pub(crate) struct Scratch {
@@ -208,6 +215,7 @@ impl Pager {
             census: config.census,
             processor_of: config.processor_of,
             housekeeping: config.housekeeping,
+            threads_in_advance: AtomicBool::new(false),
             shared_budget: SharedBudget::new(config.local, config.ram, config.ledger),
             tracer: config.trace.map(|trace| Tracer::new(trace, config.pages)).transpose()?,
             shared: config.shared,
@@ -241,14 +249,30 @@ impl Pager {
     pub fn start(&'static self) -> Result<(), SysError> {
         self.forget_evictor();
         if self.path == FaultPath::Inline {
-            return self.start_evictor_when_needed();
+            self.start_evictor_when_needed()?;
+        } else {
+            for _ in 0..self.monitors {
+                thread::spawn(c"far-monitor", || self.run_monitor())?;
+            }
+            watch_for_the_end()?;
+            if self.holds_more_than_floor() {
+                self.start_helpers();
+            }
         }
-        for _ in 0..self.monitors {
-            thread::spawn(c"far-monitor", || self.run_monitor())?;
-        }
-        if self.holds_more_than_floor() {
-            self.start_helpers();
-        }
+        if self.threads_in_advance.load(Relaxed) { self.start_all() } else { Ok(()) }
+    }
+
+    /// Starts all threads now, and in the children of forks with the first one: for a program with an allocator of its own, from which
+    /// libc takes memory when it starts a thread. A thread of the pager that started another one would wait there for what only
+    /// itself can serve, or for a lock of a thread that waits for it.
+    ///
+    /// # Errors
+    /// What pthread_create says.
+    pub fn start_all(&'static self) -> Result<(), SysError> {
+        self.threads_in_advance.store(true, Relaxed);
+        self.start_evictor()?;
+        self.start_helpers();
+        self.start_maintenance();
         Ok(())
     }
 

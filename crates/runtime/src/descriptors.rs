@@ -19,10 +19,11 @@ const LOWEST: RawFd = 1024 - OWN_MAX;
 
 static OWN: [AtomicI32; SLOTS] = [const { AtomicI32::new(-1) }; SLOTS];
 
-/// Moves `fd` to a high number with close-on-exec and protects it; returns the number. `fd` is closed.
+/// Moves `fd` to a high number with close-on-exec and protects it; returns the number. `fd` is closed. Where no number is left it is
+/// protected under its own.
 ///
 /// # Errors
-/// The kernel's, when no number is left; `EMFILE` when Hinterland owns too many.
+/// The kernel's; `EMFILE` when Hinterland owns too many.
 pub fn protect(fd: RawFd) -> io::Result<RawFd> {
     let slot = OWN.iter().find(|slot| slot.compare_exchange(-1, fd, SeqCst, SeqCst).is_ok());
     let slot = slot.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
@@ -33,6 +34,8 @@ pub fn protect(fd: RawFd) -> io::Result<RawFd> {
             unsafe { libc::syscall(libc::SYS_close, fd) };
             Ok(high)
         }
+        // No number is left for a second one: it stays where it is.
+        Err(error) if error.raw_os_error() == Some(libc::EMFILE) => Ok(fd),
         Err(error) => {
             slot.store(-1, SeqCst);
             Err(error)
@@ -64,20 +67,41 @@ pub fn expose(fd: RawFd) {
 fn duplicate_high(fd: RawFd) -> io::Result<RawFd> {
     let limit = RawFd::try_from(limit()).unwrap_or(RawFd::MAX);
     for lowest in [LOWEST.min(limit - OWN_MAX).max(3), 3] {
-        // SAFETY: duplicates a descriptor; no memory is touched.
-        let high = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) };
-        if high >= 0 {
+        if let Ok(high) = duplicate_from(fd, lowest) {
             return Ok(high);
         }
     }
-    Err(io::Error::last_os_error())
+    // The last answer may be of a number that is no number under this limit.
+    Err(io::Error::from_raw_os_error(libc::EMFILE))
+}
+
+/// Duplicates to the lowest free number from `lowest` on, with close-on-exec.
+pub fn duplicate_from(fd: RawFd, lowest: RawFd) -> io::Result<RawFd> {
+    // SAFETY: duplicates a descriptor; no memory is touched.
+    let high = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) };
+    RawFd::try_from(high).ok().filter(|high| *high >= 0).ok_or_else(io::Error::last_os_error)
+}
+
+/// Protects `fd` under the number that it has.
+///
+/// # Errors
+/// `EMFILE` when Hinterland owns too many.
+pub fn protect_in_place(fd: RawFd) -> io::Result<()> {
+    let slot = OWN.iter().find(|slot| slot.compare_exchange(-1, fd, SeqCst, SeqCst).is_ok());
+    slot.map(|_| ()).ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))
+}
+
+/// The highest number that is Hinterland's; -1: none.
+pub fn highest() -> RawFd {
+    OWN.iter().map(|slot| slot.load(SeqCst)).max().unwrap_or(-1)
 }
 
 /// The limit on descriptor numbers.
 fn limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    // Past libc's name, which tells the program's own limit (`descriptor_limit`).
+    // SAFETY: `limit` is valid for the call; 0 is this process.
+    unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0usize, &raw mut limit) };
     limit.rlim_cur
 }
 

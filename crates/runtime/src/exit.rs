@@ -1,6 +1,7 @@
 //! The end of the process: the last figures go to the ledger.
 //!
-//! Ends that run no code of ours (a signal, a raw exit_group) leave the figures as they were at the last eviction batch.
+//! Ends that run no code of ours (a signal, a raw exit_group) leave the figures as they were at the last eviction batch. When the
+//! last thread of the program leaves by itself, a thread of ours ends the process (`hinterland_sys::last_thread`).
 
 use libc::c_int;
 #[cfg(not(feature = "local-only"))]
@@ -8,9 +9,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
-static DESTRUCTOR: extern "C" fn() = finish;
+static DESTRUCTOR: extern "C" fn() = at_exit;
 
-extern "C" fn finish() {
+extern "C" fn at_exit() {
+    finish();
+}
+
+/// Writes the last figures.
+pub fn finish() {
     #[cfg(not(feature = "local-only"))]
     if let Some(pager) = crate::pager().filter(|_| is_own()) {
         crate::on_near_stack(|| {
@@ -24,7 +30,7 @@ extern "C" fn finish() {
 /// Whether this process is managed and its row its own: a vfork child that could not exec shares this memory, but the row is
 /// its parent's.
 #[cfg(not(feature = "local-only"))]
-fn is_own() -> bool {
+pub fn is_own() -> bool {
     let row = crate::pager().map(crate::Pager::row);
     row.is_some_and(|row| row.pid.load(Relaxed) == i32::try_from(std::process::id()).unwrap_or(0))
 }

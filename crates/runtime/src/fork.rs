@@ -13,7 +13,7 @@ mod raw;
 mod handlers {
     use crate::region_map::{self, ForkRule};
     use crate::{Pager, arena, ledger, start};
-    use hinterland_sys::{mem, thread};
+    use hinterland_sys::{last_thread, mem, thread};
     use hinterland_units::{PAGE_BYTES, PageNo};
     use libc::{c_int, c_void};
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
@@ -94,22 +94,29 @@ mod handlers {
         // From its start on, the evictor may take out pages of this stack.
         if let Err(error) = crate::on_near_stack(|| begin(pager)) {
             // Its far memory would read as zeros: it must not run.
-            thread::write_stderr(&format!(
-                "hinterland: a forked process cannot go on, because its far memory cannot be served: {error}\n"
-            ));
-            thread::exit_now(125);
+            let why = format!("a forked process cannot go on, because its far memory cannot be served: {error}");
+            let row = ledger::row_for_child();
+            row.forked.store(1, Relaxed);
+            // A launcher says it, and does not end as if nothing had happened.
+            row.fatal.set(&why);
+            if row.pid.load(Relaxed) == 0 {
+                thread::write_stderr(&format!("hinterland: {why}\n"));
+            }
+            thread::exit_now(hinterland_pager::FATAL_EXIT_CODE);
         }
         region_map::unlock_after_fork();
     }
 
     fn begin(pager: &'static Pager) -> Result<(), start::KernelError> {
         let (left, wiped) = (runs_with(ForkRule::Leave), runs_with(ForkRule::Wipe));
-        for fd in pager.kernel().descriptors() {
+        for fd in pager.kernel().descriptors().into_iter().chain([last_thread::descriptor()]) {
             crate::descriptors::release(fd);
         }
+        crate::descriptor_limit::give_spares_up();
         let (uffd, memory) = start::open_kernel(pager.kernel().features(), pager.path())?;
         crate::smaps::open_in_child();
         crate::leader::close();
+        last_thread::prepare();
         let row = ledger::row_for_child();
         row.fault_path.set(start::name_of(pager.path()));
         row.reason.set("forked");

@@ -9,6 +9,8 @@ mod files;
 mod heap;
 #[cfg(not(feature = "local-only"))]
 mod io;
+#[cfg(not(feature = "local-only"))]
+mod limits;
 mod mappings;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod next_symbol;

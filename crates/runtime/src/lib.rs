@@ -16,6 +16,7 @@
 //! | `asks` | pages of other processes of the run |
 //! | `device_pins` | devices that keep pages of the program |
 //! | `descriptors` | our descriptors survive programs that close everything |
+//! | `descriptor_limit` | numbers for the descriptors of a child, below a limit that the program lowers |
 //!
 //! The invariants (ARCHITECTURE.md): the library's own memory is never far; its threads never call an interposed name, never touch far
 //! memory outside the pager, and block the program's signals.
@@ -34,6 +35,8 @@ mod asks;
 mod brk;
 mod caller;
 mod census;
+#[cfg(not(feature = "local-only"))]
+mod descriptor_limit;
 mod descriptors;
 mod device_pins;
 mod errno;

@@ -1,12 +1,14 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
-use crate::{caller, census, descriptors, fork, fork_group, heap, inline, leader, ledger, region_map, smaps, trace};
-use hinterland_abi::{FaultPathName, HeapMode, ProcessRow, Settings};
+use crate::{
+    caller, census, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, region_map, smaps, trace,
+};
+use hinterland_abi::{FaultPathName, ProcessRow, Settings};
 use hinterland_backend::{OpenError, OpenOptions};
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{
-    FeatureSet, Features, Mapping, Privilege, SysError, Uffd, seccomp, thread, thread::SignalsBlocked,
+    FeatureSet, Features, Mapping, Privilege, SysError, Uffd, last_thread, seccomp, thread, thread::SignalsBlocked,
 };
 use hinterland_tls::{ClientCredentials, CredentialError, Sources};
 use hinterland_units::PAGE_BYTES;
@@ -161,11 +163,16 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         inline::activate(ready)?;
     }
     redirects.apply()?;
+    last_thread::prepare();
+    last_thread::before_the_end(exit::finish);
     pager.start()?;
     // Not before: without a monitor, the first touch of far memory would wait for ever.
     READY.store(true, Release);
     pager.begin_trace(trace::fault_cost);
-    heap_init(settings.heap)?;
+    heap::init(settings.heap)?;
+    if !heap::is_managed() {
+        pager.start_all()?;
+    }
     Ok(path)
 }
 
@@ -237,10 +244,6 @@ pub(crate) fn name_of(path: FaultPath) -> &'static str {
 
 /// Monitors when a backend waits for a device or a node: others are served meanwhile.
 const MONITORS_SLOW: usize = 4;
-
-fn heap_init(mode: HeapMode) -> Result<(), Refusal> {
-    Ok(heap::init(mode)?)
-}
 
 /// Opens what the pager needs of the kernel, under numbers that survive programs which close everything.
 pub(crate) fn open_kernel(features: &Features, path: FaultPath) -> Result<(Uffd, OwnMemory), KernelError> {

@@ -5,6 +5,7 @@
 pub mod descriptor;
 pub mod features;
 pub mod gate;
+pub mod last_thread;
 pub mod mem;
 pub mod peer_memory;
 pub mod random;

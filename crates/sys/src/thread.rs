@@ -148,6 +148,12 @@ pub fn id() -> u32 {
     u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap_or(0)
 }
 
+/// This process's number.
+pub fn process() -> u32 {
+    // SAFETY: getpid(2) takes nothing and cannot fail.
+    u32::try_from(unsafe { libc::syscall(libc::SYS_getpid) }).unwrap_or(0)
+}
+
 /// The calling thread's thread pointer: tells threads of a process apart without a system call.
 pub fn pointer() -> usize {
     let pointer;
@@ -177,6 +183,7 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     let before = set_mask(!(LIBC_SIGNALS | NEVER_BLOCKED.load(Relaxed)));
     COUNT.get_or_init(find_count);
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
+    OF_OURS.fetch_add(1, Relaxed);
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     // SAFETY: the attributes are initialised before use and destroyed after it; `start` is handed over to the new thread,
@@ -193,6 +200,7 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     if errno == 0 {
         return Ok(());
     }
+    OF_OURS.fetch_sub(1, Relaxed);
     // SAFETY: no thread took it over.
     drop(unsafe { Box::from_raw(start) });
     Err(SysError { call: "pthread_create", errno })
@@ -224,7 +232,21 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     leave_to_the_program();
     (start.body)();
     count_threads(1);
+    OF_OURS.fetch_sub(1, Relaxed);
     std::ptr::null_mut()
+}
+
+/// Threads that `spawn` has started, and that have not ended.
+static OF_OURS: AtomicU32 = AtomicU32::new(0);
+
+/// How many threads of this process are ours.
+pub fn of_ours() -> u32 {
+    OF_OURS.load(Relaxed)
+}
+
+/// In the child of a fork, which has the forking thread alone.
+pub fn forget_ours() {
+    OF_OURS.store(0, Relaxed);
 }
 
 /// libc's count of threads: when the last one ends, so does the process. A program may end its first thread with

@@ -16,6 +16,7 @@ mod pools;
 mod readiness;
 mod signals;
 mod spawn;
+mod stopped;
 mod watch;
 
 pub use ledger::LEDGER_BYTES;
@@ -132,7 +133,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     if let Some(recording) = recording {
         recording.say(&ledger.get().trace, &totals, config.quiet);
     }
-    Ok(run.ending)
+    Ok(summary.ending())
 }
 
 /// What watches memory outside the budget.

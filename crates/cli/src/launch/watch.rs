@@ -17,6 +17,7 @@ use super::ledger::LauncherLedger;
 use super::lives::Lives;
 use super::outside::Outside;
 use super::signals::{Arrived, Signals};
+use super::stopped::stop_with;
 use crate::error::{Error, complain};
 use crate::figures::{RowFigures, Totals};
 use crate::report::Ending;
@@ -202,7 +203,7 @@ impl Watch<'_> {
                 && let Ok(signal) = Signal::try_from(libc::WSTOPSIG(status))
             {
                 // The shell waits for the launcher to stop, so it stops too; the same signal tells the shell why.
-                take_default(signal).map_err(Error::system("cannot stop with the program"))?;
+                stop_with(self.child, signal)?;
             }
         }
     }

@@ -115,6 +115,15 @@ impl<'a> Summary<'a> {
         }
     }
 
+    /// How the launcher ends: as the program, but never with success when Hinterland had to end a process of the run. Its parent may
+    /// have gone on with less than it asked for.
+    pub fn ending(&self) -> Ending {
+        match self.run.ending {
+            Ending::Exited(0) if !self.fatal.is_empty() => Ending::Exited(crate::error::EXIT_REFUSED),
+            ending => ending,
+        }
+    }
+
     /// Whether any process was managed.
     pub fn is_managed(&self) -> bool {
         self.totals.principal().is_some()
@@ -289,7 +298,12 @@ mod tests {
     fn names_the_program_that_hinterland_ended() {
         let mut totals = Totals::default();
         totals.add(RowFigures { pid: 7, fatal: "far memory is full".into(), ..RowFigures::default() });
-        assert_eq!(Summary::new(&run(), &totals).fatal, ["job (process 7): far memory is full"]);
+        let given = run();
+        assert_eq!(Summary::new(&given, &totals).fatal, ["job (process 7): far memory is full"]);
+        let ending = |ending, totals: &Totals| Summary::new(&Run { ending, ..run() }, totals).ending();
+        assert_eq!(ending(Ending::Exited(0), &totals), Ending::Exited(125), "no success without that process");
+        assert_eq!(ending(Ending::Exited(0), &Totals::default()), Ending::Exited(0));
+        assert_eq!(ending(Ending::Exited(3), &totals), Ending::Exited(3), "the program's own word");
     }
 
     #[test]

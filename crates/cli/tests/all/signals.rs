@@ -45,6 +45,37 @@ fn a_stopped_program_stops_its_launcher_and_both_go_on() {
 }
 
 #[test]
+fn a_launcher_goes_on_when_only_its_program_is_continued() {
+    for stop in [Signal::SIGTSTP, Signal::SIGSTOP] {
+        let directory = tempfile::tempdir().unwrap();
+        let end = directory.path().join("end");
+        // A handler counts how often the program is continued: once.
+        let script = format!(
+            "trap 'n=$((n+1))' CONT; printf ready; while [ ! -e '{}' ]; do sleep 0.02; done; sleep 0.1; exit $n",
+            end.display()
+        );
+        let mut launcher = start_until_ready(&mut shell(&[], &script));
+        let program = child_of(launcher.id());
+        send(program, stop);
+        wait_until("the launcher stops", || state(launcher.id()) == Some('T'));
+        send(program, Signal::SIGCONT);
+        wait_until("the launcher goes on", || state(launcher.id()) != Some('T'));
+        std::fs::write(end, "").unwrap();
+        assert_eq!(launcher.wait().unwrap().code(), Some(1), "{stop}");
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_while_it_is_stopped_ends_its_launcher() {
+    let mut launcher = start_until_ready(&mut shell(&[], "printf ready; exec sleep 1000"));
+    let program = child_of(launcher.id());
+    send(program, Signal::SIGSTOP);
+    wait_until("the launcher stops", || state(launcher.id()) == Some('T'));
+    send(program, Signal::SIGKILL);
+    assert_eq!(launcher.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
 fn ctrl_c_reaches_the_program_once() {
     // A terminal of their own; `script` types the interrupt character, so the kernel signals the whole group.
     if Command::new("python3").arg("-c").arg("import pty").status().map_or(true, |status| !status.success()) {

@@ -6,9 +6,9 @@
 
 use super::{child, parent, prepare};
 use crate::caller::is_internal;
+use crate::inline::wrapped;
 use crate::interpose::by_number;
 use crate::mapping::MEMORY_CALL_NUMBERS;
-use crate::inline::wrapped;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::trampoline;
 use libc::{c_int, c_long, c_void};
@@ -196,6 +196,15 @@ extern "C" fn between_processes(
     c_long::try_from(wrapped::between_processes(number, arguments)).unwrap_or(-1)
 }
 
+/// exit(2) of the calling thread. When it is the last one of the program, its code is that of the process.
+extern "C" fn leave(code: c_int) -> ! {
+    hinterland_sys::last_thread::leaving(code);
+    loop {
+        // SAFETY: ends this thread.
+        unsafe { call(libc::SYS_exit, code.cast_unsigned() as usize, 0, 0, 0, 0) };
+    }
+}
+
 /// `syscall`: forks are made here, memory calls by the functions of their names, and those between processes like the trapped
 /// ones; everything else goes to the kernel with no frame of ours on the stack, because the call may be one after which a child
 /// runs on it.
@@ -220,6 +229,8 @@ pub unsafe extern "C" fn syscall() {
         "je {between}",
         "cmp rdi, {write_other}",
         "je {between}",
+        "cmp rdi, {exit}",
+        "je 7f",
         "2:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -246,6 +257,9 @@ pub unsafe extern "C" fn syscall() {
         "call {by_number}",
         "add rsp, 24",
         "ret",
+        "7:",
+        "mov rdi, rsi",
+        "jmp {leave}",
         // The arguments are kept over the question; five pushes and a word align the stack.
         "3:",
         "push rdi",
@@ -277,6 +291,8 @@ pub unsafe extern "C" fn syscall() {
         read_other = const libc::SYS_process_vm_readv,
         write_other = const libc::SYS_process_vm_writev,
         between = sym between_processes,
+        exit = const libc::SYS_exit,
+        leave = sym leave,
         answer = sym answer,
         forks = sym forks,
         forking = sym forking_call,

@@ -12,6 +12,7 @@ mod far_memory;
 mod fault_path;
 mod figures;
 mod kills;
+mod last_threads;
 mod memory_calls;
 mod misbehaving;
 mod nodes;
@@ -54,6 +55,7 @@ pub fn trials() -> Vec<Trial> {
         sockets::trials(),
         children::trials(),
         endings::trials(),
+        last_threads::trials(),
         far_memory::trials(),
         fault_path::trials(),
         memory_calls::trials(),

@@ -4,7 +4,7 @@
 use anyhow::ensure;
 use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::suite::Trial;
-use hinterland_tests::{skips, suite};
+use hinterland_tests::{process, skips, suite};
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -14,10 +14,13 @@ pub fn trials() -> Vec<Trial> {
         ["stack", "thread", "vfork"].into_iter().flat_map(|way| ["monitor", "inline"].map(|path| far_stack(way, path)));
     ways.chain(raw)
         .chain(far_stacks)
+        .chain(FULL.iter().flat_map(|way| ["monitor", "inline"].map(|path| full_table(way, path))))
         .chain(["monitor", "inline"].map(handlers))
         .chain([
             other("exit_in_handler", "exit_in_handler", "all left", skips::no_userfaultfd),
             other("last_thread_ends", "last_thread", "last thread ok", skips::no_userfaultfd),
+            own_malloc("monitor"),
+            own_malloc("inline"),
             unserved("monitor"),
             unserved("inline"),
             other("fork_without_root", "dropped_root", "child 0", no_device),
@@ -48,14 +51,45 @@ fn other(name: &'static str, program: &'static str, line: &'static str, skip: fn
     })
 }
 
-/// A child whose far memory cannot be served, because it may open no file, ends before it touches any; its parent goes on.
+/// How a limit on descriptors comes to be reached.
+const FULL: [&str; 5] = ["hard", "soft", "none", "twice", "full"];
+
+/// Forks of a process that has no descriptor left: output and code are those of a native run, the limit that it sees among them.
+fn full_table(way: &'static str, path: &'static str) -> Trial {
+    let name = format!("lifecycle::strange_forks::full_table::{way}::{path}");
+    suite::trial(name.clone(), skips::no_userfaultfd, move || {
+        let program = c_program("full_table", &[])?;
+        let native = std::process::Command::new(&program).arg(way).output()?;
+        let said = String::from_utf8_lossy(&native.stdout).into_owned();
+        ensure!(said.contains("the last said 7"), "natively: {said}");
+        let arguments = ["--local", "16M", "--fault-path", path];
+        let ended = Launch::new(&name, &arguments, &[&program.display().to_string(), way])?.run()?;
+        ended.expect(process::code(native.status), &said)?.expect_paging()?;
+        Ok(())
+    })
+}
+
+/// A program with an allocator of its own, whose thread data is far: no thread of ours calls it, nor waits for it, also in children.
+fn own_malloc(path: &'static str) -> Trial {
+    let name = format!("lifecycle::strange_forks::own_malloc::{path}");
+    suite::trial(name.clone(), skips::no_userfaultfd, move || {
+        let program = c_program("own_malloc", &[])?.display().to_string();
+        let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program])?;
+        launch.run()?.expect(0, "all right")?.expect_paging()?;
+        Ok(())
+    })
+}
+
+/// A child whose far memory cannot be served, because it may open no file, ends before it touches any; its parent goes on. The run says
+/// so, and is no success.
 fn unserved(path: &'static str) -> Trial {
     let name = format!("lifecycle::strange_forks::unserved::{path}");
     suite::trial(name.clone(), skips::no_userfaultfd, move || {
         let program = c_program("unserved_child", &[])?.display().to_string();
         let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program])?;
         let ended = launch.run()?;
-        ended.expect(0, "child: exited 1 code 125")?.expect_paging()?;
+        ended.expect(125, "child: exited 1 code 125")?.expect_paging()?;
+        ensure!(ended.stats()?["exit_code"] == 0, "the program's own code: {}", ended.stats()?);
         ensure!(ended.stderr.contains("a forked process cannot go on"), "{}", ended.stderr);
         Ok(())
     })
