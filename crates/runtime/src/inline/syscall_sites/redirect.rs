@@ -7,7 +7,7 @@
 //! ```
 //! On this path nothing else would see such a call: a page that it drops while evicted would come back with its old content. The
 //! inline path has its filter for that. Here a filter has no good answer: a trap kills where SIGSYS is blocked, and Go blocks it;
-//! one that asks a thread takes the listener that a program may have, and dies with the process that made it (decision 00xx).
+//! one that asks a thread takes the listener that a program may have, and dies with the process that made it (decision 0048).
 //!
 //! What cannot be changed that way is a reason not to start. Objects that are loaded later are not looked at.
 
