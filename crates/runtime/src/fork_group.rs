@@ -59,6 +59,7 @@ mod tests {
 
     #[test]
     fn a_process_that_never_forked_counts_all_of_its_private_memory() {
+        let _turn = crate::descriptors::IN_TURN.lock();
         smaps::open();
         let memory = vec![7u8; 8 << 20];
         let address = memory.as_ptr().addr();

@@ -59,6 +59,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_kept_on_a_processor_is_seen_there() {
+        let _turn = descriptors::IN_TURN.lock();
         std::thread::spawn(|| {
             let here = thread::processor();
             assert!(here.is_some() && thread::run_on(here));
