@@ -3,6 +3,7 @@
 use crate::NodeError;
 use hinterland_units::{ByteCount, PageBytes};
 pub use hinterland_wire::Priority;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// Where a backend keeps one page: opaque to the pager, chosen by the backend, 44 bits at most.
@@ -167,6 +168,12 @@ pub trait Backend: Send + Sync {
 
     /// Whether keeping a copy of a resident page costs RAM (`true` for compressed RAM, `false` for an SSD).
     fn copies_cost_ram(&self) -> bool;
+
+    /// What a program's own filter of system calls must be made to allow (`sys::confinement`) beside the calls on memory: the
+    /// descriptors of files in which pages are read and written in place. `None`: more than that, so it cannot work under such a filter.
+    fn descriptors_if_confined(&self) -> Option<Vec<RawFd>> {
+        None
+    }
 
     /// RAM that the backend occupies now; cheap enough to be asked for each eviction batch.
     fn ram_bytes(&self) -> u64;

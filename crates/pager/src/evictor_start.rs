@@ -35,8 +35,15 @@ impl EvictorStart {
 impl Pager {
     /// Starts the evictor now or when it may be needed, in a process where none runs.
     pub(crate) fn start_evictor_when_needed(&'static self) -> Result<(), SysError> {
-        self.evictor_start.process.store(std::process::id(), Relaxed);
-        if self.evictor_is_needed(self.evictor_start.opened.load(Relaxed)) { self.start_evictor() } else { Ok(()) }
+        self.evictor_start.process.store(thread::process(), Relaxed);
+        if !self.evictor_is_needed(self.evictor_start.opened.load(Relaxed)) {
+            return Ok(());
+        }
+        match self.start_evictor() {
+            // As below.
+            Err(SysError { errno: libc::EAGAIN, .. }) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// A forked child has no evictor yet.
@@ -68,7 +75,7 @@ impl Pager {
 
     /// Starts the evictor, unless the memory is another process's.
     fn start_own_evictor(&'static self) {
-        if self.evictor_start.process.load(Relaxed) == std::process::id() {
+        if self.evictor_start.process.load(Relaxed) == thread::process() {
             // Refused: the threads that fault reclaim by themselves, and the next call tries again.
             let _ = self.start_evictor();
         }

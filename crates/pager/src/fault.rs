@@ -187,7 +187,10 @@ impl Pager {
             // Somebody else's page is there already (raw system calls): it is resident, whatever it holds.
             Err(Partial { done, errno: libc::EEXIST }) => done / PAGE_BYTES + 1,
             // Unmapped or unmappable behind our back: the program faults again and gets the kernel's answer.
-            Err(partial) => partial.done / PAGE_BYTES,
+            Err(partial) => {
+                self.end_if_forbidden(run[0]);
+                partial.done / PAGE_BYTES
+            }
         };
         self.arrive(run[..there.min(run.len())].iter().copied(), Arrival::FirstTouch);
         // Before the pages are completed: once they are, they may be dropped, and counted out.
@@ -221,7 +224,9 @@ impl Pager {
         }
         // SAFETY: a missing page in state Resident was dropped by the program: zeros are its content. A page that is there
         // stays as it is (EEXIST).
-        let _ = unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) };
+        if unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) }.is_err() {
+            self.end_if_forbidden(page);
+        }
         self.complete(page, entry);
         self.wake(address, PAGE_BYTES);
         Outcome::Served
@@ -337,10 +342,21 @@ impl Pager {
         if partial.errno == libc::EEXIST {
             self.fatal(&format!("{page} is mapped although its content is far; the program is ended"));
         }
+        self.end_if_forbidden(page);
         // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
         self.account.uncharge(1);
         self.complete(page, before);
         self.wake(self.address(page), PAGE_BYTES);
+    }
+
+    /// Ends the program when the kernel takes no request any more: a fault would be tried again for ever.
+    fn end_if_forbidden(&self, page: PageNo) {
+        if let Err(error) = self.kernel.takes_requests(self.address(page)) {
+            self.fatal(&format!(
+                "far memory cannot be served any more: {error}: a filter of system calls forbids it, which the program has installed past \
+                 libc's functions; the program is ended"
+            ));
+        }
     }
 
     /// Tells the prefetcher of a request for far memory, and asks for the window that it names: see `request_window`.
@@ -383,7 +399,7 @@ impl Pager {
             if fruitless < YIELDS {
                 thread::yield_now();
             } else if since.elapsed() < patience {
-                std::thread::sleep(Duration::from_micros(50));
+                thread::sleep(Duration::from_micros(50));
             } else {
                 self.overfull.store(true, Relaxed);
                 self.account.charge(pages);

@@ -84,6 +84,11 @@ impl Kernel {
         unsafe { &*self.memory.load(Acquire) }
     }
 
+    /// Whether the kernel takes requests for the userfaultfd at all: asks with one that does nothing.
+    pub(crate) fn takes_requests(&self, page: usize) -> Result<(), SysError> {
+        self.uffd().try_wake(page, PAGE_BYTES)
+    }
+
     /// Registers a range for faults.
     pub(crate) fn register(&self, start: usize, len: usize) -> Result<(), SysError> {
         self.uffd().register(start, len, self.features.write_protect)

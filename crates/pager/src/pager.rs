@@ -22,6 +22,7 @@ use crate::wp_range::WpRanges;
 use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::{Backend, BackendUsage, Location};
 use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
+use hinterland_sys::confinement::{self, Descriptors};
 use hinterland_sys::gate::Gate;
 use hinterland_sys::{Mapping, SysError, last_thread, thread};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageBytes, PageNo};
@@ -143,7 +144,14 @@ const OWN_THREADS_MAX: usize = 16;
 
 /// Starts the thread that ends the process when no thread of the program is left: with the first of the pager's others.
 pub(crate) fn watch_for_the_end() -> Result<(), SysError> {
-    if last_thread::can_watch() { thread::spawn(c"far-exit", || last_thread::watch()) } else { Ok(()) }
+    if !last_thread::can_watch() {
+        return Ok(());
+    }
+    match thread::spawn(c"far-exit", || last_thread::watch()) {
+        // A confined process: it ends with the last of all threads.
+        Err(SysError { errno: libc::EAGAIN, .. }) if confinement::is_confined() => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// Memory that a thread of the pager works with: never shared, never far.
@@ -252,7 +260,7 @@ impl Pager {
             self.start_evictor_when_needed()?;
         } else {
             for _ in 0..self.monitors {
-                thread::spawn(c"far-monitor", || self.run_monitor())?;
+                thread::spawn_needed(c"far-monitor", || self.run_monitor())?;
             }
             watch_for_the_end()?;
             if self.holds_more_than_floor() {
@@ -292,6 +300,33 @@ impl Pager {
             Err(SysError { errno: libc::EAGAIN, .. }) => self.helpers_started.store(false, Relaxed),
             Err(error) => self.fatal(&format!("the pager's threads cannot be started: {error}")),
         }
+    }
+
+    /// Before the program confines itself by a filter of system calls of its own: starts all that will be needed, and returns the
+    /// descriptors that are used from then on.
+    ///
+    /// # Errors
+    /// Why the pager could not live under a filter, for the user.
+    pub fn prepare_confinement(&'static self) -> Result<Descriptors, String> {
+        let Some(files) = self.backend.descriptors_if_confined() else {
+            return Err(
+                "such a filter cannot be made to allow what this far memory needs; compressed RAM or a file will do"
+                    .into(),
+            );
+        };
+        if self.tracer.is_some() {
+            return Err("a trace is being recorded, which such a filter would end".into());
+        }
+        // Where threads are forbidden already, those that fault reclaim by themselves.
+        let _ = self.start_evictor();
+        self.start_helpers();
+        let [uffd, memory] = self.kernel.descriptors();
+        Ok(Descriptors { uffd, memory, files })
+    }
+
+    /// Ends the program with these words: what it is about to do cannot be served.
+    pub fn refuse(&self, message: &str) -> ! {
+        self.fatal(message)
     }
 
     /// Registers staging and far range, the latter without the `foreign` runs of pages.

@@ -530,7 +530,7 @@ impl Pager {
             if missing.is_empty() || begun.elapsed() >= ROOM_PATIENCE {
                 return;
             }
-            std::thread::sleep(ROOM_PAUSE);
+            thread::sleep(ROOM_PAUSE);
             let contents: Vec<&PageBytes> = missing.iter().map(|index| contents[*index]).collect();
             let mut again: Vec<Result<Location, StoreError>> = missing.iter().map(|_| Ok(Location(0))).collect();
             self.backend.store(&contents, Priority::WriteBack, &mut again);

@@ -109,7 +109,7 @@ impl WpRanges {
                 thread::yield_now();
             } else {
                 // A thread with a real-time priority yields to nobody else.
-                std::thread::sleep(Duration::from_micros(50));
+                thread::sleep(Duration::from_micros(50));
             }
         }
     }

@@ -9,7 +9,7 @@
 use crate::smaps::{self, Area};
 use hinterland_abi::ProcessRow;
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
-use hinterland_sys::{mem, thread};
+use hinterland_sys::{confinement, mem, thread};
 use hinterland_units::PAGE_BYTES;
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
@@ -35,8 +35,8 @@ pub fn take(row: &ProcessRow, tables_bytes: u64) {
     if row.forked.load(Relaxed) == 1 && life < CHILD_LIFE_MIN {
         return;
     }
-    let Some(smaps) = smaps::own() else { return };
-    let sums = add_up(BufReader::with_capacity(64 << 10, smaps), mem::is_own);
+    let look = || Some(add_up(BufReader::with_capacity(64 << 10, smaps::own()?), mem::is_own));
+    let Some(sums) = confinement::with_files(look).flatten() else { return };
     let own = sums.own + tables_bytes;
     row.own_bytes.fetch_max(own, Relaxed);
     row.unmanaged_anonymous_bytes.fetch_max(sums.unmanaged_anonymous.saturating_sub(tables_bytes), Relaxed);

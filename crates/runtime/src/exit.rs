@@ -32,7 +32,7 @@ pub fn finish() {
 #[cfg(not(feature = "local-only"))]
 pub fn is_own() -> bool {
     let row = crate::pager().map(crate::Pager::row);
-    row.is_some_and(|row| row.pid.load(Relaxed) == i32::try_from(std::process::id()).unwrap_or(0))
+    row.is_some_and(|row| row.pid.load(Relaxed) == i32::try_from(hinterland_sys::thread::process()).unwrap_or(0))
 }
 
 /// `_exit`: no handlers, no destructors; the figures are written all the same, also from a signal handler.

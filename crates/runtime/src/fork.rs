@@ -7,7 +7,7 @@
 //! and are interposed (`raw`).
 
 #[cfg(not(feature = "local-only"))]
-mod raw;
+pub(crate) mod raw;
 
 #[cfg(not(feature = "local-only"))]
 mod handlers {
@@ -91,6 +91,7 @@ mod handlers {
     pub extern "C" fn child() {
         let Some(pager) = crate::pager() else { return };
         arena::unlock_after_fork();
+        hinterland_sys::confinement::begin_child();
         // From its start on, the evictor may take out pages of this stack.
         if let Err(error) = crate::on_near_stack(|| begin(pager)) {
             // Its far memory would read as zeros: it must not run.

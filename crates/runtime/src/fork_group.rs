@@ -5,14 +5,15 @@
 
 use crate::smaps;
 use hinterland_pager::{FAR_BASE, FAR_PAGES, SharedBytes};
-use hinterland_sys::mem;
+use hinterland_sys::{confinement, mem};
 use hinterland_units::PAGE_BYTES;
 use std::io::{self, BufRead, BufReader};
 use std::ops::ControlFlow;
 
-/// Looks at the far range, or at `all` that is the pager's.
+/// Looks at the far range, or at `all` that is the pager's; `None` in a process that may not look.
 pub fn look(all: bool) -> Option<SharedBytes> {
-    add_up(BufReader::with_capacity(16 << 10, smaps::own()?), all, mem::is_own).ok()
+    let look = || add_up(BufReader::with_capacity(16 << 10, smaps::own()?), all, mem::is_own).ok();
+    confinement::with_files(look).flatten()
 }
 
 const FAR_BYTES: usize = FAR_PAGES as usize * PAGE_BYTES;

@@ -176,7 +176,8 @@ pub fn trim(pad: usize) -> i32 {
 /// Gives back freed pages whose time has come, also when the program allocates nothing for a while. For the library's own
 /// housekeeping thread, about once a second; never for the monitor thread (it takes the heap's locks).
 pub fn give_back_freed() {
+    // In a confined process a thread of ours must not wait for a lock of jemalloc's: it would do so by a call of libc's.
     if is_managed() {
-        jemalloc::decay();
+        hinterland_sys::confinement::with_files(jemalloc::decay);
     }
 }

@@ -67,6 +67,7 @@ pub(crate) fn activate(ready: eligibility::Eligible) -> Result<Installed, Activa
     ready.sites.apply()?;
     let installed =
         Filter::new(&syscalls::table::rules(), FAR_BASE..FAR_BASE + FAR_PAGES as usize * PAGE_BYTES).install()?;
+    crate::fork::raw::see(eligibility::is_caught_by_libc);
     ACTIVE.store(true, Relaxed);
     Ok(installed)
 }

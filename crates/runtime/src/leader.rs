@@ -4,6 +4,7 @@
 //! at each look could get the number that the program expects for its own next file. One monitor asks, and no fork is made meanwhile.
 
 use crate::descriptors;
+use hinterland_sys::confinement;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
 /// The thread whose file is open, by its kernel id.
@@ -14,8 +15,12 @@ static STAT: AtomicI32 = AtomicI32::new(-1);
 /// Bytes of `/proc/self/task/TID/stat`, and more.
 const LINE_BYTES: usize = 1024;
 
-/// The processor on which a thread of this process last ran; `None`: the thread has ended, or /proc is not there.
+/// The processor on which a thread of this process last ran; `None`: the thread has ended, /proc is not there, or the process is confined.
 pub fn processor(thread: u32) -> Option<usize> {
+    confinement::with_files(|| look(thread)).flatten()
+}
+
+fn look(thread: u32) -> Option<usize> {
     if THREAD.load(Relaxed) != thread {
         close();
         STAT.store(open(thread)?, Relaxed);

@@ -1,10 +1,10 @@
 //! This process's row of the ledger.
 
 use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, Numbered, ProcessRow, RowState};
-use hinterland_sys::thread;
+use hinterland_sys::{confinement, thread};
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
-use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 static LEDGER: OnceLock<Option<&'static Ledger>> = OnceLock::new();
 
@@ -102,10 +102,12 @@ fn claim(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
     row.pid_namespace.store(process.namespace, Relaxed);
     row.forked.store(0, Relaxed);
     // SAFETY: getppid(2) takes nothing and cannot fail.
-    row.parent_pid.store(unsafe { libc::getppid() }, Relaxed);
-    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    row.parent_pid.store(i32::try_from(unsafe { libc::syscall(libc::SYS_getppid) }).unwrap_or(0), Relaxed);
+    // A confined process may not look. Its row may have been another's before.
+    let looked = confinement::with_files(|| (std::fs::read_link("/proc/self/exe").unwrap_or_default(), program_file()));
+    let (program, file) = looked.unwrap_or_default();
     row.program.set(&program.to_string_lossy());
-    row.program_file.store(program_file(), Relaxed);
+    row.program_file.store(file, Relaxed);
     row.state.store(RowState::Live as u32, Release);
     ledger.open_share(index, process);
     Some(row)
@@ -118,13 +120,16 @@ fn program_file() -> u64 {
 
 /// This process, as its PID namespace numbers it.
 fn own_number() -> Numbered {
-    let pid = i32::try_from(std::process::id()).unwrap_or(0);
-    numbered(pid)
+    numbered(i32::try_from(thread::process()).unwrap_or(0))
 }
 
-/// A process of this one's PID namespace.
+/// A process of this one's PID namespace. A confined process may not look: its parent had looked.
 pub fn numbered(pid: i32) -> Numbered {
-    Numbered { pid, namespace: stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino) }
+    static NAMESPACE: AtomicU64 = AtomicU64::new(0);
+    if let Some(namespace) = confinement::with_files(|| stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)) {
+        NAMESPACE.store(namespace, Relaxed);
+    }
+    Numbered { pid, namespace: NAMESPACE.load(Relaxed) }
 }
 
 fn stat(path: &CStr) -> Option<libc::stat> {

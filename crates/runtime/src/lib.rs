@@ -5,6 +5,7 @@
 //! | `start` | the constructor: settings, features, pager, threads |
 //! | `ledger` | this process's row of the shared statistics |
 //! | `fork`, `exit` | what happens when the process forks or ends |
+//! | `confine` | filters of system calls that the program installs for itself |
 //! | `fork_group` | memory that is shared since a fork, by `Pss` |
 //! | `trace` | where the tracer's records go |
 //! | `census`, `smaps` | whose memory is what, as the kernel sees it |
@@ -35,6 +36,8 @@ mod asks;
 mod brk;
 mod caller;
 mod census;
+#[cfg(not(feature = "local-only"))]
+mod confine;
 #[cfg(not(feature = "local-only"))]
 mod descriptor_limit;
 mod descriptors;

@@ -7,6 +7,7 @@
 //! before the program runs and inside a fork, where the program opens nothing.
 
 use crate::descriptors;
+use hinterland_sys::confinement;
 use std::io::{self, BufRead, Read};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -21,8 +22,10 @@ pub fn open() {
     }
     let path = c"/proc/self/smaps".as_ptr();
     // SAFETY: the path is a C string.
-    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0usize) };
-    // A process that gave its privileges up may not look.
+    let open =
+        || unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0usize) };
+    // A process that is confined, or gave its privileges up, may not look.
+    let fd = confinement::with_files(open).unwrap_or(-1);
     if let Ok(fd) = i32::try_from(fd)
         && fd >= 0
         && let Ok(protected) = descriptors::protect(fd)

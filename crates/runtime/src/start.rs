@@ -1,7 +1,8 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
 use crate::{
-    caller, census, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, region_map, smaps, trace,
+    caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, region_map, smaps,
+    trace,
 };
 use hinterland_abi::{FaultPathName, ProcessRow, Settings};
 use hinterland_backend::{OpenError, OpenOptions};
@@ -45,6 +46,11 @@ enum Refusal {
     System(#[from] SysError),
     #[error(transparent)]
     Credentials(#[from] CredentialError),
+    #[error(
+        "it was started under a filter of system calls that a program of the run has installed for itself (a sandbox), \
+         under which Hinterland cannot begin"
+    )]
+    Confined,
     #[error("a descriptor cannot be kept: {0}")]
     Descriptor(#[from] std::io::Error),
     #[error("the inline fault path cannot be taken: {0}")]
@@ -101,10 +107,16 @@ extern "C" fn construct() {
 
 /// Takes hold of the program's memory.
 fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Refusal> {
+    if confine::is_inherited(settings.filters) {
+        return Err(Refusal::Confined);
+    }
     let set: FeatureSet =
         settings.features.parse().map_err(|e| Refusal::Setting(hinterland_abi::variables::FEATURES, e))?;
     let features = Features::probe(set);
     let Chosen { path, ready, redirects, why } = choose_path(settings.fault_path, &features)?;
+    // Also on the monitor path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere.
+    // Something else in its place is told of then.
+    let _ = hinterland_sys::trampoline::map();
     hinterland_sys::descriptor::hide_with(descriptors::protect, descriptors::expose);
     hinterland_sys::uffd::keep_device();
     let mut far = settings.far.clone();

@@ -33,7 +33,7 @@ const FLUSH_EVERY: Duration = Duration::from_millis(200);
 /// The process cannot be traced, in words.
 pub fn begin(settings: &Settings, path: FaultPath) -> Result<Option<Trace>, String> {
     let Some(ledger) = ledger::get().filter(|_| !settings.trace.is_empty()) else { return Ok(None) };
-    let pid = i32::try_from(std::process::id()).unwrap_or(0);
+    let pid = i32::try_from(hinterland_sys::thread::process()).unwrap_or(0);
     match ledger.trace.pid.compare_exchange(0, pid, AcqRel, Acquire) {
         Err(traced) if traced != pid => return Ok(None),
         _ => {}

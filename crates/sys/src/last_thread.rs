@@ -14,7 +14,7 @@
 //! first thread that has left among them) and 52 (the code of the first thread).
 
 use crate::gate::futex_wait_for;
-use crate::{descriptor, thread, trampoline};
+use crate::{confinement, descriptor, thread, trampoline};
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -49,8 +49,15 @@ pub fn before_the_end(last_words: fn()) {
 }
 
 /// Prepares the watch. Called by the first thread of a process: at its start, or in the child of a fork, where what the parent
-/// had open is closed by the caller (`descriptors`). Without `/proc` nothing is watched.
+/// had open is closed by the caller (`descriptors`). Without `/proc`, and in the child of a process that has confined itself, nothing is
+/// watched.
 pub fn prepare() {
+    if confinement::with_files(begin).is_none() {
+        STAT.store(-1, Relaxed);
+    }
+}
+
+fn begin() {
     // SAFETY: the path is a C string.
     let fd = unsafe {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;

@@ -2,6 +2,7 @@
 //!
 //! Raw system calls live here and nowhere else. Nothing here knows of page states or budgets.
 
+pub mod confinement;
 pub mod descriptor;
 pub mod features;
 pub mod gate;

@@ -3,7 +3,7 @@
 //! All calls are raw system calls: the library interposes libc's wrappers for the program, and its own calls must never
 //! take that way.
 
-use crate::{SysError, trampoline};
+use crate::{SysError, confinement, trampoline};
 use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -248,6 +248,9 @@ pub unsafe fn drop_vector(ranges: &[libc::iovec]) -> Result<usize, SysError> {
 /// # Safety
 /// `into` is writable memory of the ranges' length that nobody else uses.
 pub unsafe fn copy_vector(ranges: &[libc::iovec], into: usize) -> Result<usize, SysError> {
+    if !confinement::knows_this_process() {
+        return Err(SysError { call: "process_vm_readv", errno: libc::EPERM });
+    }
     let len = ranges.iter().map(|range| range.iov_len).sum();
     let into = libc::iovec { iov_base: into as *mut libc::c_void, iov_len: len };
     let (to, from) = ((&raw const into).addr(), ranges.as_ptr().addr());
@@ -284,6 +287,10 @@ pub fn is_in_memory(page: usize) -> bool {
 /// Whether there is a page at an address, in memory or in the kernel's swap (`/proc/self/pagemap`, proc_pid_pagemap(5)). `None`:
 /// nobody can say.
 pub fn has_page(page: usize) -> Option<bool> {
+    confinement::with_files(|| pagemap_says(page)).flatten()
+}
+
+fn pagemap_says(page: usize) -> Option<bool> {
     const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
     let mut entry = 0u64;
     // SAFETY: the path is a C string; the entry has room for what is read; the descriptor is closed by whom it belongs to.
@@ -351,6 +358,9 @@ impl OwnMemory {
     /// # Errors
     /// The kernel's.
     pub fn open() -> Result<OwnMemory, SysError> {
+        if confinement::is_confined() {
+            return Err(SysError { call: "open of /proc/self/mem", errno: libc::EPERM });
+        }
         // SAFETY: the path is a C string.
         let fd = unsafe { libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
         if fd < 0 { Err(SysError::last("open of /proc/self/mem")) } else { Ok(OwnMemory { fd }) }

@@ -9,11 +9,13 @@
 //! is mapped in the far range, and it is installed only once (`probe`).
 
 mod assemble;
+pub(crate) mod interpret;
 mod probe;
+pub(crate) mod prologue;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-use crate::SysError;
+use crate::{SysError, confinement, trampoline};
 use std::ops::Range;
 
 /// What happens to a system call.
@@ -43,6 +45,9 @@ pub struct Codes {
     /// Operations that fail with this error, whatever their arguments.
     pub refused: (&'static [u32], u16),
 }
+
+/// What a trap of this filter carries (`si_errno` of the signal): by this it is told from one of the program's own filter. "hi".
+pub const TRAP_MARK: u16 = 0x6869;
 
 /// Numbers beyond the rules: newer than the table, so every argument may be a pointer.
 const UNKNOWN: Rule = Rule::Pointers(0b11_1111);
@@ -81,6 +86,14 @@ pub fn permission() -> Result<Permission, SysError> {
     }
 }
 
+/// Filters that are in force for the calling thread (`Seccomp_filters`, Linux 5.9); `None`: the kernel does not say, or the process may
+/// not ask.
+pub fn filters() -> Option<u32> {
+    let status = confinement::with_files(|| std::fs::read_to_string("/proc/thread-self/status"))?.ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?;
+    line.trim().parse().ok()
+}
+
 /// Whether a filter of Hinterland's, of whatever version, is in force: of this process, or inherited.
 pub fn in_force() -> bool {
     probe::is_stamp(probe::answer())
@@ -116,7 +129,8 @@ impl Filter {
         let size = far_range.len();
         assert!(size.is_power_of_two() && size >= 1 << 32 && far_range.start.is_multiple_of(size));
         let words = runs(rules).into_iter().flat_map(|(number, rule)| [u64::from(number), rule.word()]);
-        let range = [far_range.start as u64, far_range.end as u64, crate::trampoline::RETURN_ADDRESS as u64];
+        let exempt = [trampoline::RETURN_ADDRESS as u64, trampoline::INSIDE_RETURN_ADDRESS as u64];
+        let range = [far_range.start as u64, far_range.end as u64, exempt[0], exempt[1], TRAP_MARK.into()];
         let stamp = probe::stamp(words.chain(range));
         Filter { program: assemble::program(rules, &far_range, stamp), stamp }
     }

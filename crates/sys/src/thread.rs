@@ -1,11 +1,11 @@
 //! Threads and signals.
 
-use crate::{SysError, trampoline};
+use crate::{SysError, confinement, trampoline};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 /// All signals of the calling thread are blocked until this is dropped.
@@ -142,16 +142,26 @@ pub fn change_mask(how: i32, set: Option<u64>) -> u64 {
     }
 }
 
+/// The calling process's id. Not libc's getpid: a filter of the program's may forbid that.
+pub fn process() -> u32 {
+    // SAFETY: getpid(2) takes nothing and cannot fail.
+    u32::try_from(unsafe { libc::syscall(libc::SYS_getpid) }).unwrap_or(0)
+}
+
+/// Sleeps, at least for `time` unless a signal comes. Not libc's function, for the same reason.
+pub fn sleep(time: Duration) {
+    let time = libc::timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
+    // SAFETY: the time is valid for the call; nobody asks for the rest.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, 0usize) };
+}
+
 /// The calling thread's kernel id.
 pub fn id() -> u32 {
     // SAFETY: gettid(2) takes nothing and cannot fail.
     u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap_or(0)
-}
-
-/// This process's number.
-pub fn process() -> u32 {
-    // SAFETY: getpid(2) takes nothing and cannot fail.
-    u32::try_from(unsafe { libc::syscall(libc::SYS_getpid) }).unwrap_or(0)
 }
 
 /// The calling thread's thread pointer: tells threads of a process apart without a system call.
@@ -175,8 +185,23 @@ pub fn yield_now() {
 /// looks a name up, and so must come from a thread that may wait.
 ///
 /// # Errors
-/// What pthread_create says, for example `EAGAIN` at the limit on processes.
+/// What pthread_create says, for example `EAGAIN` at the limit on processes, and in a process that the program has confined.
 pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Result<(), SysError> {
+    // Whoever has a choice does without: a thread needs more than the listed calls.
+    if confinement::is_confined() {
+        return Err(SysError { call: "pthread_create", errno: libc::EAGAIN });
+    }
+    spawn_needed(name, body)
+}
+
+/// As `spawn`, for a thread without which nothing goes on: also in a process that the program has confined, if its filter lets libc start one.
+///
+/// # Errors
+/// As for `spawn`; `EPERM`: a filter of the program's forbids it.
+pub fn spawn_needed(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Result<(), SysError> {
+    if confinement::is_confined() && !confinement::permits_threads() {
+        return Err(SysError { call: "pthread_create", errno: libc::EPERM });
+    }
     const STACK_BYTES: usize = 256 << 10;
     // glibc's own signals (32, 33) stay open: setuid(2) and friends reach every thread through them.
     const LIBC_SIGNALS: u64 = 0b11 << 31;
@@ -186,6 +211,7 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
     OF_OURS.fetch_add(1, Relaxed);
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    STARTING.fetch_add(1, SeqCst);
     // SAFETY: the attributes are initialised before use and destroyed after it; `start` is handed over to the new thread,
     // or taken back below when there is none.
     let errno = unsafe {
@@ -201,9 +227,23 @@ pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Resul
         return Ok(());
     }
     OF_OURS.fetch_sub(1, Relaxed);
+    STARTING.fetch_sub(1, SeqCst);
     // SAFETY: no thread took it over.
     drop(unsafe { Box::from_raw(start) });
     Err(SysError { call: "pthread_create", errno })
+}
+
+/// Threads of ours on their way to their work.
+static STARTING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether one of our threads is still in libc's code that begins it.
+pub fn are_starting() -> bool {
+    STARTING.load(SeqCst) != 0
+}
+
+/// In the child of a fork: of a thread that was starting in the parent nothing is left.
+pub fn forget_starting() {
+    STARTING.store(0, SeqCst);
 }
 
 /// Blocks the signals that are never blocked in the program's sense: those that others send go to the program's threads.
@@ -226,10 +266,11 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     // SAFETY: `spawn` handed the box over to this thread.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
     // SAFETY: the name is a C string; PR_SET_NAME changes nothing but the thread's name.
-    unsafe { libc::prctl(libc::PR_SET_NAME, start.name.as_ptr()) };
+    unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, start.name.as_ptr(), 0, 0, 0) };
     count_threads(u32::MAX);
     let _blocked = SignalsBlocked::already();
     leave_to_the_program();
+    STARTING.fetch_sub(1, SeqCst);
     (start.body)();
     count_threads(1);
     OF_OURS.fetch_sub(1, Relaxed);
@@ -318,7 +359,8 @@ pub fn write_stderr(message: &str) {
 /// kernel does not say.
 pub fn place_of(thread: u32) -> Option<[u64; 2]> {
     // "NUMBER six-arguments SP PC" in a system call, "-1 SP PC" in a fault (proc_pid_syscall(5)).
-    let line = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
+    let line =
+        confinement::with_files(|| std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")))?.ok()?;
     let mut words = line.split_ascii_whitespace().rev();
     let mut number = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
     let (instruction, stack) = (number()?, number()?);

@@ -1,8 +1,15 @@
-//! The trampoline: one page with `syscall; ret` at a fixed address, which the filter of [`crate::seccomp`] lets through.
+//! The trampoline: one page of system-call instructions at a fixed address, by which filters tell whose a call is.
 //!
-//! A call on far memory is repeated from here once its pages are local and pinned. The address is a constant, because a
-//! filter outlives the program that installed it: a program started by exec finds the page's address in the filter that it
-//! inherited, and maps the same page again.
+//! | instruction | whose calls | the filter of [`crate::seccomp`] | the program's own filter |
+//! |---|---|---|---|
+//! | `REPEATED` | the program's, once their pages are local and pinned | lets them through | judges them |
+//! | `INSIDE` | ours, made where a trap cannot be served: all they name is near | lets them through | lets the listed ones through |
+//! | `OWN` | ours, everywhere else | looks at them | lets the listed ones through |
+//! | `RESTORER` | the return from a signal handler | looks at it | lets it through |
+//!
+//! The addresses are constants, because a filter outlives the program that installed it: a program started by exec finds the page's
+//! address in the filter that it inherited, and maps the same page again. What the program's own filter lets through is in
+//! [`crate::confinement`].
 //!
 //! The kernel reports the instruction *behind* `syscall` as the caller's (`seccomp_data.instruction_pointer`, seccomp(2)), and
 //! goes back two bytes to restart an interrupted call, so restarts come from here too.
@@ -13,13 +20,35 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 /// Where the page lies: below the far range, and far from where the kernel puts anything by itself.
 pub const ADDRESS: usize = 0x1fff_f000_0000;
-/// What the kernel reports as the instruction pointer of a call from the page.
-pub const RETURN_ADDRESS: usize = ADDRESS + SYSCALL.len();
+/// What the kernel reports as the instruction pointer of a call of the program's that is repeated.
+pub const RETURN_ADDRESS: usize = ADDRESS + REPEATED + SYSCALL.len();
+/// The same for a call of ours that is not looked at. One bit away from `RETURN_ADDRESS`, so that a filter compares both at once.
+pub const INSIDE_RETURN_ADDRESS: usize = ADDRESS + INSIDE + SYSCALL.len();
+/// The instruction itself.
+pub const INSIDE_ADDRESS: usize = ADDRESS + INSIDE;
+/// The instruction for all other calls of ours.
+pub const OWN_ADDRESS: usize = ADDRESS + OWN;
+/// What the kernel reports as the instruction pointer of these.
+pub const OWN_RETURN_ADDRESS: usize = ADDRESS + OWN + SYSCALL.len();
+/// The code that returns from a signal handler.
+pub const RESTORER_ADDRESS: usize = ADDRESS + RESTORER;
+/// What the kernel reports as the instruction pointer of that return.
+pub const RESTORER_RETURN_ADDRESS: usize = RESTORER_ADDRESS + LOAD_SIGRETURN.len() + SYSCALL.len();
+
+const REPEATED: usize = 0;
+const INSIDE: usize = 0x10;
+const OWN: usize = 0x20;
+/// Not at once behind another function: unwinders look up the byte before a return address.
+const RESTORER: usize = 0x40;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const RET: u8 = 0xc3;
+/// `mov rax, SYS_rt_sigreturn`, in the very form by which unwinders and debuggers recognise the return from a handler.
+const LOAD_SIGRETURN: [u8; 7] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0];
+const NOP: u8 = 0x90;
 
-static MAPPED: AtomicBool = AtomicBool::new(false);
+/// Calls go through the page.
+pub static MAPPED: AtomicBool = AtomicBool::new(false);
 
 /// Maps the page; once is enough for a process and the children that it forks.
 ///
@@ -44,7 +73,13 @@ pub fn map() -> Result<(), SysError> {
         Err(_) => return Err(SysError::last("mmap of the trampoline")),
     }
     // SAFETY: the page was just mapped, writable, and is ours.
-    unsafe { (ADDRESS as *mut [u8; 3]).write([SYSCALL[0], SYSCALL[1], RET]) };
+    let page = unsafe { std::slice::from_raw_parts_mut(ADDRESS as *mut u8, PAGE_BYTES) };
+    for place in [REPEATED, INSIDE, OWN] {
+        page[place..place + 3].copy_from_slice(&[SYSCALL[0], SYSCALL[1], RET]);
+    }
+    page[RESTORER - 1] = NOP;
+    page[RESTORER..RESTORER + LOAD_SIGRETURN.len()].copy_from_slice(&LOAD_SIGRETURN);
+    page[RESTORER + LOAD_SIGRETURN.len()..][..SYSCALL.len()].copy_from_slice(&SYSCALL);
     crate::mem::protect(ADDRESS, PAGE_BYTES, libc::PROT_READ | libc::PROT_EXEC)?;
     MAPPED.store(true, Release);
     Ok(())
@@ -75,7 +110,7 @@ static FRAME: FrameDescription = FrameDescription {
     entry_bytes: 20,
     to_common_bytes: 28,
     start: ADDRESS as u64,
-    len: SYSCALL.len() as u64 + 1,
+    len: OWN as u64 + SYSCALL.len() as u64 + 1,
     end: 0,
 };
 
@@ -93,19 +128,47 @@ pub fn is_mapped() -> bool {
     MAPPED.load(Acquire)
 }
 
-/// Makes a system call from the page; from here while the page is not mapped. Returns what the kernel returns: a value, or a
-/// negative error number. `errno` stays as it is. Async-signal-safe.
+/// Makes a system call of ours whose memory is near, from the page; from here while the page is not mapped. Returns what the kernel returns: a
+/// value, or a negative error number. `errno` stays as it is. Async-signal-safe.
 ///
 /// # Safety
 /// That of the call. It must not be one that returns on another stack (clone(2) with a stack).
 #[inline]
 pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe { from_page(INSIDE_ADDRESS, number, arguments) }
+}
+
+/// As `call`, for a call of the program's.
+///
+/// # Safety
+/// As for `call`.
+#[inline]
+pub unsafe fn repeat(number: i64, arguments: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe { from_page(ADDRESS + REPEATED, number, arguments) }
+}
+
+/// As `call`, for a call of ours whose memory may be far: it is looked at by the filter of [`crate::seccomp`].
+///
+/// # Safety
+/// As for `call`.
+#[inline]
+pub unsafe fn own_call(number: i64, arguments: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe { from_page(OWN_ADDRESS, number, arguments) }
+}
+
+/// # Safety
+/// As for `call`; `instruction` is one of the page's.
+#[inline]
+unsafe fn from_page(instruction: usize, number: i64, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: i64;
     if is_mapped() {
         // SAFETY: the caller's; the page holds `syscall; ret`, which changes no register but those named.
         unsafe {
-            core::arch::asm!("call {page}", page = in(reg) ADDRESS, inlateout("rax") number => result,
+            core::arch::asm!("call {page}", page = in(reg) instruction, inlateout("rax") number => result,
                 in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
                 lateout("rcx") _, lateout("r11") _);
         }

@@ -17,6 +17,16 @@ const UFFDIO_COPY: u64 = 0xc028_aa03;
 const UFFDIO_MOVE: u64 = 0xc028_aa05;
 const UFFDIO_WRITEPROTECT: u64 = 0xc018_aa06;
 
+/// All requests that are made here, as far as the kernel looks at them: an ioctl's request has 32 bits.
+#[allow(clippy::cast_possible_truncation, reason = "the kernel's requests have 32 bits")]
+pub(crate) const REQUESTS: [u32; 5] =
+    [UFFDIO_COPY as u32, UFFDIO_MOVE as u32, UFFDIO_WAKE as u32, UFFDIO_WRITEPROTECT as u32, UFFDIO_REGISTER as u32];
+/// The first request on a new userfaultfd.
+#[allow(clippy::cast_possible_truncation, reason = "as above")]
+pub(crate) const GREETING: u32 = UFFDIO_API as u32;
+/// `USERFAULTFD_IOC_NEW`, `_IO(0xAA, 0x00)`: opens a userfaultfd through the device.
+pub(crate) const NEW: u32 = 0xaa00;
+
 /// Bits of `uffdio_api.features`.
 pub mod feature {
     /// Write-protect faults on anonymous memory.
@@ -288,9 +298,19 @@ impl Uffd {
 
     /// Lets the threads that wait for a page in the range fault again.
     pub fn wake(&self, start: usize, len: usize) {
+        // The only failure is a bad range, and then nobody waits there.
+        let _ = self.try_wake(start, len);
+    }
+
+    /// As `wake`, with the kernel's answer: for whoever asks whether it takes requests at all.
+    ///
+    /// # Errors
+    /// `EINVAL` for a bad range; anything at all when a filter of system calls forbids the request.
+    pub fn try_wake(&self, start: usize, len: usize) -> Result<(), SysError> {
         let mut arg = Range { start: start as u64, len: len as u64 };
-        // SAFETY: `arg` is a valid uffdio_range. The only failure is a bad range, and then nobody waits there.
-        unsafe { libc::syscall(libc::SYS_ioctl, self.fd, UFFDIO_WAKE, &mut arg) };
+        // SAFETY: `arg` is a valid uffdio_range.
+        let rc = unsafe { libc::syscall(libc::SYS_ioctl, self.fd, UFFDIO_WAKE, &mut arg) };
+        if rc < 0 { Err(SysError::last("UFFDIO_WAKE")) } else { Ok(()) }
     }
 
     /// Waits for faults; returns how many messages were read.
@@ -332,12 +352,15 @@ pub fn keep_device() {
     }
 }
 
+/// The device, where it is kept open.
+pub(crate) fn kept_device() -> Option<RawFd> {
+    Some(DEVICE.load(Relaxed)).filter(|device| *device >= 0)
+}
+
 /// Makes a userfaultfd through an open device.
 fn open_through(device: RawFd) -> Result<RawFd, SysError> {
-    /// `_IO(0xAA, 0x00)`: opens a userfaultfd through the device.
-    const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
     // SAFETY: the argument is the flags by value.
-    let fd = unsafe { libc::syscall(libc::SYS_ioctl, device, USERFAULTFD_IOC_NEW, libc::O_CLOEXEC) };
+    let fd = unsafe { libc::syscall(libc::SYS_ioctl, device, NEW, libc::O_CLOEXEC) };
     i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| SysError::last("USERFAULTFD_IOC_NEW"))
 }
 

@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -114,16 +113,6 @@ int main(int count, char **words) {
     if (!strcmp(way, "fork")) {
         pid_t pid = fork();
         if (pid == 0) child_of_clone(NULL);
-        child(pid);
-    }
-    if (!strcmp(way, "strict")) {
-        pid_t pid = fork();
-        if (pid == 0) {
-            check("child");
-            /* Refused where the process has a filter: it leaves all the same. */
-            prctl(PR_SET_SECCOMP, 1, 0, 0, 0);
-            raw(3);
-        }
         child(pid);
     }
     if (!strcmp(way, "clone")) child(clone(child_of_clone, (char *)malloc(1 << 18) + (1 << 18), SIGCHLD, NULL));

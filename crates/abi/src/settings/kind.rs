@@ -25,6 +25,8 @@ pub const BUDGET: Kind<Option<Budget>> =
     Kind { read: |text| text.parse().map(Some).map_err(EnvError::Budget), write: shown };
 pub const REPLICAS: Kind<Option<usize>> = Kind { read: |text| parse_replicas(text).map(Some), write: shown };
 pub const PAGES: Kind<Option<u32>> = Kind { read: |text| parse_pages(text).map(Some), write: shown };
+/// A number that the launcher writes: what is none says nothing.
+pub const COUNT: Kind<Option<u32>> = Kind { read: |text| Ok(text.parse().ok()), write: shown };
 pub const MICROSET: Kind<Option<u32>> = Kind { read: |text| parse_microset(text).map(Some), write: shown };
 pub const CACHE: Kind<Option<ByteCount>> = Kind {
     read: |text| parse_cache(text).map(Some),

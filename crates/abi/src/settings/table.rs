@@ -1,7 +1,7 @@
 //! The table of settings. Where a default was decided: `evict` 0005, `prefetch` 0028, `fault-path` 0011 (docs/decisions).
 
 use super::choices::{EvictName, FaultPathName, HeapMode, PrefetchName};
-use super::kind::{BUDGET, CACHE, EnvError, MICROSET, PAGES, REPLICAS, SWITCH, TEXT, WORDS, choice};
+use super::kind::{BUDGET, CACHE, COUNT, EnvError, MICROSET, PAGES, REPLICAS, SWITCH, TEXT, WORDS, choice};
 use super::setting::Form::{Choice, Many, One, Switch};
 use super::setting::{Setting, Sources, settings};
 use hinterland_units::{Budget, ByteCount};
@@ -63,6 +63,9 @@ settings! {
         LEDGER "ledger" ledger: String = TEXT, One("FILE"), Launcher,
             "Path of the ledger, the statistics in shared memory",
             "no launcher listens";
+        FILTERS "filters" filters: Option<u32> = COUNT, One("NUMBER"), Launcher,
+            "Filters of system calls under which the launcher runs: a process under more was confined by the program",
+            "not known";
     }
 
     /// What only the launcher needs to know.

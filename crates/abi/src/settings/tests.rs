@@ -34,6 +34,7 @@ fn reads_back_what_it_writes() {
         trace: "/tmp/app.trace".into(),
         microset_pages: Some(7),
         ledger: "/proc/1/fd/3".into(),
+        filters: Some(3),
     };
     let pairs = settings.to_env();
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (*n, v.as_str())).collect();

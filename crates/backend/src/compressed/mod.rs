@@ -25,6 +25,7 @@ use handles::{FreeHandles, Handle, Handles, Object, SLABS_MAX};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use slabs::{Move, Slabs};
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -316,6 +317,10 @@ impl Backend for Compressed {
             self.counters.freed(&tally);
         }
         self.compact_after(locations.len());
+    }
+
+    fn descriptors_if_confined(&self) -> Option<Vec<RawFd>> {
+        Some(Vec::new())
     }
 
     fn copies_cost_ram(&self) -> bool {

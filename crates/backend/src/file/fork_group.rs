@@ -9,7 +9,7 @@
 //! closes them, too: it gives the memory up that named the slots. This process keeps the write end of the newest generation
 //! until it looks (`gone`), so that forks with nothing stored in between share one.
 
-use hinterland_sys::descriptor;
+use hinterland_sys::{confinement, descriptor};
 use std::os::fd::RawFd;
 
 /// Generations with living processes at a time; slots of later forks stay in use for good.
@@ -76,7 +76,8 @@ impl ForkGroup {
 fn pipe() -> Option<(RawFd, RawFd)> {
     let mut ends: [RawFd; 2] = [-1; 2];
     // SAFETY: room for two descriptors.
-    if unsafe { libc::syscall(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+    let make = || unsafe { libc::syscall(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };
+    if confinement::with_files(make) != Some(0) {
         return None;
     }
     let hidden = ends.map(descriptor::hide);
@@ -93,7 +94,8 @@ fn pipe() -> Option<(RawFd, RawFd)> {
 fn is_at_end(read_end: RawFd) -> bool {
     let mut byte = 0u8;
     // SAFETY: room for one byte.
-    unsafe { libc::syscall(libc::SYS_read, read_end, &raw mut byte, 1usize) == 0 }
+    let read = || unsafe { libc::syscall(libc::SYS_read, read_end, &raw mut byte, 1usize) };
+    confinement::with_files(read) == Some(0)
 }
 
 fn close(fd: RawFd) {

@@ -4,7 +4,7 @@
 //! outside a call; the number of operations in flight is bounded by the ring and by the `depth` that the caller gives.
 
 use crate::mapping::Mapping;
-use hinterland_sys::descriptor;
+use hinterland_sys::{confinement, descriptor};
 use hinterland_units::PAGE_BYTES;
 use io_uring::{IoUring, opcode, types};
 use std::os::fd::{AsRawFd, RawFd};
@@ -78,6 +78,7 @@ impl Worker {
     pub(super) fn new(method: IoMethod) -> Worker {
         let ring = match method {
             IoMethod::Plain => None,
+            IoMethod::Auto if confinement::is_confined() => None,
             // The flag spares interrupts; kernels before 5.19 refuse it.
             IoMethod::Auto => {
                 let ring = IoUring::builder().setup_coop_taskrun().build(RING_ENTRIES);
@@ -109,7 +110,8 @@ impl Worker {
     }
 
     /// Carries out all runs, at most `depth()` at once, and calls `done(run, result)` for each as it completes. With
-    /// `first_alone`, the first run is handed to the kernel by itself, and reported before all others.
+    /// `first_alone`, the first run is handed to the kernel by itself, and reported before all others. Without the ring in a process that the
+    /// program has confined.
     ///
     /// # Safety
     /// Every page added since `clear` is valid, and nobody else uses it (for a read) or writes to it (for a write) until
@@ -120,14 +122,31 @@ impl Worker {
         depth: &dyn Fn() -> usize,
         done: &mut dyn FnMut(usize, Result<(), i32>),
     ) {
-        let (runs, pages) = (&self.runs, &self.pages);
-        let Some(ring) = self.ring.as_mut().filter(|_| runs.len() > 1) else {
-            for (index, run) in runs.iter().enumerate() {
-                // SAFETY: the caller vouches for the pages.
-                done(index, unsafe { transfer(run, &pages[run.first..][..run.count]) });
+        if self.ring.is_some() && self.runs.len() > 1 {
+            // SAFETY: the caller's.
+            let by_ring = confinement::with_files(|| unsafe { self.run_by_ring(first_alone, depth, done) });
+            if by_ring.is_some() {
+                return;
             }
-            return;
-        };
+        }
+        for (index, run) in self.runs.iter().enumerate() {
+            // SAFETY: the caller vouches for the pages.
+            done(index, unsafe { transfer(run, &self.pages[run.first..][..run.count]) });
+        }
+    }
+
+    /// As `run`, by the ring, which is there.
+    ///
+    /// # Safety
+    /// As for `run`.
+    unsafe fn run_by_ring(
+        &mut self,
+        first_alone: bool,
+        depth: &dyn Fn() -> usize,
+        done: &mut dyn FnMut(usize, Result<(), i32>),
+    ) {
+        let (runs, pages) = (&self.runs, &self.pages);
+        let Some(ring) = self.ring.as_mut() else { return };
         let (mut next, mut in_flight, mut held) = (0, 0, Vec::new());
         let mut hold = first_alone;
         while next < runs.len() || in_flight > 0 {

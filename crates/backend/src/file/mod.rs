@@ -20,10 +20,12 @@ use crate::sync::{Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use far_file::FarFile;
 use fork_group::ForkGroup;
+use hinterland_sys::confinement;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 pub use io::IoMethod;
 use io::{BOUNCE_PAGES, RING_ENTRIES, RUN_PAGES_MAX, Run, Worker};
 use slots::Slots;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
@@ -107,7 +109,9 @@ impl FileBackend {
         if let Some(file) = cell.get() {
             return if file.is_ours() { Ok(file) } else { Err(std::io::Error::from_raw_os_error(libc::EBADF)) };
         }
-        let file = far_file::create(&self.directory, self.options.capacity_bytes, self.options.direct)?;
+        let create = || far_file::create(&self.directory, self.options.capacity_bytes, self.options.direct);
+        let forbidden = || Err(std::io::Error::from_raw_os_error(libc::EPERM));
+        let file = confinement::with_files(create).unwrap_or_else(forbidden)?;
         Ok(cell.get_or_init(|| file))
     }
 
@@ -327,6 +331,10 @@ impl Backend for FileBackend {
         let pages = locations.len() as u64;
         let stored_bytes = pages * PAGE_BYTES as u64;
         self.counters.freed(&Tally { pages, stored_bytes, plain_pages: pages, same_filled_pages: 0 });
+    }
+
+    fn descriptors_if_confined(&self) -> Option<Vec<RawFd>> {
+        Some(self.files.iter().filter_map(|file| file.get().map(FarFile::fd)).collect())
     }
 
     fn copies_cost_ram(&self) -> bool {

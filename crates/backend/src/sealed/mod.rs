@@ -22,6 +22,7 @@ use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Prio
 use hinterland_sys::SysError;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use seals::{Seal, Seals};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -165,6 +166,10 @@ impl Backend for Sealed {
         locations.iter().for_each(|location| seals.forget(location.0));
         drop(seals);
         self.inner.free(locations);
+    }
+
+    fn descriptors_if_confined(&self) -> Option<Vec<RawFd>> {
+        self.inner.descriptors_if_confined()
     }
 
     fn copies_cost_ram(&self) -> bool {

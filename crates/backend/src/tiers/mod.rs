@@ -12,6 +12,7 @@ use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Prio
 use demote::{BATCH_PAGES, Staging};
 use hinterland_units::PageBytes;
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use table::{Handle, Lists, Place, TIERS_MAX, Table};
@@ -152,6 +153,11 @@ impl Backend for Tiers {
                 tier.free(&locations);
             }
         }
+    }
+
+    fn descriptors_if_confined(&self) -> Option<Vec<RawFd>> {
+        let each: Option<Vec<Vec<RawFd>>> = self.tiers.iter().map(|tier| tier.descriptors_if_confined()).collect();
+        each.map(|descriptors| descriptors.concat())
     }
 
     fn copies_cost_ram(&self) -> bool {

@@ -85,6 +85,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let pools = pools::Pools::find(&config.settings, &ledger.get().rosters)?;
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();
+    settings.filters = hinterland_sys::seccomp::filters();
     let signals = signals::Signals::take()?;
     let mut program = spawn::Program::new(&file, args, &signals)?;
     // A launcher inside this program must not write over this run's figures.

@@ -12,6 +12,7 @@ use crate::mapping::MEMORY_CALL_NUMBERS;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::trampoline;
 use libc::{c_int, c_long, c_void};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// `struct clone_args` of clone3(2), as far as it is looked at here.
 #[repr(C)]
@@ -153,7 +154,7 @@ extern "C" fn forking_call(number: c_long, a: usize, b: usize, c: usize, d: usiz
     answer(fork_with(|| unsafe { call(number, a, b, c, d, e) }))
 }
 
-/// Beyond this there is no memory call.
+/// Beyond this no call is known.
 const NUMBERS: usize = 512;
 
 /// A bit for each number, set for memory calls.
@@ -168,6 +169,25 @@ const fn bits_of(numbers: &[c_long]) -> [u64; NUMBERS / 64] {
         index += 1;
     }
     bits
+}
+
+/// A bit for each call that the inline path must see, wherever its pointers lead: in libc's other functions its instruction is replaced.
+static SEEN: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
+
+/// From now on `syscall` shows these calls to the inline path. Not those that make processes: they are made here.
+pub(crate) fn see(is_seen: impl Fn(c_long) -> bool) {
+    const PROCESSES: [c_long; 4] = [libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork, libc::SYS_clone3];
+    for number in (0..NUMBERS).filter(|number| {
+        let number = c_long::try_from(*number).unwrap_or(-1);
+        is_seen(number) && !PROCESSES.contains(&number)
+    }) {
+        SEEN[number / 64].fetch_or(1 << (number % 64), Relaxed);
+    }
+}
+
+/// Makes a call that must be seen. The last argument lies where a caller of `syscall` put it.
+extern "C" fn seen_call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+    c_long::try_from(wrapped::as_seen(number, [a, b, c, d, e, f])).unwrap_or(-1)
 }
 
 /// io_uring_setup(2). The filter of the inline path refuses it to everybody, but the backend's rings end before the call that
@@ -208,10 +228,23 @@ extern "C" fn leave(code: c_int) -> ! {
 /// `syscall`: forks are made here, memory calls by the functions of their names, and those between processes like the trapped
 /// ones; everything else goes to the kernel with no frame of ours on the stack, because the call may be one after which a child
 /// runs on it.
+///
+/// The library's own calls come here too, also those of Rust's standard library in it. They are known by their return address, and
+/// made from the instruction of the trampoline that is ours: a filter of the program's tells them by that.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall() {
     core::arch::naked_asm!(
+        // This library's image begins and ends where the linker says.
+        ".hidden __ehdr_start",
+        ".hidden _end",
+        "lea r10, [rip + __ehdr_start]",
+        "lea r11, [rip + _end]",
+        "sub r11, r10",
+        "mov rax, [rsp]",
+        "sub rax, r10",
+        "cmp rax, r11",
+        "jb 20f",
         "cmp rdi, {clone}",
         "je 3f",
         "cmp rdi, {fork}",
@@ -220,17 +253,24 @@ pub unsafe extern "C" fn syscall() {
         "je 3f",
         "cmp rdi, {ring}",
         "je 5f",
-        "cmp rdi, {numbers}",
-        "jae 2f",
-        "lea rax, [rip + {memory_calls}]",
-        "bt qword ptr [rax], rdi",
-        "jc 6f",
+        "cmp rdi, {seccomp}",
+        "je {confining}",
+        "cmp rdi, {prctl}",
+        "je {confining}",
         "cmp rdi, {read_other}",
         "je {between}",
         "cmp rdi, {write_other}",
         "je {between}",
         "cmp rdi, {exit}",
         "je 7f",
+        "cmp rdi, {numbers}",
+        "jae 2f",
+        "lea rax, [rip + {memory_calls}]",
+        "bt qword ptr [rax], rdi",
+        "jc 6f",
+        "lea rax, [rip + {seen}]",
+        "bt qword ptr [rax], rdi",
+        "jc {seen_call}",
         "2:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -246,6 +286,28 @@ pub unsafe extern "C" fn syscall() {
         "4:",
         "mov rdi, rax",
         "jmp {answer}",
+        // One of ours.
+        "20:",
+        "cmp rdi, {ring}",
+        "je 5f",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "cmp byte ptr [rip + {mapped}], 0",
+        "je 21f",
+        "mov r11, {own}",
+        "call r11",
+        "22:",
+        "cmp rax, -4095",
+        "jae 4b",
+        "ret",
+        "21:",
+        "syscall",
+        "jmp 22b",
         "5:",
         "mov rcx, [rsp]",
         "jmp {ring_call}",
@@ -283,10 +345,17 @@ pub unsafe extern "C" fn syscall() {
         clone = const libc::SYS_clone,
         fork = const libc::SYS_fork,
         clone3 = const libc::SYS_clone3,
+        seen = sym SEEN,
+        seen_call = sym seen_call,
+        seccomp = const libc::SYS_seccomp,
+        prctl = const libc::SYS_prctl,
+        confining = sym confining_call,
         ring = const libc::SYS_io_uring_setup,
         numbers = const NUMBERS,
         memory_calls = sym MEMORY_CALLS,
         by_number = sym by_number,
+        mapped = sym trampoline::MAPPED,
+        own = const trampoline::OWN_ADDRESS,
         ring_call = sym ring_call,
         read_other = const libc::SYS_process_vm_readv,
         write_other = const libc::SYS_process_vm_writev,
@@ -297,6 +366,23 @@ pub unsafe extern "C" fn syscall() {
         forks = sym forks,
         forking = sym forking_call,
     )
+}
+
+/// seccomp(2), prctl(2): what confines the program is composed, everything else is made as it is.
+extern "C" fn confining_call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize) -> c_long {
+    // SAFETY: the program's own call, but for a filter in the place of the one that it names.
+    let issue = |third: usize| unsafe { call(number, a, b, third, d, e) };
+    let confined =
+        crate::confine::call(number, [a, b, c, d, e, 0], |third| isize::try_from(issue(third)).unwrap_or(-1));
+    answer(confined.map_or_else(|| issue(c), |answer| c_long::try_from(answer).unwrap_or(-1)))
+}
+
+/// prctl(2). Variadic in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    let result = confining_call(libc::SYS_prctl, option.cast_unsigned() as usize, a, b, c, d);
+    // As libc: the kernel's answer is an int.
+    c_int::try_from(result).unwrap_or(-1)
 }
 
 type Body = unsafe extern "C" fn(*mut c_void) -> c_int;

@@ -1,5 +1,6 @@
 //! A system call of the program, taken out of the registers of the thread that made it.
 
+use hinterland_sys::trampoline;
 use libc::ucontext_t;
 
 /// A system call that was stopped before the kernel began it.
@@ -28,5 +29,15 @@ impl Call {
         #[allow(clippy::cast_possible_truncation, reason = "the lower half is meant")]
         let number = i64::from(registers[libc::REG_RAX.unsigned_abs() as usize] as i32);
         Call { number, arguments, context }
+    }
+
+    /// Whether the library itself made it: it was caught because of memory of the program's.
+    pub fn is_own(&self) -> bool {
+        if self.context.is_null() {
+            return false;
+        }
+        // SAFETY: the context is that of the handler that caught the call, or one made for the call, with zeros for registers.
+        let next = unsafe { (*self.context).uc_mcontext.gregs[libc::REG_RIP.unsigned_abs() as usize] };
+        usize::from_ne_bytes(next.to_ne_bytes()) == trampoline::OWN_RETURN_ADDRESS
     }
 }

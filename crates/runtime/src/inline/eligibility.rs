@@ -64,7 +64,7 @@ pub(crate) fn suits(ready: Eligible, chosen: bool) -> Result<Eligible, Ineligibl
 }
 
 /// Calls whose instructions in libc are replaced.
-fn is_caught_by_libc(number: i64) -> bool {
+pub(crate) fn is_caught_by_libc(number: i64) -> bool {
     signals::is_signal_call(number) || syscalls::table::must_be_seen(number)
 }
 

@@ -14,6 +14,7 @@ use super::signals::action::{self, KernelAction, SA_RESTORER};
 use super::signals::{self, INSIDE, RESERVED_SET, deliver, pending};
 use super::syscalls::is_far;
 use super::{raw, stacks, syscall_sites};
+use hinterland_sys::seccomp::TRAP_MARK;
 use hinterland_units::PAGE_BYTES;
 use libc::{REG_EFL, REG_ERR, REG_R11, REG_RAX, REG_RCX, REG_RIP, c_int, siginfo_t, ucontext_t};
 use std::sync::OnceLock;
@@ -221,9 +222,10 @@ unsafe extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mu
 unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
     let _errno = crate::errno::Preserved::new();
     // SAFETY: the kernel passes both.
-    let (code, registers) = unsafe { ((*info).si_code, &mut *context) };
+    let (code, mark, registers) = unsafe { ((*info).si_code, (*info).si_errno, &mut *context) };
     let ours = match signal {
-        libc::SIGSYS => code == FROM_FILTER,
+        // The program's own filter may trap calls, too.
+        libc::SIGSYS => code == FROM_FILTER && mark == TRAP_MARK.into(),
         _ => code > 0 && syscall_sites::is_patched(usize::from_ne_bytes(register(registers, REG_RIP).to_ne_bytes())),
     };
     let Some((_, perform)) = WORK.get().filter(|_| ours) else {

@@ -4,6 +4,7 @@
 //! address would be the end of the process here. It does not wait for missing far pages, so these are brought in first.
 
 use super::{raw, trap};
+use hinterland_sys::confinement;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::PAGE_BYTES;
 use std::mem::MaybeUninit;
@@ -36,6 +37,9 @@ pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> Result<(), BadAddress
 fn copy(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), BadAddress> {
     let vector = |start: usize| libc::iovec { iov_base: start as *mut _, iov_len: bytes };
     let (here, there) = (vector(ours), vector(theirs));
+    if !confinement::knows_this_process() {
+        return copy_unchecked(number, ours, theirs, bytes);
+    }
     let process = raw::process().unsigned_abs() as usize;
     for _ in 0..ATTEMPTS {
         let vectors = [std::ptr::from_ref(&here).addr(), 1, std::ptr::from_ref(&there).addr(), 1];

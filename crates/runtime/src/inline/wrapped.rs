@@ -5,7 +5,8 @@
 //! libc's functions are cancellation points; so are these.
 
 use super::call::Call;
-use super::signals::RESERVED_SET;
+use super::signals::{RESERVED_SET, pending};
+use super::stacks::altstack;
 use super::syscalls::{self, give_up_below, is_error, is_far, touches_far};
 use super::thread::Thread;
 use crate::errno;
@@ -59,7 +60,7 @@ pub(crate) fn on_ranges<const N: usize>(number: i64, arguments: [usize; 6], rang
     let frame = Frame::enter();
     let answer = match pin_local(&ranges) {
         // SAFETY: the program's own call.
-        Some(_pins) => cancellable(|| unsafe { trampoline::call(number, arguments) }),
+        Some(_pins) => cancellable(|| unsafe { trampoline::repeat(number, arguments) }),
         None => as_caught(number, arguments),
     };
     drop(frame);
@@ -81,11 +82,29 @@ pub(crate) fn between_processes(number: i64, arguments: [usize; 6]) -> isize {
             pager.expect_asks();
         }
         let frame = Frame::enter();
-        let answer = with_signals_blocked(number, arguments);
+        let answer = with_signals_blocked(number, arguments, syscalls::perform);
         drop(frame);
         return in_c(answer);
     }
     in_c(syscalls::between_processes(&Call { number, arguments, context: std::ptr::null_mut() }))
+}
+
+/// Makes a call that the program asked `syscall` for as if it had been caught, signal calls included; its answer in C's manner.
+pub(crate) fn as_seen(number: i64, arguments: [usize; 6]) -> isize {
+    // A call that goes well leaves it as it is, whatever serving pages was answered.
+    let errno = errno::Preserved::new();
+    let frame = Frame::enter();
+    let answer = cancellable(|| with_signals_blocked(number, arguments, super::perform));
+    drop(frame);
+    // What a return from a handler brings, there is none here.
+    if number == libc::SYS_sigaltstack {
+        altstack::apply();
+    }
+    if pending::any() {
+        pending::deliver();
+    }
+    drop(errno);
+    in_c(answer)
 }
 
 /// Makes a call whose second and third argument are an array of buffers; its answer in C's manner.
@@ -105,7 +124,7 @@ fn quickly(number: i64, arguments: [usize; 6], add: impl FnOnce(&mut Quick) -> O
     let mut pins = Quick::new();
     let answer = if add(&mut pins).is_some() {
         // SAFETY: the program's own call.
-        cancellable(|| unsafe { trampoline::call(number, arguments) })
+        cancellable(|| unsafe { trampoline::repeat(number, arguments) })
     } else {
         drop(pins);
         as_caught(number, arguments)
@@ -208,15 +227,18 @@ fn pin_local<const N: usize>(ranges: &[Range; N]) -> Option<[Option<Pin<'static>
 /// Performs a call with the program's signals blocked, and a context as a handler would have it.
 #[cold]
 fn as_caught(number: i64, arguments: [usize; 6]) -> isize {
-    cancellable(|| with_signals_blocked(number, arguments))
+    cancellable(|| with_signals_blocked(number, arguments, syscalls::perform))
 }
 
-fn with_signals_blocked(number: i64, arguments: [usize; 6]) -> isize {
+fn with_signals_blocked(number: i64, arguments: [usize; 6], perform: fn(&mut Call) -> isize) -> isize {
     // SAFETY: integers and pointers, of which only the mask is looked at.
     let mut context: libc::ucontext_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    // Where the call is made: signal calls ask whether that is a handler's stack.
+    let here = (&raw const context).addr();
+    context.uc_mcontext.gregs[libc::REG_RSP.unsigned_abs() as usize] = i64::from_ne_bytes(here.to_ne_bytes());
     let mask = (&raw mut context.uc_sigmask).cast::<u64>();
     change_mask(!RESERVED_SET, mask);
-    let answer = syscalls::perform(&mut Call { number, arguments, context: &raw mut context });
+    let answer = perform(&mut Call { number, arguments, context: &raw mut context });
     // SAFETY: the first word of the context's mask, which `perform` may have changed as the call asked.
     change_mask(unsafe { mask.read() }, std::ptr::null_mut());
     answer

@@ -147,9 +147,6 @@ pub(crate) unsafe extern "C" fn by_number(
     caller: usize,
 ) -> isize {
     let arguments = [a, b, c, d, e, f];
-    if crate::caller::is_internal(caller) {
-        return to_c(mapping::kernel(number, arguments));
-    }
     // SAFETY: the program's own call.
     let call = || unsafe { mapping::call(number, arguments, caller) };
     to_c(quietly(call).unwrap_or_else(|| mapping::kernel(number, arguments)))

@@ -18,11 +18,11 @@ use crate::trampoline;
 use std::mem::offset_of;
 use std::ops::Range;
 
-const LOAD: u16 = code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS);
-const AND: u16 = code(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K);
+pub(super) const LOAD: u16 = code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS);
+pub(super) const AND: u16 = code(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K);
 const JUMP: u16 = code(libc::BPF_JMP | libc::BPF_JA);
-const IF_EQUAL: u16 = code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K);
-const IF_AT_LEAST: u16 = code(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K);
+pub(super) const IF_EQUAL: u16 = code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K);
+pub(super) const IF_AT_LEAST: u16 = code(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K);
 const RETURN: u16 = code(libc::BPF_RET | libc::BPF_K);
 
 #[allow(clippy::cast_possible_truncation, reason = "codes have 16 bits")]
@@ -42,15 +42,29 @@ pub fn halves(value: usize) -> (u32, u32) {
 
 /// A place in the program, counted from its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place(usize);
+pub(super) struct Place(usize);
 
 /// A program being assembled, last instruction first.
-struct Assembler {
+pub(super) struct Assembler {
     reversed: Vec<libc::sock_filter>,
 }
 
 impl Assembler {
-    fn emit(&mut self, code: u16, jt: u8, jf: u8, k: u32) -> Place {
+    /// A program whose end is there already.
+    pub(super) fn before(end: &[libc::sock_filter]) -> (Assembler, Place) {
+        (Assembler { reversed: end.iter().rev().copied().collect() }, Place(end.len()))
+    }
+
+    /// The program from its start, which is `from`.
+    pub(super) fn finish(mut self, from: Place) -> Vec<libc::sock_filter> {
+        if self.distance(from) != 0 {
+            self.jump(from);
+        }
+        self.reversed.reverse();
+        self.reversed
+    }
+
+    pub(super) fn emit(&mut self, code: u16, jt: u8, jf: u8, k: u32) -> Place {
         self.reversed.push(libc::sock_filter { code, jt, jf, k });
         Place(self.reversed.len())
     }
@@ -61,7 +75,7 @@ impl Assembler {
     }
 
     /// A conditional jump. Its reach is 255 instructions; an unconditional one behind it goes further.
-    fn branch(&mut self, condition: u16, operand: u32, yes: Place, no: Place) -> Place {
+    pub(super) fn branch(&mut self, condition: u16, operand: u32, yes: Place, no: Place) -> Place {
         // One more than now, because an intermediate jump for `yes` comes in between.
         let no = if self.distance(no) >= 255 { self.jump(no) } else { no };
         let yes = if self.distance(yes) > 255 { self.jump(yes) } else { yes };
@@ -75,11 +89,11 @@ impl Assembler {
         self.emit(JUMP, 0, 0, distance)
     }
 
-    fn load(&mut self, offset: usize) -> Place {
+    pub(super) fn load(&mut self, offset: usize) -> Place {
         self.emit(LOAD, 0, 0, u32::try_from(offset).expect("seccomp_data has 64 bytes"))
     }
 
-    fn answer(&mut self, action: u32) -> Place {
+    pub(super) fn answer(&mut self, action: u32) -> Place {
         self.emit(RETURN, 0, 0, action)
     }
 
@@ -112,10 +126,17 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// `otherwise`, unless the call comes from the trampoline.
+    /// `otherwise`, unless the call comes from one of the trampoline's two instructions that are not looked at.
     fn unless_exempt(&mut self, otherwise: Place) -> Place {
         let offset = offset_of!(libc::seccomp_data, instruction_pointer);
-        self.assembler.if_field_is(offset, trampoline::RETURN_ADDRESS, self.allow, otherwise)
+        let (upper, _) = halves(trampoline::RETURN_ADDRESS);
+        let (_, both) = halves(trampoline::RETURN_ADDRESS & trampoline::INSIDE_RETURN_ADDRESS);
+        let (_, different) = halves(trampoline::RETURN_ADDRESS ^ trampoline::INSIDE_RETURN_ADDRESS);
+        self.assembler.branch(IF_EQUAL, both, self.allow, otherwise);
+        self.assembler.emit(AND, 0, 0, !different);
+        let lower = self.assembler.load(offset);
+        self.assembler.branch(IF_EQUAL, upper, lower, otherwise);
+        self.assembler.load(offset + 4)
     }
 
     /// The part that decides by `rule`.
@@ -191,7 +212,7 @@ impl Build<'_> {
 pub fn program(rules: &[(u32, Rule)], far_range: &Range<usize>, stamp: u16) -> Vec<libc::sock_filter> {
     let mut assembler = Assembler { reversed: Vec::new() };
     let allow = assembler.answer(libc::SECCOMP_RET_ALLOW);
-    let trap = assembler.answer(libc::SECCOMP_RET_TRAP);
+    let trap = assembler.answer(libc::SECCOMP_RET_TRAP | u32::from(super::TRAP_MARK));
     let mut build = Build { assembler, allow, far: trap, far_range, stamp, parts: Vec::new() };
     build.far = build.unless_exempt(trap);
     let mut runs: Vec<(u32, Place)> = Vec::new();

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::process::Command;
 
 /// Ways to leave: of `main`, of another thread after it, of children.
-const WAYS: [&str; 13] = [
+const WAYS: [&str; 12] = [
     "raw",
     "bare",
     "worker",
@@ -17,7 +17,6 @@ const WAYS: [&str; 13] = [
     "worker-exits",
     "joined",
     "fork",
-    "strict",
     "clone",
     "raw-fork",
     "vfork",

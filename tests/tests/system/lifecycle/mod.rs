@@ -4,6 +4,7 @@
 mod between;
 mod certificates;
 mod children;
+mod confined;
 mod discovery;
 mod encrypted;
 mod endings;
@@ -54,6 +55,7 @@ pub fn trials() -> Vec<Trial> {
         encrypted::trials(),
         sockets::trials(),
         children::trials(),
+        confined::trials(),
         endings::trials(),
         last_threads::trials(),
         far_memory::trials(),

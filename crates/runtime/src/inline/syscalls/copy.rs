@@ -6,7 +6,7 @@
 use super::pinned::pin;
 use super::refused;
 use hinterland_pager::PinAccess;
-use hinterland_sys::trampoline;
+use hinterland_sys::{confinement, trampoline};
 use std::mem::MaybeUninit;
 use std::mem::size_of;
 
@@ -54,11 +54,12 @@ unsafe fn copy(way: Way, theirs: usize, ours: *mut u8, len: usize) -> usize {
     let remote = libc::iovec { iov_base: theirs as *mut libc::c_void, iov_len: len };
     let number = if way == Way::In { libc::SYS_process_vm_readv } else { libc::SYS_process_vm_writev };
     // SAFETY: asks for the process's id; then the kernel copies between memory of this process, and checks `theirs`.
-    let answer = unsafe {
+    let by_the_kernel = || unsafe {
         let process = trampoline::call(libc::SYS_getpid, [0; 6]).cast_unsigned();
         let (local, remote) = ((&raw const local).addr(), (&raw const remote).addr());
         trampoline::call(number, [process, local, 1, remote, 1, 0])
     };
+    let answer = if confinement::knows_this_process() { by_the_kernel() } else { refused(libc::EPERM) };
     if answer == refused(libc::ENOSYS) || answer == refused(libc::EPERM) {
         // A kernel or a sandbox without that call: the program's pointers must be good.
         // SAFETY: the caller's, and the program's promise to the kernel.

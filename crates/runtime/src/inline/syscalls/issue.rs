@@ -24,7 +24,9 @@ impl Call {
             set_mask(self.program_mask());
         }
         // SAFETY: the program's own call, or one of ours that does the same; no call that returns on another stack comes here.
-        let answer = unsafe { trampoline::call(number, arguments) };
+        let answer = unsafe {
+            if self.is_own() { trampoline::call(number, arguments) } else { trampoline::repeat(number, arguments) }
+        };
         if caught {
             set_mask(!RESERVED_SET);
         }

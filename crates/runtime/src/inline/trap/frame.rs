@@ -11,6 +11,7 @@
 use super::super::signals::action::{KernelAction, SA_RESTORER};
 use super::super::signals::deliver::handler_done;
 use super::super::stacks::altstack;
+use hinterland_sys::trampoline;
 use libc::{c_int, ucontext_t};
 use std::mem::offset_of;
 
@@ -160,29 +161,19 @@ impl Frame {
     }
 }
 
-/// The code that returns from a handler of ours.
-pub(crate) fn restorer_address() -> usize {
-    hinterland_restorer as *const () as usize
+/// The code that returns from a handler of ours: in the page that the program's own filter knows.
+pub(crate) const fn restorer_address() -> usize {
+    trampoline::RESTORER_ADDRESS
 }
 
 unsafe extern "C" {
-    fn hinterland_restorer();
     fn hinterland_enter_handler(frame: usize, handler: usize, signal: c_int, mask: *const u64) -> !;
 }
 
-// The restorer is byte for byte what unwinders and debuggers take for one. The handler's return address is not the restorer
-// but our own code, so that the virtual mask can be put right; its unwinding information says that the restorer called it.
+// The restorer is byte for byte what unwinders and debuggers take for one. The handler's return address is not the restorer but
+// our own code, so that the virtual mask can be put right; its unwinding information says that the restorer called it.
 core::arch::global_asm!(
     ".pushsection .text.hinterland_signals, \"ax\", @progbits",
-    ".balign 16",
-    "nop", // Unwinders look up the byte before a return address.
-    ".hidden hinterland_restorer",
-    ".globl hinterland_restorer",
-    ".type hinterland_restorer, @function",
-    "hinterland_restorer:",
-    ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0", // mov rax, SYS_rt_sigreturn
-    "syscall",
-    ".size hinterland_restorer, . - hinterland_restorer",
     ".balign 16",
     ".hidden hinterland_enter_handler",
     ".globl hinterland_enter_handler",
@@ -201,7 +192,8 @@ core::arch::global_asm!(
     "mov rsi, rcx",
     "xor edx, edx",
     "mov r10d, 8",
-    "syscall",
+    "mov r11, {inside}",
+    "call r11",
     "mov edi, r13d",
     "lea rsi, [rbx + 8 + {context_bytes}]",
     "lea rdx, [rbx + 8]",
@@ -219,6 +211,7 @@ core::arch::global_asm!(
     ".popsection",
     sigprocmask = const libc::SYS_rt_sigprocmask,
     setmask = const libc::SIG_SETMASK,
+    inside = const trampoline::INSIDE_ADDRESS,
     context_bytes = const CONTEXT_BYTES,
     done = sym handler_done,
 );
