@@ -11,9 +11,9 @@
 use crate::pager::{FaultPath, Pager};
 use crate::pin::{Pin, PinAccess};
 use hinterland_abi::{ASKS_MAX, AskPhase, AskState, Asks};
-use hinterland_sys::gate::{shared_futex_wait_for, shared_futex_wake};
+use hinterland_sys::gate::{shared_futex_ring, shared_futex_wait_for, shared_futex_wake};
 use hinterland_units::PAGE_BYTES;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The time for a call on pinned pages: far longer than any takes that runs.
@@ -51,9 +51,7 @@ impl Pager {
     }
 
     pub(crate) fn ring_bell(&self) {
-        let bell = self.bell();
-        bell.fetch_add(1, SeqCst);
-        shared_futex_wake(bell);
+        shared_futex_ring(self.bell());
     }
 
     /// The evictor was started: from now on asks are answered. On the monitor path the kernel waits for missing pages by itself.

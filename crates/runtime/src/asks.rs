@@ -5,7 +5,7 @@
 
 use crate::ledger;
 use hinterland_abi::{Ask, AskPhase, AskState, Asks, Ledger, Numbered};
-use hinterland_sys::gate::{shared_futex_wait_for, shared_futex_wake};
+use hinterland_sys::gate::{shared_futex_ring, shared_futex_wait_for};
 use hinterland_sys::thread;
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -56,7 +56,7 @@ impl Asked {
             }
             shared_futex_wait_for(&self.asks.bell, seen, FULL);
         };
-        ring(self.asks);
+        shared_futex_ring(&self.asks.bell);
         loop {
             let now = ask.state();
             match now.phase() {
@@ -88,12 +88,7 @@ impl Brought {
 impl Drop for Brought {
     fn drop(&mut self) {
         if self.ask.change(self.state, AskPhase::Done).is_some() {
-            ring(self.asks);
+            shared_futex_ring(&self.asks.bell);
         }
     }
-}
-
-fn ring(asks: &Asks) {
-    asks.bell.fetch_add(1, SeqCst);
-    shared_futex_wake(&asks.bell);
 }

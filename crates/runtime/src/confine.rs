@@ -12,13 +12,10 @@
 use crate::inline::syscalls::{is_far, refused};
 use crate::inline::user_copy;
 use hinterland_pager::Pager;
-use hinterland_sys::confinement;
+use hinterland_sys::confinement::{self, INSTRUCTIONS_MAX};
 use hinterland_sys::{seccomp, trampoline};
 use libc::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-/// Instructions that the kernel takes in one filter (`BPF_MAXINSNS`).
-const INSTRUCTIONS_MAX: usize = 4096;
 
 /// The program has installed a filter.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -119,7 +116,7 @@ fn filter(pager: &'static Pager, at: usize, issue: impl Fn(usize) -> isize) -> i
     });
     let composed = match composed {
         Ok(composed) => composed,
-        // Somebody who has not the permission is told so.
+        // The kernel tells a program that has not the permission.
         Err(_) if seccomp::permission() != Ok(seccomp::Permission::Free) => return issue(at),
         Err(why) => pager.refuse(&format!(
             "it wants to confine itself by a filter of system calls, under which far memory could not be served: {why}"

@@ -43,6 +43,20 @@ pub fn protect(fd: RawFd) -> io::Result<RawFd> {
     }
 }
 
+/// Opens a file for reading and protects it; `None`: it cannot be opened, or no number is left. While the program opens nothing.
+pub fn open(path: &std::ffi::CStr) -> Option<RawFd> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: the path is a C string.
+    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0usize) };
+    let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    let protected = protect(fd);
+    if protected.is_err() {
+        // SAFETY: closes what was just opened.
+        unsafe { libc::syscall(libc::SYS_close, fd) };
+    }
+    protected.ok()
+}
+
 /// Ends the protection of `fd` and closes it.
 pub fn release(fd: RawFd) {
     if fd < 0 {

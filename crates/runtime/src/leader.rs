@@ -42,19 +42,7 @@ pub fn close() {
 }
 
 fn open(thread: u32) -> Option<i32> {
-    let path = std::ffi::CString::new(format!("/proc/self/task/{thread}/stat")).ok()?;
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: the path is a C string.
-    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0usize) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    match descriptors::protect(fd) {
-        Ok(protected) => Some(protected),
-        Err(_) => {
-            // SAFETY: the descriptor is ours.
-            unsafe { libc::syscall(libc::SYS_close, fd) };
-            None
-        }
-    }
+    descriptors::open(&std::ffi::CString::new(format!("/proc/self/task/{thread}/stat")).ok()?)
 }
 
 #[cfg(test)]

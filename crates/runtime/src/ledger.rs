@@ -118,17 +118,19 @@ fn program_file() -> u64 {
     stat(c"/proc/self/exe").map_or(0, |stat| hinterland_abi::file_id(stat.st_dev, stat.st_ino))
 }
 
-/// This process, as its PID namespace numbers it.
-fn own_number() -> Numbered {
-    numbered(i32::try_from(thread::process()).unwrap_or(0))
-}
+/// This process's PID namespace, which stays the same while it lives; looked at when the process takes its row.
+static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 
-/// A process of this one's PID namespace. A confined process may not look: its parent had looked.
-pub fn numbered(pid: i32) -> Numbered {
-    static NAMESPACE: AtomicU64 = AtomicU64::new(0);
+/// This process, as its PID namespace numbers it. A confined process may not look: its parent had looked.
+fn own_number() -> Numbered {
     if let Some(namespace) = confinement::with_files(|| stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)) {
         NAMESPACE.store(namespace, Relaxed);
     }
+    numbered(i32::try_from(thread::process()).unwrap_or(0))
+}
+
+/// A process of this one's PID namespace.
+pub fn numbered(pid: i32) -> Numbered {
     Numbered { pid, namespace: NAMESPACE.load(Relaxed) }
 }
 

@@ -20,17 +20,9 @@ pub fn open() {
     if SMAPS.load(Relaxed) >= 0 {
         return;
     }
-    let path = c"/proc/self/smaps".as_ptr();
-    // SAFETY: the path is a C string.
-    let open =
-        || unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0usize) };
     // A process that is confined, or gave its privileges up, may not look.
-    let fd = confinement::with_files(open).unwrap_or(-1);
-    if let Ok(fd) = i32::try_from(fd)
-        && fd >= 0
-        && let Ok(protected) = descriptors::protect(fd)
-    {
-        SMAPS.store(protected, Relaxed);
+    if let Some(fd) = confinement::with_files(|| descriptors::open(c"/proc/self/smaps")).flatten() {
+        SMAPS.store(fd, Relaxed);
     }
 }
 

@@ -9,7 +9,8 @@
 //! Sources: seccomp(2), `kernel/seccomp.c`, `arch/x86/entry/syscalls/syscall_64.tbl`.
 
 use crate::seccomp::interpret;
-use crate::seccomp::prologue::{self, Condition, INSTRUCTIONS_MAX, Listed};
+pub use crate::seccomp::prologue::INSTRUCTIONS_MAX;
+use crate::seccomp::prologue::{self, Condition, Listed};
 use crate::{last_thread, thread, uffd};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};

@@ -125,10 +125,7 @@ pub fn futex_wait(word: &AtomicU32, value: u32) {
 
 /// As `futex_wait`, at most for `limit`.
 pub fn futex_wait_for(word: &AtomicU32, value: u32, limit: Option<std::time::Duration>) {
-    let limit = limit.map(|d| libc::timespec {
-        tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(d.subsec_nanos()),
-    });
+    let limit = limit.map(thread::timespec);
     let limit_ptr = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: `word` and the time limit are valid for the call; every outcome leads the callers to look again.
     unsafe {
@@ -138,10 +135,7 @@ pub fn futex_wait_for(word: &AtomicU32, value: u32, limit: Option<std::time::Dur
 
 /// As `futex_wait_for`, on a word in memory that several processes may have. `errno` stays as it is.
 pub fn shared_futex_wait_for(word: &AtomicU32, value: u32, limit: std::time::Duration) {
-    let limit = libc::timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    };
+    let limit = thread::timespec(limit);
     let wait = libc::FUTEX_WAIT.unsigned_abs() as usize;
     let arguments = [word.as_ptr().addr(), wait, value as usize, (&raw const limit).addr(), 0, 0];
     // SAFETY: `word` and the time limit are valid for the call; every outcome leads the callers to look again.
@@ -153,6 +147,12 @@ pub fn shared_futex_wake(word: &AtomicU32) {
     let (wake, all) = (libc::FUTEX_WAKE.unsigned_abs() as usize, i32::MAX.unsigned_abs() as usize);
     // SAFETY: `word` is valid for the call.
     unsafe { trampoline::call(libc::SYS_futex, [word.as_ptr().addr(), wake, all, 0, 0, 0]) };
+}
+
+/// Changes `word`, a count of calls, and wakes everybody who sleeps on it in `shared_futex_wait_for`.
+pub fn shared_futex_ring(word: &AtomicU32) {
+    word.fetch_add(1, SeqCst);
+    shared_futex_wake(word);
 }
 
 /// Wakes everybody who sleeps on `word`.

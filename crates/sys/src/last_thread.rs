@@ -13,7 +13,6 @@
 //! ours is left. Both are asked of `/proc/self/stat`, opened in advance: proc_pid_stat(5), fields 3 (state), 20 (threads, a
 //! first thread that has left among them) and 52 (the code of the first thread).
 
-use crate::gate::futex_wait_for;
 use crate::{confinement, descriptor, thread, trampoline};
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
@@ -123,7 +122,7 @@ pub fn watch() -> ! {
             Some(look) if look.first_left => OTHERS_LEFT.store(true, Relaxed),
             _ => {}
         }
-        sleep(pause);
+        thread::sleep(pause);
         pause = (pause * 2).min(LOOK_MAX);
     };
     let code = match LAST_CODE.load(Relaxed) {
@@ -138,11 +137,6 @@ pub fn watch() -> ! {
     thread::exit_now(code)
 }
 
-/// Past libc, whose sleep the program may have replaced.
-fn sleep(pause: Duration) {
-    futex_wait_for(&AtomicU32::new(0), 0, Some(pause));
-}
-
 fn first_has_left() -> bool {
     look().is_some_and(|look| look.first_left)
 }
@@ -153,17 +147,14 @@ fn sleep_on_word() {
     let slept = futex(libc::FUTEX_WAIT, FIRST.load(Relaxed), Some(SLEEP_MAX));
     // Refused at once: no word, or it is cleared by now, but the thread is not gone yet.
     if !slept && thread::since_boot() - begun < LOOK_MIN {
-        sleep(LOOK_MAX);
+        thread::sleep(LOOK_MAX);
     }
 }
 
 /// futex(2) on the word, which is read by the kernel alone: it may be unmapped. Whether the call succeeded. Not private, because
 /// the kernel's own wake-up is not.
 fn futex(operation: i32, value: u32, limit: Option<Duration>) -> bool {
-    let limit = limit.map(|limit| libc::timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    });
+    let limit = limit.map(thread::timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the kernel checks the word's address; the time limit outlives the call.
     unsafe { libc::syscall(libc::SYS_futex, WORD.load(Relaxed), operation, value, limit, 0usize, 0usize) >= 0 }
@@ -195,9 +186,7 @@ struct Look {
 impl Look {
     /// As `look`; nothing in a child of vfork, which shares this memory but ends for itself.
     fn of_own_process() -> Option<Look> {
-        // SAFETY: getpid(2) takes nothing.
-        let process = unsafe { trampoline::call(libc::SYS_getpid, [0; 6]) };
-        (u32::try_from(process) == Ok(FIRST.load(Relaxed))).then(look).flatten()
+        (thread::process() == FIRST.load(Relaxed)).then(look).flatten()
     }
 
     /// Threads of the program that have not left.

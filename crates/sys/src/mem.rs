@@ -256,12 +256,10 @@ pub unsafe fn copy_vector(ranges: &[libc::iovec], into: usize) -> Result<usize, 
     let (to, from) = ((&raw const into).addr(), ranges.as_ptr().addr());
     // SAFETY: the caller answers for `into`; the kernel checks the ranges. Not by libc's names: the library stands in their place,
     // and would pin what is copied.
-    let copied = unsafe {
-        let process = trampoline::call(libc::SYS_getpid, [0; 6]).cast_unsigned();
-        trampoline::call(libc::SYS_process_vm_readv, [process, to, 1, from, ranges.len(), 0])
-    };
-    usize::try_from(copied)
-        .map_err(|_| SysError { call: "process_vm_readv", errno: i32::try_from(-copied).unwrap_or(libc::EIO) })
+    unsafe {
+        let process = call("getpid", libc::SYS_getpid, [0; 6])?;
+        call("process_vm_readv", libc::SYS_process_vm_readv, [process, to, 1, from, ranges.len(), 0])
+    }
 }
 
 /// Whether `drop_vector` and `copy_vector` work here: tried on a page of our own.

@@ -148,12 +148,17 @@ pub fn process() -> u32 {
     u32::try_from(unsafe { libc::syscall(libc::SYS_getpid) }).unwrap_or(0)
 }
 
-/// Sleeps, at least for `time` unless a signal comes. Not libc's function, for the same reason.
-pub fn sleep(time: Duration) {
-    let time = libc::timespec {
+/// A time as the kernel takes it.
+pub(crate) fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(time.subsec_nanos()),
-    };
+    }
+}
+
+/// Sleeps, at least for `time` unless a signal comes. Not libc's function, for the same reason.
+pub fn sleep(time: Duration) {
+    let time = timespec(time);
     // SAFETY: the time is valid for the call; nobody asks for the rest.
     unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, 0usize) };
 }
