@@ -33,6 +33,11 @@ pub fn not_root() -> Option<String> {
     (!Uid::effective().is_root()).then(|| "needs root".into())
 }
 
+/// Why this test is left to the long form of the suites, if that was not asked for.
+pub fn not_full() -> Option<String> {
+    (!crate::suite::full()).then(|| "only with --full".into())
+}
+
 /// A program on the search path.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

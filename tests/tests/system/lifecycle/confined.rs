@@ -25,7 +25,7 @@ pub fn trials() -> Vec<Trial> {
     let refused = PATHS.into_iter().flat_map(|path| REFUSED.map(|(way, words)| refusal(way, words, path)));
     let masked = PATHS.map(|path| as_natively("masks", path));
     let all = ways.chain(refused).chain(masked).chain(both(gate)).chain(both(file)).chain(both(unlisted));
-    let servers = ["monitor", "inline", "auto"].into_iter().filter(|_| suite::full()).map(sshd);
+    let servers = ["monitor", "inline", "auto"].map(sshd);
     all.chain(both(bare)).chain(both(started_under_a_filter)).chain(servers).collect()
 }
 
@@ -141,7 +141,7 @@ fn started_under_a_filter(path: &'static str) -> Trial {
 
 /// sshd on a loopback port: its child before the login confines itself, with limits that let it start no thread and open no file.
 fn sshd(path: &'static str) -> Trial {
-    let skip = || skips::no_userfaultfd().or_else(skips::not_root).or_else(no_sshd);
+    let skip = || skips::not_full().or_else(skips::no_userfaultfd).or_else(skips::not_root).or_else(no_sshd);
     let name = format!("lifecycle::confined::sshd::{path}");
     suite::trial(name.clone(), skip, move || {
         let directory =
