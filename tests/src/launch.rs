@@ -73,7 +73,7 @@ impl Launch {
     /// # Errors
     /// As for `new`.
     pub fn bare(test: &str, arguments: &[&str]) -> Result<Launch> {
-        let mut command = Command::new(places::launcher()?);
+        let mut command = launcher()?;
         command.args(arguments);
         Launch::of(test, command)
     }
@@ -88,6 +88,7 @@ impl Launch {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HINTERLAND_")) {
             command.env_remove(name);
         }
+        command.env(INSECURE_LOOPBACK, "1");
         command.env("TMPDIR", temporary).current_dir(&directory).stdin(Stdio::null()).process_group(0);
         command.stdout(std::fs::File::create(directory.join("stdout"))?);
         command.stderr(std::fs::File::create(directory.join("stderr"))?);
@@ -97,6 +98,12 @@ impl Launch {
     /// With a variable set.
     pub fn with(mut self, name: &str, value: &str) -> Launch {
         self.command.env(name, value);
+        self
+    }
+
+    /// With a variable unset.
+    pub fn without(mut self, name: &str) -> Launch {
+        self.command.env_remove(name);
         self
     }
 
@@ -122,6 +129,19 @@ impl Launch {
         let pid = Pid::from_raw(i32::try_from(child.id())?);
         Ok(Running { child, pid, started: Instant::now(), directory: self.directory })
     }
+}
+
+/// The variable by which nodes and programs of tests use loopback addresses without credentials.
+pub const INSECURE_LOOPBACK: &str = "HINTERLAND_INSECURE_LOOPBACK";
+
+/// `hinterland`, which talks to nodes on loopback addresses.
+///
+/// # Errors
+/// It is not built.
+pub fn launcher() -> Result<Command> {
+    let mut command = Command::new(places::launcher()?);
+    command.env(INSECURE_LOOPBACK, "1");
+    Ok(command)
 }
 
 /// A launcher that runs. Dropping it kills its process group.

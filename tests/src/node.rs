@@ -1,11 +1,10 @@
 //! Memory nodes that a test starts for itself.
 
-use crate::launch::{Ended, Launch, Running};
-use crate::{places, suite};
+use crate::launch::{Ended, Launch, Running, launcher};
+use crate::suite;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A node of its own for a test, on a free port.
@@ -47,7 +46,7 @@ impl Node {
 
     /// What `hinterland node status` says of it.
     pub fn status(&self) -> Result<serde_json::Value> {
-        let output = Command::new(places::launcher()?).args(["node", "status", "--json", &self.url]).output()?;
+        let output = launcher()?.args(["node", "status", "--json", &self.url]).output()?;
         ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
         Ok(serde_json::from_slice(&output.stdout)?)
     }

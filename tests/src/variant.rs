@@ -77,7 +77,7 @@ impl Variant {
             arguments.extend(["--far".into(), url]);
         }
         if !nodes.is_empty() {
-            arguments.extend(["--replicas".into(), "2".into()]);
+            arguments.extend(["--replicas".into(), "2".into(), "--insecure-loopback".into()]);
         }
         let choices = [
             ("--fault-path", self.fault_path()),

@@ -14,7 +14,7 @@ use hinterland_abi::{ROSTER_NODES_MAX, Roster};
 use hinterland_sys::{Address, SysError};
 use hinterland_tls::ClientCredentials;
 use hinterland_units::{ByteCount, PAGE_BYTES};
-use hinterland_wire::Endpoint;
+use hinterland_wire::{Endpoint, Protection};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -102,8 +102,10 @@ pub enum OpenError {
 pub struct OpenOptions {
     /// Pages are encrypted before they leave the process: for files and memory nodes.
     pub encrypt: bool,
-    /// What is shown to memory nodes and demanded of them; `None`: nothing, and only loopback addresses will do.
+    /// What is shown to memory nodes and demanded of them; `None`: nothing, and only sockets of this machine will do.
     pub credentials: Option<ClientCredentials>,
+    /// Without credentials loopback addresses will do, too.
+    pub insecure_loopback: bool,
     /// The nodes of pools that are kept in directories.
     pub rosters: &'static [Roster],
     /// How long pools of memory nodes wait for what.
@@ -112,18 +114,18 @@ pub struct OpenOptions {
     pub answer_limit: AnswerLimit,
 }
 
+/// As `open_with`, for one who trusts every user of this machine: measurements and tests.
+///
+/// # Errors
+/// As for `open_with`.
+pub fn open(urls: &[String]) -> Result<Arc<dyn Backend>, OpenError> {
+    open_with(urls, &OpenOptions { insecure_loopback: true, ..OpenOptions::default() })
+}
+
 /// Opens the backends in the order given; an empty list opens the default.
 ///
 /// # Errors
 /// What cannot be read or used, and why.
-pub fn open(urls: &[String]) -> Result<Arc<dyn Backend>, OpenError> {
-    open_with(urls, &OpenOptions::default())
-}
-
-/// As `open`, with options.
-///
-/// # Errors
-/// As for `open`.
 pub fn open_with(urls: &[String], options: &OpenOptions) -> Result<Arc<dyn Backend>, OpenError> {
     if urls.len() > TIERS_MAX {
         return Err(OpenError::TooMany(urls.len()));
@@ -263,7 +265,8 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
 /// How a node is reached. `name` is what the backend is called.
 fn node_address(endpoint: &Endpoint, options: &OpenOptions, name: &str) -> Result<NodeAddress, OpenError> {
     let credentials = options.credentials.as_ref();
-    endpoint.check_reach(credentials.is_some()).map_err(UrlError::from)?;
+    let protection = Protection::of(credentials.is_some(), options.insecure_loopback);
+    endpoint.check_reach(protection).map_err(UrlError::from)?;
     let (address, secured) = match endpoint {
         // Only the same user can connect.
         Endpoint::Unix { path } => (Address::Unix(path.clone()), None),

@@ -132,12 +132,11 @@ Examples:
   hinterland run --local 512M -- python3 job.py
   hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
   hinterland run --local 1G --heap large --stats out.json -- ./service
-  hinterland run --local 1G --far tcp://127.0.0.1:7440 -- ./service
   hinterland run --local 1G --far unix:/run/user/1000/hinterland.sock -- ./service
-  hinterland run --local 1G --far tcp://127.0.0.1:7440,tcp://127.0.0.1:7441,tcp://127.0.0.1:7442 --replicas 2 -- ./service
+  hinterland run --local 1G --far tcp://node-1,tcp://node-2,tcp://node-3 --replicas 2 --key-file far.key -- ./service
   hinterland run --local 1G --far compressed:2G --far 'file:/mnt/ssd?size=16G' --encrypt -- ./service
   hinterland run --local 1G --far tcp://node-1:7440 --key-file far.key -- ./service
-  hinterland run --local 1G --far etcd://127.0.0.1:2379/pool --replicas 2 -- ./service
+  hinterland run --local 1G --far etcd://etcd-1:2379/pool --replicas 2 --key-file far.key -- ./service
 
 ";
 

@@ -3,7 +3,7 @@
 //! A client has `Options::handshake_limit` for a handshake as a whole, however it trickles, then as long for its hello, and at most one of the protocol's
 //! messages in memory: rustls bounds a handshake message at 64 KiB. What a lane needs otherwise it gets afterwards.
 
-use crate::stream::{Stream, has_arrived};
+use crate::stream::{Peer, Stream, has_arrived};
 use hinterland_tls::{ClientKey, NodeCredentials, ServerConnection, explain};
 use hinterland_wire::{Features, HELLO_BYTES, Hello, Outcome, Welcome};
 use rustls::StreamOwned;
@@ -62,10 +62,28 @@ impl Connection {
         }
     }
 
-    /// Whether the client may drain and resize the node: without credentials all may who can connect.
+    /// Who the client is, for the log.
+    pub(crate) fn peer(&self) -> String {
+        match self {
+            Connection::Plain(stream) => stream.peer().to_string(),
+            Connection::Secured(secured) => {
+                let address =
+                    secured.tls.sock.peer_addr().map_or_else(|_| "gone".into(), |address| address.to_string());
+                let key = secured.client.as_ref().map(|client| format!(", certificate {}", client.fingerprint()));
+                address + &key.unwrap_or_default()
+            }
+        }
+    }
+
+    /// Whether the client may drain and resize the node: by a socket the node's own user and root, and by TCP without credentials
+    /// all who can connect.
     pub(crate) fn may_operate(&self) -> bool {
         match self {
-            Connection::Plain(_) => true,
+            Connection::Plain(stream) => match stream.peer() {
+                Peer::Process { user, .. } => user == 0 || user == rustix::process::geteuid().as_raw(),
+                Peer::Address(_) => true,
+                Peer::Gone => false,
+            },
             Connection::Secured(secured) => secured.may_operate,
         }
     }

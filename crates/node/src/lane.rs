@@ -28,8 +28,7 @@ pub(crate) const UNSHARED: &str =
     "this slab cannot be shared: descriptors are used up, or files may not be so long (ulimit -n and -f of the node)";
 
 /// Why a node is not drained or resized.
-const NO_OPERATOR: &str =
-    "only the node's own certificate and those that it was started with as --operators may do that";
+const NO_OPERATOR: &str = "only the node's own certificate and those that it was started with as --operators may do that; by a socket, its user and root";
 
 /// Why a session is not entered, or not served any more.
 const OVER: &str = "no such session here: it was closed, its lease is over, or the node was started anew";
@@ -285,16 +284,17 @@ impl Lane<'_> {
                 self.out.extend_from_slice(&self.reply);
             }
             Request::Drain { .. } | Request::Resize { .. } if !stream.may_operate() => {
+                tracing::warn!(by = %stream.peer(), "a drain or resize was refused: no operator asked for it");
                 self.refuse(number, Refusal::Order, NO_OPERATOR);
             }
             Request::Drain { on } if self.features.has(Features::DRAIN) => {
                 node.drain(on);
-                tracing::info!(on, "drain");
+                tracing::info!(on, by = %stream.peer(), "drain");
                 self.done(number);
             }
             Request::Resize { capacity_bytes } if self.features.has(Features::RECALL) => {
                 node.resize(capacity_bytes);
-                tracing::info!(capacity = %ByteCount(node.figures().capacity_bytes), "resized");
+                tracing::info!(capacity = %ByteCount(node.figures().capacity_bytes), by = %stream.peer(), "resized");
                 self.done(number);
             }
             Request::Clone if !self.features.has(Features::CLONE) => {

@@ -5,9 +5,10 @@ use crate::lane::{self, LaneError};
 use crate::node::{Node, Options};
 use crate::stream::{Listener, Stream};
 use hinterland_tls::NodeCredentials;
-use hinterland_wire::{Endpoint, EndpointError};
+use hinterland_wire::{Endpoint, EndpointError, Protection};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -38,6 +39,9 @@ pub enum NodeError {
     /// The system refused.
     #[error("cannot listen on {0}: {1}")]
     Listen(Endpoint, io::Error),
+    /// The service manager's socket will not do.
+    #[error("cannot listen on the service manager's socket: {0}")]
+    Inherited(io::Error),
     /// The system refused.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -85,15 +89,17 @@ impl Shared {
 }
 
 impl Listening {
-    /// Starts a node for everybody, on a loopback address, where port 0 lets the system choose, or on a UNIX socket.
+    /// Starts a node for every user of this machine, on a loopback address, where port 0 lets the system choose, or for the same
+    /// user on a UNIX socket.
     ///
     /// # Errors
     /// The address, or the system.
     pub fn start(endpoint: &Endpoint, options: Options) -> Result<Listening, NodeError> {
-        Listening::start_with(endpoint, options, None)
+        Listening::start_with(endpoint, options, None, true)
     }
 
-    /// Starts a node; with credentials for those alone who have some too, and on any address.
+    /// Starts a node; with credentials for those alone who have some too, and on any address. `insecure_loopback`: without
+    /// credentials it may listen on a loopback address, for every user of this machine.
     ///
     /// # Errors
     /// The address, or the system.
@@ -101,18 +107,48 @@ impl Listening {
         endpoint: &Endpoint,
         options: Options,
         credentials: Option<NodeCredentials>,
+        insecure_loopback: bool,
     ) -> Result<Listening, NodeError> {
-        if options.capacity_bytes < crate::SLAB_BYTES {
-            return Err(NodeError::TooSmall(options.capacity_bytes));
-        }
-        endpoint.check_reach(credentials.is_some())?;
+        endpoint.check_reach(Protection::of(credentials.is_some(), insecure_loopback))?;
         if credentials.is_some() && matches!(endpoint, Endpoint::Unix { .. }) {
             return Err(NodeError::NotNeeded(endpoint.clone()));
         }
         let refused = |error| NodeError::Listen(endpoint.clone(), error);
+        if options.capacity_bytes < crate::SLAB_BYTES {
+            return Err(NodeError::TooSmall(options.capacity_bytes));
+        }
         let listener = Listener::bind(endpoint).map_err(refused)?;
-        let listener = Arc::new(listener.ok_or_else(|| NodeError::Name(endpoint.to_string()))?);
+        let listener = listener.ok_or_else(|| NodeError::Name(endpoint.to_string()))?;
         let endpoint = listener.endpoint().map_err(refused)?;
+        Listening::take(listener, endpoint, options, credentials)
+    }
+
+    /// Starts a node on a socket on which a service manager listens for it. By a UNIX socket whoever may open its file is let in.
+    ///
+    /// # Errors
+    /// The socket, or the system.
+    pub fn start_inherited(
+        socket: OwnedFd,
+        options: Options,
+        credentials: Option<NodeCredentials>,
+        insecure_loopback: bool,
+    ) -> Result<Listening, NodeError> {
+        if options.capacity_bytes < crate::SLAB_BYTES {
+            return Err(NodeError::TooSmall(options.capacity_bytes));
+        }
+        let listener = Listener::inherited(socket).map_err(NodeError::Inherited)?;
+        let endpoint = listener.endpoint().map_err(NodeError::Inherited)?;
+        endpoint.check_reach(Protection::of(credentials.is_some(), insecure_loopback))?;
+        Listening::take(listener, endpoint, options, credentials)
+    }
+
+    fn take(
+        listener: Listener,
+        endpoint: Endpoint,
+        options: Options,
+        credentials: Option<NodeCredentials>,
+    ) -> Result<Listening, NodeError> {
+        let listener = Arc::new(listener);
         let shared = Arc::new(Shared {
             node: Arc::new(Node::new(options)),
             credentials,
@@ -179,7 +215,7 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
         if shared.over.load(Relaxed) {
             return;
         }
-        let begun = taken.and_then(|(stream, peer)| begin(shared, number, stream, peer));
+        let begun = taken.and_then(|stream| begin(shared, number, stream));
         if let Err(error) = begun {
             // Descriptors or threads may be used up: others end meanwhile.
             tracing::warn!(%error, "a connection was not taken");
@@ -189,8 +225,8 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
 }
 
 /// Starts the thread of a connection.
-fn begin(shared: &Arc<Shared>, number: u64, stream: Stream, peer: String) -> io::Result<()> {
-    let shared = shared.clone();
+fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
+    let (shared, peer) = (shared.clone(), stream.peer());
     shared.streams().insert(number, stream.try_clone()?);
     if shared.credentials.is_some() {
         shared.proves(number, true);

@@ -7,9 +7,10 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType,
 };
+use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -67,6 +68,18 @@ impl Stream {
         }
     }
 
+    /// Who is at the other end, as far as the system knows.
+    pub(crate) fn peer(&self) -> Peer {
+        let known = match self {
+            Stream::Tcp(stream) => stream.peer_addr().map(Peer::Address).ok(),
+            Stream::Unix(stream) => {
+                let peer = rustix::net::sockopt::socket_peercred(stream).ok();
+                peer.map(|peer| Peer::Process { user: peer.uid.as_raw(), process: peer.pid.as_raw_nonzero().get() })
+            }
+        };
+        known.unwrap_or(Peer::Gone)
+    }
+
     /// See `has_arrived`.
     pub(crate) fn has_arrived(&self) -> bool {
         has_arrived(self.descriptor())
@@ -103,6 +116,27 @@ impl Stream {
     }
 }
 
+/// Who is at the other end of a connection.
+pub(crate) enum Peer {
+    Address(SocketAddr),
+    /// A process of this machine (unix(7), `SO_PEERCRED`).
+    Process {
+        user: u32,
+        process: i32,
+    },
+    Gone,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Address(address) => address.fmt(f),
+            Peer::Process { user, process } => write!(f, "process {process} of user {user}"),
+            Peer::Gone => f.write_str("a client that is gone"),
+        }
+    }
+}
+
 /// Whether something has arrived, or the connection has ended, at this moment.
 pub(crate) fn has_arrived(socket: impl AsFd) -> bool {
     let mut byte = [0u8];
@@ -134,7 +168,8 @@ impl Write for &Stream {
 /// Where connections come in.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
+    /// With its file, unless that is a service manager's.
+    Unix(UnixListener, #[expect(dead_code, reason = "dropped with the listener")] Option<SocketFile>),
 }
 
 impl Listener {
@@ -145,8 +180,21 @@ impl Listener {
                 endpoint.address().map(|address| TcpListener::bind(address).map(Listener::Tcp)).transpose()
             }
             Endpoint::Unix { path } => {
-                bind_unix(Path::new(path)).map(|(listener, file)| Some(Listener::Unix(listener, file)))
+                bind_unix(Path::new(path)).map(|(listener, file)| Some(Listener::Unix(listener, Some(file))))
             }
+        }
+    }
+
+    /// What a service manager listens on for the node.
+    pub(crate) fn inherited(socket: OwnedFd) -> io::Result<Listener> {
+        use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+        let listens = socket_type(&socket)? == SocketType::STREAM && socket_acceptconn(&socket)?;
+        // A service manager may have left it so that `accept` does not wait.
+        rustix::io::ioctl_fionbio(&socket, false)?;
+        match socket_domain(&socket)? {
+            AddressFamily::UNIX if listens => Ok(Listener::Unix(socket.into(), None)),
+            AddressFamily::INET | AddressFamily::INET6 if listens => Ok(Listener::Tcp(socket.into())),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no socket that takes connections")),
         }
     }
 
@@ -154,15 +202,19 @@ impl Listener {
     pub(crate) fn endpoint(&self) -> io::Result<Endpoint> {
         Ok(match self {
             Listener::Tcp(listener) => listener.local_addr()?.into(),
-            Listener::Unix(_, file) => Endpoint::Unix { path: file.path.to_string_lossy().into_owned() },
+            Listener::Unix(listener, _) => {
+                let address = listener.local_addr()?;
+                let path = address.as_pathname().ok_or(io::ErrorKind::AddrNotAvailable)?;
+                Endpoint::Unix { path: path.to_string_lossy().into_owned() }
+            }
         })
     }
 
-    /// The next connection, and what the other end is called in the log.
-    pub(crate) fn accept(&self) -> io::Result<(Stream, String)> {
+    /// The next connection.
+    pub(crate) fn accept(&self) -> io::Result<Stream> {
         match self {
-            Listener::Tcp(listener) => listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), peer.to_string())),
-            Listener::Unix(listener, _) => listener.accept().map(|(stream, _)| (Stream::Unix(stream), "unix".into())),
+            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
+            Listener::Unix(listener, _) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
         }
     }
 

@@ -127,6 +127,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     let options = OpenOptions {
         encrypt: settings.encrypt,
         credentials: credentials(settings)?,
+        insecure_loopback: settings.insecure_loopback,
         rosters,
         ..OpenOptions::default()
     };

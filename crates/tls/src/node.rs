@@ -29,6 +29,13 @@ impl ClientKey {
     fn of(certificate: &CertificateDer<'_>) -> Result<ClientKey, Error> {
         ParsedCertificate::try_from(certificate).map(|parsed| ClientKey(parsed.subject_public_key_info().to_vec()))
     }
+
+    /// SHA-256 of the public key in DER, in hexadecimal digits: what
+    /// `openssl x509 -pubkey -noout -in me.pem | openssl pkey -pubin -outform der | sha256sum` shows.
+    pub fn fingerprint(&self) -> String {
+        let digest = ring::digest::digest(&ring::digest::SHA256, &self.0);
+        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 impl NodeCredentials {

@@ -29,6 +29,29 @@ pub enum Endpoint {
     },
 }
 
+/// What keeps others from a connection by TCP. A socket's owner is checked whatever this says.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Protection {
+    /// Nothing does: there are no such connections.
+    #[default]
+    None,
+    /// Nothing does but the machine: its user trusts everybody on it.
+    InsecureLoopback,
+    /// Each side proves who it is, and what travels is encrypted.
+    Credentials,
+}
+
+impl Protection {
+    /// What there is, with or without credentials, and with or without the user's word for the machine's users.
+    pub fn of(has_credentials: bool, insecure_loopback: bool) -> Protection {
+        match (has_credentials, insecure_loopback) {
+            (true, _) => Protection::Credentials,
+            (false, true) => Protection::InsecureLoopback,
+            (false, false) => Protection::None,
+        }
+    }
+}
+
 /// Why an endpoint cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EndpointError {
@@ -44,11 +67,18 @@ pub enum EndpointError {
     /// The path of a socket that is too long for the system.
     #[error("'{0}': a socket's path has at most {PATH_BYTES_MAX} bytes; choose a shorter one")]
     TooLong(String),
+    /// Another user of the machine could take the place of either side.
+    #[error(
+        "'{0}' without credentials: any user of this machine can connect to it, and can listen there once its node has ended. \
+         Use a socket, unix:/PATH, whose owner is checked, or a --key-file; or give --insecure-loopback to node and program alike, \
+         if you trust every user of this machine"
+    )]
+    Loopback(String),
     /// Pages would travel unprotected.
     #[error(
         "'{0}' is not a loopback address, and other machines may reach it: give --tls CERT,KEY and --tls-ca CA, or a --key-file, \
-         to node and program alike; or keep the node on 127.0.0.1 and forward the port, for example with \
-         ssh -N -L 7440:127.0.0.1:7440 HOST"
+         to node and program alike; or let the node listen on a socket and forward that, for example with \
+         ssh -N -L /run/user/1000/far.sock:/run/user/1000/hinterland.sock HOST"
     )]
     NotLoopback(String),
 }
@@ -74,16 +104,16 @@ impl Endpoint {
         }
     }
 
-    /// Refuses addresses that other machines can reach, unless both sides are `secured`. Names pass: they are resolved first.
+    /// Refuses addresses that others can reach than those whom `protection` lets in. Names pass: they are resolved first.
     ///
     /// # Errors
-    /// It is an address, no loopback address, and not secured.
-    pub fn check_reach(&self, secured: bool) -> Result<(), EndpointError> {
-        match self.address() {
-            Some(address) if !secured && !address.ip().is_loopback() => {
-                Err(EndpointError::NotLoopback(self.to_string()))
-            }
-            _ => Ok(()),
+    /// It is an address, and needs more protection.
+    pub fn check_reach(&self, protection: Protection) -> Result<(), EndpointError> {
+        let Some(address) = self.address() else { return Ok(()) };
+        match (protection, address.ip().is_loopback()) {
+            (Protection::Credentials, _) | (Protection::InsecureLoopback, true) => Ok(()),
+            (_, false) => Err(EndpointError::NotLoopback(self.to_string())),
+            (Protection::None, true) => Err(EndpointError::Loopback(self.to_string())),
         }
     }
 }
@@ -205,16 +235,26 @@ mod tests {
             assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Path(text.into())), "{text}");
         }
         let of_length = |bytes: usize| format!("unix:/{}", "x".repeat(bytes - 1));
-        assert!(of_length(PATH_BYTES_MAX).parse::<Endpoint>().is_ok_and(|fits| fits.check_reach(false).is_ok()));
+        assert!(
+            of_length(PATH_BYTES_MAX).parse::<Endpoint>().is_ok_and(|fits| fits.check_reach(Protection::None).is_ok())
+        );
         let long = of_length(PATH_BYTES_MAX + 1);
         assert_eq!(long.parse::<Endpoint>(), Err(EndpointError::TooLong(long)));
         for text in ["tcp://0.0.0.0:7440", "tcp://10.0.0.7:7440", "tcp://[::]:7440"] {
-            let refused = text.parse::<Endpoint>().expect(text).check_reach(false).expect_err(text).to_string();
-            assert!(refused.contains(text) && refused.contains("--key-file"), "{refused}");
-            assert_eq!(text.parse::<Endpoint>().expect(text).check_reach(true), Ok(()));
+            let endpoint: Endpoint = text.parse().expect(text);
+            for too_little in [Protection::None, Protection::InsecureLoopback] {
+                let refused = endpoint.check_reach(too_little).expect_err(text).to_string();
+                assert!(refused.contains(text) && refused.contains("--key-file"), "{refused}");
+            }
+            assert_eq!(endpoint.check_reach(Protection::Credentials), Ok(()));
         }
-        for text in ["tcp://127.0.0.9:7440", "tcp://[::1]:7440", "tcp://localhost:1"] {
-            assert_eq!(text.parse::<Endpoint>().expect(text).check_reach(false), Ok(()));
+        for text in ["tcp://127.0.0.9:7440", "tcp://[::1]:7440"] {
+            let endpoint: Endpoint = text.parse().expect(text);
+            assert_eq!(endpoint.check_reach(Protection::None), Err(EndpointError::Loopback(text.into())));
+            assert_eq!(endpoint.check_reach(Protection::InsecureLoopback), Ok(()));
+            assert_eq!(endpoint.check_reach(Protection::Credentials), Ok(()));
         }
+        let name: Endpoint = "tcp://localhost:1".parse().expect("an endpoint");
+        assert_eq!(name.check_reach(Protection::None), Ok(()));
     }
 }

@@ -33,6 +33,9 @@ settings! {
         KEY_FILE "key-file" key_file: String = TEXT, One("FILE"), Run,
             "A secret file that both sides have, instead of certificates: at least 32 random bytes",
             "";
+        INSECURE_LOOPBACK "insecure-loopback" insecure_loopback: bool = SWITCH, Switch, Run,
+            "Without credentials, use memory nodes on loopback addresses, where any user of this machine may listen in a node's place",
+            "";
         HEAP "heap" heap: HeapMode = choice(), One("all|large"), Run,
             "Which allocations are far: all, or large (of at least 64 KiB)",
             "all";

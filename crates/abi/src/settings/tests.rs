@@ -21,6 +21,7 @@ fn reads_back_what_it_writes() {
         far: vec!["compressed:4G".into(), "file:/tmp/far?size=1G".into()],
         replicas: Some(2),
         encrypt: true,
+        insecure_loopback: true,
         tls: "/etc/a.pem,/etc/a.key".into(),
         tls_ca: "/etc/ca.pem".into(),
         key_file: "/etc/key".into(),

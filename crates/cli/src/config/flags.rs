@@ -31,13 +31,13 @@ impl Selection for Traced {
     }
 }
 
-/// What proves to a memory node who we are.
+/// What proves to a memory node who we are, or the word that nothing need.
 pub struct Credentials;
 
 impl Selection for Credentials {
     fn takes(setting: &Setting) -> bool {
-        use variables::{KEY_FILE, TLS, TLS_CA};
-        [TLS, TLS_CA, KEY_FILE].contains(&setting.variable)
+        use variables::{INSECURE_LOOPBACK, KEY_FILE, TLS, TLS_CA};
+        [TLS, TLS_CA, KEY_FILE, INSECURE_LOOPBACK].contains(&setting.variable)
     }
 }
 

@@ -18,6 +18,7 @@ use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use hinterland_wire::Protection;
 use merge::{Merged, merge};
 use std::path::PathBuf;
 
@@ -64,8 +65,8 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     let launcher = LauncherSettings::from_env(read).map_err(refuse)?;
     let features: FeatureSet =
         settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
-    let secured = check_credentials(&mut settings, &merged)?;
-    resolve_urls(&mut settings.far, secured).map_err(|why| merged.refuse(variables::FAR, why))?;
+    let protection = Protection::of(check_credentials(&mut settings, &merged)?, settings.insecure_loopback);
+    resolve_urls(&mut settings.far, protection).map_err(|why| merged.refuse(variables::FAR, why))?;
     if let Some(replicas) = settings.replicas {
         set_replicas(&mut settings.far, replicas).map_err(|why| merged.refuse(variables::REPLICAS, why))?;
     }
@@ -115,13 +116,13 @@ fn check_credentials(settings: &mut Settings, merged: &Merged) -> Result<bool, E
 }
 
 /// Refuses URLs that no backend takes, and resolves the names of nodes: the library in the program resolves none.
-fn resolve_urls(urls: &mut [String], secured: bool) -> Result<(), String> {
+fn resolve_urls(urls: &mut [String], protection: Protection) -> Result<(), String> {
     for url in urls {
         let mut parsed = hinterland_backend::parse(url).map_err(|error| error.to_string())?;
         let Scheme::Nodes { endpoints, .. } = &mut parsed.scheme else { continue };
         let named = endpoints.clone();
         for endpoint in endpoints.iter_mut() {
-            *endpoint = node::resolved(endpoint, secured).map_err(|error| error.to_string())?;
+            *endpoint = node::resolved(endpoint, protection).map_err(|error| error.to_string())?;
         }
         if *endpoints == named {
             continue;

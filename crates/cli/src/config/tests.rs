@@ -118,14 +118,14 @@ fn refusals_name_the_place_and_what_may_stand_there() {
     let far = |url: &str| flags(&["--far", url]);
     assert!(refusal(plain(), far("nonsense")).starts_with("--far: 'nonsense'"));
     assert!(refusal(plain(), far("file:/a b")).contains("contains a space"));
-    let replicas = |far: &str, replicas: &str| flags(&["--far", far, "--replicas", replicas]);
+    let replicas = |far: &str, replicas: &str| flags(&["--far", far, "--replicas", replicas, "--insecure-loopback"]);
     let two = "tcp://127.0.0.1:1,tcp://127.0.0.1:2";
     assert!(refusal(plain(), replicas(two, "3")).contains("3 replicas need 3 nodes, and here are 2"));
     assert!(
         refusal(plain(), replicas("compressed", "2")).starts_with("--replicas: 2 replicas need as many memory nodes")
     );
     assert!(refusal(plain(), replicas(two, "none")).contains("'none' is not a number of replicas"));
-    assert!(refusal(plain(), far("tcp://127.0.0.1:1,tcp://127.0.0.1:1")).contains("is named twice"));
+    assert!(refusal(plain(), far("unix:/a,unix:/a")).contains("is named twice"));
     assert_eq!(plain().resolve(&replicas(two, "2")).unwrap().settings.far, [format!("{two}?replicas=2")]);
     assert!(
         refusal(plain().with(variables::FAULT_PATH, "direct"), RunArgs::default()).contains("auto, monitor, inline")
@@ -174,7 +174,7 @@ fn a_machine_that_is_too_small_says_so() {
 fn example(setting: &Setting) -> (&'static str, &'static str) {
     match setting.variable {
         variables::LOCAL | variables::RAM => ("1G", "\"1G\""),
-        variables::FAR => ("tcp://127.0.0.1:1,tcp://127.0.0.1:2", "[\"tcp://127.0.0.1:1,tcp://127.0.0.1:2\"]"),
+        variables::FAR => ("unix:/a,unix:/b", "[\"unix:/a,unix:/b\"]"),
         variables::REPLICAS => ("2", "2"),
         variables::HEAP => ("large", "\"large\""),
         variables::EVICT => ("2q", "\"2q\""),
@@ -196,7 +196,7 @@ fn each_setting_means_the_same_as_flag_as_variable_and_in_the_file() {
     for setting in of_a_run.filter(|setting| !secrets.contains(&setting.variable)) {
         let (text, toml) = example(setting);
         // Replicas want a pool.
-        let pool = if setting.variable == variables::REPLICAS { "tcp://127.0.0.1:1,tcp://127.0.0.1:2" } else { "" };
+        let pool = if setting.variable == variables::REPLICAS { "unix:/a,unix:/b" } else { "" };
         let plain = |file: &str| Machine::new(file).with(variables::FAR, pool);
         let flag = setting.flag();
         let words = if setting.form == Form::Switch { vec![flag.as_str()] } else { vec![flag.as_str(), text] };

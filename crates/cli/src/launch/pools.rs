@@ -9,6 +9,7 @@ use hinterland_abi::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster, Settings, TEXT_BYTES
 use hinterland_backend::Scheme;
 use hinterland_etcd::{Listing, Pool, Record};
 use hinterland_tls::Sources;
+use hinterland_wire::Protection;
 use std::thread::Builder;
 
 /// The pools of a run, each with its roster.
@@ -23,7 +24,7 @@ struct Followed {
 
 /// Who is on a roster: as listed, and as written there.
 struct Members {
-    secured: bool,
+    protection: Protection,
     nodes: Vec<(String, String)>,
 }
 
@@ -47,7 +48,8 @@ impl Pools {
             let roster = roster.ok_or_else(|| refuse(format!("more than {ROSTERS_MAX} pools are too many")))?;
             let pool = Pool::new(directory, sources.as_ref()).map_err(|why| refuse(why.to_string()))?;
             let known = pool.nodes().map_err(|why| refuse(why.to_string()))?;
-            let mut members = Members { secured: sources.is_some(), nodes: Vec::new() };
+            let protection = Protection::of(sources.is_some(), settings.insecure_loopback);
+            let mut members = Members { protection, nodes: Vec::new() };
             for (node, why) in members.update(&known.nodes) {
                 complain(format_args!("warning: {directory} lists {node}, which is passed by: {why}"));
             }
@@ -106,7 +108,7 @@ impl Members {
             if self.nodes.len() == ROSTER_NODES_MAX {
                 break;
             }
-            match written(&record.member.node, self.secured) {
+            match written(&record.member.node, self.protection) {
                 Ok(written) => self.nodes.push((record.member.node.clone(), written)),
                 Err(why) => passed_by.push((record.member.node.clone(), why)),
             }
@@ -120,9 +122,9 @@ impl Members {
 }
 
 /// A listed node with its address, as the run's processes use it.
-fn written(node: &str, secured: bool) -> Result<String, String> {
+fn written(node: &str, protection: Protection) -> Result<String, String> {
     let endpoint = node.parse().map_err(|why: hinterland_wire::EndpointError| why.to_string())?;
-    let written = node::resolved(&endpoint, secured).map_err(|why| why.to_string())?.to_string();
+    let written = node::resolved(&endpoint, protection).map_err(|why| why.to_string())?.to_string();
     if written.len() < TEXT_BYTES { Ok(written) } else { Err("its name is too long".into()) }
 }
 
@@ -139,7 +141,7 @@ mod tests {
 
     #[test]
     fn those_with_most_room_are_chosen_and_stay() {
-        let mut members = Members { secured: false, nodes: Vec::new() };
+        let mut members = Members { protection: Protection::InsecureLoopback, nodes: Vec::new() };
         let ports = |members: &Members| {
             let port = |url: &String| url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0_u16);
             members.written().iter().map(port).collect::<Vec<_>>()
@@ -159,7 +161,7 @@ mod tests {
 
     #[test]
     fn nodes_that_cannot_be_used_are_named() {
-        let mut members = Members { secured: false, nodes: Vec::new() };
+        let mut members = Members { protection: Protection::InsecureLoopback, nodes: Vec::new() };
         let mut listed = [record(1, 5), record(2, 5), record(3, 5)];
         listed[0].member.node = "tcp://10.0.0.7:7440".into();
         listed[1].member.node = "nonsense".into();

@@ -3,7 +3,7 @@
 use super::{Identity, NodeError};
 use hinterland_tls::{ClientCredentials, explain};
 use hinterland_wire::{
-    CONTROL_BYTES_MAX, Endpoint, HEADER_BYTES, Header, Hello, Outcome, Reply, WELCOME_BYTES, Welcome,
+    CONTROL_BYTES_MAX, Endpoint, HEADER_BYTES, Header, Hello, Outcome, Protection, Reply, WELCOME_BYTES, Welcome,
 };
 use rustls::StreamOwned;
 use std::io::{Read, Write};
@@ -15,11 +15,11 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The endpoint with the address that its name stands for: beside the name, which is what a certificate is for, when the
-/// connection is to be `secured`; else in its place, and a loopback address.
+/// connection is protected by credentials; else in its place.
 ///
 /// # Errors
-/// The name stands for nothing, or for another machine.
-pub fn resolved(endpoint: &Endpoint, secured: bool) -> Result<Endpoint, NodeError> {
+/// The name stands for nothing, or for what needs more protection.
+pub fn resolved(endpoint: &Endpoint, protection: Protection) -> Result<Endpoint, NodeError> {
     let resolved = match endpoint {
         Endpoint::Tcp { host, port, .. } if endpoint.address().is_none() => {
             let found = (host.as_str(), *port).to_socket_addrs().ok();
@@ -27,11 +27,11 @@ pub fn resolved(endpoint: &Endpoint, secured: bool) -> Result<Endpoint, NodeErro
             // A name may stand for several; nodes listen on IPv4 unless told otherwise.
             let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
             let address = *address.ok_or_else(|| NodeError::Name(endpoint.clone()))?;
-            if secured { endpoint.resolved_to(address.ip()) } else { address.into() }
+            if protection == Protection::Credentials { endpoint.resolved_to(address.ip()) } else { address.into() }
         }
         other => other.clone(),
     };
-    resolved.check_reach(secured)?;
+    resolved.check_reach(protection)?;
     Ok(resolved)
 }
 
@@ -45,7 +45,8 @@ pub fn ask<R>(
     let node: Endpoint = node.parse()?;
     let credentials = identity.sources()?.as_ref().map(ClientCredentials::read).transpose()?;
     let failed = |why| NodeError::Ask { node: node.clone(), why };
-    let mut stream = connect(&resolved(&node, credentials.is_some())?, credentials.as_ref()).map_err(failed)?;
+    let mut stream =
+        connect(&resolved(&node, identity.protection(credentials.is_some()))?, credentials.as_ref()).map_err(failed)?;
     let (message, header) = exchange(&mut stream, write).map_err(failed)?;
     let reply = Reply::decode(&header, &message[HEADER_BYTES..]);
     let why = match reply {

@@ -8,13 +8,15 @@ mod progress;
 mod register;
 mod serve;
 mod status;
+mod usual;
 
 use crate::config::flags::{Credentials, Flags};
 use crate::error::EXIT_REFUSED;
 pub use ask::resolved;
 use clap::{Args, Subcommand, ValueEnum};
-use hinterland_abi::variables;
+use hinterland_abi::{parse_switch, variables};
 use hinterland_tls::{CredentialError, Sources};
+use hinterland_wire::Protection;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -50,10 +52,11 @@ pub struct ServeArgs {
     /// forks. Default: the capacity
     #[arg(long, value_name = "SIZE")]
     quota: Option<String>,
-    /// Where to listen: a loopback address, or any with --tls or --key-file (port 0 takes a free one); or a socket for programs of
-    /// the same user, unix:/PATH
-    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
-    listen: String,
+    /// Where to listen: a socket for programs of the same user and of root, unix:/PATH; with --tls or --key-file any address,
+    /// tcp://ADDRESS:PORT (port 0 takes a free one). A service manager's socket is taken when it hands one over (LISTEN_FDS).
+    /// Default: unix:/run/hinterland.sock for root, unix:$XDG_RUNTIME_DIR/hinterland.sock for others
+    #[arg(long, value_name = "URL")]
+    listen: Option<String>,
     #[command(flatten)]
     identity: Identity,
     /// The CA that has signed the programs' certificates: --tls-ca by another name
@@ -96,6 +99,18 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// What keeps others from a connection.
+    fn protection(&self, has_credentials: bool) -> Protection {
+        Protection::of(has_credentials, self.is_insecure_loopback())
+    }
+
+    /// Whether loopback addresses will do without credentials: by flag or variable.
+    fn is_insecure_loopback(&self) -> bool {
+        let by_variable =
+            || std::env::var(variables::INSECURE_LOOPBACK).is_ok_and(|value| parse_switch(&value).unwrap_or(false));
+        !self.flags.values(variables::INSECURE_LOOPBACK).is_empty() || by_variable()
+    }
+
     /// The files that are named.
     fn sources(&self) -> Result<Option<Sources>, CredentialError> {
         let text = |variable| self.flags.value(variable).unwrap_or_default();
@@ -126,9 +141,9 @@ struct ListArgs {
 
 #[derive(Args)]
 struct StatusArgs {
-    /// The node
-    #[arg(value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
-    node: String,
+    /// The node. Default: as for a node's --listen
+    #[arg(value_name = "URL")]
+    node: Option<String>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -141,9 +156,9 @@ struct StatusArgs {
 
 #[derive(Args)]
 struct DrainArgs {
-    /// The node
-    #[arg(value_name = "URL", default_value = "tcp://127.0.0.1:7440")]
-    node: String,
+    /// The node. Default: as for a node's --listen
+    #[arg(value_name = "URL")]
+    node: Option<String>,
     /// Lease memory again
     #[arg(long)]
     end: bool,
@@ -172,20 +187,19 @@ struct ResizeArgs {
 const EXAMPLES: &str = "\
 Examples:
   hinterland node --capacity 16G
-  hinterland node --capacity 16G --quota 4G --listen tcp://127.0.0.1:7441 --log-format json
-  hinterland node --capacity 16G --listen unix:/run/user/1000/hinterland.sock
+  hinterland node --capacity 16G --quota 4G --listen unix:/run/user/1000/far.sock --log-format json
   hinterland node --capacity 16G --metrics 9440
-  hinterland node status tcp://127.0.0.1:7440
-  hinterland node drain tcp://127.0.0.1:7440 --wait
-  hinterland node resize tcp://127.0.0.1:7440 8G
+  hinterland node status
+  hinterland node drain unix:/run/user/1000/far.sock --wait
+  hinterland node resize unix:/run/user/1000/far.sock 8G
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --key-file far.key
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --tls node.pem,node.key --clients clients-ca.pem --operators ops.pem
   hinterland node status tcp://10.0.0.7:7440 --key-file far.key
-  hinterland node --capacity 16G --register etcd://127.0.0.1:2379/pool
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --advertise tcp://node-7:7440 --key-file far.key --register etcd://etcd-1:2379/pool
   hinterland node list etcd://127.0.0.1:2379/pool
 
-Without --tls or --key-file a node listens on loopback addresses only, for everybody on this machine. A key file:
+Without --tls or --key-file a node listens on sockets only: by TCP any user of this machine could connect, and could listen in its place
+once it has ended; --insecure-loopback allows loopback addresses all the same. A key file:
 (umask 077; head -c 32 /dev/urandom > far.key). SIGTERM and SIGINT end it; programs that still use it end with a message.
 
 Exit code: 0 after an orderly end, 125 when the node cannot be started or asked (the message says why).";
@@ -219,6 +233,14 @@ pub enum NodeError {
     /// The name of a node.
     #[error("the host name in {0} does not resolve")]
     Name(hinterland_wire::Endpoint),
+    /// A service manager hands over more than is used.
+    #[error("the service manager hands over {0} sockets; a node listens on one")]
+    Sockets(usize),
+    /// There is no default for this user.
+    #[error(
+        "XDG_RUNTIME_DIR names no directory for sockets; say where the node listens, for example --listen unix:/PATH or status unix:/PATH"
+    )]
+    NoUsualPlace,
     /// It cannot be asked.
     #[error("the node {node} cannot be asked: {why}")]
     Ask {
@@ -237,8 +259,10 @@ pub fn run(args: &NodeArgs) -> ExitCode {
     let done = match &args.command {
         None => serve::run(&args.serve),
         Some(NodeCommand::List(list)) => list::run(&list.pool, &list.identity, list.json),
-        Some(NodeCommand::Status(status)) => status::run(&status.node, &status.identity, status.json, status.watch),
-        Some(NodeCommand::Drain(drain)) => progress::drain(&drain.node, &drain.identity, !drain.end, drain.wait),
+        Some(NodeCommand::Status(status)) => usual::url(status.node.as_deref())
+            .and_then(|node| status::run(&node, &status.identity, status.json, status.watch)),
+        Some(NodeCommand::Drain(drain)) => usual::url(drain.node.as_deref())
+            .and_then(|node| progress::drain(&node, &drain.identity, !drain.end, drain.wait)),
         Some(NodeCommand::Resize(resize)) => {
             progress::resize(&resize.node, &resize.identity, &resize.capacity, resize.wait)
         }

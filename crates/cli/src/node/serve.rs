@@ -1,7 +1,7 @@
 //! The node's life: start, log, end by a signal.
 
 use super::{LogFormat, NodeError, ServeArgs};
-use super::{metrics, register};
+use super::{metrics, register, usual};
 use crate::host::Host;
 use hinterland_node::{Listening, Options};
 use hinterland_tls::{CredentialError, NodeCredentials};
@@ -12,6 +12,7 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// Serves until a signal ends it.
@@ -20,18 +21,18 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
         let read = |text: &String| text.parse().map(|bytes: ByteCount| bytes.0);
         text.as_ref().map(read).transpose().map_err(|error| NodeError::Flag { flag, why: error.to_string() })
     };
-    let endpoint: Endpoint = args.listen.parse()?;
     let capacity_bytes = size("--capacity", &args.capacity)?.unwrap_or(0);
+    // Before anything is opened, which would get the number of a socket that is not there.
+    let inherited = inherited()?;
     let mut options = Options::new(capacity_bytes);
     options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
-    let place = register::Place::of(args, &endpoint)?;
     start_log(args);
     hinterland_node::raise_descriptor_limit();
     refuse_long_files()?;
     // Before the first connection: a signal that comes early must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let credentials = credentials(args)?;
-    let listening = Listening::start_with(&endpoint, options, credentials)?;
+    let (listening, place) = listen(args, inherited, options, credentials)?;
     let (node, lends) = (listening.endpoint(), ByteCount(listening.node().figures().capacity_bytes));
     let quota = ByteCount(options.quota_bytes.min(capacity_bytes));
     tracing::info!(%node, capacity = %lends, quota = %quota, pid = std::process::id(), "listening");
@@ -61,6 +62,36 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     listening.stop();
     tracing::info!("ended");
     Ok(())
+}
+
+/// Listens where it was said, on what a service manager has handed over, or in the usual place; and the place in a
+/// pool that the node is to have.
+fn listen(
+    args: &ServeArgs,
+    inherited: Option<OwnedFd>,
+    options: Options,
+    credentials: Option<NodeCredentials>,
+) -> Result<(Listening, Option<register::Place>), NodeError> {
+    let insecure_loopback = args.identity.is_insecure_loopback();
+    if let (None, Some(socket)) = (&args.listen, inherited) {
+        let listening = Listening::start_inherited(socket, options, credentials, insecure_loopback)?;
+        let place = register::Place::of(args, &listening.endpoint())?;
+        return Ok((listening, place));
+    }
+    let endpoint: Endpoint = usual::url(args.listen.as_deref())?.parse()?;
+    let place = register::Place::of(args, &endpoint)?;
+    Ok((Listening::start_with(&endpoint, options, credentials, insecure_loopback)?, place))
+}
+
+/// The socket that a service manager hands over, if one does (sd_listen_fds(3)).
+fn inherited() -> Result<Option<OwnedFd>, NodeError> {
+    let refused = |why: std::io::Error| NodeError::Flag { flag: "LISTEN_FDS", why: why.to_string() };
+    let mut numbers = sd_notify::listen_fds().map_err(refused)?;
+    if numbers.len() > 1 {
+        return Err(NodeError::Sockets(numbers.len()));
+    }
+    // SAFETY: the service manager has made the descriptor for this process, and nothing else here uses it.
+    Ok(numbers.next().map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
 }
 
 /// Memory that the machine does not have is leased all the same until it is used up, and then the kernel ends the node.

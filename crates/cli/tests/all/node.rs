@@ -4,9 +4,11 @@ use crate::launcher::{PATIENCE, wait_until};
 use hinterland_wire::*;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// A node that is killed when the test ends.
@@ -20,17 +22,22 @@ struct Node {
 impl Node {
     fn start(arguments: &[&str], notify: Option<&std::path::Path>) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
-        command.arg("node").args(arguments).env_remove("NOTIFY_SOCKET");
+        command.arg("node").args(arguments).env_remove("NOTIFY_SOCKET").env("HINTERLAND_INSECURE_LOOPBACK", "1");
         if let Some(socket) = notify {
             command.env("NOTIFY_SOCKET", socket);
         }
+        Node::begin(command)
+    }
+
+    /// Starts one with figures, and reads where it listens.
+    fn begin(mut command: Command) -> Node {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut next = |begin: &str| {
             let line = lines.next().unwrap_or_else(|| panic!("no '{begin}': {:?}", child.wait())).expect("text");
             line.strip_prefix(begin).unwrap_or_else(|| panic!("{line}")).to_owned()
         };
-        let node = next("listening on tcp://").split(',').next().expect("an address").to_owned();
+        let node = next("listening on ").split(',').next().expect("an address").replace("tcp://", "");
         let metrics = next("figures at http://").replace("/metrics", "");
         Node { child, node, metrics }
     }
@@ -229,7 +236,8 @@ fn resize_and_drain_say_what_is_left_to_move() {
     let node = Node::start(&ANYWHERE, None);
     let url = format!("tcp://{}", node.node);
     let say = |arguments: &[&str]| {
-        let command = Command::new(env!("CARGO_BIN_EXE_hinterland")).arg("node").args(arguments).output();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+        let command = command.arg("node").args(arguments).arg("--insecure-loopback").output();
         let output = command.expect("the command");
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
@@ -247,7 +255,11 @@ fn resize_and_drain_say_what_is_left_to_move() {
     assert!(status.contains("draining: 8 MiB to move"), "{status}");
     // `--wait` goes on after what is to move, until the node is empty.
     let mut drain = Command::new(env!("CARGO_BIN_EXE_hinterland"));
-    let mut drain = drain.args(["node", "drain", &url, "--wait"]).stdout(Stdio::piped()).spawn().expect("the command");
+    let mut drain = drain
+        .args(["node", "drain", &url, "--wait", "--insecure-loopback"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command");
     let mut lines = BufReader::new(drain.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
     assert_eq!(lines.by_ref().nth(1).as_deref(), Some("  8 MiB to move"));
     ask(&mut lane, |into| Request::give_back(into, 3, &[0, 1, 2, 3]), &[]);
@@ -292,7 +304,8 @@ fn a_place_that_cannot_be_used_is_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("an address").to_string();
     for (place, words) in [("nowhere", "write for example 127.0.0.1:9440"), (taken.as_str(), "cannot listen on")] {
-        let arguments = ["node", "--capacity", "64M", "--listen", "tcp://127.0.0.1:0", "--metrics", place];
+        let arguments =
+            ["node", "--capacity", "64M", "--listen", "tcp://127.0.0.1:0", "--insecure-loopback", "--metrics", place];
         let output = Command::new(env!("CARGO_BIN_EXE_hinterland")).args(arguments).output().expect("the command");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(125) && said.contains("--metrics: ") && said.contains(words), "{said}");
@@ -341,8 +354,10 @@ fn secret(path: &std::path::Path) {
 
 /// Starts a node with these flags, but on free ports.
 fn starts_with(flags: &[String]) {
+    let directory = tempfile::tempdir().expect("a directory");
     let free = |flag: &String| match flag.as_str() {
-        "tcp://127.0.0.1:7440" | "tcp://0.0.0.0:7440" => "tcp://127.0.0.1:0".to_owned(),
+        "unix:/run/hinterland/node.sock" => format!("unix:{}/node.sock", directory.path().display()),
+        "tcp://0.0.0.0:7440" => "tcp://127.0.0.1:0".to_owned(),
         "127.0.0.1:9440" => "127.0.0.1:0".to_owned(),
         other => other.to_owned(),
     };
@@ -382,7 +397,9 @@ fn the_unit_is_one_that_systemd_understands() {
     // `verify` looks for the command, too.
     let unit = packaged("hinterland-node.service").replace("/usr/bin/hinterland", env!("CARGO_BIN_EXE_hinterland"));
     std::fs::write(&path, &unit).expect("written");
+    std::fs::write(path.with_extension("socket"), packaged("hinterland-node.socket")).expect("written");
     verify(&path);
+    verify(&path.with_extension("socket"));
     let more = directory.path().join("hinterland-node.service.d");
     std::fs::create_dir(&more).expect("a directory");
     std::fs::write(more.join("key.conf"), with_key(&unit)).expect("written");
@@ -395,5 +412,122 @@ fn verify(path: &std::path::Path) {
         return eprintln!("skipped: systemd-analyze is not installed");
     };
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && !said.contains("hinterland-node.service:"), "{said}");
+    assert!(output.status.success() && !said.contains("/hinterland-node."), "{said}");
+}
+
+/// Starts a node that a service manager hands these sockets over to, with descriptor 3 as the first.
+fn handed_over(sockets: &[std::os::fd::RawFd], flags: &[&str]) -> Command {
+    let (first, count) = (sockets[0], sockets.len());
+    let script = format!("LISTEN_FDS={count} LISTEN_PID=$$ exec \"$0\" node --capacity 64M --metrics 0 \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_hinterland")]).args(flags).env_remove("NOTIFY_SOCKET");
+    let pass = move || {
+        // SAFETY: plain calls on descriptors that are open. The number is 3 already in some test: another one loses FD_CLOEXEC.
+        let passed = unsafe { [3, 4].map(|number| libc::dup2(libc::fcntl(first, libc::F_DUPFD_CLOEXEC, 10), number)) };
+        if passed == [3, 4] { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: these two calls are all that the child makes before it executes the shell.
+    unsafe { command.pre_exec(pass) };
+    command
+}
+
+#[test]
+fn a_service_managers_socket_is_taken() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("node.sock");
+    let socket = UnixListener::bind(&path).expect("a socket");
+    let node = Node::begin(handed_over(&[socket.as_raw_fd()], &[]));
+    assert_eq!(node.node, format!("unix:{}", path.display()));
+    let mut lane = UnixStream::connect(&path).expect("the node");
+    lane.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    lane.write_all(&Hello::ours().encode()).expect("sent");
+    lane.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
+    ask(&mut lane, |into| Request::open(into, 1, "first 1", 0, 100), &[]);
+    node.end();
+    assert!(path.exists(), "the file is the service manager's");
+    let refused = |sockets: &[std::os::fd::RawFd], words: &str| {
+        let output = handed_over(sockets, &[]).output().expect("the command");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(125) && said.contains(words), "{said}");
+    };
+    let (tcp, (one, _other)) = (TcpListener::bind("127.0.0.1:0").expect("a port"), UnixStream::pair().expect("a pair"));
+    refused(&[tcp.as_raw_fd()], "--insecure-loopback");
+    refused(&[one.as_raw_fd()], "it is no socket that takes connections");
+    refused(&[socket.as_raw_fd(), socket.as_raw_fd()], "hands over 2 sockets");
+}
+
+#[test]
+fn loopback_without_credentials_needs_the_users_word() {
+    let said = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+        let output = command.args(arguments).env_remove("HINTERLAND_INSECURE_LOOPBACK").output().expect("the command");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for arguments in [
+        &["node", "--capacity", "64M", "--listen", "tcp://127.0.0.1:0"][..],
+        &["node", "status", "tcp://127.0.0.1:1"],
+        &["node", "drain", "tcp://localhost:1"],
+        &["node", "resize", "tcp://[::1]:1", "64M"],
+        &["run", "--far", "tcp://127.0.0.1:1", "--", "true"],
+    ] {
+        let (code, words) = said(arguments);
+        assert!(code == Some(125) && words.contains("any user of this machine can connect"), "{arguments:?}: {words}");
+        assert!(words.contains("unix:/PATH") && words.contains("--insecure-loopback"), "{words}");
+    }
+    let (code, words) = said(&["node", "status", "tcp://127.0.0.1:1", "--insecure-loopback"]);
+    assert!(code == Some(125) && words.contains("Connection refused"), "{words}");
+    let (code, words) = said(&["node", "status", "tcp://192.0.2.1:1", "--insecure-loopback"]);
+    assert!(code == Some(125) && words.contains("is not a loopback address"), "{words}");
+}
+
+/// Whoever may open a service manager's socket uses the node; only root and the node's own user drain and resize it.
+#[test]
+fn by_a_socket_only_the_nodes_user_and_root_operate() {
+    if !nix::unistd::Uid::effective().is_root() {
+        return eprintln!("skipped: needs root");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("node.sock");
+    let socket = UnixListener::bind(&path).expect("a socket");
+    let all = |path: &std::path::Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
+    all(&path, 0o666).and_then(|()| all(directory.path(), 0o755)).expect("our own files");
+    let node = Node::begin(handed_over(&[socket.as_raw_fd()], &[]));
+    let other = move || {
+        // SAFETY: setresuid(2) itself changes the calling thread alone, and the thread ends here.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, -1, 65_534, -1) }, 0);
+        let mut lane = UnixStream::connect(&path).expect("the node");
+        lane.write_all(&Hello::ours().encode()).expect("sent");
+        lane.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
+        let operate: [fn(&mut Vec<u8>); 2] =
+            [|into| Request::drain(into, 1, true), |into| Request::resize(into, 2, 8 << 20)];
+        for write in operate {
+            let (header, words) = exchange(&mut lane, write, &[]);
+            let words = String::from_utf8_lossy(&words).into_owned();
+            assert!(header.kind == Kind::Refused && words.contains("by a socket, its user and root"), "{words}");
+        }
+        ask(&mut lane, |into| Request::open(into, 3, "first 1", 0, 100), &[]);
+        ask(&mut lane, |into| Request::lease(into, 4, 1), &[]);
+    };
+    std::thread::spawn(other).join().expect("another user");
+    assert!(node.end().contains("no operator asked for it"));
+}
+
+/// Who drained and resized a node stands in its log.
+#[test]
+fn the_log_says_who_drained_and_resized() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let url = format!("unix:{}/node.sock", directory.path().display());
+    let node = Node::start(&["--capacity", "64M", "--listen", &url, "--metrics", "0"], None);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+        let child = command.arg("node").args(arguments).stdout(Stdio::null()).spawn().expect("the command");
+        let (process, output) = (child.id(), child.wait_with_output().expect("its end"));
+        assert!(output.status.success());
+        format!("by=process {process} of user {}", nix::unistd::Uid::effective())
+    };
+    let (drained, resized) = (run(&["drain", &url]), run(&["resize", &url, "32M"]));
+    let log = node.end();
+    for (words, by) in [("drain", drained), ("resized", resized)] {
+        assert!(log.lines().any(|line| line.contains(words) && line.contains(&by)), "{words} {by}: {log}");
+    }
 }

@@ -479,7 +479,7 @@ fn only_loopback_addresses_are_listened_on() {
         let endpoint = url.parse().expect("an endpoint");
         Listening::start(&endpoint, Options::new(bytes)).map(drop).expect_err(url).to_string()
     };
-    assert!(refused("tcp://0.0.0.0:0", SLAB_BYTES).contains("ssh -N -L 7440"));
+    assert!(refused("tcp://0.0.0.0:0", SLAB_BYTES).contains("ssh -N -L /run"));
     assert!(refused("tcp://localhost:0", SLAB_BYTES).contains("is a name"));
     assert!(refused("tcp://127.0.0.1:0", 4096).contains("at least 2M"));
     let node = start(Options::new(SLAB_BYTES));

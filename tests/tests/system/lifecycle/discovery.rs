@@ -4,11 +4,10 @@ use super::nodes::{PATHS, Test, launch_with};
 use super::pools;
 use anyhow::{Context, Result, ensure};
 use hinterland_testkit::etcd::Etcd;
-use hinterland_tests::launch::Launch;
+use hinterland_tests::launch::{Launch, launcher};
 use hinterland_tests::node::Node;
 use hinterland_tests::suite::{Trial, wait_until};
 use hinterland_tests::{Need, places, skips, suite};
-use std::process::Command;
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -49,7 +48,7 @@ impl Pool {
 
     /// The nodes that are listed.
     fn listed(&self) -> Result<Vec<String>> {
-        let output = Command::new(places::launcher()?).args(["node", "list", "--json", &self.url]).output()?;
+        let output = launcher()?.args(["node", "list", "--json", &self.url]).output()?;
         ensure!(output.status.success(), "list: {}", String::from_utf8_lossy(&output.stderr));
         let document: serde_json::Value = serde_json::from_slice(&output.stdout)?;
         let nodes = document["nodes"].as_array().context("nodes")?;

@@ -1,12 +1,12 @@
 //! `hinterland explain` says of a real run what the program did: a walk is a walk, a stride a stride, chance is chance.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::launch::{Ended, Launch, c_program};
+use hinterland_tests::launch::{Ended, Launch, c_program, launcher};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{places, skips, suite};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// Pages of the program, 64 MiB, of which a quarter is local; touches between its first and last walk through all of them.
 const PAGES: u64 = 16_384;
@@ -44,7 +44,7 @@ fn walked(name: &str, order: &str, touches: u64, arguments: &[&str]) -> Result<E
 
 fn explained(name: &str, arguments: &[&str]) -> Result<Output> {
     let stats = places::tests().join("lifecycle").join(name.replace("::", "-")).join("stats.json");
-    Ok(Command::new(places::launcher()?).arg("explain").arg(stats).args(arguments).output()?)
+    Ok(launcher()?.arg("explain").arg(stats).args(arguments).output()?)
 }
 
 fn tells(name: &str, order: &str, pattern: &str, prefetch: &str, path: &str) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Programs whose far memory is a memory node: good days on both fault paths with forks, and the node's bad days.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::launch::{Launch, c_program};
+use hinterland_tests::launch::{Launch, c_program, launcher};
 use hinterland_tests::node::Node;
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{places, skips, suite};
@@ -262,11 +262,11 @@ fn status(test: &str) -> Result<()> {
     ensure!(status["used_bytes"].as_u64() > Some(40 << 20), "{status}");
     let session = &status["largest_sessions"][0];
     ensure!(session["name"].as_str().is_some_and(|name| name.starts_with("hold ")), "{status}");
-    let table = Command::new(places::launcher()?).args(["node", "status", &node.url]).output()?;
+    let table = launcher()?.args(["node", "status", &node.url]).output()?;
     let table = String::from_utf8(table.stdout)?;
     ensure!(table.contains("of 256 MiB leased") && table.contains("hold "), "{table}");
     // A draining node keeps what it has, and takes nobody new.
-    let drain = Command::new(places::launcher()?).args(["node", "drain", &node.url]).output()?;
+    let drain = launcher()?.args(["node", "drain", &node.url]).output()?;
     ensure!(drain.status.success(), "drain: {}", String::from_utf8_lossy(&drain.stderr));
     let late = launch(&format!("{test}-late"), &[&node.url], "monitor", &["true"])?.run()?;
     late.expect(125, "")?.expect_refusal(&["takes no new sessions"])?;
@@ -282,7 +282,7 @@ fn refusals(test: &str) -> Result<()> {
     let node = Node::start(test, "16M")?;
     let taken = node.url.clone();
     for (index, (arguments, words)) in [
-        (vec!["--capacity", "1G", "--listen", "tcp://0.0.0.0:7440"], "ssh -N -L 7440:127.0.0.1:7440"),
+        (vec!["--capacity", "1G", "--listen", "tcp://0.0.0.0:7440"], "ssh -N -L /run/user/1000/far.sock"),
         (vec!["--capacity", "1G", "--listen", "tcp://192.0.2.1:7440"], "is not a loopback address"),
         (vec!["--capacity", "1G", "--listen", "127.0.0.1:7440"], "write for example tcp://127.0.0.1:7440"),
         (vec!["--capacity", "1M"], "give at least 2M"),
@@ -298,7 +298,7 @@ fn refusals(test: &str) -> Result<()> {
         ended.expect(125, "")?.expect_refusal(&[words])?;
     }
     let far = launch(&format!("{test}-far"), &["tcp://192.0.2.1:7440"], "monitor", &["true"])?.run()?;
-    far.expect(125, "")?.expect_refusal(&["ssh -N -L 7440:127.0.0.1:7440"])?;
+    far.expect(125, "")?.expect_refusal(&["ssh -N -L /run/user/1000/far.sock"])?;
     // A name is looked up by the launcher.
     let named = node.url.replace("127.0.0.1", "localhost");
     launch(&format!("{test}-name"), &[&named], "monitor", &["true"])?.run()?.expect(0, "")?;

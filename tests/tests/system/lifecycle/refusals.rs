@@ -1,7 +1,7 @@
 //! What cannot work is refused before the program starts, in words that say what to do.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::launch::{Ended, Launch, c_program};
+use hinterland_tests::launch::{Ended, Launch, c_program, launcher};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{places, skips, suite};
 use nix::sys::resource::{Resource, setrlimit};
@@ -83,7 +83,7 @@ fn short_files() -> Result<()> {
 }
 
 fn run_with_short_files(bytes: u64, flags: &[&str]) -> Result<Ended> {
-    let mut command = Command::new(places::launcher()?);
+    let mut command = launcher()?;
     command.args(["run", "--quiet"]).args(flags).args(["echo", "ran"]);
     let prepare = move || {
         // Some parents ignore the signal.

@@ -2,13 +2,12 @@
 
 use super::nodes::{PATHS, Test, launch_with, trial};
 use anyhow::{Result, ensure};
-use hinterland_tests::launch::{Launch, c_program};
+use hinterland_tests::launch::{Launch, c_program, launcher};
 use hinterland_tests::node::Node;
 use hinterland_tests::places;
 use hinterland_tests::suite::Trial;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -78,7 +77,7 @@ fn refusals(test: &str) -> Result<()> {
         (&["node", "drain", &node.url, "--key-file", &key], 0, "leases no more memory"),
     ];
     for (arguments, code, words) in asked {
-        let output = Command::new(places::launcher()?).args(arguments).output()?;
+        let output = launcher()?.args(arguments).output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code() == Some(code) && said.contains(words), "{arguments:?}: {said}");
     }

@@ -3,13 +3,11 @@
 use super::nodes::{PATHS, Test, launch, trial};
 use super::pools;
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::launch::{Launch, c_program};
+use hinterland_tests::launch::{Launch, c_program, launcher};
 use hinterland_tests::node::{Node, pool_url, socket};
-use hinterland_tests::places;
 use hinterland_tests::suite::Trial;
 use nix::sys::signal::Signal;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -81,7 +79,7 @@ fn lost(test: &str, path: &str, signal: Signal) -> Result<()> {
 fn command(test: &str) -> Result<()> {
     let (node, socket) = start(test, "256M")?;
     ensure!(node.status()?["capacity_bytes"] == 256 << 20);
-    let drain = Command::new(places::launcher()?).args(["node", "drain", &node.url]).output()?;
+    let drain = launcher()?.args(["node", "drain", &node.url]).output()?;
     ensure!(drain.status.success(), "drain: {}", String::from_utf8_lossy(&drain.stderr));
     ensure!(node.status()?["draining"] == true);
     let path = socket.to_str().context("a path in UTF-8")?;
