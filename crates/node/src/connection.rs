@@ -180,6 +180,8 @@ impl Write for Connection {
     }
 }
 
+/// Apart from `begin`, so that lanes without TLS do without its two pages of stack: there may be thousands.
+#[inline(never)]
 fn shake_hands(
     mut stream: TcpStream,
     credentials: &NodeCredentials,

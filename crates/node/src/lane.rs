@@ -3,6 +3,7 @@
 //! Requests that have arrived together are answered together. The buffers of a lane are bounded by the protocol's bounds.
 
 use crate::connection::{Connection, HandshakeError};
+use crate::intake::Buffer;
 use crate::latency::{Sampler, Work};
 use crate::node::Node;
 use crate::session::{Session, SessionError};
@@ -10,17 +11,14 @@ use crate::slab::SLAB_BYTES;
 use crate::store::NoRoom;
 use hinterland_units::ByteCount;
 use hinterland_wire::{
-    AdaptivePoll, CONTROL_BYTES_MAX, DATA_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Outcome, Ranges, Refusal,
-    Reply, Request, Welcome, WireError,
+    AdaptivePoll, Features, HEADER_BYTES, Header, Hello, Outcome, Ranges, Refusal, Reply, Request, Welcome, WireError,
 };
-use memmap2::MmapMut;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// The longest message.
-const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX + DATA_BYTES_MAX;
 /// Answers are sent when so much has come together, or nothing more is asked.
 const ANSWER_BYTES: usize = 128 << 10;
 /// Why a slab is lent without being shared.
@@ -59,16 +57,19 @@ impl From<HandshakeError> for LaneError {
     }
 }
 
-/// A lane that is silent for so long gives back what it needs for long messages, and keeps so much.
+/// A lane that is silent for so long gives back what it needs for long answers, and keeps so much.
 const IDLE: Duration = Duration::from_secs(1);
 const KEPT_BYTES: usize = 16 << 10;
 
 /// Serves a connection to its end.
-pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(), LaneError> {
+pub(crate) fn serve(node: &Node, number: u64, mut stream: Connection, busy: bool) -> Result<(), LaneError> {
     let features = shake_hands(&mut stream, busy, node.options().handshake_limit)?;
     let shard = node.latencies.shard();
-    let mut lane = Lane {
+    // Not on the stack, of which a page more counts where there are thousands of lanes.
+    let mut lane = Box::new(Lane {
         node,
+        number,
+        is_new: true,
         features,
         shard,
         sampler: Sampler::default(),
@@ -78,7 +79,7 @@ pub(crate) fn serve(node: &Node, mut stream: Connection, busy: bool) -> Result<(
         out: vec![],
         reply: vec![],
         sums: vec![],
-    };
+    });
     let result = lane.run(&mut stream);
     if let Some(session) = lane.session {
         session.leave();
@@ -101,6 +102,10 @@ fn shake_hands(stream: &mut Connection, busy: bool, limit: Duration) -> Result<F
 
 struct Lane<'a> {
     node: &'a Node,
+    /// The connection's, in the order in which they came.
+    number: u64,
+    /// It has said no whole long request yet.
+    is_new: bool,
     features: Features,
     /// Where its latencies are counted.
     shard: usize,
@@ -116,9 +121,9 @@ struct Lane<'a> {
     sums: Vec<u64>,
 }
 
-impl Lane<'_> {
+impl<'a> Lane<'a> {
     fn run(&mut self, stream: &mut Connection) -> Result<(), LaneError> {
-        let mut input = Input::new()?;
+        let mut input = Box::new(Input::default());
         let mut trusted = false;
         loop {
             match self.step(&mut input, stream) {
@@ -135,22 +140,23 @@ impl Lane<'_> {
             }
             if !trusted && self.session.is_some() {
                 stream.set_read_timeout(None)?;
+                self.node.intake.is_known(self.number);
                 trusted = true;
             }
         }
     }
 
     /// Serves one request; false when the client has hung up.
-    fn step(&mut self, input: &mut Input, stream: &mut Connection) -> Result<bool, LaneError> {
+    fn step(&mut self, input: &mut Input<'a>, stream: &mut Connection) -> Result<bool, LaneError> {
         if !input.fill(HEADER_BYTES, stream, self)? {
             return Ok(false);
         }
-        let header = Header::decode(input.bytes[input.begin..].first_chunk().expect("filled"))?;
+        let header = Header::decode(input.arrived().first_chunk().expect("filled"))?;
         let whole = HEADER_BYTES + header.control_bytes;
         if !input.fill(whole + header.data_bytes, stream, self)? {
             return Ok(false);
         }
-        let (message, rest) = input.bytes[input.begin..input.end].split_at(whole);
+        let (message, rest) = input.arrived().split_at(whole);
         let (header, control) = Header::decode_whole(message)?;
         let request = Request::decode(&header, control)?;
         self.take_number(header.number)?;
@@ -175,6 +181,7 @@ impl Lane<'_> {
             self.offer(stream)?;
         }
         input.begin += whole + header.data_bytes;
+        self.is_new &= whole + header.data_bytes <= SHORT_BYTES;
         drop(permit);
         if self.out.len() >= ANSWER_BYTES {
             self.send(stream)?;
@@ -467,27 +474,40 @@ impl Lane<'_> {
     }
 }
 
+/// Bytes for the next request: for most a whole one.
+const SHORT_BYTES: usize = 512;
+
 /// Bytes that have arrived and are not served yet.
-struct Input {
-    /// Of the longest message, and takes memory as it is used.
-    bytes: MmapMut,
+struct Input<'a> {
+    short: [u8; SHORT_BYTES],
+    /// While the request is a long one.
+    long: Option<Buffer<'a>>,
     begin: usize,
     end: usize,
-    /// So much of it was used.
-    used: usize,
-    /// It is waited for `IDLE` only, to give that back.
+    /// It is waited for `IDLE` only, to give back what a long answer took.
     is_watched: bool,
 }
 
-impl Input {
-    fn new() -> io::Result<Input> {
-        Ok(Input { bytes: MmapMut::map_anon(MESSAGE_BYTES_MAX)?, begin: 0, end: 0, used: 0, is_watched: false })
+impl Default for Input<'_> {
+    fn default() -> Self {
+        Input { short: [0; SHORT_BYTES], long: None, begin: 0, end: 0, is_watched: false }
+    }
+}
+
+impl<'a> Input<'a> {
+    fn arrived(&self) -> &[u8] {
+        let bytes = self.long.as_ref().map_or(&self.short[..], Buffer::bytes);
+        &bytes[self.begin..self.end]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.long.as_mut().map_or(&mut self.short[..], Buffer::bytes_mut)
     }
 
     /// Before the connection is waited for: how long, which is changed only when it has to be.
     fn watch(&mut self, stream: &Connection, lane: &Lane<'_>) -> io::Result<()> {
         // Before that its client has to say what it wants, and is waited for in another way.
-        let has_much = lane.session.is_some() && self.used.max(lane.out.capacity()) > KEPT_BYTES;
+        let has_much = lane.session.is_some() && lane.out.capacity() > KEPT_BYTES;
         if has_much != self.is_watched {
             stream.set_read_timeout(has_much.then_some(IDLE))?;
             self.is_watched = has_much;
@@ -495,38 +515,55 @@ impl Input {
         Ok(())
     }
 
-    /// Gives back what long messages took. Nothing is under way.
-    fn shrink(&mut self, lane: &mut Lane<'_>) -> io::Result<()> {
-        let is_watched = self.is_watched;
-        *self = Input { is_watched, ..Input::new()? };
-        (lane.out, lane.reply, lane.sums) = (vec![], vec![], vec![]);
+    /// Makes room for `count` bytes from the beginning of the request on: in a buffer for a long one, which is given back for a short one.
+    fn make_room(&mut self, count: usize, lane: &Lane<'a>) -> io::Result<()> {
+        match self.long.take() {
+            None if count > SHORT_BYTES => {
+                let mut buffer = lane.node.intake.take(lane.number, lane.is_new)?;
+                buffer.bytes_mut()[..self.end - self.begin].copy_from_slice(self.arrived());
+                self.long = Some(buffer);
+            }
+            Some(buffer) if count <= SHORT_BYTES => {
+                self.short[..self.end - self.begin].copy_from_slice(&buffer.bytes()[self.begin..self.end]);
+            }
+            unchanged => {
+                self.long = unchanged;
+                let (begin, end) = (self.begin, self.end);
+                if begin == end {
+                    (self.begin, self.end) = (0, 0);
+                } else if begin + count > self.bytes_mut().len() {
+                    self.bytes_mut().copy_within(begin..end, 0);
+                    (self.begin, self.end) = (0, end - begin);
+                }
+                return Ok(());
+            }
+        }
+        (self.begin, self.end) = (0, self.end - self.begin);
         Ok(())
     }
 
     /// Reads until `count` bytes are there; what is to be answered is sent before waiting. False: the client hung up between
     /// two requests.
-    fn fill(&mut self, count: usize, stream: &mut Connection, lane: &mut Lane<'_>) -> Result<bool, LaneError> {
+    fn fill(&mut self, count: usize, stream: &mut Connection, lane: &mut Lane<'a>) -> Result<bool, LaneError> {
         while self.end - self.begin < count {
-            if self.begin + count > self.bytes.len() {
-                self.bytes.copy_within(self.begin..self.end, 0);
-                (self.begin, self.end) = (0, self.end - self.begin);
-            } else if self.begin == self.end {
-                (self.begin, self.end) = (0, 0);
-            }
+            self.make_room(count, lane)?;
             lane.send(stream)?;
             lane.look(stream);
             self.watch(stream, lane)?;
-            match stream.read(&mut self.bytes[self.end..]) {
+            let end = self.end;
+            match stream.read(&mut self.bytes_mut()[end..]) {
                 Ok(0) if self.begin == self.end => return Ok(false),
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Ok(read) => {
                     self.end += read;
-                    self.used = self.used.max(self.end);
+                    if let Some(buffer) = &self.long {
+                        buffer.moves();
+                    }
                 }
                 Err(error) if self.is_watched && is_silence(&error) => {
                     // In the middle of a message it is waited for as before.
                     if self.begin == self.end {
-                        self.shrink(lane)?;
+                        (lane.out, lane.reply, lane.sums) = (vec![], vec![], vec![]);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

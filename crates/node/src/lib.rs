@@ -10,13 +10,15 @@
 //!                     sessions of the node (touched by Open, Attach, Clone only)      store: capacity, quotas
 //! ```
 //!
-//! **No global lock** is on the way of a read or write: a lane takes its session's table for reading and the slab for the copy.
+//! **No global lock** is on the way of a read or write: a lane takes its session's table for reading and the slab for the copy. Only a
+//! request of more than half a KiB takes a buffer out of a pool, and gives it back.
 //! A slab's memory is a mapping or a file of its own: new ones are zeroed by the kernel, given back ones belong to it again, so no
 //! tenant ever sees another's bytes. What a client sends can end its own connection, no more.
 #![forbid(unsafe_code)]
 
 mod admission;
 mod connection;
+mod intake;
 mod lane;
 mod latency;
 mod listen;

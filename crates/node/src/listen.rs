@@ -76,9 +76,15 @@ impl Shared {
         unproven.insert(number);
         let oldest = if unproven.len() > UNPROVEN_MAX { unproven.pop_first() } else { None };
         drop(unproven);
-        if let Some(stream) =
-            oldest.and_then(|oldest| self.streams().get(&oldest).and_then(|stream| stream.try_clone().ok()))
-        {
+        if let Some(oldest) = oldest {
+            self.end(oldest);
+        }
+    }
+
+    /// Ends a connection; its lane notices.
+    fn end(&self, number: u64) {
+        let stream = self.streams().get(&number).and_then(|stream| stream.try_clone().ok());
+        if let Some(stream) = stream {
             let _ = stream.shut_down();
         }
     }
@@ -162,7 +168,7 @@ impl Listening {
         };
         let threads = vec![
             spawn("accept", Box::new(move || accept(&taker, &entry)))?,
-            spawn("leases", Box::new(move || watch_leases(&reaper)))?,
+            spawn("leases", Box::new(move || watch(&reaper)))?,
         ];
         Ok(Listening { shared, listener, endpoint, threads })
     }
@@ -187,6 +193,7 @@ impl Listening {
         const PATIENCE: Duration = Duration::from_secs(2);
         self.shared.over.store(true, Relaxed);
         self.shared.node.end();
+        self.shared.node.intake.end();
         self.listener.shut_down();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -231,6 +238,9 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
     if shared.credentials.is_some() {
         shared.proves(number, true);
     }
+    if let Some(oldest) = shared.node.intake.begins(number) {
+        shared.end(oldest);
+    }
     let owner = shared.clone();
     let work = move || {
         let begun = Connection::begin(stream, shared.credentials.as_ref(), shared.node.options().handshake_limit)
@@ -239,7 +249,7 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
         // Nobody who has not proved who it is takes the place of a lane.
         let others = shared.node.lanes.fetch_add(1, Relaxed);
         let busy = others >= shared.node.options().lanes_max;
-        let result = begun.and_then(|connection| lane::serve(&shared.node, connection, busy));
+        let result = begun.and_then(|connection| lane::serve(&shared.node, number, connection, busy));
         match result {
             Ok(()) => tracing::debug!(%peer, "connection over"),
             // Also what an ordinary exit looks like, with an answer under way.
@@ -247,19 +257,25 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
             Err(error) => tracing::warn!(%peer, %error, "connection ended"),
         }
         shared.streams().remove(&number);
+        shared.node.intake.is_known(number);
         shared.node.lanes.fetch_sub(1, Relaxed);
     };
     let spawned = Builder::new().name("lane".into()).stack_size(STACK_BYTES).spawn(work);
     if spawned.is_err() {
         owner.streams().remove(&number);
         owner.proves(number, false);
+        owner.node.intake.is_known(number);
     }
     spawned.map(drop)
 }
 
-fn watch_leases(shared: &Shared) {
+fn watch(shared: &Shared) {
     while !shared.over.load(Relaxed) {
         std::thread::sleep(REAP_EVERY);
         shared.node.reap(Instant::now());
+        for number in shared.node.intake.overdue() {
+            tracing::debug!(connection = number, "no whole request in time");
+            shared.end(number);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The node as a whole: its sessions, and what is said about it.
 
 use crate::admission::Processors;
+use crate::intake::Intake;
 use crate::latency::{Histogram, Latencies, Work};
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
@@ -35,8 +36,10 @@ pub struct Options {
     pub lanes_max: u64,
     /// Processors that tenants share when several are busy.
     pub processors: usize,
-    /// Time that a connection may take to say what it wants. Afterwards it may be silent as long as it likes.
+    /// Time that a connection may take for each of its first messages. Afterwards it may be silent as long as it likes.
     pub handshake_limit: Duration,
+    /// Time that a connection may take to join a session; and, where memory for requests is short, to say a whole one.
+    pub request_limit: Duration,
 }
 
 impl Options {
@@ -51,6 +54,7 @@ impl Options {
             lanes_max: 4096,
             processors,
             handshake_limit,
+            request_limit: Duration::from_secs(10),
         }
     }
 }
@@ -77,6 +81,8 @@ pub struct Node {
     /// What busy tenants share.
     pub(crate) processors: Processors,
     pub(crate) latencies: Latencies,
+    /// What connections take before a request is whole.
+    pub(crate) intake: Intake,
     /// What sessions had done that are gone, in the order of `done`.
     ended: [AtomicU64; 5],
 }
@@ -98,6 +104,7 @@ impl Node {
             lookers: AtomicUsize::new(0),
             processors: Processors::new(options.processors),
             latencies: Latencies::default(),
+            intake: Intake::new(options.request_limit),
             ended: Default::default(),
         }
     }

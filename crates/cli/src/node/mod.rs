@@ -3,6 +3,7 @@
 mod ask;
 mod http;
 mod list;
+mod log;
 mod metrics;
 mod progress;
 mod register;

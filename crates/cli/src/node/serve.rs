@@ -1,7 +1,7 @@
 //! The node's life: start, log, end by a signal.
 
-use super::{LogFormat, NodeError, ServeArgs};
-use super::{metrics, register, usual};
+use super::{NodeError, ServeArgs};
+use super::{log, metrics, register, usual};
 use crate::host::Host;
 use hinterland_node::{Listening, Options};
 use hinterland_tls::{CredentialError, NodeCredentials};
@@ -26,7 +26,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     let inherited = inherited()?;
     let mut options = Options::new(capacity_bytes);
     options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
-    start_log(args);
+    let lines = log::start(args.log_format, args.verbose)?;
     hinterland_node::raise_descriptor_limit();
     refuse_long_files()?;
     // Before the first connection: a signal that comes early must not be lost.
@@ -60,6 +60,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
         registration.end();
     }
     listening.stop();
+    lines.tell();
     tracing::info!("ended");
     Ok(())
 }
@@ -127,14 +128,5 @@ fn refuse_long_files() -> std::io::Result<()> {
 fn tell_systemd(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(%error, "the service manager cannot be told");
-    }
-}
-
-fn start_log(args: &ServeArgs) {
-    let level = if args.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
-    match args.log_format {
-        LogFormat::Text => log.with_ansi(false).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::launcher::{PATIENCE, wait_until};
 use hinterland_wire::*;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 /// A node that is killed when the test ends.
 struct Node {
@@ -59,6 +61,24 @@ impl Node {
         stream.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
         ask(&mut stream, |into| Request::open(into, 1, name, 0, 100), &[]);
         stream
+    }
+
+    /// A client that has said half of a request, in a session or without one; nothing: it was not let in.
+    fn half(&self, joins: bool) -> Option<TcpStream> {
+        let mut stream = TcpStream::connect(&self.node).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
+        stream.write_all(&Hello::ours().encode()).ok()?;
+        stream.read_exact(&mut [0; WELCOME_BYTES]).ok()?;
+        if joins {
+            let mut message = Vec::new();
+            Request::open(&mut message, 1, "half 1", 0, 100);
+            stream.write_all(&message).ok()?;
+            stream.read_exact(&mut [0; HEADER_BYTES]).ok()?;
+        }
+        // The node may have taken it for too many already.
+        let _ = stream.write_all(&half_a_write(2));
+        Some(stream)
     }
 
     /// Ends it in an orderly way; what it logged.
@@ -415,6 +435,24 @@ fn verify(path: &std::path::Path) {
     assert!(output.status.success() && !said.contains("/hinterland-node."), "{said}");
 }
 
+#[test]
+fn a_flood_of_clients_does_not_flood_the_log() {
+    const CLIENTS: usize = 100;
+    let node = Node::start(&ANYWHERE, None);
+    let begun = Instant::now();
+    let sessions: Vec<TcpStream> = (0..CLIENTS).map(|number| node.session(&format!("flood {number}"))).collect();
+    let seconds = usize::try_from(begun.elapsed().as_secs()).expect("few") + 2;
+    drop(sessions);
+    let log = node.end();
+    let opened = log.matches("session opened").count();
+    assert!(opened <= 10 * seconds, "{opened} lines in {seconds} seconds: {log}");
+    let counts = log.lines().filter(|line| line.contains("were left out of the log"));
+    let left_out: usize =
+        counts.map(|line| line.rsplit_once("count=").expect("a count").1.parse::<usize>().expect("a number")).sum();
+    assert!(opened + left_out >= CLIENTS, "{opened} lines and {left_out} left out: {log}");
+    assert!(log.contains("listening") && log.contains("ended"), "{log}");
+}
+
 /// Starts a node that a service manager hands these sockets over to, with descriptor 3 as the first.
 fn handed_over(sockets: &[std::os::fd::RawFd], flags: &[&str]) -> Command {
     let (first, count) = (sockets[0], sockets.len());
@@ -529,5 +567,60 @@ fn the_log_says_who_drained_and_resized() {
     let log = node.end();
     for (words, by) in [("drain", drained), ("resized", resized)] {
         assert!(log.lines().any(|line| line.contains(words) && line.contains(&by)), "{words} {by}: {log}");
+    }
+}
+
+/// The memory of a process, in bytes: what the kernel counts as resident.
+fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a figure");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+/// A write of as much as a message holds, of which only half is sent.
+fn half_a_write(number: u64) -> Vec<u8> {
+    let data = vec![7; DATA_BYTES_MAX];
+    let range = Range { address: 0, bytes: u32::try_from(data.len()).expect("small"), checksum: checksum(0, &data) };
+    let mut message = Vec::new();
+    Request::write(&mut message, number, Priority::WriteBack, [range].into_iter());
+    message.extend_from_slice(&data);
+    message.truncate(message.len() / 2);
+    message
+}
+
+#[test]
+fn crowds_with_half_requests_take_little_memory() {
+    const CROWD: usize = 4096;
+    const CAPACITY: u64 = 64 << 20;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    if most < 2 * CROWD as u64 {
+        return eprintln!("skipped: needs {} descriptors (ulimit -Hn)", 2 * CROWD);
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("our own limit");
+    let node = Node::start(&ANYWHERE, None);
+    let mut honest = node.session("honest 1");
+    ask(&mut honest, |into| Request::lease(into, 2, 32), &[]);
+    let data = vec![7; DATA_BYTES_MAX];
+    for (number, address) in (3..).zip((0..CAPACITY).step_by(DATA_BYTES_MAX)) {
+        let range =
+            Range { address, bytes: u32::try_from(data.len()).expect("small"), checksum: checksum(address, &data) };
+        ask(&mut honest, |into| Request::write(into, number, Priority::WriteBack, [range].into_iter()), &data);
+    }
+    for joins in [false, true] {
+        let (mut crowd, mut most) = (Vec::new(), 0);
+        for number in 0..CROWD {
+            crowd.extend(node.half(joins));
+            if number % 64 == 0 || number + 1 == CROWD {
+                most = most.max(resident_bytes(node.child.id()));
+            }
+        }
+        assert!(most <= CAPACITY + (64 << 20), "{} MiB are resident", most >> 20);
+        // Whoever is honest is served meanwhile, short requests and long ones.
+        let number = if joins { 2_000 } else { 1_000 };
+        let range = Range { address: 0, bytes: 4096, checksum: 0 };
+        ask(&mut honest, |into| Request::read(into, number, Priority::Demand, [range].into_iter()), &[]);
+        let range =
+            Range { address: 0, bytes: u32::try_from(data.len()).expect("small"), checksum: checksum(0, &data) };
+        ask(&mut honest, |into| Request::write(into, number + 1, Priority::WriteBack, [range].into_iter()), &data);
     }
 }

@@ -1,0 +1,327 @@
+//! What a node spends on connections that have not said a whole request: bounded memory, and a bounded time before they join a session.
+//!
+//! A lane waits for its next request with a few hundred bytes. For a longer one it takes a buffer out of a pool, and gives it back when the
+//! request is served. When the pool is empty, a connection that holds a buffer and stands still makes room; lanes that have said a whole
+//! long request before come first, then those that came last. So of 4096 clients that each hold half a request none keeps another one
+//! from memory for long. A client that only is slow keeps its place, and so does one that was stopped in the middle of a request, unless
+//! memory runs out.
+
+use hinterland_wire::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, HEADER_BYTES};
+use memmap2::MmapMut;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// The longest request.
+const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX + DATA_BYTES_MAX;
+/// Buffers for long requests, each of `MESSAGE_BYTES_MAX`: 8.5 MiB.
+const BUFFERS_MAX: usize = 32;
+/// Of those, kept for lanes that have said a whole long request before.
+const RESERVED: usize = 8;
+/// Other lanes that may wait for a buffer: for one more, the one that has waited longest goes.
+const WAITING_MAX: usize = 256;
+/// Connections without a session: for one more, the oldest goes.
+const STRANGERS_MAX: usize = 1024;
+/// Buffers that nobody has, and that keep their memory.
+const IDLE_MAX: usize = 8;
+/// A connection with a buffer of which nothing has come for so long makes room, where one is wanted.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(crate) struct Intake {
+    begun: Instant,
+    /// Time to join a session, and to say a whole request where its buffer is wanted.
+    limit: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Connections that have not joined a session yet, and since when they are there.
+    strangers: BTreeMap<u64, Instant>,
+    idle: Vec<MmapMut>,
+    /// Who has a buffer, by connection.
+    held: HashMap<u64, Arc<Hold>>,
+    /// Lanes that wait for one, the next first.
+    waiting: BTreeMap<Rank, (u64, Thread)>,
+    /// Of those, the ones that have said no long request yet.
+    new_waiting: usize,
+    /// How many have waited so far.
+    order: u64,
+    /// Connections that wait no more, because they have to end.
+    given_up: HashSet<u64>,
+    is_over: bool,
+}
+
+/// Who is next: whoever has said a long request before, then whoever came last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    is_new: bool,
+    before_end: u64,
+}
+
+/// A connection's part of the memory.
+struct Hold {
+    since_ms: u64,
+    /// When something arrived last.
+    moved_ms: AtomicU64,
+}
+
+/// A buffer for a request, until it is dropped.
+pub(crate) struct Buffer<'a> {
+    intake: &'a Intake,
+    connection: u64,
+    hold: Arc<Hold>,
+    /// Its memory; taken when it goes back.
+    bytes: Option<MmapMut>,
+}
+
+impl Intake {
+    pub(crate) fn new(limit: Duration) -> Intake {
+        Intake { begun: Instant::now(), limit, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        in_ms(self.begun.elapsed())
+    }
+
+    /// A connection is there; another one that has to go for it.
+    pub(crate) fn begins(&self, connection: u64) -> Option<u64> {
+        let strangers = &mut self.state().strangers;
+        strangers.insert(connection, Instant::now());
+        if strangers.len() > STRANGERS_MAX { strangers.pop_first().map(|(oldest, _)| oldest) } else { None }
+    }
+
+    /// A connection has joined a session, or has ended.
+    pub(crate) fn is_known(&self, connection: u64) {
+        self.state().strangers.remove(&connection);
+    }
+
+    /// Memory for a long request of this connection: waits until there is some. `is_new`: it has said none before.
+    ///
+    /// # Errors
+    /// The connection has to end; the system has no memory.
+    pub(crate) fn take(&self, connection: u64, is_new: bool) -> io::Result<Buffer<'_>> {
+        let mut state = self.state();
+        if !state.has_room(is_new) {
+            state.order += 1;
+            let rank = Rank { is_new, before_end: u64::MAX - state.order };
+            state.waiting.insert(rank, (connection, std::thread::current()));
+            state.new_waiting += usize::from(is_new);
+            if state.new_waiting > WAITING_MAX {
+                state.give_up_last();
+            }
+            while !state.held.contains_key(&connection) {
+                if state.given_up.remove(&connection) || state.is_over {
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
+                drop(state);
+                std::thread::park();
+                state = self.state();
+            }
+        } else {
+            state.grant(connection, self.now_ms());
+        }
+        let hold = Arc::clone(&state.held[&connection]);
+        let idle = state.idle.pop();
+        drop(state);
+        let mut buffer = Buffer { intake: self, connection, hold, bytes: idle };
+        if buffer.bytes.is_none() {
+            buffer.bytes = Some(MmapMut::map_anon(MESSAGE_BYTES_MAX)?);
+        }
+        Ok(buffer)
+    }
+
+    /// Connections that have to end now: those that have joined no session in time, and, where buffers are wanted, those that hold one
+    /// and stand still, as many as are wanted.
+    pub(crate) fn overdue(&self) -> Vec<u64> {
+        let state = self.state();
+        let now_ms = self.now_ms();
+        let late = state.strangers.iter().filter(|(_, since)| since.elapsed() >= self.limit).map(|(number, _)| *number);
+        let mut overdue: Vec<u64> = late.collect();
+        let [stalled_ms, limit_ms] = [STALLED.min(self.limit), self.limit].map(in_ms);
+        let is_past = |since: u64, limit: u64| now_ms.saturating_sub(since) >= limit;
+        let stands_still =
+            |hold: &Hold| is_past(hold.moved_ms.load(Relaxed), stalled_ms) || is_past(hold.since_ms, limit_ms);
+        let still = state.held.iter().filter(|(_, hold)| stands_still(hold));
+        let mut holders: Vec<(u64, u64)> =
+            still.map(|(connection, hold)| (hold.moved_ms.load(Relaxed), *connection)).collect();
+        holders.sort_unstable();
+        overdue.extend(holders.into_iter().take(state.waiting.len()).map(|(_, connection)| connection));
+        overdue
+    }
+
+    /// The node ends: nobody waits any more.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.is_over = true;
+        state.waiting.values().for_each(|(_, thread)| thread.unpark());
+    }
+}
+
+impl State {
+    fn has_room(&self, is_new: bool) -> bool {
+        self.held.len() < BUFFERS_MAX - if is_new { RESERVED } else { 0 }
+    }
+
+    fn grant(&mut self, connection: u64, now_ms: u64) {
+        self.held.insert(connection, Arc::new(Hold { since_ms: now_ms, moved_ms: AtomicU64::new(now_ms) }));
+    }
+
+    /// The lane that has waited longest of those that are new waits no more.
+    fn give_up_last(&mut self) {
+        if let Some((rank, (connection, thread))) = self.waiting.pop_last() {
+            self.new_waiting -= usize::from(rank.is_new);
+            self.given_up.insert(connection);
+            thread.unpark();
+        }
+    }
+
+    /// Buffers that are free go to those who wait.
+    fn serve_waiting(&mut self, now_ms: u64) {
+        while self.waiting.first_key_value().is_some_and(|(rank, _)| self.has_room(rank.is_new)) {
+            let (rank, (connection, thread)) = self.waiting.pop_first().expect("there is one");
+            self.new_waiting -= usize::from(rank.is_new);
+            self.grant(connection, now_ms);
+            thread.unpark();
+        }
+    }
+}
+
+fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Buffer<'_> {
+    /// Something has arrived.
+    pub(crate) fn moves(&self) {
+        self.hold.moved_ms.store(self.intake.now_ms(), Relaxed);
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.as_deref().expect("until it is dropped")
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes.as_deref_mut().expect("until it is dropped")
+    }
+}
+
+impl Drop for Buffer<'_> {
+    fn drop(&mut self) {
+        let mut state = self.intake.state();
+        state.held.remove(&self.connection);
+        let bytes = self.bytes.take();
+        if state.idle.len() < IDLE_MAX {
+            state.idle.extend(bytes);
+        }
+        state.serve_waiting(self.intake.now_ms());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn until(mut holds: impl FnMut() -> bool) {
+        while !holds() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn whoever_has_said_a_long_request_comes_before_new_ones_and_of_those_the_last() {
+        let intake = Intake::new(LONG);
+        let mut held: Vec<Buffer<'_>> =
+            (0..BUFFERS_MAX as u64).map(|number| intake.take(number, false).expect("room")).collect();
+        let over = AtomicBool::new(false);
+        let has = |connection: u64| intake.state().held.contains_key(&connection);
+        std::thread::scope(|scope| {
+            for (place, (connection, is_new)) in [(100, true), (101, true), (102, false)].into_iter().enumerate() {
+                let (intake, over) = (&intake, &over);
+                scope.spawn(move || {
+                    let buffer = intake.take(connection, is_new).expect("a buffer");
+                    until(|| over.load(Relaxed));
+                    drop(buffer);
+                });
+                until(|| intake.state().waiting.len() == place + 1);
+            }
+            assert!(intake.overdue().is_empty(), "nobody stands still yet");
+            held.truncate(BUFFERS_MAX - 1);
+            assert_eq!([100, 101, 102].map(has), [false, false, true]);
+            held.truncate(BUFFERS_MAX - 1 - RESERVED);
+            assert_eq!([100, 101, 102].map(has), [false, false, true]);
+            held.truncate(BUFFERS_MAX - 2 - RESERVED);
+            assert_eq!([100, 101, 102].map(has), [false, true, true]);
+            held.truncate(BUFFERS_MAX - 3 - RESERVED);
+            assert_eq!([100, 101, 102].map(has), [true, true, true]);
+            over.store(true, Relaxed);
+        });
+        drop(held);
+        let state = intake.state();
+        assert!(state.held.is_empty() && state.waiting.is_empty() && state.idle.len() == IDLE_MAX);
+    }
+
+    #[test]
+    fn some_buffers_are_not_for_new_lanes_and_the_longest_waiting_one_gives_up() {
+        let intake = Intake::new(LONG);
+        let new = (0..(BUFFERS_MAX - RESERVED) as u64).map(|number| intake.take(number, true).expect("room"));
+        let held: Vec<Buffer<'_>> = new.collect();
+        assert!(intake.take(1000, false).is_ok(), "a buffer is kept for who is not new");
+        let given_up = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for connection in 2000..2001 + WAITING_MAX as u64 {
+                let waiting = intake.state().order;
+                let (intake, given_up) = (&intake, &given_up);
+                scope.spawn(move || {
+                    if intake.take(connection, true).is_err() {
+                        given_up.lock().expect("nobody panics").push(connection);
+                    }
+                });
+                until(|| intake.state().order > waiting);
+            }
+            until(|| given_up.lock().expect("nobody panics").len() == 1);
+            assert_eq!(*given_up.lock().expect("nobody panics"), [2000]);
+            drop(held);
+        });
+        assert_eq!(given_up.into_inner().expect("nobody panics"), [2000]);
+    }
+
+    #[test]
+    fn whoever_stands_still_or_joins_nothing_has_to_end() {
+        let intake = Intake::new(Duration::ZERO);
+        assert_eq!(intake.begins(7), None);
+        assert_eq!(intake.begins(8), None);
+        intake.is_known(8);
+        assert_eq!(intake.overdue(), [7]);
+        let held: Vec<Buffer<'_>> =
+            (10..10 + BUFFERS_MAX as u64).map(|number| intake.take(number, false).expect("room")).collect();
+        assert_eq!(intake.overdue(), [7], "nobody wants their buffers");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| intake.take(99, true).map(drop).map_err(|error| error.kind()));
+            until(|| intake.state().waiting.len() == 1);
+            let overdue = intake.overdue();
+            assert!(overdue.len() == 2 && overdue[0] == 7 && overdue[1] >= 10, "{overdue:?}");
+            intake.end();
+            assert_eq!(waits.join().expect("no panic"), Err(io::ErrorKind::ConnectionAborted));
+        });
+        drop(held);
+    }
+
+    #[test]
+    fn of_many_without_a_session_the_oldest_goes() {
+        let intake = Intake::new(LONG);
+        let gone: Vec<u64> = (0..STRANGERS_MAX as u64 + 3).filter_map(|number| intake.begins(number)).collect();
+        assert_eq!(gone, [0, 1, 2]);
+    }
+}
