@@ -354,7 +354,8 @@ impl<'a> Lane<'a> {
             }
             Request::Write { ranges } => session.write(ranges, data),
             Request::Lease { .. } if self.node.is_draining() => {
-                return self.refuse(number, Refusal::Draining, "the node leases no more memory");
+                let memory = (self.node.used_bytes(), session.group.store().bound() * SLAB_BYTES);
+                return self.refuse_memory(number, Refusal::Draining, memory, "the node leases no more memory");
             }
             Request::Lease { slabs } => {
                 match session.lease_slabs(slabs as usize, self.features.has(Features::SHARED)) {

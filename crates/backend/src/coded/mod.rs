@@ -49,6 +49,11 @@ pub trait Shard: Backend {
     /// Whether it can be used now.
     fn is_there(&self) -> bool;
 
+    /// Whether it can be used now, and has refused nothing for want of room a short while ago.
+    fn may_have_room(&self) -> bool {
+        self.is_there()
+    }
+
     /// Whether what was stored at `location` is lost.
     fn has_lost(&self, location: Location) -> bool;
 
@@ -117,6 +122,12 @@ impl<S: Shard> Coded<S> {
     fn there(&self) -> u32 {
         let there = (0..self.shards.len()).filter(|shard| self.shards[*shard].is_there());
         there.fold(0, |there, shard| there | 1 << shard)
+    }
+
+    /// Those of them that may have room, one bit each.
+    fn roomy(&self) -> u32 {
+        let roomy = (0..self.shards.len()).filter(|shard| self.shards[*shard].may_have_room());
+        roomy.fold(0, |roomy, shard| roomy | 1 << shard)
     }
 
     /// How often shards were lost.

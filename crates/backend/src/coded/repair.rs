@@ -49,7 +49,7 @@ impl<S: Shard> Coded<S> {
         }
         let mut moved = 0;
         for _ in 0..REPAIRED {
-            let look = self.stripes.hold_next(repair.next, LOOKED_AT, self.there(), |place| self.is_lost(place));
+            let look = self.stripes.hold_next(repair.next, LOOKED_AT, self.roomy(), |place| self.is_lost(place));
             if look.passed_by {
                 self.degraded.store(true, Relaxed);
             }
@@ -84,7 +84,7 @@ impl<S: Shard> Coded<S> {
                     continue;
                 }
                 let used = held.places.iter().filter_map(|place| place.shard());
-                let free = used.fold(self.there(), |free, shard| free & !(1 << shard));
+                let free = used.fold(self.roomy(), |free, shard| free & !(1 << shard));
                 let mut free = (0..self.shards.len()).filter(|shard| free & 1 << shard != 0);
                 let found = free.find_map(|shard| Some((shard, self.store_one(shard, page)?)));
                 if let Some((shard, location)) = found {

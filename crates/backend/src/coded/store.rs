@@ -1,5 +1,5 @@
 //! Stores: pages go to data units of stripes, a group of stripes at a time, so that each shard is asked once for a group, and several
-//! before one has answered. A page is stored when its stripe is: all units, or those for which there are shards.
+//! before one has answered. A page is stored when its stripe is: all units, or the data units and those for which shards have room.
 
 use super::stripes::{Held, Place};
 use super::{Coded, Shard, rooms};
@@ -55,6 +55,13 @@ impl Write<'_> {
         let placed = self.placing.iter().filter_map(|placing| placing.place);
         let kept = self.kept.iter().map(|(unit, _)| self.held.places[*unit]);
         placed.chain(kept).filter_map(Place::shard).fold(0, |shards, shard| shards | 1 << shard)
+    }
+
+    /// Whether pages that stay in the stripe would lose parity because shards have no room.
+    fn would_lose_parity(&self, data: usize) -> bool {
+        let is_refused = |placing: &Placing| matches!(placing.error, Some(StoreError::Full { .. }));
+        let lacks = |placing: &Placing| placing.unit >= data && placing.place.is_none() && is_refused(placing);
+        self.held.used != 0 && self.placing.iter().any(lacks)
     }
 
     /// Takes a parity page away that stands where a data page has to go, because there is no other shard left for it.
@@ -118,7 +125,13 @@ impl<S: Shard> Coded<S> {
                 self.degraded.store(true, Relaxed);
             }
             for write in writes {
-                self.conclude(write, out);
+                if write.would_lose_parity(self.code.data()) {
+                    only_new = true;
+                    left.extend(write.new.iter().map(|(_, index, _)| *index));
+                    self.take_back(write);
+                } else {
+                    self.conclude(write, out);
+                }
             }
         }
     }
@@ -217,21 +230,23 @@ impl<S: Shard> Coded<S> {
         others();
     }
 
+    /// Frees what was stored of a stripe: it stays as it was.
+    fn take_back(&self, write: Write<'_>) {
+        let stored: Vec<Place> = write.placing.iter().filter_map(|placing| placing.place).collect();
+        self.free_places(&stored);
+        self.release(write.held, 0);
+    }
+
     /// Enters what was stored, or takes all of it back.
     fn conclude(&self, mut write: Write<'_>, out: &mut [Result<Location, StoreError>]) {
         let data = self.code.data();
-        // Where there is no other shard for a parity page, there will be one; but where they are full, that is so.
-        let fails = |placing: &&Placing| {
-            let is_full = matches!(placing.error, Some(StoreError::Full { .. }));
-            placing.place.is_none() && (placing.unit < data || is_full)
-        };
+        // Where there is no other shard for a parity page, because some are lost, drained or full, there will be one.
+        let fails = |placing: &&Placing| placing.place.is_none() && placing.unit < data;
         if let Some(failed) = write.placing.iter().find(fails) {
             let again = || StoreError::Device { url: self.url.clone(), errno: libc::EAGAIN };
             let error = failed.error.clone().unwrap_or_else(again);
-            let stored: Vec<Place> = write.placing.iter().filter_map(|placing| placing.place).collect();
-            self.free_places(&stored);
             write.new.iter().for_each(|(_, index, _)| out[*index] = Err(error.clone()));
-            self.release(write.held, 0);
+            self.take_back(write);
             return;
         }
         for unit in (0..data).filter(|unit| write.held.used & 1 << unit == 0) {

@@ -375,6 +375,11 @@ impl Link {
         Ok(number)
     }
 
+    /// Whether the node had no room when it was asked last.
+    pub(super) fn is_full(&self) -> bool {
+        lock(&self.full).is_some()
+    }
+
     /// Whether the node may have room for a slab: none was refused a short while ago.
     pub(super) fn may_have_room(&self) -> bool {
         lock(&self.full).is_none_or(|since| since.elapsed() >= self.node.timing.refused)
@@ -386,7 +391,10 @@ impl Link {
         let write = |into: &mut Vec<u8>, number| Request::give_back(into, number, slabs);
         self.ask(write, |reply| matches!(reply, Reply::Done).then_some(()))?;
         self.slabs.fetch_sub(slabs.len(), Relaxed);
-        *lock(&self.full) = None;
+        // What it wanted back it does not lend again.
+        if !self.recall.is_some() {
+            *lock(&self.full) = None;
+        }
         Ok(())
     }
 
@@ -414,6 +422,10 @@ impl Link {
             _ => None,
         };
         let recall = self.ask(|into, number| Request::plain(into, number, Kind::Recall), take)?;
+        if recall.slabs == 0 && self.recall.is_some() {
+            // It lends again.
+            *lock(&self.full) = None;
+        }
         self.recall.set(recall.slabs);
         if let Some(grant) = lock(&self.session).as_mut() {
             grant.quota_bytes = recall.quota_bytes;

@@ -8,7 +8,7 @@ use super::link::Link;
 use super::load::LOAD_PAGES;
 use super::membership::Heard;
 use super::recall::Recalls;
-use super::table::Replica;
+use super::table::{Replica, Replicas};
 use super::{NodeError, NodePool, Timing};
 use crate::sync::lock;
 use crate::{LoadItem, Location, Priority};
@@ -57,11 +57,27 @@ pub(super) struct Rebuild {
     number: u32,
     to: Replica,
     /// What it takes the place of.
-    pub(super) from: Option<Replica>,
+    from: Option<Replica>,
     /// Slots with pages, and how many of them are done. No page is stored in the slab meanwhile.
     slots: Vec<u64>,
     done: usize,
     pages: Vec<PageBytes>,
+}
+
+impl Rebuild {
+    pub(super) fn new(number: u32, to: Replica, from: Option<Replica>, slots: Vec<u64>) -> Rebuild {
+        Rebuild { number, to, from, slots, done: 0, pages: vec![[0; PAGE_BYTES]; LOAD_PAGES] }
+    }
+}
+
+/// Whether a node has one of `replicas`.
+fn is_held(replicas: &Replicas, link: &Link) -> bool {
+    replicas.iter().any(|replica| replica.link.node.index == link.node.index)
+}
+
+/// Whether a slab with these replicas can have one more on one of `links`.
+pub(super) fn has_place(links: &[Arc<Link>], replicas: &Replicas) -> bool {
+    links.iter().any(|link| !is_held(replicas, link))
 }
 
 /// What became of a step of a rebuild.
@@ -171,31 +187,37 @@ impl NodePool {
         if maintenance.no_room.is_some_and(|since| since.elapsed() < self.timing.refused) {
             return None;
         }
-        let number = lock(&self.table).begin_rebuild(maintenance.last)?;
+        let staying = self.staying();
+        let number = lock(&self.table).find_degraded(maintenance.last, |replicas| has_place(&staying, replicas))?;
         maintenance.last = number;
-        let begun = self.place_rebuild(number);
-        if begun.is_none() {
-            lock(&self.table).end_rebuild(number, None, None);
+        let Some(to) = self.place_replica(number) else {
             maintenance.no_room = Some(Instant::now());
-        }
-        begun
-    }
-
-    pub(super) fn place_rebuild(&self, number: u32) -> Option<Rebuild> {
-        let replicas = lock(&self.table).replicas_of(number)?;
-        let holds = |link: &Arc<Link>| replicas.iter().any(|replica| replica.link.node.index == link.node.index);
-        let mut candidates: Vec<Arc<Link>> = self.healthy().into_iter().filter(|link| !holds(link)).collect();
-        let to = loop {
-            // Who is full or lost is no candidate any more.
-            if let Ok(to) = self.place_one(&mut candidates, 1) {
-                break to?;
-            }
+            return None;
         };
-        let Some(slots) = lock(&self.table).used_in(number) else {
+        // Closed only now: where there is no room it goes on getting pages.
+        let Some(slots) = lock(&self.table).begin_rebuild(number) else {
             self.give_up(&[to]);
             return None;
         };
-        Some(Rebuild { number, to, from: None, slots, done: 0, pages: vec![[0; PAGE_BYTES]; LOAD_PAGES] })
+        Some(Rebuild::new(number, to, None, slots))
+    }
+
+    /// The links that can be used now and are not drained.
+    pub(super) fn staying(&self) -> Vec<Arc<Link>> {
+        self.healthy().into_iter().filter(|link| !link.recall.is_total()).collect()
+    }
+
+    /// Leases a slab for one more replica of another slab, on a node that stays.
+    pub(super) fn place_replica(&self, number: u32) -> Option<Replica> {
+        let replicas = lock(&self.table).replicas_of(number)?;
+        let mut candidates = self.staying();
+        candidates.retain(|link| !is_held(&replicas, link));
+        loop {
+            // Who is full or lost is no candidate any more.
+            if let Ok(to) = self.place_one(&mut candidates, 1) {
+                return to;
+            }
+        }
     }
 
     /// Copies the next pages.

@@ -7,7 +7,7 @@
 //! a demand that is late: also asked of a second node, and whoever answers first is heard  (hedge)
 //! loads of many pages: from all of their nodes at a time                                (load, transfer)
 //! stores: to every replica, several messages under way on each; durable when all answered  (store)
-//! new slabs: on as many nodes as there are replicas, of two chosen at random the one with more room  (placement)
+//! new slabs: on as many nodes as there are replicas, or as stay and have room; of two chosen at random the one with more  (placement)
 //! what is stored in a row: spread over several slabs, in pieces                          (slots)
 //! lost nodes, lost replicas: a thread of the pager's calls `maintain`                          (maintenance)
 //! slabs that nodes want back: it moves them to others                                      (recall)
@@ -59,7 +59,7 @@ pub use membership::Membership;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use table::{Replica, Table, Wanted};
+use table::{Lacks, Replica, Table, Wanted};
 pub use timing::{AnswerLimit, Timing};
 
 /// Nodes of a pool: each has a row of figures.
@@ -86,7 +86,7 @@ pub struct NodePool {
     draws: AtomicU64,
     /// Something is to be done in the background.
     maintenance_due: AtomicBool,
-    /// Pages have fewer replicas than are wanted.
+    /// Pages have no second replica, or fewer than can be had.
     degraded: AtomicBool,
     /// When the nodes had no slab left: for a while those that are being emptied get pages, too.
     crowded: Mutex<Option<Instant>>,
@@ -203,16 +203,18 @@ impl NodePool {
         Rng(self.draws.fetch_add(0x9e37_79b9, Relaxed)).next_u64()
     }
 
-    /// What can be had of `healthy` links.
+    /// What can be had of `healthy` links: replicas on those that stay and have room, at least one.
     fn wanted(&self, healthy: &[Arc<Link>]) -> Wanted {
-        let replicas = self.replicas.min(healthy.len());
-        let fast = healthy.iter().filter(|link| !link.slow.load(Relaxed)).count();
-        let staying = healthy.iter().filter(|link| !link.recall.is_total()).count();
-        let avoid_leaving =
-            staying >= replicas && lock(&self.crowded).is_none_or(|since| since.elapsed() >= self.timing.refused);
-        let good = healthy.iter().filter(|link| !link.slow.load(Relaxed) && !link.recall.is_total()).count();
+        let stays = |link: &&Arc<Link>| !link.recall.is_total();
+        let is_fast = |link: &&Arc<Link>| !link.slow.load(Relaxed);
+        let roomy = healthy.iter().filter(stays).filter(|link| !link.is_full()).count();
+        let replicas = self.replicas.min(roomy.max(1)).min(healthy.len());
+        let avoid_slow = healthy.iter().filter(is_fast).count() >= replicas;
+        let avoid_leaving = healthy.iter().any(|link| stays(&link))
+            && lock(&self.crowded).is_none_or(|since| since.elapsed() >= self.timing.refused);
+        let good = healthy.iter().filter(stays).filter(is_fast).count();
         let spread = good.div_ceil(replicas.max(1));
-        Wanted { replicas, avoid_slow: fast >= replicas, avoid_leaving, spread }
+        Wanted { all: self.replicas, replicas, avoid_slow, avoid_leaving, spread }
     }
 
     /// Fits the table to the links as they are now.
@@ -220,12 +222,12 @@ impl NodePool {
         let mut table = lock(&self.table);
         // With the table locked, so that of two at a time the later one has the later view.
         let healthy = self.healthy();
-        let degraded = table.refresh(self.wanted(&healthy));
-        self.degraded.store(degraded, Relaxed);
+        let Lacks { replicas: lacking, second } = table.refresh(self.wanted(&healthy));
+        self.degraded.store(lacking || second, Relaxed);
         drop(table);
         let passed_by = healthy.iter().any(|link| link.is_passed_by());
         let away = self.links.iter().any(|link| lock(link).is_away());
-        if self.has_others() && (degraded || passed_by || away) {
+        if self.has_others() && (lacking || passed_by || away) {
             self.maintenance_due.store(true, Relaxed);
         }
     }
@@ -403,6 +405,10 @@ impl Shard for NodePool {
 
     fn is_there(&self) -> bool {
         self.links.iter().any(|link| lock(link).lost().is_none())
+    }
+
+    fn may_have_room(&self) -> bool {
+        self.healthy().iter().any(|link| link.may_have_room())
     }
 
     fn has_lost(&self, location: Location) -> bool {

@@ -14,41 +14,66 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Slabs that were leased for one of the pool's.
+#[derive(Default)]
+struct Attempt {
+    replicas: Vec<Replica>,
+    /// A node leased none: it is drained, or has no room.
+    full: Option<StoreError>,
+    /// A node was lost, or could not be reached.
+    failed: bool,
+}
+
 impl NodePool {
-    /// Leases a slab on as many nodes as there are to be replicas now.
+    /// Leases a slab on as many nodes as there are to be replicas, or on those of them that stay and have room, if there is one.
+    ///
+    /// # Errors
+    /// No node leases one.
     pub(super) fn place(&self) -> Result<Vec<Replica>, StoreError> {
         // Each round but the last ends with a loss.
         for _ in 0..=self.links.len() {
-            let healthy = self.healthy();
-            let wanted = self.wanted(&healthy).replicas;
-            let mut replicas: Vec<Replica> = Vec::new();
-            let mut candidates = healthy;
-            let mut full = None;
-            while replicas.len() < wanted {
-                match self.place_one(&mut candidates, wanted - replicas.len()) {
-                    Ok(Some(replica)) => replicas.push(replica),
-                    Ok(None) => break,
-                    Err(error @ StoreError::Full { .. }) => full = Some(error),
-                    // It is there, but not to be reached from here.
-                    Err(StoreError::Lost { ref error, .. }) if error.is_local() => {}
-                    Err(_) => break,
-                }
-                if candidates.is_empty() {
-                    break;
-                }
+            let may_lease = |link: &Arc<Link>| !link.recall.is_total() && link.may_have_room();
+            let (likely, others): (Vec<Arc<Link>>, _) = self.healthy().into_iter().partition(may_lease);
+            let mut attempt = self.place_on(likely);
+            if attempt.replicas.is_empty() && !attempt.failed {
+                // What they said last may be out of date.
+                attempt = self.place_on(others);
             }
-            if wanted > 0 && replicas.len() == wanted {
-                return Ok(replicas);
+            let Attempt { replicas, full, failed } = attempt;
+            if full.is_some() {
+                // Slabs that have replicas on the other nodes may get pages now.
+                self.refresh();
             }
-            self.give_up(&replicas);
-            if let Some(full) = full {
-                return Err(full);
+            match full {
+                _ if !failed && !replicas.is_empty() => return Ok(replicas),
+                Some(full) if replicas.is_empty() => return Err(full),
+                _ => self.give_up(&replicas),
             }
         }
         // Whose loss was the first is no longer known; any of them is a reason.
         let link = lock(&self.links[0]).clone();
         let error = link.lost().cloned().unwrap_or(super::NodeError::Closed);
         Err(self.store_error(&link, &error))
+    }
+
+    /// Leases a slab on as many of `candidates` as there are to be replicas.
+    fn place_on(&self, mut candidates: Vec<Arc<Link>>) -> Attempt {
+        let wanted = self.replicas.min(candidates.len());
+        let mut attempt = Attempt::default();
+        while attempt.replicas.len() < wanted && !candidates.is_empty() {
+            match self.place_one(&mut candidates, wanted - attempt.replicas.len()) {
+                Ok(replica) => attempt.replicas.extend(replica),
+                Err(error @ StoreError::Full { .. }) => attempt.full = Some(error),
+                Err(error) => {
+                    attempt.failed = true;
+                    // It is there, but not to be reached from here: the others are asked all the same.
+                    if !matches!(&error, StoreError::Lost { error, .. } if error.is_local()) {
+                        break;
+                    }
+                }
+            }
+        }
+        attempt
     }
 
     /// Leases a slab on one of `candidates`, which is taken out of them. `None`: there are none.

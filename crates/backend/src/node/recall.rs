@@ -9,7 +9,7 @@
 
 use super::NodePool;
 use super::link::Link;
-use super::maintenance::Rebuild;
+use super::maintenance::{Rebuild, has_place};
 use crate::sync::lock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -83,17 +83,17 @@ impl NodePool {
             return None;
         }
         let roomy: Vec<Arc<Link>> = others.into_iter().filter(|link| link.may_have_room()).collect();
-        let mut table = lock(&self.table);
-        let (number, from) = table.begin_move(|replicas| {
-            let is_there = |link: &Link| replicas.iter().any(|replica| replica.link.node.index == link.node.index);
-            roomy.iter().any(|link| !is_there(link))
-        })?;
-        drop(table);
-        let Some(mut rebuild) = self.place_rebuild(number) else {
-            lock(&self.table).end_rebuild(number, None, Some(&from));
-            return None;
-        };
-        rebuild.from = Some(from);
-        Some(rebuild)
+        let (number, from) = lock(&self.table).begin_move(|replicas| has_place(&roomy, replicas))?;
+        let to = self.place_replica(number);
+        // Nothing was stored there since it was closed.
+        let slots = lock(&self.table).used_in(number);
+        if let (Some(to), Some(slots)) = (to.clone(), slots) {
+            return Some(Rebuild::new(number, to, Some(from), slots));
+        }
+        lock(&self.table).end_rebuild(number, None, Some(&from));
+        self.give_up(to.as_slice());
+        // It gets pages again.
+        self.refresh();
+        None
     }
 }

@@ -105,9 +105,14 @@ impl NodePool {
         if !lacks_one() {
             return;
         }
+        let wanted = self.wanted(&self.healthy()).replicas;
         match self.place() {
-            Ok(replicas) if lock(&self.table).add(&replicas) => {}
-            Ok(replicas) => self.give_up(&replicas),
+            Ok(replicas) if replicas.len() >= wanted && lock(&self.table).add(&replicas) => {}
+            // Not for the price of a replica.
+            Ok(replicas) => {
+                self.give_up(&replicas);
+                *lock(&self.unspread) = Some(Instant::now());
+            }
             Err(_) => *lock(&self.unspread) = Some(Instant::now()),
         }
     }

@@ -6,8 +6,8 @@
 //! **Invariant**: every live replica of a slab holds every page whose slot is in use and not being written. A replica whose link
 //! misses a write is gone before anybody could read it, because the link is lost with it.
 //!
-//! A slab is *fully replicated* when it has as many replicas as are wanted now. One that is not is closed until it has been rebuilt: no page
-//! is stored in it meanwhile, so what is copied does not change. Numbers of slabs are never used again.
+//! A slab is *fully replicated* when it has as many replicas as are wanted. As many of them as nodes stay and have room it needs to get
+//! pages; it is closed while a further replica is made, so what is copied does not change. Numbers of slabs are never used again.
 
 use super::NODES_MAX;
 use super::error::NodeError;
@@ -70,6 +70,8 @@ pub(super) struct Table {
     leaving: Vec<Replica>,
     /// Time for which a slab gets no pages after a node refused some.
     refused_pause: Duration,
+    /// Replicas that each slab is to have in the end.
+    all: usize,
     /// Pages at each node, each replica counted.
     pages: [u64; NODES_MAX],
 }
@@ -80,8 +82,6 @@ struct Slab {
     writing: usize,
     /// What became of the last replica: its node, and why.
     lost: Option<(String, NodeError)>,
-    /// It has fewer replicas than are wanted.
-    degraded: bool,
     /// A replica is being made, in addition or in place of another: the slab stays closed until it is there, or given up.
     rebuilding: bool,
     /// When a node refused pages for it: the slab stays closed for a while.
@@ -93,20 +93,32 @@ struct Slab {
 /// What the pool can have now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wanted {
-    /// Replicas of each slab.
+    /// Replicas that each slab is to have in the end.
+    pub(super) all: usize,
+    /// Replicas of each slab that gets pages now: so many nodes stay and have room.
     pub(super) replicas: usize,
     /// So many nodes are not slow: slow ones need not get pages.
     pub(super) avoid_slow: bool,
-    /// So many nodes want nothing back: those that want all back need not get pages.
+    /// Replicas at nodes that want all back do not count for this: others stay.
     pub(super) avoid_leaving: bool,
     /// Slabs that are filled at a time, so that what is stored in a row lies on several nodes.
     pub(super) spread: usize,
 }
 
+/// What slabs with pages lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Lacks {
+    /// Some have fewer replicas than can be had.
+    pub(super) replicas: bool,
+    /// Some have one replica, and are to have more.
+    pub(super) second: bool,
+}
+
 impl Table {
     pub(super) fn new(slab_bytes: u64, refused_pause: Duration) -> Table {
         let slots = Slots::new(slab_bytes);
-        Table { slots, slabs: BTreeMap::new(), next: 0, leaving: Vec::new(), refused_pause, pages: [0; NODES_MAX] }
+        let (slabs, leaving) = (BTreeMap::new(), Vec::new());
+        Table { slots, slabs, next: 0, leaving, refused_pause, all: 1, pages: [0; NODES_MAX] }
     }
 
     /// Adds a slab that was leased on several nodes; false: there are no more numbers.
@@ -118,15 +130,8 @@ impl Table {
         let mut replicas = replicas.to_vec();
         replicas.sort_by_key(|replica| replica.link.node.index);
         self.slots.add(self.next);
-        let slab = Slab {
-            replicas: replicas.into(),
-            writing: 0,
-            lost: None,
-            degraded: false,
-            rebuilding: false,
-            refused: None,
-            unmoved: None,
-        };
+        let slab =
+            Slab { replicas: replicas.into(), writing: 0, lost: None, rebuilding: false, refused: None, unmoved: None };
         self.slabs.insert(self.next, slab);
         self.next += 1;
         true
@@ -203,9 +208,10 @@ impl Table {
         slab.replicas = replicas.into();
     }
 
-    /// Drops replicas that were lost, and opens and closes slabs; returns whether some are degraded.
-    pub(super) fn refresh(&mut self, wanted: Wanted) -> bool {
-        let mut any_degraded = false;
+    /// Drops replicas that were lost, and opens and closes slabs; returns what those with pages lack.
+    pub(super) fn refresh(&mut self, wanted: Wanted) -> Lacks {
+        let mut lacks = Lacks::default();
+        self.all = wanted.all;
         self.slots.set_spread(wanted.spread);
         for (number, slab) in &mut self.slabs {
             let used = self.slots.used_count(*number);
@@ -219,16 +225,18 @@ impl Table {
                 slab.replicas = live.into();
             }
             let Some(used) = used else { continue };
-            slab.degraded = slab.replicas.len() < wanted.replicas.max(1);
-            any_degraded |= slab.degraded && used > 0 && !slab.replicas.is_empty();
+            let live = slab.replicas.len();
+            lacks.replicas |= live < wanted.replicas && used > 0 && live > 0;
+            lacks.second |= live == 1 && wanted.all > 1 && used > 0;
             let slow = slab.replicas.iter().any(|replica| replica.link.slow.load(Relaxed));
             slab.refused = slab.refused.filter(|since| since.elapsed() < self.refused_pause);
-            let leaving = slab.replicas.iter().any(|replica| replica.link.recall.is_total());
-            let avoided = slow && wanted.avoid_slow || leaving && wanted.avoid_leaving;
-            let is_closed = slab.degraded || slab.rebuilding || slab.refused.is_some() || avoided;
+            let leaving = slab.replicas.iter().filter(|replica| replica.link.recall.is_total()).count();
+            let counted = if wanted.avoid_leaving { live - leaving } else { live };
+            let avoided = slow && wanted.avoid_slow || counted < wanted.replicas.max(1);
+            let is_closed = slab.rebuilding || slab.refused.is_some() || avoided;
             self.slots.set_open(*number, !is_closed);
         }
-        any_degraded
+        lacks
     }
 
     /// A node refused pages for the slab of a slot, which was in use when they were sent: others may have room.
@@ -247,18 +255,31 @@ impl Table {
         self.slabs.len()
     }
 
-    /// Begins to rebuild a slab that has pages, too few replicas, and nobody who writes to it: the first behind the number `after`,
-    /// or from the beginning on. It gets no page until `end_rebuild`.
-    pub(super) fn begin_rebuild(&mut self, after: u32) -> Option<u32> {
-        let ready = |number: &u32, slab: &Slab| {
-            let is_closed = slab.degraded && slab.writing == 0 && slab.replicas.iter().any(Replica::is_live);
-            is_closed && self.slots.used_count(*number) > Some(0)
-        };
-        let mut ready = self.slabs.iter().filter(|(number, slab)| ready(number, slab)).map(|(number, _)| *number);
+    /// Finds a slab that has pages, fewer replicas than it is to have in the end, and nobody who writes to it, and that may find a place
+    /// for one more: the first behind the number `after`, or from the beginning on.
+    pub(super) fn find_degraded(&self, after: u32, may_find_place: impl Fn(&Replicas) -> bool) -> Option<u32> {
+        let is_ready = |number: &u32, slab: &Slab| self.can_be_rebuilt(*number) && may_find_place(&slab.replicas);
+        let mut ready = self.slabs.iter().filter(|(number, slab)| is_ready(number, slab)).map(|(number, _)| *number);
         let first = ready.next()?;
-        let number = std::iter::once(first).chain(ready).find(|number| *number > after).unwrap_or(first);
-        self.slabs.get_mut(&number).expect("just found").rebuilding = true;
-        Some(number)
+        Some(std::iter::once(first).chain(ready).find(|number| *number > after).unwrap_or(first))
+    }
+
+    fn can_be_rebuilt(&self, number: u32) -> bool {
+        let is_still =
+            |slab: &Slab| slab.writing == 0 && !slab.rebuilding && slab.replicas.iter().any(Replica::is_live);
+        let lacks = self.slabs.get(&number).is_some_and(|slab| slab.replicas.len() < self.all && is_still(slab));
+        lacks && self.slots.used_count(number) > Some(0)
+    }
+
+    /// Begins to rebuild a slab that was found, unless somebody writes to it by now; returns the slots that are in use. It gets no page until
+    /// `end_rebuild`.
+    pub(super) fn begin_rebuild(&mut self, number: u32) -> Option<Vec<u64>> {
+        if !self.can_be_rebuilt(number) {
+            return None;
+        }
+        self.slabs.get_mut(&number)?.rebuilding = true;
+        self.slots.set_open(number, false);
+        self.used_in(number)
     }
 
     /// Begins to move a slab away from a node that wants some back; returns its number, and the replica that is to go. It gets no
@@ -268,7 +289,8 @@ impl Table {
     /// moved come last, the one with the latest attempt at the very end, so that none stands in the others' way.
     pub(super) fn begin_move(&mut self, may_find_place: impl Fn(&Replicas) -> bool) -> Option<(u32, Replica)> {
         let is_ready = |slab: &Slab| {
-            let is_still = !slab.degraded && !slab.rebuilding && slab.writing == 0;
+            // One that lacks a replica gets one, before one takes the place of another.
+            let is_still = slab.replicas.len() >= self.all && !slab.rebuilding && slab.writing == 0;
             is_still && slab.replicas.iter().any(Replica::is_wanted_back) && may_find_place(&slab.replicas)
         };
         let ready = self.slabs.iter().filter(|(_, slab)| is_ready(slab));

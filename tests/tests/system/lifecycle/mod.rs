@@ -6,6 +6,7 @@ mod certificates;
 mod children;
 mod confined;
 mod discovery;
+mod drains;
 mod encrypted;
 mod endings;
 mod explain;
@@ -70,6 +71,7 @@ pub fn trials() -> Vec<Trial> {
         pools::trials(),
         partitions::trials(),
         operators::trials(),
+        drains::trials(),
         discovery::trials(),
         misbehaving::trials(),
         certificates::trials(),

@@ -67,6 +67,39 @@ fn stripes_take_the_memory_that_they_promise() {
     stored.free(&striped.coded);
 }
 
+/// A stripe needs as many nodes as it has units: it uses what the drained node has left, then goes without parity, as after a loss.
+#[test]
+fn stripes_go_on_growing_when_a_node_is_drained_and_get_their_parity_when_that_ends() {
+    for resized in [false, true] {
+        let striped = Striped::new("2+1", 3, 64);
+        let stored = Stored::new(&striped.coded, 0..600);
+        if resized {
+            striped.nodes[0].node().resize(super::SLAB_BYTES);
+        } else {
+            striped.nodes[0].node().drain(true);
+        }
+        let used = striped.nodes[0].node().used_bytes();
+        let more = Stored::new(&striped.coded, 10_000..13_000);
+        assert_eq!(striped.nodes[0].node().used_bytes(), used);
+        [&stored, &more].iter().for_each(|stored| stored.check(&striped.coded));
+        assert!(!striped.coded.is_repaired());
+        // It may go: what it has can be computed.
+        striped.proxies[0].set(Mode::Dead);
+        [&stored, &more].iter().for_each(|stored| stored.check(&striped.coded));
+        striped.proxies[0].set(Mode::Pass);
+        striped.nodes[0].node().drain(false);
+        striped.nodes[0].node().resize(64 * super::SLAB_BYTES);
+        striped.heal();
+        // Now any other one may.
+        striped.proxies[1].set(Mode::Dead);
+        [&stored, &more].iter().for_each(|stored| stored.check(&striped.coded));
+        striped.proxies[1].set(Mode::Pass);
+        striped.heal();
+        [stored, more].into_iter().for_each(|stored| stored.free(&striped.coded));
+        assert_eq!(rows(&striped.coded).iter().map(|row| row.pages).sum::<u64>(), 0);
+    }
+}
+
 #[test]
 fn forked_processes_have_their_stripes() {
     let striped = Striped::new("2+1", 3, 64);
