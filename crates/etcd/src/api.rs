@@ -9,6 +9,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bytes(pub Vec<u8>);
 
+impl Bytes {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl From<&str> for Bytes {
     fn from(text: &str) -> Bytes {
         Bytes(text.as_bytes().to_vec())
@@ -77,14 +83,20 @@ pub struct Put {
 #[derive(Deserialize)]
 pub struct Nothing {}
 
-/// Keys from `key` to before `range_end`.
+/// Keys from `key` to before `range_end`; where that is empty, the one key.
 #[derive(Clone, Serialize)]
 pub struct Range {
     pub key: Bytes,
+    #[serde(skip_serializing_if = "Bytes::is_empty")]
     pub range_end: Bytes,
 }
 
 impl Range {
+    /// One key.
+    pub fn of_key(key: Bytes) -> Range {
+        Range { key, range_end: Bytes::default() }
+    }
+
     /// All keys that begin with `prefix`, which does not end in the highest byte.
     pub fn of_prefix(prefix: &str) -> Range {
         let mut end = prefix.as_bytes().to_vec();
@@ -113,6 +125,9 @@ pub struct KeyValue {
     pub key: Bytes,
     #[serde(default)]
     pub value: Bytes,
+    /// With which it ends; 0: it stays.
+    #[serde(default)]
+    pub lease: Number,
 }
 
 #[derive(Serialize)]

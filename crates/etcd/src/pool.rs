@@ -94,7 +94,7 @@ impl Pool {
         let prefix = self.prefix();
         let answer: RangeAnswer = self.client.call("kv/range", &Range::of_prefix(&prefix))?;
         let (mut members, mut usages) = (Vec::new(), HashMap::new());
-        for KeyValue { key, value } in &answer.kvs {
+        for KeyValue { key, value, .. } in &answer.kvs {
             let key = std::str::from_utf8(&key.0).ok().and_then(|key| key.strip_prefix(&prefix)?.split_once('/'));
             match key {
                 Some((NODES, _)) => members.extend(serde_json::from_slice::<Member>(&value.0)),

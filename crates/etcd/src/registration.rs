@@ -1,9 +1,9 @@
 //! A pool, as a node sees it that belongs to it.
 
-use crate::api::{Grant, Lease, Nothing, Number, Put, Streamed};
+use crate::api::{Bytes, Grant, Lease, Nothing, Number, Put, Range, RangeAnswer, Streamed};
 use crate::client::EtcdError;
 use crate::pool::{NODES, Pool, USAGE};
-use crate::record::Record;
+use crate::record::{Member, Record};
 use serde::Serialize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
@@ -40,15 +40,15 @@ impl Registration {
 struct Listed {
     pool: Pool,
     lease: Option<Number>,
-    /// What is listed; `None` when that is not known.
-    written: Option<Record>,
+    /// As what it was listed under this lease.
+    written: Option<Member>,
 }
 
 impl Listed {
     fn keep(mut self, record: &dyn Fn() -> Record, ended: &Receiver<()>) {
         let mut is_listed = None;
         loop {
-            let said = self.say(record());
+            let said = self.say(&record());
             let pool = &self.pool.directory;
             match (&said, is_listed) {
                 (Ok(()), Some(true)) | (Err(_), Some(false)) => {}
@@ -73,31 +73,34 @@ impl Listed {
         }
     }
 
-    /// Keeps the lease alive and lists what has changed.
-    fn say(&mut self, record: Record) -> Result<(), EtcdError> {
+    /// Keeps the lease alive, and lists what is not listed so: it may have changed, or somebody may have removed it.
+    fn say(&mut self, record: &Record) -> Result<(), EtcdError> {
         if !self.is_alive()? {
-            self.written = None;
             let granted: Lease = self.pool.client.call("lease/grant", &Grant { seconds: Number(LEASE_SECONDS) })?;
-            self.lease = Some(granted.id);
+            (self.lease, self.written) = (Some(granted.id), None);
         }
         let Some(lease) = self.lease else { return Ok(()) };
-        let Record { member, usage } = &record;
-        let (old_member, old_usage) = self.written.take().map(|record| (record.member, record.usage)).unzip();
-        if old_member.as_ref() != Some(member) {
-            self.put(lease, NODES, &member.node, member)?;
+        let Record { member, usage } = record;
+        if self.put(lease, NODES, &member.node, member)? {
+            if self.written.as_ref() == Some(member) {
+                let pool = &self.pool.directory;
+                tracing::warn!(%pool, "somebody removed the node from the list, or changed what stands there; listed again");
+            }
+            self.written = Some(member.clone());
         }
-        if old_usage.as_ref() != Some(usage) {
-            self.put(lease, USAGE, &member.node, usage)?;
-        }
-        self.written = Some(record);
-        Ok(())
+        self.put(lease, USAGE, &member.node, usage).map(drop)
     }
 
-    fn put(&self, lease: Number, kind: &str, node: &str, value: &impl Serialize) -> Result<(), EtcdError> {
+    /// Writes a value under our lease, unless it stands there; whether it did not.
+    fn put(&self, lease: Number, kind: &str, node: &str, value: &impl Serialize) -> Result<bool, EtcdError> {
         let value = serde_json::to_string(value).map_err(|why| self.pool.client.not_etcd(why))?;
-        let key = self.pool.key_of(kind, node);
-        let put = Put { key: key.as_str().into(), value: value.as_str().into(), lease };
-        self.pool.client.call::<Nothing>("kv/put", &put).map(drop)
+        let (key, value) = (Bytes::from(self.pool.key_of(kind, node).as_str()), Bytes::from(value.as_str()));
+        let there: RangeAnswer = self.pool.client.call("kv/range", &Range::of_key(key.clone()))?;
+        if there.kvs.iter().any(|there| there.value == value && there.lease == lease) {
+            return Ok(false);
+        }
+        self.pool.client.call::<Nothing>("kv/put", &Put { key, value, lease })?;
+        Ok(true)
     }
 
     fn is_alive(&self) -> Result<bool, EtcdError> {

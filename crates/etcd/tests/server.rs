@@ -125,6 +125,21 @@ fn what_a_node_says_of_itself_is_kept_true() {
 }
 
 #[test]
+fn a_node_whose_key_was_removed_lists_itself_again() {
+    let Some((_directory, etcd)) = server(|_| Vec::new()) else { return };
+    let reader = open(&etcd.pool("pool"), None);
+    let registration = register(&etcd, "pool", 1);
+    wait_until("the node is listed", || listed(&reader) == [record(1)]);
+    for _ in 0..2 {
+        // The lease goes on, so nothing but a look at the list tells the node.
+        etcd.remove_keys().expect("removed");
+        wait_until("the node is listed again", || listed(&reader) == [record(1)]);
+    }
+    registration.end();
+    assert_eq!(listed(&reader), []);
+}
+
+#[test]
 fn a_server_that_was_away_has_the_nodes_again() {
     let Some((_directory, mut etcd)) = server(|_| Vec::new()) else { return };
     let reader = open(&etcd.pool("pool"), None);

@@ -1,7 +1,7 @@
 //! A real etcd server for a test: on loopback, in a directory of its own, on ports that it keeps when it is started again.
 
-use std::io;
-use std::net::TcpListener;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -50,6 +50,19 @@ impl Etcd {
     /// Has it forget everything; it must not run.
     pub fn forget(&self) -> io::Result<()> {
         std::fs::remove_dir_all(&self.data)
+    }
+
+    /// Removes every key, as an operator can by mistake; leases stay. Only without TLS.
+    pub fn remove_keys(&self) -> io::Result<()> {
+        // From the zero byte, in base64, to the end.
+        let body = r#"{"key":"AA==","range_end":"AA=="}"#;
+        let mut stream = TcpStream::connect(self.address())?;
+        let head = format!("POST /v3/kv/deleterange HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all((head + body).as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let is_done = answer.split(' ').nth(1) == Some("200");
+        if is_done { Ok(()) } else { Err(io::Error::other(answer)) }
     }
 
     /// Starts the server that was killed, with its data, and waits until it can be used.
