@@ -123,6 +123,14 @@ pub struct BackendUsage {
     pub rebuilt_pages: u64,
     /// Loads for which another memory node was asked, too, because this one was late.
     pub hedged_loads: u64,
+    /// Of a memory node: pages there that have fewer copies than are wanted.
+    pub lacking_pages: u64,
+    /// Of a memory node: pages that would be lost with it, as far as that is known.
+    pub last_pages: u64,
+    /// Of a memory node: pages that were copied there or away from it in the last ten seconds.
+    pub copied_pages: u64,
+    /// It is a memory node that cannot be removed now, or of which that is not known.
+    pub needed: bool,
     /// Whether it gets to see encrypted pages only.
     pub encrypted: bool,
 }

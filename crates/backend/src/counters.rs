@@ -70,6 +70,10 @@ impl Counters {
             losses: 0,
             rebuilt_pages: 0,
             hedged_loads: 0,
+            lacking_pages: 0,
+            last_pages: 0,
+            copied_pages: 0,
+            needed: false,
             encrypted: false,
         }
     }

@@ -290,6 +290,10 @@ impl<'a> Lane<'a> {
                 Reply::figures(&mut self.reply, number, |into| node.write_statistics(into));
                 self.out.extend_from_slice(&self.reply);
             }
+            Request::Copies => {
+                Reply::copies(&mut self.reply, number, |into| node.write_copies(into));
+                self.out.extend_from_slice(&self.reply);
+            }
             Request::Drain { .. } | Request::Resize { .. } if !stream.may_operate() => {
                 tracing::warn!(by = %stream.peer(), "a drain or resize was refused: no operator asked for it");
                 self.refuse(number, Refusal::Order, NO_OPERATOR);
@@ -375,7 +379,13 @@ impl<'a> Lane<'a> {
                 }
                 Err(refusal) => return self.refuse(number, refusal, "no second session can be made"),
             },
-            Request::Recall => {
+            Request::Report(_) if !self.features.has(Features::REPORT) => {
+                return self.refuse(number, Refusal::Order, "the feature was not agreed on");
+            }
+            Request::Recall | Request::Report(_) => {
+                if let Request::Report(report) = request {
+                    session.said.says(report, Instant::now());
+                }
                 Reply::recalled(&mut self.reply, number, &self.node.recall(session));
                 return self.out.extend_from_slice(&self.reply);
             }
@@ -387,6 +397,7 @@ impl<'a> Lane<'a> {
             Request::Open { .. }
             | Request::Attach { .. }
             | Request::Statistics
+            | Request::Copies
             | Request::Drain { .. }
             | Request::Resize { .. } => {
                 unreachable!("answered without a session")

@@ -18,6 +18,8 @@
 
 mod admission;
 mod connection;
+mod copies;
+mod drain;
 mod intake;
 mod lane;
 mod latency;
@@ -29,6 +31,7 @@ mod slab;
 mod store;
 mod stream;
 
+pub use copies::CopyFigures;
 pub use latency::{BUCKETS, Histogram, SAMPLED_ONE_IN, Work};
 pub use listen::{Listening, NodeError};
 pub use memory::raise_descriptor_limit;

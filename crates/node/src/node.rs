@@ -1,6 +1,7 @@
 //! The node as a whole: its sessions, and what is said about it.
 
 use crate::admission::Processors;
+use crate::drain::Progress;
 use crate::intake::Intake;
 use crate::latency::{Histogram, Latencies, Work};
 use crate::session::Session;
@@ -40,6 +41,8 @@ pub struct Options {
     pub handshake_limit: Duration,
     /// Time that a connection may take to join a session; and, where memory for requests is short, to say a whole one.
     pub request_limit: Duration,
+    /// Time for which it holds what a program says of the copies of its pages: some of its rounds.
+    pub report_valid: Duration,
 }
 
 impl Options {
@@ -55,6 +58,7 @@ impl Options {
             processors,
             handshake_limit,
             request_limit: Duration::from_secs(10),
+            report_valid: Duration::from_secs(5),
         }
     }
 }
@@ -69,6 +73,7 @@ pub struct Node {
     tenants: Mutex<HashMap<ClientKey, Weak<Tenant>>>,
     next_session: AtomicU64,
     draining: AtomicBool,
+    progress: Mutex<Progress>,
     started: Instant,
     /// Whose the requests are that need no session.
     pub(crate) visitors: Tenant,
@@ -97,6 +102,7 @@ impl Node {
             tenants: Mutex::default(),
             next_session: AtomicU64::new(1),
             draining: AtomicBool::new(false),
+            progress: Mutex::default(),
             started: Instant::now(),
             visitors: Tenant::new(bounds(&options)),
             lanes: AtomicU64::new(0),
@@ -122,6 +128,11 @@ impl Node {
     /// Bytes of the slabs that are leased.
     pub fn used_bytes(&self) -> u64 {
         self.store.used() * SLAB_BYTES
+    }
+
+    /// Bytes that the node lends at most.
+    pub(crate) fn lent_bytes(&self) -> u64 {
+        self.store.bound() * SLAB_BYTES
     }
 
     /// Whether no more memory is leased.
@@ -231,6 +242,7 @@ impl Node {
 
     /// Forgets sessions whose lease is over.
     pub(crate) fn reap(&self, now: Instant) {
+        self.watch_drain(&mut self.progress.lock().unwrap_or_else(PoisonError::into_inner), now);
         if !self.sessions().values().any(|session| session.is_over(now)) {
             return;
         }
@@ -308,7 +320,7 @@ impl Node {
         Statistics::encode(into, &self.figures(), &rows);
     }
 
-    fn sessions(&self) -> RwLockReadGuard<'_, HashMap<SessionId, Arc<Session>>> {
+    pub(crate) fn sessions(&self) -> RwLockReadGuard<'_, HashMap<SessionId, Arc<Session>>> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,5 +1,6 @@
 //! A session: one client's address space, made of slabs.
 
+use crate::copies::Said;
 use crate::slab::{SLAB_BYTES, Slab};
 use crate::store::{CloneGroup, NoRoom, Seat};
 use hinterland_wire::{Numbers, Range, Ranges, SessionId, Token, checksum};
@@ -27,6 +28,8 @@ pub(crate) struct Session {
     _seat: Seat,
     presence: Mutex<Presence>,
     pub(crate) counts: Counts,
+    /// What its program says of the copies of its pages.
+    pub(crate) said: Said,
 }
 
 struct Presence {
@@ -80,6 +83,7 @@ impl Session {
             _seat: seat,
             presence: Mutex::new(Presence { lanes: 0, alone_since: Instant::now(), expected: true }),
             counts: Counts::default(),
+            said: Said::default(),
         }
     }
 
@@ -96,6 +100,7 @@ impl Session {
         let new = (0..count).map(|_| Slab::new(&self.group, shared)).collect::<Result<Vec<_>, _>>()?;
         let mut table = self.write_table();
         let slabs = Arc::make_mut(table.as_mut().ok_or(SessionError::Over)?);
+        self.said.leases(count as u64);
         let mut numbers = Vec::with_capacity(count);
         let mut at = 0;
         for slab in new {

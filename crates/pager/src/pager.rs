@@ -486,6 +486,10 @@ impl Pager {
             to.losses.store(backend.losses, Relaxed);
             to.rebuilt_pages.store(backend.rebuilt_pages, Relaxed);
             to.hedged_loads.store(backend.hedged_loads, Relaxed);
+            to.lacking_pages.store(backend.lacking_pages, Relaxed);
+            to.last_pages.store(backend.last_pages, Relaxed);
+            to.copied_pages.store(backend.copied_pages, Relaxed);
+            to.needed.store(u64::from(backend.needed), Relaxed);
             to.encrypted.store(u64::from(backend.encrypted), Relaxed);
         }
         // Last: a reader would take a row without its URL for another tier.

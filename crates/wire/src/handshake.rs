@@ -36,8 +36,10 @@ impl Features {
     pub const RECALL: Features = Features(4);
     /// `Share`: slabs that the client may read without asking. On UNIX sockets only.
     pub const SHARED: Features = Features(8);
+    /// `Report` and `Copies`: programs say what would be lost with the node.
+    pub const REPORT: Features = Features(16);
     /// What this implementation has.
-    pub const ALL: Features = Features(15);
+    pub const ALL: Features = Features(31);
 
     /// Whether all of `others` are here.
     pub fn has(self, others: Features) -> bool {

@@ -48,6 +48,10 @@ pub enum Kind {
     Resize = 12,
     /// Ask for a slab's descriptor.
     Share = 13,
+    /// Say how many copies the session's pages have.
+    Report = 14,
+    /// Ask whether the node may be removed.
+    Copies = 15,
     /// A session is open.
     Session = 0x81,
     /// Slabs that were leased.
@@ -60,12 +64,14 @@ pub enum Kind {
     Figures = 0x88,
     /// What the node wants back.
     Recalled = 0x8b,
+    /// Whether the node may be removed.
+    CopiesAre = 0x8f,
     /// It was not done, and why.
     Refused = 0xff,
 }
 
 impl Kind {
-    const ALL: [Kind; 20] = [
+    const ALL: [Kind; 23] = [
         Kind::Open,
         Kind::Attach,
         Kind::Lease,
@@ -79,12 +85,15 @@ impl Kind {
         Kind::Recall,
         Kind::Resize,
         Kind::Share,
+        Kind::Report,
+        Kind::Copies,
         Kind::Session,
         Kind::Slabs,
         Kind::Data,
         Kind::Done,
         Kind::Figures,
         Kind::Recalled,
+        Kind::CopiesAre,
         Kind::Refused,
     ];
 

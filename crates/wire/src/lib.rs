@@ -18,6 +18,7 @@
 
 mod adaptive_poll;
 mod bytes;
+mod copies;
 mod directory;
 mod endpoint;
 mod handshake;
@@ -28,6 +29,7 @@ mod request;
 mod statistics;
 
 pub use adaptive_poll::AdaptivePoll;
+pub use copies::{Copies, Report, SessionCopies, Standing};
 pub use directory::{DIRECTORY_BYTES_MAX, Directory, DirectoryError};
 pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT, Protection};
 pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcome};

@@ -3,7 +3,8 @@
 use crate::bytes::{Reader, put_text};
 use crate::header::{begin, seal};
 use crate::{
-    Checksums, HEADER_BYTES, Header, Kind, Numbers, Priority, SessionId, Statistics, Token, WORDS_BYTES_MAX, WireError,
+    Checksums, Copies, HEADER_BYTES, Header, Kind, Numbers, Priority, SessionId, Statistics, Token, WORDS_BYTES_MAX,
+    WireError,
 };
 
 /// A session as it was granted.
@@ -82,8 +83,10 @@ pub enum Reply<'a> {
     Done,
     /// To `Statistics`.
     Figures(Statistics<'a>),
-    /// To `Recall`.
+    /// To `Recall` and `Report`.
     Recalled(Recall),
+    /// To `Copies`.
+    Copies(Copies<'a>),
     /// To anything.
     Refused {
         /// The reason, for programs.
@@ -119,6 +122,7 @@ impl<'a> Reply<'a> {
             Kind::Done => Reply::Done,
             Kind::Figures => return Statistics::decode(reader).map(Reply::Figures),
             Kind::Recalled => Reply::Recalled(Recall { slabs: reader.u32()?, quota_bytes: reader.u64()? }),
+            Kind::CopiesAre => return Copies::decode(reader).map(Reply::Copies),
             Kind::Refused => Reply::Refused {
                 refusal: Refusal::of(reader.u16()?)?,
                 used_bytes: reader.u64()?,
@@ -169,6 +173,13 @@ impl<'a> Reply<'a> {
     /// `Figures` to request `number`.
     pub fn figures(into: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>)) {
         begin(into, Kind::Figures, Priority::Demand, number);
+        write(into);
+        seal(into, 0);
+    }
+
+    /// `CopiesAre` to request `number`.
+    pub fn copies(into: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        begin(into, Kind::CopiesAre, Priority::Demand, number);
         write(into);
         seal(into, 0);
     }

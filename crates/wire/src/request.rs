@@ -2,7 +2,9 @@
 
 use crate::bytes::{Reader, put_text};
 use crate::header::{begin, seal};
-use crate::{Header, Kind, NAME_BYTES_MAX, Numbers, Priority, Range, Ranges, SLABS_MAX, SessionId, Token, WireError};
+use crate::{
+    Header, Kind, NAME_BYTES_MAX, Numbers, Priority, Range, Ranges, Report, SLABS_MAX, SessionId, Token, WireError,
+};
 
 /// A request, borrowed from the bytes that it came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +69,10 @@ pub enum Request<'a> {
         /// Which.
         slab: u32,
     },
+    /// How many copies the session's pages have. Answer: `Recalled`.
+    Report(Report),
+    /// Whether the node may be removed. Answer: `CopiesAre`. Needs no session.
+    Copies,
 }
 
 impl<'a> Request<'a> {
@@ -106,6 +112,8 @@ impl<'a> Request<'a> {
             Kind::Recall => Request::Recall,
             Kind::Resize => Request::Resize { capacity_bytes: reader.u64()? },
             Kind::Share => Request::Share { slab: reader.u32()? },
+            Kind::Report => Request::Report(Report::decode(&mut reader)?),
+            Kind::Copies => Request::Copies,
             other => return Err(WireError::Kind(other as u8)),
         };
         if matches!(request, Request::Lease { slabs } if slabs == 0 || slabs as usize > SLABS_MAX) {
@@ -160,9 +168,9 @@ impl<'a> Request<'a> {
         seal(into, data_bytes);
     }
 
-    /// `Clone`, `Statistics`, `Close` or `Recall` as request `number`.
+    /// `Clone`, `Statistics`, `Close`, `Recall` or `Copies` as request `number`.
     pub fn plain(into: &mut Vec<u8>, number: u64, kind: Kind) {
-        let is_plain = matches!(kind, Kind::Clone | Kind::Statistics | Kind::Close | Kind::Recall);
+        let is_plain = matches!(kind, Kind::Clone | Kind::Statistics | Kind::Close | Kind::Recall | Kind::Copies);
         debug_assert!(is_plain, "{kind:?} has a control part");
         begin(into, kind, Priority::Demand, number);
         seal(into, 0);
@@ -172,6 +180,13 @@ impl<'a> Request<'a> {
     pub fn resize(into: &mut Vec<u8>, number: u64, capacity_bytes: u64) {
         begin(into, Kind::Resize, Priority::Demand, number);
         into.extend_from_slice(&capacity_bytes.to_le_bytes());
+        seal(into, 0);
+    }
+
+    /// `Report` as request `number`.
+    pub fn report(into: &mut Vec<u8>, number: u64, report: &Report) {
+        begin(into, Kind::Report, Priority::WriteBack, number);
+        report.encode(into);
         seal(into, 0);
     }
 

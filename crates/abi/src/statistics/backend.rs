@@ -19,6 +19,10 @@ statistics! {
             ram_bytes (ram_peak_bytes): Bytes = "RAM that it occupies.";
             same_filled_pages: Pages = "Same-filled pages stored.";
             plain_pages: Pages = "Uncompressed pages stored.";
+            lacking_pages: Pages = "Pages at a memory node that have fewer copies than are wanted.";
+            last_pages: Pages = "Pages that would be lost with a memory node.";
+            copied_pages: Pages = "Pages copied to a memory node or away from it in the last ten seconds.";
+            needed: Events = "Processes for which a memory node cannot be removed, or that do not know it.";
         }
         sums {
             bytes_in: Bytes = "Uncompressed bytes stored.";

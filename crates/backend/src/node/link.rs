@@ -12,12 +12,13 @@ use super::latency::Latency;
 use super::link_estimate::LinkEstimate;
 use super::load::RETRIED_NS;
 use super::recall::Recall;
+use super::report::{Answered, LastReport, Recent};
 use super::timing::{AnswerLimit, Timing};
 use super::views::Views;
 use crate::sync::lock;
 use hinterland_sys::Address;
-use hinterland_wire::{Features, Grant, Kind, Reply, Request};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use hinterland_wire::{Features, Grant, Kind, Reply, Report, Request};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,8 @@ pub(super) struct Node {
     pub(super) rebuilt_pages: AtomicU64,
     /// Loads for which another node was asked, too, because this one was late.
     pub(super) hedged_loads: AtomicU64,
+    /// Pages that were copied there, or moved away.
+    pub(super) copied: Mutex<Recent>,
 }
 
 impl Node {
@@ -76,6 +79,7 @@ impl Node {
             losses: zero(),
             rebuilt_pages: zero(),
             hedged_loads: zero(),
+            copied: Mutex::default(),
         }
     }
 
@@ -103,6 +107,7 @@ impl Node {
         for counter in [&self.bytes_in, &self.bytes_out, &self.losses, &self.rebuilt_pages, &self.hedged_loads] {
             counter.store(0, Relaxed);
         }
+        *lock(&self.copied) = Recent::default();
     }
 }
 
@@ -120,6 +125,10 @@ pub(super) struct Link {
     demands_under_way: AtomicUsize,
     /// Slabs that are leased.
     pub(super) slabs: AtomicUsize,
+    /// Slabs that were leased in the session's life.
+    pub(super) leases: AtomicU64,
+    pub(super) last_report: LastReport,
+    answered: Answered,
     /// What the node wants back of them.
     pub(super) recall: Recall,
     /// When it refused a slab for want of room, since it last leased one or got one back.
@@ -149,6 +158,9 @@ impl Link {
             background: Lanes::new(BACKGROUND_LANES),
             demands_under_way: AtomicUsize::new(0),
             slabs: AtomicUsize::new(0),
+            leases: AtomicU64::new(0),
+            last_report: LastReport::default(),
+            answered: Answered::default(),
             recall: Recall::default(),
             full: Mutex::new(None),
             no_second: Mutex::new(None),
@@ -372,6 +384,7 @@ impl Link {
         *lock(&self.full) = leased.as_ref().is_err_and(NodeError::is_full).then(Instant::now);
         let number = leased?;
         self.slabs.fetch_add(1, Relaxed);
+        self.leases.fetch_add(1, Release);
         Ok(number)
     }
 
@@ -412,16 +425,32 @@ impl Link {
         Ok(free.min(self.quota_bytes().saturating_sub(held)))
     }
 
-    /// Asks what the node wants back; a node that cannot be asked wants nothing.
-    pub(super) fn ask_recall(&self) -> Result<(), NodeError> {
-        if !self.background_lane(self.node.limit())?.features.has(Features::RECALL) {
+    /// Whether there is a session at the node now.
+    pub(super) fn has_session(&self) -> bool {
+        lock(&self.session).is_some()
+    }
+
+    /// Whether the node has answered a report in the last `time`.
+    pub(super) fn answered_within(&self, time: Duration) -> bool {
+        self.answered.within(time)
+    }
+
+    /// Says what would be lost with the node, and asks what it wants back; a node that cannot be asked wants nothing.
+    pub(super) fn ask_recall(&self, report: &Report) -> Result<(), NodeError> {
+        let features = self.background_lane(self.node.limit())?.features;
+        if !features.has(Features::RECALL) {
             return Ok(());
         }
         let take = |reply: &Reply<'_>| match reply {
             Reply::Recalled(recall) => Some(*recall),
             _ => None,
         };
-        let recall = self.ask(|into, number| Request::plain(into, number, Kind::Recall), take)?;
+        let write = |into: &mut Vec<u8>, number| match features.has(Features::REPORT) {
+            true => Request::report(into, number, report),
+            false => Request::plain(into, number, Kind::Recall),
+        };
+        let recall = self.ask(write, take)?;
+        self.answered.now();
         if recall.slabs == 0 && self.recall.is_some() {
             // It lends again.
             *lock(&self.full) = None;
@@ -482,6 +511,8 @@ impl Link {
             return Ok(());
         }
         *lock(&self.session) = None;
+        // Another session, which has leased nothing by itself.
+        self.leases.store(0, Relaxed);
         if let Some(clone) = lock(&self.for_child).take() {
             *lock(&self.session) = Some(clone?);
             match self.join(self.node.limit()) {

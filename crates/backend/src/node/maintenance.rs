@@ -252,6 +252,11 @@ impl NodePool {
             return Step::Over;
         }
         *done += slots.len();
+        let (pages, now) = (slots.len() as u64, Instant::now());
+        lock(&to.link.node.copied).count(pages, now);
+        if let Some(leaving) = leaving {
+            lock(&leaving.link.node.copied).count(pages, now);
+        }
         if *done == all { Step::Done } else { Step::Going }
     }
 

@@ -11,6 +11,7 @@
 //! what is stored in a row: spread over several slabs, in pieces                          (slots)
 //! lost nodes, lost replicas: a thread of the pager's calls `maintain`                          (maintenance)
 //! slabs that nodes want back: it moves them to others                                      (recall)
+//! what would be lost with a node: told to it now and then                                      (report)
 //! nodes that join and leave                                                                (membership)
 //! ```
 //! This process decides which slot holds which page; the nodes only know slabs and bytes. So a `free` is no message.
@@ -38,6 +39,7 @@ mod maintenance;
 mod membership;
 mod placement;
 mod recall;
+mod report;
 mod slots;
 mod store;
 mod table;
@@ -352,6 +354,11 @@ impl Backend for NodePool {
                 losses: link.node.losses.load(Relaxed),
                 rebuilt_pages: link.node.rebuilt_pages.load(Relaxed),
                 hedged_loads: link.node.hedged_loads.load(Relaxed),
+                lacking_pages: link.last_report.lacking_pages(),
+                last_pages: link.last_report.last_pages(),
+                copied_pages: lock(&link.node.copied).sum(Instant::now()),
+                // Nothing is there once it is lost.
+                needed: link.lost().is_none() && !link.last_report.is_spare(),
                 encrypted: false,
             });
         }

@@ -41,6 +41,9 @@ impl Recall {
     }
 }
 
+/// Nodes that are asked together.
+const ASKED: usize = 2;
+
 /// What is under way.
 #[derive(Default)]
 pub(super) struct Recalls {
@@ -50,24 +53,39 @@ pub(super) struct Recalls {
 }
 
 impl NodePool {
-    /// Asks the next node what it wants back, if it is time; returns whether one began or ceased to want everything.
+    /// Tells the next nodes what would be lost with them, and asks what they want back, if it is time; returns whether one began or ceased
+    /// to want everything.
     pub(super) fn ask_recalls(&self, recalls: &mut Recalls) -> bool {
         if self.links.len() < 2 || recalls.asked.is_some_and(|asked| asked.elapsed() < self.timing.recall) {
             return false;
         }
         recalls.asked = Some(Instant::now());
-        recalls.turn = (recalls.turn + 1) % self.links.len();
-        let link = lock(&self.links[recalls.turn]).clone();
-        if link.lost().is_some() || link.slabs.load(Relaxed) == 0 && !link.recall.is_some() {
-            return false;
+        let mut changed = false;
+        let mut asked = 0;
+        // Vacant and lost ones take no turn.
+        for _ in 0..self.links.len() {
+            recalls.turn = (recalls.turn + 1) % self.links.len();
+            let link = lock(&self.links[recalls.turn]).clone();
+            if link.lost().is_some() || !link.has_session() {
+                continue;
+            }
+            let before = link.recall.is_total();
+            match self.report(&link) {
+                // What can go without a copy goes first.
+                Ok(()) => lock(&self.table).close_empty(&link),
+                Err(error) => {
+                    self.judge(&link, &error);
+                    // One wait at most: a fork waits for this step.
+                    return true;
+                }
+            }
+            changed |= link.recall.is_total() != before;
+            asked += 1;
+            if asked == ASKED {
+                break;
+            }
         }
-        let before = link.recall.is_total();
-        match link.ask_recall() {
-            // What can go without a copy goes first.
-            Ok(()) => lock(&self.table).close_empty(&link),
-            Err(error) => self.judge(&link, &error),
-        }
-        link.recall.is_total() != before
+        changed
     }
 
     /// Returns the slabs that have been replaced or given up, and that nobody reads from any more.

@@ -114,6 +114,21 @@ pub(super) struct Lacks {
     pub(super) second: bool,
 }
 
+/// What lies at a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct AtLink {
+    /// Slabs that are leased there, whether they are in use or on their way back.
+    pub(super) slabs: usize,
+    pub(super) pages: u64,
+    /// Pages with fewer replicas than they are to have.
+    pub(super) lacking_pages: u64,
+    /// Slabs and pages that no other node has.
+    pub(super) last_slabs: usize,
+    pub(super) last_pages: u64,
+    /// Slabs that may find another place.
+    pub(super) movable_slabs: usize,
+}
+
 impl Table {
     pub(super) fn new(slab_bytes: u64, refused_pause: Duration) -> Table {
         let slots = Slots::new(slab_bytes);
@@ -339,6 +354,37 @@ impl Table {
     /// Pages at a node now, each replica counted.
     pub(super) fn pages_at(&self, node: usize) -> u64 {
         self.pages[node]
+    }
+
+    /// What lies at a link; of other links those that it `counts` have copies.
+    pub(super) fn at_link(
+        &self,
+        link: &Arc<Link>,
+        counts: impl Fn(&Arc<Link>) -> bool,
+        may_find_place: impl Fn(&Replicas) -> bool,
+    ) -> AtLink {
+        let leaving = self.leaving.iter().filter(|replica| Arc::ptr_eq(&replica.link, link)).count();
+        let mut there = AtLink { slabs: leaving, ..AtLink::default() };
+        for (number, slab) in &self.slabs {
+            if !slab.replicas.iter().any(|replica| Arc::ptr_eq(&replica.link, link)) {
+                continue;
+            }
+            // One without pages that goes back has none any more.
+            let used = self.slots.used_count(*number);
+            let pages = used.unwrap_or(0) as u64;
+            let others = slab.replicas.iter().filter(|replica| replica.is_live() && counts(&replica.link)).count();
+            there.slabs += 1;
+            there.pages += pages;
+            if others + 1 < self.all {
+                there.lacking_pages += pages;
+            }
+            if others == 0 && used.is_some() {
+                there.last_slabs += 1;
+                there.last_pages += pages;
+            }
+            there.movable_slabs += usize::from(pages > 0 && may_find_place(&slab.replicas));
+        }
+        there
     }
 
     /// Whether slabs without a page can go back.

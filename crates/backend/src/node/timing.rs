@@ -20,6 +20,8 @@ pub struct Timing {
     pub ping: Duration,
     /// Time between two questions what a node wants back, each to another node.
     pub recall: Duration,
+    /// A copy counts for a report if its node has answered a question in so long a time.
+    pub fresh: Duration,
     /// A lost node is tried again after so long, then after twice as long each time.
     pub return_min: Duration,
     /// The longest of these pauses.
@@ -42,6 +44,7 @@ impl Default for Timing {
             idle_step: milliseconds(250),
             ping: milliseconds(500),
             recall: milliseconds(200),
+            fresh: milliseconds(3000),
             return_min: milliseconds(100),
             return_max: milliseconds(10_000),
             return_limit: milliseconds(300),

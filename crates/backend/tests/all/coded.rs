@@ -189,6 +189,7 @@ const TIMING: Timing = Timing {
     idle_step: Duration::from_millis(1),
     ping: Duration::ZERO,
     recall: Duration::ZERO,
+    fresh: Duration::from_secs(3),
     return_min: Duration::from_millis(1),
     return_max: Duration::from_millis(1),
     return_limit: Duration::from_millis(1),

@@ -14,6 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Sessions that are told apart, the largest ones: each makes some time series.
 const SESSIONS_MAX: usize = 32;
@@ -61,18 +62,26 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let node = self.0.figures();
         let bytes = Some(Unit::Bytes);
-        let gauges: [Row<'_>; 6] = [
+        let copies = self.0.copies(Instant::now());
+        let gauges: [Row<'_>; 10] = [
             ("capacity", "Memory that the node lends at most", bytes.clone(), node.capacity_bytes),
             ("used", "Memory that is leased", bytes.clone(), node.used_bytes),
             ("uptime", "Time since the node started", Some(Unit::Seconds), node.uptime_ms / 1000),
             ("sessions", "Sessions now", None, node.sessions),
             ("connections", "Connections now", None, node.lanes),
             ("draining", "1 when the node leases no more memory", None, node.draining),
+            ("removable", "1 when no page of a program would be lost with the node", None, copies.removable.into()),
+            ("unknown_sessions", "Sessions of which that is not known", None, copies.unknown_sessions),
+            ("lacking_pages", "Pages that have fewer copies than are wanted", None, copies.sums.lacking_pages),
+            ("last_pages", "Pages that would be lost with the node", None, copies.sums.last_pages),
         ];
         for (name, help, unit, value) in gauges {
             let into = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
             gauge(value).encode(into)?;
         }
+        let help = "Pages that are copied to the node or away from it in a second, over the last ten";
+        let into = encoder.encode_descriptor("copied_pages_per_second", help, None, MetricType::Gauge)?;
+        ConstGauge::new(copies.sums.copied_pages as f64 / 10.0).encode(into)?;
         let counters: [Row<'_>; 6] = [
             ("reads", "Ranges read", None, node.reads),
             ("read", "Bytes read", bytes.clone(), node.read_bytes),

@@ -2,6 +2,7 @@
 
 mod ask;
 mod http;
+mod leave;
 mod list;
 mod log;
 mod metrics;
@@ -77,6 +78,10 @@ pub struct ServeArgs {
     /// names of sessions
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
+    /// Seconds for which SIGTERM and SIGINT first drain the node, where programs can move pages to other nodes; a second signal ends it at
+    /// once. 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    drain_seconds: u16,
     /// How to write the log, on standard error
     #[arg(long, alias = "log", value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
@@ -201,7 +206,8 @@ Examples:
 
 Without --tls or --key-file a node listens on sockets only: by TCP any user of this machine could connect, and could listen in its place
 once it has ended; --insecure-loopback allows loopback addresses all the same. A key file:
-(umask 077; head -c 32 /dev/urandom > far.key). SIGTERM and SIGINT end it; programs that still use it end with a message.
+(umask 077; head -c 32 /dev/urandom > far.key). SIGTERM and SIGINT end it: where programs have other nodes with room, it drains first
+(--drain-seconds). Programs that still use it end with a message.
 
 Exit code: 0 after an orderly end, 125 when the node cannot be started or asked (the message says why).";
 

@@ -1,6 +1,6 @@
 //! `hinterland node drain` and `resize`: what is said to the node, and how far its clients are.
 
-use super::status::to_move_bytes;
+use super::status::{Copies, to_move_bytes};
 use super::{Identity, NodeError, ask::ask};
 use hinterland_units::ByteCount;
 use hinterland_wire::{Kind, NodeRow, Reply, Request};
@@ -34,6 +34,17 @@ fn done(reply: Reply<'_>) -> Option<()> {
     matches!(reply, Reply::Done).then_some(())
 }
 
+/// Who holds pages that cannot move.
+fn stuck(node: &str, identity: &Identity) -> Result<String, NodeError> {
+    let copies = Copies::of(node, identity);
+    let take = |reply: Reply<'_>| match reply {
+        Reply::Figures(figures) => Some(copies.stuck(&figures)),
+        _ => None,
+    };
+    let names = ask(node, identity, |into| Request::plain(into, 1, Kind::Statistics), take)?;
+    Ok(if names.is_empty() { "the programs".to_owned() } else { names.join(", ") })
+}
+
 fn figures(node: &str, identity: &Identity) -> Result<NodeRow, NodeError> {
     let take = |reply: Reply<'_>| match reply {
         Reply::Figures(figures) => Some(figures.node),
@@ -65,7 +76,8 @@ fn tell(node: &str, identity: &Identity, what: &str, moves: bool, wait: bool) ->
         if !told && since.elapsed() > STUCK {
             writeln!(
                 out,
-                "  nothing moves: the programs have no other node with room; the pages stay until they have"
+                "  nothing moves: no other node with room is known for the pages of {}; they stay until there is one",
+                stuck(node, identity)?
             )?;
             told = true;
         }

@@ -1,7 +1,7 @@
 //! The node's life: start, log, end by a signal.
 
 use super::{NodeError, ServeArgs};
-use super::{log, metrics, register, usual};
+use super::{leave, log, metrics, register, usual};
 use crate::host::Host;
 use hinterland_node::{Listening, Options};
 use hinterland_tls::{CredentialError, NodeCredentials};
@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Serves until a signal ends it.
 pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
@@ -56,6 +57,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
         );
     }
     tell_systemd(NotifyState::Stopping);
+    leave::drain(listening.node(), &mut signals, Duration::from_secs(args.drain_seconds.into()));
     if let Some(registration) = registration {
         registration.end();
     }

@@ -1,12 +1,16 @@
 //! What a node says of itself, as a table or as JSON.
 
 use super::{Identity, NodeError, ask::ask};
+use crate::report::count;
 use crate::table::table;
 use hinterland_units::ByteCount;
-use hinterland_wire::{Kind, NodeRow, Reply, Request};
+use hinterland_wire::{Kind, NodeRow, Reply, Report, Request, SessionCopies, Standing};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
+
+/// Sessions that are named.
+const NAMED_MAX: usize = 8;
 
 /// The JSON document, and what the table is made of.
 #[derive(Serialize)]
@@ -27,6 +31,16 @@ struct Status {
     written_bytes: u64,
     copied_slabs: u64,
     refused: u64,
+    /// No page of a program would be lost with the node now; false where that is not known.
+    removable: bool,
+    /// Sessions of which it is not known.
+    unknown_sessions: u64,
+    /// Pages here that have fewer copies than are wanted, as the sessions said last.
+    lacking_pages: u64,
+    /// Pages that would be lost with the node, as the sessions said last.
+    last_pages: u64,
+    /// Pages that are copied here or away from here in a second, over the last ten.
+    copied_pages_per_second: f64,
     /// The largest, by slabs.
     largest_sessions: Vec<Session>,
 }
@@ -41,6 +55,10 @@ struct Session {
     quota_bytes: u64,
     read_bytes: u64,
     written_bytes: u64,
+    /// `spare`: nothing of it would be lost with the node; `needed`; `unknown`: it has not said anything that still holds.
+    copies: &'static str,
+    /// What is wanted back of it can move to other nodes.
+    movable: bool,
 }
 
 /// `hinterland node status`.
@@ -65,15 +83,54 @@ pub fn run(node: &str, identity: &Identity, json: bool, watch: bool) -> Result<(
 }
 
 fn of(node: &str, identity: &Identity) -> Result<Status, NodeError> {
-    ask(
-        node,
-        identity,
-        |into| Request::plain(into, 1, Kind::Statistics),
-        |reply| match reply {
-            Reply::Figures(figures) => Some(Status::new(node, &figures)),
+    let copies = Copies::of(node, identity);
+    let take = |reply: Reply<'_>| match reply {
+        Reply::Figures(figures) => Some(Status::new(node, &figures, &copies)),
+        _ => None,
+    };
+    ask(node, identity, |into| Request::plain(into, 1, Kind::Statistics), take)
+}
+
+/// What a node knows of copies; nothing, if it is an old one.
+#[derive(Default)]
+pub struct Copies {
+    removable: bool,
+    unknown_sessions: u64,
+    sums: Report,
+    sessions: Vec<SessionCopies>,
+}
+
+impl Copies {
+    /// Asks a node.
+    pub fn of(node: &str, identity: &Identity) -> Copies {
+        let take = |reply: Reply<'_>| match reply {
+            Reply::Copies(copies) => Some(Copies {
+                removable: copies.removable,
+                unknown_sessions: copies.unknown_sessions,
+                sums: copies.sums,
+                sessions: copies.sessions().collect(),
+            }),
             _ => None,
-        },
-    )
+        };
+        // Whether it is there at all is found out with its figures.
+        ask(node, identity, |into| Request::plain(into, 1, Kind::Copies), take).unwrap_or_default()
+    }
+
+    fn of_session(&self, session: u64) -> Option<&SessionCopies> {
+        self.sessions.iter().find(|copies| copies.session == session)
+    }
+
+    /// Whether a session's pages can move.
+    fn is_movable(&self, session: u64) -> bool {
+        let holds = |copies: &SessionCopies| copies.standing != Standing::Unknown && copies.report.movable;
+        self.of_session(session).is_some_and(holds)
+    }
+
+    /// Those of a node's sessions that hold something, and cannot move it, or do not say so: for people.
+    pub fn stuck(&self, figures: &hinterland_wire::Statistics<'_>) -> Vec<String> {
+        let stuck = figures.sessions().filter(|session| session.slabs > 0 && !self.is_movable(session.session));
+        stuck.take(NAMED_MAX).map(|session| session.name.escape_debug().to_string()).collect()
+    }
 }
 
 /// What a node has leased and wants back.
@@ -82,8 +139,13 @@ pub fn to_move_bytes(row: &NodeRow) -> u64 {
 }
 
 impl Status {
-    fn new(node: &str, figures: &hinterland_wire::Statistics<'_>) -> Status {
+    fn new(node: &str, figures: &hinterland_wire::Statistics<'_>, copies: &Copies) -> Status {
         let row = &figures.node;
+        let standing = |session| match copies.of_session(session).map(|copies| copies.standing) {
+            Some(Standing::Spare) => "spare",
+            Some(Standing::Needed) => "needed",
+            Some(Standing::Unknown) | None => "unknown",
+        };
         Status {
             node: node.to_owned(),
             uptime_ms: row.uptime_ms,
@@ -100,6 +162,11 @@ impl Status {
             written_bytes: row.written_bytes,
             copied_slabs: row.copied_slabs,
             refused: row.refused,
+            removable: copies.removable,
+            unknown_sessions: copies.unknown_sessions,
+            lacking_pages: copies.sums.lacking_pages,
+            last_pages: copies.sums.last_pages,
+            copied_pages_per_second: copies.sums.copied_pages as f64 / 10.0,
             largest_sessions: figures
                 .sessions()
                 .map(|session| Session {
@@ -110,9 +177,34 @@ impl Status {
                     quota_bytes: session.quota_bytes,
                     read_bytes: session.read_bytes,
                     written_bytes: session.written_bytes,
+                    copies: standing(session.session),
+                    movable: copies.is_movable(session.session),
                 })
                 .collect(),
         }
+    }
+
+    /// Whether the node can go, and what speaks against it.
+    fn copies_line(&self) -> String {
+        let mut why = Vec::new();
+        if self.last_pages > 0 {
+            why.push(format!("{} pages would be lost", count(self.last_pages)));
+        }
+        if self.unknown_sessions > 0 {
+            why.push(format!("of {} sessions it is not known", self.unknown_sessions));
+        }
+        let verdict = match (self.removable, why.is_empty()) {
+            (true, _) => "yes".to_owned(),
+            (false, true) => "no".to_owned(),
+            (false, false) => format!("no: {}", why.join(", ")),
+        };
+        let mut text = format!("  safe to remove now: {verdict}\n");
+        if self.lacking_pages > 0 || self.copied_pages_per_second > 0.0 {
+            let (lacking, rate) = (count(self.lacking_pages), self.copied_pages_per_second);
+            text +=
+                &format!("  {lacking} pages have fewer copies than are wanted; {rate:.0} pages a second are copied\n");
+        }
+        text
     }
 
     fn table(&self) -> String {
@@ -141,6 +233,15 @@ impl Status {
             self.copied_slabs,
             self.refused,
         );
+        text += &self.copies_line();
+        if self.draining && self.to_move_bytes > 0 {
+            let stuck = self.largest_sessions.iter().filter(|session| session.held_bytes > 0 && !session.movable);
+            let names: Vec<String> =
+                stuck.map(|session| session.name.escape_debug().to_string()).take(NAMED_MAX).collect();
+            if !names.is_empty() {
+                text += &format!("  no other node with room is known for the pages of {}\n", names.join(", "));
+            }
+        }
         if self.largest_sessions.is_empty() {
             return text;
         }

@@ -157,6 +157,11 @@ fn figures_are_those_of_the_node_and_follow_the_conventions() {
         ("hinterland_node_sessions", 1.0),
         ("hinterland_node_connections", 1.0),
         ("hinterland_node_draining", 0.0),
+        ("hinterland_node_removable", 0.0),
+        ("hinterland_node_unknown_sessions", 1.0),
+        ("hinterland_node_lacking_pages", 0.0),
+        ("hinterland_node_last_pages", 0.0),
+        ("hinterland_node_copied_pages_per_second", 0.0),
         ("hinterland_node_reads_total", 2.0),
         ("hinterland_node_read_bytes_total", 8192.0),
         ("hinterland_node_writes_total", 5.0),
@@ -273,6 +278,8 @@ fn resize_and_drain_say_what_is_left_to_move() {
     assert!(words.ends_with("programs that use it go on\n  8 MiB to move\n"), "{words}");
     let (_, status) = say(&["status", &url]);
     assert!(status.contains("draining: 8 MiB to move"), "{status}");
+    assert!(status.contains("safe to remove now: no: of 1 sessions it is not known"), "{status}");
+    assert!(status.contains("no other node with room is known for the pages of first 1\n"), "{status}");
     // `--wait` goes on after what is to move, until the node is empty.
     let mut drain = Command::new(env!("CARGO_BIN_EXE_hinterland"));
     let mut drain = drain
@@ -286,7 +293,7 @@ fn resize_and_drain_say_what_is_left_to_move() {
     assert_eq!(lines.collect::<Vec<_>>(), ["  nothing is to be moved"]);
     assert_eq!(drain.wait().expect("its end").code(), Some(0));
     let (_, status) = say(&["status", &url]);
-    assert!(status.contains("drained: it can be stopped"), "{status}");
+    assert!(status.contains("drained: it can be stopped") && status.contains("remove now: yes\n"), "{status}");
 }
 
 #[test]
@@ -401,6 +408,9 @@ fn the_flags_of_the_service_and_the_container_are_real() {
         let command = command.replace("${CAPACITY}", "64M").replace("%d", &credentials);
         starts_with(&command.split(' ').map(str::to_owned).collect::<Vec<_>>());
     }
+    // A node drains before it ends; it must not be killed meanwhile.
+    let stop = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).expect("a time to stop");
+    assert!(stop.parse::<u32>().expect("seconds") > 20, "{stop}");
     let container = packaged("Containerfile");
     let list = |word: &str| -> Vec<String> {
         let line = container.lines().find_map(|line| line.strip_prefix(word)).expect(word);

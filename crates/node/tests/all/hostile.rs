@@ -74,6 +74,7 @@ impl Client {
             }
             Reply::Done => Answer::Done,
             Reply::Recalled(recall) => Answer::Recalled(recall),
+            Reply::Copies(copies) => Answer::Copies(copies.removable, copies.unknown_sessions, copies.sums),
             Reply::Figures(figures) => Answer::Figures(figures.node),
             Reply::Refused { refusal, .. } => Answer::Refused(refusal),
         })
@@ -103,6 +104,7 @@ enum Answer {
     Done,
     Figures(NodeRow),
     Recalled(Recall),
+    Copies(bool, u64, Report),
     Refused(Refusal),
 }
 
@@ -368,6 +370,39 @@ fn a_draining_node_gives_nothing_out_and_keeps_what_it_has() {
     assert_eq!((row.draining, row.sessions, row.used_bytes, row.written_bytes), (1, 1, SLAB_BYTES, 3));
     assert_eq!(operator.ask(|into, number| Request::drain(into, number, false), &[]), Answer::Done);
     assert_eq!(client.lease(1), Answer::Slabs(vec![1]));
+}
+
+#[test]
+fn a_node_may_go_when_every_session_says_so_and_nobody_who_is_silent() {
+    let node = start(Options::new(8 * SLAB_BYTES));
+    let mut operator = Client::greeted(&node);
+    let mut copies = || operator.ask(|into, number| Request::plain(into, number, Kind::Copies), &[]);
+    assert_eq!(copies(), Answer::Copies(true, 0, Report { spare: true, ..Report::default() }));
+    let (mut one, _) = Client::open(&node, 0, 0);
+    let (mut other, _) = Client::open(&node, 0, 0);
+    assert!(matches!(copies(), Answer::Copies(false, 2, _)));
+    let spare = |leases| Report { leases, pages: 7, spare: true, ..Report::default() };
+    let says = |client: &mut Client, report: Report| {
+        assert!(matches!(client.ask(|into, number| Request::report(into, number, &report), &[]), Answer::Recalled(_)));
+    };
+    says(&mut one, spare(0));
+    assert!(matches!(copies(), Answer::Copies(false, 1, _)));
+    says(&mut other, Report { last_pages: 3, spare: false, ..spare(0) });
+    let said = copies();
+    assert!(matches!(said, Answer::Copies(false, 0, Report { pages: 14, last_pages: 3, .. })), "{said:?}");
+    says(&mut other, spare(0));
+    assert!(matches!(copies(), Answer::Copies(true, 0, _)));
+    // What is leased afterwards is not covered, nor by what was said before and comes later.
+    assert_eq!(one.lease(1), Answer::Slabs(vec![0]));
+    assert!(matches!(copies(), Answer::Copies(false, 1, _)));
+    says(&mut one, spare(0));
+    assert!(matches!(copies(), Answer::Copies(false, 1, _)));
+    says(&mut one, spare(1));
+    assert!(matches!(copies(), Answer::Copies(true, 0, _)));
+    // A clone speaks for itself.
+    let cloned = one.ask(|into, number| Request::plain(into, number, Kind::Clone), &[]);
+    assert!(matches!(cloned, Answer::Session(_)));
+    assert!(matches!(copies(), Answer::Copies(false, 1, _)));
 }
 
 #[test]

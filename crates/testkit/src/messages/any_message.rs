@@ -19,7 +19,16 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
     let token = Token(std::array::from_fn(|_| u8::try_from(rng.below(256)).unwrap()));
     let (a, b, c) = (rng.next_u64(), rng.next_u64(), 1 + below(rng, SLABS_MAX as u64));
     let priority = [Priority::Demand, Priority::Prefetch, Priority::WriteBack, Priority::Migration][rng.index(4)];
-    let said = match rng.below(18) {
+    let report = Report {
+        leases: a,
+        pages: b,
+        lacking_pages: c.into(),
+        last_pages: a ^ b,
+        copied_pages: b >> 7,
+        spare: a & 2 == 2,
+        movable: b & 1 == 1,
+    };
+    let said = match rng.below(20) {
         0 => {
             Request::open(&mut into, number, &name, a, c);
             format!("{:?}", Request::Open { name: &name, quota_bytes: a, lease_ms: c })
@@ -45,7 +54,7 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
             format!("Write {priority:?} {ranges:?}")
         }
         6 => {
-            let kind = [Kind::Clone, Kind::Statistics, Kind::Close, Kind::Recall][rng.index(4)];
+            let kind = [Kind::Clone, Kind::Statistics, Kind::Close, Kind::Recall, Kind::Copies][rng.index(5)];
             Request::plain(&mut into, number, kind);
             format!("{kind:?}")
         }
@@ -83,6 +92,24 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
             let recall = Recall { slabs: c, quota_bytes: b };
             Reply::recalled(&mut into, number, &recall);
             format!("{:?}", Reply::Recalled(recall))
+        }
+        16 => {
+            Request::report(&mut into, number, &report);
+            format!("{:?}", Request::Report(report))
+        }
+        17 => {
+            let row = |session| SessionCopies {
+                session,
+                standing: match session % 3 {
+                    0 => Standing::Unknown,
+                    1 => Standing::Needed,
+                    _ => Standing::Spare,
+                },
+                report,
+            };
+            let rows: Vec<_> = (0..rng.below(SESSION_ROWS_MAX as u64 + 1)).map(row).collect();
+            Reply::copies(&mut into, number, |into| Copies::encode(into, a & 1 == 1, b, &report, &rows));
+            format!("{} {b} {report:?} {rows:?}", a & 1 == 1)
         }
         14 | 15 => {
             let node = NodeRow { capacity_bytes: a, used_bytes: b, draining: 1, ..NodeRow::default() };

@@ -13,7 +13,9 @@ pub fn described(header: &Header, control: &[u8]) -> Result<String, WireError> {
                 assert!(ranges.data_bytes() <= DATA_BYTES_MAX && ranges.count() <= RANGES_MAX);
                 format!("{:?} {:?} {:?}", header.kind, header.priority, ranges.iter().collect::<Vec<_>>())
             }
-            Request::Clone | Request::Statistics | Request::Close | Request::Recall => format!("{:?}", header.kind),
+            Request::Clone | Request::Statistics | Request::Close | Request::Recall | Request::Copies => {
+                format!("{:?}", header.kind)
+            }
             _ => format!("{request:?}"),
         });
     }
@@ -23,6 +25,10 @@ pub fn described(header: &Header, control: &[u8]) -> Result<String, WireError> {
         Reply::Slabs(numbers) => format!("Slabs {:?}", numbers.iter().collect::<Vec<_>>()),
         Reply::Data(sums) => format!("Data {} {:?}", header.data_bytes, sums.iter().collect::<Vec<_>>()),
         Reply::Figures(figures) => format!("{:?} {:?}", figures.node, figures.sessions().collect::<Vec<_>>()),
+        Reply::Copies(copies) => {
+            let rows = copies.sessions().collect::<Vec<_>>();
+            format!("{} {} {:?} {rows:?}", copies.removable, copies.unknown_sessions, copies.sums)
+        }
         Reply::Done => "Done".into(),
         Reply::Refused { .. } | Reply::Recalled(_) => format!("{reply:?}"),
     })

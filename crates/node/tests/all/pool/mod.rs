@@ -7,6 +7,7 @@ mod hedged;
 mod membership;
 mod races;
 mod recalls;
+mod removals;
 mod schedules;
 mod spread;
 mod stripes;
@@ -30,6 +31,7 @@ const TIMING: Timing = Timing {
     idle_step: Duration::from_millis(5),
     ping: Duration::from_millis(5),
     recall: Duration::from_millis(5),
+    fresh: Duration::from_secs(3),
     return_min: Duration::from_millis(2),
     return_max: Duration::from_millis(50),
     return_limit: Duration::from_millis(300),
@@ -62,7 +64,10 @@ impl Cluster {
     }
 
     fn with(slabs: &[u64], replicas: usize, timing: Timing) -> Cluster {
-        let nodes: Vec<Listening> = slabs.iter().map(|slabs| start_node(*slabs)).collect();
+        Cluster::of(slabs.iter().map(|slabs| start_node(*slabs)).collect(), replicas, timing)
+    }
+
+    fn of(nodes: Vec<Listening>, replicas: usize, timing: Timing) -> Cluster {
         let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::start(address(node))).collect();
         let addresses = proxies.iter().map(Proxy::node).collect();
         let pool = NodePool::new("the pool".into(), addresses, 0, replicas, timing);

@@ -1,0 +1,132 @@
+//! Whether the node may be removed now: what the programs that use it say of the copies of their pages.
+//!
+//! ```text
+//! program: "what I have here lies elsewhere, too" (Report) ──► session: holds for a few seconds, and until it leases a further slab
+//!     ──► the node may go when every session says so. A session that says nothing is unknown, and unknown means no.
+//! ```
+//! A program cannot make pages the last ones here without leasing a slab first, or the loss of another node. The first is seen here, the
+//! second reaches the program, and then us, within the time for which reports hold.
+
+use crate::node::Node;
+use crate::session::Session;
+use hinterland_wire::{Copies, Report, SESSION_ROWS_MAX, SessionCopies, Standing};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a session's program has said.
+#[derive(Default)]
+pub(crate) struct Said {
+    report: Mutex<Option<(Report, Instant)>>,
+    /// Slabs that the session has leased in its life.
+    leases: AtomicU64,
+}
+
+impl Said {
+    /// Slabs are being leased: no report that is older covers them.
+    pub(crate) fn leases(&self, slabs: u64) {
+        self.leases.fetch_add(slabs, Relaxed);
+    }
+
+    /// The program says something.
+    pub(crate) fn says(&self, report: Report, now: Instant) {
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some((report, now));
+    }
+
+    /// What it said last, and whether that holds `now`.
+    fn last(&self, now: Instant, valid: Duration) -> (Report, bool) {
+        let said = *self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        let holds = |(report, since): &(Report, Instant)| {
+            report.leases == self.leases.load(Relaxed) && now.saturating_duration_since(*since) < valid
+        };
+        (said.map(|(report, _)| report).unwrap_or_default(), said.as_ref().is_some_and(holds))
+    }
+}
+
+/// What is known of the copies of all pages here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CopyFigures {
+    /// No page of a program would be lost with the node.
+    pub removable: bool,
+    /// Sessions that have not said anything that still holds, and have slabs or may get some.
+    pub unknown_sessions: u64,
+    /// Sums of what all sessions said last.
+    pub sums: Report,
+    /// The sessions.
+    pub sessions: Vec<SessionCopies>,
+}
+
+impl Session {
+    /// What is known of its copies; `leases_more`: the node still leases slabs.
+    fn copies(&self, now: Instant, valid: Duration, leases_more: bool) -> SessionCopies {
+        let (report, holds) = self.said.last(now, valid);
+        let standing = match holds {
+            _ if !leases_more && self.slab_count() == 0 => Standing::Spare,
+            false => Standing::Unknown,
+            true if report.spare => Standing::Spare,
+            true => Standing::Needed,
+        };
+        SessionCopies { session: self.id.0, standing, report }
+    }
+}
+
+impl Node {
+    /// Whether the node may be removed now, and what of.
+    pub fn copies(&self, now: Instant) -> CopyFigures {
+        let leases_more = !self.is_draining();
+        let valid = self.options().report_valid;
+        let mut figures = CopyFigures { removable: true, ..CopyFigures::default() };
+        for session in self.sessions().values() {
+            let copies = session.copies(now, valid, leases_more);
+            let SessionCopies { standing, report, .. } = copies;
+            figures.removable &= standing == Standing::Spare;
+            figures.unknown_sessions += u64::from(standing == Standing::Unknown);
+            let sums = &mut figures.sums;
+            for (sum, part) in [
+                (&mut sums.leases, report.leases),
+                (&mut sums.pages, report.pages),
+                (&mut sums.lacking_pages, report.lacking_pages),
+                (&mut sums.last_pages, report.last_pages),
+                (&mut sums.copied_pages, report.copied_pages),
+            ] {
+                *sum = sum.saturating_add(part);
+            }
+            sums.movable |= report.movable && standing != Standing::Unknown;
+            figures.sessions.push(copies);
+        }
+        figures.sums.spare = figures.removable;
+        figures
+    }
+
+    /// Appends what is known to a reply: of the sessions those that are in the way first.
+    pub(crate) fn write_copies(&self, into: &mut Vec<u8>) {
+        let mut figures = self.copies(Instant::now());
+        figures.sessions.sort_by_key(|copies| (copies.standing as u8, copies.session));
+        figures.sessions.truncate(SESSION_ROWS_MAX);
+        Copies::encode(into, figures.removable, figures.unknown_sessions, &figures.sums, &figures.sessions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_holds_for_its_time_and_until_a_slab_is_leased() {
+        let (said, begun, valid) = (Said::default(), Instant::now(), Duration::from_secs(5));
+        assert_eq!(said.last(begun, valid), (Report::default(), false));
+        said.leases(2);
+        let report = Report { leases: 2, pages: 7, spare: true, ..Report::default() };
+        said.says(report, begun);
+        let last = Duration::from_millis(4999);
+        assert_eq!(said.last(begun + last, valid), (report, true));
+        assert_eq!(said.last(begun + valid, valid), (report, false));
+        // What was leased meanwhile is not covered, also when the report comes later.
+        said.leases(1);
+        assert_eq!(said.last(begun, valid), (report, false));
+        said.says(report, begun);
+        assert_eq!(said.last(begun, valid), (report, false));
+        said.says(Report { leases: 3, ..report }, begun);
+        assert!(said.last(begun, valid).1);
+    }
+}
