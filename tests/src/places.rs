@@ -31,15 +31,15 @@ pub fn program(name: &str) -> PathBuf {
     repository().join("tests/programs").join(name)
 }
 
-/// The launcher under test: `HINTERLAND_BIN`, else the one that was built with the same profile as this executable.
+/// The launcher under test: `HINTERLAND_TEST_BIN`, else the one that was built with the same profile as this executable.
 pub fn launcher() -> Result<PathBuf> {
-    let path = match std::env::var_os("HINTERLAND_BIN") {
+    let path = match std::env::var_os("HINTERLAND_TEST_BIN") {
         Some(path) => PathBuf::from(path),
         None => profile().join("hinterland"),
     };
     if !path.is_file() {
         bail!(
-            "{} does not exist; build it (cargo build with the same profile), or name one with HINTERLAND_BIN",
+            "{} does not exist; build it (cargo build with the same profile), or name one with HINTERLAND_TEST_BIN",
             path.display()
         );
     }

@@ -12,7 +12,7 @@ use fastrand::Rng;
 use hinterland_tests::places;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Inputs from the seed for each target: `HINTERLAND_FUZZ_INPUTS`, else this many.
+/// Inputs from the seed for each target: `HINTERLAND_TEST_FUZZ_INPUTS`, else this many.
 const INPUTS: usize = 20_000;
 /// The longest input, as `./dev fuzz` has it.
 const LENGTH_MAX: usize = 8192;
@@ -58,7 +58,7 @@ fn made_up(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
 fn feed(target: &str, run: fn(&[u8])) {
     let (corpus, mut rng) = (corpus(target), Rng::with_seed(SEED));
     assert!(!corpus.is_empty(), "no corpus of {target}");
-    let count = std::env::var("HINTERLAND_FUZZ_INPUTS").ok().and_then(|text| text.parse().ok()).unwrap_or(INPUTS);
+    let count = std::env::var("HINTERLAND_TEST_FUZZ_INPUTS").ok().and_then(|text| text.parse().ok()).unwrap_or(INPUTS);
     let made_up = (0..count).map(|_| made_up(&mut rng, &corpus)).collect::<Vec<_>>();
     for input in corpus.iter().chain(&made_up) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(input))) {

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Schedules of all three kinds together; `HINTERLAND_POOL_SCHEDULES` says how many others, from the seed `HINTERLAND_POOL_SEED` on.
+/// Schedules of all three kinds together; `HINTERLAND_TEST_POOL_SCHEDULES` says how many others, from the seed `HINTERLAND_TEST_POOL_SEED` on.
 const SCHEDULES: u64 = 200;
 /// So many of each kind are played at a time: mostly they wait, for a node that is silent or for copies that take their time.
 const AT_A_TIME: u64 = 4;
@@ -35,8 +35,8 @@ fn from_env(name: &str, otherwise: u64) -> u64 {
 
 /// Plays `percent` of all schedules, several at a time.
 pub fn play(percent: u64, schedule: impl Fn(u64) + Sync) {
-    let first = from_env("HINTERLAND_POOL_SEED", 1);
-    let count = (from_env("HINTERLAND_POOL_SCHEDULES", SCHEDULES) * percent).div_ceil(100);
+    let first = from_env("HINTERLAND_TEST_POOL_SEED", 1);
+    let count = (from_env("HINTERLAND_TEST_POOL_SCHEDULES", SCHEDULES) * percent).div_ceil(100);
     let next = AtomicU64::new(0);
     let play_some = || {
         loop {
@@ -48,7 +48,9 @@ pub fn play(percent: u64, schedule: impl Fn(u64) + Sync) {
             // Tests print nothing unless they fail.
             println!("schedule {seed}");
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| schedule(seed))) {
-                println!("schedule {seed} failed; alone: HINTERLAND_POOL_SCHEDULES=1 HINTERLAND_POOL_SEED={seed}");
+                println!(
+                    "schedule {seed} failed; alone: HINTERLAND_TEST_POOL_SCHEDULES=1 HINTERLAND_TEST_POOL_SEED={seed}"
+                );
                 next.store(count, Relaxed);
                 resume_unwind(panic);
             }

@@ -108,7 +108,7 @@ fn wait_for_paging(arena: &Arena, pages: u64) {
 }
 
 fn run(base: usize, set: FeatureSet, monitors: usize, seed: u64) {
-    let forks = std::env::var("HINTERLAND_HOSTILE_FORKS").map_or(8, |n| n.parse().unwrap());
+    let forks = std::env::var("HINTERLAND_TEST_HOSTILE_FORKS").map_or(8, |n| n.parse().unwrap());
     let Some(arena) = Arena::start(base, PAGES, set, tiers(seed), monitors) else { return };
     let groups: Vec<Mutex<Vec<u64>>> = (0..GROUPS).map(|_| Mutex::new(vec![0; GROUP_PAGES as usize])).collect();
     let stop = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! `docs/system-calls.md`, written from the table. The test fails when the file is stale; with `HINTERLAND_WRITE_DOCS=1` in
+//! `docs/system-calls.md`, written from the table. The test fails when the file is stale; with `HINTERLAND_TEST_WRITE_DOCS=1` in
 //! the environment it writes the file.
 
 use super::*;
@@ -10,7 +10,7 @@ const HEAD: &str = "\
 
 On the inline fault path the kernel cannot wait for a missing page: a call that meets one fails. So far pages that a call
 works on are brought in and pinned before the call. This is how each system call of x86-64 (up to Linux 6.18) is covered.
-The file is written from `crates/runtime/src/inline/syscalls/table.rs` by its test (`HINTERLAND_WRITE_DOCS=1 cargo test -p
+The file is written from `crates/runtime/src/inline/syscalls/table.rs` by its test (`HINTERLAND_TEST_WRITE_DOCS=1 cargo test -p
 hinterland-runtime document`). On the monitor path none of this is needed.
 
 *Seen*: `filter` when one of its own pointer arguments is far (seccomp, anywhere in the process), for memory calls also when an address
@@ -130,10 +130,10 @@ fn document() -> String {
 fn the_document_is_what_the_table_says() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/system-calls.md");
     let text = document();
-    if std::env::var_os("HINTERLAND_WRITE_DOCS").is_some() {
+    if std::env::var_os("HINTERLAND_TEST_WRITE_DOCS").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
     let file = std::fs::read_to_string(&path).unwrap_or_default();
-    let stale = "docs/system-calls.md is stale: HINTERLAND_WRITE_DOCS=1 cargo test -p hinterland-runtime document";
+    let stale = "docs/system-calls.md is stale: HINTERLAND_TEST_WRITE_DOCS=1 cargo test -p hinterland-runtime document";
     assert!(file == text, "{stale}");
 }
