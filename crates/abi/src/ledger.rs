@@ -9,6 +9,7 @@
 use crate::asks::Asks;
 use crate::roster::{ROSTERS_MAX, Roster};
 use crate::statistics::process::ProcessRow;
+use hinterland_units::cut;
 use std::fmt;
 use std::sync::atomic::{
     AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
@@ -17,13 +18,15 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 10;
+pub const LEDGER_VERSION: u64 = 11;
 /// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
 pub const BACKENDS_MAX: usize = 12;
 /// Bytes in a text field.
 pub const TEXT_BYTES: usize = 256;
+/// Bytes in the field for the last message of a process: a reason with names, addresses and a node's own words.
+pub const MESSAGE_BYTES: usize = 2048;
 /// Buckets of a fault-latency histogram: 8 per power of two, up to 2^40 ns.
 pub const FAULT_BUCKETS: usize = 40 * 8;
 
@@ -45,16 +48,16 @@ pub fn bucket_upper_ns(bucket: usize) -> u64 {
     if power < 3 { 8 } else { (1u64 << power) + ((step + 1) << (power - 3)) - 1 }
 }
 
-/// Text of at most 255 bytes; longer text is cut.
+/// Text of at most one byte less than the field has; longer text is cut after a character, and ends with `…` then.
 #[repr(C)]
-pub struct Text([AtomicU8; TEXT_BYTES]);
+pub struct Text<const BYTES: usize = TEXT_BYTES>([AtomicU8; BYTES]);
 
-impl Text {
+impl<const BYTES: usize> Text<BYTES> {
     /// Replaces the text.
     pub fn set(&self, text: &str) {
-        let bytes = &text.as_bytes()[..text.len().min(TEXT_BYTES - 1)];
-        for (cell, byte) in self.0.iter().zip(bytes.iter().chain(std::iter::once(&0))) {
-            cell.store(*byte, Relaxed);
+        let text = cut(text, BYTES - 1);
+        for (cell, byte) in self.0.iter().zip(text.bytes().chain(std::iter::once(0))) {
+            cell.store(byte, Relaxed);
         }
     }
 
@@ -70,7 +73,7 @@ pub fn file_id(device: u64, inode: u64) -> u64 {
     device.rotate_left(40) ^ inode
 }
 
-impl fmt::Debug for Text {
+impl<const BYTES: usize> fmt::Debug for Text<BYTES> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.get(), f)
     }
@@ -285,10 +288,25 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_and_short_text_replaces_it() {
-        let text = Text(std::array::from_fn(|_| AtomicU8::new(0)));
+        let text: Text = Text(std::array::from_fn(|_| AtomicU8::new(0)));
         text.set(&"x".repeat(1000));
         assert_eq!(text.get().len(), TEXT_BYTES - 1);
+        text.set(&"é".repeat(1000));
+        assert_eq!(text.get(), "é".repeat((TEXT_BYTES - 1 - "…".len()) / 2) + "…");
         text.set("short");
         assert_eq!(text.get(), "short");
+    }
+
+    #[test]
+    fn the_last_message_has_a_field_of_its_own() {
+        // SAFETY: a row consists of atomics, which are valid when zero.
+        let row = unsafe { Box::<ProcessRow>::new_zeroed().assume_init() };
+        for length in [255, 256, 1000, MESSAGE_BYTES - 1] {
+            row.fatal.set(&"x".repeat(length));
+            assert_eq!(row.fatal.get().len(), length);
+        }
+        row.fatal.set(&"x".repeat(5000));
+        let kept = row.fatal.get();
+        assert!(kept.len() == MESSAGE_BYTES - 1 && kept.ends_with("x…"), "{kept}");
     }
 }

@@ -25,7 +25,7 @@ use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
 use hinterland_sys::confinement::{self, Descriptors};
 use hinterland_sys::gate::Gate;
 use hinterland_sys::{Mapping, SysError, last_thread, thread};
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageBytes, PageNo};
+use hinterland_units::{Budget, ByteCount, Foreign, PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Relaxed, Release},
@@ -555,7 +555,9 @@ impl Pager {
     /// Ends the program: a page cannot be proven right, or there is no place for one.
     pub(crate) fn fatal(&self, message: &str) -> ! {
         let row = self.row();
-        row.fatal.set(message);
+        // A node's own words may be in it.
+        let message = Foreign(message).to_string();
+        row.fatal.set(&message);
         // A launcher that reads the row says it; without one nobody else would.
         if row.pid.load(Relaxed) == 0 {
             thread::write_stderr(&format!("hinterland: {message}\n"));

@@ -96,6 +96,7 @@ mod handlers {
         if let Err(error) = crate::on_near_stack(|| begin(pager)) {
             // Its far memory would read as zeros: it must not run.
             let why = format!("a forked process cannot go on, because its far memory cannot be served: {error}");
+            let why = hinterland_units::Foreign(&why).to_string();
             let row = ledger::row_for_child();
             row.forked.store(1, Relaxed);
             // A launcher says it, and does not end as if nothing had happened.

@@ -12,7 +12,7 @@ use hinterland_sys::{
     FeatureSet, Features, Mapping, Privilege, SysError, Uffd, last_thread, seccomp, thread, thread::SignalsBlocked,
 };
 use hinterland_tls::{ClientCredentials, CredentialError, Sources};
-use hinterland_units::PAGE_BYTES;
+use hinterland_units::{Foreign, PAGE_BYTES};
 use inline::syscall_sites::{RedirectError, Redirects, go_object};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -86,6 +86,7 @@ extern "C" fn construct() {
     };
     thread::end_process_on_panic();
     let path = settings.as_ref().map(|s| s.ledger.clone()).unwrap_or_default();
+    let traced = settings.as_ref().is_ok_and(|settings| !settings.trace.is_empty());
     let row = ledger::open(&path);
     let begun = settings
         .map_err(|(name, error)| Refusal::Setting(name, error.to_string()))
@@ -93,9 +94,11 @@ extern "C" fn construct() {
     match begun {
         Ok(path) => row.fault_path.set(name_of(path)),
         Err(refusal) => {
-            row.reason.set(&refusal.to_string());
+            let refusal = Foreign(&refusal.to_string()).to_string();
+            row.reason.set(&refusal);
             if ledger::must_be_managed() {
-                row.fatal.set(&format!("not started: {refusal}; --allow-unmanaged runs it without Hinterland"));
+                let way_round = if traced { "" } else { "; --allow-unmanaged runs it without Hinterland" };
+                row.fatal.set(&format!("not started: {refusal}{way_round}"));
                 thread::exit_now(hinterland_pager::FATAL_EXIT_CODE);
             }
             if path.is_empty() {

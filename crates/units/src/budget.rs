@@ -43,9 +43,10 @@ impl fmt::Display for BudgetError {
         match self {
             BudgetError::Size(e) => write!(f, "{e}, or a percentage such as 25%"),
             BudgetError::Percent(s) => write!(f, "'{s}' is not a percentage from 1% to 100%"),
-            BudgetError::BelowFloor(s) => {
-                write!(f, "'{s}' is below the smallest budget, {}", Budget::FLOOR)
-            }
+            BudgetError::BelowFloor(s) => match ByteCount::question(s, Budget::FLOOR) {
+                Some(question) => write!(f, "{question} The smallest budget is {}", Budget::FLOOR),
+                None => write!(f, "'{s}' is below the smallest budget, {}", Budget::FLOOR),
+            },
         }
     }
 }

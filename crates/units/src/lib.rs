@@ -1,12 +1,15 @@
-//! Quantities as types, so that an index, a count and a number of bytes are never mixed.
+//! Quantities as types, so that an index, a count and a number of bytes are never mixed; and text from elsewhere, which is never
+//! written as it is.
 //!
 //! This crate has no dependencies and no `unsafe`.
 #![forbid(unsafe_code)]
 
 mod budget;
+mod foreign;
 mod page;
 mod size;
 
 pub use budget::{Budget, BudgetError};
+pub use foreign::{Foreign, ForeignJson, cut, is_hidden};
 pub use page::{PAGE_BYTES, PageBytes, PageCount, PageNo};
 pub use size::{ByteCount, SizeError};

@@ -33,6 +33,27 @@ impl fmt::Display for SizeError {
 
 impl std::error::Error for SizeError {}
 
+impl ByteCount {
+    /// What to ask somebody who wrote a number without a unit, where it must be at least `least` and is not: "512 bytes: did you mean
+    /// 512M?". `None`: a unit was written, or no unit makes it enough.
+    pub fn question(written: &str, least: ByteCount) -> Option<String> {
+        /// From here on people count in kibibytes.
+        const MANY: u64 = 16 << 10;
+        let number: u64 = written.trim().parse().ok()?;
+        let fits = |shift: u32| number.checked_mul(1 << shift).is_some_and(|bytes| bytes >= least.0);
+        let units: &[(&str, u32)] = if number < MANY { &[("M", 20), ("G", 30)] } else { &[("K", 10)] };
+        let (unit, _) = units.iter().find(|(_, shift)| fits(*shift))?;
+        Some(format!("{number} bytes: did you mean {number}{unit}?"))
+    }
+
+    /// The same, with a blank behind it, where what was written is not known any more: so few bytes are a number without a unit.
+    /// Empty: nothing is to be asked.
+    pub fn question_before(self, least: ByteCount) -> String {
+        let question = Self::question(&self.0.to_string(), least).filter(|_| self.0 < 1024);
+        question.map(|question| question + " ").unwrap_or_default()
+    }
+}
+
 impl FromStr for ByteCount {
     type Err = SizeError;
 
@@ -104,6 +125,24 @@ mod tests {
     fn refuses_nonsense() {
         for text in ["", "M", "12Q", "-5", "1..2G", "1e9", "99999999999999999999T", "nonsense"] {
             assert!(text.parse::<ByteCount>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_without_a_unit_is_asked_about() {
+        let least = ByteCount(16 << 20);
+        let asked = |written| ByteCount::question(written, least);
+        for (written, question) in [
+            ("512", Some("512 bytes: did you mean 512M?")),
+            ("16", Some("16 bytes: did you mean 16M?")),
+            ("8", Some("8 bytes: did you mean 8G?")),
+            ("524288", Some("524288 bytes: did you mean 524288K?")),
+            ("0", None),
+            ("512K", None),
+            ("1M", None),
+            ("1.5", None),
+        ] {
+            assert_eq!(asked(written).as_deref(), question, "{written}");
         }
     }
 

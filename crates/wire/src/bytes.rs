@@ -1,6 +1,7 @@
 //! Numbers and texts in little-endian bytes, read with every length checked.
 
 use crate::WireError;
+use hinterland_units::cut;
 
 /// What is left of a control part.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
@@ -59,7 +60,7 @@ impl<'a> Reader<'a> {
 
 /// Appends a text behind its length; what exceeds `bound` bytes is cut off at a character.
 pub(crate) fn put_text(into: &mut Vec<u8>, text: &str, bound: usize) {
-    let text = &text[..text.floor_char_boundary(bound.min(usize::from(u8::MAX)))];
+    let text = cut(text, bound.min(usize::from(u8::MAX)));
     into.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
     into.extend_from_slice(text.as_bytes());
 }

@@ -83,6 +83,11 @@ pub enum EndpointError {
     NotLoopback(String),
 }
 
+/// What to ask somebody to whom nobody answered at the endpoint `url`, after the system's reason.
+pub fn nobody_there(url: &str) -> String {
+    format!("; does a node run there? `hinterland node --capacity 16G --listen {url}` starts one")
+}
+
 impl Endpoint {
     /// The address, if there is a host and it is one and not a name.
     pub fn address(&self) -> Option<SocketAddr> {

@@ -31,7 +31,7 @@ mod statistics;
 pub use adaptive_poll::AdaptivePoll;
 pub use copies::{Copies, Report, SessionCopies, Standing};
 pub use directory::{DIRECTORY_BYTES_MAX, Directory, DirectoryError};
-pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT, Protection};
+pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT, Protection, nobody_there};
 pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, Priority};
 pub use lists::{Checksums, Numbers, Range, Ranges};

@@ -82,7 +82,11 @@ impl fmt::Display for EnvError {
             }
             EnvError::Pages(s) => write!(f, "'{s}' is not a number of pages from 0 to {WINDOW_PAGES_MAX}"),
             EnvError::PrefetchCache(size) => {
-                write!(f, "{size} is below the smallest prefetch cache, {PREFETCH_CACHE_MIN}: four usual windows")
+                let question = size.question_before(PREFETCH_CACHE_MIN);
+                write!(
+                    f,
+                    "{question}{size} is below the smallest prefetch cache, {PREFETCH_CACHE_MIN}: four usual windows"
+                )
             }
             EnvError::Switch(s) => write!(f, "'{s}' is neither yes nor no; write 1 or 0"),
             EnvError::Microset(s) => write!(f, "'{s}' is not a number of pages from 1 to {MICROSET_PAGES_MAX}"),

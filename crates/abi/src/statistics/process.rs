@@ -3,7 +3,7 @@
 use super::declare::{figures, json_name, peak_name, statistics};
 use super::{Added, Statistic, Unit};
 use crate::activity::{ACTIVITIES_MAX, ActivityRow};
-use crate::ledger::{BACKENDS_MAX, CacheLine, Counter, Text};
+use crate::ledger::{BACKENDS_MAX, CacheLine, Counter, MESSAGE_BYTES, Text};
 use crate::statistics::backend::BackendRow;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
@@ -38,7 +38,7 @@ statistics! {
         /// Why the fault path was chosen, or why the process is not managed.
         reason: Text,
         /// What ended the program, when Hinterland did.
-        fatal: Text,
+        fatal: Text<MESSAGE_BYTES>,
     }
     group memory = "From here on: memory, of the thread that looks at it." {
         gauges {

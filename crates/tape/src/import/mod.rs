@@ -67,5 +67,8 @@ fn for_each_line(
 /// An error of a line.
 fn refuse(line: u64, what: &'static str, text: &str) -> ImportError {
     const SHOWN: usize = 60;
-    ImportError::Line { line, what, text: text.chars().take(SHOWN).collect() }
+    let mut chars = text.chars();
+    let mut shown: String = chars.by_ref().take(SHOWN).collect();
+    shown.extend(chars.next().map(|_| '…'));
+    ImportError::Line { line, what, text: shown }
 }
