@@ -30,7 +30,7 @@ pub use decorate::{Delay, FaultKind, FaultRule, FaultWhen, Faulty, Throttle};
 pub use file::{FileBackend, FileOptions, IoMethod};
 pub use link::{Link, LinkError, LinkModel};
 pub use node::{AnswerLimit, Membership, NODES_MAX, NodeAddress, NodeError, NodePool, Secured, Timing};
-pub use open::{OpenError, OpenOptions, check_writable, default_urls, open, open_with};
+pub use open::{OpenError, OpenOptions, check_writable, default_file, default_urls, open, open_with};
 pub use reference::Reference;
 pub use sealed::Sealed;
 pub use tiers::Tiers;

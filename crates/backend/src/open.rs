@@ -14,7 +14,7 @@ use hinterland_abi::{ROSTER_NODES_MAX, Roster};
 use hinterland_sys::{Address, SysError};
 use hinterland_tls::ClientCredentials;
 use hinterland_units::{ByteCount, PAGE_BYTES};
-use hinterland_wire::{Endpoint, Protection};
+use hinterland_wire::{Endpoint, Protection, nobody_there};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -69,7 +69,7 @@ pub enum OpenError {
         error: SysError,
     },
     /// A memory node cannot be used.
-    #[error("the memory node {url} cannot be used: {error}")]
+    #[error("the memory node {url} cannot be used: {error}{}", if error.is_nobody() { nobody_there(url) } else { String::new() })]
     Node {
         /// The backend.
         url: String,
@@ -164,6 +164,19 @@ pub fn check_writable(url: &BackendUrl) -> Result<(), OpenError> {
 
 /// What an empty list stands for: compressed RAM, then a file. The file is left out where none can be made.
 pub fn default_urls() -> Vec<BackendUrl> {
+    let compressed = BackendUrl {
+        scheme: Scheme::Compressed { codec: crate::CodecName::default() },
+        capacity: None,
+        decoration: Decoration::default(),
+    };
+    std::iter::once(compressed).chain(default_file().ok()).collect()
+}
+
+/// The file in an empty list: in `$TMPDIR`, or `/var/tmp`.
+///
+/// # Errors
+/// None can be made there.
+pub fn default_file() -> Result<BackendUrl, OpenError> {
     let directory =
         std::env::var_os("TMPDIR").filter(|value| !value.is_empty()).map_or("/var/tmp".into(), PathBuf::from);
     let file = BackendUrl {
@@ -171,13 +184,7 @@ pub fn default_urls() -> Vec<BackendUrl> {
         capacity: None,
         decoration: Decoration::default(),
     };
-    let compressed = BackendUrl {
-        scheme: Scheme::Compressed { codec: crate::CodecName::default() },
-        capacity: None,
-        decoration: Decoration::default(),
-    };
-    let usable = check_writable(&file).is_ok();
-    std::iter::once(compressed).chain(usable.then_some(file)).collect()
+    check_writable(&file).map(|()| file)
 }
 
 /// Chooses what the URL left open.

@@ -125,10 +125,12 @@ pub enum UrlError {
         error: SizeError,
     },
     /// A capacity below one page.
-    #[error("'{url}': the capacity is smaller than one page; write at least 4K")]
+    #[error("'{url}': {}the capacity is smaller than one page; write at least 4K", .size.question_before(ByteCount(PAGE_BYTES as u64)))]
     TooSmall {
         /// The whole URL.
         url: String,
+        /// What it says.
+        size: ByteCount,
     },
     /// A node's address cannot be used.
     #[error(transparent)]
@@ -226,8 +228,8 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             return Err(UrlError::Parameter { url: url.into(), name: name.into(), known: scheme.known() });
         }
     }
-    if capacity.is_some_and(|bytes| bytes.0 < PAGE_BYTES as u64) {
-        return Err(UrlError::TooSmall { url: url.into() });
+    if let Some(size) = capacity.filter(|size| size.0 < PAGE_BYTES as u64) {
+        return Err(UrlError::TooSmall { url: url.into(), size });
     }
     check_replicas(url, &scheme)?;
     Ok(BackendUrl { scheme, capacity, decoration })

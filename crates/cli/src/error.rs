@@ -4,7 +4,7 @@
 //! refuses or fails. Everything else is the program's own code.
 
 use crate::program::Unmanageable;
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, Foreign};
 use std::io;
 use std::path::PathBuf;
 
@@ -71,15 +71,13 @@ pub enum Error {
         why: String,
     },
     /// The program cannot be managed.
-    #[error("{why}; {remedy}, or run it unmanaged with --allow-unmanaged", remedy = .why.remedy())]
+    #[error("{why}; {remedy}", remedy = .why.remedy())]
     Unmanageable {
         /// Why.
         why: Unmanageable,
     },
     /// The kernel lends no userfaultfd.
-    #[error(
-        "userfaultfd {what}; {remedy}. `hinterland doctor` shows all checks; --allow-unmanaged runs the program without Hinterland"
-    )]
+    #[error("userfaultfd {what}; {remedy}. `hinterland doctor` shows all checks")]
     NoUserfaultfd {
         /// How it is refused.
         what: String,
@@ -87,9 +85,7 @@ pub enum Error {
         remedy: String,
     },
     /// The inline path is asked for, or the only one, and cannot be used.
-    #[error(
-        "the inline fault path cannot be used: {what}; {remedy}. `hinterland doctor` shows all checks; --allow-unmanaged runs the program without Hinterland"
-    )]
+    #[error("the inline fault path cannot be used: {what}; {remedy}. `hinterland doctor` shows all checks")]
     NoInline {
         /// What is missing.
         what: String,
@@ -98,7 +94,7 @@ pub enum Error {
     },
     /// `ulimit -v` leaves too little address space.
     #[error(
-        "the address space is limited to {limit} (ulimit -v), and far memory reserves {needed} of it; `ulimit -v unlimited` (the reservation takes no memory), or run it unmanaged with --allow-unmanaged"
+        "the address space is limited to {limit} (ulimit -v), and far memory reserves {needed} of it; `ulimit -v unlimited` (the reservation takes no memory)"
     )]
     AddressSpace {
         /// The limit.
@@ -134,7 +130,7 @@ pub enum Error {
         home: PathBuf,
     },
     /// The statistics file cannot be written.
-    #[error("--stats: {}: {source}", path.display())]
+    #[error("--stats: {}: the figures cannot be written: {source}", path.display())]
     Stats {
         /// The file.
         path: PathBuf,
@@ -175,6 +171,17 @@ impl Error {
         move |source| Error::System { what, source: source.into() }
     }
 
+    /// What else can be done where a command has `--allow-unmanaged`, to be said after the message.
+    pub fn way_round(&self) -> &'static str {
+        match self {
+            Error::Unmanageable { .. } | Error::AddressSpace { .. } => ", or run it unmanaged with --allow-unmanaged",
+            Error::NoUserfaultfd { .. } | Error::NoInline { .. } => {
+                "; --allow-unmanaged runs the program without Hinterland"
+            }
+            _ => "",
+        }
+    }
+
     /// The exit code that the launcher ends with.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -185,8 +192,10 @@ impl Error {
     }
 }
 
-/// Writes one line to stderr; a closed stderr is no reason to stop.
+/// Writes one line to stderr, foreign text in it escaped; a closed stderr is no reason to stop.
 pub fn complain(what: impl std::fmt::Display) {
     use io::Write;
-    let _ = writeln!(io::stderr(), "hinterland: {what}");
+    let what = what.to_string();
+    // One call: lines of several processes do not mix.
+    let _ = io::stderr().write_all(format!("hinterland: {}\n", Foreign(&what)).as_bytes());
 }

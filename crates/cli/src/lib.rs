@@ -10,6 +10,7 @@
 //! node                                       the memory node, and what one says of itself
 //! bench                                      hands over to hinterland-bench
 //! manual                                     manual pages and completions, from the command line
+//! output  print                              files that commands write, and what they print
 //! ```
 
 mod args;
@@ -24,6 +25,7 @@ mod launch;
 mod manual;
 mod node;
 mod output;
+mod print;
 mod program;
 #[cfg(test)]
 mod reference;

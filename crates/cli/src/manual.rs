@@ -2,9 +2,10 @@
 
 use crate::args::Cli;
 use crate::error::{EXIT_REFUSED, complain};
+use crate::print;
 use clap::{Args, CommandFactory, ValueEnum};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -65,7 +66,7 @@ pub fn completions(args: &CompletionsArgs) -> ExitCode {
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "hinterland", &mut script);
-    ended(Path::new("stdout"), io::stdout().write_all(&script))
+    ended(Path::new("stdout"), print::as_is(&String::from_utf8_lossy(&script)).map(drop))
 }
 
 fn ended(place: &Path, outcome: io::Result<()>) -> ExitCode {

@@ -5,6 +5,7 @@ use crate::lane::{self, LaneError};
 use crate::node::{Node, Options};
 use crate::stream::{Listener, Stream};
 use hinterland_tls::NodeCredentials;
+use hinterland_units::ByteCount;
 use hinterland_wire::{Endpoint, EndpointError, Protection};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -34,7 +35,10 @@ pub enum NodeError {
     #[error("'{0}' takes no credentials: nobody but the same user and root can connect to it")]
     NotNeeded(Endpoint),
     /// Less than one slab.
-    #[error("a capacity of {0} bytes is less than one slab of {slab}; give at least 2M", slab = crate::SLAB_BYTES)]
+    #[error(
+        "{question}a capacity of {0} bytes is less than one slab of {slab}; give at least 2M",
+        slab = crate::SLAB_BYTES, question = ByteCount(*.0).question_before(ByteCount(crate::SLAB_BYTES))
+    )]
     TooSmall(u64),
     /// The system refused.
     #[error("cannot listen on {0}: {1}")]

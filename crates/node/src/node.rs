@@ -8,6 +8,7 @@ use crate::session::Session;
 use crate::slab::SLAB_BYTES;
 use crate::store::{Account, Bounds, CloneGroup, Seat, Tenant};
 use hinterland_tls::ClientKey;
+use hinterland_units::ByteCount;
 use hinterland_wire::{Grant, NodeRow, Recall, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -28,6 +29,8 @@ const VISITORS_PART: u64 = 64;
 pub struct Options {
     /// Bytes that the node lends at first; rounded down to whole slabs.
     pub capacity_bytes: u64,
+    /// Memory that there is: who lends more is warned.
+    pub there_bytes: u64,
     /// Bytes that one tenant may keep at most, however much the node lends: all sessions of one certificate's key, or, without
     /// certificates, one session and its clones.
     pub quota_bytes: u64,
@@ -52,6 +55,7 @@ impl Options {
         let handshake_limit = Duration::from_secs(5);
         Options {
             capacity_bytes,
+            there_bytes: u64::MAX,
             quota_bytes: u64::MAX,
             sessions_max: 16384,
             lanes_max: 4096,
@@ -148,6 +152,16 @@ impl Node {
     /// Lends so much from now on. What is leased above that is asked back; until it comes it stays.
     pub fn resize(&self, capacity_bytes: u64) {
         self.store.set_bound(capacity_bytes / SLAB_BYTES);
+        self.warn_of_what_is_not_there();
+    }
+
+    /// Memory that the machine does not have is leased all the same until it is used up, and then the kernel ends the node.
+    pub fn warn_of_what_is_not_there(&self) {
+        let (lends, there) = (self.store.bound().saturating_mul(SLAB_BYTES), self.options.there_bytes);
+        if lends > there {
+            let (lends, there) = (ByteCount(lends), ByteCount(there));
+            tracing::warn!(%lends, %there, "more is lent than there is: the kernel would end the node; `hinterland node resize` lends less");
+        }
     }
 
     /// What is wanted back of a session: all when the node is drained, its part when more is leased than is lent now.

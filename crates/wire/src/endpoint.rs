@@ -85,7 +85,11 @@ pub enum EndpointError {
 
 /// What to ask somebody to whom nobody answered at the endpoint `url`, after the system's reason.
 pub fn nobody_there(url: &str) -> String {
-    format!("; does a node run there? `hinterland node --capacity 16G --listen {url}` starts one")
+    let how = match url.starts_with("unix:") {
+        true => format!("`hinterland node --capacity 16G --listen {url}` starts one"),
+        false => "`hinterland node` starts one, with the credentials or the --insecure-loopback of this side".into(),
+    };
+    format!("; does a node run there? {how}")
 }
 
 impl Endpoint {

@@ -97,6 +97,11 @@ impl NodeError {
         matches!(self, NodeError::Busy | NodeError::Refused { refusal: Refusal::Busy, .. })
     }
 
+    /// Whether it means that nobody listens there.
+    pub(crate) fn is_nobody(&self) -> bool {
+        matches!(self, NodeError::Connection { errno: libc::ECONNREFUSED | libc::ENOENT })
+    }
+
     /// Whether it means that nobody is there, or nobody who knows the session.
     pub(super) fn is_absence(&self) -> bool {
         match self {

@@ -50,6 +50,10 @@ pub struct RunConfig {
     pub budget_source: Option<String>,
     /// The flag, variable or file that chose the prefetcher; `None`: none did.
     pub prefetch_source: Option<String>,
+    /// Those that set the local budget.
+    pub local_origin: Option<String>,
+    /// Those that set the bound on total RAM.
+    pub ram_origin: Option<String>,
 }
 
 /// Resolves a run's settings. `env` reads a variable; `host` is the machine, for the default budget.
@@ -77,6 +81,7 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         return Err(merged.refuse(variables::PREFETCH_CACHE, why));
     }
     let budget_source = fill_budgets(&mut settings, &merged, host)?;
+    let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
     Ok(RunConfig {
         settings,
         features,
@@ -89,7 +94,9 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         allow_unmanaged: launcher.allow_unmanaged,
         strict: launcher.strict,
         budget_source,
-        prefetch_source: merged.get(variables::PREFETCH).map(|found| found.origin.clone()),
+        prefetch_source: origin(variables::PREFETCH),
+        local_origin: origin(variables::LOCAL),
+        ram_origin: origin(variables::RAM),
     })
 }
 

@@ -9,10 +9,11 @@ mod limits;
 mod memory;
 
 use crate::args::{DoctorArgs, Format};
+use crate::error::{EXIT_REFUSED, complain};
 use crate::host::Host;
+use crate::print;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 /// The three states.
@@ -74,14 +75,17 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     checks.extend(limits::checks());
     checks.extend(install::checks());
     let ready = checks.iter().all(|check| check.status != Status::Missing);
-    let text = match args.format {
-        Format::Text => text(&checks, ready),
+    let written = match args.format {
+        Format::Text => print::text(&text(&checks, ready)),
         Format::Json => {
             let document = Document { ready, version: env!("CARGO_PKG_VERSION"), checks: &checks };
-            serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
+            print::json(&(serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"))
         }
     };
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    if let Err(error) = written {
+        complain(format_args!("stdout: {error}"));
+        return ExitCode::from(EXIT_REFUSED);
+    }
     ExitCode::from(u8::from(!ready))
 }
 

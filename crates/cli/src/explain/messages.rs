@@ -4,7 +4,7 @@ use super::findings::{Findings, Patterns, Place};
 use crate::report::{bytes, count, duration, percent};
 use crate::table::table;
 use hinterland_abi::REGION_PAGES;
-use hinterland_units::PAGE_BYTES;
+use hinterland_units::{Foreign, PAGE_BYTES};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -13,7 +13,12 @@ const REGION_BYTES: u64 = REGION_PAGES as u64 * PAGE_BYTES as u64;
 
 /// What was found, in lines and tables.
 pub fn of(findings: &Findings) -> String {
-    let mut out = format!("{}: prefetcher {} ({})\n", findings.program, findings.prefetcher, findings.why);
+    let mut out = format!(
+        "{}: prefetcher {} ({})\n",
+        Foreign(&findings.program),
+        Foreign(&findings.prefetcher),
+        Foreign(&findings.why)
+    );
     if findings.processes > 1 {
         let _ = writeln!(out, "  counts are sums over {} processes", count(findings.processes));
     }

@@ -10,10 +10,10 @@ mod messages;
 mod stats;
 
 use crate::error::{EXIT_REFUSED, complain};
+use crate::print;
 use clap::Args;
 use findings::Findings;
 use stats::Refusal;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -53,10 +53,6 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 fn explain(args: &ExplainArgs) -> Result<(), Refusal> {
     let stats = stats::read(&args.stats)?;
     let findings = Findings::of(&stats);
-    let text = if args.json { findings.json()? } else { messages::of(&findings) };
-    match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.map_err(Refusal::Output),
-    }
+    let written = if args.json { print::json(&findings.json()?) } else { print::text(&messages::of(&findings)) };
+    written.map(drop).map_err(Refusal::Output)
 }

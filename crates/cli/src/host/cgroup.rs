@@ -36,27 +36,92 @@ struct Mount {
     point: PathBuf,
 }
 
+impl CgroupLimit {
+    /// Whether the kernel kills processes there; else it slows them down.
+    pub fn kills(&self) -> bool {
+        self.file.file_name().is_none_or(|name| name != SOFT_LIMIT)
+    }
+}
+
+/// Version 2's limit at which processes are slowed down.
+const SOFT_LIMIT: &str = "memory.high";
+
+/// What the kernel counts where memory runs out.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MemoryEvents {
+    /// Processes of the group that were killed because memory was used up, its own or the machine's.
+    pub kills: u64,
+    /// The group and those above it that have a hard limit, and how often it was reached.
+    reached: Vec<(CgroupLimit, u64)>,
+}
+
+impl MemoryEvents {
+    /// The nearest limit that was reached since.
+    pub fn reached_since(&self, before: &MemoryEvents) -> Option<&CgroupLimit> {
+        let old = |limit: &CgroupLimit| before.reached.iter().find(|(known, _)| known.file == limit.file);
+        let risen = |(limit, count): &&(CgroupLimit, u64)| *count > old(limit).map_or(0, |(_, count)| *count);
+        self.reached.iter().find(risen).map(|(limit, _)| limit)
+    }
+}
+
 /// The tightest limit; `None` when there is none.
 pub fn tightest(host: &Host) -> Option<CgroupLimit> {
-    let groups = host.read("/proc/self/cgroup")?;
-    let mounts = host.read("/proc/self/mountinfo")?;
     let mut limits = Vec::new();
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':');
-        let (Some(id), Some(controllers), Some(group)) = (fields.next(), fields.next(), fields.next()) else {
-            continue;
+    for (version, directories) in groups(host)? {
+        let files: &[&str] = match version {
+            CgroupVersion::V1 => &["memory.limit_in_bytes"],
+            CgroupVersion::V2 => &["memory.max", SOFT_LIMIT],
         };
-        let (version, files): (_, &[&str]) = if id == "0" && controllers.is_empty() {
-            (CgroupVersion::V2, &["memory.max", "memory.high"])
-        } else if controllers.split(',').any(|controller| controller == "memory") {
-            (CgroupVersion::V1, &["memory.limit_in_bytes"])
-        } else {
-            continue;
-        };
-        let Some(mount) = mounts.lines().find_map(|line| memory_mount(line, version)) else { continue };
-        collect(host, &mount, Path::new(group), files, version, &mut limits);
+        let all = directories.iter().flat_map(|directory| files.iter().map(|name| directory.join(name)));
+        limits.extend(all.filter_map(|file| limit(host, file, version)));
     }
     limits.into_iter().min_by_key(|limit| limit.bytes)
+}
+
+/// The counts of the group that this process is in; `None` where the kernel counts nothing.
+///
+/// Version 2 counts in the groups above, too (`memory.events`, cgroup-v2.rst); version 1 in each its own (`memory.oom_control`,
+/// `memory.failcnt`, cgroup-v1/memory.rst).
+pub fn events(host: &Host) -> Option<MemoryEvents> {
+    let count = |file: PathBuf, name: &str| {
+        let text = host.read(file)?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
+    };
+    groups(host)?.into_iter().find_map(|(version, directories)| {
+        let (counts, hard) = match version {
+            CgroupVersion::V1 => ("memory.oom_control", "memory.limit_in_bytes"),
+            CgroupVersion::V2 => ("memory.events", "memory.max"),
+        };
+        let kills = count(directories.first()?.join(counts), "oom_kill")?;
+        let reached = |directory: &PathBuf| {
+            let times = match version {
+                CgroupVersion::V1 => host.read(directory.join("memory.failcnt"))?.parse().ok()?,
+                CgroupVersion::V2 => count(directory.join(counts), "oom")?,
+            };
+            Some((limit(host, directory.join(hard), version)?, times))
+        };
+        Some(MemoryEvents { kills, reached: directories.iter().filter_map(reached).collect() })
+    })
+}
+
+/// For each version that has memory groups here: this process's group and those above it, the nearest first.
+fn groups(host: &Host) -> Option<Vec<(CgroupVersion, Vec<PathBuf>)>> {
+    let groups = host.read("/proc/self/cgroup")?;
+    let mounts = host.read("/proc/self/mountinfo")?;
+    let directories = |line: &str| {
+        let mut fields = line.splitn(3, ':');
+        let (id, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+        let version = if id == "0" && controllers.is_empty() {
+            CgroupVersion::V2
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            CgroupVersion::V1
+        } else {
+            return None;
+        };
+        let mount = mounts.lines().find_map(|line| memory_mount(line, version))?;
+        Some((version, upwards(&mount, Path::new(group))))
+    };
+    Some(groups.lines().filter_map(directories).collect())
 }
 
 /// The mount in a line of mountinfo, if it shows the memory hierarchy of `version`.
@@ -73,31 +138,18 @@ fn memory_mount(line: &str, version: CgroupVersion) -> Option<Mount> {
     wanted.then(|| Mount { subtree: subtree.into(), point: point.into() })
 }
 
-/// Reads the limits from `group` up to the mount point.
-fn collect(
-    host: &Host,
-    mount: &Mount,
-    group: &Path,
-    files: &[&str],
-    version: CgroupVersion,
-    limits: &mut Vec<CgroupLimit>,
-) {
+/// The directories from `group` up to the mount point.
+fn upwards(mount: &Mount, group: &Path) -> Vec<PathBuf> {
     // A group outside the mounted subtree (a container that sees its host's path) is the mount point itself.
     let below = group.strip_prefix(&mount.subtree).unwrap_or(Path::new(""));
-    let mut directory = mount.point.join(below.strip_prefix("/").unwrap_or(below));
-    loop {
-        for name in files {
-            let file = directory.join(name);
-            if let Some(bytes) = host.read(&file).and_then(|text| text.parse::<u64>().ok())
-                && bytes < NO_LIMIT_BYTES
-            {
-                limits.push(CgroupLimit { bytes, file, version });
-            }
-        }
-        if directory == mount.point || !directory.pop() {
-            return;
-        }
-    }
+    let nearest = mount.point.join(below.strip_prefix("/").unwrap_or(below));
+    nearest.ancestors().take_while(|directory| directory.starts_with(&mount.point)).map(Path::to_owned).collect()
+}
+
+/// The limit in a file, if there is one.
+fn limit(host: &Host, file: PathBuf, version: CgroupVersion) -> Option<CgroupLimit> {
+    let bytes = host.read(&file)?.parse().ok().filter(|bytes| *bytes < NO_LIMIT_BYTES)?;
+    Some(CgroupLimit { bytes, file, version })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 mod cgroup;
 mod memory;
 
-pub use cgroup::{CgroupLimit, CgroupVersion};
+pub use cgroup::{CgroupLimit, CgroupVersion, MemoryEvents};
 pub use memory::Memory;
 
 use crate::error::Error;
@@ -49,6 +49,11 @@ impl Host {
     /// The tightest memory limit of the cgroups that this process is in.
     pub fn cgroup_limit(&self) -> Option<CgroupLimit> {
         cgroup::tightest(self)
+    }
+
+    /// What the kernel has counted in this process's cgroup where memory ran out.
+    pub fn memory_events(&self) -> Option<MemoryEvents> {
+        cgroup::events(self)
     }
 
     /// RAM and swap.

@@ -11,6 +11,8 @@ mod ending;
 mod ledger;
 mod library;
 mod lives;
+mod notices;
+mod oom;
 mod outside;
 mod pools;
 mod readiness;
@@ -28,15 +30,15 @@ use crate::config::{self, RunConfig, StatsTarget};
 use crate::error::{Error, complain};
 use crate::figures::Totals;
 use crate::host::Host;
-use crate::output;
+use crate::output::{self, Output};
+use crate::print;
 use crate::program;
 use crate::report::{Ending, Run, Summary};
 use crate::trace::Recording;
 use hinterland_abi::{HeapMode, variables};
-use hinterland_units::Budget;
+use hinterland_units::{Budget, ForeignJson};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -59,7 +61,9 @@ pub fn run_and_record(args: &RunArgs, recording: Option<&Recording>) -> ExitCode
     match launch(args, recording) {
         Ok(ending) => ending::end_like(ending),
         Err(error) => {
-            complain(&error);
+            // A trace of what is not managed would be empty.
+            let way_round = if recording.is_none() { error.way_round() } else { "" };
+            complain(format_args!("{error}{way_round}"));
             ExitCode::from(error.exit_code())
         }
     }
@@ -76,7 +80,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let file = program::find(&name, &search)?;
     refuse_needed(&config, recording, &file, arguments(args))?;
     let plan = plan(&config, &name, &file, &search)?;
-    let mut stats = config.stats.as_ref().map(open_stats).transpose()?;
+    let stats = config.stats.as_ref().map(Stats::open).transpose()?;
     recording.map(Recording::begin).transpose()?;
 
     // For as long as the launcher lives: threads that follow pools write there.
@@ -86,6 +90,9 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();
     settings.filters = hinterland_sys::seccomp::filters();
+    let host = Host::here();
+    notices::say(&config, &name.to_string_lossy(), &host);
+    let kills = oom::Kills::before(&host);
     let signals = signals::Signals::take()?;
     let mut program = spawn::Program::new(&file, args, &signals)?;
     // A launcher inside this program must not write over this run's figures.
@@ -129,12 +136,24 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
             Plan::Unmanaged(why) => Some(why),
         },
     };
+    if let Some(killed) = kills.since(&host, &run.program, run.ending) {
+        complain(killed);
+    }
     let summary = Summary::new(&run, &totals);
-    say(&config, &summary, stats.as_mut());
+    say(&config, &summary);
+    let written = stats.map_or(Ok(()), |stats| stats.write(&summary));
     if let Some(recording) = recording {
         recording.say(&ledger.get().trace, &totals, config.quiet);
     }
-    Ok(summary.ending())
+    match (written, summary.ending()) {
+        // A run whose figures were asked for and are not there has not gone well.
+        (Err(error), Ending::Exited(0)) => Err(error),
+        (Err(error), ending) => {
+            complain(error);
+            Ok(ending)
+        }
+        (Ok(()), ending) => Ok(ending),
+    }
 }
 
 /// What watches memory outside the budget.
@@ -195,35 +214,52 @@ fn manageable(config: &RunConfig, name: &OsStr, file: &Path, search: &OsStr) -> 
     library::find()
 }
 
-/// Opens the statistics file before the program runs, so that a wrong path is refused now and not after hours.
-fn open_stats(target: &StatsTarget) -> Result<Option<File>, Error> {
-    match target {
-        StatsTarget::Stdout => Ok(None),
-        StatsTarget::File(path) => File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map(Some)
-            .map_err(|source| Error::Stats { path: path.clone(), source }),
+/// Where the JSON goes.
+enum Stats {
+    Stdout,
+    File { path: PathBuf, output: Output },
+}
+
+impl Stats {
+    /// Looks whether it can be written before the program runs, so that a wrong path is refused now and not after hours.
+    fn open(target: &StatsTarget) -> Result<Stats, Error> {
+        match target {
+            StatsTarget::Stdout => Ok(Stats::Stdout),
+            StatsTarget::File(path) => match Output::open(path) {
+                Ok(output) => Ok(Stats::File { path: path.clone(), output }),
+                Err(source) => Err(Error::Stats { path: path.clone(), source }),
+            },
+        }
+    }
+
+    fn write(self, summary: &Summary) -> Result<(), Error> {
+        let json = summary.json();
+        match self {
+            Stats::Stdout => match print::json(&json) {
+                Ok(_) => Ok(()),
+                Err(source) => Err(Error::Stats { path: "-".into(), source }),
+            },
+            Stats::File { path, output } => {
+                let refuse = |source| Error::Stats { path: path.clone(), source };
+                let written = output
+                    .write(refuse, |out| out.write_all(ForeignJson(&json).to_string().as_bytes()).map_err(refuse));
+                match written {
+                    // The reader of a FIFO has seen enough.
+                    Err(Error::Stats { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
+                    written => written,
+                }
+            }
+        }
     }
 }
 
-/// Tells what happened: the fatal message always, the summary unless told to be quiet, the JSON where asked for.
-fn say(config: &RunConfig, summary: &Summary, stats: Option<&mut Option<File>>) {
+/// Tells what happened: the fatal message always, the summary unless told to be quiet.
+fn say(config: &RunConfig, summary: &Summary) {
     for message in summary.fatal.iter().chain(&summary.warning()) {
         complain(message);
     }
     if !config.quiet {
-        let _ = std::io::stderr().write_all(summary.text().as_bytes());
-    }
-    let written = match stats {
-        None => Ok(()),
-        Some(None) => std::io::stdout().write_all(summary.json().as_bytes()),
-        Some(Some(file)) => file.set_len(0).and_then(|()| file.write_all(summary.json().as_bytes())),
-    };
-    if let Err(error) = written {
-        complain(format_args!("--stats: the figures could not be written: {error}"));
+        let _ = std::io::stderr().write_all(print::escaped(&summary.text()).as_bytes());
     }
 }
 

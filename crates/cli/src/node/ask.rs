@@ -4,9 +4,10 @@ use super::{Identity, NodeError};
 use hinterland_tls::{ClientCredentials, explain};
 use hinterland_wire::{
     CONTROL_BYTES_MAX, Endpoint, HEADER_BYTES, Header, Hello, Outcome, Protection, Reply, WELCOME_BYTES, Welcome,
+    nobody_there,
 };
 use rustls::StreamOwned;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -65,7 +66,10 @@ trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
 fn connect(node: &Endpoint, credentials: Option<&ClientCredentials>) -> Result<Box<dyn Stream>, String> {
-    let io = |error: std::io::Error| error.to_string();
+    let io = |error: std::io::Error| match error.kind() {
+        ErrorKind::ConnectionRefused | ErrorKind::NotFound => format!("{error}{}", nobody_there(&node.to_string())),
+        _ => error.to_string(),
+    };
     match node {
         Endpoint::Unix { path } => {
             let stream = UnixStream::connect(path).map_err(io)?;

@@ -1,12 +1,12 @@
 //! The nodes of a pool that is kept in etcd, as a table or as JSON.
 
 use super::{Identity, NodeError};
+use crate::print;
 use crate::table::table;
 use comfy_table::Table;
 use hinterland_etcd::{Pool, Record};
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, Foreign};
 use serde::Serialize;
-use std::io::Write;
 
 /// The JSON document.
 #[derive(Serialize)]
@@ -19,15 +19,15 @@ struct Document<'a> {
 pub fn run(pool: &str, identity: &Identity, json: bool) -> Result<(), NodeError> {
     let pool = Pool::new(&pool.parse()?, identity.sources()?.as_ref())?;
     let nodes = pool.nodes()?.nodes;
-    let text = if json {
+    if json {
         let document = Document { pool: pool.directory.to_string(), nodes: &nodes };
-        serde_json::to_string_pretty(&document).map_err(std::io::Error::from)? + "\n"
+        print::json(&(serde_json::to_string_pretty(&document).map_err(std::io::Error::from)? + "\n"))?;
     } else if nodes.is_empty() {
-        format!("{}: no node is listed\n", pool.directory)
+        print::text(&format!("{}: no node is listed\n", pool.directory))?;
     } else {
-        format!("{}: {} nodes\n\n{}\n", pool.directory, nodes.len(), listed(&nodes))
-    };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+        print::text(&format!("{}: {} nodes\n\n{}\n", pool.directory, nodes.len(), listed(&nodes)))?;
+    }
+    Ok(())
 }
 
 fn listed(nodes: &[Record]) -> Table {
@@ -35,7 +35,7 @@ fn listed(nodes: &[Record]) -> Table {
     let mut table = table(&["node", "lends", "leased", "programs", ""], 1..4);
     for Record { member, usage } in nodes {
         table.add_row([
-            member.node.clone(),
+            Foreign(&member.node).to_string(),
             bytes(member.capacity_bytes),
             bytes(usage.used_bytes),
             usage.sessions.len().to_string(),

@@ -2,7 +2,8 @@
 //! said once a second. What the command itself says is always there.
 
 use super::LogFormat;
-use std::io;
+use hinterland_units::{Foreign, ForeignJson};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::Builder;
@@ -27,7 +28,8 @@ pub fn start(format: LogFormat, verbose: bool) -> io::Result<Arc<Lines>> {
         move |event: &Metadata<'_>| event.target().starts_with(OURS) || lines.admit(begun.elapsed().as_secs())
     };
     let filter = dynamic_filter_fn(move |event, _| *event.level() <= level && admits(event)).with_max_level_hint(level);
-    let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
+    let json = matches!(format, LogFormat::Json);
+    let log = tracing_subscriber::fmt::layer().with_writer(move || Line { json }).with_target(false);
     let log = match format {
         LogFormat::Text => log.with_ansi(false).with_filter(filter).boxed(),
         LogFormat::Json => log.json().flatten_event(true).with_filter(filter).boxed(),
@@ -72,6 +74,25 @@ impl Lines {
             self.left_out.fetch_add(1, Relaxed);
         }
         admitted
+    }
+}
+
+/// Writes an event, which is one line, to standard error: names and words of clients, and what etcd says, are escaped.
+struct Line {
+    json: bool,
+}
+
+impl Write for Line {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let event_text = String::from_utf8_lossy(event);
+        let line = event_text.strip_suffix('\n').unwrap_or(&event_text);
+        let shown = if self.json { ForeignJson(line).to_string() } else { Foreign(line).to_string() };
+        io::stderr().write_all((shown + "\n").as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
     }
 }
 

@@ -5,6 +5,7 @@
 use super::NodeError;
 use super::http::{self, Page};
 use hinterland_node::{BUCKETS, Histogram, Node, SAMPLED_ONE_IN, SessionFigures, Work};
+use hinterland_units::Foreign;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -145,7 +146,7 @@ impl Figures {
             let is_counter = matches!(kind, MetricType::Counter);
             let mut into = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
             for session in &sessions {
-                let labels = [("session", session.session.to_string()), ("name", session.name.clone())];
+                let labels = [("session", session.session.to_string()), ("name", Foreign(&session.name).to_string())];
                 let into = into.encode_family(&labels)?;
                 let value = value(session);
                 if is_counter { ConstCounter::new(value).encode(into)? } else { gauge(value).encode(into)? }

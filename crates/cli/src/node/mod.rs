@@ -13,7 +13,7 @@ mod status;
 mod usual;
 
 use crate::config::flags::{Credentials, Flags};
-use crate::error::EXIT_REFUSED;
+use crate::error::{EXIT_REFUSED, complain};
 pub use ask::resolved;
 use clap::{Args, Subcommand, ValueEnum};
 use hinterland_abi::{parse_switch, variables};
@@ -277,7 +277,7 @@ pub fn run(args: &NodeArgs) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hinterland: {error}");
+            complain(&error);
             ExitCode::from(EXIT_REFUSED)
         }
     }

@@ -1,10 +1,12 @@
 //! `hinterland node drain` and `resize`: what is said to the node, and how far its clients are.
 
 use super::status::{Copies, to_move_bytes};
-use super::{Identity, NodeError, ask::ask};
+use super::{Identity, NodeError, ask::ask, resolved};
+use crate::error::complain;
+use crate::host::Host;
+use crate::print;
 use hinterland_units::ByteCount;
-use hinterland_wire::{Kind, NodeRow, Reply, Request};
-use std::io::Write;
+use hinterland_wire::{Endpoint, Kind, NodeRow, Protection, Reply, Request};
 use std::time::{Duration, Instant};
 
 /// Time between two looks.
@@ -24,10 +26,29 @@ pub fn resize(node: &str, identity: &Identity, capacity: &str, wait: bool) -> Re
     let refused = |why: String| NodeError::Flag { flag: "SIZE", why };
     let ByteCount(bytes) = capacity.parse().map_err(|error: hinterland_units::SizeError| refused(error.to_string()))?;
     if bytes < hinterland_node::SLAB_BYTES {
-        return Err(refused(format!("{capacity} is less than one slab; give at least 2M, or drain the node")));
+        let question = ByteCount(bytes).question_before(ByteCount(hinterland_node::SLAB_BYTES));
+        return Err(refused(format!(
+            "{question}{capacity} is less than one slab; give at least 2M, or drain the node"
+        )));
     }
     ask(node, identity, |into| Request::resize(into, 1, bytes), done)?;
+    if let Some(there) = memory_beside(node).filter(|there| bytes > there.0) {
+        complain(format_args!(
+            "warning: {} is more than the memory of this machine ({there}), on which {node} runs: the kernel would end the node when it \
+             is used; give less",
+            ByteCount(bytes)
+        ));
+    }
     tell(node, identity, &format!("lends {}", ByteCount(figures(node, identity)?.capacity_bytes)), true, wait)
+}
+
+/// The memory of the machine that a node runs on, if that is this one. (A node elsewhere says it in its own log.)
+fn memory_beside(node: &str) -> Option<ByteCount> {
+    let here = match node.parse().ok()? {
+        Endpoint::Unix { .. } => true,
+        tcp @ Endpoint::Tcp { .. } => resolved(&tcp, Protection::InsecureLoopback).is_ok(),
+    };
+    Host::here().memory().filter(|_| here).map(|memory| ByteCount(memory.total_bytes))
 }
 
 fn done(reply: Reply<'_>) -> Option<()> {
@@ -55,8 +76,7 @@ fn figures(node: &str, identity: &Identity) -> Result<NodeRow, NodeError> {
 
 /// Says what was done and what is still to move; goes on with the latter if somebody waits.
 fn tell(node: &str, identity: &Identity, what: &str, moves: bool, wait: bool) -> Result<(), NodeError> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{node} {what}")?;
+    print::text(&format!("{node} {what}\n"))?;
     if !moves {
         return Ok(());
     }
@@ -65,20 +85,19 @@ fn tell(node: &str, identity: &Identity, what: &str, moves: bool, wait: bool) ->
         let left = to_move_bytes(&figures(node, identity)?);
         if last != Some(left) {
             match left {
-                0 => writeln!(out, "  nothing is to be moved")?,
-                left => writeln!(out, "  {} to move", ByteCount(left))?,
-            }
+                0 => print::text("  nothing is to be moved\n")?,
+                left => print::text(&format!("  {} to move\n", ByteCount(left)))?,
+            };
             (last, since, told) = (Some(left), Instant::now(), false);
         }
         if left == 0 || !wait {
             return Ok(());
         }
         if !told && since.elapsed() > STUCK {
-            writeln!(
-                out,
-                "  nothing moves: no other node with room is known for the pages of {}; they stay until there is one",
+            print::text(&format!(
+                "  nothing moves: no other node with room is known for the pages of {}; they stay until there is one\n",
                 stuck(node, identity)?
-            )?;
+            ))?;
             told = true;
         }
         std::thread::sleep(LOOK_EVERY);

@@ -3,6 +3,7 @@
 use super::{NodeError, ServeArgs};
 use super::{leave, log, metrics, register, usual};
 use crate::host::Host;
+use crate::print;
 use hinterland_node::{Listening, Options};
 use hinterland_tls::{CredentialError, NodeCredentials};
 use hinterland_units::ByteCount;
@@ -11,7 +12,6 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     // Before anything is opened, which would get the number of a socket that is not there.
     let inherited = inherited()?;
     let mut options = Options::new(capacity_bytes);
+    options.there_bytes = there_bytes().unwrap_or(u64::MAX);
     options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
     let lines = log::start(args.log_format, args.verbose)?;
     hinterland_node::raise_descriptor_limit();
@@ -37,11 +38,11 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     let (node, lends) = (listening.endpoint(), ByteCount(listening.node().figures().capacity_bytes));
     let quota = ByteCount(options.quota_bytes.min(capacity_bytes));
     tracing::info!(%node, capacity = %lends, quota = %quota, pid = std::process::id(), "listening");
-    writeln!(std::io::stdout(), "listening on {node}, lending {lends}")?;
-    warn_of_what_is_not_there(capacity_bytes);
+    print::text(&format!("listening on {node}, lending {lends}\n"))?;
+    listening.node().warn_of_what_is_not_there();
     if let Some(place) = &args.metrics {
         let address = metrics::serve(place, Arc::clone(listening.node()))?;
-        writeln!(std::io::stdout(), "figures at http://{address}/metrics")?;
+        print::text(&format!("figures at http://{address}/metrics\n"))?;
     }
     let registration = place.map(|place| place.take(&listening)).transpose()?;
     tell_systemd(NotifyState::Ready);
@@ -97,15 +98,11 @@ fn inherited() -> Result<Option<OwnedFd>, NodeError> {
     Ok(numbers.next().map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
 }
 
-/// Memory that the machine does not have is leased all the same until it is used up, and then the kernel ends the node.
-fn warn_of_what_is_not_there(capacity_bytes: u64) {
+/// What the machine has, or the cgroup may use.
+fn there_bytes() -> Option<u64> {
     let host = Host::here();
-    let limit = host.cgroup_limit().map(|limit| limit.bytes);
-    let Some(there) = host.memory().map(|memory| memory.total_bytes.min(limit.unwrap_or(u64::MAX))) else { return };
-    if capacity_bytes > there {
-        let (lends, there) = (ByteCount(capacity_bytes), ByteCount(there));
-        tracing::warn!(%lends, %there, "more is lent than there is: the kernel would end the node; `hinterland node resize` lends less");
-    }
+    let limit = host.cgroup_limit().map_or(u64::MAX, |limit| limit.bytes);
+    host.memory().map(|memory| memory.total_bytes.min(limit))
 }
 
 /// What the node shows and demands.

@@ -1,12 +1,13 @@
 //! What a node says of itself, as a table or as JSON.
 
 use super::{Identity, NodeError, ask::ask};
+use crate::print::{self, Reader};
 use crate::report::count;
 use crate::table::table;
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, Foreign};
 use hinterland_wire::{Kind, NodeRow, Reply, Report, Request, SessionCopies, Standing};
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 /// Sessions that are named.
@@ -63,21 +64,22 @@ struct Session {
 
 /// `hinterland node status`.
 pub fn run(node: &str, identity: &Identity, json: bool, watch: bool) -> Result<(), NodeError> {
-    let mut out = std::io::stdout();
     loop {
         let status = of(node, identity)?;
-        let text = match (json, watch) {
-            (true, false) => serde_json::to_string_pretty(&status).map_err(std::io::Error::from)? + "\n",
-            (true, true) => serde_json::to_string(&status).map_err(std::io::Error::from)? + "\n",
+        let reader = match (json, watch) {
+            (true, false) => {
+                print::json(&(serde_json::to_string_pretty(&status).map_err(std::io::Error::from)? + "\n"))
+            }
+            (true, true) => print::json(&(serde_json::to_string(&status).map_err(std::io::Error::from)? + "\n")),
             // On a terminal each takes the place of the one before.
-            (false, true) if out.is_terminal() => "\x1b[H\x1b[2J".to_owned() + &status.table(),
-            (false, _) => status.table(),
+            (false, true) if std::io::stdout().is_terminal() => {
+                print::as_is("\x1b[H\x1b[2J").and_then(|_| print::text(&status.table()))
+            }
+            (false, _) => print::text(&status.table()),
         };
-        out.write_all(text.as_bytes())?;
-        if !watch {
+        if reader? == Reader::Gone || !watch {
             return Ok(());
         }
-        out.flush()?;
         std::thread::sleep(Duration::from_secs(1));
     }
 }
@@ -249,7 +251,7 @@ impl Status {
         for session in &self.largest_sessions {
             table.add_row([
                 session.session.to_string(),
-                session.name.escape_debug().to_string(),
+                Foreign(&session.name).to_string(),
                 session.lanes.to_string(),
                 bytes(session.held_bytes),
                 bytes(session.quota_bytes),

@@ -5,6 +5,7 @@ mod members;
 mod prefetch;
 mod summary;
 mod text;
+mod verdict;
 
 pub use json::STATS_VERSION;
 #[cfg(test)]

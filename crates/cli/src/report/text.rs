@@ -2,17 +2,18 @@
 
 use super::summary::{Ending, Summary, compression_ratio};
 use crate::figures::{BackendTotal, RowFigures, UnmanagedSource};
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, Foreign};
 use std::fmt::Write;
 use std::time::Duration;
 
 impl Summary<'_> {
     /// The summary, several lines.
     pub fn text(&self) -> String {
-        let mut out = format!("hinterland: {} {}\n", self.run.program, self.how_it_ended());
+        let mut out = format!("hinterland: {}\n", self.verdict());
         let mut line = |name: &str, text: String| {
-            let _ = writeln!(out, "  {name:<14} {text}");
+            let _ = writeln!(out, "  {name:<14} {}", Foreign(&text));
         };
+        line("program", format!("{} {}", self.run.program, self.how_it_ended()));
         if self.is_managed() {
             line("fault path", format!("{}{}", self.fault_path, in_brackets(&self.reason)));
             self.memory(&mut line);
@@ -189,7 +190,7 @@ impl Summary<'_> {
             let how = if row.is_managed() { "" } else { " (not managed)" };
             out += &table_row([
                 row.pid.to_string(),
-                format!("{program}{how}"),
+                format!("{}{how}", Foreign(program)),
                 bytes(row.peak.managed_bytes),
                 bytes(row.peak.resident_managed_bytes),
                 count(row.counters.major_faults),

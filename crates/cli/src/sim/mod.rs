@@ -12,6 +12,7 @@ mod table;
 
 use crate::args::prefetchers;
 use crate::error::{EXIT_REFUSED, complain};
+use crate::print;
 use clap::{Args, ValueEnum};
 use hinterland_sim::{FaultPath, LinkModel, Setup, SetupError, WorkloadError};
 use hinterland_tape::TraceError;
@@ -125,12 +126,11 @@ fn simulate(args: &SimArgs) -> Result<(), Refusal> {
     let traced = read::trace(args)?;
     let figures = replays::all(&traced.work, &combinations)?;
     let report = report::of(args, &traced, &combinations, &figures);
-    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::of(&report) };
-    match io::Write::write_all(&mut io::stdout(), text.as_bytes()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.map_err(Refusal::Output),
-    }
+    let written = match args.json {
+        true => print::json(&(serde_json::to_string_pretty(&report)? + "\n")),
+        false => print::text(&table::of(&report)),
+    };
+    written.map(drop).map_err(Refusal::Output)
 }
 
 impl SimArgs {

@@ -9,7 +9,7 @@ use hinterland_tape::import::ImportError;
 use hinterland_tape::{Head, import};
 use hinterland_units::PAGE_BYTES;
 use std::fs::File;
-use std::io::{BufRead, BufReader, stdin};
+use std::io::{BufRead, BufReader, ErrorKind, stdin};
 use std::path::{Path, PathBuf};
 
 /// `hinterland trace import`.
@@ -74,7 +74,12 @@ pub fn run(args: &ImportArgs) -> Result<(), Refusal> {
             ImportError::Write(source) => written(source),
             source => Refusal::Import { path: args.input.clone(), source },
         })
-    })?;
+    });
+    let imported = match imported {
+        // Whoever reads has seen enough.
+        Err(Refusal::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => return Ok(()),
+        imported => imported?,
+    };
     complain(format_args!(
         "{}: {} references in {} microsets, from {} lines",
         args.output.display(),

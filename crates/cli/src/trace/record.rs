@@ -6,11 +6,11 @@ use crate::config::flags::{Flags, Traced};
 use crate::error::{EXIT_REFUSED, Error, complain};
 use crate::figures::Totals;
 use crate::launch;
+use crate::output;
 use clap::Args;
 use hinterland_abi::{EnvError, FaultPathName, PrefetchName, TraceRow, parse_microset, variables};
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, Foreign};
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
@@ -84,13 +84,14 @@ impl Recording {
         if self.path.to_str().is_none() {
             return Err(refuse(std::io::Error::other("the path is not UTF-8")));
         }
-        File::create(&self.path).map(drop).map_err(refuse)
+        output::empty(&self.path).map_err(refuse)
     }
 
     /// Tells what was recorded.
     pub fn say(&self, row: &TraceRow, totals: &Totals, quiet: bool) {
         let (references, microsets) = (row.references.load(Relaxed), row.microsets.load(Relaxed));
-        let shown = self.shown.display();
+        let shown = self.shown.display().to_string();
+        let shown = Foreign(&shown);
         let error = row.error.get();
         if !error.is_empty() {
             complain(format_args!(

@@ -2,7 +2,7 @@
 
 use super::{Refusal, picture, text};
 use crate::error::complain;
-use crate::output;
+use crate::{output, print};
 use clap::Args;
 use hinterland_tape::study::{AccessMap, Shares, Study};
 use hinterland_tape::{Gap, Head, Reference, Trace, TraceError};
@@ -177,11 +177,12 @@ pub fn run(args: &ShowArgs) -> Result<(), Refusal> {
     let figures = read.figures(trace.head());
     if args.json {
         let json = serde_json::to_string_pretty(&figures).map_err(|error| Refusal::Words(error.to_string()))?;
-        println!("{json}");
+        print::json(&(json + "\n"))
     } else {
-        print!("{}", text::of(&figures, &args.trace));
+        print::text(&text::of(&figures, &args.trace))
     }
-    Ok(())
+    .map(drop)
+    .map_err(Refusal::io("stdout"))
 }
 
 /// One pass.

@@ -1,7 +1,7 @@
 //! A trace's figures for people: one line for each question.
 
 use super::show::{Figures, PatternFigures};
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, Foreign};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ const THREADS_MAX: usize = 16;
 
 /// The summary, several lines.
 pub fn of(figures: &Figures, path: &Path) -> String {
-    let of = if figures.program.is_empty() { String::new() } else { format!(" of {}", figures.program) };
+    let of = if figures.program.is_empty() { String::new() } else { format!(" of {}", Foreign(&figures.program)) };
     let by = [&figures.origin, &figures.machine].into_iter().filter(|part| !part.is_empty());
     let by: Vec<&str> = by.map(String::as_str).collect();
-    let mut out = format!("{}: trace{of} ({})\n", path.display(), by.join("; "));
+    let mut out = format!("{}: trace{of} ({})\n", path.display(), Foreign(&by.join("; ")));
     let mut line = |name: &str, text: String| {
         let _ = writeln!(out, "  {name:<14} {text}");
     };
@@ -29,7 +29,7 @@ pub fn of(figures: &Figures, path: &Path) -> String {
         format!("{} in {} microsets of {} {unit}", figures.references, figures.microsets, figures.microset_pages),
     );
     let regions = figures.regions.iter().filter(|region| region.pages > 0);
-    let regions: Vec<String> = regions.map(|region| format!("{} {}", region.pages, region.name)).collect();
+    let regions: Vec<String> = regions.map(|region| format!("{} {}", region.pages, Foreign(&region.name))).collect();
     line("pages", format!("{} ({}): {}", figures.pages, bytes(figures.pages), regions.join(", ")));
     line("patterns", patterns(&figures.patterns));
     for set in &figures.working_sets {

@@ -6,10 +6,12 @@
 mod bench;
 mod endings;
 mod explain;
+mod foreign;
 mod launcher;
 mod manual;
 mod node;
 mod output;
+mod readers;
 mod refusals;
 mod show;
 mod signals;

@@ -14,15 +14,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// A node that is killed when the test ends.
-struct Node {
+pub struct Node {
     child: Child,
     /// `HOST:PORT` of both.
-    node: String,
+    pub node: String,
     metrics: String,
 }
 
 impl Node {
-    fn start(arguments: &[&str], notify: Option<&std::path::Path>) -> Node {
+    pub fn start(arguments: &[&str], notify: Option<&std::path::Path>) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
         command.arg("node").args(arguments).env_remove("NOTIFY_SOCKET").env("HINTERLAND_INSECURE_LOOPBACK", "1");
         if let Some(socket) = notify {
@@ -44,7 +44,7 @@ impl Node {
         Node { child, node, metrics }
     }
 
-    fn get(&self, path: &str) -> (String, String) {
+    pub fn get(&self, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.metrics).expect("the address of the figures");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n").expect("sent");
         let mut answer = String::new();
@@ -54,7 +54,7 @@ impl Node {
     }
 
     /// Opens a session, and leaves its lane open.
-    fn session(&self, name: &str) -> TcpStream {
+    pub fn session(&self, name: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.node).expect("the node");
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
         stream.write_all(&Hello::ours().encode()).expect("sent");
@@ -82,7 +82,7 @@ impl Node {
     }
 
     /// Ends it in an orderly way; what it logged.
-    fn end(mut self) -> String {
+    pub fn end(mut self) -> String {
         let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill");
         assert!(killed.success());
         assert_eq!(self.child.wait().expect("its end").code(), Some(0));
@@ -117,7 +117,7 @@ fn exchange(stream: &mut (impl Read + Write), write: impl FnOnce(&mut Vec<u8>), 
     (header, rest)
 }
 
-const ANYWHERE: [&str; 6] = ["--capacity", "64M", "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+pub const ANYWHERE: [&str; 6] = ["--capacity", "64M", "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0"];
 
 /// The value of a sample, which must be there.
 fn value(text: &str, sample: &str) -> f64 {
@@ -229,7 +229,7 @@ fn of_many_sessions_some_are_told_apart_and_no_name_breaks_the_text() {
     let rows = text.lines().filter(|line| line.starts_with("hinterland_node_session_held_bytes{"));
     assert_eq!(rows.count(), 32);
     assert_eq!(text.lines().filter(|line| line.starts_with("hinterland_node_used_bytes ")).count(), 1);
-    assert!(text.contains(r#"name="a\"} 1\nhinterland_node_used_bytes 2\\"} "#), "{text}");
+    assert!(text.contains(r#"name="a\"} 1\\nhinterland_node_used_bytes 2\\"} "#), "{text}");
     drop(lanes);
 }
 

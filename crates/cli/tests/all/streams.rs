@@ -39,7 +39,7 @@ fn a_script_without_an_interpreter_gets_all_of_its_many_arguments() {
 fn the_summary_goes_to_stderr_and_quiet_silences_it() {
     let (_, stdout, stderr) = output(hinterland().args(["run", "--", "echo", "words"]));
     assert_eq!(stdout, "words\n");
-    assert!(stderr.contains("hinterland: echo ended with exit code 0 after "), "{stderr}");
+    assert!(stderr.contains("\n  program        echo ended with exit code 0 after "), "{stderr}");
     let (_, _, stderr) = output(hinterland().args(["run", "--quiet", "--", "echo", "words"]));
     assert!(!stderr.contains("hinterland: "), "{stderr}");
 }

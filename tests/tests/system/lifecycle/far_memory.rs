@@ -105,7 +105,7 @@ fn damaged(name: &str, url: &str, seed: u32) -> Result<()> {
 }
 
 /// Unmounts when it goes.
-struct Mounted(PathBuf);
+pub struct Mounted(pub PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {

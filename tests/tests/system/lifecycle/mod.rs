@@ -16,6 +16,7 @@ mod figures;
 mod kills;
 mod last_threads;
 mod memory_calls;
+mod messages;
 mod misbehaving;
 mod nodes;
 mod operators;
@@ -62,6 +63,7 @@ pub fn trials() -> Vec<Trial> {
         far_memory::trials(),
         fault_path::trials(),
         memory_calls::trials(),
+        messages::trials(),
         pages::trials(),
         refusals::trials(),
         secrets::trials(),

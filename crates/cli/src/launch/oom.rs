@@ -1,0 +1,102 @@
+//! Whether the kernel killed a process of the run because memory was used up: a kill by SIGKILL leaves no words of its own.
+//!
+//! The kernel counts such kills for each cgroup; whoever looks before and after a run sees those that came between.
+
+use crate::host::{Host, MemoryEvents};
+use crate::report::Ending;
+use hinterland_units::ByteCount;
+
+/// The counts at the beginning of a run.
+pub struct Kills(Option<MemoryEvents>);
+
+impl Kills {
+    /// Before the program starts.
+    pub fn before(host: &Host) -> Kills {
+        Kills(host.memory_events())
+    }
+
+    /// Words for the user, if there were kills since.
+    pub fn since(self, host: &Host, program: &str, ending: Ending) -> Option<String> {
+        let (before, now) = (self.0?, host.memory_events()?);
+        let kills = now.kills.checked_sub(before.kills).filter(|kills| *kills > 0)?;
+        let who = match (ending, kills) {
+            (Ending::Killed { signal: libc::SIGKILL, .. }, 1) => program.to_owned(),
+            (_, 1) => "a process in the run's cgroup".into(),
+            (_, kills) => format!("{kills} processes in the run's cgroup"),
+        };
+        let why = match now.reached_since(&before) {
+            Some(limit) => {
+                let (bytes, file) = (ByteCount(limit.bytes), limit.file.display());
+                format!(
+                    "its cgroup's memory was used up ({bytes}, {file}); give it a smaller budget, or raise the limit"
+                )
+            }
+            None => "the machine's memory was used up; give it a smaller budget".into(),
+        };
+        Some(format!("the kernel killed {who}: {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    const KILLED: Ending = Ending::Killed { signal: libc::SIGKILL, core: false };
+
+    /// A machine whose run is in `/a/b`; `/a` has a limit.
+    fn machine(root: &Path, version: u32) -> Host {
+        let (groups, mount) = match version {
+            1 => ("4:memory:/a/b", "33 25 0:29 / /cg rw - cgroup cgroup rw,memory"),
+            _ => ("0::/a/b", "30 25 0:26 / /cg rw - cgroup2 cgroup2 rw"),
+        };
+        write(root, "proc/self/cgroup", groups);
+        write(root, "proc/self/mountinfo", mount);
+        Host::at(root)
+    }
+
+    fn write(root: &Path, path: &str, content: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    #[test]
+    fn a_kill_is_told_with_the_limit_that_was_reached() {
+        for version in [1, 2] {
+            let directory = tempfile::tempdir().unwrap();
+            let root = directory.path();
+            let host = machine(root, version);
+            let (counts, limit) = match version {
+                1 => ("memory.oom_control", "memory.limit_in_bytes"),
+                _ => ("memory.events", "memory.max"),
+            };
+            let set = |group: &str, kills: u32, reached: u32| {
+                write(root, &format!("cg/{group}/{counts}"), &format!("oom {reached}\noom_kill {kills}\n"));
+                write(root, &format!("cg/{group}/memory.failcnt"), &format!("{reached}\n"));
+            };
+            write(root, &format!("cg/a/{limit}"), "67108864\n");
+            let since = |kills: Kills, ending| kills.since(&host, "job", ending);
+            set("a/b", 3, 0);
+            set("a", 3, 7);
+            assert_eq!(since(Kills::before(&host), KILLED), None);
+            let before = Kills::before(&host);
+            set("a/b", 4, 0);
+            set("a", 4, 8);
+            assert_eq!(
+                since(before, KILLED).unwrap(),
+                format!(
+                    "the kernel killed job: its cgroup's memory was used up (64 MiB, /cg/a/{limit}); give it a smaller budget, or raise \
+                     the limit"
+                )
+            );
+            let before = Kills::before(&host);
+            set("a/b", 6, 0);
+            assert_eq!(
+                since(before, Ending::Exited(1)).unwrap(),
+                "the kernel killed 2 processes in the run's cgroup: the machine's memory was used up; give it a smaller budget"
+            );
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The first line of the summary: what a user wants to know before all figures.
+
+use super::summary::Summary;
+use super::text::bytes;
+
+impl Summary<'_> {
+    /// How much the program needed, how much RAM it used instead, and what that cost it.
+    pub fn verdict(&self) -> String {
+        match (self.is_managed(), self.fatal.is_empty()) {
+            (false, true) => return "not managed: it ran without any memory bound".into(),
+            (false, false) => return "not started".into(),
+            (true, _) => {}
+        }
+        let early = if self.fatal.is_empty() { "" } else { "ended early: " };
+        let (needed, used) = (bytes(self.peak().managed_bytes), bytes(self.peak().total_ram_bytes));
+        format!("{early}needed {needed}, used {used} of RAM, {}", self.waited())
+    }
+
+    /// The share of the time that a thread waited for far memory. Of several threads it is that of one of them on average.
+    fn waited(&self) -> String {
+        if self.stall().is_zero() {
+            return "never waited".into();
+        }
+        let threads = self.stall_threads().max(1);
+        let percent = self.stall_share() / threads as f64 * 100.0;
+        let share = if percent < 0.5 { "less than 1 %".into() } else { format!("{percent:.0} %") };
+        let each = match threads {
+            1 => String::new(),
+            16.. => " in each of 16 threads or more".into(),
+            threads => format!(" in each of {threads} threads"),
+        };
+        format!("waited {share} of the time{each}")
+    }
+}
