@@ -132,8 +132,11 @@ pub fn empty(path: &Path) -> io::Result<()> {
 /// A new file beside the place.
 fn beside(place: &Path) -> io::Result<tempfile::NamedTempFile> {
     let directory = place.parent().unwrap_or(Path::new("/"));
-    // The system's own words, without the name that nobody has given.
-    let plain = |error: io::Error| error.raw_os_error().map_or(error, io::Error::from_raw_os_error);
+    // The system's own words, without the name beside it, which nobody has given.
+    let plain = |error: io::Error| {
+        let words = error.to_string();
+        io::Error::new(error.kind(), words.split(" at path ").next().unwrap_or(&words).to_owned())
+    };
     tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(directory).map_err(plain)
 }
 
@@ -164,7 +167,7 @@ fn overwrite(mut file: &File, whole: &mut dyn io::Read) -> io::Result<()> {
 }
 
 fn is_forbidden(error: &io::Error) -> bool {
-    [libc::EACCES, libc::EPERM, libc::EROFS].map(Some).contains(&error.raw_os_error())
+    [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem].contains(&error.kind())
 }
 
 fn fill<T, E>(
@@ -290,6 +293,28 @@ mod tests {
         for (path, fd) in [("/dev/stdout", 1), ("/dev/fd/2", 2), ("/proc/self/fd/17", 17)] {
             assert_eq!(resolve(Path::new(path)).unwrap(), Leads::Descriptor(fd), "{path}");
         }
+    }
+
+    /// In a directory where nothing can be made, as a user who may write the file alone.
+    #[test]
+    fn a_file_that_cannot_be_replaced_is_written_over() {
+        if !nix::unistd::geteuid().is_root() {
+            return eprintln!("skipped: only root can become another user");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("stats.json");
+        fs::write(&file, "a longer text than before").unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let nobody = nix::unistd::Uid::from_raw(65534);
+        std::os::unix::fs::chown(&file, Some(nobody.as_raw()), None).unwrap();
+        let as_nobody = || {
+            // Of this thread alone; with it go root's rights to files.
+            nix::unistd::setfsuid(nobody);
+            assert!(fs::write(directory.path().join("new"), "").is_err(), "a place where nothing can be made");
+            write(&file, |error| error, |out: &mut dyn Write| out.write_all(b"new"))
+        };
+        std::thread::scope(|scope| scope.spawn(as_nobody).join()).unwrap().unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
     }
 
     #[test]

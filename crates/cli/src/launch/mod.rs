@@ -92,7 +92,6 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     settings.filters = hinterland_sys::seccomp::filters();
     let host = Host::here();
     notices::say(&config, &name.to_string_lossy(), &host);
-    let kills = oom::Kills::before(&host);
     let signals = signals::Signals::take()?;
     let mut program = spawn::Program::new(&file, args, &signals)?;
     // A launcher inside this program must not write over this run's figures.
@@ -110,6 +109,8 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
 
     let started = Instant::now();
     let child = program.start(&name.to_string_lossy())?;
+    // The program starts meanwhile.
+    let kills = oom::Kills::so_far(&host);
     pools.follow().map_err(Error::system("cannot follow the pools' lists of nodes"))?;
     let mut totals = Totals::default();
     let outside = match &plan {

@@ -21,7 +21,8 @@ const LIKE: f64 = 0.8;
 pub fn say(config: &RunConfig, program: &str, host: &Host) {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     unknown_variables(names).iter().for_each(complain);
-    if let Some(words) = above_the_limit(config, host.cgroup_limit()) {
+    let is_set = config.local_origin.is_some() || config.ram_origin.is_some();
+    if let Some(words) = is_set.then(|| above_the_limit(config, host.cgroup_limit())).flatten() {
         complain(words);
     }
     if let Some(Err(error)) = config.settings.far.is_empty().then(hinterland_backend::default_file) {

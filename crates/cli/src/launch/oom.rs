@@ -10,8 +10,8 @@ use hinterland_units::ByteCount;
 pub struct Kills(Option<MemoryEvents>);
 
 impl Kills {
-    /// Before the program starts.
-    pub fn before(host: &Host) -> Kills {
+    /// What was counted until now.
+    pub fn so_far(host: &Host) -> Kills {
         Kills(host.memory_events())
     }
 
@@ -80,8 +80,8 @@ mod tests {
             let since = |kills: Kills, ending| kills.since(&host, "job", ending);
             set("a/b", 3, 0);
             set("a", 3, 7);
-            assert_eq!(since(Kills::before(&host), KILLED), None);
-            let before = Kills::before(&host);
+            assert_eq!(since(Kills::so_far(&host), KILLED), None);
+            let before = Kills::so_far(&host);
             set("a/b", 4, 0);
             set("a", 4, 8);
             assert_eq!(
@@ -91,7 +91,7 @@ mod tests {
                      the limit"
                 )
             );
-            let before = Kills::before(&host);
+            let before = Kills::so_far(&host);
             set("a/b", 6, 0);
             assert_eq!(
                 since(before, Ending::Exited(1)).unwrap(),

@@ -30,6 +30,7 @@ pub fn run(pool: &str, identity: &Identity, json: bool) -> Result<(), NodeError>
     Ok(())
 }
 
+/// The table. What is listed was written by whoever may write to etcd.
 fn listed(nodes: &[Record]) -> Table {
     let bytes = |bytes: u64| ByteCount(bytes).to_string();
     let mut table = table(&["node", "lends", "leased", "programs", ""], 1..4);
@@ -43,4 +44,20 @@ fn listed(nodes: &[Record]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_etcd::{Member, Usage};
+    use hinterland_units::is_hidden;
+
+    #[test]
+    fn the_name_of_a_listed_node_is_shown_escaped() {
+        let node = "tcp://a\u{1b}[2J\u{202e}:1\n0 nodes".to_owned();
+        let member = Member { node, capacity_bytes: 1 << 30, slab_bytes: 2 << 20, draining: false };
+        let shown = listed(&[Record { member, usage: Usage { used_bytes: 0, sessions: Vec::new() } }]).to_string();
+        assert!(shown.contains("tcp://a\\u{1b}[2J\\u{202e}:1\\n0 nodes "), "{shown}");
+        assert!(!shown.contains(|c| c != '\n' && is_hidden(c)) && shown.lines().count() == 2, "{shown}");
+    }
 }

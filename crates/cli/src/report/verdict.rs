@@ -11,9 +11,13 @@ impl Summary<'_> {
             (false, false) => return "not started".into(),
             (true, _) => {}
         }
-        let early = if self.fatal.is_empty() { "" } else { "ended early: " };
+        let ended = match (self.fatal.len(), self.totals.process_count) {
+            (0, _) => String::new(),
+            (_, 1) => "ended by Hinterland: ".into(),
+            (ended, all) => format!("{ended} of {all} processes ended by Hinterland: "),
+        };
         let (needed, used) = (bytes(self.peak().managed_bytes), bytes(self.peak().total_ram_bytes));
-        format!("{early}needed {needed}, used {used} of RAM, {}", self.waited())
+        format!("{ended}needed {needed}, used {used} of RAM, {}", self.waited())
     }
 
     /// The share of the time that a thread waited for far memory. Of several threads it is that of one of them on average.

@@ -163,6 +163,28 @@ fn a_trace_goes_through_a_fifo() {
     assert!(trace.starts_with(b"HLT"), "{trace:?}");
 }
 
+/// What is mounted, as containers do with one file, cannot be replaced by another: it is written over.
+#[test]
+fn a_file_that_is_mounted_is_written_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    fs::write(here.join("outside.json"), "x".repeat(100_000)).unwrap();
+    let script = format!(
+        "touch stats.json && mount --bind outside.json stats.json && exec {} run --quiet --stats stats.json -- true",
+        env!("CARGO_BIN_EXE_hinterland")
+    );
+    let mut unshared = Command::new("unshare");
+    unshared.args(["-m", "sh", "-c", &script]).current_dir(here).envs(library());
+    let Ok(output) = unshared.output() else { return eprintln!("skipped: no unshare") };
+    let words = String::from_utf8_lossy(&output.stderr);
+    if words.contains("mount") || words.contains("unshare") {
+        return eprintln!("skipped: nothing can be mounted: {words}");
+    }
+    assert!(output.status.success() && words.is_empty(), "{words}");
+    assert!(is_json(&fs::read_to_string(here.join("outside.json")).unwrap()));
+    assert_eq!(fs::read_dir(here).unwrap().count(), 2, "nothing is left beside it");
+}
+
 #[test]
 fn a_file_is_replaced_as_a_whole_and_keeps_its_mode() {
     let directory = tempfile::tempdir().unwrap();

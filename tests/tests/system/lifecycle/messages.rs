@@ -58,6 +58,12 @@ const MESSAGES: &[Message] = &[
     Message { name: "traced_program_can_not", with: &[], arguments: "trace -o t --quiet --local 64M --far tcp://127.0.0.1:1 -- true",
         code: 125,
         says: "true (process {}): not started: the memory node tcp://127.0.0.1:1 cannot be used: {nobody}" },
+    Message { name: "far_without_credentials", with: &[], arguments: "trace -o t --far tcp://10.0.0.7:7440 -- true", code: 125,
+        says: "--far: 'tcp://10.0.0.7:7440' is not a loopback address, and other machines may reach it: give --tls CERT,KEY and \
+               --tls-ca CA, or a --key-file, to node and program alike; or let the node listen on a socket and forward that, for \
+               example with ssh -N -L /run/user/1000/far.sock:/run/user/1000/hinterland.sock HOST" },
+    Message { name: "traced_with_credentials", with: &[], arguments: "trace -o t --key-file /nonexistent -- true", code: 125,
+        says: "--key-file: /nonexistent: No such file or directory (os error 2)" },
     Message { name: "unknown_variable", with: &[("HINTERLAND_LOCL", "1G")], arguments: "run --quiet -- true", code: 0,
         says: "warning: HINTERLAND_LOCL is no setting; did you mean HINTERLAND_LOCAL?" },
     Message { name: "unlike_variable", with: &[("HINTERLAND_COLOUR", "1")], arguments: "trace -o t --quiet -- true", code: 0,
