@@ -7,6 +7,8 @@ mod node;
 mod trace;
 #[path = "../../fuzz/src/wire.rs"]
 mod wire;
+#[path = "../../fuzz/src/words.rs"]
+mod words;
 
 use fastrand::Rng;
 use hinterland_tests::places;
@@ -81,6 +83,11 @@ fn node() {
 #[test]
 fn trace() {
     feed("trace", trace::run);
+}
+
+#[test]
+fn words() {
+    feed("words", words::run);
 }
 
 /// The inputs that are made up differ, from each other and from the corpus, and are the same each time.
