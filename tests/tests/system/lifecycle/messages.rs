@@ -8,6 +8,7 @@ use hinterland_tests::{places, skips};
 use hinterland_units::ByteCount;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// One line of the table.
 struct Message {
@@ -217,8 +218,10 @@ impl Drop for Group {
 
 /// Why no group with bounded memory can be made here, if so.
 fn no_memory_group() -> Option<String> {
-    let made = || Group::make("try", 64 << 20).err().map(|error| format!("no memory cgroup can be made: {error}"));
-    skips::not_root().or_else(skips::no_userfaultfd).or_else(made)
+    static MADE: LazyLock<Option<String>> = LazyLock::new(|| {
+        Group::make("try", 64 << 20).err().map(|error| format!("no memory cgroup can be made: {error:#}"))
+    });
+    skips::not_root().or_else(skips::no_userfaultfd).or_else(|| MADE.clone())
 }
 
 /// A budget above the cgroup's limit is warned of before the program starts, and the kernel's kill has a name.
