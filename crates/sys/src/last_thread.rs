@@ -96,7 +96,8 @@ pub fn leaving(code: i32) {
     let is_first = thread::pointer() == FIRST_POINTER.load(Relaxed);
     // The first thread may be in seccomp's strict mode, where read(2) is the only call that tells anything. The file is read from its
     // beginning once; if a child of vfork has done so, which shares this memory, the watch has to say.
-    let look = if is_first { read(libc::SYS_read, 0) } else { Look::of_own_process() };
+    let first_read = |again| read(if again { libc::SYS_pread64 } else { libc::SYS_read }, 0);
+    let look = if is_first { beside_ours(first_read) } else { Look::of_own_process() };
     LAST_CODE.store(-1, Relaxed);
     if is_first {
         OTHERS_LEFT.store(false, Relaxed);
@@ -179,6 +180,8 @@ struct Look {
     first_left: bool,
     /// Threads, the first one counted also when it has left.
     threads: u32,
+    /// Those of them that are ours.
+    ours: u32,
     /// The code that the first thread has left with.
     code: i32,
 }
@@ -191,12 +194,18 @@ impl Look {
 
     /// Threads of the program that have not left.
     fn of_program(&self) -> u32 {
-        self.threads.saturating_sub(thread::of_ours() + u32::from(self.first_left))
+        self.threads.saturating_sub(self.ours + u32::from(self.first_left))
     }
 }
 
 fn look() -> Option<Look> {
-    read(libc::SYS_pread64, 0)
+    beside_ours(|_| read(libc::SYS_pread64, 0))
+}
+
+/// What is read, while no thread of ours is being made: the kernel counts it some time after us.
+fn beside_ours(read: impl FnMut(bool) -> Option<Look>) -> Option<Look> {
+    let (look, ours) = thread::beside_ours(read)?;
+    look.map(|look| Look { ours, ..look })
 }
 
 /// Reads the file by this call.
@@ -215,7 +224,7 @@ fn parse(line: &[u8]) -> Option<Look> {
     let state = fields.next()?;
     let threads = fields.nth(16)?.parse().ok()?;
     let status: i32 = fields.nth(31)?.parse().ok()?;
-    Some(Look { first_left: matches!(state, "Z" | "X"), threads, code: status >> 8 & 0xff })
+    Some(Look { first_left: matches!(state, "Z" | "X"), threads, ours: 0, code: status >> 8 & 0xff })
 }
 
 #[cfg(test)]
@@ -226,7 +235,7 @@ mod tests {
     fn state_threads_and_code_are_read_whatever_the_name_is() {
         let head = "17 (a) R 9 (b)) Z 1 17 17 0 -1 4228108 9 0 0 0 1 2 0 0 20 0 4 0 777 0 0 18446744073709551615";
         let line = format!("{head} 0 0 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 1792\n");
-        assert_eq!(parse(line.as_bytes()), Some(Look { first_left: true, threads: 4, code: 7 }));
+        assert_eq!(parse(line.as_bytes()), Some(Look { first_left: true, threads: 4, ours: 0, code: 7 }));
         assert_eq!(parse(b"17 (a) Z 1"), None);
     }
 

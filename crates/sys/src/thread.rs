@@ -213,7 +213,7 @@ pub fn spawn_needed(name: &'static CStr, body: impl FnOnce() + Send + 'static) -
     let before = set_mask(!(LIBC_SIGNALS | NEVER_BLOCKED.load(Relaxed)));
     COUNT.get_or_init(find_count);
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
-    OF_OURS.fetch_add(1, Relaxed);
+    OF_OURS.fetch_add(1 + BEING_MADE, SeqCst);
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     STARTING.fetch_add(1, SeqCst);
@@ -228,10 +228,10 @@ pub fn spawn_needed(name: &'static CStr, body: impl FnOnce() + Send + 'static) -
         errno
     };
     set_mask(before);
+    OF_OURS.fetch_sub(BEING_MADE + u64::from(errno != 0), SeqCst);
     if errno == 0 {
         return Ok(());
     }
-    OF_OURS.fetch_sub(1, Relaxed);
     STARTING.fetch_sub(1, SeqCst);
     // SAFETY: no thread took it over.
     drop(unsafe { Box::from_raw(start) });
@@ -278,21 +278,38 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     STARTING.fetch_sub(1, SeqCst);
     (start.body)();
     count_threads(1);
-    OF_OURS.fetch_sub(1, Relaxed);
+    OF_OURS.fetch_sub(1, SeqCst);
     std::ptr::null_mut()
 }
 
-/// Threads that `spawn` has started, and that have not ended.
-static OF_OURS: AtomicU32 = AtomicU32::new(0);
+/// Threads that `spawn` has started, and that have not ended; those that are being made are among them, and counted in the upper half, too.
+static OF_OURS: AtomicU64 = AtomicU64::new(0);
+/// One thread that is being made: the kernel may count it or not.
+const BEING_MADE: u64 = 1 << 32;
+/// Looks at `OF_OURS` while threads are being made: more than the scheduler's time slice of some milliseconds.
+const LOOKS_MAX: u32 = 1 << 20;
 
-/// How many threads of this process are ours.
-pub fn of_ours() -> u32 {
-    OF_OURS.load(Relaxed)
+/// What `look` finds, and how many threads of this process were ours while it looked: none was being made. `look` is told whether it has
+/// looked before. `None`: threads were being made all the time. Makes no system call.
+pub fn beside_ours<T>(mut look: impl FnMut(bool) -> T) -> Option<(T, u32)> {
+    let mut again = false;
+    for _ in 0..LOOKS_MAX {
+        let before = OF_OURS.load(SeqCst);
+        if before < BEING_MADE {
+            let found = look(again);
+            if OF_OURS.load(SeqCst) == before {
+                return u32::try_from(before).ok().map(|ours| (found, ours));
+            }
+            again = true;
+        }
+        std::hint::spin_loop();
+    }
+    None
 }
 
 /// In the child of a fork, which has the forking thread alone.
 pub fn forget_ours() {
-    OF_OURS.store(0, Relaxed);
+    OF_OURS.store(0, SeqCst);
 }
 
 /// libc's count of threads: when the last one ends, so does the process. A program may end its first thread with

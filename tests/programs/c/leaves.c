@@ -70,6 +70,25 @@ static int child_of_clone(void *unused) {
     return 0;
 }
 
+static int leave_at_once(void *unused) {
+    (void)unused;
+    raw(3);
+    return 0;
+}
+
+/* Children that leave while threads of ours may still be starting in them. */
+static void children_at_once(void) {
+    char *stack = (char *)malloc(1 << 16) + (1 << 16);
+    int right = 0;
+    for (int round = 0; round < 60; round++) {
+        int status = -1;
+        pid_t pid = round % 2 ? fork() : clone(leave_at_once, stack, SIGCHLD, NULL);
+        if (pid == 0) leave_at_once(NULL);
+        right += pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 3;
+    }
+    printf("%d of 60 children right\n", right);
+}
+
 static void *forker(void *unused) {
     pid_t child = fork();
     if (child == 0) {
@@ -121,6 +140,7 @@ int main(int count, char **words) {
         if (pid == 0) child_of_clone(NULL);
         child(pid);
     }
+    if (!strcmp(way, "at-once")) children_at_once();
     if (!strcmp(way, "vfork")) {
         pid_t pid = vfork();
         if (pid == 0) raw(3);

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::process::Command;
 
 /// Ways to leave: of `main`, of another thread after it, of children.
-const WAYS: [&str; 12] = [
+const WAYS: [&str; 13] = [
     "raw",
     "bare",
     "worker",
@@ -19,6 +19,7 @@ const WAYS: [&str; 12] = [
     "fork",
     "clone",
     "raw-fork",
+    "at-once",
     "vfork",
     "thread",
 ];
