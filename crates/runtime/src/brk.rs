@@ -4,10 +4,11 @@
 //! inside the far range, reserved at its first call; if it moved the kernel's break before the library was ready, it
 //! stays with that one.
 
-use crate::mapping::Outcome;
-use crate::region_map::{self, Attributes, Kind};
+use crate::mapping::{self, Outcome};
+use crate::region_map::{self, Attributes, Kind, RegionMap};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::cell::Cell;
+use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Pages that a break may grow to: 64 GiB of address region_map.
@@ -42,7 +43,7 @@ fn move_break(to: impl FnOnce(usize) -> Option<usize>) -> Option<Outcome> {
     }
     let mut region_map = region_map::lock();
     if BREAK.start.get() == 0 {
-        let first = region_map.place(PAGES_MAX, 1, Attributes::plain(Kind::Break, libc::PROT_NONE))?;
+        let first = region_map.place(PAGES_MAX, 1, Attributes::plain(Kind::Room, libc::PROT_NONE))?;
         BREAK.start.set(region_map::address_of(first));
         BREAK.end.set(region_map::address_of(first));
     }
@@ -53,27 +54,41 @@ fn move_break(to: impl FnOnce(usize) -> Option<usize>) -> Option<Outcome> {
     };
     let page = |address: usize| region_map::page_of(address.next_multiple_of(PAGE_BYTES));
     let (old_page, new_page) = (page(old), page(new));
-    let pager = crate::pager()?;
-    let read_write = libc::PROT_READ | libc::PROT_WRITE;
-    let (first, count, protection) = if new_page >= old_page {
-        (old_page, new_page - old_page, read_write)
-    } else {
-        (new_page, old_page - new_page, libc::PROT_NONE)
+    let moved = match new_page.cmp(&old_page) {
+        Ordering::Less => shrink(&mut region_map, new_page, old_page - new_page),
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => grow(&mut region_map, old_page, new_page - old_page),
     };
-    if count > 0 {
-        if protection == libc::PROT_NONE && region_map.is_sealed(first, count) {
-            return Some(Err(libc::ENOMEM));
-        }
-        if let Err(error) = pager.protect(PageNo(first), count, protection) {
-            return Some(Err(error.raw_os_error().unwrap_or(libc::ENOMEM)));
-        }
-        if protection == libc::PROT_NONE {
-            pager.discard(PageNo(first), count);
-        }
-        region_map.update(first, count, |attributes| attributes.protection = protection);
+    if let Err(error) = moved {
+        return Some(Err(error));
     }
     BREAK.end.set(new);
     Some(Ok(old))
+}
+
+/// Opens room; not where the program has mapped something else meanwhile.
+fn grow(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i32> {
+    let room = region_map.runs_in(first, count);
+    let free: u32 = room.iter().filter(|run| run.attributes.kind == Kind::Room).map(|run| run.count).sum();
+    if free != count {
+        return Err(libc::ENOMEM);
+    }
+    let opened = Attributes::plain(Kind::Break, libc::PROT_READ | libc::PROT_WRITE);
+    let pager = crate::pager().ok_or(libc::ENOMEM)?;
+    pager.protect(PageNo(first), count, opened.protection).map_err(|e| e.raw_os_error().unwrap_or(libc::ENOMEM))?;
+    region_map.update(first, count, |attributes| *attributes = opened);
+    Ok(())
+}
+
+/// Makes room again of whatever lies there, as the kernel unmaps it.
+fn shrink(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i32> {
+    if region_map.is_sealed(first, count) {
+        return Err(libc::ENOMEM);
+    }
+    mapping::clear(region_map, first, count)?;
+    let taken = region_map.place_at(first, count, Attributes::plain(Kind::Room, libc::PROT_NONE));
+    assert!(taken, "what was cleared is free");
+    Ok(())
 }
 
 /// brk(2) as libc wraps it: 0.

@@ -14,6 +14,7 @@ mod residency;
 mod seal;
 mod shared;
 
+pub(crate) use apply::clear;
 pub use by_number::{MEMORY_CALL_NUMBERS, call};
 pub use madvise::{madvise, posix_madvise};
 pub use mmap::{MapRequest, map};
@@ -77,7 +78,9 @@ pub fn unmap(address: usize, bytes: usize) -> Outcome {
     };
     let mut region_map = region_map::lock();
     seal::refuse(&region_map, first, count)?;
-    apply::clear(&mut region_map, first, count)?;
+    for run in region_map.mapped_in(first, count) {
+        apply::clear(&mut region_map, run.first, run.count)?;
+    }
     Ok(0)
 }
 
@@ -97,7 +100,7 @@ pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outco
     let protection = protection & PROTECTION_BITS;
     let mut region_map = region_map::lock();
     let mut next = first;
-    for run in region_map.runs_in(first, count) {
+    for run in region_map.mapped_in(first, count) {
         if run.first != next {
             return Err(libc::ENOMEM); // As the kernel does it: what lies before the hole is changed.
         }

@@ -65,7 +65,7 @@ pub fn madvise(address: usize, bytes: usize, advice: i32) -> Outcome {
     }
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
     // The region map is unlocked before the pages are touched: populating waits for the pager, dropping may take long.
-    let runs = region_map::lock().runs_in(first, count);
+    let runs = region_map::lock().mapped_in(first, count);
     let covered = runs.iter().map(|run| run.count).sum::<u32>() == count;
     for run in runs {
         advise_run(pager, run, advice, meaning)?;

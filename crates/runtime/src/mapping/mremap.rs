@@ -45,7 +45,7 @@ pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new
         keeps_old: flags & libc::MREMAP_DONTUNMAP != 0,
     };
     let mut region_map = region_map::lock();
-    let run = region_map.run_at(old).ok_or(libc::EFAULT)?;
+    let run = region_map.run_at(old).filter(|run| run.attributes.kind != Kind::Room).ok_or(libc::EFAULT)?;
     seal::refuse(&region_map, old, 1)?;
     if run.end() - old < old_count {
         return Err(libc::EFAULT);

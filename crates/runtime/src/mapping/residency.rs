@@ -38,7 +38,7 @@ pub fn unlock(address: usize, bytes: usize) -> Outcome {
 }
 
 fn set_lock(first: u32, count: u32, locked: Locked) -> Outcome {
-    let runs = region_map::lock().runs_in(first, count);
+    let runs = region_map::lock().mapped_in(first, count);
     let covered = runs.iter().map(|run| run.count).sum::<u32>() == count;
     for mut run in runs {
         run.attributes.locked = locked;
@@ -97,7 +97,7 @@ pub fn in_core(address: usize, bytes: usize, vector: usize) -> Outcome {
     let Target::Far(first, count) = target(address, bytes)? else {
         return in_core_outside(address, bytes, vector);
     };
-    let runs = region_map::lock().runs_in(first, count);
+    let runs = region_map::lock().mapped_in(first, count);
     if runs.iter().map(|run| run.count).sum::<u32>() != count {
         return Err(libc::ENOMEM);
     }
@@ -158,7 +158,7 @@ pub fn sync(address: usize, bytes: usize, flags: i32) -> Outcome {
     if flags & !(both | libc::MS_INVALIDATE) != 0 || flags & both == both {
         return Err(libc::EINVAL);
     }
-    let runs = region_map::lock().runs_in(first, count);
+    let runs = region_map::lock().mapped_in(first, count);
     for run in runs.iter().filter(|run| run.attributes.kind == Kind::Foreign) {
         let (address, bytes) = apply::span(*run);
         kernel(libc::SYS_msync, [address, bytes, bits(flags), 0, 0, 0])?;

@@ -22,7 +22,7 @@ pub fn seal(address: usize, bytes: usize, flags: usize) -> Outcome {
     // A kernel without the call says so, and one with it what it says of the flags.
     kernel(SYS_MSEAL, [address, 0, flags, 0, 0, 0])?;
     let mut region_map = region_map::lock();
-    if region_map.runs_in(first, count).iter().map(|run| run.count).sum::<u32>() != count {
+    if region_map.mapped_in(first, count).iter().map(|run| run.count).sum::<u32>() != count {
         return Err(libc::ENOMEM);
     }
     region_map.update(first, count, |attributes| attributes.sealed = true);

@@ -16,6 +16,8 @@ pub enum Kind {
     Heap,
     /// The program's break.
     Break,
+    /// Room that the break may grow into: a hole, as far as the program can tell.
+    Room,
     /// A mapping that the kernel made over our range: a file, shared memory. The pager does not touch it.
     Foreign,
 }
@@ -157,6 +159,13 @@ impl RegionMap {
                 (from < to).then(|| Run { first: from, count: to - from, attributes })
             })
             .collect()
+    }
+
+    /// As `runs_in`, without the room above the break: what is mapped there, as the program sees it.
+    pub fn mapped_in(&self, first: u32, count: u32) -> Vec<Run> {
+        let mut runs = self.runs_in(first, count);
+        runs.retain(|run| run.attributes.kind != Kind::Room);
+        runs
     }
 
     /// The whole run that holds `page`.
