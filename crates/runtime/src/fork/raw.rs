@@ -9,10 +9,10 @@ use crate::caller::is_internal;
 use crate::inline::wrapped;
 use crate::interpose::by_number;
 use crate::mapping::MEMORY_CALL_NUMBERS;
-use hinterland_sys::thread::SignalsBlocked;
+use hinterland_sys::thread::{self, SignalsBlocked};
 use hinterland_sys::trampoline;
 use libc::{c_int, c_long, c_void};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// `struct clone_args` of clone3(2), as far as it is looked at here.
 #[repr(C)]
@@ -54,6 +54,9 @@ unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize)
 /// then the child's end of a pipe is closed.
 fn fork_flagged(flags: usize, make: impl FnOnce(usize) -> c_long) -> c_long {
     let waits = libc::CLONE_VFORK.cast_unsigned() as usize;
+    if flags & libc::CLONE_FILES.cast_unsigned() as usize != 0 && crate::pager().is_some() {
+        say_that_files_are_not_shared();
+    }
     if flags & waits == 0 {
         return fork_with(|| make(flags));
     }
@@ -83,6 +86,18 @@ fn fork_flagged(flags: usize, make: impl FnOnce(usize) -> c_long) -> c_long {
     {}
     close(read_end);
     pid
+}
+
+/// Once: the child opens and closes descriptors for its far memory, among them at low numbers for a moment, and must not do so in a table
+/// that its parent uses at the same time.
+fn say_that_files_are_not_shared() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
+        thread::write_stderr(
+            "hinterland: a child that is to share its parent's descriptors but not its memory (CLONE_FILES without CLONE_VM) has a table of \
+             its own: neither sees what the other opens or closes; where that matters, run it without Hinterland\n",
+        );
+    }
 }
 
 /// Forks by `make`, with everything around it that a fork needs; returns what the kernel returned.
