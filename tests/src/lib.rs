@@ -3,6 +3,7 @@
 //! Reading order: [`Scenario`] (what a program is), [`programs`] (the list), [`process`] (running and measuring a process
 //! tree), [`native`] and [`managed`] (the two runs), [`Variant`], [`pairs`] and [`runs`] (under which settings), [`node`] (memory nodes),
 //! [`authority`] (who may use them),
+//! [`field`] (cases that others have met), [`unprivileged`] (runs by somebody without rights),
 //! [`verdict`] (what must hold), [`results`] (where the rows go).
 //!
 //! Invariant: nothing here knows how Hinterland works inside. It is started through its command line, as a user would,
@@ -10,6 +11,7 @@
 //! itself before it has ended, so that a test can wait for a state.
 
 pub mod authority;
+pub mod field;
 pub mod frozen;
 pub mod launch;
 pub mod ledger;
@@ -30,6 +32,7 @@ pub mod stacks;
 mod stats;
 pub mod suite;
 pub mod tree;
+pub mod unprivileged;
 mod variant;
 pub mod verdict;
 

@@ -7,7 +7,7 @@ mod lifecycle;
 
 use anyhow::ensure;
 use hinterland_tests::suite;
-use hinterland_tests::{promises, runs};
+use hinterland_tests::{field, promises, runs};
 use std::process::ExitCode;
 
 /// Those that take longest come first, so that no processor is left with one of them at the end.
@@ -20,13 +20,23 @@ fn main() -> ExitCode {
     suite::run(trials).exit_code()
 }
 
-/// Every test of these suites that the specification names exists.
+/// Every test of these suites that the specification, or the table of cases, names exists.
 fn named(names: Vec<String>) -> anyhow::Result<()> {
+    let proofs =
+        field::KINDS.iter().flat_map(|(_, cases)| *cases).flat_map(|case| field::WAYS.map(|way| case.test(way)));
+    let missing: Vec<String> = proofs.filter(|test| !names.iter().any(|name| shows(name, test))).collect();
+    ensure!(missing.is_empty(), "named in the table of cases, and not there: {missing:?}");
     for suite in ["lifecycle", "e2e", "conformance"] {
         let missing = promises::without_trial(suite, &names);
         ensure!(missing.is_empty(), "named in the specification, and not there: {missing:?}");
     }
     Ok(())
+}
+
+/// Whether a trial is this test, or one that tells of all its ways.
+fn shows(trial: &str, test: &str) -> bool {
+    test.strip_prefix(trial)
+        .is_some_and(|rest| rest.is_empty() || field::WAYS.iter().any(|way| rest == format!("::{}", way.name)))
 }
 
 /// Each pair of values of two settings meets in some run of the programs, and how many pairs there are is printed.

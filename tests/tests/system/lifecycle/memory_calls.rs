@@ -2,9 +2,11 @@
 //! cannot be, the program does not start.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::launch::{Launch, c_program};
+use hinterland_tests::launch::{Ended, Launch, c_program};
 use hinterland_tests::suite::Trial;
+use hinterland_tests::unprivileged::Nobody;
 use hinterland_tests::{places, skips, suite};
+use std::path::Path;
 use std::process::Command;
 
 /// Exit code of a refusal.
@@ -14,12 +16,9 @@ const PATHS: [&str; 2] = ["monitor", "inline"];
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let go = || skips::no_userfaultfd().or_else(no_go);
-    let own_calls = [("threads", "threads: wrong 0"), ("registers", "registers: wrong 0"), ("child", "child: 7")];
+    let own_calls = [("registers", "registers: wrong 0"), ("child", "child: 7")];
     let own_calls = own_calls.into_iter().flat_map(|(what, right)| PATHS.map(|path| own_call(what, right, path)));
-    PATHS
-        .map(mapped_by_number)
-        .into_iter()
-        .chain(own_calls)
+    own_calls
         .chain([
             suite::trial("lifecycle::memory_calls::no_room", skips::no_userfaultfd, no_room),
             suite::trial("lifecycle::memory_calls::go", go, go_memory),
@@ -27,18 +26,7 @@ pub fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// `syscall(SYS_mmap, …)` maps far memory, and `syscall(SYS_madvise, …)` drops it.
-fn mapped_by_number(path: &'static str) -> Trial {
-    let name = format!("lifecycle::memory_calls::mapped_by_number::{path}");
-    suite::trial(name.clone(), skips::no_userfaultfd, move || {
-        let program = c_program("mapped_by_number", &[])?.display().to_string();
-        let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program])?;
-        launch.run()?.expect(0, "wrong 0, dropped 0: 0 not zero, 0 lost; unmapped 0")?.expect_paging()?;
-        Ok(())
-    })
-}
-
-/// Calls by the instruction itself: from many threads at once, with all registers in use, and in a child that nobody was told of.
+/// Calls by the instruction itself, with all registers in use, and in a child that nobody was told of.
 fn own_call(what: &'static str, right: &'static str, path: &'static str) -> Trial {
     let name = format!("lifecycle::memory_calls::{what}::{path}");
     suite::trial(name.clone(), skips::no_userfaultfd, move || {
@@ -67,7 +55,18 @@ fn no_room() -> Result<()> {
         ensure!(!refused.stdout.contains("narrow"), "the program was started all the same");
     }
     run("inline")?.expect(0, "narrow: 1")?;
+    if skips::not_root().is_none() {
+        unprivileged("memory-calls-no-room-unprivileged", "16M", &program)?.expect(0, "narrow: 1")?;
+    }
     Ok(())
+}
+
+/// Runs a program as somebody without rights, inline.
+fn unprivileged(name: &str, budget: &str, program: &str) -> Result<Ended> {
+    let nobody = Nobody::new(name)?;
+    let words = [nobody.bring(Path::new(program))?.display().to_string()];
+    let launch = nobody.launch_managed(name, &["--local", budget, "--fault-path", "inline"], &words)?;
+    launch.run()
 }
 
 fn no_go() -> Option<String> {
@@ -154,8 +153,13 @@ fn go_memory() -> Result<()> {
         ensure!(ended.stderr.contains("are redirected"), "the summary says nothing of it: {}", ended.stderr);
     }
     let launch = Launch::new("memory-calls-go-inline", &["--local", "48M", "--fault-path", "inline"], &[&program])?;
-    let refused = launch.run()?;
-    refused.expect_refusal(&["written in Go"])?.expect(REFUSED, "")?;
-    ensure!(!refused.stdout.contains("dirty"), "the program was started all the same");
+    let mut ended = vec![launch.run()?];
+    if skips::not_root().is_none() {
+        ended.push(unprivileged("memory-calls-go-unprivileged", "48M", &program)?);
+    }
+    for refused in ended {
+        refused.expect_refusal(&["written in Go"])?.expect(REFUSED, "")?;
+        ensure!(!refused.stdout.contains("dirty"), "the program was started all the same");
+    }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Good and bad days of a managed program: how it starts, makes children, closes things, ends, and what happens when its
 //! settings are nonsense or its far memory is too small, full, forbidden or damaged.
 
-mod between;
 mod certificates;
 mod children;
 mod confined;
@@ -12,6 +11,7 @@ mod endings;
 mod explain;
 mod far_memory;
 mod fault_path;
+mod field;
 mod figures;
 mod kills;
 mod last_threads;
@@ -43,7 +43,6 @@ use hinterland_tests::suite::{Share, Trial};
 /// that all share, and `start_up` reports times: they need the machine alone.
 pub fn trials() -> Vec<Trial> {
     let busy = [
-        between::trials(),
         figures::trials(),
         outside::trials(),
         trees::trials(),
@@ -62,6 +61,7 @@ pub fn trials() -> Vec<Trial> {
         last_threads::trials(),
         far_memory::trials(),
         fault_path::trials(),
+        field::trials(),
         memory_calls::trials(),
         messages::trials(),
         pages::trials(),

@@ -19,8 +19,6 @@ pub fn trials() -> Vec<Trial> {
         .chain([
             other("exit_in_handler", "exit_in_handler", "all left", skips::no_userfaultfd),
             other("last_thread_ends", "last_thread", "last thread ok", skips::no_userfaultfd),
-            own_malloc("monitor"),
-            own_malloc("inline"),
             unserved("monitor"),
             unserved("inline"),
             other("fork_without_root", "dropped_root", "child 0", no_device),
@@ -65,17 +63,6 @@ fn full_table(way: &'static str, path: &'static str) -> Trial {
         let arguments = ["--local", "16M", "--fault-path", path];
         let ended = Launch::new(&name, &arguments, &[&program.display().to_string(), way])?.run()?;
         ended.expect(process::code(native.status), &said)?.expect_paging()?;
-        Ok(())
-    })
-}
-
-/// A program with an allocator of its own, whose thread data is far: no thread of ours calls it, nor waits for it, also in children.
-fn own_malloc(path: &'static str) -> Trial {
-    let name = format!("lifecycle::strange_forks::own_malloc::{path}");
-    suite::trial(name.clone(), skips::no_userfaultfd, move || {
-        let program = c_program("own_malloc", &[])?.display().to_string();
-        let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program])?;
-        launch.run()?.expect(0, "all right")?.expect_paging()?;
         Ok(())
     })
 }

@@ -1,0 +1,219 @@
+//! The table.
+
+use super::Outcome::{AsNatively, Named, Refused};
+use super::{Case, Outcome, Proof};
+
+/// On the monitor path userfaultfd needs a right, whatever the program is.
+const NO_RIGHT: Outcome = Refused("userfaultfd may not serve the faults of system calls for this user");
+
+/// A case in which all is as natively and pages leave.
+const fn case(name: &'static str, about: &'static str, proof: Proof) -> Case {
+    Case { name, about, proof, pages: true, otherwise: false, outcomes: [AsNatively, AsNatively, NO_RIGHT, AsNatively] }
+}
+
+impl Case {
+    /// What happens on the monitor path, and inline with and without privileges.
+    const fn but(mut self, monitor: Outcome, inline: Outcome) -> Case {
+        self.outcomes = [monitor, inline, NO_RIGHT, inline];
+        self
+    }
+
+    /// A case in which the program goes on otherwise, after it was named.
+    const fn otherwise(mut self) -> Case {
+        self.otherwise = true;
+        self
+    }
+
+    /// A case of little memory.
+    const fn near(mut self) -> Case {
+        self.pages = false;
+        self
+    }
+}
+
+/// A program of our own.
+const fn program(name: &'static str, words: &'static [&'static str]) -> Proof {
+    Proof::Program(name, words)
+}
+
+/// The cases, by kind.
+pub const KINDS: [(&str, &[Case]); 7] = [
+    ("Memory calls", &MEMORY),
+    ("Runtimes", &RUNTIMES),
+    ("Between processes", &BETWEEN),
+    ("Children", &CHILDREN),
+    ("Ends", &ENDS),
+    ("Programs that confine themselves", &CONFINED),
+    ("Outside the budget", &OUTSIDE),
+];
+
+/// What is documented and has no outcome in the table, with the place.
+pub const DOCUMENTED: [(&str, &str); 3] = [
+    (
+        "process_vm_readv, process_vm_writev, ptrace and `/proc/PID/mem` from outside the run",
+        "../compatibility.md#calls",
+    ),
+    ("`/proc/self/pagemap` and `PAGEMAP_SCAN`, which call evicted pages untouched", "../compatibility.md#calls"),
+    (
+        "a filter of system calls that is installed by an instruction of the program's own",
+        "../compatibility.md#programs-that-confine-themselves",
+    ),
+];
+
+const MEMORY: [Case; 10] = [
+    case("by_number", "maps, drops and unmaps by libc's `syscall`, as SBCL does", program("mapped_by_number", &[])),
+    case(
+        "by_instruction",
+        "drops memory by the instruction itself, from many threads",
+        program("own_calls", &["threads"]),
+    ),
+    case("sealed_kept", "seals memory, then needs more than there is", program("field/sealed", &["keep"])),
+    case("sealed_dropped", "drops sealed memory that it may not write to", program("field/sealed", &["drop"])),
+    case("sealed_writable", "drops sealed memory that it may write to", program("field/sealed", &["drop-writable"])),
+    case("sealed_changed", "moves, replaces, unmaps and protects sealed memory", program("field/sealed", &["change"])),
+    case("sealed_forked", "forks with sealed memory", program("field/sealed", &["fork"])),
+    case(
+        "holes",
+        "asks whether memory is mapped, where it was unmapped and above the break",
+        program("field/holes", &[]),
+    )
+    .near(),
+    case(
+        "tricks",
+        "moves memory and keeps its place, has a write barrier by SIGSEGV, maps over a part, grows it",
+        program("field/tricks", &[]),
+    ),
+    case("bus_errors", "recovers from its own SIGBUS while memory comes and goes", program("field/bus_errors", &[])),
+];
+
+const RUNTIMES: [Case; 4] = [
+    case("own_malloc", "has an allocator of its own that keeps thread data in far memory", program("own_malloc", &[])),
+    case("second_libc", "works with a second libc (`dlmopen`)", program("field/second_libc", &[])),
+    case("go", "is written in Go, with C beside it (cgo)", Proof::Test("lifecycle::memory_calls::go"))
+        .but(AsNatively, Refused("written in Go")),
+    case(
+        "own_call_unroomed",
+        "makes memory calls by an instruction that cannot be redirected",
+        Proof::Test("lifecycle::memory_calls::no_room"),
+    )
+    .but(Refused("leaves no room to redirect"), AsNatively),
+];
+
+const BETWEEN: [Case; 12] = [
+    case(
+        "peer",
+        "reads and writes the memory of its child, which waits",
+        program("between", &["peer", "48", "function"]),
+    ),
+    case("peer_by_number", "the same by libc's `syscall`", program("between", &["peer", "48", "by-number"])),
+    case("peer_busy", "the same while the child computes", program("between", &["busy", "48", "function"])),
+    case("peer_busy_by_number", "the same by libc's `syscall`", program("between", &["busy", "48", "by-number"])),
+    case(
+        "peers_both",
+        "two processes read and write each other's memory at once",
+        program("between", &["both", "48", "function"]),
+    ),
+    case("peers_both_by_number", "the same by libc's `syscall`", program("between", &["both", "48", "by-number"])),
+    case(
+        "peer_vectors",
+        "reads and writes arrays of odd pieces of it, near and far",
+        program("between", &["vectors", "48", "function"]),
+    ),
+    case("peer_vectors_by_number", "the same by libc's `syscall`", program("between", &["vectors", "48", "by-number"])),
+    case(
+        "peer_untouched",
+        "reads and writes pages that its child has not touched",
+        program("between", &["untouched", "48", "function"]),
+    ),
+    case(
+        "peer_untouched_by_number",
+        "the same by libc's `syscall`",
+        program("between", &["untouched", "48", "by-number"]),
+    ),
+    case(
+        "peer_refused",
+        "names a wrong address, a wrong process, memory that may not be read",
+        program("between", &["refused", "48", "function"]),
+    ),
+    case("peer_refused_by_number", "the same by libc's `syscall`", program("between", &["refused", "48", "by-number"])),
+];
+
+const CHILDREN: [Case; 9] = [
+    case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),
+    case(
+        "shared_files_clone",
+        "`clone` with `CLONE_FILES` alone: a child is to share the descriptors, but not the memory",
+        program("field/shared_files", &["clone"]),
+    )
+    .but(OWN_TABLE, OWN_TABLE)
+    .otherwise(),
+    case("shared_files_clone3", "the same by `clone3`", program("field/shared_files", &["clone3"]))
+        .but(OWN_TABLE, OWN_TABLE)
+        .otherwise(),
+    case("jailed", "chroot, rights given up, no dumps, then memory and a fork", program("field/jailed", &[])),
+    case(
+        "task_old",
+        "a child that shares the memory (`CLONE_VM`) reads evicted pages",
+        program("field/tasks", &["old", "clone"]),
+    ),
+    case("task_new", "it touches new pages", program("field/tasks", &["new", "clone"])),
+    case("task_own", "it maps memory", program("field/tasks", &["own", "clone"])),
+    case("vfork_old", "a child of vfork reads evicted pages", program("field/tasks", &["old", "vfork"])),
+    case("vfork_own", "a child of vfork maps memory", program("field/tasks", &["own", "vfork"])),
+];
+
+const OWN_TABLE: Outcome = Named("(CLONE_FILES without CLONE_VM) has a table of its own");
+
+const ENDS: [Case; 5] = [
+    case("last_raw", "its only thread leaves by the plain exit call", program("leaves", &["raw", "32"])),
+    case("last_worker", "its first thread leaves, then the last other one", program("leaves", &["worker", "32"])),
+    case("last_clone", "a cloned child leaves so", program("leaves", &["clone", "32"])),
+    case("last_at_once", "children leave so at once", program("leaves", &["at-once", "32"])),
+    case("last_vfork", "a child of vfork leaves so", program("leaves", &["vfork", "32"])),
+];
+
+const CONFINED: [Case; 8] = [
+    case(
+        "filter_kills",
+        "a filter that allows what libc needs and kills for the rest",
+        program("confined", &["pages", "kill"]),
+    ),
+    case("filter_answers", "the same with an error for the rest", program("confined", &["pages", "errno"])),
+    case("filter_of_all", "a filter for all threads (`TSYNC`)", program("confined", &["pages", "kill", "tsync"])),
+    case("filter_then_calls", "system calls on far memory under a filter", program("confined", &["calls", "errno"])),
+    case("filter_then_fork", "a fork under a filter", program("confined", &["fork", "kill"])),
+    case("strict", "seccomp's strict mode", program("confined", &["strict", "kill"])).but(STRICT, STRICT),
+    case("strict_child", "a child in seccomp's strict mode", program("field/strict_child", &[]))
+        .but(STRICT, STRICT)
+        .near(),
+    case("filter_too_long", "a filter of 4,000 instructions", program("confined", &["long", "kill"])).but(LONG, LONG),
+];
+
+const STRICT: Outcome = Named("strict mode, under which far memory cannot be served");
+const LONG: Outcome = Named("it has 4000 instructions, and no room");
+
+const OUTSIDE: [Case; 4] = [
+    case("environment_cleared", "starts a program without the run's environment", script("env -i $PROGRAM 32; true"))
+        .but(OUTSIDE_NAMED, OUTSIDE_NAMED)
+        .near(),
+    case("mapped_bare", "maps 32 MiB by the instruction itself", program("outside", &["32", "bare"]))
+        .but(Named("a part of its memory"), Named("a part of its memory"))
+        .near(),
+    case(
+        "started_inside",
+        "starts programs of its own: all share one budget",
+        script("for i in 1 2 3; do $PROGRAM 24 > $i & done; wait; cat 1 2 3"),
+    ),
+    case(
+        "namespaces",
+        "starts programs in PID namespaces",
+        script("for i in 1 2 3; do unshare -pf sh -c \"$PROGRAM 24; true\" > $i & done; wait; cat 1 2 3"),
+    )
+    .near(),
+];
+
+const OUTSIDE_NAMED: Outcome = Named("without the run's environment");
+
+const fn script(script: &'static str) -> Proof {
+    Proof::Script(script, "outside")
+}
