@@ -83,6 +83,14 @@ pub unsafe fn strndup(text: *const c_char, bytes: usize) -> *mut c_char {
     unsafe { __strndup(text, bytes) }
 }
 
+/// Whether another allocator has taken the place of glibc's, under glibc's own names (mimalloc does): then what libc and ld.so allocate is
+/// that allocator's.
+pub fn is_replaced() -> bool {
+    static LIBC_CALLOC: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let bound: unsafe extern "C" fn(size_t, size_t) -> *mut c_void = __libc_calloc;
+    of_libc(&LIBC_CALLOC, c"__libc_calloc").addr() != (bound as *const c_void).addr()
+}
+
 static LIBC_USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static LIBC_TRIM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 

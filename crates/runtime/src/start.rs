@@ -1,8 +1,8 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
 use crate::{
-    caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, region_map, smaps,
-    trace,
+    caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, libc_heap, region_map,
+    smaps, trace,
 };
 use hinterland_abi::{FaultPathName, ProcessRow, Settings};
 use hinterland_backend::{OpenError, OpenOptions};
@@ -186,7 +186,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     READY.store(true, Release);
     pager.begin_trace(trace::fault_cost);
     heap::init(settings.heap)?;
-    if !heap::is_managed() {
+    if !heap::is_managed() || libc_heap::is_replaced() {
         pager.start_all()?;
     }
     Ok(path)

@@ -1,5 +1,6 @@
 /* A program with an allocator of its own. As mimalloc, jemalloc and tcmalloc do, it keeps what it knows of a thread in memory that it
- * takes by mmap, which is far. It ends the program when a thread that the program did not make asks it for memory. */
+ * takes by mmap, which is far. It ends the program when a thread that the program did not make asks it for memory.
+ * With -DLIBRARY the allocator alone, which takes the place of libc's own names, too, as mimalloc does; with -DPROGRAM the rest. */
 #define _GNU_SOURCE
 #include "pattern.h"
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef PROGRAM
 enum { HEADER = 16, CLASSES = 12, CHUNK = 1 << 20, LARGE = 16 << CLASSES };
 
 /* Of one thread: in far memory. */
@@ -127,6 +129,16 @@ int posix_memalign(void **memory, size_t alignment, size_t bytes) {
     return 0;
 }
 
+#ifdef LIBRARY
+void *__libc_malloc(size_t bytes) { return malloc(bytes); }
+void __libc_free(void *memory) { free(memory); }
+void *__libc_calloc(size_t count, size_t bytes) { return calloc(count, bytes); }
+void *__libc_realloc(void *old, size_t bytes) { return realloc(old, bytes); }
+void *__libc_memalign(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+#endif
+#endif
+
+#ifndef LIBRARY
 struct node {
     struct node *next;
     uint64_t number;
@@ -198,3 +210,4 @@ int main(void) {
     }
     return 0;
 }
+#endif

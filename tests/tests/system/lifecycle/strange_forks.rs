@@ -19,6 +19,8 @@ pub fn trials() -> Vec<Trial> {
         .chain([
             other("exit_in_handler", "exit_in_handler", "all left", skips::no_userfaultfd),
             other("last_thread_ends", "last_thread", "last thread ok", skips::no_userfaultfd),
+            own_malloc_behind("monitor"),
+            own_malloc_behind("inline"),
             unserved("monitor"),
             unserved("inline"),
             other("fork_without_root", "dropped_root", "child 0", no_device),
@@ -63,6 +65,20 @@ fn full_table(way: &'static str, path: &'static str) -> Trial {
         let arguments = ["--local", "16M", "--fault-path", path];
         let ended = Launch::new(&name, &arguments, &[&program.display().to_string(), way])?.run()?;
         ended.expect(process::code(native.status), &said)?.expect_paging()?;
+        Ok(())
+    })
+}
+
+/// An allocator behind ours that takes the place of glibc's under its own names: libc and ld.so allocate from it, threads' data too.
+fn own_malloc_behind(path: &'static str) -> Trial {
+    let name = format!("lifecycle::strange_forks::own_malloc_behind::{path}");
+    suite::trial(name.clone(), skips::no_userfaultfd, move || {
+        let library = c_program("own_malloc", &["-DLIBRARY", "-shared", "-fPIC", "-fno-builtin", "-Wl,-Bsymbolic"])?
+            .display()
+            .to_string();
+        let program = c_program("own_malloc", &["-DPROGRAM", &library])?.display().to_string();
+        let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program])?;
+        launch.run()?.expect(0, "all right")?.expect_paging()?;
         Ok(())
     })
 }
