@@ -37,7 +37,7 @@ const fn program(name: &'static str, words: &'static [&'static str]) -> Proof {
 }
 
 /// The cases, by kind.
-pub const KINDS: [(&str, &[Case]); 7] = [
+pub const KINDS: [(&str, &[Case]); 8] = [
     ("Memory calls", &MEMORY),
     ("Runtimes", &RUNTIMES),
     ("Between processes", &BETWEEN),
@@ -45,6 +45,7 @@ pub const KINDS: [(&str, &[Case]); 7] = [
     ("Ends", &ENDS),
     ("Programs that confine themselves", &CONFINED),
     ("Outside the budget", &OUTSIDE),
+    ("Programs of others, in the long form", &OTHERS),
 ];
 
 /// What is documented and has no outcome in the table, with the place.
@@ -217,3 +218,16 @@ const OUTSIDE_NAMED: Outcome = Named("without the run's environment");
 const fn script(script: &'static str) -> Proof {
     Proof::Script(script, "outside")
 }
+
+const OTHERS: [Case; 6] = [
+    case("mpi", "Open MPI, two ranks", Proof::Test("lifecycle::real::mpi")),
+    case("sbcl", "SBCL", Proof::Test("lifecycle::real::sbcl")),
+    case("file", "file(1), which confines itself", Proof::Test("lifecycle::real::file")),
+    case("collector", "Boehm's collector, incremental", Proof::Test("lifecycle::real::collector")),
+    case(
+        "mimalloc",
+        "CPython with mimalloc preloaded, behind Hinterland and before it",
+        Proof::Test("lifecycle::real::mimalloc"),
+    ),
+    case("jemalloc", "the same with jemalloc", Proof::Test("lifecycle::real::jemalloc")),
+];

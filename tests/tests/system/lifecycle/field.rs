@@ -78,13 +78,13 @@ fn refused(ended: &Ended, words: &str) -> Result<()> {
 }
 
 /// Who runs a case: root in the test's directory, or somebody without rights in his own.
-enum Who {
+pub enum Who {
     Root(String),
     Nobody(String, Nobody),
 }
 
 impl Who {
-    fn new(test: &str, way: Way) -> Result<Who> {
+    pub fn new(test: &str, way: Way) -> Result<Who> {
         let name = test.to_owned();
         Ok(if way.privileged { Who::Root(name) } else { Who::Nobody(name, Nobody::new(test)?) })
     }
@@ -103,7 +103,7 @@ impl Who {
         };
         let launch = match managed {
             None => self.natively(&command)?,
-            Some((path, _)) => self.managed(path, &command)?,
+            Some((path, _)) => self.managed(path, "16M", &command)?,
         };
         let running = launch.with("PROGRAM", &program).start()?;
         // Programs that wait to be named wait for this file.
@@ -120,14 +120,20 @@ impl Who {
             }
             Ok(())
         })?;
-        if let Who::Nobody(_, nobody) = self {
-            nobody.hand_over(&ended);
-            let _ = std::fs::remove_file(directory.join("enough"));
-        }
+        let _ = std::fs::remove_file(directory.join("enough"));
+        self.hand_over(&ended);
         Ok(ended)
     }
 
-    fn bring(&self, program: &Path) -> Result<String> {
+    /// Puts the statistics of a run where they are looked for.
+    pub fn hand_over(&self, ended: &Ended) {
+        if let Who::Nobody(_, nobody) = self {
+            nobody.hand_over(ended);
+        }
+    }
+
+    /// A file where this user may read it.
+    pub fn bring(&self, program: &Path) -> Result<String> {
         Ok(match self {
             Who::Root(_) => program.to_owned(),
             Who::Nobody(_, nobody) => nobody.bring(program)?,
@@ -136,7 +142,8 @@ impl Who {
         .to_string())
     }
 
-    fn natively(&self, words: &[String]) -> Result<Launch> {
+    /// Without Hinterland.
+    pub fn natively(&self, words: &[String]) -> Result<Launch> {
         let mut command = Command::new(words.first().context("a command has a program")?);
         command.args(&words[1..]);
         match self {
@@ -145,8 +152,9 @@ impl Who {
         }
     }
 
-    fn managed(&self, path: &str, words: &[String]) -> Result<Launch> {
-        let arguments = ["--local", "16M", "--fault-path", path];
+    /// On a fault path, with this budget.
+    pub fn managed(&self, path: &str, budget: &str, words: &[String]) -> Result<Launch> {
+        let arguments = ["--local", budget, "--fault-path", path];
         match self {
             Who::Root(test) => Launch::new(test, &arguments, &words.iter().map(String::as_str).collect::<Vec<_>>()),
             Who::Nobody(test, nobody) => nobody.launch_managed(test, &arguments, words),

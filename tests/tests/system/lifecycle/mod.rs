@@ -25,6 +25,7 @@ mod pages;
 mod partitions;
 mod pools;
 mod prefetch;
+mod real;
 mod refusals;
 mod secrets;
 mod secured;
@@ -65,6 +66,7 @@ pub fn trials() -> Vec<Trial> {
         memory_calls::trials(),
         messages::trials(),
         pages::trials(),
+        real::trials(),
         refusals::trials(),
         secrets::trials(),
         strange_forks::trials(),

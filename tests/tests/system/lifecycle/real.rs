@@ -1,0 +1,136 @@
+//! Programs of others that the table of cases names, in the long form: skipped where they are not installed.
+
+use super::field::{Who, judge, obstacle};
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::field::{KINDS, Outcome, Proof, WAYS, Way};
+use hinterland_tests::suite::Trial;
+use hinterland_tests::{places, skips, suite};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program of others.
+struct Real {
+    name: &'static str,
+    budget: &'static str,
+    /// Why it cannot be run here.
+    missing: fn() -> Option<String>,
+    /// Its command, for this user.
+    words: fn(&Who) -> Result<Vec<String>>,
+}
+
+const REAL: [Real; 6] = [
+    Real { name: "mpi", budget: "32M", missing: || missing(&["mpicc", "mpirun"]), words: mpi },
+    Real { name: "sbcl", budget: "32M", missing: || missing(&["sbcl"]), words: sbcl },
+    Real { name: "file", budget: "16M", missing: no_sandbox, words: file },
+    Real { name: "collector", budget: "16M", missing: || no_file("/usr/include/gc.h"), words: collector },
+    Real { name: "mimalloc", budget: "24M", missing: || no_allocator("mimalloc"), words: |_| preloaded("mimalloc") },
+    Real { name: "jemalloc", budget: "24M", missing: || no_allocator("jemalloc"), words: |_| preloaded("jemalloc") },
+];
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    REAL.iter().flat_map(|real| WAYS.map(|way| trial(real, way))).collect()
+}
+
+fn trial(real: &'static Real, way: Way) -> Trial {
+    let test = format!("lifecycle::real::{}::{}", real.name, way.name);
+    let skip = move || skips::not_full().or_else(|| obstacle(way)).or_else(real.missing);
+    suite::trial(test.clone(), skip, move || {
+        let outcome = outcome(real.name, way).context("the table of cases does not name it")?;
+        let who = Who::new(&test, way)?;
+        let words = (real.words)(&who)?;
+        let ended = who.managed(way.path, real.budget, &words)?.run()?;
+        let native = who.natively(&words)?.run()?;
+        judge(&native, &ended, outcome, false)?;
+        ensure!(native.code == 0 && !native.stdout.is_empty(), "natively: {native:?}");
+        who.hand_over(&ended);
+        // What file(1) reads of its data is a mapping of a file, which is the kernel's.
+        if outcome == Outcome::AsNatively && real.name != "file" {
+            ended.expect_paging()?;
+        }
+        Ok(())
+    })
+}
+
+/// What the table says.
+fn outcome(name: &str, way: Way) -> Option<Outcome> {
+    let name = format!("lifecycle::real::{name}");
+    let mut cases = KINDS.iter().flat_map(|(_, cases)| *cases);
+    let case = cases.find(|case| matches!(case.proof, Proof::Test(test) if test == name))?;
+    WAYS.iter().position(|other| other.name == way.name).map(|place| case.outcomes[place])
+}
+
+fn missing(programs: &[&str]) -> Option<String> {
+    let missing = programs.iter().find(|name| skips::find(name).is_none());
+    missing.map(|name| format!("{name} is not installed"))
+}
+
+fn no_file(path: &str) -> Option<String> {
+    (!Path::new(path).exists()).then(|| format!("there is no {path}"))
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Compiles a program that needs more than [`hinterland_tests::launch::c_program`] knows.
+fn compiled(compiler: &str, name: &str, libraries: &[&str]) -> Result<PathBuf> {
+    let built = places::tests().join("bin").join(format!("real_{name}"));
+    std::fs::create_dir_all(places::tests().join("bin"))?;
+    let fresh = built.with_extension(format!("{:?}", std::thread::current().id()).replace(['(', ')'], "_"));
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-o"]).arg(&fresh).arg(places::program("field").join(format!("{name}.c"))).args(libraries);
+    let output = command.output()?;
+    ensure!(output.status.success(), "{compiler}: {}", String::from_utf8_lossy(&output.stderr));
+    std::fs::rename(&fresh, &built)?;
+    Ok(built)
+}
+
+/// Two ranks of Open MPI.
+fn mpi(who: &Who) -> Result<Vec<String>> {
+    let program = who.bring(&compiled("mpicc", "ranks", &[])?)?;
+    let mpirun = skips::find("mpirun").context("mpirun")?.display().to_string();
+    Ok(words(&[&mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "2", &program]))
+}
+
+fn sbcl(who: &Who) -> Result<Vec<String>> {
+    let script = who.bring(&places::program("field/table.lisp"))?;
+    let sbcl = skips::find("sbcl").context("sbcl")?.display().to_string();
+    Ok(words(&[&sbcl, "--script", &script]))
+}
+
+/// file(1) confines itself, where it was built to.
+fn file(_: &Who) -> Result<Vec<String>> {
+    Ok(words(&["/usr/bin/file", "/usr/bin/env", "/etc/passwd"]))
+}
+
+fn no_sandbox() -> Option<String> {
+    let output = Command::new("ldd").arg("/usr/bin/file").output().ok();
+    let linked = output.is_some_and(|output| String::from_utf8_lossy(&output.stdout).contains("libseccomp"));
+    (!linked).then(|| "file(1) is not here, or was built without its sandbox".into())
+}
+
+fn collector(who: &Who) -> Result<Vec<String>> {
+    Ok(vec![who.bring(&compiled("gcc", "collector", &["-lgc"])?)?])
+}
+
+/// Another preloaded allocator, behind ours and before it.
+fn allocator(name: &str) -> Option<PathBuf> {
+    let entries = std::fs::read_dir("/usr/lib/x86_64-linux-gnu").ok()?;
+    let mut found = entries.flatten().map(|entry| entry.path());
+    found.find(|path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&format!("lib{name}.so"))))
+}
+
+fn no_allocator(name: &str) -> Option<String> {
+    allocator(name).is_none().then(|| format!("lib{name} is not installed"))
+}
+
+fn preloaded(name: &str) -> Result<Vec<String>> {
+    let library = allocator(name).context("it was there")?.display().to_string();
+    let program = "b = bytearray(48 << 20); print(sum(b[::4096]), len([str(i) for i in range(200000)]))";
+    let script = format!(
+        "export PYTHONMALLOC=malloc; LD_PRELOAD=\"$LD_PRELOAD:{library}\" /usr/bin/python3 -c '{program}' && \
+         LD_PRELOAD=\"{library}:$LD_PRELOAD\" /usr/bin/python3 -c '{program}'"
+    );
+    Ok(words(&["sh", "-c", &script]))
+}
