@@ -193,7 +193,7 @@ const CONFINED: [Case; 8] = [
 const STRICT: Outcome = Named("strict mode, under which far memory cannot be served");
 const LONG: Outcome = Named("it has 4000 instructions, and no room");
 
-const OUTSIDE: [Case; 4] = [
+const OUTSIDE: [Case; 5] = [
     case("environment_cleared", "starts a program without the run's environment", script("env -i $PROGRAM 32; true"))
         .but(OUTSIDE_NAMED, OUTSIDE_NAMED)
         .near(),
@@ -211,6 +211,21 @@ const OUTSIDE: [Case; 4] = [
         script("for i in 1 2 3; do unshare -pf sh -c \"$PROGRAM 24; true\" > $i & done; wait; cat 1 2 3"),
     )
     .near(),
+    Case {
+        // Somebody without rights may not make such a namespace, natively neither.
+        outcomes: [
+            Named("in a PID namespace of its own"),
+            Named("in a PID namespace of its own"),
+            NO_RIGHT,
+            AsNatively,
+        ],
+        ..case(
+            "namespace_with_proc",
+            "starts a program in a PID namespace with a `/proc` of its own",
+            script("unshare -pf --mount-proc sh -c \"$PROGRAM 32 bare; true\""),
+        )
+        .near()
+    },
 ];
 
 const OUTSIDE_NAMED: Outcome = Named("without the run's environment");
