@@ -5,9 +5,11 @@
 
 use crate::ledger;
 use hinterland_abi::{Ask, AskPhase, AskState, Asks, Ledger, Numbered};
+use hinterland_pager::FaultPath;
 use hinterland_sys::gate::{shared_futex_ring, shared_futex_wait_for};
 use hinterland_sys::thread;
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
@@ -39,6 +41,20 @@ pub(crate) fn of_process(process: i32) -> Option<Asked> {
     let asks = ledger.asks_of_process(process)?;
     ledger.asks_wanted.store(1, Relaxed);
     (asks.answers.load(Relaxed) == 1).then_some(Asked { process, ledger, asks })
+}
+
+/// Says, once, that `process` belongs to this run and cannot be asked yet: without much far memory it has no evictor, and only when it
+/// next maps memory does it see that it may be asked.
+pub(crate) fn say_who_is_deaf(process: i32) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let asks = ledger::get().and_then(|ledger| ledger.asks_of_process(ledger::numbered(process)));
+    let inline = crate::pager().is_some_and(|pager| pager.path() == FaultPath::Inline);
+    if inline && asks.is_some_and(|asks| asks.answers.load(Relaxed) == 0) && !SAID.swap(true, Relaxed) {
+        thread::write_stderr(
+            "hinterland: process_vm_readv or process_vm_writev on a process with little far memory, which cannot be asked for its pages yet: \
+             EFAULT for those that it has not touched; the monitor path (--fault-path monitor) has no such limit\n",
+        );
+    }
 }
 
 impl Asked {

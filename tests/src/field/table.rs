@@ -100,7 +100,7 @@ const RUNTIMES: [Case; 4] = [
     .but(Refused("leaves no room to redirect"), AsNatively),
 ];
 
-const BETWEEN: [Case; 12] = [
+const BETWEEN: [Case; 13] = [
     case(
         "peer",
         "reads and writes the memory of its child, which waits",
@@ -137,7 +137,17 @@ const BETWEEN: [Case; 12] = [
         program("between", &["refused", "48", "function"]),
     ),
     case("peer_refused_by_number", "the same by libc's `syscall`", program("between", &["refused", "48", "by-number"])),
+    case(
+        "peer_small",
+        "reads pages that its child has not touched, which has little memory and only waits",
+        program("field/small_peer", &[]),
+    )
+    .but(AsNatively, DEAF)
+    .near()
+    .otherwise(),
 ];
+
+const DEAF: Outcome = Named("a process with little far memory, which cannot be asked for its pages yet");
 
 const CHILDREN: [Case; 9] = [
     case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),

@@ -124,6 +124,9 @@ impl Transfer<'_> {
             Some(_) if writes => self.look(theirs),
             _ => self.copy(ours, theirs, len),
         };
+        if self.asked.is_none() && answer == refused(libc::EFAULT) && touches_far(theirs, len) {
+            asks::say_who_is_deaf(i32::try_from(self.process).unwrap_or(0));
+        }
         let Some(asked) = asked.filter(|_| answer == refused(libc::EFAULT) || writes && answer >= 0) else {
             return answer;
         };
