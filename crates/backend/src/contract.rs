@@ -131,6 +131,8 @@ pub struct BackendUsage {
     pub copied_pages: u64,
     /// It is a memory node that cannot be removed now, or of which that is not known.
     pub needed: bool,
+    /// It is a memory node that has not answered since the backend was opened.
+    pub absent: bool,
     /// Whether it gets to see encrypted pages only.
     pub encrypted: bool,
 }

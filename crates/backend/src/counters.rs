@@ -74,6 +74,7 @@ impl Counters {
             last_pages: 0,
             copied_pages: 0,
             needed: false,
+            absent: false,
             encrypted: false,
         }
     }

@@ -489,6 +489,7 @@ impl Pager {
             to.lacking_pages.store(backend.lacking_pages, Relaxed);
             to.last_pages.store(backend.last_pages, Relaxed);
             to.copied_pages.store(backend.copied_pages, Relaxed);
+            to.absent.store(u64::from(backend.absent), Relaxed);
             to.needed.store(u64::from(backend.needed), Relaxed);
             to.encrypted.store(u64::from(backend.encrypted), Relaxed);
         }

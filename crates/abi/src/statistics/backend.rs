@@ -22,6 +22,7 @@ statistics! {
             lacking_pages: Pages = "Pages at a memory node that have fewer copies than are wanted.";
             last_pages: Pages = "Pages that would be lost with a memory node.";
             copied_pages: Pages = "Pages copied to a memory node or away from it in the last ten seconds.";
+            absent: Events = "Processes that a memory node has not answered since they began.";
             needed: Events = "Processes for which a memory node cannot be removed, or that do not know it.";
         }
         sums {

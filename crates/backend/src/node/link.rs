@@ -145,6 +145,7 @@ pub(super) struct Link {
     pub(super) damages: AtomicU32,
     /// Why it is of no use any more.
     lost: OnceLock<NodeError>,
+    is_absent: bool,
 }
 
 impl Link {
@@ -170,6 +171,7 @@ impl Link {
             slow: AtomicBool::new(false),
             damages: AtomicU32::new(0),
             lost: OnceLock::new(),
+            is_absent: false,
         }
     }
 
@@ -182,11 +184,16 @@ impl Link {
         Ok((link, slab_bytes))
     }
 
-    /// A link that is lost from the beginning.
+    /// A link to a node that does not answer when the pool begins. Nothing is lost with it.
     pub(super) fn never(node: &Arc<Node>, name: &Arc<str>, error: NodeError) -> Link {
-        let link = Link::new(node, name);
-        link.lose(&error);
+        let link = Link { is_absent: true, ..Link::new(node, name) };
+        let _ = link.lost.set(error);
         link
+    }
+
+    /// Whether its node has not answered since the pool began.
+    pub(super) fn is_absent(&self) -> bool {
+        self.is_absent
     }
 
     /// A link to a node that has not been tried yet.
@@ -393,6 +400,19 @@ impl Link {
         lock(&self.full).is_some()
     }
 
+    /// Looks whether a node that had no room has some now; whether it has.
+    pub(super) fn has_room_again(&self, slab_bytes: u64) -> Result<bool, NodeError> {
+        if !self.is_full()
+            || !self.may_have_room()
+            || self.recall.is_some()
+            || self.free_bytes(slab_bytes)? < slab_bytes
+        {
+            return Ok(false);
+        }
+        *lock(&self.full) = None;
+        Ok(true)
+    }
+
     /// Whether the node may have room for a slab: none was refused a short while ago.
     pub(super) fn may_have_room(&self) -> bool {
         lock(&self.full).is_none_or(|since| since.elapsed() >= self.node.timing.refused)
@@ -451,10 +471,6 @@ impl Link {
         };
         let recall = self.ask(write, take)?;
         self.answered.now();
-        if recall.slabs == 0 && self.recall.is_some() {
-            // It lends again.
-            *lock(&self.full) = None;
-        }
         self.recall.set(recall.slabs);
         if let Some(grant) = lock(&self.session).as_mut() {
             grant.quota_bytes = recall.quota_bytes;

@@ -357,6 +357,7 @@ impl Backend for NodePool {
                 lacking_pages: link.last_report.lacking_pages(),
                 last_pages: link.last_report.last_pages(),
                 copied_pages: lock(&link.node.copied).sum(Instant::now()),
+                absent: link.is_absent(),
                 // Nothing is there once it is lost.
                 needed: link.lost().is_none() && !link.last_report.is_spare(),
                 encrypted: false,

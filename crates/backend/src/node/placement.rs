@@ -30,6 +30,7 @@ impl NodePool {
     /// # Errors
     /// No node leases one.
     pub(super) fn place(&self) -> Result<Vec<Replica>, StoreError> {
+        let mut refused = None;
         // Each round but the last ends with a loss.
         for _ in 0..=self.links.len() {
             let may_lease = |link: &Arc<Link>| !link.recall.is_total() && link.may_have_room();
@@ -46,9 +47,14 @@ impl NodePool {
             }
             match full {
                 _ if !failed && !replicas.is_empty() => return Ok(replicas),
-                Some(full) if replicas.is_empty() => return Err(full),
-                _ => self.give_up(&replicas),
+                Some(full) if !failed => return Err(full),
+                // Who has not been asked, because another one was lost first, may have room.
+                full => refused = full.or(refused),
             }
+            self.give_up(&replicas);
+        }
+        if let Some(refused) = refused {
+            return Err(refused);
         }
         // Whose loss was the first is no longer known; any of them is a reason.
         let link = lock(&self.links[0]).clone();

@@ -70,9 +70,12 @@ impl NodePool {
                 continue;
             }
             let before = link.recall.is_total();
-            match self.report(&link) {
-                // What can go without a copy goes first.
-                Ok(()) => lock(&self.table).close_empty(&link),
+            match self.report(&link).and_then(|()| link.has_room_again(self.slab_bytes)) {
+                Ok(has_room_again) => {
+                    // What can go without a copy goes first.
+                    lock(&self.table).close_empty(&link);
+                    changed |= has_room_again;
+                }
                 Err(error) => {
                     self.judge(&link, &error);
                     // One wait at most: a fork waits for this step.

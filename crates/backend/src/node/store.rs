@@ -160,7 +160,6 @@ impl NodePool {
         let messages = pages.len().div_ceil(RANGES_MAX);
         let part = |message: usize| message * RANGES_MAX..((message + 1) * RANGES_MAX).min(pages.len());
         let mut fates = vec![Fate::Stored; messages];
-        let is_replaceable = self.is_replaceable();
         // In the order of the nodes: two threads that wait for each other's lanes would wait for ever.
         let mut unreached = None;
         let mut writers: Vec<Writer<'_>> =
@@ -177,7 +176,7 @@ impl NodePool {
             meanwhile();
             self.each(&mut writers, |writer| {
                 let begun = Instant::now();
-                writer.lane.wait(writer.replica.link.node.patience(is_replaceable))?;
+                self.wait_for(writer)?;
                 writer.waited = begun.elapsed();
                 match writer.lane.take_done() {
                     Ok(()) => {
@@ -209,6 +208,18 @@ impl NodePool {
             self.each(&mut writers, |writer| writer.replica.link.make_view(&mut writer.lane, writer.replica.slab));
         }
         fates
+    }
+
+    /// Waits for a writer's answer; for longer, when another node is lost meanwhile and this one has the last copies.
+    fn wait_for(&self, writer: &mut Writer<'_>) -> Result<(), NodeError> {
+        let patience = self.patience(&writer.replica.link);
+        match writer.lane.wait(patience) {
+            Err(silent @ NodeError::Silent { .. }) => {
+                let rest = self.patience(&writer.replica.link).saturating_sub(patience);
+                if rest.is_zero() { Err(silent) } else { writer.lane.wait(rest) }
+            }
+            other => other,
+        }
     }
 
     /// Notes who lets all others wait.

@@ -36,6 +36,13 @@ pub struct BackendTotal {
     tier: usize,
 }
 
+impl BackendTotal {
+    /// Whether it is a memory node that some process has not reached since it began.
+    pub fn is_absent(&self) -> bool {
+        self.figures.now.absent > 0
+    }
+}
+
 /// The part of a URL that names the kind of backend.
 fn kind(url: &str) -> &str {
     url.split([':', '?']).next().unwrap_or(url)

@@ -98,6 +98,7 @@ pub fn until_end(
         outside_due: Instant::now() + OUTSIDE_LOOK,
         strict,
         refused: false,
+        absent: Vec::new(),
     };
     let mut interval = FIRST_LOOK;
     let mut due = Instant::now() + interval;
@@ -141,6 +142,8 @@ struct Watch<'a> {
     strict: bool,
     /// `--strict` has ended the run.
     refused: bool,
+    /// Memory nodes that were named because they do not answer.
+    absent: Vec<String>,
 }
 
 /// The processor time that the launcher has used.
@@ -242,6 +245,7 @@ impl Watch<'_> {
             self.end_all();
         }
         collect::look_last(self.ledger, self.totals, &mut self.lives);
+        self.name_absent();
         self.totals.not_managed = self.outside.take().map(|outside| outside.found).unwrap_or_default();
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::system("getrusage"))?;
         let reaped_peak_bytes = u64::try_from(usage.max_rss()).unwrap_or(0) << 10;
@@ -257,8 +261,22 @@ impl Watch<'_> {
     fn look(&mut self) {
         let peak = collect::look(self.ledger, self.totals, &mut self.lives, self.child);
         self.rss_peak_bytes = self.rss_peak_bytes.max(peak);
+        self.name_absent();
         self.look_at_pss();
         self.look_outside();
+    }
+
+    /// Names memory nodes that do not answer from the beginning, each once.
+    fn name_absent(&mut self) {
+        for total in self.totals.backends().iter().filter(|total| total.is_absent()) {
+            let url = &total.figures.url;
+            if !self.absent.contains(url) {
+                complain(format_args!(
+                    "warning: the memory node {url} does not answer; the run goes on with the others"
+                ));
+                self.absent.push(url.clone());
+            }
+        }
     }
 
     /// Names who holds memory outside the budget, at once.

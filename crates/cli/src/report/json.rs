@@ -160,6 +160,8 @@ documented! {
         statistics: Members,
         /// Bytes of pages / bytes stored, at their peaks; null when it is not compressed or stored nothing.
         compression_ratio: Option<f64>,
+        /// Of a memory node: no page of the run would have been lost with it at the program's end, as far as was known; else null.
+        removable: Option<bool>,
     }
 }
 
@@ -272,7 +274,8 @@ fn backend(total: &BackendTotal) -> Backend<'_> {
     let figures = &total.figures;
     let counted = [figures.counters.figures(), figures.now.figures(), figures.maxima.figures()].concat();
     let statistics = Members::at("", counted).and(Members::peaks(&figures.peak.figures()));
-    Backend { url: &figures.url, statistics, compression_ratio: compression_ratio([total]) }
+    let removable = hinterland_backend::names_nodes(&figures.url).then_some(figures.now.needed == 0);
+    Backend { url: &figures.url, statistics, compression_ratio: compression_ratio([total]), removable }
 }
 
 fn outside(found: &NotManaged) -> Outside<'_> {

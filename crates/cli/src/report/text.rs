@@ -148,9 +148,12 @@ impl Summary<'_> {
         for total in used {
             line("far", far(total));
         }
-        if !unused.is_empty() {
-            let urls: Vec<&str> = unused.iter().map(|total| total.figures.url.as_str()).collect();
-            line("not needed", urls.join(", "));
+        let (absent, unused): (Vec<_>, Vec<_>) = unused.into_iter().partition(|total| total.is_absent());
+        for (label, totals) in [("not reached", absent), ("not needed", unused)] {
+            if !totals.is_empty() {
+                let urls: Vec<&str> = totals.iter().map(|total| total.figures.url.as_str()).collect();
+                line(label, urls.join(", "));
+            }
         }
     }
 
@@ -255,6 +258,15 @@ fn far(total: &BackendTotal) -> String {
     }
     if figures.counters.hedged_loads > 0 {
         let _ = write!(text, ", {} hedged loads", count(figures.counters.hedged_loads));
+    }
+    if figures.now.lacking_pages > 0 {
+        let _ = write!(text, ", {} pages with fewer copies than wanted", count(figures.now.lacking_pages));
+    }
+    if figures.now.copied_pages > 0 {
+        let _ = write!(text, ", {} pages a second copied at last", count(figures.now.copied_pages.div_ceil(10)));
+    }
+    if hinterland_backend::names_nodes(&figures.url) && figures.now.pages > 0 {
+        text += if figures.now.needed == 0 { ", safe to remove: yes" } else { ", safe to remove: no" };
     }
     text
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Running, c_program};
 use hinterland_tests::ledger::LiveLedger;
 use hinterland_tests::node::{Node, pool_url};
-use hinterland_tests::suite::Trial;
+use hinterland_tests::suite::{self, Trial};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         add(format!("lifecycle::pools::no_replica::{path}"), Box::new(move |test| no_replica(test, path)));
     }
     for path in PATHS {
+        add(format!("lifecycle::pools::absent::{path}"), Box::new(move |test| absent(test, path)));
         add(format!("lifecycle::pools::stripes::{path}"), Box::new(move |test| stripes(test, path)));
     }
     add("lifecycle::pools::refusals".into(), Box::new(refusals));
@@ -100,6 +101,37 @@ fn stripes(test: &str, path: &str) -> Result<()> {
     ensure!(backends.len() == 4 && backends[0]["losses"].as_u64() > Some(0), "{stats}");
     let rebuilt = backends.iter().filter_map(|backend| backend["rebuilt_pages"].as_u64()).sum::<u64>();
     ensure!(rebuilt > 0, "nothing was stored anew: {stats}");
+    nodes.into_iter().try_for_each(|node| node.end().map(drop))
+}
+
+/// Of four nodes two are not there: they are named at once and in the summary.
+fn absent(test: &str, path: &str) -> Result<()> {
+    let nodes = (0..2).map(|n| Node::start(&format!("{test}-{n}"), "512M")).collect::<Result<Vec<_>>>()?;
+    // Nobody takes a port that was just free: the kernel gives them out in turn.
+    let free = || std::net::TcpListener::bind("127.0.0.1:0")?.local_addr();
+    let dead = [free()?, free()?].map(|address| format!("tcp://{address}"));
+    let url = format!("{},{},{}", dead[0], pool_url(&nodes), dead[1]);
+    let mut running = start(test, path, &url, "2", &[])?;
+    let warning =
+        |url: &String| format!("warning: the memory node {url} does not answer; the run goes on with the others");
+    // While it runs.
+    suite::wait_until("the absent nodes are named", || {
+        let said = std::fs::read_to_string(running.directory.join("stderr"))?;
+        Ok(dead.iter().all(|url| said.contains(&warning(url))))
+    })?;
+    running.wait_for("round 3\n")?;
+    std::fs::write(running.directory.join("enough"), "")?;
+    let ended = running.end()?;
+    ended.expect(0, "done, longest ")?.expect_paging()?;
+    ensure!(dead.iter().all(|url| ended.stderr.matches(&warning(url)).count() == 1), "{}", ended.stderr);
+    let line = ended.stderr.lines().find(|line| line.trim_start().starts_with("not reached"));
+    ensure!(line.is_some_and(|line| dead.iter().all(|url| line.contains(url))), "{}", ended.stderr);
+    let stats = ended.stats()?;
+    for (index, absent, losses) in [(0, 1, 0), (1, 0, 0), (2, 0, 0), (3, 1, 0)] {
+        let row = &stats["backends"][index];
+        ensure!(row["absent"] == absent && row["losses"] == losses, "{stats}");
+        ensure!(row["removable"].is_boolean() && row["last_pages"].is_u64(), "{stats}");
+    }
     nodes.into_iter().try_for_each(|node| node.end().map(drop))
 }
 

@@ -16,7 +16,7 @@ impl Cluster {
     }
 
     /// Steps of maintenance, in which each node is asked what it wants back.
-    fn steps(&self, count: usize) {
+    pub fn steps(&self, count: usize) {
         for _ in 0..count {
             self.pool.maintain();
             std::thread::sleep(super::TIMING.recall);
@@ -53,6 +53,20 @@ fn replicas_that_a_drain_left_out_are_made_when_it_ends() {
     cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
     // So the other one may be lost.
     cluster.proxies[1].set(Mode::Dead);
+    stored.check(&cluster.pool);
+}
+
+#[test]
+fn a_drain_that_was_ended_before_it_was_known_leaves_no_page_with_one_replica() {
+    let cluster = Cluster::new(&[64, 64], 2);
+    cluster.drain(0, true);
+    // The refusal is all that is known of it.
+    let stored = Stored::new(&cluster.pool, 0..10);
+    cluster.drain(0, false);
+    stored.free(&cluster.pool);
+    cluster.steps(8);
+    let stored = Stored::new(&cluster.pool, 100..200);
+    assert_eq!(cluster.pages(), 200, "{:?}", rows(&cluster.pool));
     stored.check(&cluster.pool);
 }
 

@@ -1,8 +1,10 @@
 //! Pools whose nodes come and go.
 
+use super::schedules::play;
 use super::{Cluster, SLAB_PAGES, Stored, TIMING, address, start_node};
 use hinterland_backend::{Backend, Membership, NODES_MAX, NodeAddress, NodePool};
-use hinterland_testkit::contract::rows;
+use hinterland_testkit::Rng;
+use hinterland_testkit::contract::{fuzz, rows};
 use hinterland_testkit::proxy::{Mode, Proxy};
 use std::sync::{Arc, Mutex};
 
@@ -103,4 +105,46 @@ fn of_more_nodes_than_a_pool_has_places_one_waits_for_a_place() {
     cluster.maintain_until("the waiting node has a place", has_last);
     assert_eq!(rows(&cluster.pool).len(), NODES_MAX);
     Stored::new(&cluster.pool, 0..SLAB_PAGES * 9).check(&cluster.pool);
+}
+
+#[test]
+fn random_lists_cost_no_byte() {
+    play(10, random_lists);
+}
+
+/// Keys are removed from the list while their nodes live, or one of them is lost; threads check every byte meanwhile.
+fn random_lists(seed: u64) {
+    let mut rng = Rng(seed);
+    let (cluster, list) = cluster(4, 4, 2);
+    let pages = 50 + rng.below(SLAB_PAGES);
+    let stored = Stored::new(&cluster.pool, 0..pages);
+    for event in 0..3 {
+        let removed = rng.below(16);
+        let victim = rng.index(4);
+        let kind = rng.index(3);
+        println!("  {seed}: off the list, as bits: {removed:04b}; {kind} at node {victim}");
+        let before = cluster.losses(victim);
+        list.say(
+            cluster.proxies.iter().enumerate().filter(|(index, _)| removed >> index & 1 == 0).map(|(_, proxy)| proxy),
+        );
+        cluster.maintained(|| {
+            match kind {
+                0 => cluster.proxies[victim].set(Mode::Dead),
+                1 => cluster.nodes[victim].node().drain(true),
+                _ => {}
+            }
+            fuzz(&cluster.pool, seed * 10 + event, 60, 200);
+            stored.check(&cluster.pool);
+        });
+        cluster.proxies[victim].set(Mode::Pass);
+        cluster.nodes[victim].node().drain(false);
+        list.say(&cluster.proxies);
+        if kind == 0 {
+            cluster.until_noticed(victim, before, &stored);
+        }
+        cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
+        cluster.maintain_until("all nodes are there", |cluster| (0..4).all(|node| !cluster.is_lost(node)));
+        cluster.steps(12);
+        stored.check(&cluster.pool);
+    }
 }

@@ -68,7 +68,17 @@ impl Cluster {
     }
 
     fn of(nodes: Vec<Listening>, replicas: usize, timing: Timing) -> Cluster {
+        Cluster::made(nodes, None, replicas, timing)
+    }
+
+    /// A pool that begins while one of its nodes is not there.
+    fn without(nodes: Vec<Listening>, absent: Option<usize>, replicas: usize) -> Cluster {
+        Cluster::made(nodes, absent, replicas, TIMING)
+    }
+
+    fn made(nodes: Vec<Listening>, absent: Option<usize>, replicas: usize, timing: Timing) -> Cluster {
         let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::start(address(node))).collect();
+        absent.iter().for_each(|absent| proxies[*absent].set(Mode::Dead));
         let addresses = proxies.iter().map(Proxy::node).collect();
         let pool = NodePool::new("the pool".into(), addresses, 0, replicas, timing);
         let pool = pool.unwrap_or_else(|(url, error)| panic!("{url}: {error}"));

@@ -116,11 +116,20 @@ impl Cluster {
 
 fn schedule(seed: u64) {
     let mut rng = Rng(seed);
-    let mut cluster = Cluster::new(&[64, 64, 64], 2);
+    // Every third pool begins without one of its nodes.
+    let absent = seed.is_multiple_of(3).then(|| rng.index(3));
+    let mut cluster = Cluster::without((0..3).map(|_| start_node(64)).collect(), absent, 2);
     let pages = 50 + rng.below(SLAB_PAGES);
     let stored = Stored::new(&cluster.pool, 0..pages);
     for event in 0..EVENTS {
         let victim = rng.index(3);
+        // Another one may be drained meanwhile: the third takes everything that is new.
+        let drains = (event > 0 || absent.is_none()) && rng.below(3) == 0;
+        let drained = drains.then(|| (victim + 1 + rng.index(2)) % 3);
+        if let Some(drained) = drained {
+            println!("  {seed}: drain of node {drained}");
+            cluster.nodes[drained].node().drain(true);
+        }
         let mut before = cluster.losses(victim);
         let broken = bad_day(seed, &mut rng, &mut cluster.nodes, &cluster.proxies, victim);
         let over = AtomicBool::new(false);
@@ -144,10 +153,24 @@ fn schedule(seed: u64) {
                 worker.join().unwrap_or_else(|panic| resume_unwind(panic));
             });
         });
+        if let Some(drained) = drained {
+            cluster.nodes[drained].node().drain(false);
+        }
         if broken != Broken::Never {
             cluster.until_noticed(victim, before, &stored);
         }
-        cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == pages * 2);
+        // Every node is asked whether it still wants anything back.
+        cluster.steps(12);
+        if let Some(absent) = absent.filter(|_| event == 0) {
+            cluster.proxies[absent].set(Mode::Pass);
+            cluster.maintain_until("the absent node is there", |cluster| !cluster.is_lost(absent));
+        }
+        cluster.maintain_until("two replicas of each page, also of new ones", |cluster| {
+            let new = Stored::new(&cluster.pool, u64::MAX / 2..u64::MAX / 2 + 20);
+            let has_two = cluster.pages() == (pages + 20) * 2;
+            new.free(&cluster.pool);
+            has_two
+        });
         stored.check(&cluster.pool);
     }
 }
