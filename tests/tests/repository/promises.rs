@@ -86,3 +86,33 @@ fn tests_are_told_from_other_functions() {
         assert!(!exists(name, &known, &root), "{name}");
     }
 }
+
+/// Of each area: its promises, and how many of them are pending.
+fn counted() -> Vec<(String, usize, usize)> {
+    let areas = promises::documents().into_iter().filter(|path| !path.ends_with("SPECIFICATION.md"));
+    areas
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).expect("a document");
+            let is_row = |line: &&str| {
+                let number = line.strip_prefix("| ").and_then(|rest| rest.split(' ').next()).unwrap_or("");
+                number.split('.').count() == 2 && number.split('.').all(|part| part.parse::<u32>().is_ok())
+            };
+            let rows: Vec<&str> = text.lines().filter(is_row).collect();
+            let pending = rows.iter().filter(|row| row.contains("*pending*")).count();
+            (path.file_name().expect("a file").to_string_lossy().into_owned(), rows.len(), pending)
+        })
+        .collect()
+}
+
+#[test]
+fn the_specification_counts_its_promises() {
+    let text = std::fs::read_to_string(places::repository().join("SPECIFICATION.md")).expect("the specification");
+    let areas = counted();
+    let all: usize = areas.iter().map(|(_, promises, _)| promises).sum();
+    assert!(text.contains(&format!("Numbered promises, {all} of them")), "there are {all} promises");
+    for (file, promises, pending) in areas {
+        let pending = if pending == 0 { String::new() } else { format!("{pending} ") };
+        let row = format!("(docs/specification/{file}) | {promises} | {pending}|");
+        assert!(text.contains(&row), "SPECIFICATION.md has no row with '{row}'");
+    }
+}

@@ -131,7 +131,7 @@ impl Copies {
     /// Those of a node's sessions that hold something, and cannot move it, or do not say so: for people.
     pub fn stuck(&self, figures: &hinterland_wire::Statistics<'_>) -> Vec<String> {
         let stuck = figures.sessions().filter(|session| session.slabs > 0 && !self.is_movable(session.session));
-        stuck.take(NAMED_MAX).map(|session| session.name.escape_debug().to_string()).collect()
+        stuck.take(NAMED_MAX).map(|session| Foreign(session.name).to_string()).collect()
     }
 }
 
@@ -238,8 +238,7 @@ impl Status {
         text += &self.copies_line();
         if self.draining && self.to_move_bytes > 0 {
             let stuck = self.largest_sessions.iter().filter(|session| session.held_bytes > 0 && !session.movable);
-            let names: Vec<String> =
-                stuck.map(|session| session.name.escape_debug().to_string()).take(NAMED_MAX).collect();
+            let names: Vec<String> = stuck.map(|session| Foreign(&session.name).to_string()).take(NAMED_MAX).collect();
             if !names.is_empty() {
                 text += &format!("  no other node with room is known for the pages of {}\n", names.join(", "));
             }
