@@ -142,6 +142,17 @@ impl Connection {
         Ok(bytes)
     }
 
+    /// After the last answer: takes what still arrives, for a while, so that the client hears it.
+    pub(crate) fn linger(&self) -> io::Result<()> {
+        match self {
+            Connection::Plain(stream) => linger(stream, || stream.end_writing(), |left| stream.set_read_timeout(left)),
+            Connection::Secured(secured) => {
+                let stream = &secured.tls.sock;
+                linger(stream, || stream.shutdown(Shutdown::Write), |left| stream.set_read_timeout(left))
+            }
+        }
+    }
+
     /// From now on the client may be silent so long; `None`: for ever.
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
@@ -211,7 +222,7 @@ fn shake_hands(
             while session.wants_write() {
                 session.write_tls(&mut stream)?;
             }
-            linger(&mut stream)?;
+            linger(&stream, || stream.shutdown(Shutdown::Write), |left| stream.set_read_timeout(left))?;
             return Err(refused(error));
         }
     }
@@ -233,7 +244,8 @@ fn refuse_plain(stream: &mut TcpStream, deadline: Instant) -> io::Result<()> {
             Welcome { outcome: Outcome::Secured, ..Welcome::answer(&hello, Features::ALL, crate::SLAB_BYTES, false) };
         stream.write_all(&welcome.encode())?;
     }
-    linger(stream)
+    let stream = &*stream;
+    linger(stream, || stream.shutdown(Shutdown::Write), |left| stream.set_read_timeout(left))
 }
 
 /// Reads `N` bytes that have to be there by a time, whoever trickles.
@@ -262,13 +274,17 @@ fn left_until(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// Says that nothing more is said, and takes what still arrives, for a while.
-fn linger(stream: &mut TcpStream) -> io::Result<()> {
-    stream.shutdown(Shutdown::Write)?;
+fn linger(
+    mut from: impl Read,
+    end: impl FnOnce() -> io::Result<()>,
+    wait_for: impl Fn(Option<Duration>) -> io::Result<()>,
+) -> io::Result<()> {
+    end()?;
     let begun = Instant::now();
     let mut dropped = [0; 1024];
     while let Some(left) = LINGER.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
-        stream.set_read_timeout(Some(left))?;
-        if !stream.read(&mut dropped).is_ok_and(|read| read > 0) {
+        wait_for(Some(left))?;
+        if !from.read(&mut dropped).is_ok_and(|read| read > 0) {
             break;
         }
     }

@@ -133,8 +133,12 @@ impl<'a> Lane<'a> {
                     if matches!(error, LaneError::Wire(_)) {
                         self.refuse(0, Refusal::Malformed, &error.to_string());
                     }
-                    // What is still to be said; the client may be gone.
-                    let _ = self.send(stream);
+                    input.long = None;
+                    // What is still to be said, before what has not been read ends the connection; the client may be gone.
+                    let _ = self.send(stream).and_then(|()| match error {
+                        LaneError::Connection(_) => Ok(()),
+                        _ => stream.linger(),
+                    });
                     return Err(error);
                 }
             }

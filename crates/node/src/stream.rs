@@ -107,6 +107,14 @@ impl Stream {
         })
     }
 
+    /// Says nothing more.
+    pub(crate) fn end_writing(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
     /// Ends the connection for all who have it.
     pub(crate) fn shut_down(&self) -> io::Result<()> {
         match self {

@@ -15,6 +15,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Lines a second that clients cause, at most.
 const LINES_MAX: u64 = 10;
+/// Of those, lines that are no warnings: who comes and goes hides no trouble.
+const PLAIN_MAX: u64 = 5;
 /// Where lines come from that are always written: this command.
 const OURS: &str = "hinterland_cli";
 
@@ -25,7 +27,10 @@ pub fn start(format: LogFormat, verbose: bool) -> io::Result<Arc<Lines>> {
     let admits = {
         let (lines, begun) = (Arc::clone(&lines), Instant::now());
         // Before a line is made: one that is left out costs nothing.
-        move |event: &Metadata<'_>| event.target().starts_with(OURS) || lines.admit(begun.elapsed().as_secs())
+        move |event: &Metadata<'_>| {
+            event.target().starts_with(OURS)
+                || lines.admit(begun.elapsed().as_secs(), *event.level() <= tracing::Level::WARN)
+        }
     };
     let filter = dynamic_filter_fn(move |event, _| *event.level() <= level && admits(event)).with_max_level_hint(level);
     let json = matches!(format, LogFormat::Json);
@@ -59,15 +64,16 @@ impl Lines {
     pub fn tell(&self) {
         let count = self.left_out.swap(0, Relaxed);
         if count > 0 {
-            tracing::warn!(count, "lines about clients were left out of the log: more than {LINES_MAX} a second");
+            tracing::info!(count, "lines about clients were left out of the log: more than {LINES_MAX} a second");
         }
     }
 
     /// Whether one more line is written in this second.
-    fn admit(&self, second: u64) -> bool {
+    fn admit(&self, second: u64, is_warning: bool) -> bool {
+        let most = if is_warning { LINES_MAX } else { PLAIN_MAX };
         let count = |state: u64| {
             let of_this_second = if state >> 32 == second { state & u64::from(u32::MAX) } else { 0 };
-            (of_this_second < LINES_MAX).then_some((second << 32) + of_this_second + 1)
+            (of_this_second < most).then_some((second << 32) + of_this_second + 1)
         };
         let admitted = self.state.fetch_update(Relaxed, Relaxed, count).is_ok();
         if !admitted {
@@ -104,8 +110,10 @@ mod tests {
     fn each_second_has_its_lines_and_the_rest_is_counted() {
         let lines = Lines::default();
         for second in [0, 1, 5] {
-            let written = (0..100).filter(|_| lines.admit(second)).count() as u64;
-            assert_eq!((written, lines.left_out.swap(0, Relaxed)), (LINES_MAX, 100 - LINES_MAX), "second {second}");
+            let written = |is_warning| (0..100).filter(|_| lines.admit(second, is_warning)).count() as u64;
+            assert_eq!(written(false), PLAIN_MAX, "second {second}");
+            assert_eq!(written(true), LINES_MAX - PLAIN_MAX, "second {second}: warnings have their part");
+            assert_eq!(lines.left_out.swap(0, Relaxed), 200 - LINES_MAX, "second {second}");
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::node::{ANYWHERE, Node};
 use hinterland_wire::*;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 
 /// Clears the screen, sets a title, turns the direction, begins a line, hides.
@@ -23,8 +23,7 @@ fn harmless(what: &str, text: &str) {
 fn a_nodes_words_are_shown_escaped() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    let node = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("a client");
+    let refuse = |mut stream: TcpStream| {
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
         stream.read_exact(&mut [0; HELLO_BYTES]).expect("a hello");
         stream.write_all(&Welcome::answer(&Hello::ours(), Features(0), 2 << 20, false).encode()).expect("sent");
@@ -32,10 +31,13 @@ fn a_nodes_words_are_shown_escaped() {
         let mut answer = Vec::new();
         Reply::refused(&mut answer, 1, Refusal::Order, (0, 0), HOSTILE);
         stream.write_all(&answer).expect("sent");
-    });
+        // Until the client hangs up: what was not read would end the connection before the answer is heard.
+        let _ = stream.read_to_end(&mut Vec::new());
+    };
+    // As often as it is asked.
+    std::thread::spawn(move || listener.incoming().flatten().for_each(refuse));
     let (ended, _, stderr) =
         output(hinterland().args(["node", "status", "--insecure-loopback", &format!("tcp://{address}")]));
-    node.join().expect("the node");
     harmless("stderr", &stderr);
     assert_eq!(ended.status.code(), Some(125));
     assert_eq!(stderr, format!("hinterland: the node tcp://{address} cannot be asked: {SHOWN}\n"));

@@ -2,7 +2,7 @@
 //! natively, and all processes together stay within the budget, as the kernel sees it.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::launch::{Ended, Launch, Running, c_program};
+use hinterland_tests::launch::{Ended, INSECURE_LOOPBACK, Launch, Running, c_program};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{MIB, frozen, places, skips, suite};
 use nix::sys::signal::Signal;
@@ -307,7 +307,7 @@ fn exec(name: &str, path: &'static str) -> Result<()> {
     let fixed = c_program("hold", &["-static"])?.display().to_string();
     let script =
         format!("env | grep ^HINTERLAND_ | cut -d = -f 1 | sort; {fixed} 24 && env -i {hold} 24 && exec {hold} 40");
-    let ended = launch(name, path, "16M", &["sh", "-c", &script])?.run()?;
+    let ended = launch(name, path, "16M", &["sh", "-c", &script])?.without(INSECURE_LOOPBACK).run()?;
     ended.expect(0, "HINTERLAND_EVICT")?.expect_paging()?;
     ensure!(ended.stdout.matches("done").count() == 3, "{}", ended.stdout);
     let names: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("HINTERLAND_")).collect();
