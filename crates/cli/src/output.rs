@@ -132,7 +132,7 @@ pub fn empty(path: &Path) -> io::Result<()> {
 /// A new file beside the place.
 fn beside(place: &Path) -> io::Result<tempfile::NamedTempFile> {
     let directory = place.parent().unwrap_or(Path::new("/"));
-    // The system's own words, without the name beside it, which nobody has given.
+    // The system's own words, without the temporary file's name, which the user has not given.
     let plain = |error: io::Error| {
         let words = error.to_string();
         io::Error::new(error.kind(), words.split(" at path ").next().unwrap_or(&words).to_owned())
@@ -268,7 +268,7 @@ fn duplicate(fd: RawFd) -> io::Result<File> {
     if own < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and is nobody else's.
+    // SAFETY: the descriptor was just made, and this function alone has it.
     Ok(unsafe { OwnedFd::from_raw_fd(own) }.into())
 }
 

@@ -1,4 +1,4 @@
-//! What commands write to standard output, and that they end as usual when nobody reads it to its end (`| head`).
+//! What commands write to standard output, and that they end as usual when the reader stops before its end (`| head`).
 //!
 //! Foreign text (names and words that others have chosen) reaches no terminal as it is: what is written here is escaped line by line, and
 //! whoever puts a foreign text into a line escapes its line breaks, too (`hinterland_units::Foreign`).

@@ -146,10 +146,7 @@ impl Connection {
     pub(crate) fn linger(&self) -> io::Result<()> {
         match self {
             Connection::Plain(stream) => linger(stream, || stream.end_writing(), |left| stream.set_read_timeout(left)),
-            Connection::Secured(secured) => {
-                let stream = &secured.tls.sock;
-                linger(stream, || stream.shutdown(Shutdown::Write), |left| stream.set_read_timeout(left))
-            }
+            Connection::Secured(secured) => linger_tcp(&secured.tls.sock),
         }
     }
 
@@ -222,7 +219,7 @@ fn shake_hands(
             while session.wants_write() {
                 session.write_tls(&mut stream)?;
             }
-            linger(&stream, || stream.shutdown(Shutdown::Write), |left| stream.set_read_timeout(left))?;
+            linger_tcp(&stream)?;
             return Err(refused(error));
         }
     }
@@ -244,8 +241,7 @@ fn refuse_plain(stream: &mut TcpStream, deadline: Instant) -> io::Result<()> {
             Welcome { outcome: Outcome::Secured, ..Welcome::answer(&hello, Features::ALL, crate::SLAB_BYTES, false) };
         stream.write_all(&welcome.encode())?;
     }
-    let stream = &*stream;
-    linger(stream, || stream.shutdown(Shutdown::Write), |left| stream.set_read_timeout(left))
+    linger_tcp(stream)
 }
 
 /// Reads `N` bytes that have to be there by a time, whoever trickles.
@@ -271,6 +267,10 @@ fn read_by<const N: usize>(
 fn left_until(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+fn linger_tcp(stream: &TcpStream) -> io::Result<()> {
+    linger(stream, || stream.shutdown(Shutdown::Write), |left| stream.set_read_timeout(left))
 }
 
 /// Says that nothing more is said, and takes what still arrives, for a while.

@@ -2,6 +2,7 @@
 
 use crate::node::Node;
 use crate::slab::SLAB_BYTES;
+use hinterland_units::Foreign;
 use std::time::{Duration, Instant};
 
 /// Time without a slab that came back after which it is said that nothing moves.
@@ -39,7 +40,7 @@ impl Node {
         if progress.look(now, over_bytes > 0, used_bytes) {
             let holders = self.largest_sessions(NAMED_MAX).into_iter().filter(|session| session.slabs > 0);
             let names: Vec<String> =
-                holders.map(|session| format!("{} ({} slabs)", session.name.escape_debug(), session.slabs)).collect();
+                holders.map(|session| format!("{} ({} slabs)", Foreign(&session.name), session.slabs)).collect();
             let to_move = over_bytes / SLAB_BYTES;
             let holders = names.join(", ");
             tracing::warn!(

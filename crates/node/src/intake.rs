@@ -100,7 +100,7 @@ impl Intake {
     }
 
     /// A connection has joined a session, or has ended.
-    pub(crate) fn is_known(&self, connection: u64) {
+    pub(crate) fn settle(&self, connection: u64) {
         self.state().strangers.remove(&connection);
     }
 
@@ -302,7 +302,7 @@ mod tests {
         let intake = Intake::new(Duration::ZERO);
         assert_eq!(intake.begins(7), None);
         assert_eq!(intake.begins(8), None);
-        intake.is_known(8);
+        intake.settle(8);
         assert_eq!(intake.overdue(), [7]);
         let held: Vec<Buffer<'_>> =
             (10..10 + BUFFERS_MAX as u64).map(|number| intake.take(number, false).expect("room")).collect();

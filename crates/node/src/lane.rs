@@ -144,7 +144,7 @@ impl<'a> Lane<'a> {
             }
             if !trusted && self.session.is_some() {
                 stream.set_read_timeout(None)?;
-                self.node.intake.is_known(self.number);
+                self.node.intake.settle(self.number);
                 trusted = true;
             }
         }

@@ -124,9 +124,7 @@ impl Listening {
             return Err(NodeError::NotNeeded(endpoint.clone()));
         }
         let refused = |error| NodeError::Listen(endpoint.clone(), error);
-        if options.capacity_bytes < crate::SLAB_BYTES {
-            return Err(NodeError::TooSmall(options.capacity_bytes));
-        }
+        check_capacity(&options)?;
         let listener = Listener::bind(endpoint).map_err(refused)?;
         let listener = listener.ok_or_else(|| NodeError::Name(endpoint.to_string()))?;
         let endpoint = listener.endpoint().map_err(refused)?;
@@ -143,9 +141,7 @@ impl Listening {
         credentials: Option<NodeCredentials>,
         insecure_loopback: bool,
     ) -> Result<Listening, NodeError> {
-        if options.capacity_bytes < crate::SLAB_BYTES {
-            return Err(NodeError::TooSmall(options.capacity_bytes));
-        }
+        check_capacity(&options)?;
         let listener = Listener::inherited(socket).map_err(NodeError::Inherited)?;
         let endpoint = listener.endpoint().map_err(NodeError::Inherited)?;
         endpoint.check_reach(Protection::of(credentials.is_some(), insecure_loopback))?;
@@ -220,6 +216,11 @@ impl Drop for Listening {
     }
 }
 
+/// Refuses a capacity of less than a slab.
+fn check_capacity(options: &Options) -> Result<(), NodeError> {
+    if options.capacity_bytes < crate::SLAB_BYTES { Err(NodeError::TooSmall(options.capacity_bytes)) } else { Ok(()) }
+}
+
 fn accept(shared: &Arc<Shared>, listener: &Listener) {
     for number in 0.. {
         let taken = listener.accept();
@@ -261,14 +262,14 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
             Err(error) => tracing::warn!(%peer, %error, "connection ended"),
         }
         shared.streams().remove(&number);
-        shared.node.intake.is_known(number);
+        shared.node.intake.settle(number);
         shared.node.lanes.fetch_sub(1, Relaxed);
     };
     let spawned = Builder::new().name("lane".into()).stack_size(STACK_BYTES).spawn(work);
     if spawned.is_err() {
         owner.streams().remove(&number);
         owner.proves(number, false);
-        owner.node.intake.is_known(number);
+        owner.node.intake.settle(number);
     }
     spawned.map(drop)
 }

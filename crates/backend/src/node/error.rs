@@ -97,7 +97,7 @@ impl NodeError {
         matches!(self, NodeError::Busy | NodeError::Refused { refusal: Refusal::Busy, .. })
     }
 
-    /// Whether it means that nobody listens there.
+    /// Whether it means that no process listens there.
     pub(crate) fn is_nobody(&self) -> bool {
         matches!(self, NodeError::Connection { errno: libc::ECONNREFUSED | libc::ENOENT })
     }

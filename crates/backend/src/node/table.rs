@@ -270,7 +270,7 @@ impl Table {
         self.slabs.len()
     }
 
-    /// Finds a slab that has pages, fewer replicas than it is to have in the end, and nobody who writes to it, and that may find a place
+    /// Finds a slab that has pages, fewer replicas than it is to have in the end, and no writer, and that may find a place
     /// for one more: the first behind the number `after`, or from the beginning on.
     pub(super) fn find_degraded(&self, after: u32, may_find_place: impl Fn(&Replicas) -> bool) -> Option<u32> {
         let is_ready = |number: &u32, slab: &Slab| self.can_be_rebuilt(*number) && may_find_place(&slab.replicas);

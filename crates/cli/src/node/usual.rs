@@ -1,4 +1,4 @@
-//! Where a node listens, and is asked, when nobody says where.
+//! The default address of a node, for the node itself and for the commands that ask it.
 
 use super::NodeError;
 use nix::unistd::Uid;

@@ -582,9 +582,9 @@ fn the_log_says_who_drained_and_resized() {
 
 /// The memory of a process, in bytes: what the kernel counts as resident.
 fn resident_bytes(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a figure");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    let status =
+        procfs::process::Process::new(i32::try_from(pid).expect("a number")).and_then(|process| process.status());
+    status.expect("a process of ours").vmrss.expect("a figure") << 10
 }
 
 /// A write of as much as a message holds, of which only half is sent.
