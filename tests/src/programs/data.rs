@@ -29,13 +29,20 @@ pub fn text(path: &Path, bytes: u64, seed: u64) -> Result<()> {
     Ok(file.flush()?)
 }
 
-/// Lines of 12 to 48 characters in no order.
+/// The longest line of [`lines`], but for its key.
+const LINE_MAX: usize = 2080;
+
+/// Lines of 18 to 2,100 characters in no order. Were they short, a sort in a quarter of its memory would fetch a page for each of
+/// a million.
 pub fn lines(path: &Path, bytes: u64, seed: u64) -> Result<()> {
     let mut rng = Rng::with_seed(seed);
     let mut file = BufWriter::new(File::create(path)?);
     let mut written = 0;
+    let words: Vec<String> = (0..2000).map(|_| word(&mut rng)).collect();
+    let text = (0..20_000).map(|_| rng.choice(&words).map_or("", String::as_str)).collect::<Vec<_>>().join(" ");
     while written < bytes {
-        let line = format!("{:016x} {}\n", rng.u64(..), &"abcdefghijklmnopqrstuvwxyz"[..rng.usize(..26)]);
+        let (from, length) = (rng.usize(..text.len() - LINE_MAX), rng.usize(..LINE_MAX));
+        let line = format!("{:016x} {}\n", rng.u64(..), &text[from..from + length]);
         file.write_all(line.as_bytes())?;
         written += u64::try_from(line.len())?;
     }

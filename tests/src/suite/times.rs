@@ -1,5 +1,7 @@
-//! How long each test of a suite took: the slowest are printed at the end.
+//! How long each test of a suite took: the slowest are printed at the end, and all are listed in `target/tests/times.txt`.
 
+use crate::places;
+use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +15,8 @@ pub fn note(test: &str, took: Duration) {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push((took, test.to_owned()));
 }
 
-/// Prints the slowest tests.
+/// Prints the slowest tests, and lists all for who wants to know where the time goes. That list is no result of the tests: a full disk
+/// does not matter.
 pub fn print() {
     let mut taken = std::mem::take(&mut *TAKEN.lock().unwrap_or_else(PoisonError::into_inner));
     taken.sort_by(|one, other| other.cmp(one));
@@ -23,4 +26,9 @@ pub fn print() {
         println!("{:>8.2} s  {test}", took.as_secs_f64());
     }
     println!();
+    let mut list = String::new();
+    for (took, test) in &taken {
+        let _ = writeln!(list, "{:.2} {test}", took.as_secs_f64());
+    }
+    let _ = std::fs::write(places::tests().join("times.txt"), list);
 }

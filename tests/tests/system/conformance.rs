@@ -30,26 +30,29 @@ const PROGRAMS: [&str; 17] = [
     "cancelling",
 ];
 /// Of these, the ones in which threads are cancelled in a system call. glibc unwinds the thread's stack through the library then, which
-/// a library that may itself unwind refuses: on the inline path they run with the build as it is shipped alone.
+/// a library that may itself unwind refuses: on the inline path they run with the build as it is shipped alone, under both heap modes.
 const CANCELLED: [&str; 2] = ["waiting", "cancelling"];
 
-/// The tests of this file. The build as it is shipped runs every variant; the one with assertions every pair of program, fault path and
-/// feature set, with the heap modes in turns.
+/// The tests of this file: every triple of program, fault path and feature set, with the build that has assertions and with the one as
+/// it is shipped. The heap modes take turns from one triple to the next, and the two builds begin with different ones, so that each
+/// combination is run by one of them; with `--full` by both.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     let asserts = places::launcher().is_ok_and(|launcher| launcher.parent().is_some_and(|build| build.ends_with("ci")));
     for (number, program) in PROGRAMS.into_iter().enumerate() {
         for path in PATHS {
+            let in_one_build = CANCELLED.contains(&program) && path != "monitor";
+            if asserts && in_one_build {
+                continue;
+            }
             for (place, features) in features_of(path).iter().enumerate() {
+                let turn = HEAPS[(number + place + usize::from(asserts)) % HEAPS.len()];
+                let runs = |heap| suite::full() || in_one_build || program == "rare" || heap == turn;
                 let variants = HEAPS.map(|heap| Variant { path, features, heap, ..Variant::DEFAULT });
-                let in_turn =
-                    |heap| suite::full() || program == "rare" || heap == HEAPS[(number + place) % HEAPS.len()];
                 trials.extend(
                     variants
                         .into_iter()
-                        .filter(|variant| differs(program, variant))
-                        .filter(|variant| !asserts || in_turn(variant.heap))
-                        .filter(|variant| !(asserts && CANCELLED.contains(&program) && variant.path != "monitor"))
+                        .filter(|variant| differs(program, variant) && runs(variant.heap))
                         .map(|variant| trial(program, variant)),
                 );
             }
