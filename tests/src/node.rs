@@ -4,8 +4,31 @@ use crate::launch::{Ended, Launch, Running, launcher};
 use crate::suite;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// A TCP address of loopback on which nobody listens, and nobody else can while this lives: another test's node took a port that was
+/// merely free.
+pub struct Refusing {
+    /// `tcp://…`.
+    pub url: String,
+    _bound: OwnedFd,
+}
+
+impl Refusing {
+    /// One of its own.
+    ///
+    /// # Errors
+    /// There is no port.
+    pub fn new() -> Result<Refusing> {
+        let bound = socket::socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        socket::bind(bound.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0))?;
+        let address: SockaddrIn = socket::getsockname(bound.as_raw_fd())?;
+        Ok(Refusing { url: format!("tcp://{address}"), _bound: bound })
+    }
+}
 
 /// A node of its own for a test, on a free port.
 pub struct Node {

@@ -17,7 +17,7 @@ pub use ledger::{
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use settings::{
     EnvError, EvictName, FaultPathName, Form, HeapMode, LauncherSettings, PrefetchName, SETTINGS, Setting, Settings,
-    Sources, parse_microset, parse_switch, variables,
+    Sources, parse_microset, parse_prefetch_cache, parse_switch, variables,
 };
 pub use statistics::backend::BackendRow;
 pub use statistics::process::ProcessRow;

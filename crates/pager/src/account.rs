@@ -1,197 +1,43 @@
-//! The account of local memory: how many frames are in use, and how many may be.
-//!
-//! Invariant: `local = mapped pages + frames in staging slots`, and a frame is charged before it is used. Watermarks:
-//! above `high` the evictor is woken, it stops below `low`; at `hard` a fault reclaims by itself before it maps. The
-//! bound comes from the shared budget (`shared_budget`).
+//! The account of local memory ([`hinterland_paging::Account`]) of a process that may share pages with others since a fork.
 
 use crate::proportional_share::ProportionalShare;
 use hinterland_abi::ProcessRow;
 use hinterland_units::PageCount;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::ops::Deref;
+use std::sync::atomic::Ordering::Relaxed;
 
-/// See the module. All figures in pages.
-pub struct Account {
-    local_pages: AtomicU64,
-    /// The most that `local_pages` has been.
-    peak_pages: AtomicU64,
-    hard: AtomicU64,
-    low: AtomicU64,
-    high: AtomicU64,
-    swap_cache: AtomicU64,
-    /// Arrivals in which all local memory is replaced once.
-    turnover: AtomicU64,
-    /// Pages that became resident since the beginning.
-    arrivals: AtomicU64,
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Account {
+    own: hinterland_paging::Account,
     /// The part of the frames in use that other processes count.
     pub(crate) proportional_share: ProportionalShare,
 }
 
-/// The swap cache's share of the budget: large enough that a victim in use is touched there, small enough that faults on
-/// such victims stay few.
-const SWAP_CACHE_SHARE: u64 = 32;
+impl Deref for Account {
+    type Target = hinterland_paging::Account;
 
-/// Epochs in one turnover of the local memory.
-const EPOCHS: u64 = 16;
-
-/// No bound is smaller: the watermarks would meet.
-pub(crate) const BOUND_MIN: PageCount = PageCount(256);
-
-/// Distance of the high watermark from a bound of so many pages: one batch at least, 2 MiB at most. Larger margins waste
-/// frames, smaller ones make faults reclaim.
-pub(crate) fn margin(pages: u64) -> u64 {
-    (pages / 128).clamp(64, 512)
-}
-
-impl Default for Account {
-    fn default() -> Account {
-        Account::new()
+    #[inline]
+    fn deref(&self) -> &hinterland_paging::Account {
+        &self.own
     }
 }
 
 impl Account {
     /// An account with the smallest bound.
-    pub fn new() -> Account {
-        let account = Account {
-            local_pages: AtomicU64::new(0),
-            peak_pages: AtomicU64::new(0),
-            hard: AtomicU64::new(0),
-            low: AtomicU64::new(0),
-            high: AtomicU64::new(0),
-            swap_cache: AtomicU64::new(0),
-            turnover: AtomicU64::new(0),
-            arrivals: AtomicU64::new(0),
-            proportional_share: ProportionalShare::default(),
-        };
-        account.set_bound(BOUND_MIN, BOUND_MIN);
-        account
-    }
-
-    /// Sets how many frames may be in use now. `turnover`: how many there will be once the program has touched as many.
-    pub fn set_bound(&self, bound: PageCount, turnover: PageCount) {
-        let pages = bound.max(BOUND_MIN).0;
-        let margin = margin(pages);
-        self.hard.store(pages, Relaxed);
-        self.high.store(pages - margin, Relaxed);
-        self.low.store(pages - 2 * margin, Relaxed);
-        self.swap_cache.store(pages / SWAP_CACHE_SHARE, Relaxed);
-        self.turnover.store(turnover.0.max(pages), Relaxed);
-    }
-
-    /// Charges `pages` frames if they fit under the hard floor.
-    pub fn try_charge(&self, pages: u64) -> bool {
-        let hard = self.hard.load(Relaxed);
-        let taken = self.local_pages.fetch_update(Relaxed, Relaxed, |now| (now + pages <= hard).then_some(now + pages));
-        if let Ok(before) = taken {
-            self.note_peak(before + pages);
-        }
-        taken.is_ok()
-    }
-
-    /// Charges `pages` frames whatever the budget says.
-    pub fn charge(&self, pages: u64) {
-        self.note_peak(self.local_pages.fetch_add(pages, Relaxed) + pages);
-    }
-
-    /// Forgets the peak: in the child of a fork, where it was the parent's.
-    pub fn restart_peak(&self) {
-        self.peak_pages.store(self.local_pages.load(Relaxed), Relaxed);
-    }
-
-    fn note_peak(&self, pages: u64) {
-        if pages > self.peak_pages.load(Relaxed) {
-            self.peak_pages.fetch_max(pages, Relaxed);
-        }
-    }
-
-    /// Uncharges `pages` frames: they are free.
-    pub fn uncharge(&self, pages: u64) {
-        let before = self.local_pages.fetch_sub(pages, Relaxed);
-        assert!(before >= pages, "more frames uncharged than charged: {pages} of {before}");
-    }
-
-    /// Frames in use.
-    pub fn local(&self) -> PageCount {
-        PageCount(self.local_pages.load(Relaxed))
+    pub(crate) fn new() -> Account {
+        Account::default()
     }
 
     /// Frames in use that this process counts of the run's budget: less what others of its fork group count.
-    pub fn counted(&self) -> PageCount {
-        PageCount(self.proportional_share.counted(self.local_pages.load(Relaxed)))
-    }
-
-    /// Frames that may be in use.
-    pub fn budget(&self) -> PageCount {
-        PageCount(self.hard.load(Relaxed))
-    }
-
-    /// The evictor should run.
-    pub fn above_high(&self) -> bool {
-        self.local_pages.load(Relaxed) > self.high.load(Relaxed)
-    }
-
-    /// The evictor should go on.
-    pub fn above_low(&self) -> bool {
-        self.local_pages.load(Relaxed) > self.low.load(Relaxed)
-    }
-
-    /// Counts `pages` arrivals; returns their epoch: a sixteenth of the time in which all local memory is replaced once.
-    pub fn arrive(&self, pages: u64) -> u8 {
-        let arrivals = self.arrivals.fetch_add(pages, Relaxed);
-        self.epoch_of(arrivals)
-    }
-
-    /// The epoch now.
-    pub fn epoch(&self) -> u8 {
-        self.epoch_of(self.arrivals())
-    }
-
-    /// Pages that became resident since the beginning.
-    pub fn arrivals(&self) -> u64 {
-        self.arrivals.load(Relaxed)
-    }
-
-    fn epoch_of(&self, arrivals: u64) -> u8 {
-        (arrivals / (self.turnover.load(Relaxed) / EPOCHS).max(1)).to_le_bytes()[0]
-    }
-
-    /// Pages that the swap cache should hold.
-    pub fn swap_cache(&self) -> PageCount {
-        PageCount(self.swap_cache.load(Relaxed))
+    pub(crate) fn counted(&self) -> PageCount {
+        PageCount(self.proportional_share.counted(self.local().0))
     }
 
     /// Writes the gauges of local memory to the ledger.
-    pub fn publish(&self, row: &ProcessRow) {
-        let local = self.local().bytes();
+    pub(crate) fn publish(&self, row: &ProcessRow) {
         row.counted_local_bytes.store(self.counted().bytes(), Relaxed);
-        row.resident_managed_bytes.store(local, Relaxed);
-        let peak = PageCount(self.peak_pages.load(Relaxed)).bytes();
-        row.resident_managed_peak_bytes.fetch_max(peak, Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_never_exceed_the_budget() {
-        let account = Account::new();
-        account.set_bound(PageCount(4096), PageCount(4096));
-        assert!(account.try_charge(4096));
-        assert!(!account.try_charge(1));
-        account.uncharge(1);
-        assert!(account.try_charge(1) && account.above_high());
-        account.uncharge(200);
-        assert!(!account.above_low());
-    }
-
-    #[test]
-    fn an_epoch_is_a_sixteenth_of_the_turnover_whatever_the_bound_is_now() {
-        let account = Account::new();
-        account.set_bound(PageCount(256), PageCount(1600));
-        account.arrive(250);
-        assert_eq!(account.epoch(), 2);
-        account.set_bound(PageCount(1600), PageCount(1600));
-        assert_eq!(account.epoch(), 2);
+        row.resident_managed_bytes.store(self.local().bytes(), Relaxed);
+        row.resident_managed_peak_bytes.fetch_max(self.peak().bytes(), Relaxed);
     }
 }

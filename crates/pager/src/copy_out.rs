@@ -11,17 +11,14 @@
 use crate::kernel::Stay;
 use crate::pager::{FaultPath, Pager};
 use crate::schedule::Point;
-use crate::staging::{CHUNK_SLOTS, ChunkNo, Kind};
+use crate::staging::{ChunkNo, Kind};
 use crate::state::State;
+use hinterland_paging::{BLOCK_PAGES, CHUNK_SLOTS};
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{Features, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::sync::atomic::{
-    AtomicU8, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
-};
+use std::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
-/// Pages in a block, which is aligned, and in a write-protected range at most: 1 MiB. Protecting it costs about as much as four scattered MOVEs.
-pub(crate) const WP_RANGE_PAGES: u32 = 256;
 /// Victims of a block for which copies pay.
 const VICTIMS_MIN: usize = 6;
 /// Average length of runs from which on MOVE is as good.
@@ -38,27 +35,6 @@ const MOVES: u8 = 2;
 pub(crate) fn switch(path: FaultPath, features: &Features) -> AtomicU8 {
     let possible = path == FaultPath::Inline && features.write_protect && features.may_drop_vector();
     AtomicU8::new(if possible { COPIES } else { MOVES })
-}
-
-/// Scans that the victims show: the blocks in which the policy named the last ones.
-#[derive(Default)]
-pub struct Scans {
-    blocks: [AtomicU32; SCANS],
-    next: AtomicUsize,
-}
-
-/// Scans that go on at the same time, one for each thread of the program.
-const SCANS: usize = 4;
-
-impl Scans {
-    /// Whether a victim lies in the block of one before, or beside it; notes it. A wrong answer costs time only.
-    pub fn goes_on_at(&self, victim: PageNo) -> bool {
-        let block = victim.0 / WP_RANGE_PAGES + 1;
-        let known = self.blocks.iter().find(|other| block.abs_diff(other.load(Relaxed)) <= 1);
-        let cell = known.unwrap_or_else(|| &self.blocks[self.next.fetch_add(1, Relaxed) % SCANS]);
-        cell.store(block, Relaxed);
-        known.is_some()
-    }
 }
 
 impl Pager {
@@ -201,7 +177,7 @@ impl Pager {
 
 /// Sorted victims by the block in which they lie.
 fn blocks_of(victims: &[PageNo]) -> impl Iterator<Item = &[PageNo]> {
-    victims.chunk_by(|a, b| a.0 / WP_RANGE_PAGES == b.0 / WP_RANGE_PAGES)
+    victims.chunk_by(|a, b| a.0 / BLOCK_PAGES == b.0 / BLOCK_PAGES)
 }
 
 /// Runs of neighbours in sorted victims.
@@ -224,16 +200,5 @@ mod tests {
         assert_eq!(blocks, [4, 1, 1]);
         let runs: Vec<usize> = runs_of(&victims).map(<[PageNo]>::len).collect();
         assert_eq!(runs, [2, 1, 2, 1]);
-    }
-
-    #[test]
-    fn scans_are_told_from_scattered_victims() {
-        let scans = Scans::default();
-        for page in (0..4000).step_by(16) {
-            let both = [scans.goes_on_at(PageNo(10_000 + page)), scans.goes_on_at(PageNo(900_000 - page))];
-            assert_eq!(both, [page > 0; 2], "{page}");
-        }
-        let scattered = (1..100u32).map(|n| PageNo(n.wrapping_mul(2_654_435_761) >> 8));
-        assert!(scattered.filter(|page| scans.goes_on_at(*page)).count() < 3);
     }
 }

@@ -9,6 +9,7 @@ use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadError, LoadItem, Priority};
+use hinterland_paging::{ZERO_PAGES, is_timed};
 use hinterland_policy::{Arrival, PrefetchWindow, Request};
 use hinterland_sys::uffd::{Message, Partial};
 use hinterland_sys::{Fault, thread};
@@ -18,14 +19,6 @@ use std::time::{Duration, Instant};
 
 /// Messages read at once: more than threads usually fault at the same moment.
 const MESSAGES: usize = 16;
-/// Pages mapped ahead of a first touch at most: beyond this the cost of a COPY is all per page.
-pub const ZERO_PAGES: usize = 64;
-
-/// Whether a process's next demand load is timed, after so many: the first ones are, and then every eighth.
-pub fn is_timed(major_faults: u64) -> bool {
-    const ALL: u64 = 256;
-    major_faults < ALL || major_faults.is_multiple_of(8)
-}
 
 /// Zeros to map at first touches.
 #[repr(align(4096))]

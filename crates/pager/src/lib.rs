@@ -31,7 +31,6 @@ mod races;
 mod range;
 mod read_ahead;
 mod reclaim;
-pub mod rules;
 mod schedule;
 mod shared_budget;
 mod staging;
@@ -40,7 +39,6 @@ mod table;
 mod tracer;
 mod wp_range;
 
-pub use account::Account;
 pub use kernel::Kernel;
 pub use pager::{Config, FATAL_EXIT_CODE, FaultPath, Pager};
 pub use pin::{Pin, PinAccess};

@@ -21,6 +21,7 @@ use crate::tracer::{Trace, Tracer};
 use crate::wp_range::WpRanges;
 use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::{Backend, BackendUsage, Location};
+use hinterland_paging::{LANDING_PAGES, Scans};
 use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
 use hinterland_sys::confinement::{self, Descriptors};
 use hinterland_sys::gate::Gate;
@@ -127,7 +128,7 @@ pub struct Pager {
     pub(crate) ram_refusals: AtomicU32,
     /// How scattered victims leave: a state of `copy_out`.
     pub(crate) copies: AtomicU8,
-    pub(crate) scans: copy_out::Scans,
+    pub(crate) scans: Scans,
     /// Pages given up to other mappings.
     pub(crate) foreign_pages: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
@@ -162,9 +163,6 @@ pub(crate) struct Scratch {
     /// Rounds since the figures of the backends were last published.
     pub(crate) rounds: u32,
 }
-
-/// Pages in a landing area: the largest read-ahead batch.
-pub const LANDING_PAGES: usize = 256;
 
 impl Scratch {
     pub(crate) fn new() -> Scratch {
@@ -208,7 +206,7 @@ impl Pager {
             base: config.base,
             pages: config.pages,
             copies: copy_out::switch(config.path, kernel.features()),
-            scans: copy_out::Scans::default(),
+            scans: Scans::default(),
             kernel,
             table: PageTable::new(config.pages)?,
             staging: Staging::new()?,

@@ -12,59 +12,20 @@
 //! Where the read-ahead thread is late, because the program's threads have the processors or walk more streams than it keeps up
 //! with, a thread that serves its own faults prefetches the next pages of its window itself (`help_read_ahead`, decision 0046).
 
-mod window_queue;
-
-use crate::pager::{FaultPath, LANDING_PAGES, Pager, Scratch};
+use crate::pager::{FaultPath, Pager, Scratch};
 use crate::schedule::Point;
 use crate::state::{Entry, State};
 use hinterland_backend::{LoadError, LoadItem, Location, Priority};
-use hinterland_policy::{Arrival, PrefetchWindow, Unmapped};
+use hinterland_paging::{
+    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, WindowBody, WindowQueue, batch_pages,
+    claim_batch, claim_next_batch, runs_of,
+};
+use hinterland_policy::{Arrival, PrefetchWindow};
 use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
-pub use window_queue::{PendingWindow, Pushed, WindowQueue};
-
-/// Pages of a batch when loading costs processor time: few, so that the first ones are mapped early.
-const BATCH_PAGES: usize = 16;
-
-/// Pages of a batch that a thread of the program prefetches by itself: it waits for them, for a part of the time that they would take
-/// one after the other.
-const HELP_PAGES: usize = 32;
-
-/// Pages of a batch otherwise, at least.
-const WINDOW_BATCH_PAGES: usize = 64;
-
-/// The part of local memory that one batch may take: what a few steps of reclaim free.
-const BATCH_PART: u64 = 64;
-
-/// Pages of a batch when loading costs a delay: half of the window, so that the delay is paid twice, and the program has the first
-/// half while the second is loaded. Never so many that a small `budget_pages` has no frames for them at once.
-pub fn window_batch_pages(window_pages: u32, budget_pages: u64) -> usize {
-    let frames = usize::try_from(budget_pages / BATCH_PART).unwrap_or(LANDING_PAGES);
-    (window_pages as usize / 2).min(frames).clamp(WINDOW_BATCH_PAGES, LANDING_PAGES)
-}
-
-/// Cuts a batch, which is in order of address, into runs that one call maps: neighbours, and single pages that stay unmapped.
-/// The run that the program is expected to touch first is the first.
-pub fn runs_of<T>(batch: &[T], page: impl Fn(&T) -> PageNo, window: &PrefetchWindow) -> Vec<Range<usize>> {
-    let waits = |item: &T| window.leaves_unmapped(page(item));
-    let mut end = 0;
-    let runs = batch.chunk_by(|a, b| page(a).0 + 1 == page(b).0 && !waits(a) && !waits(b)).map(|run| {
-        end += run.len();
-        end - run.len()..end
-    });
-    let mut runs: Vec<Range<usize>> = runs.collect();
-    if window.step < 0 {
-        runs.reverse();
-    }
-    runs
-}
-
-/// Steps of reclaim that the read-ahead thread makes for the frames of one batch.
-pub const FRAMES_STEPS_MAX: u32 = 4;
 
 /// Windows on their way to the read-ahead thread.
 #[derive(Default)]
@@ -103,14 +64,27 @@ impl ReadAheadQueue {
     }
 }
 
-/// Pages of one window that are loaded at once.
-#[derive(Default)]
-struct Batch {
-    /// In order of address, with the entries that they had.
-    pages: Vec<(PageNo, Entry)>,
-    /// The window; none: nothing is claimed.
-    of: Option<PendingWindow>,
-    freed: Vec<Location>,
+/// Pages of one window that are loaded at once, with the entries that they had.
+type Batch = Claimed<(PageNo, Entry)>;
+
+impl WindowBody for &Pager {
+    type Claimed = (PageNo, Entry);
+
+    fn windows<R>(&mut self, work: impl FnOnce(&mut WindowQueue) -> R) -> R {
+        self.read_ahead.with(work)
+    }
+
+    fn batch_pages(&self, window: &PrefetchWindow) -> usize {
+        batch_pages(window, self.account.budget().0, self.backend.copies_cost_ram())
+    }
+
+    /// Makes a remote page `Fetching`.
+    fn claim(&mut self, page: PageNo) -> Option<(PageNo, Entry)> {
+        let entry = (page.0 < self.pages).then(|| self.table.load(page))?;
+        let claimed = entry.state() == State::Remote
+            && self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(true)).is_ok();
+        claimed.then_some((page, entry))
+    }
 }
 
 impl Pager {
@@ -132,13 +106,13 @@ impl Pager {
     pub(crate) fn help_read_ahead(&self, late: Option<u64>, scratch: &mut Scratch) {
         let Some(number) = late.filter(|_| self.path == FaultPath::Inline && !self.gate.is_closing()) else { return };
         let mut batch = Batch::default();
-        self.claim_of(&mut batch, |queue| queue.get(number).copied(), HELP_PAGES);
+        claim_batch(&mut &*self, &mut batch, |queue| queue.get(number).copied(), HELP_PAGES);
         let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return };
         let pages = batch.pages.len() as u64;
         // The evictor makes room, not this thread: it has its page, and goes on.
         if self.charge_free_frames(pages) {
             self.load_batch(&batch, of, scratch);
-            self.map_batch(&mut batch, of, scratch);
+            self.map_batch(&batch, of, scratch);
         } else {
             self.refuse_window(of);
             batch.pages.iter().for_each(|(page, entry)| self.complete(*page, *entry));
@@ -154,7 +128,7 @@ impl Pager {
             let seen = self.read_ahead.signal.load(SeqCst);
             // Inside the gate: the child of a fork must find the queue's lock free, and no page busy.
             let inside = self.gate.enter();
-            self.claim_batch(&mut batch);
+            claim_next_batch(&mut &*self, &mut batch);
             let had_work = batch.of.is_some();
             while let Some(of) = batch.of {
                 self.prefetch(&mut batch, of, &mut next, &mut scratch);
@@ -181,7 +155,7 @@ impl Pager {
         }
         next.of = None;
         if !self.gate.is_closing() {
-            self.claim_batch(next);
+            claim_next_batch(&mut &*self, next);
         }
         self.at(Point::ReadAheadClaimed, batch.pages[0].0);
         if has_frames {
@@ -194,56 +168,6 @@ impl Pager {
     fn refuse_window(&self, of: PendingWindow) {
         self.read_ahead.with(|queue| queue.remove(of.number));
         self.row().prefetch_windows_refused.fetch_add(1, Relaxed);
-    }
-
-    /// Makes the next remote pages that are wanted `Fetching`, all of one window.
-    fn claim_batch(&self, batch: &mut Batch) {
-        loop {
-            self.claim_of(batch, WindowQueue::take_next, usize::MAX);
-            if batch.of.is_none() || !batch.pages.is_empty() {
-                return;
-            }
-        }
-    }
-
-    /// Makes remote pages of the window that `which` names `Fetching`: one batch, of at most `pages_max`.
-    fn claim_of(
-        &self,
-        batch: &mut Batch,
-        which: impl FnOnce(&mut WindowQueue) -> Option<PendingWindow>,
-        pages_max: usize,
-    ) {
-        batch.pages.clear();
-        batch.of = self.read_ahead.with(which);
-        let Some(PendingWindow { window, number, mut offset, .. }) = batch.of else { return };
-        let most = self.batch_pages(&window).min(pages_max);
-        while batch.pages.len() < most && offset < window.pages {
-            let page = window.page(offset).filter(|page| page.0 < self.pages);
-            batch.pages.extend(page.and_then(|page| self.claim_remote(page)));
-            offset += 1;
-        }
-        // Another thread may have claimed more of it meanwhile.
-        self.read_ahead.with(|queue| queue.update(number, |pending| pending.offset = pending.offset.max(offset)));
-        if window.step < 0 {
-            batch.pages.reverse();
-        }
-    }
-
-    fn batch_pages(&self, window: &PrefetchWindow) -> usize {
-        // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them.
-        let is_usual = window.pages as usize <= WINDOW_BATCH_PAGES;
-        if is_usual && self.backend.copies_cost_ram() {
-            BATCH_PAGES
-        } else {
-            window_batch_pages(window.pages, self.account.budget().0)
-        }
-    }
-
-    fn claim_remote(&self, page: PageNo) -> Option<(PageNo, Entry)> {
-        let entry = self.table.load(page);
-        let claimed = entry.state() == State::Remote
-            && self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(true)).is_ok();
-        claimed.then_some((page, entry))
     }
 
     /// Charges frames for a batch, reclaiming a little for it. False: memory is too tight to read ahead.
@@ -286,37 +210,26 @@ impl Pager {
     }
 
     /// Maps a loaded batch run by run but for the pages that stay unmapped.
-    fn map_batch(&self, batch: &mut Batch, of: PendingWindow, scratch: &mut Scratch) {
+    fn map_batch(&self, batch: &Batch, of: PendingWindow, scratch: &mut Scratch) {
         let (landing, window) = (scratch.landing(), of.window);
-        // What earlier batches of the same window mapped and did not report.
-        let unreported = |pending: &mut PendingWindow| std::mem::take(&mut pending.mapped);
-        let mut mapped = self.read_ahead.with(|queue| queue.update(of.number, unreported)).unwrap_or(0);
-        let mut has_key = of.has_key;
-        batch.freed.clear();
+        let mut mapped = self.read_ahead.with(|queue| MappedPages::of(queue, &of));
+        let mut freed = Vec::new();
         for run in runs_of(&batch.pages, |(page, _)| *page, &window) {
             let (page, entry) = batch.pages[run.start];
             let landed = &landing[run.start];
-            if window.leaves_unmapped(page) && self.leave_unmapped(page, entry, landed, &window, mapped) {
+            if window.leaves_unmapped(page) && self.leave_unmapped(page, entry, landed, &window, mapped.count()) {
                 self.row().prefetched_pages.fetch_add(1, Relaxed);
-                (mapped, has_key) = (0, true);
+                mapped.told_one_that_waits();
             } else {
-                mapped += self.map_run(&batch.pages[run], landed.as_ptr(), &mut batch.freed);
+                mapped.add(self.map_run(&batch.pages[run], landed.as_ptr(), &mut freed));
             }
         }
-        let to_report = |pending: &mut PendingWindow| {
-            pending.has_key |= has_key;
-            pending.mapped += mapped;
-            let is_reported = pending.has_key && matches!(window.unmapped, Unmapped::Key(_));
-            if is_reported { std::mem::take(&mut pending.mapped) } else { 0 }
-        };
-        let report = self.read_ahead.with(|queue| queue.update(of.number, to_report));
-        let report = report.unwrap_or(if has_key { mapped } else { 0 });
-        if let (Unmapped::Key(key), 1..) = (window.unmapped, report) {
-            self.mapped_with(key, report);
+        if let Some((key, pages)) = self.read_ahead.with(|queue| mapped.finish(queue, &of)) {
+            self.mapped_with(key, pages);
         }
         self.prefetch_cache.arrived(batch.pages.len());
         self.count_prefetched(&batch.pages);
-        self.backend.free(&batch.freed);
+        self.backend.free(&freed);
         self.account.publish(self.row());
     }
 
@@ -337,22 +250,5 @@ impl Pager {
         }
         self.row().prefetched_pages.fetch_add(there as u64, Relaxed);
         u32::try_from(there).unwrap_or(0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_are_in_the_order_in_which_the_program_is_expected() {
-        let window =
-            |step, key| PrefetchWindow { first: PageNo(10), step, pages: 8, unmapped: Unmapped::Key(PageNo(key)) };
-        let up: Vec<PageNo> = [10, 11, 12, 13, 15, 16].map(PageNo).into();
-        assert_eq!(runs_of(&up, |page| *page, &window(1, 12)), [0..2, 2..3, 3..4, 4..6]);
-        let down: Vec<PageNo> = [3, 4, 6, 7, 8, 9, 10].map(PageNo).into();
-        assert_eq!(runs_of(&down, |page| *page, &window(-1, 8)), [5..7, 4..5, 2..4, 0..2]);
-        let waiting = PrefetchWindow { unmapped: Unmapped::All, ..window(1, 0) };
-        assert_eq!(runs_of(&up[..2], |page| *page, &waiting), [0..1, 1..2]);
     }
 }

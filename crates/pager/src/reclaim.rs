@@ -4,16 +4,17 @@
 //! the thread that made them busy.
 
 use crate::asks::Held;
-use crate::copy_out::WP_RANGE_PAGES;
 use crate::kernel::Stay;
 use crate::pager::{FaultPath, Pager, Scratch};
 use crate::schedule::Point;
 use crate::shared_budget::DemandSampler;
-use crate::staging::{CHUNK_SLOTS, ChunkNo, Kind};
+use crate::staging::{ChunkNo, Kind};
 use crate::state::{Entry, State};
 use crate::table::ContentHash;
 use hinterland_backend::{Location, Priority, StoreError};
-use hinterland_policy::EvictionPolicy;
+use hinterland_paging::{
+    CHUNK_SLOTS, Claim, PageStates, ReclaimBody, Residency, choose_unreferenced, choose_victims, reclaim_step,
+};
 use hinterland_sys::{mem, thread};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -27,20 +28,6 @@ const RAM_REFUSALS_MAX: u32 = 64;
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 const ROOM_PAUSE: Duration = Duration::from_millis(20);
 
-/// Which pages leave together with a victim that the policy named.
-pub struct EvictionCluster {
-    /// Victims asked of the policy at a time.
-    pub victims: usize,
-    /// Pages of the cluster, which is aligned: neighbours in it may leave together.
-    pub pages: u32,
-    /// Epochs (16 in a turnover of local memory) after which an unreferenced page may leave beside a victim.
-    pub cold_epochs: u8,
-}
-
-/// With MOVE, neighbours save shootdowns only where they lie side by side.
-pub const MOVE_CLUSTER: EvictionCluster = EvictionCluster { victims: 16, pages: 16, cold_epochs: 2 };
-/// By copy, all victims of a write-protected range leave for the price of one; they can be few and old.
-pub const COPY_CLUSTER: EvictionCluster = EvictionCluster { victims: 1, pages: WP_RANGE_PAGES, cold_epochs: 6 };
 /// Time between two calls of the housekeeping.
 const TIDY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -54,9 +41,9 @@ enum Slot {
     Stale,
 }
 
-/// What became of an attempt to make a page a victim.
+/// What became of an attempt to make a page, as it was seen, a victim.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
+enum Attempt {
     /// It is `Leaving`, and ours.
     Ours,
     /// The kernel works on it: it stays `Resident`.
@@ -65,6 +52,44 @@ pub(crate) enum Claim {
     Not(State),
     /// It changed at that moment.
     Changed,
+}
+
+impl PageStates for &Pager {
+    type Seen = Entry;
+
+    fn look(&self, page: PageNo) -> Option<(Entry, Residency)> {
+        let entry = (page.0 < self.pages).then(|| self.table.load(page))?;
+        Some((entry, Residency { epoch: entry.arrival_epoch(), referenced: entry.referenced() }))
+    }
+
+    fn claim(&mut self, page: PageNo) -> Claim {
+        self.claim_named(page)
+    }
+
+    fn claim_as_seen(&mut self, page: PageNo, seen: Entry) -> bool {
+        self.claim_victim(page, seen) == Attempt::Ours
+    }
+}
+
+/// A step of reclaim in a thread with this scratch.
+struct Step<'a>(&'a Pager, &'a mut Scratch);
+
+impl ReclaimBody for Step<'_> {
+    /// A chunk, the slots of it that were used, and the frames in them.
+    type Chunk = (ChunkNo, u32, u32);
+    type Done = ();
+
+    fn take_oldest(&mut self, keep: usize) -> Option<Self::Chunk> {
+        self.0.staging.take_oldest(keep)
+    }
+
+    fn fill(&mut self) -> Option<()> {
+        self.0.fill(self.1).then_some(())
+    }
+
+    fn drain(&mut self, (chunk, used, frames): Self::Chunk) {
+        self.0.drain(chunk, used, frames, self.1);
+    }
 }
 
 impl Pager {
@@ -147,8 +172,7 @@ impl Pager {
         (self.census)(self.row(), tables);
     }
 
-    /// One step towards free frames: drains the oldest chunk when the swap cache is large enough, otherwise fills one.
-    /// False: nothing can be done.
+    /// One step towards free frames. False: nothing can be done.
     pub(crate) fn reclaim_step(&self, scratch: &mut Scratch) -> bool {
         scratch.rounds += 1;
         let reports = scratch.rounds.is_multiple_of(REPORT_STEPS);
@@ -160,21 +184,7 @@ impl Pager {
         if reports {
             self.publish_backends(&mut scratch.usage);
         }
-        let keep = usize::try_from(self.account.swap_cache().0 / u64::from(CHUNK_SLOTS)).unwrap_or(usize::MAX);
-        if let Some((chunk, used, frames)) = self.staging.take_oldest(keep) {
-            self.drain(chunk, used, frames, scratch);
-            return true;
-        }
-        if self.fill(scratch) {
-            return true;
-        }
-        match self.staging.take_oldest(0) {
-            Some((chunk, used, frames)) => {
-                self.drain(chunk, used, frames, scratch);
-                true
-            }
-            None => false,
-        }
+        reclaim_step(&mut Step(self, scratch), self.account.swap_cache()).is_some()
     }
 
     /// Under `--ram`, with local memory at its floor: the store itself must shrink.
@@ -197,24 +207,14 @@ impl Pager {
         if self.stage_parked() > 0 {
             return true;
         }
-        self.claim_victims(&mut scratch.victims);
+        let copies = self.copies_out();
+        choose_victims(&mut &*self, &mut *self.policy(), &self.account, &self.scans, copies, &mut scratch.victims);
         self.take_victims_out(scratch)
     }
 
     /// Takes those of `pages` out of the program that are not known to be referenced.
-    pub(crate) fn take_out_unreferenced(&self, pages: impl Iterator<Item = PageNo>, scratch: &mut Scratch) {
-        let mut pages = pages.filter(|page| page.0 < self.pages).peekable();
-        while pages.peek().is_some() {
-            scratch.victims.clear();
-            let mut policy = self.policy();
-            for page in pages.by_ref().take(CHUNK_SLOTS as usize) {
-                let entry = self.table.load(page);
-                if !entry.referenced() && self.claim_victim(page, entry) == Claim::Ours {
-                    policy.left_early(page);
-                    scratch.victims.push(page);
-                }
-            }
-            drop(policy);
+    pub(crate) fn take_out_unreferenced(&self, mut pages: impl Iterator<Item = PageNo>, scratch: &mut Scratch) {
+        while choose_unreferenced(&mut &*self, &mut *self.policy(), &mut pages, &mut scratch.victims) {
             self.take_victims_out(scratch);
         }
     }
@@ -252,89 +252,32 @@ impl Pager {
         left
     }
 
-    /// Chooses victims and makes them `Leaving`: those that the policy names, and their neighbours that are about as cold.
-    fn claim_victims(&self, victims: &mut Vec<PageNo>) {
-        victims.clear();
-        // The policy is held until the victims are marked: nobody else sees a page that is neither queued nor busy.
-        let mut policy = self.policy();
-        let at_a_time = if self.copies_out() { COPY_CLUSTER.victims } else { MOVE_CLUSTER.victims };
-        let mut named = Vec::with_capacity(at_a_time);
-        let mut busy = Vec::new();
-        while victims.len() < CHUNK_SLOTS as usize {
-            named.clear();
-            policy.victims(at_a_time.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
-            let Some(first) = named.first() else { break };
-            // Victims that are neighbours leave in runs anyway.
-            let scattered = self.copies_out() && !self.scans.goes_on_at(*first);
-            let cluster = if scattered { COPY_CLUSTER } else { MOVE_CLUSTER };
-            for page in &named {
-                match self.claim_named(*page) {
-                    Claim::Ours => victims.push(*page),
-                    Claim::Pinned => busy.push(*page),
-                    Claim::Not(state) if state.is_busy() => busy.push(*page),
-                    Claim::Not(_) | Claim::Changed => {}
-                }
-            }
-            for page in &named {
-                self.claim_neighbours(*page, &cluster, &mut *policy, victims);
-            }
-        }
-        // The owners of these pages told the policy a moment ago that they are, or stay, resident, and will complete them so: a
-        // page that is resident but in no queue would never be chosen again. An owner that drops its page says so after this. Not
-        // before the loop has ended, because the policy would name them again, and their owners may need the policy to get on.
-        for page in busy {
-            policy.putback(page);
-        }
-    }
-
     /// Makes a page that the policy named `Leaving`, if it is `Resident` and not pinned.
     pub(crate) fn claim_named(&self, page: PageNo) -> Claim {
         loop {
             match self.claim_victim(page, self.table.load(page)) {
-                Claim::Changed => {}
-                claim => return claim,
+                Attempt::Changed => {}
+                Attempt::Ours => return Claim::Ours,
+                Attempt::Pinned => return Claim::Busy,
+                Attempt::Not(state) => return if state.is_busy() { Claim::Busy } else { Claim::Gone },
             }
         }
     }
 
     /// Makes a `Resident` page `Leaving`, unless it is pinned.
-    fn claim_victim(&self, page: PageNo, entry: Entry) -> Claim {
+    fn claim_victim(&self, page: PageNo, entry: Entry) -> Attempt {
         if entry.state() != State::Resident {
-            return Claim::Not(entry.state());
+            return Attempt::Not(entry.state());
         }
         if self.table.transition(page, entry, entry.with_state(State::Leaving)).is_err() {
-            return Claim::Changed;
+            return Attempt::Changed;
         }
         self.at(Point::Marked, page);
         if self.pins.cover(page) {
             self.complete(page, entry);
-            return Claim::Pinned;
+            return Attempt::Pinned;
         }
-        Claim::Ours
-    }
-
-    /// Adds the neighbours of a victim that have been resident for a while without being referenced. Scattered victims cost one
-    /// TLB shootdown each, runs one for all: the shootdowns were a third of the evictor's time in random access.
-    fn claim_neighbours(
-        &self,
-        victim: PageNo,
-        cluster: &EvictionCluster,
-        policy: &mut dyn EvictionPolicy,
-        victims: &mut Vec<PageNo>,
-    ) {
-        let now = self.account.epoch();
-        let first = victim.0 / cluster.pages * cluster.pages;
-        for page in (first..first + cluster.pages).map(PageNo).filter(|page| page.0 < self.pages && *page != victim) {
-            if victims.len() == CHUNK_SLOTS as usize {
-                return;
-            }
-            let entry = self.table.load(page);
-            let cold = !entry.referenced() && now.wrapping_sub(entry.arrival_epoch()) >= cluster.cold_epochs;
-            if cold && self.claim_victim(page, entry) == Claim::Ours {
-                policy.left_early(page);
-                victims.push(page);
-            }
-        }
+        Attempt::Ours
     }
 
     /// Takes a run of neighbouring victims out; `offset` is the first one's place in the chunk. Returns how many left.

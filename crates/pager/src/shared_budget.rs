@@ -16,10 +16,11 @@
 
 mod demand;
 
-use crate::account::{Account, BOUND_MIN, margin};
+use crate::account::Account;
 use crate::pager::Pager;
 pub(crate) use demand::DemandSampler;
 use hinterland_abi::{Ledger, ProcessRow, Share};
+use hinterland_paging::{BOUND_MIN, margin};
 use hinterland_policy::fair_level;
 use hinterland_sys::gate::Inside;
 use hinterland_sys::thread;

@@ -12,14 +12,13 @@
 //! are empty between two uses, those for copies keep their own frames. Beside the chunks there are key slots, for
 //! prefetched pages that wait unmapped (one page each, not movable by the kernel's MOVE; `prefetch_cache` gives them out).
 
+use hinterland_paging::{CHUNK_SLOTS, KEY_SLOTS};
 use hinterland_sys::{Mapping, SysError, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
-/// Slots in a chunk: one bit each in a u64, and enough for one MOVE of a long run to cost 0.1 µs a page.
-pub const CHUNK_SLOTS: u32 = 64;
 /// Chunks at most: 1 GiB of swap cache.
 const CHUNKS_MAX: u32 = 4096;
 /// Slots in chunks of one kind.
@@ -28,8 +27,6 @@ const KIND_SLOTS: u32 = CHUNKS_MAX * CHUNK_SLOTS;
 const SLOTS: u32 = 2 * KIND_SLOTS;
 /// Unused chunks for copies that keep their frames.
 const IDLE_MAX: usize = 4;
-/// Key slots: 4 MiB of prefetched pages can wait.
-pub const KEY_SLOTS: u32 = 1024;
 
 /// A chunk, by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

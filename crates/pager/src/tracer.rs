@@ -27,10 +27,10 @@ use crate::fault::Outcome;
 use crate::forward_progress::ForwardProgress;
 use crate::kernel::Stay;
 use crate::pager::Pager;
-use crate::reclaim::Claim;
 use crate::schedule::Point;
-use crate::staging::{CHUNK_SLOTS, Kind};
+use crate::staging::Kind;
 use crate::state::{Entry, State};
+use hinterland_paging::{CHUNK_SLOTS, Claim};
 use hinterland_policy::Arrival;
 use hinterland_sys::{Fault, Mapping, SysError, mem, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -219,9 +219,8 @@ impl Pager {
                 claimed.push(*page);
                 false
             }
-            Claim::Pinned => true,
-            Claim::Not(state) => state.is_busy(),
-            Claim::Changed => unreachable!("a claim is tried until the page stands still"),
+            Claim::Busy => true,
+            Claim::Gone => false,
         });
         let mut policy = self.policy();
         claimed.iter().for_each(|page| policy.forgotten(*page));

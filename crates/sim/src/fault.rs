@@ -3,9 +3,8 @@
 use crate::Touch;
 use crate::machine::Machine;
 use crate::page::{Marks, State};
-use crate::prefetch_cache::Room;
 use hinterland_backend::Priority;
-use hinterland_pager::rules::{ZERO_PAGES, is_timed};
+use hinterland_paging::{ZERO_PAGES, is_timed};
 use hinterland_policy::{Arrival, PrefetchWindow, Request, Thread};
 
 impl Machine<'_> {
@@ -49,7 +48,6 @@ impl Machine<'_> {
         self.figures.first += 1;
         let window = self.requested(touch, Request::FirstTouch);
         self.arrive(touch.slot, Arrival::FirstTouch, State::Resident);
-        self.count_content(1, false);
         now += self.setup.costs.fault_ns;
         if let Some(window) = window {
             now += self.zero_ahead(window) * self.setup.costs.map_page_ns;
@@ -69,7 +67,6 @@ impl Machine<'_> {
                 mapped += 1;
             }
         }
-        self.count_content(mapped, false);
         self.figures.zeros_ahead += mapped;
         mapped
     }
@@ -85,10 +82,8 @@ impl Machine<'_> {
         self.arrive(touch.slot, Arrival::SwapCacheHit, State::Resident);
         self.used(touch.slot, now, None);
         let now = now + self.setup.costs.fault_ns;
-        if let Some(window) = self.requested(touch, Request::Minor) {
-            self.request_window(now, window);
-        }
-        now
+        let late = self.requested(touch, Request::Minor).and_then(|window| self.request_window(now, window));
+        self.help_read_ahead(late, now)
     }
 
     /// First use of a page that waited unmapped. `late_ns`: how long the program had to wait for it.
@@ -99,14 +94,12 @@ impl Machine<'_> {
             return self.fault(touch, now);
         }
         self.figures.prefetch_hits += 1;
-        self.figures.hits_inferred += u64::from(self.prefetch_cache.release(touch.slot).mapped);
+        self.figures.hits_inferred += u64::from(self.prefetch_cache.release(touch.slot));
         self.arrive(touch.slot, Arrival::Demand, State::Resident);
         self.used(touch.slot, now, late_ns);
         let now = now + self.setup.costs.fault_ns;
-        if let Some(window) = self.requested(touch, Request::PrefetchHit) {
-            self.request_window(now, window);
-        }
-        now
+        let late = self.requested(touch, Request::PrefetchHit).and_then(|window| self.request_window(now, window));
+        self.help_read_ahead(late, now)
     }
 
     fn fetch(&mut self, touch: Touch, now: u64) -> u64 {
@@ -121,9 +114,7 @@ impl Machine<'_> {
         self.pages[slot].state = State::Fetching;
         self.figures.major += 1;
         self.figures.pollution += u64::from(self.pages[slot].marks.has(Marks::DISPLACED));
-        if let Some(window) = self.requested(touch, Request::Major) {
-            self.request_window(now, window);
-        }
+        let late = self.requested(touch, Request::Major).and_then(|window| self.request_window(now, window));
         let asked_ns = now;
         let now = self.carry(now, 1, Priority::Demand);
         if is_timed(self.figures.major - 1) {
@@ -131,7 +122,7 @@ impl Machine<'_> {
         }
         self.arrive(touch.slot, Arrival::Demand, State::Resident);
         self.pages[slot].marks.set(Marks::COPIED, true);
-        now + self.setup.costs.fault_ns + self.setup.costs.major_extra_ns
+        self.help_read_ahead(late, now + self.setup.costs.fault_ns + self.setup.costs.major_extra_ns)
     }
 
     /// A page is used for the first time since it came; `late_ns`: how long the program had to wait for it.
@@ -181,19 +172,5 @@ impl Machine<'_> {
             }
         }
         now
-    }
-
-    /// Room for a page to wait unmapped; the oldest may have to go for it.
-    pub(crate) fn take_prefetch_room(&mut self, bound: u32) -> Option<Room> {
-        if let Some(room) = self.prefetch_cache.take(bound) {
-            return Some(room);
-        }
-        let (oldest, waiting) = self.prefetch_cache.drop_oldest()?;
-        let page = &mut self.pages[oldest as usize];
-        assert_eq!(page.state, State::PrefetchCached, "the page in slot {oldest} waits");
-        page.state = State::Remote;
-        page.marks.set(Marks::PREFETCHED, false);
-        self.prefetcher.wasted(self.work.page(oldest), waiting.mapped + 1);
-        Some(Room::Reused)
     }
 }

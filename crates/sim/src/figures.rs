@@ -26,7 +26,9 @@ pub struct Figures {
     pub zeros_ahead: u64,
     /// Pages prefetched.
     pub prefetched: u64,
-    /// Of these, left unmapped.
+    /// Of these, by the thread that faulted, because the read-ahead thread was late.
+    pub prefetched_by_faults: u64,
+    /// Prefetched pages that were left unmapped.
     pub prefetched_unmapped: u64,
     /// Prefetch hits that the runtime infers: pages mapped in the windows of key pages that were used.
     pub hits_inferred: u64,

@@ -40,7 +40,7 @@ pub const LOCAL_PAGES_MIN: u64 = 256;
 /// What a workload is replayed on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setup {
-    /// The bound on local memory; a share is of what has been touched so far, and never below [`Budget::FLOOR`].
+    /// The bound on local memory; a share is of all pages that the trace touches, and never below [`Budget::FLOOR`].
     pub local: Budget,
     /// The way to far memory.
     pub link: LinkModel,
@@ -50,6 +50,8 @@ pub struct Setup {
     pub costs: Costs,
     /// Largest prefetch window in pages; `None`: what is usual for the prefetcher.
     pub window_pages_max: Option<u32>,
+    /// Bound on prefetched pages that are not known to be used; `None`: what the windows need.
+    pub prefetch_cache_pages: Option<u32>,
     /// Of 100 pages that far memory still has when they leave, so many were written to meanwhile. A trace does not tell.
     pub written_percent: u8,
     /// Chooses which.
@@ -97,7 +99,16 @@ impl Setup {
     /// A plain setup: inline faults, usual windows, every page written to between arrival and departure.
     pub fn new(local: Budget, link: LinkModel) -> Setup {
         let (fault_path, costs) = (FaultPath::Inline, Costs::of(FaultPath::Inline));
-        Setup { local, link, fault_path, costs, window_pages_max: None, written_percent: 100, seed: 1 }
+        Setup {
+            local,
+            link,
+            fault_path,
+            costs,
+            window_pages_max: None,
+            prefetch_cache_pages: None,
+            written_percent: 100,
+            seed: 1,
+        }
     }
 
     /// The same with faults served on that path, at the costs of it.

@@ -10,7 +10,8 @@
 //! Each of the three does one thing at a time and waits for at most one request on the link; so what happens next is the
 //! earliest of three times, and the order of equal times is fixed. The same trace, setup and seed give the same figures.
 //!
-//! Policies, prefetchers, account and constants are the runtime's own; what is modelled is who does what when.
+//! Policies and prefetchers are the runtime's own, and so are all decisions ([`hinterland_paging`]); what is modelled is who does what
+//! when.
 
 use crate::figures::Figures;
 use crate::page::{Marks, Page, State};
@@ -19,18 +20,15 @@ use crate::read_ahead::ReadAhead;
 use crate::reclaim::{Chunk, Evictor};
 use crate::{Setup, Touch, Workload};
 use hinterland_backend::{Link, Priority};
-use hinterland_pager::Account;
-use hinterland_pager::rules::Scans;
+use hinterland_paging::{Account, Scans};
 use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
+use hinterland_units::PageCount;
 use std::collections::VecDeque;
 
 /// References between two reports of progress.
 pub(crate) const REPORT_REFERENCES: usize = 1 << 20;
 /// Arrivals that wait for their victims at most: more than the watermarks lie apart.
 const CAUSES_MAX: usize = 1024;
-/// The bound follows what is touched in steps of so many pages (the pager's `STEP_MIN`).
-const BOUND_STEP_PAGES: u64 = 16;
 
 /// Who waits for a request on the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,8 +45,6 @@ pub(crate) struct Machine<'a> {
     pub(crate) policy: Box<dyn EvictionPolicy>,
     pub(crate) prefetcher: Box<dyn Prefetcher>,
     pub(crate) account: Account,
-    /// What the policy is shaped for.
-    capacity: u64,
     /// By slot.
     pub(crate) pages: Vec<Page>,
     /// By slot: when it was last prefetched.
@@ -57,15 +53,12 @@ pub(crate) struct Machine<'a> {
     pub(crate) chunks: VecDeque<Chunk>,
     pub(crate) prefetch_cache: PrefetchCache,
     pub(crate) link: Link<Who>,
-    /// Which victims follow each other, as in the pager's `copy_out.rs`.
+    /// Which victims follow each other.
     pub(crate) scans: Scans,
     pub(crate) evictor: Evictor,
     pub(crate) read_ahead: ReadAhead,
     /// The program's request on the link is done.
     program_done: bool,
-    /// Pages with content, and the most there were: what a budget in percent is a share of.
-    content_pages: u64,
-    content_pages_max: u64,
     /// For each arrival that nothing has left for yet: it was prefetched. From the first reclaim on.
     causes: Option<VecDeque<bool>>,
     /// When something happens next beside the program.
@@ -86,7 +79,6 @@ impl<'a> Machine<'a> {
             policy,
             prefetcher,
             account: Account::new(),
-            capacity: 0,
             pages: vec![Page::default(); work.slots()],
             since_ns: vec![0; work.slots()],
             chunks: VecDeque::new(),
@@ -96,13 +88,13 @@ impl<'a> Machine<'a> {
             evictor: Evictor::Idle,
             read_ahead: ReadAhead::default(),
             program_done: false,
-            content_pages: 0,
-            content_pages_max: 0,
             causes: None,
             next_ns: u64::MAX,
             figures: Figures::default(),
         };
-        machine.fit_budget();
+        let bound = PageCount(setup.frames(work));
+        machine.account.set_bound(bound, bound);
+        machine.policy.resize(usize::try_from(bound.0).unwrap_or(usize::MAX));
         machine
     }
 
@@ -217,34 +209,5 @@ impl<'a> Machine<'a> {
     /// Why a page that leaves now has to: for a prefetched page?
     pub(crate) fn next_cause(&mut self) -> bool {
         self.causes.get_or_insert_default().pop_front().unwrap_or(false)
-    }
-
-    /// Pages have got content, or (`gone`) lost it.
-    pub(crate) fn count_content(&mut self, pages: u64, gone: bool) {
-        self.content_pages = if gone { self.content_pages - pages } else { self.content_pages + pages };
-        if self.content_pages > self.content_pages_max {
-            self.content_pages_max = self.content_pages;
-            self.fit_budget();
-        }
-    }
-
-    /// Lets bound and policy follow what is touched.
-    fn fit_budget(&mut self) {
-        let touched = ByteCount(self.content_pages_max * PAGE_BYTES as u64);
-        let bound = match self.setup.local {
-            // The floor of a budget in bytes is the user's business (`Budget::from_str`), and the account has its own.
-            Budget::Bytes(bytes) => bytes.0 / PAGE_BYTES as u64,
-            percent => percent.bytes(touched).0 / PAGE_BYTES as u64,
-        };
-        if self.capacity > 0 && bound < self.account.budget().0 + BOUND_STEP_PAGES {
-            return;
-        }
-        self.account.set_bound(PageCount(bound), PageCount(bound));
-        let bound = self.account.budget().0;
-        // As the pager's `fit_policy`.
-        if self.capacity.abs_diff(bound) * 32 > self.capacity {
-            self.capacity = bound;
-            self.policy.resize(usize::try_from(bound).unwrap_or(usize::MAX));
-        }
     }
 }

@@ -1,108 +1,147 @@
-//! The prefetch cache: prefetched pages that wait unmapped, oldest first, with a bound, as in the pager's `prefetch_cache.rs`.
+//! The prefetch cache: prefetched pages that wait unmapped. Order and bounds are [`hinterland_paging`]'s, as in the pager.
 
-use hinterland_pager::rules::KEY_SLOTS;
-use std::collections::{HashMap, VecDeque};
+use crate::machine::Machine;
+use crate::page::{Marks, State};
+use hinterland_paging::{
+    CachedSlots, Dropped, KEY_SLOTS, PendingWindow, SlotBody, WINDOWS_WAITING_MAX, choose_unreferenced, make_room,
+    take_slot, waiting_pages_max,
+};
+use hinterland_policy::{PrefetchWindow, Unmapped};
+use std::collections::HashMap;
+
+/// Pages of a usual window.
+const USUAL_PAGES: u32 = 64;
 
 /// What is known of a page that waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    /// By slot of the trace.
+    page: u32,
     /// Pages that were mapped with it: used when it is, as the runtime infers.
-    pub(crate) mapped: u32,
-    /// Tells it from an earlier wait of the same page.
-    stamp: u64,
+    mapped: u32,
+    /// The window whose key page it is.
+    window: Option<PrefetchWindow>,
 }
 
-/// The list.
-#[derive(Debug, Default)]
+/// The pages that wait.
+#[derive(Debug)]
 pub(crate) struct PrefetchCache {
-    /// By slot of the page.
-    waiting: HashMap<u32, Waiting>,
-    /// In order of arrival; those that were used meanwhile are still named.
-    order: VecDeque<(u32, u64)>,
-    stamp: u64,
-    /// Frames that are free for the next page: they stay counted.
-    free: u32,
+    slots: CachedSlots,
+    /// By slot of the cache.
+    waiting: Vec<Waiting>,
+    /// Where a page waits, by slot of the trace.
+    places: HashMap<u32, u32>,
+    /// Pages that are loading and for which room was made.
+    pending: u32,
 }
 
-/// Where a page can wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
-    /// In a frame that is counted already.
-    Reused,
-    /// In one that is not.
-    Fresh,
+impl Default for PrefetchCache {
+    fn default() -> PrefetchCache {
+        PrefetchCache {
+            slots: CachedSlots::new(KEY_SLOTS),
+            waiting: vec![Waiting::default(); KEY_SLOTS as usize],
+            places: HashMap::new(),
+            pending: 0,
+        }
+    }
 }
 
 impl PrefetchCache {
-    /// Frames that are counted for waiting pages, used or not.
-    fn frames(&self) -> u32 {
-        u32::try_from(self.waiting.len()).unwrap_or(KEY_SLOTS) + self.free
-    }
-
-    /// Room for one more page, if fewer than `bound` wait.
-    pub(crate) fn take(&mut self, bound: u32) -> Option<Room> {
-        if self.waiting.len() >= bound.min(KEY_SLOTS) as usize {
-            return None;
-        }
-        if self.free > 0 {
-            self.free -= 1;
-            return Some(Room::Reused);
-        }
-        (self.frames() < KEY_SLOTS).then_some(Room::Fresh)
-    }
-
-    /// The page that has waited longest goes: its slot, and what was known of it. Its frame is the caller's.
-    pub(crate) fn drop_oldest(&mut self) -> Option<(u32, Waiting)> {
-        while let Some((page, stamp)) = self.order.pop_front() {
-            if self.waiting.get(&page).is_some_and(|waiting| waiting.stamp == stamp) {
-                return self.waiting.remove(&page).map(|waiting| (page, waiting));
-            }
-        }
-        None
-    }
-
-    /// A page waits in room that was taken.
-    pub(crate) fn push(&mut self, page: u32, mapped: u32) {
-        self.stamp += 1;
-        let before = self.waiting.insert(page, Waiting { mapped, stamp: self.stamp });
-        assert!(before.is_none(), "the page in slot {page} waits twice");
-        self.order.push_back((page, self.stamp));
-        if self.order.len() > 4 * KEY_SLOTS as usize {
-            let waiting = &self.waiting;
-            self.order.retain(|(page, stamp)| waiting.get(page).is_some_and(|w| w.stamp == *stamp));
-        }
+    /// Pages that wait, and those that were mapped beside them.
+    fn pages(&self) -> u32 {
+        self.slots.iter().map(|slot| 1 + self.waiting[slot as usize].mapped).sum()
     }
 
     /// More pages were mapped with a page that waits.
     pub(crate) fn mapped_with(&mut self, page: u32, mapped: u32) {
-        self.waiting.get_mut(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait")).mapped += mapped;
+        let place = self.places.get(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait"));
+        self.waiting[*place as usize].mapped += mapped;
     }
 
-    /// A page is used: its frame is free for the next at once.
-    pub(crate) fn release(&mut self, page: u32) -> Waiting {
-        self.free += 1;
-        self.waiting.remove(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait"))
+    /// A page is used: its frame is free for the next at once. Returns how many were mapped with it.
+    pub(crate) fn release(&mut self, page: u32) -> u32 {
+        let place = self.places.remove(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait"));
+        self.slots.release(place);
+        self.waiting[place as usize].mapped
+    }
+
+    /// Pages for which room was made have arrived, or are not going to.
+    pub(crate) fn arrived(&mut self, pages: u32) {
+        self.pending = self.pending.saturating_sub(pages);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl SlotBody for Machine<'_> {
+    fn slots<R>(&mut self, work: impl FnOnce(&mut CachedSlots) -> R) -> R {
+        work(&mut self.prefetch_cache.slots)
+    }
 
-    #[test]
-    fn the_oldest_goes_first_and_frames_are_reused() {
-        let mut cache = PrefetchCache::default();
-        for page in 0..3 {
-            assert_eq!(cache.take(3), Some(Room::Fresh));
-            cache.push(page, page);
+    fn give_back_unused(&mut self, slot: u32) -> bool {
+        let Waiting { page: oldest, mapped, .. } = self.prefetch_cache.waiting[slot as usize];
+        self.prefetch_cache.places.remove(&oldest);
+        let page = &mut self.pages[oldest as usize];
+        assert_eq!(page.state, State::PrefetchCached, "the page in slot {oldest} waits");
+        page.state = State::Remote;
+        page.marks.set(Marks::PREFETCHED, false);
+        self.prefetcher.wasted(self.work.page(oldest), mapped + 1);
+        true
+    }
+}
+
+impl Machine<'_> {
+    /// Leaves a page unmapped in the cache, with which `mapped` others were mapped. False: there is no room.
+    pub(crate) fn leave_unmapped(&mut self, page: u32, window: &PrefetchWindow, mapped: u32) -> bool {
+        let bound = waiting_pages_max(window.unmapped, self.account.budget().0, self.setup.prefetch_cache_pages);
+        let Some(taken) = take_slot(self, bound) else { return false };
+        if !taken.fresh {
+            self.account.uncharge(1);
         }
-        assert_eq!(cache.take(3), None);
-        assert_eq!(cache.release(0).mapped, 0);
-        assert_eq!(cache.take(3), Some(Room::Reused), "no frame more than before");
-        cache.push(0, 7);
-        assert_eq!(cache.drop_oldest().map(|(page, _)| page), Some(1));
-        assert_eq!(cache.drop_oldest().map(|(page, _)| page), Some(2));
-        assert_eq!(cache.drop_oldest().map(|(page, waiting)| (page, waiting.mapped)), Some((0, 7)));
-        assert!(cache.drop_oldest().is_none());
+        let key_of = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
+        self.prefetch_cache.waiting[taken.slot as usize] = Waiting { page, mapped, window: key_of };
+        let before = self.prefetch_cache.places.insert(page, taken.slot);
+        assert!(before.is_none(), "the page in slot {page} waits twice");
+        self.prefetch_cache.slots.push(taken.slot);
+        self.figures.prefetched_unmapped += 1;
+        let page = &mut self.pages[page as usize];
+        page.state = State::PrefetchCached;
+        page.marks.set(Marks::DISPLACED, false);
+        true
+    }
+
+    /// Keeps to the user's bound when pages of a window are about to arrive.
+    pub(crate) fn make_room_for_window(&mut self, pages: u32, arriving: &PrefetchWindow) {
+        let Some(most) = self.setup.prefetch_cache_pages else { return };
+        self.prefetch_cache.pending += pages;
+        let beyond = (self.prefetch_cache.pages() + self.prefetch_cache.pending).saturating_sub(most);
+        make_room(beyond, |skip| self.drop_oldest(skip, arriving));
+    }
+
+    /// Drops the page that has waited longest but `skip`, and the pages mapped beside it. That they leave costs nothing here.
+    fn drop_oldest(&mut self, skip: u32, arriving: &PrefetchWindow) -> Dropped {
+        let Some(oldest) = self.prefetch_cache.slots.oldest(skip) else { return Dropped::NoMore };
+        let Waiting { mapped, window, .. } = self.prefetch_cache.waiting[oldest as usize];
+        if window == Some(*arriving) || !self.give_back_unused(oldest) {
+            return Dropped::Stays;
+        }
+        self.prefetch_cache.slots.release(oldest);
+        if let Some(window) = window {
+            let (mut pages, mut victims) = (window.iter(), Vec::new());
+            loop {
+                let (mut states, policy) = self.states();
+                if !choose_unreferenced(&mut states, policy, &mut pages, &mut victims) {
+                    break;
+                }
+                self.push_chunk(&mut victims);
+            }
+        }
+        Dropped::With(mapped)
+    }
+
+    /// The user's bound holds, but for the pages of windows that are under way: those mapped before the key page are counted when it is
+    /// there.
+    pub(crate) fn check_prefetch_cache(&self, of: &PendingWindow) {
+        let Some(most) = self.setup.prefetch_cache_pages else { return };
+        let (pages, under_way) = (self.prefetch_cache.pages(), of.window.pages.max(USUAL_PAGES) * WINDOWS_WAITING_MAX);
+        debug_assert!(pages <= most + under_way, "{pages} prefetched pages wait, or are mapped beside one that does");
     }
 }

@@ -1,15 +1,16 @@
 //! The read-ahead thread, as the pager's `read_ahead.rs`: it serves windows round robin, batch by batch, and claims a batch before
 //! the one before it is mapped.
 
+use crate::FaultPath;
 use crate::machine::{Machine, Who};
 use crate::page::{Marks, State};
-use crate::prefetch_cache::Room;
 use crate::reclaim::Work;
 use hinterland_backend::Priority;
-use hinterland_pager::rules::{
-    BUDGET_PART, FRAMES_STEPS_MAX, KEY_SLOTS, KEYS_MAX, PendingWindow, WindowQueue, runs_of, window_batch_pages,
+use hinterland_paging::{
+    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, WindowBody, WindowQueue, batch_pages,
+    claim_batch, claim_next_batch, pages_for_windows, runs_of,
 };
-use hinterland_policy::{Arrival, PrefetchWindow, Unmapped};
+use hinterland_policy::{Arrival, PrefetchWindow};
 use hinterland_units::PageNo;
 use std::ops::Range;
 use std::vec;
@@ -19,23 +20,16 @@ use std::vec;
 pub(crate) struct ReadAhead {
     windows: WindowQueue,
     task: Task,
-    /// The batch that is being brought in.
-    batch: Batch,
+    /// The batch that is being brought in: slots of `Fetching` pages.
+    batch: Claimed<u32>,
     /// The one after it: claimed before the pages of this one are mapped.
-    next: Batch,
+    next: Claimed<u32>,
+    /// What is to be told of the pages of the batch that are mapped.
+    mapped: MappedPages,
     /// When the batch was asked for.
     asked_ns: u64,
     /// What of the batch is still to be mapped.
     runs: vec::IntoIter<Range<usize>>,
-}
-
-/// Pages of one window that are loaded at once.
-#[derive(Debug, Default)]
-struct Batch {
-    /// By slot in order of address; all are `Fetching`.
-    slots: Vec<u32>,
-    /// The window; none: nothing is claimed.
-    of: Option<PendingWindow>,
 }
 
 #[derive(Debug, Default)]
@@ -63,13 +57,69 @@ impl ReadAhead {
     }
 }
 
+impl WindowBody for Machine<'_> {
+    type Claimed = u32;
+
+    fn windows<R>(&mut self, work: impl FnOnce(&mut WindowQueue) -> R) -> R {
+        work(&mut self.read_ahead.windows)
+    }
+
+    /// Far memory takes pages as they are: a load costs a delay.
+    fn batch_pages(&self, window: &PrefetchWindow) -> usize {
+        batch_pages(window, self.account.budget().0, false)
+    }
+
+    fn claim(&mut self, page: PageNo) -> Option<u32> {
+        let slot = self.work.slot(page)?;
+        let page = &mut self.pages[slot as usize];
+        let is_remote = page.state == State::Remote;
+        if is_remote {
+            page.state = State::Fetching;
+        }
+        is_remote.then_some(slot)
+    }
+}
+
 impl Machine<'_> {
-    /// Requests a window from `now` on.
-    pub(crate) fn request_window(&mut self, now: u64, window: PrefetchWindow) {
-        self.read_ahead.windows.push(window);
+    /// Requests a window from `now` on. The window's number, if the read-ahead thread is late with the one before.
+    pub(crate) fn request_window(&mut self, now: u64, window: PrefetchWindow) -> Option<u64> {
+        let pushed = self.read_ahead.windows.push(window);
         if matches!(self.read_ahead.task, Task::Idle) {
             self.read_ahead.task = Task::Starting(now);
         }
+        match pushed {
+            Pushed::InPlaceOf(number) => Some(number),
+            Pushed::Behind | Pushed::AndDropped => None,
+        }
+    }
+
+    /// The thread that faults brings in the next pages of its window, if the read-ahead thread is late (decision 0046); returns when
+    /// it goes on.
+    pub(crate) fn help_read_ahead(&mut self, late: Option<u64>, now: u64) -> u64 {
+        let Some(number) = late.filter(|_| self.setup.fault_path == FaultPath::Inline) else { return now };
+        self.run_until(now);
+        let mut batch = Claimed::default();
+        claim_batch(self, &mut batch, |queue| queue.get(number).copied(), HELP_PAGES);
+        let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return now };
+        let pages = u32::try_from(batch.pages.len()).unwrap_or(u32::MAX);
+        if !self.account.try_charge(pages.into()) {
+            self.refuse(of, &batch.pages);
+            return now;
+        }
+        self.figures.prefetched += u64::from(pages);
+        self.figures.prefetched_by_faults += u64::from(pages);
+        self.make_room_for_window(pages, &of.window);
+        let loaded = self.carry(now, pages, Priority::Prefetch);
+        self.loaded(pages, loaded - now);
+        let mut mapped = MappedPages::of(&mut self.read_ahead.windows, &of);
+        let mut now = loaded;
+        for run in runs_of(&batch.pages, |slot| self.work.page(*slot), &of.window) {
+            now += run.len() as u64 * self.setup.costs.map_page_ns;
+            self.run_until(now);
+            self.complete_run(now, &batch.pages[run], &of, &mut mapped);
+        }
+        self.batch_is_mapped(mapped, &of, pages);
+        now
     }
 
     /// Its processor time is over.
@@ -85,7 +135,7 @@ impl Machine<'_> {
                 self.load_batch(now, steps);
             }
             Task::Mapping { run, .. } => {
-                self.complete_run(now, run);
+                self.run_is_mapped(now, run);
                 self.map_next(now);
             }
             Task::Idle | Task::Storing { .. } | Task::Loading => unreachable!("a thread that works was woken"),
@@ -100,12 +150,13 @@ impl Machine<'_> {
                 self.load_batch(now, steps);
             }
             Task::Loading => {
-                let pages = u32::try_from(self.read_ahead.batch.slots.len()).unwrap_or(u32::MAX);
+                let pages = u32::try_from(self.read_ahead.batch.pages.len()).unwrap_or(u32::MAX);
                 self.loaded(pages, now - self.read_ahead.asked_ns);
                 self.claim_next();
-                let window = self.of().window;
+                let of = self.of();
+                self.read_ahead.mapped = MappedPages::of(&mut self.read_ahead.windows, &of);
                 self.read_ahead.runs =
-                    runs_of(&self.read_ahead.batch.slots, |slot| self.work.page(*slot), &window).into_iter();
+                    runs_of(&self.read_ahead.batch.pages, |slot| self.work.page(*slot), &of.window).into_iter();
                 self.map_next(now);
             }
             _ => unreachable!("the read-ahead thread waits for the link"),
@@ -114,7 +165,8 @@ impl Machine<'_> {
 
     /// Tells the prefetcher how long a load took.
     pub(crate) fn loaded(&mut self, pages: u32, ns: u64) {
-        self.prefetcher.loaded(pages, ns, self.account.budget().0);
+        let local_pages = pages_for_windows(self.account.budget().0, self.setup.prefetch_cache_pages);
+        self.prefetcher.loaded(pages, ns, local_pages);
     }
 
     /// Goes on with the batch that was claimed last, if there is one.
@@ -130,29 +182,11 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes the next far pages that are wanted `Fetching`, all of one window.
+    /// Claims the next pages that are wanted.
     fn claim_next(&mut self) {
-        let mut slots = std::mem::take(&mut self.read_ahead.next.slots);
-        slots.clear();
-        let mut of = None;
-        while slots.is_empty() {
-            of = self.read_ahead.windows.take_next();
-            let Some(PendingWindow { window, number, mut offset, .. }) = of else { break };
-            let most = window_batch_pages(window.pages, self.account.budget().0);
-            while slots.len() < most && offset < window.pages {
-                let slot = window.page(offset).and_then(|page| self.work.slot(page));
-                offset += 1;
-                if let Some(slot) = slot.filter(|slot| self.pages[*slot as usize].state == State::Remote) {
-                    self.pages[slot as usize].state = State::Fetching;
-                    slots.push(slot);
-                }
-            }
-            self.read_ahead.windows.update(number, |pending| pending.offset = offset);
-            if window.step < 0 {
-                slots.reverse();
-            }
-        }
-        self.read_ahead.next = Batch { slots, of };
+        let mut next = std::mem::take(&mut self.read_ahead.next);
+        claim_next_batch(self, &mut next);
+        self.read_ahead.next = next;
     }
 
     /// The window of the batch.
@@ -162,10 +196,11 @@ impl Machine<'_> {
 
     /// Loads the batch, once there are frames for it; after too many steps of reclaim the window is given up.
     fn load_batch(&mut self, now: u64, steps: u32) {
-        let pages = self.read_ahead.batch.slots.len() as u64;
-        if self.account.try_charge(pages) {
-            self.figures.prefetched += pages;
-            self.link.submit(now, Who::ReadAhead, u32::try_from(pages).unwrap_or(u32::MAX), Priority::Prefetch);
+        let pages = u32::try_from(self.read_ahead.batch.pages.len()).unwrap_or(u32::MAX);
+        if self.account.try_charge(pages.into()) {
+            self.figures.prefetched += u64::from(pages);
+            self.make_room_for_window(pages, &self.of().window);
+            self.link.submit(now, Who::ReadAhead, pages, Priority::Prefetch);
             self.read_ahead.task = Task::Loading;
             self.read_ahead.asked_ns = now;
             return;
@@ -175,75 +210,65 @@ impl Machine<'_> {
             self.read_ahead.task = Task::Reclaiming { until_ns: now + work.cpu_ns, work, steps: steps + 1 };
             return;
         }
-        for slot in std::mem::take(&mut self.read_ahead.batch.slots) {
-            self.pages[slot as usize].state = State::Remote;
-        }
-        let number = self.of().number;
-        self.read_ahead.windows.remove(number);
+        let batch = std::mem::take(&mut self.read_ahead.batch);
+        batch.of.iter().for_each(|of| self.refuse(*of, &batch.pages));
         self.read_ahead.task = Task::Starting(now);
+    }
+
+    /// Memory is too tight for a window: it is given up, and its pages stay where they are.
+    fn refuse(&mut self, of: PendingWindow, claimed: &[u32]) {
+        self.read_ahead.windows.remove(of.number);
+        for slot in claimed {
+            self.pages[*slot as usize].state = State::Remote;
+        }
     }
 
     /// Begins with the next page that stays unmapped, or with the next run of neighbours.
     fn map_next(&mut self, now: u64) {
         let Some(run) = self.read_ahead.runs.next() else {
+            let pages = u32::try_from(self.read_ahead.batch.pages.len()).unwrap_or(u32::MAX);
+            self.batch_is_mapped(self.read_ahead.mapped, &self.of(), pages);
             self.wake_evictor(now);
             return self.next_batch(now);
         };
         self.read_ahead.task = Task::Mapping { until_ns: now + run.len() as u64 * self.setup.costs.map_page_ns, run };
     }
 
-    /// A run is mapped, or its page waits.
-    fn complete_run(&mut self, now: u64, run: Range<usize>) {
-        let mut of = self.read_ahead.windows.get(self.of().number).copied().unwrap_or(self.of());
-        for index in run {
-            let slot = self.read_ahead.batch.slots[index];
-            self.since_ns[slot as usize] = now;
-            if of.window.leaves_unmapped(self.work.page(slot))
-                && self.leave_unmapped(slot, of.window.unmapped, of.mapped)
-            {
-                (of.mapped, of.has_key) = (0, true);
+    /// A run of the batch is mapped, or its page waits.
+    fn run_is_mapped(&mut self, now: u64, run: Range<usize>) {
+        let (slots, of, mut mapped) =
+            (std::mem::take(&mut self.read_ahead.batch.pages), self.of(), self.read_ahead.mapped);
+        self.complete_run(now, &slots[run], &of, &mut mapped);
+        (self.read_ahead.batch.pages, self.read_ahead.mapped) = (slots, mapped);
+    }
+
+    /// Pages of a run are mapped, or wait.
+    fn complete_run(&mut self, now: u64, run: &[u32], of: &PendingWindow, mapped: &mut MappedPages) {
+        for slot in run {
+            self.since_ns[*slot as usize] = now;
+            let waits = of.window.leaves_unmapped(self.work.page(*slot));
+            if waits && self.leave_unmapped(*slot, &of.window, mapped.count()) {
+                mapped.told_one_that_waits();
             } else {
-                self.arrive(slot, Arrival::Prefetched, State::Unused);
-                of.mapped += 1;
+                self.arrive(*slot, Arrival::Prefetched, State::Unused);
+                mapped.add(1);
             }
-            let marks = &mut self.pages[slot as usize].marks;
+            let marks = &mut self.pages[*slot as usize].marks;
             marks.set(Marks::PREFETCHED, true);
             marks.set(Marks::COPIED, true);
         }
-        if let (Unmapped::Key(key), true) = (of.window.unmapped, of.has_key) {
-            self.mapped_with(key, std::mem::take(&mut of.mapped));
-        }
-        self.read_ahead.windows.update(of.number, |known| (known.mapped, known.has_key) = (of.mapped, of.has_key));
     }
 
-    /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was.
-    fn mapped_with(&mut self, key: PageNo, mapped: u32) {
+    /// All of a batch is mapped or waits: the key page is told, and was used if it is mapped.
+    fn batch_is_mapped(&mut self, mapped: MappedPages, of: &PendingWindow, pages: u32) {
+        self.prefetch_cache.arrived(pages);
+        self.check_prefetch_cache(of);
+        let Some((key, pages)) = mapped.finish(&mut self.read_ahead.windows, of) else { return };
         let Some(slot) = self.work.slot(key) else { return };
         match self.pages[slot as usize].state {
-            State::PrefetchCached => self.prefetch_cache.mapped_with(slot, mapped),
-            State::Resident => self.figures.hits_inferred += u64::from(mapped),
+            State::PrefetchCached => self.prefetch_cache.mapped_with(slot, pages),
+            State::Resident => self.figures.hits_inferred += u64::from(pages),
             _ => {}
         }
-    }
-
-    /// Leaves a page unmapped in the cache, with which `mapped` others were mapped. False: there is no room.
-    fn leave_unmapped(&mut self, slot: u32, window: Unmapped, mapped: u32) -> bool {
-        let bound = match window {
-            Unmapped::Key(_) => KEYS_MAX,
-            Unmapped::All => {
-                let part = self.account.budget().0 / BUDGET_PART;
-                u32::try_from(part).unwrap_or(u32::MAX).clamp(KEYS_MAX, KEY_SLOTS)
-            }
-        };
-        let Some(room) = self.take_prefetch_room(bound) else { return false };
-        if room == Room::Reused {
-            self.account.uncharge(1);
-        }
-        self.prefetch_cache.push(slot, mapped);
-        self.figures.prefetched_unmapped += 1;
-        let page = &mut self.pages[slot as usize];
-        page.state = State::PrefetchCached;
-        page.marks.set(Marks::DISPLACED, false);
-        true
     }
 }

@@ -1,10 +1,12 @@
-//! Reclaim, as the pager's `reclaim.rs`: victims leave in batches, age in the swap cache, and are written back.
+//! Reclaim: victims leave in chunks, age in the swap cache, and are written back. Which, and when, [`hinterland_paging`] decides, as
+//! for the pager.
 
-use crate::FaultPath;
 use crate::machine::{Machine, Who};
-use crate::page::{Marks, State};
+use crate::page::{Marks, Page, State};
+use crate::{FaultPath, Workload};
 use hinterland_backend::Priority;
-use hinterland_pager::rules::{CHUNK_SLOTS, COPY_CLUSTER, EvictionCluster, MOVE_CLUSTER};
+use hinterland_paging::{CHUNK_SLOTS, Claim, PageStates, ReclaimBody, Residency, choose_victims, reclaim_step};
+use hinterland_policy::EvictionPolicy;
 use hinterland_units::PageNo;
 
 /// Victims that left together: slot, and how often the page had been taken out by then.
@@ -79,83 +81,33 @@ impl Machine<'_> {
         }
     }
 
-    /// One step towards free frames: drains the oldest chunk when the swap cache is large enough, otherwise fills one. `None`:
-    /// nothing can leave. Whoever made the step takes the time, carries what is dirty, and then calls [`Machine::complete`].
+    /// One step towards free frames. `None`: nothing can leave. Whoever made the step takes the time, carries what is dirty, and then
+    /// calls [`Machine::complete`].
     pub(crate) fn reclaim_step(&mut self) -> Option<Work> {
-        let keep = self.account.swap_cache().0 / u64::from(CHUNK_SLOTS);
-        if self.chunks.len() as u64 > keep {
-            return self.chunks.pop_front().map(|chunk| self.drain(chunk));
-        }
-        self.fill().or_else(|| self.chunks.pop_front().map(|chunk| self.drain(chunk)))
+        let swap_cache = self.account.swap_cache();
+        reclaim_step(self, swap_cache)
     }
 
-    /// Takes a batch of victims out of the program.
-    fn fill(&mut self) -> Option<Work> {
-        let mut victims = self.claim_victims();
+    /// The pages as the choice of victims sees them, and the policy.
+    pub(crate) fn states(&mut self) -> (States<'_>, &mut dyn EvictionPolicy) {
+        (States { work: self.work, pages: &mut self.pages }, &mut *self.policy)
+    }
+
+    /// Puts victims into a new chunk of the swap cache, the first page first; returns the processor time of taking them out.
+    pub(crate) fn push_chunk(&mut self, victims: &mut [PageNo]) -> u64 {
         if victims.is_empty() {
-            return None;
+            return 0;
         }
         victims.sort_unstable();
         let runs = 1 + victims.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count() as u64;
-        let costs = &self.setup.costs;
-        let cpu_ns = runs * costs.move_run_ns + victims.len() as u64 * costs.move_page_ns;
         let slots = victims.iter().filter_map(|page| self.work.slot(*page));
         self.chunks.push_back(Chunk(slots.map(|slot| (slot, self.pages[slot as usize].taken)).collect()));
-        Some(Work { cpu_ns, ..Work::default() })
-    }
-
-    /// The victims that the policy names, and their neighbours that are about as cold.
-    fn claim_victims(&mut self) -> Vec<PageNo> {
-        let mut victims = Vec::with_capacity(CHUNK_SLOTS as usize);
-        let copies = self.setup.fault_path == FaultPath::Inline;
-        let at_a_time = if copies { COPY_CLUSTER.victims } else { MOVE_CLUSTER.victims };
-        let mut named = Vec::with_capacity(at_a_time);
-        while victims.len() < CHUNK_SLOTS as usize {
-            named.clear();
-            self.policy.victims(at_a_time.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
-            let Some(first) = named.first() else { break };
-            let scattered = copies && !self.scans.goes_on_at(*first);
-            let cluster = if scattered { COPY_CLUSTER } else { MOVE_CLUSTER };
-            for page in &named {
-                let slot = self.work.slot(*page).unwrap_or_else(|| panic!("{page} is no page of the program"));
-                assert!(self.pages[slot as usize].is_mapped(), "{page} is a victim and not resident");
-                self.take_out(slot);
-                victims.push(*page);
-            }
-            for page in &named {
-                self.claim_neighbours(*page, &cluster, &mut victims);
-            }
-        }
-        victims
-    }
-
-    /// Adds the neighbours of a victim that have been resident for a while without being referenced (decisions 0009, 0034).
-    fn claim_neighbours(&mut self, victim: PageNo, cluster: &EvictionCluster, victims: &mut Vec<PageNo>) {
-        let now = self.account.epoch();
-        let first = victim.0 / cluster.pages * cluster.pages;
-        for page in (first..first + cluster.pages).map(PageNo) {
-            if victims.len() == CHUNK_SLOTS as usize {
-                return;
-            }
-            let Some(slot) = self.work.slot(page) else { continue };
-            let known = &self.pages[slot as usize];
-            let cold = !known.marks.has(Marks::REFERENCED) && now.wrapping_sub(known.epoch) >= cluster.cold_epochs;
-            if known.is_mapped() && cold {
-                self.policy.left_early(page);
-                self.take_out(slot);
-                victims.push(page);
-            }
-        }
-    }
-
-    fn take_out(&mut self, slot: u32) {
-        let page = &mut self.pages[slot as usize];
-        page.state = State::SwapCached;
-        page.taken = page.taken.wrapping_add(1);
+        let costs = &self.setup.costs;
+        runs * costs.move_run_ns + victims.len() as u64 * costs.move_page_ns
     }
 
     /// Sends on its way what is still in a chunk. Clean pages and zeros leave at once.
-    fn drain(&mut self, Chunk(places): Chunk) -> Work {
+    fn write_back(&mut self, Chunk(places): Chunk) -> Work {
         let frames = places.len() as u64;
         let (mut dirty, mut others) = (Vec::new(), Vec::new());
         for (slot, taken) in places {
@@ -171,7 +123,6 @@ impl Machine<'_> {
             if page.marks.has(Marks::BLANK) {
                 (page.state, page.marks) = (State::Untouched, Marks::default());
                 self.figures.evicted_zero += 1;
-                self.count_content(1, true);
                 others.push(slot);
             } else if is_dirty {
                 page.state = State::WritingBack;
@@ -198,5 +149,65 @@ impl Machine<'_> {
             self.policy.written_back(self.work.page(*slot));
         }
         self.account.uncharge(work.frames);
+    }
+}
+
+impl ReclaimBody for Machine<'_> {
+    type Chunk = Chunk;
+    type Done = Work;
+
+    fn take_oldest(&mut self, keep: usize) -> Option<Chunk> {
+        if self.chunks.len() > keep { self.chunks.pop_front() } else { None }
+    }
+
+    fn fill(&mut self) -> Option<Work> {
+        let mut victims = Vec::with_capacity(CHUNK_SLOTS as usize);
+        let mut states = States { work: self.work, pages: &mut self.pages };
+        let copies = self.setup.fault_path == FaultPath::Inline;
+        choose_victims(&mut states, &mut *self.policy, &self.account, &self.scans, copies, &mut victims);
+        let cpu_ns = self.push_chunk(&mut victims);
+        (!victims.is_empty()).then(|| Work { cpu_ns, ..Work::default() })
+    }
+
+    fn drain(&mut self, chunk: Chunk) -> Work {
+        self.write_back(chunk)
+    }
+}
+
+/// See [`Machine::states`].
+pub(crate) struct States<'a> {
+    work: &'a Workload,
+    pages: &'a mut [Page],
+}
+
+impl States<'_> {
+    /// Takes a mapped page out.
+    fn take_out(&mut self, page: PageNo) -> bool {
+        let Some(slot) = self.work.slot(page) else { return false };
+        let page = &mut self.pages[slot as usize];
+        let mapped = page.is_mapped();
+        if mapped {
+            page.state = State::SwapCached;
+            page.taken = page.taken.wrapping_add(1);
+        }
+        mapped
+    }
+}
+
+impl PageStates for States<'_> {
+    type Seen = ();
+
+    fn look(&self, page: PageNo) -> Option<((), Residency)> {
+        let page = &self.pages[self.work.slot(page)? as usize];
+        Some(((), Residency { epoch: page.epoch, referenced: page.marks.has(Marks::REFERENCED) }))
+    }
+
+    fn claim(&mut self, page: PageNo) -> Claim {
+        assert!(self.take_out(page), "{page} is a victim and not resident");
+        Claim::Ours
+    }
+
+    fn claim_as_seen(&mut self, page: PageNo, (): ()) -> bool {
+        self.take_out(page)
     }
 }

@@ -29,7 +29,7 @@ pub const PAGES: Kind<Option<u32>> = Kind { read: |text| parse_pages(text).map(S
 pub const COUNT: Kind<Option<u32>> = Kind { read: |text| Ok(text.parse().ok()), write: shown };
 pub const MICROSET: Kind<Option<u32>> = Kind { read: |text| parse_microset(text).map(Some), write: shown };
 pub const CACHE: Kind<Option<ByteCount>> = Kind {
-    read: |text| parse_cache(text).map(Some),
+    read: |text| parse_prefetch_cache(text).map(Some),
     // In full: a size for people is rounded.
     write: |size| size.map(|size| size.0.to_string()).unwrap_or_default(),
 };
@@ -125,7 +125,10 @@ fn parse_replicas(text: &str) -> Result<usize, EnvError> {
 }
 
 /// Reads a bound on prefetched pages.
-fn parse_cache(text: &str) -> Result<ByteCount, EnvError> {
+///
+/// # Errors
+/// It is no size, or below the least.
+pub fn parse_prefetch_cache(text: &str) -> Result<ByteCount, EnvError> {
     let size: ByteCount = text.parse().map_err(EnvError::Size)?;
     if size < PREFETCH_CACHE_MIN { Err(EnvError::PrefetchCache(size)) } else { Ok(size) }
 }

@@ -18,6 +18,6 @@ mod table;
 mod tests;
 
 pub use choices::{EvictName, FaultPathName, HeapMode, PrefetchName};
-pub use kind::{EnvError, parse_microset, parse_switch};
+pub use kind::{EnvError, parse_microset, parse_prefetch_cache, parse_switch};
 pub use setting::{Form, Setting, Sources};
 pub use table::{LauncherSettings, SETTINGS, Settings, variables};

@@ -33,6 +33,10 @@ pub struct BackendTotal {
     pub figures: BackendFigures,
     /// Sums over live processes, while a look is under way.
     now: Gauges,
+    /// A process was seen in the look.
+    is_seen: bool,
+    /// What the process that ended last had at its end.
+    at_end: Gauges,
     tier: usize,
 }
 
@@ -68,14 +72,15 @@ impl BackendTotals {
     /// Begins a look: nothing is stored until a process says so.
     pub fn begin(&mut self) {
         for total in &mut self.0 {
-            total.now = Gauges::default();
+            (total.now, total.is_seen) = (Gauges::default(), false);
         }
     }
 
     /// Counts a process that holds its pages now (or held them when the program ended).
     pub fn see(&mut self, process: &[BackendFigures]) {
         for (tier, seen) in process.iter().enumerate() {
-            let BackendTotal { figures, now, .. } = self.of(tier, &seen.url);
+            let BackendTotal { figures, now, is_seen, .. } = self.of(tier, &seen.url);
+            *is_seen = true;
             now.combine(&seen.now, u64::saturating_add);
             figures.peak.combine(&seen.peak, u64::max);
             figures.maxima.combine(&seen.maxima, u64::max);
@@ -85,15 +90,47 @@ impl BackendTotals {
     /// Adds the traffic of a process that has ended.
     pub fn add_traffic(&mut self, process: &[BackendFigures]) {
         for (tier, seen) in process.iter().enumerate() {
-            self.of(tier, &seen.url).figures.counters.combine(&seen.counters, u64::saturating_add);
+            let total = self.of(tier, &seen.url);
+            total.figures.counters.combine(&seen.counters, u64::saturating_add);
+            total.at_end = seen.now;
         }
     }
 
-    /// Ends a look: what was seen is the present, and perhaps a peak.
+    /// Ends a look: what was seen is the present, and perhaps a peak. When all processes have ended before it, the last one's end counts.
     pub fn finish(&mut self) {
-        for BackendTotal { figures, now, .. } in &mut self.0 {
-            figures.now = *now;
+        for BackendTotal { figures, now, is_seen, at_end, .. } in &mut self.0 {
+            figures.now = if *is_seen { *now } else { *at_end };
             figures.peak.combine(now, u64::max);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process with so many pages at a node, which does not answer.
+    fn process(pages: u64) -> [BackendFigures; 1] {
+        let now = Gauges { pages, absent: 1, ..Gauges::default() };
+        [BackendFigures { url: "tcp://host:1".into(), now, ..BackendFigures::default() }]
+    }
+
+    #[test]
+    fn what_was_there_at_the_end_is_known_also_when_no_look_came_before_it() {
+        let mut totals = BackendTotals::default();
+        totals.begin();
+        totals.see(&process(3));
+        totals.see(&process(4));
+        totals.finish();
+        assert_eq!(totals.0[0].figures.now.pages, 7);
+        totals.add_traffic(&process(5));
+        totals.begin();
+        totals.see(&process(4));
+        totals.finish();
+        assert_eq!(totals.0[0].figures.now.pages, 4, "one has ended, the other has not");
+        totals.add_traffic(&process(6));
+        totals.begin();
+        totals.finish();
+        assert_eq!((totals.0[0].figures.now.pages, totals.0[0].is_absent()), (6, true));
     }
 }

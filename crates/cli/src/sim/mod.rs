@@ -14,9 +14,10 @@ use crate::args::prefetchers;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use clap::{Args, ValueEnum};
+use hinterland_abi::parse_prefetch_cache;
 use hinterland_sim::{FaultPath, LinkModel, Setup, SetupError, WorkloadError};
 use hinterland_tape::TraceError;
-use hinterland_units::Budget;
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 pub struct SimArgs {
     /// The trace, as `hinterland trace` writes it
     trace: PathBuf,
-    /// Bound on local pages: a size (512M, 2G), or a share of what the program has touched so far; at least 16M
+    /// Bound on local pages: a size (512M, 2G), or a share of all pages that the trace touches; at least 16M
     #[arg(long, value_name = "SIZE|PCT%", default_value = "50%")]
     local: Budget,
     /// Prefetchers: all, or some of auto, none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
@@ -46,6 +47,9 @@ pub struct SimArgs {
     /// asks for it; 8 with the others
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=512))]
     read_ahead: Option<u32>,
+    /// Bound on prefetched pages that are not known to be used, as `run` has it: a size. Default: what the windows need
+    #[arg(long, value_name = "SIZE", value_parser = parse_prefetch_cache)]
+    prefetch_cache: Option<ByteCount>,
     /// Of 100 pages that come back from far memory, so many are written to before they leave again (a trace does not tell)
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     written: u8,
@@ -141,6 +145,9 @@ impl SimArgs {
         };
         Setup {
             window_pages_max: self.read_ahead,
+            prefetch_cache_pages: self
+                .prefetch_cache
+                .map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX)),
             written_percent: self.written,
             seed: self.seed,
             ..Setup::new(self.local, link.clone()).on(path)

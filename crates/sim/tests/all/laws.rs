@@ -46,6 +46,7 @@ fn some_setup(random: &mut SmallRng) -> Setup {
         written_percent: *[0, 30, 100].get(random.random_range(0..3)).expect("three"),
         seed: random.random(),
         window_pages_max: [None, None, Some(0), Some(512)][random.random_range(0..4)],
+        prefetch_cache_pages: [None, Some(256), Some(1024)][random.random_range(0..3)],
         ..Setup::new(local(random.random_range(256..3_000)), link)
     }
 }
@@ -173,6 +174,22 @@ fn a_loop_that_fits_comes_to_rest_though_its_pages_leave_beside_victims() {
             }
         }
     }
+}
+
+/// Twelve walks, a page of each in turn: one thread cannot read ahead for all of them in time.
+#[test]
+fn a_thread_whose_window_is_late_fetches_the_next_pages_itself() {
+    let mut collector = Collector::new(None);
+    for touch in 0..120_000_u32 {
+        let (walk, at) = (touch % 12, touch / 12);
+        collector.push(walk, 0, walk * 10_000 + at % 2_500, u64::from(at) * 200).expect("short");
+    }
+    let work = collector.finish().expect("not empty");
+    let setup = Setup::new(local(12_000), "tcp-10g".parse().expect("a link"));
+    let figures = |path| played(&work, &setup.clone().on(path), "s3-fifo", "streams");
+    let [inline, monitor] = [FaultPath::Inline, FaultPath::Monitor].map(figures);
+    assert_eq!(monitor.prefetched_by_faults, 0, "a monitor has others to serve");
+    assert!(inline.prefetched_by_faults * 50 > inline.prefetched, "{inline:?}");
 }
 
 #[test]

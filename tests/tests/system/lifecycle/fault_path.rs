@@ -59,7 +59,7 @@ fn go() -> Result<()> {
     std::fs::write(directory.join("main.go"), SOURCE)?;
     let mut command = Command::new("go");
     command.args(["build", "-o", "program", "main.go"]).current_dir(&directory);
-    command.env("CGO_ENABLED", "1").env("GOCACHE", directory.join("cache")).env("GOFLAGS", "-mod=mod");
+    command.env("CGO_ENABLED", "1").env("GOCACHE", places::tests().join("go-cache")).env("GOFLAGS", "-mod=mod");
     let built = command.output().context("cannot start go")?;
     ensure!(built.status.success(), "go cannot build: {}", String::from_utf8_lossy(&built.stderr));
     let program = directory.join("program").display().to_string();

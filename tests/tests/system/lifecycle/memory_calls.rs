@@ -136,7 +136,7 @@ fn go_program() -> Result<String> {
     std::fs::write(directory.join("main.go"), GO)?;
     let mut command = Command::new("go");
     command.args(["build", "-o", "program", "main.go"]).current_dir(&directory);
-    command.env("CGO_ENABLED", "1").env("GOCACHE", directory.join("cache")).env("GOFLAGS", "-mod=mod");
+    command.env("CGO_ENABLED", "1").env("GOCACHE", places::tests().join("go-cache")).env("GOFLAGS", "-mod=mod");
     let built = command.output().context("cannot start go")?;
     ensure!(built.status.success(), "go cannot build: {}", String::from_utf8_lossy(&built.stderr));
     Ok(directory.join("program").display().to_string())

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Launch, c_program, launcher};
-use hinterland_tests::node::Node;
+use hinterland_tests::node::{Node, Refusing};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{places, skips, suite};
 use hinterland_wire::{Features, Hello, Outcome, VERSION, Welcome};
@@ -227,8 +227,8 @@ fn strangers(test: &str) -> Result<()> {
         ended.expect(125, "")?.expect_refusal(&[words])?;
         ensure!(ended.stderr.contains(&url), "{name}: {url} is not named in: {}", ended.stderr);
     }
-    let nobody = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let ended = launch(&format!("{test}-nobody"), &[&format!("tcp://{nobody}")], "monitor", &["true"])?.run()?;
+    let nobody = Refusing::new()?;
+    let ended = launch(&format!("{test}-nobody"), &[&nobody.url], "monitor", &["true"])?.run()?;
     ended.expect(125, "")?.expect_refusal(&["Connection refused"])?;
     Ok(())
 }

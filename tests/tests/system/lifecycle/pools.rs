@@ -5,7 +5,7 @@ use super::operators::two_more_rounds;
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Running, c_program};
 use hinterland_tests::ledger::LiveLedger;
-use hinterland_tests::node::{Node, pool_url};
+use hinterland_tests::node::{Node, Refusing, pool_url};
 use hinterland_tests::suite::{self, Trial};
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -107,9 +107,8 @@ fn stripes(test: &str, path: &str) -> Result<()> {
 /// Of four nodes two are not there: they are named at once and in the summary.
 fn absent(test: &str, path: &str) -> Result<()> {
     let nodes = (0..2).map(|n| Node::start(&format!("{test}-{n}"), "512M")).collect::<Result<Vec<_>>>()?;
-    // Nobody takes a port that was just free: the kernel gives them out in turn.
-    let free = || std::net::TcpListener::bind("127.0.0.1:0")?.local_addr();
-    let dead = [free()?, free()?].map(|address| format!("tcp://{address}"));
+    let nobody = [Refusing::new()?, Refusing::new()?];
+    let dead = nobody.each_ref().map(|nobody| nobody.url.clone());
     let url = format!("{},{},{}", dead[0], pool_url(&nodes), dead[1]);
     let mut running = start(test, path, &url, "2", &[])?;
     let warning =

@@ -129,8 +129,8 @@ fn handlers(path: &'static str) -> Trial {
     let name = format!("lifecycle::strange_forks::handlers::{path}");
     suite::trial(name.clone(), skips::no_userfaultfd, move || {
         let program = c_program("atfork", &[])?.display().to_string();
-        let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program, "10"])?;
-        launch.run()?.expect(0, "10 of 10 forks right, handlers ran 10 times")?.expect_paging()?;
+        let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program, "4"])?;
+        launch.run()?.expect(0, "4 of 4 forks right, handlers ran 4 times")?.expect_paging()?;
         Ok(())
     })
 }

@@ -167,9 +167,9 @@ fn project(directory: &Path, files: u32) -> Result<()> {
     Ok(write("Makefile".into(), makefile.into())?)
 }
 
-/// `make -j4` of 60 files in 32 MiB: the compilers alone take more than 100.
+/// `make -j4` of 24 files in 32 MiB: the compilers alone take more than 100.
 fn make(name: &str, path: &'static str) -> Result<()> {
-    const FILES: u32 = 60;
+    const FILES: u32 = 24;
     let launch = launch(name, path, "32M", &["make", "-s", "-j4", "-C", "project"])?;
     let (ours, theirs) = (launch.directory.join("project"), launch.directory.join("native"));
     project(&ours, FILES)?;
@@ -265,7 +265,7 @@ fn postgresql(name: &str, path: &'static str) -> Result<()> {
 /// Thousands of children, eight at a time, over far memory with delays; one in ten is killed at any moment. All are right, and all
 /// are counted, although there are fewer rows.
 fn fork_storm(name: &str, path: &'static str) -> Result<()> {
-    let children: u64 = if suite::full() { 10_000 } else { 3_000 };
+    let children: u64 = if suite::full() { 10_000 } else { 1_500 };
     let program = c_program("fork_storm", &[])?.display().to_string();
     let settings = ["--local", "16M", "--fault-path", path, "--far", "compressed:1G?delay_us=20"];
     let ended = Launch::new(name, &settings, &[&program, &children.to_string(), "8", "10"])?.run()?;

@@ -8,10 +8,10 @@ use hinterland_policy::PrefetchWindow;
 use std::collections::VecDeque;
 
 /// Windows that wait; when there are more, the oldest is dropped, because the program has probably passed it.
-pub const WAITING_MAX: usize = 8;
+pub const WINDOWS_WAITING_MAX: u32 = 8;
 
 /// Windows that are remembered, those included that have no page left to claim: some of their pages may be yet to be mapped.
-const KNOWN_MAX: usize = 2 * WAITING_MAX;
+const KNOWN_MAX: usize = 2 * WINDOWS_WAITING_MAX as usize;
 
 /// A window that is being prefetched.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl WindowQueue {
             *passed = new;
             return Pushed::InPlaceOf(new.number);
         }
-        let is_full = self.waiting() >= WAITING_MAX;
+        let is_full = self.waiting() >= WINDOWS_WAITING_MAX as usize;
         if is_full {
             self.forget_oldest(|pending| !pending.is_claimed());
         } else if self.known.len() >= KNOWN_MAX {
@@ -173,7 +173,7 @@ mod tests {
         queue.update(claimed, |pending| pending.offset = 4);
         let pushed = (1..=9).map(|first| queue.push(window(first * 100, 1, 4)));
         let dropped = pushed.filter(|pushed| *pushed == Pushed::AndDropped).count();
-        assert_eq!((dropped, queue.waiting()), (1, WAITING_MAX));
+        assert_eq!((dropped, queue.waiting()), (1, WINDOWS_WAITING_MAX as usize));
         assert_eq!(queue.take_next().map(|pending| pending.window.first), Some(PageNo(200)));
         assert!(queue.get(claimed).is_some());
         order_in_fours(&mut queue);

@@ -1,0 +1,33 @@
+//! What the pager decides, as pure code: no clock, no I/O, no `unsafe`. The policies ([`hinterland_policy`]) say which page is the
+//! coldest and what is prefetched; this crate says what becomes of that.
+//!
+//! | module | decides |
+//! |---|---|
+//! | `account` | when the evictor runs, when a fault must reclaim by itself: watermarks, and the epochs in which pages age |
+//! | `reclaim` | the next step towards free frames |
+//! | `victims` | which pages leave together: those that the policy names, and their neighbours |
+//! | `window_queue`, `read_ahead` | whose window is served next, and how many of its pages at once; which thread helps |
+//! | `prefetch_cache` | how many prefetched pages may wait unmapped, and which of them goes first |
+//!
+//! Two bodies run it: the pager, over real pages (`hinterland-pager`), and the simulator, over a trace in virtual time
+//! (`hinterland-sim`). What a body has to offer is a trait beside each decision. What is decided here is decided nowhere else.
+#![forbid(unsafe_code)]
+
+mod account;
+mod prefetch_cache;
+mod read_ahead;
+mod reclaim;
+mod victims;
+mod window_queue;
+
+pub use account::{Account, BOUND_MIN, margin};
+pub use prefetch_cache::{
+    CachedSlots, Dropped, KEY_SLOTS, SlotBody, TakenSlot, make_room, pages_for_windows, take_slot, waiting_pages_max,
+};
+pub use read_ahead::{
+    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, LANDING_PAGES, MappedPages, WindowBody, ZERO_PAGES, batch_pages,
+    claim_batch, claim_next_batch, is_timed, runs_of,
+};
+pub use reclaim::{CHUNK_SLOTS, ReclaimBody, reclaim_step};
+pub use victims::{BLOCK_PAGES, Claim, PageStates, Residency, Scans, choose_unreferenced, choose_victims};
+pub use window_queue::{PendingWindow, Pushed, WINDOWS_WAITING_MAX, WindowQueue};

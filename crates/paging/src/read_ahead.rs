@@ -1,0 +1,262 @@
+//! How far a thread that prefetches goes at once: batches of a window, runs of a batch, and what is told of the pages that were mapped.
+
+use crate::window_queue::{PendingWindow, WindowQueue};
+use hinterland_policy::{PrefetchWindow, Unmapped};
+use hinterland_units::PageNo;
+use std::ops::Range;
+
+/// Pages of a batch at most: as many can land at a time.
+pub const LANDING_PAGES: usize = 256;
+
+/// Pages of a batch when loading costs processor time: few, so that the first ones are mapped early.
+const BATCH_PAGES: usize = 16;
+
+/// Pages of a batch that a thread of the program prefetches by itself (decision 0046): it waits for them, for a part of the time that
+/// they would take one after the other.
+pub const HELP_PAGES: usize = 32;
+
+/// Pages of a batch otherwise, at least.
+const WINDOW_BATCH_PAGES: usize = 64;
+
+/// The part of local memory that one batch may take: what a few steps of reclaim free.
+const BATCH_PART: u64 = 64;
+
+/// Steps of reclaim that the read-ahead thread makes for the frames of one batch.
+pub const FRAMES_STEPS_MAX: u32 = 4;
+
+/// Pages mapped ahead of a first touch at most: beyond this the cost of a COPY is all per page.
+pub const ZERO_PAGES: usize = 64;
+
+/// Whether a process's next demand load is timed, after so many: the first ones are, and then every eighth.
+pub fn is_timed(major_faults: u64) -> bool {
+    const ALL: u64 = 256;
+    major_faults < ALL || major_faults.is_multiple_of(8)
+}
+
+/// Pages of a batch of `window`. `copies_cost_ram`: far memory is compressed RAM, where loading costs processor time; otherwise it
+/// costs a delay, and a batch is half of the window, so that the delay is paid twice, and the program has the first half while the
+/// second is loaded. Never so many that a small budget has no frames for them at once.
+pub fn batch_pages(window: &PrefetchWindow, budget_pages: u64, copies_cost_ram: bool) -> usize {
+    // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them.
+    let is_usual = window.pages as usize <= WINDOW_BATCH_PAGES;
+    if is_usual && copies_cost_ram {
+        return BATCH_PAGES;
+    }
+    let frames = usize::try_from(budget_pages / BATCH_PART).unwrap_or(LANDING_PAGES);
+    (window.pages as usize / 2).min(frames).clamp(WINDOW_BATCH_PAGES, LANDING_PAGES)
+}
+
+/// What a body does to have a batch claimed.
+pub trait WindowBody {
+    /// A page that was claimed.
+    type Claimed;
+
+    /// Works on the windows.
+    fn windows<R>(&mut self, work: impl FnOnce(&mut WindowQueue) -> R) -> R;
+
+    /// Pages of a batch of this window ([`batch_pages`]).
+    fn batch_pages(&self, window: &PrefetchWindow) -> usize;
+
+    /// Claims a page, if it is remote.
+    fn claim(&mut self, page: PageNo) -> Option<Self::Claimed>;
+}
+
+/// Pages of one window that are loaded at once.
+#[derive(Debug)]
+pub struct Claimed<P> {
+    /// In order of address.
+    pub pages: Vec<P>,
+    /// The window; none: nothing is claimed.
+    pub of: Option<PendingWindow>,
+}
+
+impl<P> Default for Claimed<P> {
+    fn default() -> Claimed<P> {
+        Claimed { pages: Vec::new(), of: None }
+    }
+}
+
+/// Claims the next remote pages that are wanted, all of one window.
+pub fn claim_next_batch<B: WindowBody>(body: &mut B, batch: &mut Claimed<B::Claimed>) {
+    loop {
+        claim_batch(body, batch, WindowQueue::take_next, usize::MAX);
+        if batch.of.is_none() || !batch.pages.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Claims remote pages of the window that `which` names: one batch, of at most `pages_max`.
+pub fn claim_batch<B: WindowBody>(
+    body: &mut B,
+    batch: &mut Claimed<B::Claimed>,
+    which: impl FnOnce(&mut WindowQueue) -> Option<PendingWindow>,
+    pages_max: usize,
+) {
+    batch.pages.clear();
+    batch.of = body.windows(which);
+    let Some(PendingWindow { window, number, mut offset, .. }) = batch.of else { return };
+    let most = body.batch_pages(&window).min(pages_max);
+    while batch.pages.len() < most && offset < window.pages {
+        batch.pages.extend(window.page(offset).and_then(|page| body.claim(page)));
+        offset += 1;
+    }
+    // Another thread may have claimed more of it meanwhile.
+    body.windows(|queue| queue.update(number, |pending| pending.offset = pending.offset.max(offset)));
+    if window.step < 0 {
+        batch.pages.reverse();
+    }
+}
+
+/// Cuts a batch, which is in order of address, into runs that one call maps: neighbours, and single pages that stay unmapped.
+/// The run that the program is expected to touch first is the first.
+pub fn runs_of<T>(batch: &[T], page: impl Fn(&T) -> PageNo, window: &PrefetchWindow) -> Vec<Range<usize>> {
+    let waits = |item: &T| window.leaves_unmapped(page(item));
+    let mut end = 0;
+    let runs = batch.chunk_by(|a, b| page(a).0 + 1 == page(b).0 && !waits(a) && !waits(b)).map(|run| {
+        end += run.len();
+        end - run.len()..end
+    });
+    let mut runs: Vec<Range<usize>> = runs.collect();
+    if window.step < 0 {
+        runs.reverse();
+    }
+    runs
+}
+
+/// Pages of a window that are mapped and not reported to its key page yet. Their use makes no fault: they are taken for used when the
+/// key page is (decision 0008).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MappedPages {
+    mapped: u32,
+    has_key: bool,
+}
+
+impl MappedPages {
+    /// Begins with what earlier batches of the window mapped and did not report.
+    pub fn of(queue: &mut WindowQueue, of: &PendingWindow) -> MappedPages {
+        let mapped = queue.update(of.number, |pending| std::mem::take(&mut pending.mapped)).unwrap_or(0);
+        MappedPages { mapped, has_key: of.has_key }
+    }
+
+    /// Pages mapped so far and not reported.
+    pub fn count(&self) -> u32 {
+        self.mapped
+    }
+
+    /// More pages were mapped.
+    pub fn add(&mut self, pages: u32) {
+        self.mapped += pages;
+    }
+
+    /// A page waits unmapped, and was told of those that were mapped before it.
+    pub fn told_one_that_waits(&mut self) {
+        (self.mapped, self.has_key) = (0, true);
+    }
+
+    /// The batch is mapped: the key page to which pages are to be reported, and how many. Others are left to the batch of the key page.
+    pub fn finish(self, queue: &mut WindowQueue, of: &PendingWindow) -> Option<(PageNo, u32)> {
+        let MappedPages { mapped, has_key } = self;
+        let to_report = |pending: &mut PendingWindow| {
+            pending.has_key |= has_key;
+            pending.mapped += mapped;
+            let is_reported = pending.has_key && matches!(of.window.unmapped, Unmapped::Key(_));
+            if is_reported { std::mem::take(&mut pending.mapped) } else { 0 }
+        };
+        let report = queue.update(of.number, to_report).unwrap_or(if has_key { mapped } else { 0 });
+        match (of.window.unmapped, report) {
+            (Unmapped::Key(key), 1..) => Some((key, report)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn window(first: u32, step: i64, pages: u32) -> PrefetchWindow {
+        PrefetchWindow { first: PageNo(first), step, pages, unmapped: Unmapped::All }
+    }
+
+    /// Remote pages.
+    #[derive(Default)]
+    struct Body(WindowQueue, BTreeSet<u32>);
+
+    impl WindowBody for Body {
+        type Claimed = u32;
+
+        fn windows<R>(&mut self, work: impl FnOnce(&mut WindowQueue) -> R) -> R {
+            work(&mut self.0)
+        }
+
+        fn batch_pages(&self, window: &PrefetchWindow) -> usize {
+            batch_pages(window, 1 << 20, true)
+        }
+
+        fn claim(&mut self, page: PageNo) -> Option<u32> {
+            self.1.remove(&page.0).then_some(page.0)
+        }
+    }
+
+    #[test]
+    fn a_batch_is_short_where_loads_cost_time_and_half_a_window_where_they_cost_a_delay() {
+        let pages = |pages, budget, ram| batch_pages(&window(0, 1, pages), budget, ram);
+        assert_eq!([pages(64, 1 << 20, true), pages(64, 1 << 20, false), pages(8, 1 << 20, false)], [16, 64, 64]);
+        assert_eq!([pages(256, 1 << 20, true), pages(4096, 1 << 20, false)], [128, LANDING_PAGES]);
+        assert_eq!(pages(4096, 6400, false), 100, "a small budget");
+    }
+
+    #[test]
+    fn a_batch_has_remote_pages_of_one_window_in_order_of_address() {
+        let mut body = Body(WindowQueue::default(), (0..1000).filter(|page| page % 3 != 0).collect());
+        body.0.push(window(300, 1, 64));
+        body.0.push(window(900, -2, 8));
+        let mut batch = Claimed::default();
+        claim_next_batch(&mut body, &mut batch);
+        assert_eq!((batch.pages.len(), batch.pages[0], batch.pages[15]), (16, 301, 323));
+        claim_next_batch(&mut body, &mut batch);
+        assert_eq!(batch.pages, [886, 890, 892, 896, 898]);
+        // What is left of the first one, a bit of it by a thread of the program.
+        let number = batch.of.map(|of| of.number - 1);
+        claim_batch(&mut body, &mut batch, |queue| number.and_then(|number| queue.get(number).copied()), 4);
+        assert_eq!(batch.pages, [325, 326, 328, 329]);
+        claim_next_batch(&mut body, &mut batch);
+        assert_eq!(batch.pages[0], 331);
+    }
+
+    #[test]
+    fn mapped_pages_are_reported_to_the_key_page_whichever_batch_has_it() {
+        let mut queue = WindowQueue::default();
+        let with_key = PrefetchWindow { unmapped: Unmapped::Key(PageNo(40)), ..window(0, 1, 64) };
+        queue.push(with_key);
+        let of = |queue: &mut WindowQueue| queue.take_next().unwrap();
+        let first = of(&mut queue);
+        let mut mapped = MappedPages::of(&mut queue, &first);
+        mapped.add(16);
+        assert_eq!(mapped.finish(&mut queue, &first), None, "the key page is not here yet");
+        let second = of(&mut queue);
+        let mut mapped = MappedPages::of(&mut queue, &second);
+        assert_eq!(mapped.count(), 16);
+        mapped.told_one_that_waits();
+        mapped.add(7);
+        assert_eq!(mapped.finish(&mut queue, &second), Some((PageNo(40), 7)));
+        let third = of(&mut queue);
+        let mut mapped = MappedPages::of(&mut queue, &third);
+        mapped.add(9);
+        assert_eq!(mapped.finish(&mut queue, &third), Some((PageNo(40), 9)));
+    }
+
+    #[test]
+    fn runs_are_in_the_order_in_which_the_program_is_expected() {
+        let window =
+            |step, key| PrefetchWindow { first: PageNo(10), step, pages: 8, unmapped: Unmapped::Key(PageNo(key)) };
+        let up: Vec<PageNo> = [10, 11, 12, 13, 15, 16].map(PageNo).into();
+        assert_eq!(runs_of(&up, |page| *page, &window(1, 12)), [0..2, 2..3, 3..4, 4..6]);
+        let down: Vec<PageNo> = [3, 4, 6, 7, 8, 9, 10].map(PageNo).into();
+        assert_eq!(runs_of(&down, |page| *page, &window(-1, 8)), [5..7, 4..5, 2..4, 0..2]);
+        let waiting = PrefetchWindow { unmapped: Unmapped::All, ..window(1, 0) };
+        assert_eq!(runs_of(&up[..2], |page| *page, &waiting), [0..1, 1..2]);
+    }
+}
