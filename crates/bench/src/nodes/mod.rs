@@ -4,6 +4,7 @@
 //! Each round measures everything once; ratios are taken within each round.
 
 mod bad_days;
+mod crowd;
 mod memcached;
 mod pool;
 mod process;
@@ -172,6 +173,7 @@ impl Bench {
         self.write_back(&mut round, seed);
         self.losable(&mut round, seed);
         bad_days::measure(&mut round, &self.executables.launcher, seed);
+        crowd::measure(&mut round, &self.executables.launcher, seed);
         round
     }
 
@@ -205,6 +207,8 @@ impl Bench {
             far: vec![url.to_owned()],
             prefetch,
             fault_path: self.args.fault_path,
+            // The bench's own nodes.
+            insecure_loopback: true,
             ..Settings::default()
         };
         managed::run(&self.executables, flags, &settings, &worker)

@@ -151,6 +151,11 @@ fn targets(rounds: &[Round]) -> Vec<Target> {
         ));
         targets.push(most(format!("a node is {how} to the error, without replicas, ms"), one(&end), END_MS));
     }
+    targets.push(most(
+        "load beside 4,096 connections with half requests / alone, p99".into(),
+        ratio("crowd_load_us_p99", "alone_load_us_p99"),
+        3.0,
+    ));
     for by in ["tc", "link"] {
         let p99 = ratio(&format!("shaped_by_{by}_busy_us_p99"), &format!("shaped_by_{by}_idle_us_p99"));
         targets.push(most(format!("demand beside bulk / alone, 1 Gb/s by {by}, p99"), p99, 2.0));
