@@ -117,7 +117,7 @@ static void churn(void) {
     enum { SLOTS = 20000 };
     static struct { uint64_t *at; size_t bytes; uint64_t seed; } slots[SLOTS];
     size_t bad = 0;
-    for (uint64_t step = 0; step < 400000; step++) {
+    for (uint64_t step = 0; step < 160000; step++) {
         uint64_t r = mix(step);
         int i = r % SLOTS;
         if (slots[i].at) bad += wrong(slots[i].at, slots[i].bytes, slots[i].seed);

@@ -121,10 +121,8 @@ static void prepare_rest(void) {
     MUST(waitpid(stopped, &status, WUNTRACED) == stopped && WIFSTOPPED(status));
 }
 
-static void run_entries(const struct entry *entries, size_t count) {
-    for (size_t i = 0; i < count; i++) memset(other, 0, sizeof other), run(&entries[i]);
-}
-#define RUN(...) ({ const struct entry list_[] = {__VA_ARGS__}; run_entries(list_, sizeof list_ / sizeof *list_); })
+static void clear_other(void) { memset(other, 0, sizeof other); }
+#define RUN(...) ({ const struct entry list_[] = {__VA_ARGS__}; run_entries(list_, sizeof list_ / sizeof *list_, clear_other); })
 
 static void names(void) {
     const struct timeval times[2] = {{1, 2}, {3, 4}};
