@@ -1,6 +1,7 @@
 //! The command line: what may be written. The flags of settings come from the table of settings (`config::flags`).
 
 use crate::bench::BenchArgs;
+use crate::config::example::SettingsArgs;
 use crate::config::flags::{Flags, Run};
 use crate::explain::ExplainArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
@@ -38,6 +39,8 @@ pub enum Command {
     Node(Box<NodeArgs>),
     /// Measure Hinterland against the kernel's own swap (runs hinterland-bench, where it is installed).
     Bench(BenchArgs),
+    /// Print a settings file: every setting of a run with its meaning, commented out.
+    Settings(SettingsArgs),
     /// Write the manual pages, one for each subcommand.
     Man(ManArgs),
     /// Print completions for a shell: bash, zsh or fish.

@@ -9,6 +9,7 @@
 //! trace                                      page traces: recording, importing, looking at them
 //! node                                       the memory node, and what one says of itself
 //! bench                                      hands over to hinterland-bench
+//! config::example                            a settings file with all settings, commented out
 //! manual                                     manual pages and completions, from the command line
 //! output  print                              files that commands write, and what they print
 //! ```
@@ -69,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Settings(args) => config::example::run(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),
     }

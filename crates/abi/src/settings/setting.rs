@@ -15,6 +15,8 @@ pub struct Setting {
     pub help: &'static str,
     /// What holds when it is not set; empty: nothing does.
     pub default: &'static str,
+    /// A value to show where the default is none or is said in words; empty elsewhere.
+    pub example: &'static str,
 }
 
 /// How many values a setting takes, and how they are named in help.
@@ -76,6 +78,15 @@ impl Setting {
         if self.default.is_empty() { meaning } else { format!("{meaning}. Default: {}", self.default) }
     }
 
+    /// A value to show: the default, or an example where the default is no value.
+    pub fn shown(&self) -> &'static str {
+        match self.form {
+            Form::Switch => "false",
+            _ if self.example.is_empty() => self.default,
+            _ => self.example,
+        }
+    }
+
     /// The row of a variable.
     pub fn of(variable: &str) -> Option<&'static Setting> {
         super::SETTINGS.iter().find(|setting| setting.variable == variable)
@@ -85,12 +96,13 @@ impl Setting {
 /// Makes, of rows, the structs that hold the settings, the module `variables`, and the table of all.
 ///
 /// A row: `VARIABLE "name" field: Type = KIND, form, sources, "help", "default";` — of `names`, without field, type and kind.
+/// Where the default is no value that could be written, `, "example"` comes after it.
 macro_rules! settings {
     (
         $(
             $(#[$struct_doc:meta])*
             struct $struct:ident {
-                $($variable:ident $name:literal $field:ident: $type:ty = $kind:expr, $form:expr, $sources:ident, $help:literal, $default:literal;)*
+                $($variable:ident $name:literal $field:ident: $type:ty = $kind:expr, $form:expr, $sources:ident, $help:literal, $default:literal $(, $example:literal)?;)*
             }
         )*
         names {
@@ -118,6 +130,7 @@ macro_rules! settings {
                 sources: Sources::$sources,
                 help: $help,
                 default: $default,
+                example: concat!($($example)?),
             },)*)*
             $(Setting {
                 name: $other_name,
@@ -126,6 +139,7 @@ macro_rules! settings {
                 sources: Sources::$other_sources,
                 help: $other_help,
                 default: $other_default,
+                example: "",
             },)*
         ];
 

@@ -11,13 +11,13 @@ settings! {
     struct Settings {
         LOCAL "local" local: Option<Budget> = BUDGET, One("SIZE|PCT%"), Run,
             "Bound on the program's local pages: a size (512M, 2G), or a share of what it has touched so far (25%); at least 16M",
-            "80 % of the cgroup limit or of free memory";
+            "80 % of the cgroup limit or of free memory", "1G";
         RAM "ram" ram: Option<Budget> = BUDGET, One("SIZE|PCT%"), Run,
             "Bound on local pages, compressed store and metadata together",
-            "";
+            "", "2G";
         FAR "far" far: Vec<String> = WORDS, Many("URL"), Run,
             "Where cold pages go; repeat for tiers, fastest first",
-            "compressed RAM, then a file";
+            "compressed RAM, then a file", "compressed:4G file:/var/tmp?size=16G";
         REPLICAS "replicas" replicas: Option<usize> = REPLICAS, One("N"), Run,
             "Memory nodes of a pool (tcp://A,tcp://B,… or etcd://HOST/POOL) that keep each page; the run survives the loss of all but one",
             "1";
@@ -26,13 +26,13 @@ settings! {
             "";
         TLS "tls" tls: String = TEXT, One("CERT,KEY"), Run,
             "Our certificate and its private key, PEM files; with --tls-ca",
-            "";
+            "", "/etc/hinterland/tls.pem,/etc/hinterland/tls.key";
         TLS_CA "tls-ca" tls_ca: String = TEXT, One("CA"), Run,
             "The CA that has signed the other side's certificates, a PEM file",
-            "";
+            "", "/etc/hinterland/ca.pem";
         KEY_FILE "key-file" key_file: String = TEXT, One("FILE"), Run,
             "A secret file that both sides have, instead of certificates: at least 32 random bytes",
-            "";
+            "", "/etc/hinterland/far.key";
         INSECURE_LOOPBACK "insecure-loopback" insecure_loopback: bool = SWITCH, Switch, Run,
             "Without credentials, use memory nodes on loopback addresses, where any user of this machine may listen in a node's place",
             "";
@@ -47,10 +47,10 @@ settings! {
             "auto";
         READ_AHEAD "read-ahead" read_ahead_pages: Option<u32> = PAGES, One("PAGES"), Run,
             "Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off",
-            "64 with auto, streams and next-n, more where the link asks for it; 8 with the others";
+            "64 with auto, streams and next-n, more where the link asks for it; 8 with the others", "64";
         PREFETCH_CACHE "prefetch-cache" prefetch_cache: Option<ByteCount> = CACHE, One("SIZE"), Run,
             "Bound on prefetched pages that are not known to be used, at least 1M; what is beyond it is evicted first",
-            "what the windows need";
+            "what the windows need", "16M";
         FAULT_PATH "fault-path" fault_path: FaultPathName = choice(), One("auto|monitor|inline"), Run,
             "Who serves faults: auto, monitor (a thread beside the program's), inline (the thread that faults)",
             "auto";
@@ -75,7 +75,7 @@ settings! {
     struct LauncherSettings {
         STATS "stats" stats: String = TEXT, One("FILE|-"), Run,
             "Write the run's figures as JSON to FILE, or to stdout (-)",
-            "";
+            "", "hinterland.json";
         QUIET "quiet" quiet: bool = SWITCH, Switch, Run,
             "No summary at the end",
             "";
@@ -93,6 +93,6 @@ settings! {
             "$XDG_CONFIG_HOME/hinterland/config.toml (~/.config/hinterland/config.toml), if it is there";
         LIBRARY "library" = One("FILE"), Variable,
             "The library that is preloaded into the program",
-            "libhinterland.so beside the command, or in ../lib";
+            "libhinterland.so beside the command, in ../lib or in ../lib/hinterland";
     }
 }

@@ -3,6 +3,7 @@
 //! Each source gives text for some of the same settings (`hinterland_abi::SETTINGS`); the first source that has one wins, and the
 //! table's reader turns the text into a value, so a wrong value is refused in the same words wherever it stands.
 
+pub mod example;
 mod file;
 pub mod flags;
 mod merge;

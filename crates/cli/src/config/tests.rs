@@ -1,4 +1,4 @@
-//! Precedence, defaults and refusals of settings.
+//! Precedence, defaults and refusals of settings, and the file that shows them all.
 
 use super::*;
 use crate::args::{Cli, Command};
@@ -209,5 +209,66 @@ fn each_setting_means_the_same_as_flag_as_variable_and_in_the_file() {
         assert_ne!(by_flag, value(plain("").resolve(&RunArgs::default()).unwrap()), "{flag}: no difference");
         assert_eq!(by_flag, value(by_variable.unwrap()), "{flag}");
         assert_eq!(by_flag, value(by_file.unwrap()), "{flag}");
+    }
+}
+
+/// The places that the file of `hinterland settings` names for keys and certificates.
+const SECRETS: &str = "/etc/hinterland/";
+
+/// Makes the certificates and the key that the file names, in a directory.
+fn make_secrets(directory: &std::path::Path) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["job".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let files = [
+        ("tls.pem", certificate.pem()),
+        ("ca.pem", certificate.pem()),
+        ("tls.key", key.serialize_pem()),
+        ("far.key", "k".repeat(32)),
+    ];
+    for (name, text) in files {
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    }
+}
+
+#[test]
+fn the_file_with_all_settings_sets_nothing_and_each_of_its_lines_is_accepted() {
+    let file = example::file();
+    assert_eq!(file.parse::<toml::Table>().unwrap(), toml::Table::new(), "a line is not commented out");
+    let nothing = Machine::new(&file).resolve(&RunArgs::default()).unwrap();
+    assert_eq!(nothing, Machine::new("").resolve(&RunArgs::default()).unwrap());
+    let secrets = tempfile::tempdir().unwrap();
+    make_secrets(secrets.path());
+    let of_a_run: Vec<_> = SETTINGS.iter().filter(|setting| setting.sources == Sources::Run).collect();
+    let lines: Vec<&str> = file
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .filter(|line| !line.starts_with(' ') && !line.is_empty())
+        .collect();
+    assert_eq!(lines.len(), of_a_run.len(), "{lines:?}");
+    for (line, setting) in lines.iter().zip(of_a_run) {
+        let line = line.replace(SECRETS, &format!("{}/", secrets.path().display()));
+        let table: toml::Table = line.parse().unwrap();
+        assert_eq!(table.keys().collect::<Vec<_>>(), [&setting.key()], "{line}");
+        let machine = Machine::new(&line);
+        let machine = match setting.variable {
+            // What goes together.
+            variables::TLS => machine.with(variables::TLS_CA, &secrets.path().join("ca.pem").display().to_string()),
+            variables::TLS_CA => {
+                let pair = ["tls.pem", "tls.key"].map(|name| secrets.path().join(name).display().to_string());
+                machine.with(variables::TLS, &pair.join(","))
+            }
+            variables::REPLICAS => machine.with(variables::FAR, "unix:/a,unix:/b"),
+            _ => machine,
+        };
+        let config = machine.resolve(&RunArgs::default()).unwrap_or_else(|why| panic!("{line}: {why}"));
+        // What is shown is the default, where that is a value: so removing the # changes nothing.
+        if setting.example.is_empty() && setting.variable != variables::REPLICAS {
+            // (All features is said by no word, too.)
+            let mut config = RunConfig { prefetch_source: None, ..config };
+            config.settings.features.retain(|_| setting.variable != variables::FEATURES);
+            assert_eq!(config, nothing, "{line}");
+        }
     }
 }

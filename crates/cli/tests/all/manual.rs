@@ -1,4 +1,4 @@
-//! Manual pages and completions are made from the real command line, and work.
+//! Manual pages, completions and the settings file with all settings are made from the real command line, and work.
 
 use crate::launcher::{hinterland, output};
 use std::collections::BTreeSet;
@@ -97,4 +97,22 @@ fn zsh_and_fish_have_completions_and_other_shells_are_refused() {
     }
     let (ended, _, stderr) = output(hinterland().args(["completions", "csh"]));
     assert!(ended.status.code() == Some(125) && stderr.contains("[possible values: bash, zsh, fish]"), "{stderr}");
+}
+
+#[test]
+fn settings_are_printed() {
+    let (ended, file, stderr) = output(hinterland().arg("settings"));
+    assert_eq!((ended.status.code(), stderr.as_str()), (Some(0), ""));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.toml");
+    let set = |text: &str| {
+        fs::write(&path, text).unwrap();
+        output(hinterland().args(["run", "--config"]).arg(&path).args(["--", "true"]))
+    };
+    // As it is it says nothing; a setting counts when its mark is removed.
+    assert!(file.contains("\n#quiet = false\n"), "{file}");
+    assert!(set(&file).2.contains("ended with exit code 0"), "no summary");
+    assert_eq!(set(&file.replace("\n#quiet = false\n", "\nquiet = true\n")).2, "");
+    let (ended, _, stderr) = set(&file.replace("\n#local = \"1G\"\n", "\nlocal = \"1M\"\n"));
+    assert!(ended.status.code() == Some(125) && stderr.contains("config.toml: local: "), "{stderr}");
 }
