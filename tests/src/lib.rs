@@ -13,6 +13,7 @@
 pub mod authority;
 pub mod field;
 pub mod frozen;
+pub mod installation;
 pub mod launch;
 pub mod ledger;
 pub mod managed;

@@ -13,6 +13,7 @@ mod far_memory;
 mod fault_path;
 mod field;
 mod figures;
+mod installed;
 mod kills;
 mod last_threads;
 mod memory_calls;
@@ -21,6 +22,7 @@ mod misbehaving;
 mod nodes;
 mod operators;
 mod outside;
+mod packaged;
 mod pages;
 mod partitions;
 mod pools;
@@ -56,6 +58,8 @@ pub fn trials() -> Vec<Trial> {
         nodes::trials(),
         encrypted::trials(),
         sockets::trials(),
+        installed::trials(),
+        packaged::trials(),
         children::trials(),
         confined::trials(),
         endings::trials(),
