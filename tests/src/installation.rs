@@ -88,7 +88,7 @@ pub fn manual_pages() -> Result<BTreeSet<String>> {
 }
 
 /// Files of an installation beside its manual pages, below the prefix.
-pub const FILES: [&str; 8] = [
+pub const FILES: [&str; 9] = [
     "/bin/hinterland",
     "/lib/hinterland/libhinterland.so",
     "/lib/systemd/system/hinterland-node.service",
@@ -97,4 +97,5 @@ pub const FILES: [&str; 8] = [
     "/share/bash-completion/completions/hinterland",
     "/share/fish/vendor_completions.d/hinterland.fish",
     "/share/doc/hinterland/examples/config.toml",
+    "/share/hinterland/stats.schema.json",
 ];

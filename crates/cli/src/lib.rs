@@ -32,6 +32,8 @@ mod program;
 mod reference;
 mod report;
 mod sample;
+#[cfg(test)]
+mod schema;
 mod sim;
 mod table;
 mod trace;

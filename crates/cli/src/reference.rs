@@ -1,8 +1,9 @@
-//! docs/reference: the settings and the statistics as tables, made of the same rows as the command itself. The tests fail when a
-//! file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
+//! docs/reference: the settings and the statistics as tables, and the schema of the JSON, made of the same rows as the command itself. The
+//! tests fail when a file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
 
 use crate::figures::Activity;
-use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, Unmanaged, WaitNs};
+use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Unmanaged, WaitNs};
+use crate::schema::Described;
 use hinterland_abi::statistics::{Statistic, backend, process};
 use hinterland_abi::{EvictName, FaultPathName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
 use std::fmt::Write;
@@ -89,8 +90,8 @@ fn of_members(prefix: &str, members: &[(&str, &str)]) -> Vec<Vec<String>> {
 
 fn statistics() -> String {
     let mut text = format!(
-        "# Statistics\n\nThe JSON that `hinterland run --stats FILE` writes. Names that end in `_peak_bytes` are the most that was seen during \
-         the run, the\nothers what the run ended with. This file is made from `crates/abi/src/statistics` and \
+        "# Statistics\n\nThe JSON that `hinterland run --stats FILE` writes; [stats.schema.json](stats.schema.json) is its schema (JSON \
+         Schema 2020-12).\nNames that end in `_peak_bytes` are the most that was seen during the run, the others what the run ended with. This file is made from `crates/abi/src/statistics` and \
          `crates/cli/src/report/json.rs` ({MADE}).\n\n## Counted\n\n"
     );
     text += &of_statistics(
@@ -124,6 +125,16 @@ fn statistics() -> String {
     text.trim_end().to_owned() + "\n"
 }
 
+/// The schema of what `--stats` writes.
+pub fn stats_schema() -> serde_json::Value {
+    let mut schema = Document::schema();
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "The figures that hinterland run --stats writes".into();
+    schema["$comment"] = MADE.into();
+    schema["properties"]["stats_version"]["const"] = STATS_VERSION.into();
+    schema
+}
+
 /// Compares a file with what it should be; with `UPDATE_REFERENCE` set, writes it.
 fn check(name: &str, made: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
@@ -143,4 +154,10 @@ fn the_table_of_settings_is_up_to_date() {
 #[test]
 fn the_table_of_statistics_is_up_to_date() {
     check("statistics.md", &statistics());
+}
+
+#[test]
+fn the_schema_of_the_figures_is_up_to_date() {
+    let schema = serde_json::to_string_pretty(&stats_schema()).expect("JSON");
+    check("stats.schema.json", &(schema + "\n"));
 }

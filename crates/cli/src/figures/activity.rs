@@ -53,6 +53,20 @@ macro_rules! figures {
                 }
             }
         }
+
+        #[cfg(test)]
+        impl crate::schema::Described for Activity {
+            fn schema() -> serde_json::Value {
+                let types = [
+                    <i32 as crate::schema::Described>::schema(),
+                    <u64 as crate::schema::Described>::schema(),
+                    $(<$type as crate::schema::Described>::schema(),)*
+                ];
+                let mut object = crate::schema::Object::default();
+                Activity::MEMBERS.iter().zip(types).for_each(|((name, meaning), of)| object.own(name, meaning, of));
+                object.schema()
+            }
+        }
     };
 }
 activity_statistics!(figures);

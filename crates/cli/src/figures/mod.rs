@@ -10,7 +10,7 @@ mod row;
 mod totals;
 
 pub use activity::Activity;
-pub use backends::BackendTotal;
+pub use backends::{BackendFigures, BackendTotal};
 pub use hinterland_abi::statistics::process::{Counters, Gauges};
 pub use row::RowFigures;
 pub use totals::{NotManaged, Totals, UnmanagedSource};

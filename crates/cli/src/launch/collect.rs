@@ -144,6 +144,7 @@ mod tests {
     use super::*;
     use crate::figures::UnmanagedSource;
     use crate::report::{Ending, Run, Summary};
+    use crate::schema::misnamed;
     use hinterland_abi::bucket_of;
     use std::sync::atomic::Ordering::Release;
     use std::time::Duration;
@@ -341,6 +342,23 @@ mod tests {
             assert_eq!(json["processes_others"][name].as_f64(), Some(0.0), "{name}");
         }
         assert_eq!(json["fault_path"], "none");
+    }
+
+    #[test]
+    fn the_json_has_the_names_of_its_schema_and_no_others() {
+        let schema = crate::reference::stats_schema();
+        let ledger = LauncherLedger::create(false).unwrap();
+        let mut totals = Totals::default();
+        assert_eq!(misnamed("", &schema, &summary(&totals)), Vec::<String>::new());
+        fill(&ledger.get().processes[0], own().as_raw(), 1000);
+        look(&ledger, &mut totals, &mut Lives::default(), own());
+        look_last(&ledger, &mut totals, &mut Lives::default());
+        totals.threads.push(crate::figures::Activity::default());
+        let json = summary(&totals);
+        for list in ["processes", "threads", "backends"] {
+            assert!(json[list].as_array().is_some_and(|list| !list.is_empty()), "no {list}");
+        }
+        assert_eq!(misnamed("", &schema, &json), Vec::<String>::new());
     }
 
     #[test]

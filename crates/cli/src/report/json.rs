@@ -5,8 +5,10 @@
 
 use super::members::{Members, documented};
 use super::summary::{Summary, compression_ratio};
-use crate::figures::{Activity, BackendTotal, Counters, Gauges, NotManaged, RowFigures, UnmanagedSource};
-use hinterland_abi::statistics::process::Maxima;
+use crate::figures::{
+    Activity, BackendFigures, BackendTotal, Counters, Gauges, NotManaged, RowFigures, UnmanagedSource,
+};
+use hinterland_abi::statistics::process::{Maxima, Own, Principal};
 use serde::Serialize;
 
 /// The version of the document: another one when a name changes its meaning or goes away.
@@ -212,8 +214,7 @@ impl Summary<'_> {
         let totals = self.totals;
         let maxima = Maxima { local_budget_bytes: self.local_budget_bytes, ..totals.maxima };
         let principal = totals.principal().map(|row| row.principal).unwrap_or_default();
-        let figures = [totals.counters.figures(), totals.peak.figures(), maxima.figures(), principal.figures()];
-        Members::at(place, figures.concat())
+        of_the_run(place, &totals.counters, &totals.peak, &maxima, &principal)
     }
 
     fn document(&self) -> Document<'_> {
@@ -272,8 +273,7 @@ fn source(source: UnmanagedSource) -> &'static str {
 
 fn backend(total: &BackendTotal) -> Backend<'_> {
     let figures = &total.figures;
-    let counted = [figures.counters.figures(), figures.now.figures(), figures.maxima.figures()].concat();
-    let statistics = Members::at("", counted).and(Members::peaks(&figures.peak.figures()));
+    let statistics = of_a_backend(figures);
     let removable = hinterland_backend::names_nodes(&figures.url).then_some(figures.now.needed == 0);
     Backend { url: &figures.url, statistics, compression_ratio: compression_ratio([total]), removable }
 }
@@ -292,12 +292,76 @@ fn process(row: &RowFigures) -> Process<'_> {
         reason: &row.reason,
         fatal: &row.fatal,
         forked: row.forked,
-        statistics: Members::of(row.own.figures()).and(of_each_process(&row.counters, &row.peak)),
+        statistics: of_a_process(&row.own, &row.counters, &row.peak),
     }
+}
+
+// Which statistics an object has: the document and its schema are made of these.
+
+fn of_the_run(place: &str, counters: &Counters, peak: &Gauges, maxima: &Maxima, principal: &Principal) -> Members {
+    let figures = [counters.figures(), peak.figures(), maxima.figures(), principal.figures()];
+    Members::at(place, figures.concat())
+}
+
+fn of_a_backend(figures: &BackendFigures) -> Members {
+    let counted = [figures.counters.figures(), figures.now.figures(), figures.maxima.figures()].concat();
+    Members::at("", counted).and(Members::peaks(&figures.peak.figures()))
+}
+
+fn of_a_process(own: &Own, counters: &Counters, peak: &Gauges) -> Members {
+    Members::of(own.figures()).and(of_each_process(counters, peak))
 }
 
 fn of_each_process(counters: &Counters, peak: &Gauges) -> Members {
     let mut figures = [peak.figures(), counters.figures()].concat();
     figures.retain(|(statistic, _)| OF_EACH_PROCESS.contains(&statistic.name));
     Members::of(figures)
+}
+
+#[cfg(test)]
+mod counted {
+    //! The statistics of each object, for its schema.
+
+    use super::*;
+    use crate::schema::Counted;
+
+    fn at(place: &str) -> Members {
+        of_the_run(place, &Counters::default(), &Gauges::default(), &Maxima::default(), &Principal::default())
+    }
+
+    impl Counted for Document<'_> {
+        fn members() -> Members {
+            at("")
+        }
+    }
+
+    impl Counted for Unmanaged {
+        fn members() -> Members {
+            at("unmanaged.")
+        }
+    }
+
+    impl Counted for FaultNs {
+        fn members() -> Members {
+            at("fault_ns.")
+        }
+    }
+
+    impl Counted for Backend<'_> {
+        fn members() -> Members {
+            of_a_backend(&BackendFigures::default())
+        }
+    }
+
+    impl Counted for Process<'_> {
+        fn members() -> Members {
+            of_a_process(&Own::default(), &Counters::default(), &Gauges::default())
+        }
+    }
+
+    impl Counted for Others {
+        fn members() -> Members {
+            of_each_process(&Counters::default(), &Gauges::default())
+        }
+    }
 }

@@ -10,5 +10,7 @@ mod verdict;
 pub use json::STATS_VERSION;
 #[cfg(test)]
 pub use json::{Backend, Document, FaultNs, Others, Outside, Process, Unmanaged, WaitNs};
+#[cfg(test)]
+pub use members::Members;
 pub use summary::{Ending, Run, Summary};
 pub use text::{bytes, count, duration, percent};

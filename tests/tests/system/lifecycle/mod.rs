@@ -29,6 +29,7 @@ mod pools;
 mod prefetch;
 mod real;
 mod refusals;
+mod schema;
 mod secrets;
 mod secured;
 mod simulated;
@@ -72,6 +73,7 @@ pub fn trials() -> Vec<Trial> {
         pages::trials(),
         real::trials(),
         refusals::trials(),
+        schema::trials(),
         secrets::trials(),
         strange_forks::trials(),
     ];
