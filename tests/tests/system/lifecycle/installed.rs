@@ -106,6 +106,14 @@ fn again() -> Result<()> {
     let settings = prefix.join("etc/default/hinterland-node");
     std::fs::write(&settings, "CAPACITY=2G\n")?;
     std::fs::write(prefix.join("bin/hinterland"), "damaged")?;
+    // A list that names what no install has put there is not followed.
+    let noted = std::fs::read_to_string(&list)?;
+    for foreign in ["/etc/passwd".into(), format!("{}/../other", prefix.display())] {
+        std::fs::write(&list, format!("{}  {foreign}\n{noted}", "0".repeat(64)))?;
+        let (code, told) = ended(&mut uninstall(&prefix))?;
+        ensure!(code == Some(1) && told.contains(&format!("names {foreign}, which no install")), "{code:?}: {told}");
+    }
+    std::fs::write(&list, noted)?;
     let told = said(&mut install(&prefix)?)?;
     ensure!(told.contains("hinterland-node was changed and stays"), "{told}");
     same("after the second install", &listing(&prefix)?, &first)?;
