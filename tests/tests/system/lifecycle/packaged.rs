@@ -1,4 +1,4 @@
-//! The Debian package: installed, run, upgraded and removed in a test root, a directory with nothing but the system libraries that it says it needs.
+//! The Debian package: installed twice, run and removed in a test root, a directory with nothing but the system libraries that it says it needs.
 
 use anyhow::{Context, Result, bail, ensure};
 use hinterland_tests::installation::{FILES, build, listing, manual_pages, said, same, script};
@@ -152,7 +152,7 @@ fn life() -> Result<()> {
         runs(&root, path)?;
     }
 
-    // Settings that were changed survive an upgrade and a removal, and go with a purge.
+    // Settings that were changed survive a second installation and a removal, and go with a purge.
     std::fs::write(root.at(SETTINGS), "CAPACITY=2G\n")?;
     root.dpkg(&["--install", &name])?;
     root.dpkg(&["--remove", "hinterland"])?;
