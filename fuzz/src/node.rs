@@ -123,7 +123,7 @@ fn message(input: &mut Unstructured<'_>, number: u64) -> Result<Vec<u8>> {
             into.resize(into.len() + data_bytes, 0x5a);
         }
         7 => {
-            let kinds = [Kind::Clone, Kind::Statistics, Kind::Close, Kind::Recall, Kind::Copies];
+            let kinds = [Kind::Clone, Kind::Statistics, Kind::Close, Kind::Recall, Kind::Copies, Kind::Certificates];
             Request::plain(&mut into, number, *input.choose(&kinds)?);
         }
         8 => Request::share(&mut into, number, input.int_in_range(0..=5)?),

@@ -1,7 +1,7 @@
 //! Calls to an etcd cluster.
 
 use crate::api::Failure;
-use hinterland_tls::{CredentialError, Pem};
+use hinterland_tls::{CredentialError, Kept, LOOK_EVERY, Pem, Reader, Sources};
 use hinterland_wire::Directory;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,7 +57,8 @@ pub enum EtcdError {
 
 /// A cluster, and how it is spoken to.
 pub struct Client {
-    agent: Agent,
+    /// With what was read last of certificates and key.
+    agent: Kept<Agent, EtcdError>,
     servers: Vec<String>,
     scheme: &'static str,
     /// The server that answered last.
@@ -65,26 +66,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Nothing is sent yet. `own` is what both sides prove who they are with, over TLS.
-    pub fn new(directory: &Directory, own: Option<&Pem>) -> Result<Client, EtcdError> {
-        let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(hinterland_tls::provider());
-        let tls = match own {
-            _ if !directory.secured => tls,
-            None => return Err(EtcdError::NoCertificate(directory.clone())),
-            Some(own) => {
-                let key = PrivateKey::from_pem(&own.key).map_err(EtcdError::Pem)?;
-                let own_cert = ClientCert::new_with_certs(&certificates(&own.chain)?, key);
-                tls.client_cert(Some(own_cert)).root_certs(RootCerts::new_with_certs(&certificates(&own.ca)?))
-            }
-        };
-        let config = Agent::config_builder()
-            .tls_config(tls.build())
-            .proxy(None)
-            .max_redirects(0)
-            .http_status_as_error(false)
-            .timeout_connect(Some(CONNECTING));
+    /// Nothing is sent yet. `sources` are the files with which both sides prove who they are, over TLS.
+    pub fn new(directory: &Directory, sources: Option<&Sources>) -> Result<Client, EtcdError> {
+        let sources = sources.filter(|_| directory.secured).cloned();
+        let (paths, of) = (sources.as_ref().map(Sources::paths).unwrap_or_default(), directory.clone());
+        let agent = Kept::new(paths, move |reader: &mut Reader| {
+            let own = sources.as_ref().map(|sources| sources.pem(reader)).transpose()?.flatten();
+            agent(&of, own.as_ref())
+        })?;
         Ok(Client {
-            agent: config.build().new_agent(),
+            agent,
             servers: directory.servers.clone(),
             scheme: if directory.secured { "https" } else { "http" },
             turn: AtomicUsize::new(0),
@@ -112,11 +103,13 @@ impl Client {
     ) -> Result<Body, EtcdError> {
         let request = serde_json::to_vec(request).map_err(|why| self.not_etcd(why))?;
         let mut failed = None;
+        // What cannot be used is said where the same files are for nodes and programs, too.
+        let _ = self.agent.look(LOOK_EVERY);
+        let agent = self.agent.now();
         for _ in 0..self.servers.len() {
             let turn = self.turn.load(Relaxed);
             let server = &self.servers[turn % self.servers.len()];
-            let post =
-                self.agent.post(format!("{}://{server}/v3/{path}", self.scheme)).content_type("application/json");
+            let post = agent.post(format!("{}://{server}/v3/{path}", self.scheme)).content_type("application/json");
             let post =
                 post.config().timeout_global(all).timeout_recv_response(Some(PATIENCE)).timeout_per_read(Some(each));
             match post.build().send(&request[..]) {
@@ -156,4 +149,25 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, EtcdError> {
         Err(why) => Some(Err(EtcdError::Pem(why))),
     });
     items.collect()
+}
+
+/// What speaks with the servers of `directory`. `own` is what both sides prove who they are with, over TLS.
+fn agent(directory: &Directory, own: Option<&Pem>) -> Result<Agent, EtcdError> {
+    let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(hinterland_tls::provider());
+    let tls = match own {
+        _ if !directory.secured => tls,
+        None => return Err(EtcdError::NoCertificate(directory.clone())),
+        Some(own) => {
+            let key = PrivateKey::from_pem(&own.key).map_err(EtcdError::Pem)?;
+            let own_cert = ClientCert::new_with_certs(&certificates(&own.chain)?, key);
+            tls.client_cert(Some(own_cert)).root_certs(RootCerts::new_with_certs(&certificates(&own.ca)?))
+        }
+    };
+    let config = Agent::config_builder()
+        .tls_config(tls.build())
+        .proxy(None)
+        .max_redirects(0)
+        .http_status_as_error(false)
+        .timeout_connect(Some(CONNECTING));
+    Ok(config.build().new_agent())
 }

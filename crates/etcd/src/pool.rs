@@ -69,12 +69,7 @@ impl Pool {
     /// # Errors
     /// The files cannot be used, or are no certificates.
     pub fn new(directory: &Directory, sources: Option<&Sources>) -> Result<Pool, EtcdError> {
-        let own = if directory.secured { sources.map(Sources::pem).transpose()?.flatten() } else { None };
-        Ok(Pool {
-            client: Client::new(directory, own.as_ref())?,
-            directory: directory.clone(),
-            timing: Timing::default(),
-        })
+        Ok(Pool { client: Client::new(directory, sources)?, directory: directory.clone(), timing: Timing::default() })
     }
 
     /// The key of a `kind` of value for `node`; of all nodes, when that is empty.

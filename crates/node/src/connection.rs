@@ -197,6 +197,8 @@ fn shake_hands(
 ) -> Result<Connection, HandshakeError> {
     let deadline = Instant::now() + limit;
     let refused = |error| HandshakeError::Refused(explain(&error));
+    // What is renewed from now on is for connections that come later.
+    let credentials = credentials.now();
     let mut session = credentials.begin().map_err(refused)?;
     let mut first = [0];
     if stream.peek(&mut first)? == 1 && first[0] != HANDSHAKE {

@@ -298,6 +298,10 @@ impl<'a> Lane<'a> {
                 Reply::copies(&mut self.reply, number, |into| node.write_copies(into));
                 self.out.extend_from_slice(&self.reply);
             }
+            Request::Certificates => {
+                Reply::certificates(&mut self.reply, number, |into| node.write_certificates(into));
+                self.out.extend_from_slice(&self.reply);
+            }
             Request::Drain { .. } | Request::Resize { .. } if !stream.may_operate() => {
                 tracing::warn!(by = %stream.peer(), "a drain or resize was refused: no operator asked for it");
                 self.refuse(number, Refusal::Order, NO_OPERATOR);
@@ -402,6 +406,7 @@ impl<'a> Lane<'a> {
             | Request::Attach { .. }
             | Request::Statistics
             | Request::Copies
+            | Request::Certificates
             | Request::Drain { .. }
             | Request::Resize { .. } => {
                 unreachable!("answered without a session")

@@ -61,7 +61,6 @@ pub struct Listening {
 
 struct Shared {
     node: Arc<Node>,
-    credentials: Option<NodeCredentials>,
     /// Connections in the middle of a handshake, by number.
     unproven: Mutex<BTreeSet<u64>>,
     over: AtomicBool,
@@ -156,8 +155,7 @@ impl Listening {
     ) -> Result<Listening, NodeError> {
         let listener = Arc::new(listener);
         let shared = Arc::new(Shared {
-            node: Arc::new(Node::new(options)),
-            credentials,
+            node: Arc::new(Node::new(options, credentials)),
             unproven: Mutex::default(),
             over: AtomicBool::new(false),
             streams: Mutex::default(),
@@ -240,7 +238,7 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
 fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
     let (shared, peer) = (shared.clone(), stream.peer());
     shared.streams().insert(number, stream.try_clone()?);
-    if shared.credentials.is_some() {
+    if shared.node.credentials().is_some() {
         shared.proves(number, true);
     }
     if let Some(oldest) = shared.node.intake.begins(number) {
@@ -248,12 +246,15 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
     }
     let owner = shared.clone();
     let work = move || {
-        let begun = Connection::begin(stream, shared.credentials.as_ref(), shared.node.options().handshake_limit)
+        let begun = Connection::begin(stream, shared.node.credentials(), shared.node.options().handshake_limit)
             .map_err(LaneError::from);
         shared.proves(number, false);
         // Nobody who has not proved who it is takes the place of a lane.
         let others = shared.node.lanes.fetch_add(1, Relaxed);
         let busy = others >= shared.node.options().lanes_max;
+        if let Ok(connection) = &begun {
+            tracing::debug!(peer = %connection.peer(), "connection");
+        }
         let result = begun.and_then(|connection| lane::serve(&shared.node, number, connection, busy));
         match result {
             Ok(()) => tracing::debug!(%peer, "connection over"),

@@ -7,13 +7,16 @@ use crate::latency::{Histogram, Latencies, Work};
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
 use crate::store::{Account, Bounds, CloneGroup, Seat, Tenant};
-use hinterland_tls::ClientKey;
+use hinterland_tls::{ClientKey, NodeCredentials};
 use hinterland_units::ByteCount;
-use hinterland_wire::{Grant, NodeRow, Recall, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics, Token};
+use hinterland_wire::{
+    CertificateRow, Certificates, Grant, NodeRow, Recall, Refusal, SESSION_ROWS_MAX, SessionId, SessionRow, Statistics,
+    Token,
+};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The longest time that a session may be kept without a lane.
 const LEASE_MAX: Duration = Duration::from_secs(60);
@@ -70,6 +73,7 @@ impl Options {
 /// A memory node.
 pub struct Node {
     options: Options,
+    credentials: Option<NodeCredentials>,
     store: Arc<Account>,
     /// Touched when sessions and lanes come and go, never for a read or write.
     sessions: RwLock<HashMap<SessionId, Arc<Session>>>,
@@ -98,9 +102,10 @@ pub struct Node {
 
 impl Node {
     /// A node without sessions.
-    pub fn new(options: Options) -> Node {
+    pub fn new(options: Options, credentials: Option<NodeCredentials>) -> Node {
         Node {
             options,
+            credentials,
             store: Arc::new(Account::new(options.capacity_bytes / SLAB_BYTES)),
             sessions: RwLock::default(),
             tenants: Mutex::default(),
@@ -127,6 +132,11 @@ impl Node {
     /// What the operator decided.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What is shown to clients and demanded of them, if anything is.
+    pub fn credentials(&self) -> Option<&NodeCredentials> {
+        self.credentials.as_ref()
     }
 
     /// Bytes of the slabs that are leased.
@@ -332,6 +342,18 @@ impl Node {
         let sessions = self.largest_sessions(SESSION_ROWS_MAX);
         let rows: Vec<SessionRow<'_>> = sessions.iter().map(SessionFigures::row).collect();
         Statistics::encode(into, &self.figures(), &rows);
+    }
+
+    /// Appends for how long its certificates are good to a reply.
+    pub(crate) fn write_certificates(&self, into: &mut Vec<u8>) {
+        let certificates = self.credentials().map(NodeCredentials::certificates).unwrap_or_default();
+        let now = SystemTime::now();
+        let rows = certificates.iter().map(|certificate| CertificateRow {
+            is_ca: certificate.is_ca,
+            left_seconds: certificate.left_seconds(now),
+            subject: &certificate.subject,
+        });
+        Certificates::encode(into, &rows.collect::<Vec<_>>());
     }
 
     pub(crate) fn sessions(&self) -> RwLockReadGuard<'_, HashMap<SessionId, Arc<Session>>> {

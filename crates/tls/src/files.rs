@@ -1,8 +1,11 @@
 //! What the user names: files with certificates and keys.
 
+use crate::validity::Shown;
+use ring::digest::{Context, SHA256};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -90,6 +93,16 @@ pub enum CredentialError {
 }
 
 impl CredentialError {
+    /// What is wrong with our own certificate and its key.
+    pub(crate) fn pair((certificate, key): &(PathBuf, PathBuf), error: rustls::Error) -> CredentialError {
+        match error {
+            rustls::Error::InconsistentKeys(_) => {
+                CredentialError::content(key, format!("this is not the key of {}", certificate.display()))
+            }
+            error => CredentialError::content(key, error),
+        }
+    }
+
     /// What is wrong with the content of a file.
     pub(crate) fn content(path: &Path, what: impl ToString) -> CredentialError {
         CredentialError::Content { path: path.to_owned(), what: what.to_string() }
@@ -97,13 +110,26 @@ impl CredentialError {
 }
 
 impl Sources {
-    /// The content of the certificates' files; `None` where there are none.
+    /// The content of the certificates' files, which fit together; `None` where there are none.
     ///
     /// # Errors
     /// Which file cannot be used, and why.
-    pub fn pem(&self) -> Result<Option<Pem>, CredentialError> {
-        let Sources::Certificates { own: (certificate, key), ca } = self else { return Ok(None) };
-        Ok(Some(Pem { chain: read(certificate, false)?, key: read(key, true)?, ca: read(ca, false)? }))
+    pub fn pem(&self, reader: &mut Reader) -> Result<Option<Pem>, CredentialError> {
+        let Sources::Certificates { own, ca: ca_path } = self else { return Ok(None) };
+        let (chain, key, ca) = (reader.read(&own.0, false)?, reader.read(&own.1, true)?, reader.read(ca_path, false)?);
+        let pair =
+            CertifiedKey::from_der(certificates(&own.0, &chain)?, private_key(&own.1, &key)?, &crate::provider());
+        pair.map_err(|error| CredentialError::pair(own, error))?;
+        certificates(ca_path, &ca)?;
+        Ok(Some(Pem { chain, key, ca }))
+    }
+
+    /// The files.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        match self {
+            Sources::Certificates { own: (certificate, key), ca } => vec![certificate.clone(), key.clone(), ca.clone()],
+            Sources::SharedKey(path) => vec![path.clone()],
+        }
     }
 
     /// What the values of `--tls`, `--tls-ca` and `--key-file` name; an empty one is not given.
@@ -134,8 +160,78 @@ fn others(path: &Path, handed_out: Option<OsString>) -> u32 {
     if is_handed_out { 0o037 } else { 0o077 }
 }
 
-/// Reads a file; a secret one must not be readable for others.
-pub(crate) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
+/// Reads files, and keeps a digest of what all of them held.
+pub struct Reader(Context);
+
+impl Reader {
+    pub(crate) fn new() -> Reader {
+        Reader(Context::new(&SHA256))
+    }
+
+    /// Of what was read.
+    pub(crate) fn digest(self) -> [u8; 32] {
+        *self.0.finish().as_ref().first_chunk().expect("as long as that")
+    }
+
+    /// Reads a file; a secret one must not be readable for others.
+    pub(crate) fn read(&mut self, path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
+        let bytes = read(path, secret)?;
+        // The length as well: what moves from one file to the next is a change.
+        self.0.update(&bytes.len().to_le_bytes());
+        self.0.update(&bytes);
+        Ok(bytes)
+    }
+
+    /// Reads a shared key.
+    pub(crate) fn shared(&mut self, path: &Path) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
+        let bytes = self.read(path, true)?;
+        if bytes.len() < SHARED_BYTES_MIN {
+            return Err(CredentialError::Short { path: path.to_owned(), bytes: bytes.len() });
+        }
+        Ok(bytes)
+    }
+
+    /// Reads our own certificate, with those that lead to its CA, and its key.
+    pub(crate) fn own(
+        &mut self,
+        (certificate, key): &(PathBuf, PathBuf),
+    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialError> {
+        let chain = self.certificates(certificate)?;
+        let pem = self.read(key, true)?;
+        Ok((chain, private_key(key, &pem)?))
+    }
+
+    /// Reads the certificates of the CA, and adds them to those that are shown to people.
+    pub(crate) fn roots(&mut self, path: &Path, shown: &mut Shown) -> Result<Arc<RootCertStore>, CredentialError> {
+        let certificates = self.certificates(path)?;
+        shown.add(true, path, &certificates);
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates {
+            let wrong = |error| CredentialError::content(path, format!("this is no CA: {error}"));
+            roots.add(certificate).map_err(wrong)?;
+        }
+        Ok(Arc::new(roots))
+    }
+
+    pub(crate) fn certificates(&mut self, path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
+        let pem = self.read(path, false)?;
+        certificates(path, &pem)
+    }
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let wrong = |error| CredentialError::content(path, format!("there is no certificate here: {error}"));
+    let chain = chain.map_err(wrong)?;
+    if chain.is_empty() { Err(CredentialError::content(path, "there is no certificate here")) } else { Ok(chain) }
+}
+
+fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, CredentialError> {
+    let wrong = |error| CredentialError::content(path, format!("there is no private key here: {error}"));
+    PrivateKeyDer::from_pem_slice(pem).map_err(wrong)
+}
+
+fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
     let failed = |error| CredentialError::Read { path: path.to_owned(), error };
     let mut file = File::open(path).map_err(failed)?;
     let is = file.metadata().map_err(failed)?;
@@ -152,44 +248,6 @@ pub(crate) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, Cred
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(is.len()).unwrap_or(0) + 1));
     file.by_ref().take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
-}
-
-/// Reads a shared key.
-pub(crate) fn shared(path: &Path) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
-    let bytes = read(path, true)?;
-    if bytes.len() < SHARED_BYTES_MIN {
-        return Err(CredentialError::Short { path: path.to_owned(), bytes: bytes.len() });
-    }
-    Ok(bytes)
-}
-
-/// Reads our own certificate and its key.
-pub(crate) fn own(
-    (certificate, key): &(PathBuf, PathBuf),
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialError> {
-    let chain = certificates(certificate)?;
-    let pem = read(key, true)?;
-    let wrong = |error| CredentialError::content(key, format!("there is no private key here: {error}"));
-    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(wrong)?;
-    Ok((chain, key))
-}
-
-/// Reads the certificates of the CA.
-pub(crate) fn roots(path: &Path) -> Result<Arc<RootCertStore>, CredentialError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        let wrong = |error| CredentialError::content(path, format!("this is no CA: {error}"));
-        roots.add(certificate).map_err(wrong)?;
-    }
-    Ok(Arc::new(roots))
-}
-
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
-    let pem = read(path, false)?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let wrong = |error| CredentialError::content(path, format!("there is no certificate here: {error}"));
-    let chain = chain.map_err(wrong)?;
-    if chain.is_empty() { Err(CredentialError::content(path, "there is no certificate here")) } else { Ok(chain) }
 }
 
 #[cfg(test)]

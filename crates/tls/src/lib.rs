@@ -5,23 +5,27 @@
 //! --key-file FILE              two Ed25519 key pairs are derived from the file, one for nodes and one for clients;
 //!                              each side shows its public key, and the other demands just that one (RFC 7250)
 //! ```
-//! Both are the same transport with other verifiers. Nothing is resumed, so every connection is proved anew. This crate computes and
-//! reads files; it knows no sockets.
+//! Both are the same transport with other verifiers. Nothing is resumed, so every connection is proved anew: with what the files say then
+//! (`kept.rs`). This crate computes and reads files; it knows no sockets.
 
 #![forbid(unsafe_code)]
 
 mod client;
 mod files;
+mod kept;
 mod messages;
 mod node;
 mod pinned;
 mod shared_key;
+mod validity;
 
 pub use client::ClientCredentials;
-pub use files::{CredentialError, Pem, Sources};
+pub use files::{CredentialError, Pem, Reader, Sources};
+pub use kept::{Kept, LOOK_EVERY, Look};
 pub use messages::explain;
-pub use node::{ClientKey, NodeCredentials};
+pub use node::{ClientKey, NodeCredentials, NodeNow};
 pub use rustls::{ClientConnection, ServerConnection};
+pub use validity::{Calendar, Certificate, Side, Standing};
 
 use rustls::crypto::{CryptoProvider, ring};
 use std::sync::Arc;

@@ -1,23 +1,30 @@
 //! The node's side.
 
-use crate::files::{self, CredentialError, Sources};
+use crate::files::{CredentialError, Reader, Sources};
+use crate::kept::{Kept, Look};
 use crate::pinned::Pinned;
 use crate::shared_key::Pairs;
+use crate::validity::{Certificate, Shown};
 use rustls::pki_types::CertificateDer;
 use rustls::server::{
     AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier,
 };
 use rustls::{Error, ServerConfig, ServerConnection};
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// What a node shows to clients, what it demands of them, and who of them may drain and resize it.
+/// What a node shows to clients, what it demands of them, and who of them may drain and resize it: one for all who have a clone.
 #[derive(Clone, Debug)]
-pub struct NodeCredentials {
+pub struct NodeCredentials(Arc<Kept<NodeNow>>);
+
+/// What is in use. A connection goes on with what it began with.
+pub struct NodeNow {
     config: Arc<ServerConfig>,
     /// `None`: everybody, because all have the same key.
-    operators: Option<Arc<HashSet<ClientKey>>>,
+    operators: Option<HashSet<ClientKey>>,
+    shown: Shown,
 }
 
 /// The public key of a client's certificate, of which the client has proved that it has the secret one. A certificate that is renewed for the
@@ -39,46 +46,72 @@ impl ClientKey {
 }
 
 impl NodeCredentials {
-    /// Reads the files.
+    /// Reads the files. Those whose certificates are in the PEM file `operators` may drain and resize the node, too, and not only who has
+    /// the node's own key.
     ///
     /// # Errors
-    /// Which file cannot be used, and why.
-    pub fn read(sources: &Sources) -> Result<NodeCredentials, CredentialError> {
+    /// Which file cannot be used, and why; operators, and no certificates to tell clients by.
+    pub fn read(sources: &Sources, operators: Option<&Path>) -> Result<NodeCredentials, CredentialError> {
+        let (of, operators) = (sources.clone(), operators.map(PathBuf::from));
+        let paths = sources.paths().into_iter().chain(operators.clone()).collect();
+        let kept = Kept::new(paths, move |reader| NodeNow::read(reader, &of, operators.as_deref()))?;
+        Ok(NodeCredentials(Arc::new(kept)))
+    }
+
+    /// See `Kept::look`.
+    pub fn look(&self, every: Duration) -> Look {
+        self.0.look(every)
+    }
+
+    /// See `Kept::again`.
+    pub fn again(&self) -> Look {
+        self.0.again()
+    }
+
+    /// What is in use.
+    pub fn now(&self) -> Arc<NodeNow> {
+        self.0.now()
+    }
+
+    /// The certificates in use.
+    pub fn certificates(&self) -> Vec<Certificate> {
+        self.0.now().shown.certificates()
+    }
+}
+
+impl NodeNow {
+    fn read(reader: &mut Reader, sources: &Sources, named: Option<&Path>) -> Result<NodeNow, CredentialError> {
         let config = ServerConfig::builder_with_provider(crate::provider());
         let config = config.with_protocol_versions(&crate::VERSIONS).expect("the provider has suites of TLS 1.3");
-        let mut operators = None;
+        let (mut operators, mut shown) = (None, Shown::default());
         let mut config = match sources {
             Sources::Certificates { own, ca } => {
-                let (chain, key) = files::own(own)?;
+                let (chain, key) = reader.own(own)?;
+                shown.add(false, &own.0, &chain);
                 let unread = |error| CredentialError::content(&own.0, error);
                 operators = Some(HashSet::from([ClientKey::of(&chain[0]).map_err(unread)?]));
-                let clients = WebPkiClientVerifier::builder_with_provider(files::roots(ca)?, crate::provider());
+                let roots = reader.roots(ca, &mut shown)?;
+                let clients = WebPkiClientVerifier::builder_with_provider(roots, crate::provider());
                 let no_ca = |error| CredentialError::content(ca, format!("this is no CA: {error}"));
                 let config = config.with_client_cert_verifier(clients.build().map_err(no_ca)?);
-                config.with_single_cert(chain, key).map_err(|error| CredentialError::content(&own.1, error))?
+                config.with_single_cert(chain, key).map_err(|error| CredentialError::pair(own, error))?
             }
             Sources::SharedKey(path) => {
-                let Pairs { node: own, client } = Pairs::read(path)?;
+                let Pairs { node: own, client } = Pairs::read(reader, path)?;
                 let config = config.with_client_cert_verifier(Arc::new(Pinned::new(&client.cert[0])));
                 config.with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)))
             }
         };
+        if let Some(path) = named {
+            let operators = operators.as_mut().ok_or(CredentialError::NoOperators)?;
+            for certificate in reader.certificates(path)? {
+                operators.insert(ClientKey::of(&certificate).map_err(|error| CredentialError::content(path, error))?);
+            }
+        }
         // Nothing is resumed.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(NodeCredentials { config: Arc::new(config), operators: operators.map(Arc::new) })
-    }
-
-    /// Lets those whose certificates are in this PEM file drain and resize the node, too, and not only who has the node's own key.
-    ///
-    /// # Errors
-    /// The file cannot be used, or there are no certificates to tell clients by.
-    pub fn with_operators(mut self, path: &Path) -> Result<NodeCredentials, CredentialError> {
-        let operators = Arc::make_mut(self.operators.as_mut().ok_or(CredentialError::NoOperators)?);
-        for certificate in files::certificates(path)? {
-            operators.insert(ClientKey::of(&certificate).map_err(|error| CredentialError::content(path, error))?);
-        }
-        Ok(self)
+        Ok(NodeNow { config: Arc::new(config), operators, shown })
     }
 
     /// Who is at the other end of a connection whose handshake is done; `None`: one of those who have the shared key.

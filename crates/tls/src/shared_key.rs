@@ -6,7 +6,7 @@
 //! ```
 //! Two pairs, so that nobody can take what one side has proved for a proof of the other.
 
-use crate::files::{self, CredentialError};
+use crate::files::{CredentialError, Reader};
 use ring::hkdf::{HKDF_SHA256, Salt};
 use rustls::Error;
 use rustls::crypto::ring::sign::any_eddsa_type;
@@ -37,8 +37,8 @@ pub(crate) struct Pairs {
 
 impl Pairs {
     /// Reads the file.
-    pub(crate) fn read(path: &Path) -> Result<Pairs, CredentialError> {
-        let shared = files::shared(path)?;
+    pub(crate) fn read(reader: &mut Reader, path: &Path) -> Result<Pairs, CredentialError> {
+        let shared = reader.shared(path)?;
         let of = |side| pair(&shared, side).map_err(|error| CredentialError::content(path, error));
         Ok(Pairs { node: of(Side::Node)?, client: of(Side::Client)? })
     }

@@ -1,7 +1,7 @@
 //! Handshakes in memory: who gets through, who does not, and what is said about it.
 
 use hinterland_tls::{
-    ClientConnection, ClientCredentials, CredentialError, NodeCredentials, ServerConnection, Sources, explain,
+    ClientConnection, ClientCredentials, CredentialError, Look, NodeCredentials, ServerConnection, Sources, explain,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
@@ -69,8 +69,11 @@ fn shared(directory: &Path, byte: u8) -> Sources {
 
 /// What each side says in the end: nothing is wrong, or what.
 fn shake(client: &Sources, node: &Sources, name: &str) -> (Result<(), String>, Result<(), String>) {
-    let mut client = ClientCredentials::read(client).unwrap().begin(name).unwrap();
-    let mut node = NodeCredentials::read(node).unwrap().begin().unwrap();
+    let client = ClientCredentials::read(client).unwrap().begin(name).unwrap();
+    converse(client, NodeCredentials::read(node, None).unwrap().now().begin().unwrap())
+}
+
+fn converse(mut client: ClientConnection, mut node: ServerConnection) -> (Result<(), String>, Result<(), String>) {
     let (mut said_by_client, mut said_by_node) = (Ok(()), Ok(()));
     for _ in 0..10 {
         let mut wire = Vec::new();
@@ -190,7 +193,7 @@ fn who_has_the_shared_key_gets_through_and_nobody_else() {
 fn what_is_not_tls_1_3_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let key = shared(directory.path(), 1);
-    let begin = || NodeCredentials::read(&key).unwrap().begin().unwrap();
+    let begin = || NodeCredentials::read(&key, None).unwrap().now().begin().unwrap();
     expect(&taken_by_node(&mut begin(), &[b'H'; 100]), "is not TLS");
     // A hello of TLS 1.2: no extension that offers versions.
     let mut hello = vec![0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 3];
@@ -237,4 +240,71 @@ fn flags_must_fit_together() {
     assert!(matches!(refused("c,k", "", ""), CredentialError::Half));
     assert!(matches!(refused("", "a", ""), CredentialError::Half));
     assert!(matches!(refused("c", "a", ""), CredentialError::Pair(_)));
+}
+
+/// A certificate, its key and the CA are renewed one after the other: until all fit, both sides go on with the old ones.
+#[test]
+fn what_is_renewed_is_taken_whole_and_who_began_before_goes_on() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let (ca, node_own, own) = (old.path("ca.pem"), old.sign("localhost", false), old.sign("client", false));
+    let sources = |own: &(PathBuf, PathBuf)| Sources::Certificates { own: own.clone(), ca: ca.clone() };
+    let node = NodeCredentials::read(&sources(&node_own), None).unwrap();
+    let client = ClientCredentials::read(&sources(&own)).unwrap();
+    let gets_through = || converse(client.begin("localhost").unwrap(), node.now().begin().unwrap()) == (Ok(()), Ok(()));
+    let begun = (client.begin("localhost").unwrap(), node.now().begin().unwrap());
+    let renewed = [(&node_own, new.sign("localhost", false)), (&own, new.sign("client", false))];
+    let refused = |path: &Path, words: &str| {
+        for said in [node.again(), client.again()] {
+            let Look::Refused(error) = said else { panic!("{said:?}") };
+            let error = error.to_string();
+            assert!(error.contains(words), "'{words}' is not in: {error}");
+        }
+        assert!(gets_through(), "{words}: {}", path.display());
+    };
+    let copy = |from: &Path, to: &Path| std::fs::copy(from, to).unwrap();
+    for ((certificate, _), (fresh, _)) in &renewed {
+        let pem = std::fs::read(fresh).unwrap();
+        std::fs::write(certificate, &pem[..pem.len() / 2]).unwrap();
+    }
+    refused(&ca, "there is no certificate here");
+    renewed.iter().for_each(|((certificate, _), (fresh, _))| drop(copy(fresh, certificate)));
+    refused(&ca, "this is not the key of ");
+    renewed.iter().for_each(|((_, key), _)| std::fs::write(key, "").unwrap());
+    refused(&ca, "there is no private key here");
+    renewed.iter().for_each(|((_, key), (_, fresh))| drop(copy(fresh, key)));
+    std::fs::write(&ca, "").unwrap();
+    refused(&ca, "there is no certificate here");
+    copy(&new.path("ca.pem"), &ca);
+    assert!(matches!(node.again(), Look::Taken));
+    // The client still shows what the old CA has signed.
+    assert!(!gets_through());
+    assert!(matches!(client.again(), Look::Taken));
+    assert!(gets_through());
+    assert!(matches!((node.again(), client.again()), (Look::Same, Look::Same)));
+    assert_eq!(converse(begun.0, begun.1), (Ok(()), Ok(())));
+    let key = shared(new.directory.path(), 1);
+    let (node, client) = (NodeCredentials::read(&key, None).unwrap(), ClientCredentials::read(&key).unwrap());
+    let Sources::SharedKey(path) = &key else { panic!() };
+    std::fs::write(path, [2; 32]).unwrap();
+    assert!(matches!(node.again(), Look::Taken));
+    let talk = || converse(client.begin("localhost").unwrap(), node.now().begin().unwrap());
+    assert_ne!(talk(), (Ok(()), Ok(())));
+    assert!(matches!(client.again(), Look::Taken));
+    assert_eq!(talk(), (Ok(()), Ok(())));
+}
+
+#[test]
+fn each_certificate_in_use_says_how_long_it_is_good() {
+    let ca = Authority::new();
+    let expired = ClientCredentials::read(&ca.sources(ca.sign("late", true))).unwrap().certificates();
+    let [own, root] = &expired[..] else { panic!("{expired:?}") };
+    assert_eq!(
+        (own.is_ca, own.expires().as_str(), own.path == ca.path("late.pem")),
+        (false, "2021-01-01T00:00:00Z", true)
+    );
+    assert_eq!(own.left_seconds(std::time::UNIX_EPOCH), own.until);
+    assert!(root.is_ca && root.subject.contains(&ca.directory.path().display().to_string()), "{root:?}");
+    let node = NodeCredentials::read(&ca.sources(ca.sign("localhost", false)), None).unwrap();
+    assert_eq!(node.certificates().len(), 2);
+    assert!(NodeCredentials::read(&shared(ca.directory.path(), 1), None).unwrap().certificates().is_empty());
 }

@@ -38,8 +38,10 @@ impl Features {
     pub const SHARED: Features = Features(8);
     /// `Report` and `Copies`: programs say what would be lost with the node.
     pub const REPORT: Features = Features(16);
+    /// `Certificates`: the node says for how long its certificates are good.
+    pub const CERTIFICATES: Features = Features(32);
     /// What this implementation has.
-    pub const ALL: Features = Features(31);
+    pub const ALL: Features = Features(63);
 
     /// Whether all of `others` are here.
     pub fn has(self, others: Features) -> bool {

@@ -52,6 +52,8 @@ pub enum Kind {
     Report = 14,
     /// Ask whether the node may be removed.
     Copies = 15,
+    /// Ask for how long the node's certificates are good.
+    Certificates = 16,
     /// A session is open.
     Session = 0x81,
     /// Slabs that were leased.
@@ -66,12 +68,14 @@ pub enum Kind {
     Recalled = 0x8b,
     /// Whether the node may be removed.
     CopiesAre = 0x8f,
+    /// For how long the node's certificates are good.
+    CertificatesAre = 0x90,
     /// It was not done, and why.
     Refused = 0xff,
 }
 
 impl Kind {
-    const ALL: [Kind; 23] = [
+    const ALL: [Kind; 25] = [
         Kind::Open,
         Kind::Attach,
         Kind::Lease,
@@ -87,6 +91,7 @@ impl Kind {
         Kind::Share,
         Kind::Report,
         Kind::Copies,
+        Kind::Certificates,
         Kind::Session,
         Kind::Slabs,
         Kind::Data,
@@ -94,6 +99,7 @@ impl Kind {
         Kind::Figures,
         Kind::Recalled,
         Kind::CopiesAre,
+        Kind::CertificatesAre,
         Kind::Refused,
     ];
 

@@ -18,6 +18,7 @@
 
 mod adaptive_poll;
 mod bytes;
+mod certificates;
 mod copies;
 mod directory;
 mod endpoint;
@@ -29,6 +30,7 @@ mod request;
 mod statistics;
 
 pub use adaptive_poll::AdaptivePoll;
+pub use certificates::{CERTIFICATES_MAX, CertificateRow, Certificates, SUBJECT_BYTES_MAX};
 pub use copies::{Copies, Report, SessionCopies, Standing};
 pub use directory::{DIRECTORY_BYTES_MAX, Directory, DirectoryError};
 pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT, Protection, nobody_there};

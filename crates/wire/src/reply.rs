@@ -3,8 +3,8 @@
 use crate::bytes::{Reader, put_text};
 use crate::header::{begin, seal};
 use crate::{
-    Checksums, Copies, HEADER_BYTES, Header, Kind, Numbers, Priority, SessionId, Statistics, Token, WORDS_BYTES_MAX,
-    WireError,
+    Certificates, Checksums, Copies, HEADER_BYTES, Header, Kind, Numbers, Priority, SessionId, Statistics, Token,
+    WORDS_BYTES_MAX, WireError,
 };
 
 /// A session as it was granted.
@@ -87,6 +87,8 @@ pub enum Reply<'a> {
     Recalled(Recall),
     /// To `Copies`.
     Copies(Copies<'a>),
+    /// To `Certificates`.
+    Certificates(Certificates<'a>),
     /// To anything.
     Refused {
         /// The reason, for programs.
@@ -123,6 +125,7 @@ impl<'a> Reply<'a> {
             Kind::Figures => return Statistics::decode(reader).map(Reply::Figures),
             Kind::Recalled => Reply::Recalled(Recall { slabs: reader.u32()?, quota_bytes: reader.u64()? }),
             Kind::CopiesAre => return Copies::decode(reader).map(Reply::Copies),
+            Kind::CertificatesAre => return Certificates::decode(reader).map(Reply::Certificates),
             Kind::Refused => Reply::Refused {
                 refusal: Refusal::of(reader.u16()?)?,
                 used_bytes: reader.u64()?,
@@ -180,6 +183,13 @@ impl<'a> Reply<'a> {
     /// `CopiesAre` to request `number`.
     pub fn copies(into: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>)) {
         begin(into, Kind::CopiesAre, Priority::Demand, number);
+        write(into);
+        seal(into, 0);
+    }
+
+    /// `CertificatesAre` to request `number`.
+    pub fn certificates(into: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        begin(into, Kind::CertificatesAre, Priority::Demand, number);
         write(into);
         seal(into, 0);
     }

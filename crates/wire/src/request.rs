@@ -73,6 +73,8 @@ pub enum Request<'a> {
     Report(Report),
     /// Whether the node may be removed. Answer: `CopiesAre`. Needs no session.
     Copies,
+    /// For how long the node's certificates are good. Answer: `CertificatesAre`. Needs no session.
+    Certificates,
 }
 
 impl<'a> Request<'a> {
@@ -114,6 +116,7 @@ impl<'a> Request<'a> {
             Kind::Share => Request::Share { slab: reader.u32()? },
             Kind::Report => Request::Report(Report::decode(&mut reader)?),
             Kind::Copies => Request::Copies,
+            Kind::Certificates => Request::Certificates,
             other => return Err(WireError::Kind(other as u8)),
         };
         if matches!(request, Request::Lease { slabs } if slabs == 0 || slabs as usize > SLABS_MAX) {
@@ -168,9 +171,12 @@ impl<'a> Request<'a> {
         seal(into, data_bytes);
     }
 
-    /// `Clone`, `Statistics`, `Close`, `Recall` or `Copies` as request `number`.
+    /// `Clone`, `Statistics`, `Close`, `Recall`, `Copies` or `Certificates` as request `number`.
     pub fn plain(into: &mut Vec<u8>, number: u64, kind: Kind) {
-        let is_plain = matches!(kind, Kind::Clone | Kind::Statistics | Kind::Close | Kind::Recall | Kind::Copies);
+        let is_plain = matches!(
+            kind,
+            Kind::Clone | Kind::Statistics | Kind::Close | Kind::Recall | Kind::Copies | Kind::Certificates
+        );
         debug_assert!(is_plain, "{kind:?} has a control part");
         begin(into, kind, Priority::Demand, number);
         seal(into, 0);

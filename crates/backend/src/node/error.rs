@@ -97,6 +97,11 @@ impl NodeError {
         matches!(self, NodeError::Busy | NodeError::Refused { refusal: Refusal::Busy, .. })
     }
 
+    /// Whether one side has not proved who it is.
+    pub(super) fn is_credentials(&self) -> bool {
+        matches!(self, NodeError::Credentials { .. })
+    }
+
     /// Whether it means that no process listens there.
     pub(crate) fn is_nobody(&self) -> bool {
         matches!(self, NodeError::Connection { errno: libc::ECONNREFUSED | libc::ENOENT })

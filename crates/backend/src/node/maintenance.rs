@@ -1,5 +1,5 @@
-//! What a pool does beside loads and stores: nodes that were lost are tried again, those that no load asks are pinged, and
-//! slabs that have too few replicas rebuilt, a message at a time.
+//! What a pool does beside loads and stores: nodes that were lost are tried again, those that no load asks are pinged, slabs that have
+//! too few replicas rebuilt, a message at a time, and certificates and keys read again when their files have changed.
 //!
 //! One call of `maintain` takes one step, which a fork may have to wait for. All that is kept between steps is in the pool's own
 //! memory, so the child of a fork goes on with a rebuild where its parent was.
@@ -12,6 +12,8 @@ use super::table::{Replica, Replicas};
 use super::{NodeError, NodePool, Timing};
 use crate::sync::lock;
 use crate::{LoadItem, Location, Priority};
+use hinterland_sys::confinement;
+use hinterland_tls::LOOK_EVERY;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -98,6 +100,7 @@ impl NodePool {
         let mut changed = false;
         maintenance.returns.resize_with(self.links.len(), || Return::fresh(&self.timing));
         self.hear(&mut maintenance);
+        self.look_at_files();
         if !self.try_return(&mut maintenance) {
             self.ping_passed_by(&mut maintenance);
             changed = self.ask_recalls(&mut maintenance.recalls);
@@ -109,7 +112,23 @@ impl NodePool {
         self.return_unread();
         self.return_empty();
         let pause = pause.or_else(|| self.maintenance_due.load(Relaxed).then_some(self.timing.step));
-        pause.or_else(|| self.has_others().then_some(self.timing.idle_step))
+        let pause = pause.or_else(|| self.has_others().then_some(self.timing.idle_step));
+        pause.or_else(|| self.is_secured().then_some(LOOK_EVERY))
+    }
+
+    /// Whether a node must prove who it is.
+    pub(super) fn is_secured(&self) -> bool {
+        self.links.iter().any(|link| lock(link).node.secured.is_some())
+    }
+
+    /// Takes new certificates and keys for lanes that are made from now on. It is the launcher that says what is wrong with them.
+    fn look_at_files(&self) {
+        for link in &self.links {
+            let node = lock(link).node.clone();
+            if let Some(secured) = &node.secured {
+                confinement::with_files(|| secured.credentials.look(LOOK_EVERY));
+            }
+        }
     }
 
     /// Opens a new link to a lost node that is due, if there is one; of several, the one that has waited longest.
@@ -121,6 +140,10 @@ impl NodePool {
         let Some((slot, again)) = due.min_by_key(|(_, again)| again.since) else { return false };
         // Its session ends with its lanes.
         let node = lock(slot).node.clone();
+        // Perhaps it was what we showed.
+        if let Some(secured) = &node.secured {
+            confinement::with_files(|| secured.credentials.again());
+        }
         let opened = Link::open(&node, &self.name, self.timing.return_limit);
         let steady = again.since.elapsed() > again.pause + STEADY;
         again.pause = if steady { self.timing.return_min } else { (again.pause * 2).min(self.timing.return_max) };

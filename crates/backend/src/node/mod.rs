@@ -366,8 +366,8 @@ impl Backend for NodePool {
     }
 
     fn needs_maintenance(&self) -> bool {
-        // Nodes of a pool are asked now and then what they want back.
-        self.has_others() || self.maintenance_due.load(Relaxed)
+        // Nodes of a pool are asked now and then what they want back, and certificates are renewed.
+        self.has_others() || self.is_secured() || self.maintenance_due.load(Relaxed)
     }
 
     fn maintain(&self) -> Option<Duration> {

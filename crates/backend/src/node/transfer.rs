@@ -44,8 +44,9 @@ impl NodePool {
         let demand = priority == Priority::Demand;
         let lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) };
         let lane = match lane {
-            // One of the last: it is not given up because an answer is late.
-            Err(error) if (error.is_local() || error.is_busy()) && demand => {
+            // One of the last: it is not given up because an answer is late. (Who began with certificates or keys that were renewed since goes
+            // on, while what is read again of them may be a few seconds behind on either side.)
+            Err(error) if (error.is_local() || error.is_busy() || error.is_credentials()) && demand => {
                 patience = self.patience(link);
                 link.background_lane(patience)
             }

@@ -37,6 +37,8 @@ pub enum StatsTarget {
 pub struct RunConfig {
     /// What the program is handed.
     pub settings: Settings,
+    /// What its files with certificates or a key say.
+    pub credentials: Option<ClientCredentials>,
     /// The kernel that is pretended.
     pub features: FeatureSet,
     /// Where the JSON goes, if anywhere.
@@ -70,7 +72,8 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     let launcher = LauncherSettings::from_env(read).map_err(refuse)?;
     let features: FeatureSet =
         settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
-    let protection = Protection::of(check_credentials(&mut settings, &merged)?, settings.insecure_loopback);
+    let credentials = read_credentials(&mut settings, &merged)?;
+    let protection = Protection::of(credentials.is_some(), settings.insecure_loopback);
     resolve_urls(&mut settings.far, protection).map_err(|why| merged.refuse(variables::FAR, why))?;
     if let Some(replicas) = settings.replicas {
         set_replicas(&mut settings.far, replicas).map_err(|why| merged.refuse(variables::REPLICAS, why))?;
@@ -85,6 +88,7 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
     Ok(RunConfig {
         settings,
+        credentials,
         features,
         stats: match launcher.stats.as_str() {
             "" => None,
@@ -102,11 +106,11 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
 }
 
 /// Reads the credentials for memory nodes, so that an error in them is reported before the program starts, and makes their paths
-/// absolute, because programs change directories. Returns whether there are any.
-fn check_credentials(settings: &mut Settings, merged: &Merged) -> Result<bool, Error> {
+/// absolute, because programs change directories.
+fn read_credentials(settings: &mut Settings, merged: &Merged) -> Result<Option<ClientCredentials>, Error> {
     let given =
         [variables::KEY_FILE, variables::TLS, variables::TLS_CA].into_iter().find(|name| merged.get(name).is_some());
-    let Some(given) = given else { return Ok(false) };
+    let Some(given) = given else { return Ok(None) };
     let absolute = |path: &str| match path {
         "" => Ok(String::new()),
         path => std::path::absolute(path).map(|path| path.display().to_string()),
@@ -114,13 +118,14 @@ fn check_credentials(settings: &mut Settings, merged: &Merged) -> Result<bool, E
     let refuse = |why: String| merged.refuse(given, why);
     let sources =
         Sources::new(&settings.tls, &settings.tls_ca, &settings.key_file).map_err(|why| refuse(why.to_string()))?;
-    sources.as_ref().map(ClientCredentials::read).transpose().map_err(|why| refuse(why.to_string()))?;
+    let credentials =
+        sources.as_ref().map(ClientCredentials::read).transpose().map_err(|why| refuse(why.to_string()))?;
     let pair: Result<Vec<String>, _> = settings.tls.split(',').map(absolute).collect();
     let io = |error: std::io::Error| refuse(error.to_string());
     settings.tls = pair.map_err(io)?.join(",");
     settings.tls_ca = absolute(&settings.tls_ca).map_err(io)?;
     settings.key_file = absolute(&settings.key_file).map_err(io)?;
-    Ok(true)
+    Ok(credentials)
 }
 
 /// Refuses URLs that no backend takes, and resolves the names of nodes: the library in the program resolves none.

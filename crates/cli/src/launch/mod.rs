@@ -7,6 +7,7 @@
 //! passes signals on, reads the ledger, and ends the way the program ended.
 
 mod collect;
+mod credentials;
 mod ending;
 mod ledger;
 mod library;
@@ -92,6 +93,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     settings.filters = hinterland_sys::seccomp::filters();
     let host = Host::here();
     notices::say(&config, &name.to_string_lossy(), &host);
+    let credentials = config.credentials.clone().map(credentials::Watched::begin);
     let signals = signals::Signals::take()?;
     let mut program = spawn::Program::new(&file, args, &signals)?;
     // A launcher inside this program must not write over this run's figures.
@@ -112,6 +114,8 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     // The program starts meanwhile.
     let kills = oom::Kills::so_far(&host);
     pools.follow().map_err(Error::system("cannot follow the pools' lists of nodes"))?;
+    let watched = credentials.map_or(Ok(()), credentials::Watched::follow);
+    watched.map_err(Error::system("cannot look after certificates and keys"))?;
     let mut totals = Totals::default();
     let outside = match &plan {
         Plan::Managed(library) => Some(outside_of(&config, library, ledger.path())),

@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Sessions that are told apart, the largest ones: each makes some time series.
 const SESSIONS_MAX: usize = 32;
@@ -95,12 +95,35 @@ impl Collector for Figures {
             let into = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
             ConstCounter::new(value).encode(into)?;
         }
+        self.certificates(&mut encoder)?;
         self.latencies(&mut encoder)?;
         self.sessions(&mut encoder)
     }
 }
 
 impl Figures {
+    fn certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(credentials) = self.0.credentials() else { return Ok(()) };
+        let (certificates, now) = (credentials.certificates(), SystemTime::now());
+        if certificates.is_empty() {
+            return Ok(());
+        }
+        let help = "Time for which a certificate is still good: the node's own (those that lead to its CA, too) or the CA of programs";
+        let unit = Some(&Unit::Seconds);
+        let mut into = encoder.encode_descriptor("certificate_left", help, unit, MetricType::Gauge)?;
+        for (number, certificate) in certificates.iter().enumerate() {
+            let kind = if certificate.is_ca { "ca" } else { "own" };
+            // Two may be for the same: an old one and a new one.
+            let labels = [
+                ("kind", kind.to_owned()),
+                ("number", number.to_string()),
+                ("subject", Foreign(&certificate.subject).to_string()),
+            ];
+            ConstGauge::new(certificate.left_seconds(now)).encode(into.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     fn latencies(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         const _: () = assert!(SAMPLED_ONE_IN == 16, "the text says so");
         let help = "Time that the node takes for a request, without the way; of reads and writes one in 16 is timed";

@@ -8,6 +8,7 @@ mod log;
 mod metrics;
 mod progress;
 mod register;
+mod renewal;
 mod serve;
 mod status;
 mod usual;
@@ -206,8 +207,9 @@ Examples:
 
 Without --tls or --key-file a node listens on sockets only: by TCP any user of this machine could connect, and could listen in its place
 once it has ended; --insecure-loopback allows loopback addresses all the same. A key file:
-(umask 077; head -c 32 /dev/urandom > far.key). SIGTERM and SIGINT end it: where programs have other nodes with room, it drains first
-(--drain-seconds). Programs that still use it end with a message.
+(umask 077; head -c 32 /dev/urandom > far.key). Certificates, keys and operators are read again when their files change, and at once on
+SIGHUP. SIGTERM and SIGINT end the node: where programs have other nodes with room, it drains first (--drain-seconds). Programs that
+still use it end with a message.
 
 Exit code: 0 after an orderly end, 125 when the node cannot be started or asked (the message says why).";
 

@@ -1,5 +1,6 @@
 //! The node's life: start, log, end by a signal.
 
+use super::renewal::Renewal;
 use super::{NodeError, ServeArgs};
 use super::{leave, log, metrics, register, usual};
 use crate::host::Host;
@@ -33,6 +34,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     refuse_long_files()?;
     // Before the first connection: a signal that comes early must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let renewal = Renewal::take()?;
     let credentials = credentials(args)?;
     let (listening, place) = listen(args, inherited, options, credentials)?;
     let (node, lends) = (listening.endpoint(), ByteCount(listening.node().figures().capacity_bytes));
@@ -40,6 +42,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     tracing::info!(%node, capacity = %lends, quota = %quota, pid = std::process::id(), "listening");
     print::text(&format!("listening on {node}, lending {lends}\n"))?;
     listening.node().warn_of_what_is_not_there();
+    renewal.begin(Arc::clone(listening.node()))?;
     if let Some(place) = &args.metrics {
         let address = metrics::serve(place, Arc::clone(listening.node()))?;
         print::text(&format!("figures at http://{address}/metrics\n"))?;
@@ -107,11 +110,11 @@ fn there_bytes() -> Option<u64> {
 
 /// What the node shows and demands.
 fn credentials(args: &ServeArgs) -> Result<Option<NodeCredentials>, CredentialError> {
-    let credentials = args.identity().sources()?.as_ref().map(NodeCredentials::read).transpose()?;
-    match (&args.operators, credentials) {
-        (Some(operators), Some(credentials)) => credentials.with_operators(operators).map(Some),
-        (Some(_), None) => Err(CredentialError::NoOperators),
-        (None, credentials) => Ok(credentials),
+    let operators = args.operators.as_deref();
+    match args.identity().sources()? {
+        Some(sources) => NodeCredentials::read(&sources, operators).map(Some),
+        None if operators.is_some() => Err(CredentialError::NoOperators),
+        None => Ok(None),
     }
 }
 

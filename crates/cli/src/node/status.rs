@@ -5,7 +5,7 @@ use crate::print::{self, Reader};
 use crate::report::count;
 use crate::table::table;
 use hinterland_units::{ByteCount, Foreign};
-use hinterland_wire::{Kind, NodeRow, Reply, Report, Request, SessionCopies, Standing};
+use hinterland_wire::{CertificateRow, Kind, NodeRow, Reply, Report, Request, SessionCopies, Standing};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -42,8 +42,19 @@ struct Status {
     last_pages: u64,
     /// Pages that are copied here or away from here in a second, over the last ten.
     copied_pages_per_second: f64,
+    /// The node's own, and those of the CA that signs programs' certificates; none without certificates.
+    certificates: Vec<Certificate>,
     /// The largest, by slabs.
     largest_sessions: Vec<Session>,
+}
+
+#[derive(Serialize)]
+struct Certificate {
+    /// `own`, which includes those that lead to its CA; or `ca`.
+    kind: &'static str,
+    subject: String,
+    /// For how long it is still good; negative: it has expired.
+    left_seconds: i64,
 }
 
 #[derive(Serialize)]
@@ -86,11 +97,27 @@ pub fn run(node: &str, identity: &Identity, json: bool, watch: bool) -> Result<(
 
 fn of(node: &str, identity: &Identity) -> Result<Status, NodeError> {
     let copies = Copies::of(node, identity);
+    let certificates = certificates(node, identity);
     let take = |reply: Reply<'_>| match reply {
-        Reply::Figures(figures) => Some(Status::new(node, &figures, &copies)),
+        Reply::Figures(figures) => Some(Status { certificates, ..Status::new(node, &figures, &copies) }),
         _ => None,
     };
     ask(node, identity, |into| Request::plain(into, 1, Kind::Statistics), take)
+}
+
+/// For how long a node's certificates are good; nothing, if it is an old node.
+fn certificates(node: &str, identity: &Identity) -> Vec<Certificate> {
+    let row = |row: CertificateRow<'_>| Certificate {
+        kind: if row.is_ca { "ca" } else { "own" },
+        subject: row.subject.to_owned(),
+        left_seconds: row.left_seconds,
+    };
+    let take = |reply: Reply<'_>| match reply {
+        Reply::Certificates(certificates) => Some(certificates.rows().map(row).collect()),
+        _ => None,
+    };
+    // Without certificates there are none, and whether the node is there is found out with its figures.
+    ask(node, identity, |into| Request::plain(into, 1, Kind::Certificates), take).unwrap_or_default()
 }
 
 /// What a node knows of copies; nothing, if it is an old one.
@@ -135,6 +162,18 @@ impl Copies {
     }
 }
 
+/// A time that is left, in the largest unit that fits: days are what counts here.
+fn left(seconds: i64) -> String {
+    let units = [("day", 24 * 60 * 60), ("hour", 60 * 60), ("minute", 60), ("second", 1)];
+    let (unit, length) = units.into_iter().find(|(_, length)| seconds.abs() >= *length).unwrap_or(("second", 1));
+    let (count, plural) = (seconds.abs() / length, if seconds.abs() / length == 1 { "" } else { "s" });
+    let count = count.unsigned_abs();
+    match seconds {
+        0.. => format!("{} {unit}{plural} left", crate::report::count(count)),
+        _ => format!("EXPIRED {} {unit}{plural} ago", crate::report::count(count)),
+    }
+}
+
 /// What a node has leased and wants back.
 pub fn to_move_bytes(row: &NodeRow) -> u64 {
     if row.draining != 0 { row.used_bytes } else { row.used_bytes.saturating_sub(row.capacity_bytes) }
@@ -169,6 +208,7 @@ impl Status {
             lacking_pages: copies.sums.lacking_pages,
             last_pages: copies.sums.last_pages,
             copied_pages_per_second: copies.sums.copied_pages as f64 / 10.0,
+            certificates: Vec::new(),
             largest_sessions: figures
                 .sessions()
                 .map(|session| Session {
@@ -209,6 +249,15 @@ impl Status {
         text
     }
 
+    /// For how long the certificates are good that this is known of.
+    fn certificates_lines(&self) -> String {
+        let line = |Certificate { kind, subject, left_seconds }: &Certificate| {
+            let whose = if *kind == "ca" { "certificate of the programs' CA" } else { "own certificate" };
+            format!("  {whose} {}: {}\n", Foreign(subject), left(*left_seconds))
+        };
+        self.certificates.iter().map(line).collect()
+    }
+
     fn table(&self) -> String {
         let bytes = |bytes: u64| ByteCount(bytes).to_string();
         let uptime = humantime::format_duration(Duration::from_secs(self.uptime_ms / 1000));
@@ -236,6 +285,7 @@ impl Status {
             self.refused,
         );
         text += &self.copies_line();
+        text += &self.certificates_lines();
         if self.draining && self.to_move_bytes > 0 {
             let stuck = self.largest_sessions.iter().filter(|session| session.held_bytes > 0 && !session.movable);
             let names: Vec<String> = stuck.map(|session| Foreign(&session.name).to_string()).take(NAMED_MAX).collect();
@@ -259,5 +309,26 @@ impl Status {
             ]);
         }
         text + &format!("\n{table}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_said_in_days_and_below_a_day_in_what_fits() {
+        const DAY: i64 = 24 * 60 * 60;
+        for (seconds, words) in [
+            (89 * DAY + 5, "89 days left"),
+            (DAY, "1 day left"),
+            (DAY - 1, "23 hours left"),
+            (90, "1 minute left"),
+            (0, "0 seconds left"),
+            (-1, "EXPIRED 1 second ago"),
+            (-3 * DAY, "EXPIRED 3 days ago"),
+        ] {
+            assert_eq!(left(seconds), words);
+        }
     }
 }

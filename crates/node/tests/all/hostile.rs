@@ -75,6 +75,7 @@ impl Client {
             Reply::Done => Answer::Done,
             Reply::Recalled(recall) => Answer::Recalled(recall),
             Reply::Copies(copies) => Answer::Copies(copies.removable, copies.unknown_sessions, copies.sums),
+            Reply::Certificates(certificates) => Answer::Certificates(certificates.rows().count()),
             Reply::Figures(figures) => Answer::Figures(figures.node),
             Reply::Refused { refusal, .. } => Answer::Refused(refusal),
         })
@@ -105,6 +106,7 @@ enum Answer {
     Figures(NodeRow),
     Recalled(Recall),
     Copies(bool, u64, Report),
+    Certificates(usize),
     Refused(Refusal),
 }
 

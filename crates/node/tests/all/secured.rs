@@ -89,11 +89,8 @@ fn node(sources: Option<&Sources>) -> Listening {
 
 fn start(sources: Option<&Sources>, options: Options, operators: Option<&Path>) -> Listening {
     let anywhere = "tcp://127.0.0.1:0".parse().expect("an endpoint");
-    let read = |sources| {
-        let credentials = NodeCredentials::read(sources)?;
-        operators.map_or(Ok(credentials.clone()), |operators| credentials.with_operators(operators))
-    };
-    let credentials = sources.map(|sources| read(sources).unwrap_or_else(|error| panic!("{error}")));
+    let read = |sources| NodeCredentials::read(sources, operators).unwrap_or_else(|error| panic!("{error}"));
+    let credentials = sources.map(read);
     Listening::start_with(&anywhere, options, credentials, true).expect("a node")
 }
 
@@ -230,7 +227,7 @@ fn only_operators_drain_and_resize() {
     let key = key_file(directory.path(), 1);
     let keyed = start(Some(&key), Options::new(8 * SLAB_BYTES), None);
     assert_eq!(Client::greeted(&keyed, &key).ask(|into, number| Request::drain(into, number, true)), Ok(0));
-    let error = NodeCredentials::read(&key).expect("a key").with_operators(operators).expect_err("no certificates");
+    let error = NodeCredentials::read(&key, Some(operators)).expect_err("no certificates");
     assert!(error.to_string().contains("--operators"), "{error}");
 }
 
@@ -373,7 +370,7 @@ fn other_machines_are_let_in_with_credentials_only() {
     assert!(error.contains("--key-file") && error.contains("ssh -N -L"), "{error}");
     let directory = tempfile::tempdir().expect("a directory");
     let key = key_file(directory.path(), 1);
-    let node = start(Some(NodeCredentials::read(&key).expect("a key"))).expect("a node");
+    let node = start(Some(NodeCredentials::read(&key, None).expect("a key"))).expect("a node");
     let port = node.endpoint().address().expect("a TCP endpoint").port();
     assert!(connect(&format!("tcp://127.0.0.1:{port}"), Some(&key)).is_ok());
     // A name that somebody has resolved; the address of another machine, which is only refused without credentials.

@@ -28,7 +28,7 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
         spare: a & 2 == 2,
         movable: b & 1 == 1,
     };
-    let said = match rng.below(20) {
+    let said = match rng.below(21) {
         0 => {
             Request::open(&mut into, number, &name, a, c);
             format!("{:?}", Request::Open { name: &name, quota_bytes: a, lease_ms: c })
@@ -54,7 +54,8 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
             format!("Write {priority:?} {ranges:?}")
         }
         6 => {
-            let kind = [Kind::Clone, Kind::Statistics, Kind::Close, Kind::Recall, Kind::Copies][rng.index(5)];
+            let kinds = [Kind::Clone, Kind::Statistics, Kind::Close, Kind::Recall, Kind::Copies, Kind::Certificates];
+            let kind = kinds[rng.index(kinds.len())];
             Request::plain(&mut into, number, kind);
             format!("{kind:?}")
         }
@@ -110,6 +111,13 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
             let rows: Vec<_> = (0..rng.below(SESSION_ROWS_MAX as u64 + 1)).map(row).collect();
             Reply::copies(&mut into, number, |into| Copies::encode(into, a & 1 == 1, b, &report, &rows));
             format!("{} {b} {report:?} {rows:?}", a & 1 == 1)
+        }
+        18 => {
+            let row =
+                |at: usize| CertificateRow { is_ca: at % 2 == 1, left_seconds: a.cast_signed() >> at, subject: &name };
+            let rows: Vec<_> = (0..rng.index(CERTIFICATES_MAX + 1)).map(row).collect();
+            Reply::certificates(&mut into, number, |into| Certificates::encode(into, &rows));
+            format!("{rows:?}")
         }
         14 | 15 => {
             let node = NodeRow { capacity_bytes: a, used_bytes: b, draining: 1, ..NodeRow::default() };

@@ -13,9 +13,12 @@ pub fn described(header: &Header, control: &[u8]) -> Result<String, WireError> {
                 assert!(ranges.data_bytes() <= DATA_BYTES_MAX && ranges.count() <= RANGES_MAX);
                 format!("{:?} {:?} {:?}", header.kind, header.priority, ranges.iter().collect::<Vec<_>>())
             }
-            Request::Clone | Request::Statistics | Request::Close | Request::Recall | Request::Copies => {
-                format!("{:?}", header.kind)
-            }
+            Request::Clone
+            | Request::Statistics
+            | Request::Close
+            | Request::Recall
+            | Request::Copies
+            | Request::Certificates => format!("{:?}", header.kind),
             _ => format!("{request:?}"),
         });
     }
@@ -29,6 +32,7 @@ pub fn described(header: &Header, control: &[u8]) -> Result<String, WireError> {
             let rows = copies.sessions().collect::<Vec<_>>();
             format!("{} {} {:?} {rows:?}", copies.removable, copies.unknown_sessions, copies.sums)
         }
+        Reply::Certificates(certificates) => format!("{:?}", certificates.rows().collect::<Vec<_>>()),
         Reply::Done => "Done".into(),
         Reply::Refused { .. } | Reply::Recalled(_) => format!("{reply:?}"),
     })

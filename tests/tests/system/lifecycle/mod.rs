@@ -29,6 +29,7 @@ mod pools;
 mod prefetch;
 mod real;
 mod refusals;
+mod renewals;
 mod schema;
 mod secrets;
 mod secured;
@@ -85,6 +86,7 @@ pub fn trials() -> Vec<Trial> {
         discovery::trials(),
         misbehaving::trials(),
         certificates::trials(),
+        renewals::trials(),
         secured::trials(),
     ];
     let alone = [kills::trials(), start_up::trials()];

@@ -106,7 +106,7 @@ fn texts(flags: &[String]) -> Vec<&str> {
 }
 
 /// What the node answers on the port for its figures.
-fn metrics(node: &Node) -> Result<Vec<u8>> {
+pub fn metrics(node: &Node) -> Result<Vec<u8>> {
     let mut place = None;
     suite::wait_until("a place for figures", || {
         let said = std::fs::read_to_string(node.directory().join("stdout"))?;
