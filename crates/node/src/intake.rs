@@ -10,7 +10,7 @@ use hinterland_wire::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, HEADER_BYTES};
 use memmap2::MmapMut;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX + DATA_BYTES_MAX;
 /// Buffers for long requests, each of `MESSAGE_BYTES_MAX`: 8.5 MiB.
 const BUFFERS_MAX: usize = 32;
+/// Bytes of all of them.
+pub const BUFFERS_BYTES_MAX: u64 = (BUFFERS_MAX * MESSAGE_BYTES_MAX) as u64;
 /// Of those, kept for lanes that have said a whole long request before.
 const RESERVED: usize = 8;
 /// Other lanes that may wait for a buffer: for one more, the one that has waited longest goes.
@@ -35,6 +37,8 @@ pub(crate) struct Intake {
     begun: Instant,
     /// Time to join a session, and to say a whole request where its buffer is wanted.
     limit: Duration,
+    /// Buffers that there are.
+    mapped: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -81,7 +85,7 @@ pub(crate) struct Buffer<'a> {
 
 impl Intake {
     pub(crate) fn new(limit: Duration) -> Intake {
-        Intake { begun: Instant::now(), limit, state: Mutex::default() }
+        Intake { begun: Instant::now(), limit, mapped: AtomicUsize::new(0), state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -135,8 +139,14 @@ impl Intake {
         let mut buffer = Buffer { intake: self, connection, hold, bytes: idle };
         if buffer.bytes.is_none() {
             buffer.bytes = Some(MmapMut::map_anon(MESSAGE_BYTES_MAX)?);
+            self.mapped.fetch_add(1, Relaxed);
         }
         Ok(buffer)
+    }
+
+    /// Bytes of all buffers now, those that are kept for the next request too.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.mapped.load(Relaxed) * MESSAGE_BYTES_MAX) as u64
     }
 
     /// Connections that have to end now: those that have joined no session in time, and, where buffers are wanted, those that hold one
@@ -221,6 +231,9 @@ impl Drop for Buffer<'_> {
         let bytes = self.bytes.take();
         if state.idle.len() < IDLE_MAX {
             state.idle.extend(bytes);
+        } else if bytes.is_some() {
+            drop(bytes);
+            self.intake.mapped.fetch_sub(1, Relaxed);
         }
         state.serve_waiting(self.intake.now_ms());
     }

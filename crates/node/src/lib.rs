@@ -32,6 +32,7 @@ mod store;
 mod stream;
 
 pub use copies::CopyFigures;
+pub use intake::BUFFERS_BYTES_MAX;
 pub use latency::{BUCKETS, Histogram, SAMPLED_ONE_IN, Work};
 pub use listen::{Listening, NodeError};
 pub use memory::raise_descriptor_limit;

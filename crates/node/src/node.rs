@@ -323,6 +323,11 @@ impl Node {
         }
     }
 
+    /// Memory for long requests that are not served yet: at most `BUFFERS_BYTES_MAX`.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.intake.bytes()
+    }
+
     /// How long requests of one kind took.
     pub fn latency(&self, work: Work) -> Histogram {
         self.latencies.of(work)

@@ -64,12 +64,18 @@ impl Collector for Figures {
         let node = self.0.figures();
         let bytes = Some(Unit::Bytes);
         let copies = self.0.copies(Instant::now());
-        let gauges: [Row<'_>; 10] = [
+        let gauges: [Row<'_>; 11] = [
             ("capacity", "Memory that the node lends at most", bytes.clone(), node.capacity_bytes),
             ("used", "Memory that is leased", bytes.clone(), node.used_bytes),
             ("uptime", "Time since the node started", Some(Unit::Seconds), node.uptime_ms / 1000),
             ("sessions", "Sessions now", None, node.sessions),
             ("connections", "Connections now", None, node.lanes),
+            (
+                "request_buffers",
+                "Memory for long requests that are not served yet",
+                bytes.clone(),
+                self.0.buffer_bytes(),
+            ),
             ("draining", "1 when the node leases no more memory", None, node.draining),
             ("removable", "1 when no page of a program would be lost with the node", None, copies.removable.into()),
             ("unknown_sessions", "Sessions of which that is not known", None, copies.unknown_sessions),

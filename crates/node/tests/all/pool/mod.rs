@@ -5,6 +5,7 @@ mod copies;
 mod drains;
 mod hedged;
 mod membership;
+mod neighbours;
 mod races;
 mod recalls;
 mod removals;

@@ -1,12 +1,13 @@
 //! Random schedules of bad days, each from a seed: nodes are killed, stopped, slowed down, damaged and restarted, one at a time,
-//! while threads store, load and free and check every byte.
+//! while threads store, load and free and check every byte, and hostile neighbours of theirs connect to the nodes.
 
+use super::neighbours::{Neighbours, check_bounds};
 use super::{Cluster, SLAB_PAGES, Stored, address, start_node};
 use hinterland_backend::Backend;
 use hinterland_node::Listening;
-use hinterland_testkit::Rng;
 use hinterland_testkit::contract::{fuzz, rows};
 use hinterland_testkit::proxy::{Mode, Proxy};
+use hinterland_testkit::{Rng, wait_until};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -132,6 +133,10 @@ fn schedule(seed: u64) {
         }
         let mut before = cluster.losses(victim);
         let broken = bad_day(seed, &mut rng, &mut cluster.nodes, &cluster.proxies, victim);
+        // At two of three pools.
+        let neighbours = (seed % 3 > 0).then(|| Neighbours::of(&cluster.nodes, seed * 10 + event as u64));
+        let losses = |cluster: &Cluster| (0..3).map(|node| cluster.losses(node)).collect::<Vec<_>>();
+        let lost_before = losses(&cluster);
         let over = AtomicBool::new(false);
         cluster.maintained(|| {
             std::thread::scope(|scope| {
@@ -148,11 +153,19 @@ fn schedule(seed: u64) {
                 if broken == Broken::Later {
                     before = cluster.losses(victim);
                 }
+                if let Some(neighbours) = &neighbours {
+                    wait_until("neighbours have connected", || neighbours.said() > 20);
+                    check_bounds(&cluster.nodes);
+                }
                 cluster.proxies[victim].set(Mode::Pass);
                 drop(until);
                 worker.join().unwrap_or_else(|panic| resume_unwind(panic));
             });
         });
+        for (node, lost) in lost_before.iter().enumerate().filter(|(node, _)| *node != victim) {
+            assert_eq!(cluster.losses(node), *lost, "node {node} was lost to its neighbours");
+        }
+        drop(neighbours);
         if let Some(drained) = drained {
             cluster.nodes[drained].node().drain(false);
         }
@@ -172,5 +185,13 @@ fn schedule(seed: u64) {
             has_two
         });
         stored.check(&cluster.pool);
+    }
+    let Cluster { nodes, pool, .. } = cluster;
+    drop(pool);
+    for node in &nodes {
+        wait_until("the node has forgotten everybody", || {
+            let figures = node.node().figures();
+            (figures.lanes, figures.sessions, figures.used_bytes) == (0, 0, 0)
+        });
     }
 }

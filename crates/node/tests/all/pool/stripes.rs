@@ -1,5 +1,6 @@
 //! Stripes with parity over real nodes, and their bad days.
 
+use super::neighbours::{Neighbours, check_bounds};
 use super::schedules::{bad_day, play};
 use super::{Stored, TIMING, address, page_of, start_node};
 use hinterland_backend::{Backend, Coded, LoadError, NodePool, Priority, open};
@@ -119,6 +120,7 @@ fn random_bad_days(seed: u64) {
     for event in 0..3 {
         let victim = rng.index(nodes);
         bad_day(seed, &mut rng, &mut striped.nodes, &striped.proxies, victim);
+        let neighbours = (seed % 3 > 0).then(|| Neighbours::of(&striped.nodes, seed * 10 + event));
         let over = AtomicBool::new(false);
         striped.maintained(|| {
             std::thread::scope(|scope| {
@@ -136,6 +138,8 @@ fn random_bad_days(seed: u64) {
                 checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             });
         });
+        check_bounds(&striped.nodes);
+        drop(neighbours);
         // What nobody has asked for since is found out now.
         stored.check(&striped.coded);
         striped.heal();
