@@ -238,6 +238,14 @@ fn over_tls_both_sides_prove_who_they_are() {
     wait_until("the node is not listed", || ports(&listed(&reader)) == [1]);
     registration.end();
     assert!(matches!(open(&url, Some(&stranger)).nodes(), Err(EtcdError::Unreachable { .. })));
+    // What takes the place of a stranger's files is read by the pool that there is.
+    let renewed = open(&url, Some(&stranger));
+    assert!(renewed.nodes().is_err());
+    let (Some(from), Sources::Certificates { own: to, ca }) = (&own, &stranger) else { panic!("no certificates") };
+    for (from, to) in from.paths().iter().zip([&to.0, &to.1, ca]) {
+        std::fs::copy(from, to).expect("a file");
+    }
+    wait_until("the renewed certificates are not read", || renewed.nodes().is_ok());
     let key = Sources::SharedKey(others.path().join("own.key"));
     for sources in [None, Some(&key)] {
         let refused = Pool::new(&directory(&url), sources);
