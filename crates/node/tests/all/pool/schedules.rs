@@ -133,8 +133,8 @@ fn schedule(seed: u64) {
         }
         let mut before = cluster.losses(victim);
         let broken = bad_day(seed, &mut rng, &mut cluster.nodes, &cluster.proxies, victim);
-        // At two of three pools.
-        let neighbours = (seed % 3 > 0).then(|| Neighbours::of(&cluster.nodes, seed * 10 + event as u64));
+        // At three of four pools.
+        let neighbours = (!seed.is_multiple_of(4)).then(|| Neighbours::of(&cluster.nodes, seed * 10 + event as u64));
         let losses = |cluster: &Cluster| (0..3).map(|node| cluster.losses(node)).collect::<Vec<_>>();
         let lost_before = losses(&cluster);
         let over = AtomicBool::new(false);
