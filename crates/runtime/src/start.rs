@@ -11,7 +11,7 @@ use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{
     FeatureSet, Features, Mapping, Privilege, SysError, Uffd, last_thread, seccomp, thread, thread::SignalsBlocked,
 };
-use hinterland_tls::{ClientCredentials, CredentialError, Sources};
+use hinterland_tls::{ClientCredentials, CredentialError, Hiding, Sources};
 use hinterland_units::{Foreign, PAGE_BYTES};
 use inline::syscall_sites::{RedirectError, Redirects, go_object};
 use std::sync::OnceLock;
@@ -195,7 +195,9 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
 /// What memory nodes are shown, and what is demanded of them.
 fn credentials(settings: &Settings) -> Result<Option<ClientCredentials>, CredentialError> {
     let sources = Sources::new(&settings.tls, &settings.tls_ca, &settings.key_file)?;
-    sources.as_ref().map(ClientCredentials::read).transpose()
+    // They are read again while the program runs.
+    let hiding = Hiding { hide: hinterland_sys::descriptor::hide_file, close: hinterland_sys::descriptor::close_file };
+    sources.as_ref().map(|sources| ClientCredentials::read_hidden(sources, hiding)).transpose()
 }
 
 /// The fault path for this process.

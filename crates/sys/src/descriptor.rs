@@ -3,7 +3,8 @@
 //! A program may close every descriptor that it does not know. The library that lives in it knows how to hide a descriptor;
 //! layers below it ask for that here, without knowing the library.
 
-use std::os::fd::RawFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, RawFd};
 use std::sync::OnceLock;
 
 type Hide = fn(RawFd) -> std::io::Result<RawFd>;
@@ -30,4 +31,26 @@ pub fn show(fd: RawFd) {
     if let Some((_, show)) = WAY.get() {
         show(fd);
     }
+}
+
+/// As `hide`, for a file that somebody reads and then closes by `close_file`.
+///
+/// # Errors
+/// When no number is left; the file is closed then.
+pub fn hide_file(file: File) -> std::io::Result<File> {
+    let fd = file.into_raw_fd();
+    match hide(fd) {
+        // SAFETY: the descriptor is the file's, which nobody else has.
+        Ok(hidden) => Ok(unsafe { File::from_raw_fd(hidden) }),
+        Err(error) => {
+            // SAFETY: it was not moved, and is still the file's.
+            drop(unsafe { File::from_raw_fd(fd) });
+            Err(error)
+        }
+    }
+}
+
+/// Closes a file that was hidden.
+pub fn close_file(file: File) {
+    show(file.as_raw_fd());
 }

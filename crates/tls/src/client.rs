@@ -1,6 +1,6 @@
 //! The program's side.
 
-use crate::files::{CredentialError, Reader, Sources};
+use crate::files::{CredentialError, Hiding, OPEN, Reader, Sources};
 use crate::kept::{Kept, Look};
 use crate::pinned::Pinned;
 use crate::shared_key::Pairs;
@@ -59,8 +59,16 @@ impl ClientCredentials {
     /// # Errors
     /// Which file cannot be used, and why.
     pub fn read(sources: &Sources) -> Result<ClientCredentials, CredentialError> {
+        ClientCredentials::read_hidden(sources, OPEN)
+    }
+
+    /// As `read`, in a process that closes descriptors which it does not know.
+    ///
+    /// # Errors
+    /// As for `read`.
+    pub fn read_hidden(sources: &Sources, hiding: Hiding) -> Result<ClientCredentials, CredentialError> {
         let of = sources.clone();
-        let kept = Kept::new(sources.paths(), move |reader| ClientNow::read(reader, &of))?;
+        let kept = Kept::hidden(sources.paths(), hiding, move |reader| ClientNow::read(reader, &of))?;
         Ok(ClientCredentials(Arc::new(kept)))
     }
 

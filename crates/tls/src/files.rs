@@ -160,25 +160,66 @@ fn others(path: &Path, handed_out: Option<OsString>) -> u32 {
     if is_handed_out { 0o037 } else { 0o077 }
 }
 
+/// What is done with a file while it is read, in a process that closes descriptors which it does not know.
+#[derive(Clone, Copy)]
+pub struct Hiding {
+    /// Moves it out of the way.
+    pub hide: fn(File) -> io::Result<File>,
+    /// Closes it.
+    pub close: fn(File),
+}
+
+/// Nothing.
+pub(crate) const OPEN: Hiding = Hiding { hide: Ok, close: drop };
+
+/// A file that is read.
+struct Opened {
+    /// Until it is closed.
+    file: Option<File>,
+    hiding: Hiding,
+}
+
+impl Opened {
+    fn open(path: &Path, hiding: Hiding) -> io::Result<Opened> {
+        let file = (hiding.hide)(File::open(path)?)?;
+        Ok(Opened { file: Some(file), hiding })
+    }
+
+    fn file(&self) -> &File {
+        self.file.as_ref().expect("until it is dropped")
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            (self.hiding.close)(file);
+        }
+    }
+}
+
 /// Reads files, and keeps a digest of what all of them held.
-pub struct Reader(Context);
+pub struct Reader {
+    held: Context,
+    hiding: Hiding,
+}
 
 impl Reader {
-    pub(crate) fn new() -> Reader {
-        Reader(Context::new(&SHA256))
+    pub(crate) fn new(hiding: Hiding) -> Reader {
+        Reader { held: Context::new(&SHA256), hiding }
     }
 
     /// Of what was read.
     pub(crate) fn digest(self) -> [u8; 32] {
-        *self.0.finish().as_ref().first_chunk().expect("as long as that")
+        *self.held.finish().as_ref().first_chunk().expect("as long as that")
     }
 
     /// Reads a file; a secret one must not be readable for others.
     pub(crate) fn read(&mut self, path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
-        let bytes = read(path, secret)?;
+        let bytes = read(path, secret, self.hiding)?;
         // The length as well: what moves from one file to the next is a change.
-        self.0.update(&bytes.len().to_le_bytes());
-        self.0.update(&bytes);
+        self.held.update(&bytes.len().to_le_bytes());
+        self.held.update(&bytes);
         Ok(bytes)
     }
 
@@ -231,10 +272,10 @@ fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, Creden
     PrivateKeyDer::from_pem_slice(pem).map_err(wrong)
 }
 
-fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
+fn read(path: &Path, secret: bool, hiding: Hiding) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
     let failed = |error| CredentialError::Read { path: path.to_owned(), error };
-    let mut file = File::open(path).map_err(failed)?;
-    let is = file.metadata().map_err(failed)?;
+    let opened = Opened::open(path, hiding).map_err(failed)?;
+    let is = opened.file().metadata().map_err(failed)?;
     if !is.is_file() {
         return Err(CredentialError::content(path, "this is no file"));
     }
@@ -246,7 +287,7 @@ fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CredentialError
     }
     // At its full length from the beginning: a vector that grows leaves copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(is.len()).unwrap_or(0) + 1));
-    file.by_ref().take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    opened.file().take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }
 

@@ -11,7 +11,7 @@
 //! Source: stat(2). A file that another takes the place of (rename(2), a symbolic link that points elsewhere) has another inode.
 
 use crate::CredentialError;
-use crate::files::Reader;
+use crate::files::{Hiding, OPEN, Reader};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -35,6 +35,7 @@ pub enum Look<E = CredentialError> {
 /// See the module.
 pub struct Kept<T, E = CredentialError> {
     paths: Vec<PathBuf>,
+    hiding: Hiding,
     read: Box<Read<T, E>>,
     now: RwLock<(Digest, Arc<T>)>,
     watch: Mutex<Watch>,
@@ -82,9 +83,24 @@ impl<T, E: ToString> Kept<T, E> {
         paths: Vec<PathBuf>,
         read: impl Fn(&mut Reader) -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<Kept<T, E>, E> {
-        let mut reader = Reader::new();
+        Kept::hidden(paths, OPEN, read)
+    }
+
+    /// As `new`; files that are open are hidden.
+    pub(crate) fn hidden(
+        paths: Vec<PathBuf>,
+        hiding: Hiding,
+        read: impl Fn(&mut Reader) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<Kept<T, E>, E> {
+        let mut reader = Reader::new(hiding);
         let first = Arc::new(read(&mut reader)?);
-        Ok(Kept { paths, read: Box::new(read), now: RwLock::new((reader.digest(), first)), watch: Mutex::default() })
+        Ok(Kept {
+            paths,
+            hiding,
+            read: Box::new(read),
+            now: RwLock::new((reader.digest(), first)),
+            watch: Mutex::default(),
+        })
     }
 
     /// The files.
@@ -127,7 +143,7 @@ impl<T, E: ToString> Kept<T, E> {
     }
 
     fn take(&self, watch: &mut Watch) -> Look<E> {
-        let mut reader = Reader::new();
+        let mut reader = Reader::new(self.hiding);
         match (self.read)(&mut reader) {
             Ok(new) => {
                 watch.refused = None;
@@ -159,7 +175,9 @@ impl<T, E> std::fmt::Debug for Kept<T, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     /// A pair that fits when both files say the same.
     fn pair(directory: &Path) -> (Kept<String>, [PathBuf; 2]) {
@@ -214,6 +232,36 @@ mod tests {
             std::fs::rename(&other, path).unwrap();
         }
         assert!(matches!(look(), Look::Same) && matches!(look(), Look::Taken) && *kept.now() == "3");
+    }
+
+    #[test]
+    fn files_are_hidden_while_they_are_read_and_closed_also_when_they_cannot_be_used() {
+        static OPEN_NOW: AtomicUsize = AtomicUsize::new(0);
+        static HIDDEN: AtomicUsize = AtomicUsize::new(0);
+        fn hide(file: File) -> std::io::Result<File> {
+            OPEN_NOW.fetch_add(1, Relaxed);
+            HIDDEN.fetch_add(1, Relaxed);
+            Ok(file)
+        }
+        fn close(file: File) {
+            OPEN_NOW.fetch_sub(1, Relaxed);
+            drop(file);
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        std::fs::write(&path, "1").unwrap();
+        let of = path.clone();
+        let kept = Kept::hidden(vec![path.clone()], Hiding { hide, close }, move |reader| {
+            assert_eq!(OPEN_NOW.load(Relaxed), 0);
+            reader.read(&of, false).map(|bytes| bytes.len())
+        });
+        let kept = kept.unwrap();
+        std::fs::write(&path, "12").unwrap();
+        assert!(matches!(kept.again(), Look::Taken) && *kept.now() == 2);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(matches!(kept.again(), Look::Refused(_)));
+        assert_eq!((HIDDEN.load(Relaxed), OPEN_NOW.load(Relaxed)), (3, 0));
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod shared_key;
 mod validity;
 
 pub use client::ClientCredentials;
-pub use files::{CredentialError, Pem, Reader, Sources};
+pub use files::{CredentialError, Hiding, Pem, Reader, Sources};
 pub use kept::{Kept, LOOK_EVERY, Look};
 pub use messages::explain;
 pub use node::{ClientKey, NodeCredentials, NodeNow};
