@@ -165,9 +165,11 @@ impl Copies {
 /// A time that is left, in the largest unit that fits: days are what counts here.
 fn left(seconds: i64) -> String {
     let units = [("day", 24 * 60 * 60), ("hour", 60 * 60), ("minute", 60), ("second", 1)];
-    let (unit, length) = units.into_iter().find(|(_, length)| seconds.abs() >= *length).unwrap_or(("second", 1));
-    let (count, plural) = (seconds.abs() / length, if seconds.abs() / length == 1 { "" } else { "s" });
-    let count = count.unsigned_abs();
+    // A node may say any number.
+    let whole = seconds.unsigned_abs();
+    let (unit, length) = units.into_iter().find(|(_, length)| whole >= *length).unwrap_or(("second", 1));
+    let count = whole / length;
+    let plural = if count == 1 { "" } else { "s" };
     match seconds {
         0.. => format!("{} {unit}{plural} left", crate::report::count(count)),
         _ => format!("EXPIRED {} {unit}{plural} ago", crate::report::count(count)),
@@ -327,6 +329,7 @@ mod tests {
             (0, "0 seconds left"),
             (-1, "EXPIRED 1 second ago"),
             (-3 * DAY, "EXPIRED 3 days ago"),
+            (i64::MIN, "EXPIRED 106,751,991,167,300 days ago"),
         ] {
             assert_eq!(left(seconds), words);
         }
