@@ -198,7 +198,8 @@ pub trait Backend: Send + Sync {
         0
     }
 
-    /// Whether `maintain` has something to do; cheap enough to be asked all the time.
+    /// Whether `maintain` has something to do; cheap enough to be asked all the time. It takes no lock: it is asked outside the fork gate,
+    /// and the child of a fork would find that lock held for ever.
     fn needs_maintenance(&self) -> bool {
         false
     }

@@ -113,16 +113,14 @@ impl NodePool {
         self.return_empty();
         let pause = pause.or_else(|| self.maintenance_due.load(Relaxed).then_some(self.timing.step));
         let pause = pause.or_else(|| self.has_others().then_some(self.timing.idle_step));
-        pause.or_else(|| self.is_secured().then_some(LOOK_EVERY))
-    }
-
-    /// Whether a node must prove who it is.
-    pub(super) fn is_secured(&self) -> bool {
-        self.links.iter().any(|link| lock(link).node.secured.is_some())
+        pause.or_else(|| self.is_secured.then_some(LOOK_EVERY))
     }
 
     /// Takes new certificates and keys for lanes that are made from now on. It is the launcher that says what is wrong with them.
     fn look_at_files(&self) {
+        if !self.is_secured {
+            return;
+        }
         for link in &self.links {
             let node = lock(link).node.clone();
             if let Some(secured) = &node.secured {

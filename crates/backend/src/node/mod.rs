@@ -79,6 +79,8 @@ pub struct NodePool {
     replicas: usize,
     /// Others can do without it: its node is given up sooner, and looked for when it is lost.
     is_shard: bool,
+    /// Its nodes must prove who they are.
+    is_secured: bool,
     timing: Timing,
     /// The link to each node in use now.
     links: Vec<Mutex<Arc<Link>>>,
@@ -126,6 +128,7 @@ impl NodePool {
         timing: Timing,
     ) -> Result<NodePool, (String, NodeError)> {
         assert!((1..=nodes.len()).contains(&replicas), "{replicas} replicas on {} nodes", nodes.len());
+        let is_secured = nodes.iter().any(|node| node.secured.is_some());
         let name: Arc<str> = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().into();
         let (mut links, mut slab, mut away) = (Vec::new(), None, None);
         for (index, address) in nodes.into_iter().enumerate() {
@@ -159,6 +162,7 @@ impl NodePool {
                     slab_bytes,
                     replicas,
                     is_shard: false,
+                    is_secured,
                     timing,
                     links: links.into_iter().map(|link| Mutex::new(Arc::new(link))).collect(),
                     table: Mutex::new(Table::new(slab_bytes, timing.refused)),
@@ -367,7 +371,7 @@ impl Backend for NodePool {
 
     fn needs_maintenance(&self) -> bool {
         // Nodes of a pool are asked now and then what they want back, and certificates are renewed.
-        self.has_others() || self.is_secured() || self.maintenance_due.load(Relaxed)
+        self.has_others() || self.is_secured || self.maintenance_due.load(Relaxed)
     }
 
     fn maintain(&self) -> Option<Duration> {
@@ -429,5 +433,37 @@ impl Shard for NodePool {
 
     fn count_rebuilt(&self, pages: u64) {
         lock(&self.links[0]).node.rebuilt_pages.fetch_add(pages, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whether_maintenance_is_needed_is_told_whatever_is_locked() {
+        let (name, timing) = (Arc::from("test"), Timing::default());
+        let pool = NodePool {
+            url: "tcp://nobody".into(),
+            slab_bytes: 1 << 20,
+            replicas: 1,
+            is_shard: false,
+            is_secured: true,
+            timing,
+            links: vec![Mutex::new(Arc::new(Link::vacant(0, &name)))],
+            table: Mutex::new(Table::new(1 << 20, timing.refused)),
+            growing: Mutex::new(()),
+            draws: AtomicU64::new(1),
+            maintenance_due: AtomicBool::new(false),
+            degraded: AtomicBool::new(false),
+            crowded: Mutex::new(None),
+            unspread: Mutex::new(None),
+            maintenance: Mutex::new(Maintenance::default()),
+            membership: None,
+            name,
+        };
+        let _held = (lock(&pool.links[0]), lock(&pool.table), lock(&pool.growing), lock(&pool.maintenance));
+        // In a thread of its own: one that locked twice would not wait, but panic.
+        assert!(std::thread::scope(|scope| scope.spawn(|| pool.needs_maintenance()).join()).expect("an answer"));
     }
 }
