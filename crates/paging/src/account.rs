@@ -73,6 +73,7 @@ impl Account {
     }
 
     /// Charges `pages` frames if they fit under the hard floor.
+    #[inline]
     pub fn try_charge(&self, pages: u64) -> bool {
         let hard = self.hard.load(Relaxed);
         let taken = self.local_pages.fetch_update(Relaxed, Relaxed, |now| (now + pages <= hard).then_some(now + pages));
@@ -83,6 +84,7 @@ impl Account {
     }
 
     /// Charges `pages` frames whatever the budget says.
+    #[inline]
     pub fn charge(&self, pages: u64) {
         self.note_peak(self.local_pages.fetch_add(pages, Relaxed) + pages);
     }
@@ -92,6 +94,7 @@ impl Account {
         self.peak_pages.store(self.local_pages.load(Relaxed), Relaxed);
     }
 
+    #[inline]
     fn note_peak(&self, pages: u64) {
         if pages > self.peak_pages.load(Relaxed) {
             self.peak_pages.fetch_max(pages, Relaxed);
@@ -99,52 +102,62 @@ impl Account {
     }
 
     /// Uncharges `pages` frames: they are free.
+    #[inline]
     pub fn uncharge(&self, pages: u64) {
         let before = self.local_pages.fetch_sub(pages, Relaxed);
         assert!(before >= pages, "more frames uncharged than charged: {pages} of {before}");
     }
 
     /// Frames in use.
+    #[inline]
     pub fn local(&self) -> PageCount {
         PageCount(self.local_pages.load(Relaxed))
     }
 
     /// Frames that may be in use.
+    #[inline]
     pub fn budget(&self) -> PageCount {
         PageCount(self.hard.load(Relaxed))
     }
 
     /// The evictor should run.
+    #[inline]
     pub fn above_high(&self) -> bool {
         self.local_pages.load(Relaxed) > self.high.load(Relaxed)
     }
 
     /// The evictor should go on.
+    #[inline]
     pub fn above_low(&self) -> bool {
         self.local_pages.load(Relaxed) > self.low.load(Relaxed)
     }
 
     /// Counts `pages` arrivals; returns their epoch: a sixteenth of the time in which all local memory is replaced once.
+    #[inline]
     pub fn arrive(&self, pages: u64) -> u8 {
         let arrivals = self.arrivals.fetch_add(pages, Relaxed);
         self.epoch_of(arrivals)
     }
 
     /// The epoch now.
+    #[inline]
     pub fn epoch(&self) -> u8 {
         self.epoch_of(self.arrivals())
     }
 
     /// Pages that became resident since the beginning.
+    #[inline]
     pub fn arrivals(&self) -> u64 {
         self.arrivals.load(Relaxed)
     }
 
+    #[inline]
     fn epoch_of(&self, arrivals: u64) -> u8 {
         (arrivals / (self.turnover.load(Relaxed) / EPOCHS).max(1)).to_le_bytes()[0]
     }
 
     /// Pages that the swap cache should hold.
+    #[inline]
     pub fn swap_cache(&self) -> PageCount {
         PageCount(self.swap_cache.load(Relaxed))
     }

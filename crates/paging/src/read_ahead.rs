@@ -28,6 +28,7 @@ pub const FRAMES_STEPS_MAX: u32 = 4;
 pub const ZERO_PAGES: usize = 64;
 
 /// Whether a process's next demand load is timed, after so many: the first ones are, and then every eighth.
+#[inline]
 pub fn is_timed(major_faults: u64) -> bool {
     const ALL: u64 = 256;
     major_faults < ALL || major_faults.is_multiple_of(8)
