@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A TCP address of loopback on which nobody listens, and nobody else can while this lives: another test's node took a port that was
+/// A TCP address of loopback on which no process listens, and none can while this lives: another test's node took a port that was
 /// merely free.
 pub struct Refusing {
     /// `tcp://…`.

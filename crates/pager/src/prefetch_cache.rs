@@ -167,7 +167,7 @@ impl Pager {
         let window = *self.prefetch_cache.window(oldest);
         let mapped = self.prefetch_cache.beside[oldest as usize].mapped.load(Relaxed);
         let is_other = window.is_none_or(|window| window != *arriving);
-        if !is_other || !self.empty_key_slot(self.staging.key_slot(oldest)) {
+        if !is_other || !(&mut &*self).give_back_unused(oldest) {
             return Dropped::Stays;
         }
         // False: the page was used in this moment, and so were those beside it.

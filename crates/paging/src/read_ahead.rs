@@ -1,4 +1,4 @@
-//! How far a thread that prefetches goes at once: batches of a window, runs of a batch, and what is told of the pages that were mapped.
+//! How far a thread that prefetches goes at once: batches of a window, runs of a batch, and the report of mapped pages to a key page.
 
 use crate::window_queue::{PendingWindow, WindowQueue};
 use hinterland_policy::{PrefetchWindow, Unmapped};

@@ -81,7 +81,7 @@ impl Scans {
 }
 
 /// Chooses a chunk of victims and claims them: those that the policy names, and their neighbours. `copies`: scattered victims leave by
-/// copy. The caller holds the policy's lock: nobody else sees a page that is neither queued nor busy.
+/// copy. The caller holds the policy's lock: no other thread sees a page that is neither queued nor busy.
 pub fn choose_victims<S: PageStates>(
     states: &mut S,
     policy: &mut dyn EvictionPolicy,
@@ -171,7 +171,7 @@ mod tests {
     use hinterland_units::PageCount;
     use std::collections::BTreeMap;
 
-    /// Resident pages, some of which nobody may claim.
+    /// Resident pages, some of which cannot be claimed.
     #[derive(Default)]
     struct Pages {
         resident: BTreeMap<u32, Residency>,

@@ -24,7 +24,7 @@ pub(crate) struct ReadAhead {
     batch: Claimed<u32>,
     /// The one after it: claimed before the pages of this one are mapped.
     next: Claimed<u32>,
-    /// What is to be told of the pages of the batch that are mapped.
+    /// Mapped pages of the batch that the key page does not know of yet.
     mapped: MappedPages,
     /// When the batch was asked for.
     asked_ns: u64,
@@ -259,7 +259,7 @@ impl Machine<'_> {
         }
     }
 
-    /// All of a batch is mapped or waits: the key page is told, and was used if it is mapped.
+    /// A batch is complete: reports the mapped pages to the key page, or counts them as used if that page is resident.
     fn batch_is_mapped(&mut self, mapped: MappedPages, of: &PendingWindow, pages: u32) {
         self.prefetch_cache.arrived(pages);
         self.check_prefetch_cache(of);
