@@ -1,4 +1,4 @@
-//! A memory budget: a size, or a share of what the program has touched so far.
+//! A memory budget: a size, or a share of the RAM or of what a program touches.
 
 use crate::{ByteCount, SizeError};
 use std::fmt;
@@ -9,8 +9,10 @@ use std::str::FromStr;
 pub enum Budget {
     /// So many bytes.
     Bytes(ByteCount),
-    /// So many hundredths of the memory that the program has touched so far (1–100).
+    /// So many hundredths of the memory that the program touches (1–100): known where a recording says it.
     PercentOfTouched(u8),
+    /// So many hundredths of the RAM that the program may use (1–100): of its cgroup's limit, or of the machine's.
+    PercentOfRam(u8),
 }
 
 /// Why a budget cannot be read.
@@ -20,6 +22,8 @@ pub enum BudgetError {
     Size(SizeError),
     /// A percentage outside 1–100; carries what was written.
     Percent(String),
+    /// A share of the RAM where the machine that runs the program is not known; carries what was written.
+    Ram(String),
     /// Smaller than `Budget::FLOOR`; carries what was written.
     BelowFloor(String),
 }
@@ -28,11 +32,25 @@ impl Budget {
     /// No budget is smaller than this: below it the pager's own batches would not fit.
     pub const FLOOR: ByteCount = ByteCount(16 << 20);
 
-    /// The budget in bytes, when `touched` bytes have been touched so far; never below the floor.
-    pub fn bytes(self, touched: ByteCount) -> ByteCount {
+    /// Reads a budget that is no share of the RAM.
+    ///
+    /// # Errors
+    /// As for `from_str`, and for a share of the RAM.
+    pub fn of_touched(written: &str) -> Result<Budget, BudgetError> {
+        match written.parse()? {
+            Budget::PercentOfRam(_) => Err(BudgetError::Ram(written.into())),
+            budget => Ok(budget),
+        }
+    }
+
+    /// The budget in bytes, where a share is one of `whole` bytes; never below the floor.
+    pub fn bytes(self, whole: ByteCount) -> ByteCount {
         let wanted = match self {
             Budget::Bytes(bytes) => bytes.0,
-            Budget::PercentOfTouched(percent) => touched.0 / 100 * u64::from(percent),
+            Budget::PercentOfTouched(percent) | Budget::PercentOfRam(percent) => {
+                let percent = u64::from(percent);
+                whole.0 / 100 * percent + whole.0 % 100 * percent / 100
+            }
         };
         ByteCount(wanted.max(Budget::FLOOR.0))
     }
@@ -41,8 +59,11 @@ impl Budget {
 impl fmt::Display for BudgetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BudgetError::Size(e) => write!(f, "{e}, or a percentage such as 25%"),
+            BudgetError::Size(e) => write!(f, "{e}, or a share such as 25%ram"),
             BudgetError::Percent(s) => write!(f, "'{s}' is not a percentage from 1% to 100%"),
+            BudgetError::Ram(s) => {
+                write!(f, "'{s}' is a share of the RAM; give a size, or a share of what is touched, such as 25%")
+            }
             BudgetError::BelowFloor(s) => match ByteCount::question(s, Budget::FLOOR) {
                 Some(question) => write!(f, "{question} The smallest budget is {}", Budget::FLOOR),
                 None => write!(f, "'{s}' is below the smallest budget, {}", Budget::FLOOR),
@@ -57,11 +78,15 @@ impl FromStr for Budget {
     type Err = BudgetError;
 
     fn from_str(written: &str) -> Result<Budget, BudgetError> {
+        let percent = |number: &str| match number.trim().parse() {
+            Ok(percent @ 1..=100) => Ok(percent),
+            _ => Err(BudgetError::Percent(written.into())),
+        };
         if let Some(number) = written.trim().strip_suffix('%') {
-            return match number.trim().parse() {
-                Ok(percent @ 1..=100) => Ok(Budget::PercentOfTouched(percent)),
-                _ => Err(BudgetError::Percent(written.into())),
-            };
+            return percent(number).map(Budget::PercentOfTouched);
+        }
+        if let Some(number) = written.trim().strip_suffix("%ram") {
+            return percent(number).map(Budget::PercentOfRam);
         }
         let bytes: ByteCount = written.parse().map_err(BudgetError::Size)?;
         if bytes < Budget::FLOOR { Err(BudgetError::BelowFloor(written.into())) } else { Ok(Budget::Bytes(bytes)) }
@@ -74,6 +99,7 @@ impl fmt::Display for Budget {
         match self {
             Budget::Bytes(bytes) => write!(f, "{}", bytes.0),
             Budget::PercentOfTouched(percent) => write!(f, "{percent}%"),
+            Budget::PercentOfRam(percent) => write!(f, "{percent}%ram"),
         }
     }
 }
@@ -86,21 +112,25 @@ mod tests {
     fn reads_sizes_and_percentages() {
         assert_eq!("512M".parse(), Ok(Budget::Bytes(ByteCount(512 << 20))));
         assert_eq!("25%".parse(), Ok(Budget::PercentOfTouched(25)));
-        for text in ["0%", "101%", "x%", "1M", "", "-3%"] {
+        assert_eq!("25%ram".parse(), Ok(Budget::PercentOfRam(25)));
+        assert_eq!(Budget::of_touched("25%"), Ok(Budget::PercentOfTouched(25)));
+        assert_eq!(Budget::of_touched("25%ram"), Err(BudgetError::Ram("25%ram".into())));
+        for text in ["0%", "101%", "x%", "1M", "", "-3%", "0%ram", "%ram", "25%rum"] {
             assert!(text.parse::<Budget>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn a_share_follows_what_was_touched_down_to_the_floor() {
+    fn a_share_is_exact_and_never_below_the_floor() {
         let quarter = Budget::PercentOfTouched(25);
         assert_eq!(quarter.bytes(ByteCount(400 << 20)).0, 100 << 20);
+        assert_eq!(Budget::PercentOfRam(100).bytes(ByteCount(u64::MAX)).0, u64::MAX);
         assert_eq!(quarter.bytes(ByteCount(1 << 20)), Budget::FLOOR);
     }
 
     #[test]
     fn reads_back_what_it_writes() {
-        for budget in [Budget::PercentOfTouched(7), Budget::Bytes(ByteCount(123_456_789))] {
+        for budget in [Budget::PercentOfTouched(7), Budget::PercentOfRam(7), Budget::Bytes(ByteCount(123_456_789))] {
             assert_eq!(budget.to_string().parse(), Ok(budget));
         }
     }

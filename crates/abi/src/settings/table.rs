@@ -9,10 +9,10 @@ use hinterland_units::{Budget, ByteCount};
 settings! {
     /// What a managed program needs to know.
     struct Settings {
-        LOCAL "local" local: Option<Budget> = BUDGET, One("SIZE|PCT%"), Run,
-            "Bound on the program's local pages: a size (512M, 2G), or a share of what it has touched so far (25%); at least 16M",
+        LOCAL "local" local: Option<Budget> = BUDGET, One("SIZE|PCT%ram"), Run,
+            "Bound on the program's local pages: a size (512M, 2G), or a share of the cgroup limit or the RAM (25%ram); at least 16M",
             "80 % of the cgroup limit or of free memory", "1G";
-        RAM "ram" ram: Option<Budget> = BUDGET, One("SIZE|PCT%"), Run,
+        RAM "ram" ram: Option<Budget> = BUDGET, One("SIZE|PCT%ram"), Run,
             "Bound on local pages, compressed store and metadata together",
             "", "2G";
         FAR "far" far: Vec<String> = WORDS, Many("URL"), Run,

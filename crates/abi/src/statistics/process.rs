@@ -56,7 +56,7 @@ statistics! {
             total_ram_bytes (total_ram_peak_bytes): Bytes => "total_ram_peak_bytes" = "Local pages, store and tables together.";
         }
         maxima {
-            local_budget_bytes: Bytes = "Local budget of the whole run; a share of what is touched grows with that.";
+            local_budget_bytes: Bytes = "Local budget of the whole run.";
         }
         own {
             share_bytes: Bytes => "processes[].share_bytes" = "What the process may hold of the run's local budget, when last looked at.";

@@ -31,7 +31,7 @@ pub struct PagingArgs {
     #[arg(long, default_value = "1G", value_name = "SIZE")]
     pub size: ByteCount,
     /// How much of it may be local: a share of --size, or a size
-    #[arg(long, default_value = "50%", value_name = "SHARE|SIZE")]
+    #[arg(long, default_value = "50%", value_name = "SHARE|SIZE", value_parser = Budget::of_touched)]
     pub local: Budget,
     /// Hinterland's far memory, in tier order; may be repeated
     #[arg(long, default_value = "compressed", value_name = "URL")]
@@ -104,10 +104,7 @@ impl PagingArgs {
     /// What makes no sense.
     pub fn resolve(self, executables: Executables) -> Result<Setting, BenchError> {
         let size_bytes = self.size.0 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-        let local_bytes = match self.local {
-            Budget::Bytes(bytes) => bytes.0,
-            Budget::PercentOfTouched(percent) => (size_bytes * u64::from(percent) / 100).max(Budget::FLOOR.0),
-        };
+        let local_bytes = self.local.bytes(ByteCount(size_bytes)).0;
         let threads_max = u64::from(*self.threads.iter().max().unwrap_or(&1));
         let refuse = |text: String| Err(BenchError::Setting(text));
         if self.threads.contains(&0) || self.repeat == 0 {

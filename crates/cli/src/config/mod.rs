@@ -49,7 +49,7 @@ pub struct RunConfig {
     pub allow_unmanaged: bool,
     /// End the run when a process of it holds memory outside the budget.
     pub strict: bool,
-    /// Where the default budget comes from; `None`: a budget was set.
+    /// Where the budget comes from; `None`: it was given as a size.
     pub budget_source: Option<String>,
     /// The flag, variable or file that chose the prefetcher; `None`: none did.
     pub prefetch_source: Option<String>,
@@ -57,6 +57,16 @@ pub struct RunConfig {
     pub local_origin: Option<String>,
     /// Those that set the bound on total RAM.
     pub ram_origin: Option<String>,
+}
+
+impl RunConfig {
+    /// The local budget, which is a size once it is resolved.
+    pub fn local_bytes(&self) -> Option<ByteCount> {
+        match self.settings.local {
+            Some(Budget::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
 }
 
 /// Resolves a run's settings. `env` reads a variable; `host` is the machine, for the default budget.
@@ -162,28 +172,29 @@ fn set_replicas(urls: &mut [String], replicas: usize) -> Result<(), String> {
 /// With nothing set, both are 80 % of what the process may use: `--ram` counts the compressed store too, so a run without
 /// flags cannot outgrow its cgroup. With only `--ram`, local memory may fill it.
 fn fill_budgets(settings: &mut Settings, merged: &Merged, host: &Host) -> Result<Option<String>, Error> {
-    match (settings.local, settings.ram) {
-        (Some(local), Some(ram)) => {
-            let contradict = match (local, ram) {
-                (Budget::Bytes(local), Budget::Bytes(ram)) => ram < local,
-                (Budget::PercentOfTouched(local), Budget::PercentOfTouched(ram)) => ram < local,
-                // A share and a size can only be compared while the program runs; the pager keeps both.
-                _ => false,
-            };
-            if contradict {
+    let size =
+        |variable, budget: Option<Budget>| budget.map(|budget| in_bytes(variable, budget, merged, host)).transpose();
+    let (local, ram) = (size(variables::LOCAL, settings.local)?, size(variables::RAM, settings.ram)?);
+    match (local, ram) {
+        (Some((local, source)), ram) => {
+            if let Some((ram, _)) = ram
+                && ram < local
+            {
                 return Err(Error::RamBelowLocal {
                     ram_origin: merged.origin(variables::RAM),
-                    ram: readable(ram),
+                    ram: ram.to_string(),
                     local_origin: merged.origin(variables::LOCAL),
-                    local: readable(local),
+                    local: local.to_string(),
                 });
             }
-            Ok(None)
+            settings.local = Some(Budget::Bytes(local));
+            settings.ram = ram.map(|(ram, _)| Budget::Bytes(ram));
+            Ok(source)
         }
-        (Some(_), None) => Ok(None),
-        (None, Some(ram)) => {
-            settings.local = Some(ram);
-            Ok(None)
+        (None, Some((ram, source))) => {
+            settings.local = Some(Budget::Bytes(ram));
+            settings.ram = settings.local;
+            Ok(source)
         }
         (None, None) => {
             let available = host.available()?;
@@ -202,10 +213,25 @@ fn fill_budgets(settings: &mut Settings, merged: &Merged, host: &Host) -> Result
     }
 }
 
-/// A budget for people.
-pub fn readable(budget: Budget) -> String {
+/// A budget in bytes, and what it is a share of. A share of what the program touches is refused: nobody knows that before it has run.
+fn in_bytes(
+    variable: &str,
+    budget: Budget,
+    merged: &Merged,
+    host: &Host,
+) -> Result<(ByteCount, Option<String>), Error> {
     match budget {
-        Budget::Bytes(bytes) => bytes.to_string(),
-        share @ Budget::PercentOfTouched(_) => format!("{share} of the touched memory"),
+        Budget::Bytes(bytes) => Ok((bytes, None)),
+        Budget::PercentOfTouched(percent) => Err(merged.refuse(
+            variable,
+            format!(
+                "{percent}% of what? How much a program needs is known only after a run: give a size (512M), or a share of the RAM \
+                 ({percent}%ram); the summary of a run with enough memory shows the peak (\"managed\")"
+            ),
+        )),
+        Budget::PercentOfRam(percent) => {
+            let ram = host.ram()?;
+            Ok((budget.bytes(ByteCount(ram.bytes)), Some(format!("{percent} % of {} ({})", ByteCount(ram.bytes), ram.source))))
+        }
     }
 }

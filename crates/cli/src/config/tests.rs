@@ -85,9 +85,39 @@ fn without_any_budget_both_bounds_are_80_percent_of_what_is_available() {
 fn one_bound_alone_is_kept_as_it_is() {
     let config = Machine::new("").resolve(&local("1G")).unwrap();
     assert_eq!((config.settings.ram, config.budget_source), (None, None));
-    let args = flags(&["--ram", "25%"]);
-    let config = Machine::new("").resolve(&args).unwrap();
-    assert_eq!(config.settings.local, Some(Budget::PercentOfTouched(25)));
+    let config = Machine::new("").resolve(&flags(&["--ram", "2G"])).unwrap();
+    assert_eq!((bytes(config.settings.local), bytes(config.settings.ram)), (2 * GIB, 2 * GIB));
+}
+
+#[test]
+fn a_share_is_of_the_ram_or_of_the_cgroups_limit() {
+    let machine = Machine::new("");
+    let config = machine.resolve(&local("25%ram")).unwrap();
+    assert_eq!((bytes(config.settings.local), config.settings.ram), (4 * GIB, None));
+    assert_eq!(config.budget_source.unwrap(), "25 % of 16 GiB (RAM, /proc/meminfo)");
+    let config = machine.resolve(&flags(&["--ram", "50%ram"])).unwrap();
+    assert_eq!((bytes(config.settings.local), bytes(config.settings.ram)), (8 * GIB, 8 * GIB));
+    let write = |file: &str, text: &str| {
+        let file = machine.dir.path().join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    };
+    write("proc/self/cgroup", "0::/job\n");
+    write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    write("sys/fs/cgroup/job/memory.max", "1073741824\n");
+    let config = machine.resolve(&local("25%ram")).unwrap();
+    assert_eq!(bytes(config.settings.local), GIB / 4);
+    assert_eq!(config.budget_source.unwrap(), "25 % of 1 GiB (/sys/fs/cgroup/job/memory.max)");
+    write("sys/fs/cgroup/job/memory.max", "1048576\n");
+    assert_eq!(bytes(machine.resolve(&local("25%ram")).unwrap().settings.local), Budget::FLOOR.0);
+}
+
+#[test]
+fn a_share_of_what_the_program_touches_is_refused_with_the_remedy() {
+    let refused = Machine::new("").resolve(&local("25%")).unwrap_err();
+    assert!(refused.starts_with("--local: 25% of what?"), "{refused}");
+    assert!(refused.contains("25%ram") && refused.contains("512M"), "{refused}");
+    assert!(Machine::new("ram = \"25%\"").resolve(&RunArgs::default()).unwrap_err().contains("ram: 25% of what?"));
 }
 
 #[test]
@@ -107,7 +137,7 @@ fn the_launchers_own_settings_come_from_all_sources_too() {
 fn refusals_name_the_place_and_what_may_stand_there() {
     let refusal = |machine: Machine, args: RunArgs| machine.resolve(&args).unwrap_err();
     let plain = || Machine::new("");
-    let unit = "'12Q' has an unknown unit; use K, M, G or T (powers of 1024), or a percentage such as 25%";
+    let unit = "'12Q' has an unknown unit; use K, M, G or T (powers of 1024), or a share such as 25%ram";
     assert_eq!(refusal(plain(), local("12Q")), format!("--local: {unit}"));
     assert_eq!(refusal(plain().with(variables::LOCAL, "12Q"), RunArgs::default()), format!("HINTERLAND_LOCAL: {unit}"));
     let text = refusal(Machine::new("local = \"12Q\""), RunArgs::default());
@@ -145,8 +175,9 @@ fn total_ram_below_the_local_budget_is_a_contradiction() {
     assert!(
         machine.resolve(&args("1G", "2G")).unwrap_err().starts_with("--ram (1 GiB) is smaller than --local (2 GiB)")
     );
-    assert!(machine.resolve(&args("10%", "20%")).is_err());
-    assert!(machine.resolve(&args("1G", "20%")).is_ok());
+    assert!(machine.resolve(&args("10%ram", "20%ram")).is_err());
+    assert!(machine.resolve(&args("1G", "20%ram")).is_err());
+    assert!(machine.resolve(&args("4G", "20%ram")).is_ok());
     assert!(machine.resolve(&args("2G", "2G")).is_ok());
 }
 

@@ -30,7 +30,7 @@ pub struct ExplainArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  hinterland run --local 25% --stats out.json -- ./app
+  hinterland run --local 512M --stats out.json -- ./app
   hinterland explain out.json
   hinterland explain out.json --json | jq '.advice[].change'
 

@@ -66,12 +66,24 @@ impl Host {
     /// # Errors
     /// When neither can be read.
     pub fn available(&self) -> Result<Available, Error> {
-        let free = self.memory().map(|memory| memory.available_bytes);
-        match (self.cgroup_limit(), free) {
-            (Some(limit), free) if free.is_none_or(|free| limit.bytes <= free) => {
+        self.bounded("free memory, /proc/meminfo", |memory| memory.available_bytes)
+    }
+
+    /// The RAM that the processes of this cgroup may ever use.
+    ///
+    /// # Errors
+    /// As for [`Host::available`].
+    pub fn ram(&self) -> Result<Available, Error> {
+        self.bounded("RAM, /proc/meminfo", |memory| memory.total_bytes)
+    }
+
+    /// The cgroup's limit or what `of_memory` takes from /proc/meminfo, whichever is less.
+    fn bounded(&self, source: &str, of_memory: impl Fn(Memory) -> u64) -> Result<Available, Error> {
+        match (self.cgroup_limit(), self.memory().map(of_memory)) {
+            (Some(limit), memory) if memory.is_none_or(|memory| limit.bytes <= memory) => {
                 Ok(Available { bytes: limit.bytes, source: limit.file.display().to_string() })
             }
-            (_, Some(free)) => Ok(Available { bytes: free, source: "free memory, /proc/meminfo".into() }),
+            (_, Some(bytes)) => Ok(Available { bytes, source: source.into() }),
             (_, None) => Err(Error::Setting {
                 origin: "--local".into(),
                 why:

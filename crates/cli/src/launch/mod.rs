@@ -37,7 +37,7 @@ use crate::program;
 use crate::report::{Ending, Run, Summary};
 use crate::trace::Recording;
 use hinterland_abi::{HeapMode, variables};
-use hinterland_units::{Budget, ForeignJson};
+use hinterland_units::ForeignJson;
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -163,10 +163,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
 
 /// What watches memory outside the budget.
 fn outside_of(config: &RunConfig, library: &Path, ledger: String) -> outside::Outside {
-    let budget_bytes = match config.settings.local {
-        Some(Budget::Bytes(bytes)) => bytes.0,
-        _ => 0,
-    };
+    let budget_bytes = config.local_bytes().map_or(0, |bytes| bytes.0);
     outside::Outside::new(budget_bytes, config.settings.heap == HeapMode::Large, library, ledger)
 }
 

@@ -85,7 +85,7 @@ fn is_ledger(path: &str) -> bool {
 
 /// Whose budget holds in a run within a run.
 fn nested(config: &RunConfig, program: &str) -> String {
-    let budget = config.settings.local.map(crate::config::readable).unwrap_or_default();
+    let budget = config.local_bytes().map(|bytes| bytes.to_string()).unwrap_or_default();
     let origin = match config.local_origin.as_deref() {
         Some(variables::LOCAL) => ", as the outer run has it".into(),
         Some(origin) => format!(", {origin}"),

@@ -46,7 +46,7 @@ documented! {
         fatal: &'a [String],
         /// From the program's start to the end of the last process that it left.
         wall_seconds: f64,
-        /// Where the local budget comes from when none was set; else null.
+        /// Where the local budget comes from when it is not given as a size; else null.
         budget_source: Option<&'a str>,
         /// Managed / (managed + unmanaged anonymous); Hinterland's own counts in neither; null when the run was too short to look.
         managed_share_of_anonymous: Option<f64>,

@@ -53,7 +53,7 @@ pub struct Run {
     pub tree_pss_peak_bytes: u64,
     /// The local budget that was set.
     pub budget: Option<Budget>,
-    /// Where the default budget comes from; `None`: a budget was set.
+    /// Where the budget comes from; `None`: it was given as a size.
     pub budget_source: Option<String>,
     /// The prefetcher.
     pub prefetch: String,

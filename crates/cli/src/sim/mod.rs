@@ -29,7 +29,7 @@ pub struct SimArgs {
     /// The trace, as `hinterland trace` writes it
     trace: PathBuf,
     /// Bound on local pages: a size (512M, 2G), or a share of all pages that the trace touches; at least 16M
-    #[arg(long, value_name = "SIZE|PCT%", default_value = "50%")]
+    #[arg(long, value_name = "SIZE|PCT%", default_value = "50%", value_parser = Budget::of_touched)]
     local: Budget,
     /// Prefetchers: all, or some of auto, none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "all")]

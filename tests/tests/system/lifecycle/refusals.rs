@@ -19,6 +19,7 @@ const NONSENSE: &[(&str, &[&str], &str)] = &[
     ("empty_size", &["--local", ""], "local"),
     ("negative_size", &["--local=-5M"], "-5M"),
     ("percent", &["--local", "900%"], "900%"),
+    ("share_of_the_run", &["--local", "25%"], "25%ram"),
     ("below_the_floor", &["--local", "1M"], "16"),
     ("scheme", &["--far", "nowhere:1G"], "nowhere"),
     ("far_size", &["--far", "compressed:much"], "much"),
@@ -124,7 +125,7 @@ fn no_privilege() -> Result<()> {
     let shared = places::emptied(std::env::temp_dir().join("hl-no-privilege"))?;
     let built = places::launcher()?.parent().context("the launcher is in a directory")?.to_owned();
     for name in ["hinterland", "libhinterland.so"] {
-        std::fs::copy(built.join(name), shared.join(name)).with_context(|| format!("cannot copy {name}"))?;
+        places::copy_program(&built.join(name), &shared.join(name))?;
     }
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755))?;
     let run = |path: &str| -> Result<_> {
