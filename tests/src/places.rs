@@ -1,7 +1,8 @@
 //! Where things are: the repository, the build directory, the program under test, the tests' own directories.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The repository's root.
 pub fn repository() -> PathBuf {
@@ -49,6 +50,17 @@ pub fn launcher() -> Result<PathBuf> {
 /// The interpreter of the repository's Python environment.
 pub fn python() -> PathBuf {
     repository().join(".venv/bin/python")
+}
+
+/// Copies an executable file. A process of its own does it: one that another test forks meanwhile would hold the copy open for writing
+/// until its exec, and whoever starts the copy before that gets `ETXTBSY`.
+///
+/// # Errors
+/// It cannot be read or written.
+pub fn copy_program(file: &Path, to: &Path) -> Result<()> {
+    let copied = Command::new("cp").arg("--preserve=mode").args([file, to]).status()?.success();
+    ensure!(copied, "cannot copy {} to {}", file.display(), to.display());
+    Ok(())
 }
 
 /// An empty directory at `path`; what was there is deleted.

@@ -44,7 +44,7 @@ impl Copies {
 
 fn copy(file: &Path, to: &Path) -> Result<PathBuf> {
     let copied = to.join(file.file_name().context("a file has a name")?);
-    std::fs::copy(file, &copied).with_context(|| format!("cannot copy {}", file.display()))?;
+    places::copy_program(file, &copied)?;
     Ok(copied)
 }
 

@@ -12,6 +12,7 @@ use libtest_mimic::{Arguments, Completion, Conclusion, Failed};
 use nix::fcntl::{Flock, FlockArg};
 use shares::Shares;
 use std::fs::File;
+use std::io::Write;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,7 @@ impl Trial {
             let (begun, watched) = (Instant::now(), watchdog::watch(&name));
             let outcome = body();
             times::note(&name, begun.elapsed());
-            match watched.end() {
+            let outcome = match watched.end() {
                 Some(hung) => Err(format!(
                     "{hung}{}",
                     outcome
@@ -78,7 +79,11 @@ impl Trial {
                 )
                 .into()),
                 None => outcome,
+            };
+            if let Err(failed) = &outcome {
+                note_failure(&name, failed.message().unwrap_or_default());
             }
+            outcome
         })
     }
 }
@@ -96,6 +101,13 @@ pub fn run(trials: Vec<Trial>) -> Conclusion {
     let conclusion = libtest_mimic::run(&arguments, trials);
     times::print();
     conclusion
+}
+
+/// Adds why a test failed to `target/tests/failed.txt`, which `./dev test` prints at its end. The suite reports it all the same: a full
+/// disk does not matter.
+fn note_failure(test: &str, message: &str) {
+    let file = File::options().create(true).append(true).open(places::tests().join("failed.txt"));
+    let _ = file.and_then(|mut file| file.write_all(format!("---- {test}\n{message}\n").as_bytes()));
 }
 
 /// Spreads the trials that wait evenly over those that are busy, so that a processor always has something to do.

@@ -107,10 +107,10 @@ fn no_path() -> Result<()> {
     let shared = places::emptied(std::env::temp_dir().join("hl-no-path"))?;
     let built = places::launcher()?.parent().context("the launcher is in a directory")?.to_owned();
     for name in ["hinterland", "libhinterland.so"] {
-        std::fs::copy(built.join(name), shared.join(name)).with_context(|| format!("cannot copy {name}"))?;
+        places::copy_program(&built.join(name), &shared.join(name))?;
     }
     for (name, flag) in [("own_call", "-DMASK"), ("sandbox", "-DCOPY")] {
-        std::fs::copy(c_program(name, &[flag])?, shared.join(name))?;
+        places::copy_program(&c_program(name, &[flag])?, &shared.join(name))?;
     }
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755))?;
     let run = |test: &str, words: &[&str]| -> Result<Ended> {

@@ -69,7 +69,7 @@ fn environment_cleared(test: &str, path: &'static str) -> Result<()> {
 /// Privileges that are given up by a program that clears its environment, as su(1) and sudo(8) do.
 fn another_user(test: &str, path: &'static str) -> Result<()> {
     let directory = places::emptied(std::env::temp_dir().join(test.replace("::", "-")))?;
-    std::fs::copy(c_program("outside", &[])?, directory.join("outside"))?;
+    places::copy_program(&c_program("outside", &[])?, &directory.join("outside"))?;
     let script = format!("env -i /usr/bin/setpriv --reuid=65534 --clear-groups {}/outside 32", directory.display());
     let (_, program, why) = named(start(test, path, &[], &script)?)?;
     std::fs::remove_dir_all(&directory)?;

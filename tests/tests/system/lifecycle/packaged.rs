@@ -58,8 +58,7 @@ impl Root {
     fn put(&self, file: &Path, to: &str) -> Result<()> {
         let place = self.at(to);
         std::fs::create_dir_all(place.parent().context("a directory")?)?;
-        std::fs::copy(file, &place).with_context(|| format!("{} to {}", file.display(), place.display()))?;
-        Ok(())
+        places::copy_program(file, &place)
     }
 
     fn libraries(&self, file: &Path) -> Result<()> {

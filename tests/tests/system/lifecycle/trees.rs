@@ -234,10 +234,10 @@ fn postgresql(name: &str, path: &'static str) -> Result<()> {
     // Neither the build nor the repository need be readable for that user.
     let shared = places::emptied(std::env::temp_dir().join(name.replace("::", "-")))?;
     let script = shared.join("postgres.sh");
-    std::fs::copy(places::program("postgres.sh"), &script)?;
+    places::copy_program(&places::program("postgres.sh"), &script)?;
     let built = places::launcher()?.parent().context("the launcher is in a directory")?.to_owned();
     for file in ["hinterland", "libhinterland.so"] {
-        std::fs::copy(built.join(file), shared.join(file)).with_context(|| format!("cannot copy {file}"))?;
+        places::copy_program(&built.join(file), &shared.join(file))?;
     }
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777))?;
     // Another user, with the right to serve the faults of system calls.
