@@ -1,14 +1,16 @@
 //! Runs a test program, and ends it when it hangs, with the stacks of all its threads: `watched SECONDS PROGRAM ARGUMENTS…`.
 //! Threads of Rust's own test runner bear the names of their tests, so the stacks say which one hangs.
 //!
-//! A program whose name begins with a word of `HINTERLAND_TEST_LATER` is not run: the suites of the whole system come after the others.
+//! A program whose name begins with a word of `HINTERLAND_TEST_LATER` is not run: the suites of the whole system come after the others. Nor
+//! is one of a package that is not in `HINTERLAND_TEST_PACKAGES` or `HINTERLAND_TEST_ONLY`, where that is set ([`reach`]), or that is in
+//! `HINTERLAND_TEST_BUT`.
 //!
 //! `./dev test` has cargo run the unit tests this way. The exit code is the program's; 124 after the limit, as with timeout(1).
 
 use anyhow::{Context, Result};
 use hinterland_tests::process::code;
 use hinterland_tests::suite::watchdog::kill_tree;
-use hinterland_tests::{stacks, tree};
+use hinterland_tests::{reach, stacks, tree};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -21,7 +23,7 @@ fn main() -> Result<ExitCode> {
     let seconds = words.next().context("usage: watched SECONDS PROGRAM ARGUMENTS…")?;
     let limit: u64 = seconds.to_string_lossy().parse().context("the limit is no number of seconds")?;
     let program = words.next().context("no program is named")?;
-    if is_for_later(Path::new(&program)) {
+    if is_for_later(Path::new(&program)) || !is_reached()? {
         return Ok(ExitCode::SUCCESS);
     }
     let mut child = Command::new(&program).args(words).spawn().with_context(|| format!("cannot start {program:?}"))?;
@@ -40,6 +42,17 @@ fn main() -> Result<ExitCode> {
         std::thread::sleep(Duration::from_millis(20));
     };
     Ok(ExitCode::from(u8::try_from(ended).unwrap_or(u8::MAX)))
+}
+
+/// Whether a change reaches the package whose tests these are, and no other cargo beside this one runs them. Cargo runs them in the
+/// package's directory.
+fn is_reached() -> Result<bool> {
+    let directory = std::env::current_dir()?;
+    let package = directory.file_name().unwrap_or_default();
+    let others = |list: String| list.split_whitespace().any(|word| word == package);
+    Ok(reach::is_reached(reach::PACKAGES, |word| word == package)
+        && reach::is_reached("HINTERLAND_TEST_ONLY", |word| word == package)
+        && !std::env::var("HINTERLAND_TEST_BUT").is_ok_and(others))
 }
 
 /// Whether another part of the tests runs this program. Cargo puts a hash behind its name.

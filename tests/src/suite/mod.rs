@@ -7,7 +7,7 @@ mod shares;
 mod times;
 pub mod watchdog;
 
-use crate::{places, skips};
+use crate::{places, reach, skips};
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed};
 use nix::fcntl::{Flock, FlockArg};
 use shares::Shares;
@@ -61,6 +61,11 @@ impl Trial {
         &self.name
     }
 
+    /// Whether a change reaches it; tests of the repository always run.
+    fn is_reached(&self) -> bool {
+        self.name.starts_with("repository::") || reach::is_reached(reach::SUITES, |word| self.name.starts_with(word))
+    }
+
     /// The test with its share, its limit and its time.
     fn measured(self) -> libtest_mimic::Trial {
         let Trial { name, share, body } = self;
@@ -91,7 +96,8 @@ impl Trial {
 /// Runs `trials` in their order, those that wait among those that are busy, those that need the machine alone last, while no other
 /// suite runs on this build directory. At the end, says which took longest.
 pub fn run(trials: Vec<Trial>) -> Conclusion {
-    let trials = in_order(trials).into_iter().map(Trial::measured).collect();
+    let reached = trials.into_iter().filter(Trial::is_reached).collect();
+    let trials = in_order(reached).into_iter().map(Trial::measured).collect();
     let arguments = Arguments { test_threads: Some(SHARES.threads()), ..Arguments::from_args() };
     if arguments.list {
         return libtest_mimic::run(&arguments, trials);

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// What a test needs of the machine while it runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
-    /// It keeps a processor busy, but while it pages: three at a time on two processors.
+    /// It keeps a processor busy, but while it pages: four at a time on two processors.
     Busy,
     /// It waits most of the time: for a time-out, a lease, a process that sleeps. Twice as many at a time.
     Waits,
@@ -37,7 +37,7 @@ pub struct Held<'a> {
 impl Shares {
     /// Of a machine with so many processors.
     pub fn of(processors: usize) -> Shares {
-        let all = 3 * processors;
+        let all = 4 * processors;
         Shares { all, state: Mutex::new(State { free: all, next: 0, turn: 0 }), changed: Condvar::new() }
     }
 
@@ -89,16 +89,16 @@ mod tests {
             for number in 0..24 {
                 let (shares, out) = (&shares, &out);
                 scope.spawn(move || {
-                    let (share, count) = [(Share::Busy, 2), (Share::Waits, 1), (Share::Alone, 6)][number % 3];
+                    let (share, count) = [(Share::Busy, 2), (Share::Waits, 1), (Share::Alone, shares.all)][number % 3];
                     for _ in 0..50 {
                         let _held = shares.take(share);
-                        assert!(out.fetch_add(count, Ordering::SeqCst) + count <= 6);
+                        assert!(out.fetch_add(count, Ordering::SeqCst) + count <= shares.all);
                         std::thread::yield_now();
                         out.fetch_sub(count, Ordering::SeqCst);
                     }
                 });
             }
         });
-        assert_eq!(shares.lock().free, 6);
+        assert_eq!(shares.lock().free, shares.all);
     }
 }
