@@ -8,7 +8,8 @@
 //! The evictor waits for no asker, and an asker owns nothing that an evictor waits for. So two processes that ask each other at the
 //! same time both get their answers.
 
-use crate::pager::{FaultPath, Pager};
+use crate::fault_path::FaultPath;
+use crate::pager::Pager;
 use crate::pin::{Pin, PinAccess};
 use hinterland_abi::{ASKS_MAX, AskPhase, AskState, Asks};
 use hinterland_sys::gate::{shared_futex_ring, shared_futex_wait_for, shared_futex_wake};
@@ -37,7 +38,7 @@ struct Seen<'a> {
 
 impl Pager {
     fn asks(&self) -> Option<&'static Asks> {
-        self.shared_budget.ledger().and_then(|ledger| ledger.asks_of(self.row()))
+        self.local.shared_budget.ledger().and_then(|ledger| ledger.asks_of(self.pages.row()))
     }
 
     /// The word that wakes the evictor: in the ledger, where other processes reach it.
@@ -56,7 +57,7 @@ impl Pager {
 
     /// The evictor was started: from now on asks are answered. On the monitor path the kernel waits for missing pages by itself.
     pub(crate) fn begin_answering(&self) {
-        if self.path == FaultPath::Inline
+        if self.pages.path == FaultPath::Inline
             && let Some(asks) = self.asks()
         {
             asks.answers.store(1, Relaxed);
@@ -65,7 +66,7 @@ impl Pager {
 
     /// Looks at all asks once: answers new ones, gives up the pins of those that are done or overdue.
     pub(crate) fn answer_asks<'a>(&'a self, held: &mut Held<'a>) {
-        let Some(asks) = self.asks().filter(|_| self.path == FaultPath::Inline) else { return };
+        let Some(asks) = self.asks().filter(|_| self.pages.path == FaultPath::Inline) else { return };
         for (ask, slot) in asks.all().iter().zip(&mut held.slots) {
             let state = ask.state();
             match state.phase() {

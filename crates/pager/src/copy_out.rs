@@ -8,8 +8,9 @@
 //! or io_uring may write to a frame at any time, which MOVE refuses and a copy would lose. For the same reason a program that
 //! uses devices that keep pages (`departs_by_move_only`) gets no departures by copy.
 
+use crate::fault_path::FaultPath;
 use crate::kernel::Stay;
-use crate::pager::{FaultPath, Pager};
+use crate::pager::Pager;
 use crate::schedule::Point;
 use crate::staging::{ChunkNo, Kind};
 use crate::state::State;
@@ -44,7 +45,7 @@ impl Pager {
         if self.copies.load(Relaxed) != COPIES {
             return false;
         }
-        let can = self.kernel.features().drop_vector();
+        let can = self.pages.kernel.features().drop_vector();
         if !can {
             // No copy has begun and none will: departures need not look for one.
             let _ = self.copies.compare_exchange(COPIES, MOVES, SeqCst, Relaxed);
@@ -61,14 +62,14 @@ impl Pager {
     /// begins, on a near stack: it waits for copies that are under way.
     pub fn departs_by_move_only(&self) {
         // A process that was copied past the gate has no far memory.
-        if self.copies.load(Acquire) == MOVES || self.gate.is_escaped() {
+        if self.copies.load(Acquire) == MOVES || self.pages.gate.is_escaped() {
             return;
         }
         self.copies.store(ENDING, SeqCst);
         // A thread that entered the gate before may have seen that victims leave by copy.
         let _signals = SignalsBlocked::new();
-        self.gate.close();
-        self.gate.open();
+        self.pages.gate.close();
+        self.pages.gate.open();
         self.copies.store(MOVES, Release);
     }
 
@@ -94,7 +95,7 @@ impl Pager {
         } else {
             self.staging.push_full(chunk, used, left);
         }
-        self.row().copied_out_pages.fetch_add(u64::from(left), Relaxed);
+        self.pages.row().copied_out_pages.fetch_add(u64::from(left), Relaxed);
         left
     }
 
@@ -103,9 +104,9 @@ impl Pager {
     fn copy_range_out(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> (usize, u32) {
         let (first, last) = (victims[0], victims[victims.len() - 1]);
         let Some(protected) = self.wp_ranges.open(first, PageNo(last.0 + 1), &self.pins) else { return (0, 0) };
-        self.at(Point::Leaving, first);
-        let (start, len) = (self.address(first), (last.0 - first.0 + 1) as usize * PAGE_BYTES);
-        if self.kernel.uffd().write_protect(start, len, true).is_err() {
+        self.pages.at(Point::Leaving, first);
+        let (start, len) = (self.pages.address(first), (last.0 - first.0 + 1) as usize * PAGE_BYTES);
+        if self.pages.kernel.uffd().write_protect(start, len, true).is_err() {
             // A mapping of another kind lies in between: what lies before it is protected.
             self.lift_protection(start, len);
             return (0, 0);
@@ -118,14 +119,14 @@ impl Pager {
             let _ = self.copies.compare_exchange(COPIES, ENDING, Relaxed, Relaxed);
         }
         let victims = &victims[..copied.unwrap_or(0) / PAGE_BYTES];
-        self.at(Point::Copied, first);
+        self.pages.at(Point::Copied, first);
         let left = self.drop_copied(victims, chunk, slot);
         self.lift_protection(start, len);
         drop(protected);
         for (page, slot) in victims.iter().zip(slot..) {
             if self.staging.page(chunk.slot(slot)) == Some(*page) {
-                let entry = self.table.load(*page);
-                self.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+                let entry = self.pages.table.load(*page);
+                self.pages.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
             } else {
                 self.did_not_leave(*page, Stay::Pinned);
             }
@@ -144,9 +145,9 @@ impl Pager {
             // A call that stopped may have dropped part of the range where it stopped. To drop a page again does no harm; one
             // that cannot be dropped (locked) is still there.
             // SAFETY: as above.
-            let out = all_dropped || unsafe { mem::drop_pages(self.address(*page), PAGE_BYTES) }.is_ok();
+            let out = all_dropped || unsafe { mem::drop_pages(self.pages.address(*page), PAGE_BYTES) }.is_ok();
             if out {
-                self.table.set_slot(*page, slot);
+                self.pages.table.set_slot(*page, slot);
                 left += 1;
             }
             self.staging.set_page(slot, out.then_some(*page));
@@ -157,7 +158,7 @@ impl Pager {
     /// Sorted pages as ranges of memory.
     fn ranges_of(&self, pages: &[PageNo]) -> Vec<libc::iovec> {
         let range = |run: &[PageNo]| libc::iovec {
-            iov_base: self.address(run[0]) as *mut libc::c_void,
+            iov_base: self.pages.address(run[0]) as *mut libc::c_void,
             iov_len: run.len() * PAGE_BYTES,
         };
         runs_of(pages).map(range).collect()
@@ -165,7 +166,7 @@ impl Pager {
 
     /// Lifts the protection of a range, also around a mapping of another kind that the program has put there meanwhile.
     fn lift_protection(&self, start: usize, len: usize) {
-        let uffd = self.kernel.uffd();
+        let uffd = self.pages.kernel.uffd();
         if uffd.write_protect(start, len, false).is_err() {
             for page in (start..start + len).step_by(PAGE_BYTES) {
                 // Fails where nothing of ours is.

@@ -9,7 +9,9 @@
 //!
 //! A child of vfork shares this memory: a thread that it started would end with its exec, and is left to the parent.
 
-use crate::pager::{FaultPath, Pager, watch_for_the_end};
+use crate::fault_path::FaultPath;
+use crate::own_threads::watch_for_the_end;
+use crate::pager::Pager;
 use hinterland_sys::{SysError, thread};
 use hinterland_units::{Budget, PAGE_BYTES};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -55,7 +57,7 @@ impl Pager {
     pub(crate) fn note_accessible(&'static self, pages: u32) {
         let opened = self.evictor_start.opened.fetch_add(pages.into(), Relaxed) + u64::from(pages);
         let start = &self.evictor_start;
-        if self.path == FaultPath::Monitor || start.started.load(Relaxed) || !self.evictor_is_needed(opened) {
+        if self.pages.path == FaultPath::Monitor || start.started.load(Relaxed) || !self.evictor_is_needed(opened) {
             return;
         }
         self.start_own_evictor();
@@ -63,13 +65,13 @@ impl Pager {
 
     /// This process reads or writes the memory of others: they will want to do the same with its own.
     pub fn expect_asks(&'static self) {
-        if self.path == FaultPath::Inline && !self.evictor_start.started.load(Relaxed) {
+        if self.pages.path == FaultPath::Inline && !self.evictor_start.started.load(Relaxed) {
             self.start_own_evictor();
         }
     }
 
     fn evictor_is_needed(&self, opened: u64) -> bool {
-        let asked = || self.shared_budget.ledger().is_some_and(|ledger| ledger.asks_wanted.load(Relaxed) == 1);
+        let asked = || self.local.shared_budget.ledger().is_some_and(|ledger| ledger.asks_wanted.load(Relaxed) == 1);
         opened > QUIET_PAGES || asked()
     }
 
@@ -92,6 +94,6 @@ impl Pager {
         // Now, and not when the thread first runs: who asks before that waits for it.
         self.begin_answering();
         // On the monitor path, that thread came with the monitors.
-        if self.path == FaultPath::Inline { watch_for_the_end() } else { Ok(()) }
+        if self.pages.path == FaultPath::Inline { watch_for_the_end() } else { Ok(()) }
     }
 }

@@ -4,16 +4,17 @@
 //! wakes the faulting thread, which then faults again.
 
 use crate::monitor_affinity::MonitorAffinity;
-use crate::pager::{Pager, Scratch};
+use crate::pager::Pager;
 use crate::schedule::Point;
+use crate::scratch::Scratch;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
-use hinterland_backend::{LoadError, LoadItem, Priority};
+use hinterland_backend::{LoadItem, Priority};
 use hinterland_paging::{ZERO_PAGES, is_timed};
 use hinterland_policy::{Arrival, PrefetchWindow, Request};
 use hinterland_sys::uffd::{Message, Partial};
 use hinterland_sys::{Fault, thread};
-use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
+use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -39,17 +40,17 @@ pub(crate) enum Outcome {
 impl Pager {
     /// Serves faults for ever: the body of a monitor thread.
     pub fn run_monitor(&'static self) -> ! {
-        self.register_thread();
+        self.pages.own_threads.register();
         let mut scratch = Scratch::new();
         let mut messages = [Message::EMPTY; MESSAGES];
         let mut affinity = MonitorAffinity::default();
         loop {
-            let count = match self.kernel.uffd().read(&mut messages) {
+            let count = match self.pages.kernel.uffd().read(&mut messages) {
                 Ok(count) => count,
-                Err(error) => self.fatal(&format!("faults cannot be read: {error}")),
+                Err(error) => self.pages.fatal(&format!("faults cannot be read: {error}")),
             };
             let begin = Instant::now();
-            let inside = self.gate.enter();
+            let inside = self.pages.gate.enter();
             // Before the faults are served: a program with one thread opens nothing while the look-up opens a file.
             if self.monitors == 1 && self.tracer.is_none() {
                 let faults = messages[..count].iter().filter_map(Message::fault);
@@ -59,12 +60,12 @@ impl Pager {
                 self.serve(fault, &mut scratch);
                 self.count_fault(begin);
             }
-            let above_high = self.above_high(&inside);
+            let above_high = self.local.above_high(&inside);
             drop(inside);
             if above_high {
                 self.start_helpers();
                 self.wake_evictor();
-            } else if self.read_ahead.has_work() || self.holds_more_than_floor() {
+            } else if self.read_ahead.has_work() || self.local.holds_more_than_floor() {
                 self.start_helpers();
             }
         }
@@ -72,7 +73,7 @@ impl Pager {
 
     pub(crate) fn count_fault(&self, begin: Instant) {
         let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let row = self.row();
+        let row = self.pages.row();
         row.stall_ns.fetch_add(ns, Relaxed);
         row.fault_max_ns.fetch_max(ns, Relaxed);
         row.fault_ns[bucket_of(ns)].fetch_add(1, Relaxed);
@@ -81,15 +82,15 @@ impl Pager {
     /// Counts a fault that has to wait for a busy page, if that is being prefetched.
     pub(crate) fn count_late(&self, busy: Entry) {
         if busy.state() == State::Fetching && busy.prefetched() {
-            self.row().prefetch_late_faults.fetch_add(1, Relaxed);
+            self.pages.row().prefetch_late_faults.fetch_add(1, Relaxed);
         }
     }
 
     /// Serves one fault that was read; the thread waits for it in the kernel.
     fn serve(&self, fault: Fault, scratch: &mut Scratch) {
-        let Some(page) = self.page_of(fault.address) else {
+        let Some(page) = self.pages.page_of(fault.address) else {
             // Not in the far range: nothing of ours is missing there.
-            self.wake(fault.address & !(PAGE_BYTES - 1), PAGE_BYTES);
+            self.pages.wake(fault.address & !(PAGE_BYTES - 1), PAGE_BYTES);
             return;
         };
         self.trace_fault(page, fault);
@@ -97,7 +98,7 @@ impl Pager {
             match self.serve_page(page, fault, scratch) {
                 Outcome::Served => return,
                 // `WAITED` is set: the last step of the page's owner wakes the thread, and it faults again.
-                Outcome::Busy(entry) if self.table.wait_on(page, entry) => return self.count_late(entry),
+                Outcome::Busy(entry) if self.pages.table.wait_on(page, entry) => return self.count_late(entry),
                 Outcome::Busy(_) | Outcome::Again => {}
             }
         }
@@ -105,16 +106,16 @@ impl Pager {
 
     /// One attempt to serve a fault.
     pub(crate) fn serve_page(&self, page: PageNo, fault: Fault, scratch: &mut Scratch) -> Outcome {
-        let entry = self.table.load(page);
+        let entry = self.pages.table.load(page);
         match entry.state() {
             State::Untouched => self.first_touch(page, entry, fault, scratch),
             State::Resident => self.spurious(page, entry, fault),
             State::SwapCached => self.swap_cache_hit(page, entry, fault, scratch),
             State::Remote => self.fetch(page, entry, fault, scratch),
-            State::Leaving if self.is_own_thread(fault.thread) => self.dropped_behind_us(page),
+            State::Leaving if self.pages.own_threads.contain(fault.thread) => self.dropped_behind_us(page),
             State::Fetching | State::Leaving | State::WritingBack | State::Changing => Outcome::Busy(entry),
             State::Foreign | State::Sectioned => {
-                self.wake(self.address(page), PAGE_BYTES);
+                self.pages.wake(self.pages.address(page), PAGE_BYTES);
                 Outcome::Served
             }
         }
@@ -124,15 +125,15 @@ impl Pager {
     fn first_touch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
         self.charge_frames(1, scratch);
         let busy = entry.with_state(State::Fetching);
-        if self.table.transition(page, entry, busy).is_err() {
-            self.account.uncharge(1);
+        if self.pages.table.transition(page, entry, busy).is_err() {
+            self.local.account.uncharge(1);
             return Outcome::Again;
         }
         let window = self.requested(page, Request::FirstTouch, fault);
-        self.row().first_touch_faults.fetch_add(1, Relaxed);
-        self.at(Point::FirstTouch, page);
+        self.pages.row().first_touch_faults.fetch_add(1, Relaxed);
+        self.pages.at(Point::FirstTouch, page);
         // SAFETY: the page has no content to lose and is ours; the zeros are readable.
-        let mapped = unsafe { self.kernel.map_copy(self.address(page), ZEROS.0.as_ptr(), 1) };
+        let mapped = unsafe { self.pages.kernel.map_copy(self.pages.address(page), ZEROS.0.as_ptr(), 1) };
         self.complete_zeros(&[page], mapped);
         if let Some(window) = window {
             self.zero_ahead(window);
@@ -144,19 +145,19 @@ impl Pager {
     pub(crate) fn zero_ahead(&self, window: PrefetchWindow) {
         let mut run: Vec<PageNo> = Vec::with_capacity(ZERO_PAGES);
         for offset in 0..=window.pages {
-            let page = window.page(offset).filter(|page| page.0 < self.pages && offset < window.pages);
-            let entry = page.map(|page| (page, self.table.load(page)));
+            let page = window.page(offset).filter(|page| page.0 < self.pages.count && offset < window.pages);
+            let entry = page.map(|page| (page, self.pages.table.load(page)));
             let claimed = entry.filter(|(page, entry)| {
                 !window.leaves_unmapped(*page)
-                    && self.table.is_open(*page)
+                    && self.pages.table.is_open(*page)
                     && entry.state() == State::Untouched
                     && run.len() < ZERO_PAGES
-                    && self.account.try_charge(1)
+                    && self.local.account.try_charge(1)
             });
             let claimed = claimed.filter(|(page, entry)| {
-                let ours = self.table.transition(*page, *entry, entry.with_state(State::Fetching)).is_ok();
+                let ours = self.pages.table.transition(*page, *entry, entry.with_state(State::Fetching)).is_ok();
                 if !ours {
-                    self.account.uncharge(1);
+                    self.local.account.uncharge(1);
                 }
                 ours
             });
@@ -166,7 +167,8 @@ impl Pager {
                 // Of a walk downwards the last page came first.
                 run.sort_unstable();
                 // SAFETY: these pages have no content to lose and are ours; there are zeros for a full run.
-                let mapped = unsafe { self.kernel.map_copy(self.address(run[0]), ZEROS.0.as_ptr(), run.len()) };
+                let mapped =
+                    unsafe { self.pages.kernel.map_copy(self.pages.address(run[0]), ZEROS.0.as_ptr(), run.len()) };
                 self.complete_zeros(&run, mapped);
                 run.clear();
             }
@@ -185,18 +187,18 @@ impl Pager {
                 partial.done / PAGE_BYTES
             }
         };
-        self.arrive(run[..there.min(run.len())].iter().copied(), Arrival::FirstTouch);
+        self.local.arrive(run[..there.min(run.len())].iter().copied(), Arrival::FirstTouch);
         // Before the pages are completed: once they are, they may be dropped, and counted out.
-        self.count_touched(there as u64);
-        let epoch = self.account.arrive(there as u64);
+        self.local.count_touched(there as u64);
+        let epoch = self.local.account.arrive(there as u64);
         for (index, page) in run.iter().enumerate() {
             let resident = Entry::new(State::Resident).arrived(epoch, false);
-            self.complete(*page, if index < there { resident } else { Entry::new(State::Untouched) });
+            self.pages.complete(*page, if index < there { resident } else { Entry::new(State::Untouched) });
         }
-        self.account.uncharge((run.len() - there) as u64);
-        self.account.publish(self.row());
+        self.local.account.uncharge((run.len() - there) as u64);
+        self.local.publish();
         if there < run.len() || mapped.is_err() {
-            self.wake(self.address(run[0]), run.len() * PAGE_BYTES);
+            self.pages.wake(self.pages.address(run[0]), run.len() * PAGE_BYTES);
         }
     }
 
@@ -205,33 +207,33 @@ impl Pager {
     /// The page is made busy for it: unowned, it could be taken out between the look at its state and the call, and zeros
     /// would be mapped over content that is in the swap cache, or a page be written to while it is copied out.
     fn spurious(&self, page: PageNo, entry: Entry, fault: Fault) -> Outcome {
-        if self.table.transition(page, entry, entry.with_state(State::Changing)).is_err() {
+        if self.pages.table.transition(page, entry, entry.with_state(State::Changing)).is_err() {
             return Outcome::Again;
         }
-        let address = self.address(page);
-        self.row().spurious_faults.fetch_add(1, Relaxed);
-        self.at(Point::Spurious, page);
+        let address = self.pages.address(page);
+        self.pages.row().spurious_faults.fetch_add(1, Relaxed);
+        self.pages.at(Point::Spurious, page);
         if fault.write_protected {
             // Lifting it is right: only a page that is `Leaving` is meant to be protected.
-            let _ = self.kernel.uffd().write_protect(address, PAGE_BYTES, false);
+            let _ = self.pages.kernel.uffd().write_protect(address, PAGE_BYTES, false);
         }
         // SAFETY: a missing page in state Resident was dropped by the program: zeros are its content. A page that is there
         // stays as it is (EEXIST).
-        if unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) }.is_err() {
+        if unsafe { self.pages.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) }.is_err() {
             self.end_if_forbidden(page);
         }
-        self.complete(page, entry);
-        self.wake(address, PAGE_BYTES);
+        self.pages.complete(page, entry);
+        self.pages.wake(address, PAGE_BYTES);
         Outcome::Served
     }
 
     /// One of our own threads faults on a page that it is taking out: the program dropped it by a call that we did not see,
     /// so zeros are its content.
     fn dropped_behind_us(&self, page: PageNo) -> Outcome {
-        let address = self.address(page);
+        let address = self.pages.address(page);
         // SAFETY: the page is missing, and it is ours to fill.
-        let _ = unsafe { self.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) };
-        self.wake(address, PAGE_BYTES);
+        let _ = unsafe { self.pages.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) };
+        self.pages.wake(address, PAGE_BYTES);
         Outcome::Served
     }
 
@@ -242,19 +244,20 @@ impl Pager {
         }
         self.charge_frames(1, scratch);
         // It is being prefetched no more: a thread that waits for it now is not late.
-        if self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
-            self.account.uncharge(1);
+        if self.pages.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
+            self.local.account.uncharge(1);
             return Outcome::Again;
         }
         if self.is_parked(page) {
-            self.account.uncharge(1);
-            self.complete(page, entry);
+            self.local.account.uncharge(1);
+            self.pages.complete(page, entry);
             return Outcome::Again;
         }
-        let slot = self.table.slot(page);
-        self.at(Point::Hit, page);
+        let slot = self.pages.table.slot(page);
+        self.pages.at(Point::Hit, page);
         // SAFETY: the slot holds this page's content until the page is completed; the page is missing in the program.
-        let mapped = unsafe { self.kernel.map_copy(self.address(page), self.staging.address(slot) as *const u8, 1) };
+        let mapped =
+            unsafe { self.pages.kernel.map_copy(self.pages.address(page), self.staging.address(slot) as *const u8, 1) };
         if let Err(partial) = mapped {
             self.refused(page, entry, partial);
             return Outcome::Served;
@@ -263,17 +266,21 @@ impl Pager {
             self.used(slot);
             Request::PrefetchHit
         } else {
-            self.row().minor_faults.fetch_add(1, Relaxed);
+            self.pages.row().minor_faults.fetch_add(1, Relaxed);
             self.staging.set_page(slot, None);
             Request::Minor
         };
-        let epoch = self.account.arrive(1);
+        let epoch = self.local.account.arrive(1);
         let resident = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
-        let (resident, freed) = if entry.prefetched() { self.retain_or_free(resident) } else { (resident, None) };
+        let (resident, freed) = if entry.prefetched() {
+            self.far.retain_or_free(resident, self.local.account.budget())
+        } else {
+            (resident, None)
+        };
         let how = if entry.prefetched() { Arrival::Demand } else { Arrival::SwapCacheHit };
-        self.arrive(std::iter::once(page), how);
-        self.complete(page, resident);
-        self.backend.free(freed.as_slice());
+        self.local.arrive(std::iter::once(page), how);
+        self.pages.complete(page, resident);
+        self.far.backend.free(freed.as_slice());
         let late = self.request_prefetch(page, request, fault);
         self.help_read_ahead(late, scratch);
         Outcome::Served
@@ -282,15 +289,15 @@ impl Pager {
     /// The page is in a backend: the program waits for it.
     fn fetch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
         self.charge_frames(1, scratch);
-        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
-            self.account.uncharge(1);
+        if self.pages.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+            self.local.account.uncharge(1);
             return Outcome::Again;
         }
         let late = self.request_prefetch(page, Request::Major, fault);
         let landing = &mut scratch.landing()[0];
-        let begun = is_timed(self.row().major_faults.load(Relaxed)).then(Instant::now);
+        let begun = is_timed(self.pages.row().major_faults.load(Relaxed)).then(Instant::now);
         let mut result = Ok(());
-        self.backend.load(
+        self.far.backend.load(
             &mut [LoadItem { location: entry.location(), into: landing }],
             Priority::Demand,
             &mut |_, r| {
@@ -300,52 +307,40 @@ impl Pager {
         if let Some(begun) = begun {
             self.timed(1, begun);
         }
-        self.verify(page, entry, landing, result);
-        self.at(Point::Loaded, page);
+        self.far.verify(page, entry, landing, result);
+        self.pages.at(Point::Loaded, page);
         // SAFETY: the landing page holds the verified content; the page is missing in the program and ours.
-        let mapped = unsafe { self.kernel.map_copy(self.address(page), landing.as_ptr(), 1) };
+        let mapped = unsafe { self.pages.kernel.map_copy(self.pages.address(page), landing.as_ptr(), 1) };
         if let Err(partial) = mapped {
             self.refused(page, entry, partial);
             return Outcome::Served;
         }
-        self.row().major_faults.fetch_add(1, Relaxed);
-        let resident = entry.with_state(State::Resident).arrived(self.account.arrive(1), false);
-        let (resident, freed) = self.retain_or_free(resident);
-        self.arrive(std::iter::once(page), Arrival::Demand);
-        self.complete(page, resident);
-        self.backend.free(freed.as_slice());
+        self.pages.row().major_faults.fetch_add(1, Relaxed);
+        let resident = entry.with_state(State::Resident).arrived(self.local.account.arrive(1), false);
+        let (resident, freed) = self.far.retain_or_free(resident, self.local.account.budget());
+        self.local.arrive(std::iter::once(page), Arrival::Demand);
+        self.pages.complete(page, resident);
+        self.far.backend.free(freed.as_slice());
         self.help_read_ahead(late, scratch);
         Outcome::Served
-    }
-
-    /// A page that arrived must be the page that left, perhaps from another place; otherwise the program ends.
-    pub(crate) fn verify(&self, page: PageNo, entry: Entry, bytes: &mut PageBytes, loaded: Result<(), LoadError>) {
-        if let Err(error) = loaded {
-            self.fatal(&format!("{page} is lost: {error}"));
-        }
-        let hash = self.table.hash(page);
-        let right = |bytes: &PageBytes| Pager::hash(bytes) == hash;
-        if !right(bytes) && self.backend.repair(LoadItem { location: entry.location(), into: bytes }, &right).is_err() {
-            self.fatal(&format!("{page} came back changed from far memory (checksum mismatch); the program is ended"));
-        }
     }
 
     /// The kernel would not map a page whose content we hold: the page goes back to where it was.
     fn refused(&self, page: PageNo, before: Entry, partial: Partial) {
         if partial.errno == libc::EEXIST {
-            self.fatal(&format!("{page} is mapped although its content is far; the program is ended"));
+            self.pages.fatal(&format!("{page} is mapped although its content is far; the program is ended"));
         }
         self.end_if_forbidden(page);
         // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
-        self.account.uncharge(1);
-        self.complete(page, before);
-        self.wake(self.address(page), PAGE_BYTES);
+        self.local.account.uncharge(1);
+        self.pages.complete(page, before);
+        self.pages.wake(self.pages.address(page), PAGE_BYTES);
     }
 
     /// Ends the program when the kernel takes no request any more: a fault would be tried again for ever.
     fn end_if_forbidden(&self, page: PageNo) {
-        if let Err(error) = self.kernel.takes_requests(self.address(page)) {
-            self.fatal(&format!(
+        if let Err(error) = self.pages.kernel.takes_requests(self.pages.address(page)) {
+            self.pages.fatal(&format!(
                 "far memory cannot be served any more: {error}: a filter of system calls forbids it, which the program has installed past \
                  libc's functions; the program is ended"
             ));
@@ -366,20 +361,20 @@ impl Pager {
         const PATIENCE_OVERFULL: Duration = Duration::from_millis(1);
         const YIELDS: u32 = 100;
         // Almost always: no clock is read for it.
-        if self.account.try_charge(pages) {
+        if self.local.account.try_charge(pages) {
             return;
         }
         let mut fruitless = 0;
         let mut since = Instant::now();
-        while !self.account.try_charge(pages) {
-            if self.grow(pages) {
+        while !self.local.account.try_charge(pages) {
+            if self.local.grow(pages) {
                 continue;
             }
-            self.row().direct_reclaims.fetch_add(1, Relaxed);
-            if self.pins.pages() * 4 > self.account.budget().0 * 3 {
+            self.pages.row().direct_reclaims.fetch_add(1, Relaxed);
+            if self.pins.pages() * 4 > self.local.account.budget().0 * 3 {
                 // System calls have most of the budget pinned: what they still need is charged above it, or no thread gets on.
                 self.reclaim_step(scratch);
-                self.account.charge(pages);
+                self.local.account.charge(pages);
                 return;
             }
             if self.reclaim_step(scratch) {
@@ -395,7 +390,7 @@ impl Pager {
                 thread::sleep(Duration::from_micros(50));
             } else {
                 self.overfull.store(true, Relaxed);
-                self.account.charge(pages);
+                self.local.account.charge(pages);
                 return;
             }
         }

@@ -30,18 +30,18 @@ impl Pager {
     /// Stops all work at a point where no page is busy. The caller forks next, and touches no far memory until then.
     /// The runs in `left` will not be part of the child (`MADV_DONTFORK`).
     pub fn freeze(&self, left: &[(PageNo, u32)]) {
-        self.gate.close();
+        self.pages.gate.close();
         self.go_on_freezing(left);
     }
 
     fn go_on_freezing(&self, left: &[(PageNo, u32)]) {
-        self.shared_budget.before_fork(self.row(), &self.account);
-        self.backend.before_fork();
+        self.local.shared_budget.before_fork(self.pages.row(), &self.local.account);
+        self.far.backend.before_fork();
         self.advise_own(libc::MADV_DOFORK);
         for (first, count) in left {
             self.advise_all_of(*first, *count, libc::MADV_DONTFORK);
         }
-        self.at(Point::Frozen, PageNo(0));
+        self.pages.at(Point::Frozen, PageNo(0));
     }
 
     /// As `freeze`, for a thread whose stack is far: the pages of `stack` stay local and writable from before the gate is closed
@@ -50,7 +50,7 @@ impl Pager {
     pub fn freeze_on(&self, stack: Range<usize>, left: &[(PageNo, u32)]) -> bool {
         // Nobody is inside once the gate is closed, so the pin is not needed longer.
         let Some(_pin) = self.pin_stack(stack) else { return false };
-        self.gate.close();
+        self.pages.gate.close();
         self.go_on_freezing(left);
         true
     }
@@ -58,13 +58,13 @@ impl Pager {
     /// Goes on in the parent (or after a fork that failed).
     pub fn thaw(&self) {
         self.keep_from_children();
-        if let Err(error) = self.backend.after_fork(ForkSide::Parent) {
-            self.fatal(&format!("far memory cannot go on after a fork: {error}"));
+        if let Err(error) = self.far.backend.after_fork(ForkSide::Parent) {
+            self.pages.fatal(&format!("far memory cannot go on after a fork: {error}"));
         }
-        self.row().forks.fetch_add(1, Relaxed);
-        self.shared_budget.after_fork(self.row(), &self.account, None);
+        self.pages.row().forks.fetch_add(1, Relaxed);
+        self.local.shared_budget.after_fork(self.pages.row(), &self.local.account, None);
         self.wake_evictor();
-        self.gate.open();
+        self.pages.gate.open();
     }
 
     /// Goes on in the child: `uffd` and `memory` are the child's own, `row` its own row, with counters at zero. The runs in
@@ -81,8 +81,8 @@ impl Pager {
         left: &[(PageNo, u32)],
         wiped: &[(PageNo, u32)],
     ) -> Result<(), SysError> {
-        let parent = self.row();
-        self.shared_budget.after_fork(row, &self.account, Some(parent.managed_bytes.load(Relaxed)));
+        let parent = self.pages.row();
+        self.local.shared_budget.after_fork(row, &self.local.account, Some(parent.managed_bytes.load(Relaxed)));
         for (from, to) in [
             (&parent.managed_bytes, &row.managed_bytes),
             (&parent.managed_bytes, &row.managed_peak_bytes),
@@ -93,29 +93,29 @@ impl Pager {
         ] {
             to.store(from.load(Relaxed), Relaxed);
         }
-        self.set_row(row);
+        self.pages.set_row(row);
         self.count_inherited_prefetched();
-        self.forget_threads();
+        self.pages.own_threads.forget();
         thread::forget_ours();
-        self.account.restart_peak();
+        self.local.account.restart_peak();
         self.helpers_started.store(false, Relaxed);
         self.maintenance.forget();
         self.read_ahead.clear();
         self.forget_prefetch_rows();
         self.leave_trace();
         self.reset_inline();
-        self.kernel.replace(uffd, memory);
+        self.pages.kernel.replace(uffd, memory);
         for (first, count) in left {
             // SAFETY: the kernel left a hole here; nothing is mapped.
-            unsafe { mem::remap_inaccessible(self.address(*first), *count as usize * PAGE_BYTES) }?;
+            unsafe { mem::remap_inaccessible(self.pages.address(*first), *count as usize * PAGE_BYTES) }?;
         }
         self.register_all(&self.foreign_runs())?;
-        self.at(Point::ChildRegistered, PageNo(0));
+        self.pages.at(Point::ChildRegistered, PageNo(0));
         self.keep_from_children();
-        if let Err(error) = self.backend.after_fork(ForkSide::Child) {
-            self.fatal(&format!("far memory cannot go on after a fork: {error}"));
+        if let Err(error) = self.far.backend.after_fork(ForkSide::Child) {
+            self.pages.fatal(&format!("far memory cannot go on after a fork: {error}"));
         }
-        self.gate.open();
+        self.pages.gate.open();
         for (first, count) in left.iter().chain(wiped) {
             self.discard(*first, *count);
         }
@@ -130,7 +130,7 @@ impl Pager {
     /// Gives advice about all pages that are the pager's.
     fn advise_own(&self, advice: i32) {
         let mut next = 0;
-        for (first, count) in self.foreign_runs().into_iter().chain([(PageNo(self.pages), 0)]) {
+        for (first, count) in self.foreign_runs().into_iter().chain([(PageNo(self.pages.count), 0)]) {
             if first.0 > next {
                 self.advise_all_of(PageNo(next), first.0 - next, advice);
             }
@@ -139,14 +139,14 @@ impl Pager {
     }
 
     fn advise_all_of(&self, first: PageNo, count: u32, advice: i32) {
-        if let Err(error) = mem::advise(self.address(first), count as usize * PAGE_BYTES, advice) {
+        if let Err(error) = mem::advise(self.pages.address(first), count as usize * PAGE_BYTES, advice) {
             // With the wrong advice a child reads zeros.
-            self.fatal(&format!("far memory cannot be advised for forked processes: {error}"));
+            self.pages.fatal(&format!("far memory cannot be advised for forked processes: {error}"));
         }
     }
 
     /// What a userfaultfd of this pager's child needs.
     pub fn kernel(&self) -> &Kernel {
-        &self.kernel
+        &self.pages.kernel
     }
 }

@@ -86,12 +86,12 @@ impl Pager {
     /// pinned long-term: false, if these pages would be more.
     pub fn pin_long_term(&self, address: usize, len: usize) -> bool {
         const SHARE: u64 = 4;
-        let Some((first, end)) = self.far_part(address, len) else { return true };
+        let Some((first, end)) = self.pages.far_part(address, len) else { return true };
         let pins = &self.pins.long_term;
-        if (pins.pages() as u64 + u64::from(end - first)) * SHARE > self.shared_budget.budget().0 {
+        if (pins.pages() as u64 + u64::from(end - first)) * SHARE > self.local.shared_budget.budget().0 {
             return false;
         }
-        if !(first..end).map(PageNo).all(|page| pins.add(page, self.pages)) {
+        if !(first..end).map(PageNo).all(|page| pins.add(page, self.pages.count)) {
             return false;
         }
         self.bring_by_touch(first, end);
@@ -100,7 +100,7 @@ impl Pager {
 
     /// Takes away what `pin_long_term` added.
     pub fn unpin_long_term(&self, address: usize, len: usize) {
-        if let Some((first, end)) = self.far_part(address, len) {
+        if let Some((first, end)) = self.pages.far_part(address, len) {
             (first..end).map(PageNo).for_each(|page| self.pins.long_term.remove(page));
         }
     }
@@ -109,12 +109,12 @@ impl Pager {
     pub(crate) fn bring_by_touch(&self, first: u32, end: u32) {
         self.wp_ranges.wait_outside(first, end);
         for page in (first..end).map(PageNo) {
-            while !matches!(self.table.load(page).state(), State::Resident | State::Foreign | State::Sectioned)
-                && self.table.is_open(page)
+            while !matches!(self.pages.table.load(page).state(), State::Resident | State::Foreign | State::Sectioned)
+                && self.pages.table.is_open(page)
             {
                 // SAFETY: the caller's promise: the program may write here.
-                unsafe { mem::touch(self.address(page)) };
-                self.at(Point::WaitsForOwner, page);
+                unsafe { mem::touch(self.pages.address(page)) };
+                self.pages.at(Point::WaitsForOwner, page);
                 thread::yield_now();
             }
         }

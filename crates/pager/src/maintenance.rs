@@ -33,7 +33,7 @@ impl Maintenance {
 impl Pager {
     /// Starts or wakes the maintenance thread if the backend needs it; called now and then by a thread that may start one.
     pub(crate) fn start_maintenance_if_needed(&'static self) {
-        if !self.backend.needs_maintenance() {
+        if !self.far.backend.needs_maintenance() {
             return;
         }
         if !self.start_maintenance() && self.maintenance.idle.swap(false, SeqCst) {
@@ -54,11 +54,11 @@ impl Pager {
     }
 
     fn run_maintenance(&self) -> ! {
-        self.register_thread();
+        self.pages.own_threads.register();
         loop {
             let seen = self.maintenance.word.load(SeqCst);
-            let inside = self.gate.enter();
-            let pause = self.backend.maintain();
+            let inside = self.pages.gate.enter();
+            let pause = self.far.backend.maintain();
             // Between steps it is not woken: their pauses bound the bandwidth.
             self.maintenance.idle.store(pause.is_none(), SeqCst);
             drop(inside);

@@ -8,8 +8,9 @@
 //! publishes the range first and looks at the pages then; the thread that evicts makes the page `Leaving` first and looks at
 //! the pins then. The second one sees the first.
 
+use crate::fault_path::FaultPath;
 use crate::long_term_pin::LongTermPins;
-use crate::pager::{FaultPath, Pager};
+use crate::pager::Pager;
 use crate::schedule::Point;
 use crate::state::State;
 use hinterland_sys::{Mapping, SysError, thread};
@@ -155,14 +156,14 @@ impl Pager {
     /// The same for a call whose frame is elsewhere than the code that pins for it.
     pub fn pin_for(&self, address: usize, len: usize, access: PinAccess, frame: usize) -> Pin<'_> {
         let none = Pin { pins: &self.pins, slot: None };
-        if self.path == FaultPath::Monitor {
+        if self.pages.path == FaultPath::Monitor {
             // The kernel waits for missing pages as the program does.
             return none;
         }
-        let Some((first, end)) = self.far_part(address, len) else { return none };
+        let Some((first, end)) = self.pages.far_part(address, len) else { return none };
         let slot = self.pins.add(first, end, frame);
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
-        self.at(Point::Pinned, PageNo(first));
+        self.pages.at(Point::Pinned, PageNo(first));
         self.wp_ranges.wait_outside(first, end);
         for page in (first..end).map(PageNo) {
             self.bring_for_kernel(page, access);
@@ -172,7 +173,7 @@ impl Pager {
 
     /// A pin that does not belong to a call, on both paths: `sweep_pins` leaves it alone. For pages that the program may write.
     pub fn pin_for_good(&self, address: usize, len: usize) -> Pin<'_> {
-        match (self.path, self.far_part(address, len)) {
+        match (self.pages.path, self.pages.far_part(address, len)) {
             (FaultPath::Inline, _) => self.pin_for(address, len, PinAccess::Write, usize::MAX),
             (FaultPath::Monitor, None) => Pin { pins: &self.pins, slot: None },
             (FaultPath::Monitor, Some((first, end))) => {
@@ -188,25 +189,25 @@ impl Pager {
     #[inline]
     pub fn pin_local(&self, address: usize, len: usize) -> Option<Pin<'_>> {
         let none = Pin { pins: &self.pins, slot: None };
-        if self.path == FaultPath::Monitor {
+        if self.pages.path == FaultPath::Monitor {
             return Some(none);
         }
-        let Some((first, end)) = self.far_part(address, len) else { return Some(none) };
+        let Some((first, end)) = self.pages.far_part(address, len) else { return Some(none) };
         let slot = self.pins.add(first, end, (&raw const first).addr());
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
-        let is_local = |page| self.table.load(page).state() == State::Resident && self.table.is_open(page);
+        let is_local = |page| self.pages.table.load(page).state() == State::Resident && self.pages.table.is_open(page);
         (!self.wp_ranges.touch(first, end) && (first..end).map(PageNo).all(is_local)).then_some(pin)
     }
 
     /// Pins the stack of the calling thread, on both paths, without bringing anything in; `None` if a page of it is not local.
     pub(crate) fn pin_stack(&self, stack: Range<usize>) -> Option<Pin<'_>> {
-        let Some((first, end)) = self.far_part(stack.start, stack.len()) else {
+        let Some((first, end)) = self.pages.far_part(stack.start, stack.len()) else {
             return Some(Pin { pins: &self.pins, slot: None });
         };
         let slot = self.pins.add(first, end, usize::MAX);
         let pin = Pin { pins: &self.pins, slot: Some(slot) };
         self.wp_ranges.wait_outside(first, end);
-        (first..end).map(PageNo).all(|page| self.table.load(page).state() == State::Resident).then_some(pin)
+        (first..end).map(PageNo).all(|page| self.pages.table.load(page).state() == State::Resident).then_some(pin)
     }
 
     /// Gives up the calling thread's pins of frames below `stack_pointer`: a handler jumped out of their calls.
@@ -222,30 +223,18 @@ impl Pager {
     /// Bytes that one call should pin at most.
     pub fn pin_piece(&self) -> usize {
         const SHARE: u64 = 16;
-        usize::try_from((self.account.budget().bytes() / SHARE).min(PIECE_BYTES)).unwrap_or(PAGE_BYTES)
+        usize::try_from((self.local.account.budget().bytes() / SHARE).min(PIECE_BYTES)).unwrap_or(PAGE_BYTES)
             & !(PAGE_BYTES - 1)
-    }
-
-    /// The pages of a range of bytes that lie in the far range: the first, and the one after the last.
-    pub(crate) fn far_part(&self, address: usize, len: usize) -> Option<(u32, u32)> {
-        let far_end = self.base + self.pages as usize * PAGE_BYTES;
-        let start = address.max(self.base);
-        let end = address.saturating_add(len).min(far_end);
-        if start >= end {
-            return None;
-        }
-        let last = self.page_of(end - 1)?;
-        Some((self.page_of(start)?.0, last.0 + 1))
     }
 
     /// Makes a page that is pinned `Resident` and writable for the kernel, if the program may touch it.
     fn bring_for_kernel(&self, page: PageNo, access: PinAccess) {
         loop {
-            let entry = self.table.load(page);
+            let entry = self.pages.table.load(page);
             match entry.state() {
                 State::Resident | State::Foreign | State::Sectioned => return,
-                _ if !self.table.is_open(page) => return,
-                _ => self.serve_inline(self.address(page), access == PinAccess::Write),
+                _ if !self.pages.table.is_open(page) => return,
+                _ => self.serve_inline(self.pages.address(page), access == PinAccess::Write),
             };
         }
     }

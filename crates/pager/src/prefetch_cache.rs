@@ -8,8 +8,9 @@
 //! it still owns the page: a thread that finds the page busy does not touch the slot, and one that finds the page in a stable state
 //! elsewhere knows that nothing points at the slot.
 
-use crate::pager::{Pager, Scratch};
+use crate::pager::Pager;
 use crate::schedule::Point;
+use crate::scratch::Scratch;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
 use hinterland_paging::{
@@ -112,17 +113,17 @@ impl Pager {
         // SAFETY: the slot is one page of ours, and no page points at it any more.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
         if !fresh {
-            self.account.uncharge(1);
+            self.local.account.uncharge(1);
         }
         let beside = &self.prefetch_cache.beside[index as usize];
         beside.mapped.store(mapped, Relaxed);
         beside.since_ns.store(self.prefetch_cache.now_ns(), Relaxed);
         *self.prefetch_cache.window(index) = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
-        self.table.set_slot(page, slot);
+        self.pages.table.set_slot(page, slot);
         self.staging.set_page(slot, Some(page));
         self.prefetch_cache.list().push(index);
-        self.row().prefetched_unmapped_pages.fetch_add(1, Relaxed);
-        self.complete(page, entry.with_state(State::SwapCached).with_prefetched(true));
+        self.pages.row().prefetched_unmapped_pages.fetch_add(1, Relaxed);
+        self.pages.complete(page, entry.with_state(State::SwapCached).with_prefetched(true));
         true
     }
 
@@ -130,14 +131,14 @@ impl Pager {
     pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) {
         // No thread gives the slot to another page meanwhile.
         let _taking = self.prefetch_cache.taking();
-        let (entry, slot) = (self.table.load(page), self.table.slot(page));
+        let (entry, slot) = (self.pages.table.load(page), self.pages.table.slot(page));
         match entry.state() {
             // A thread that uses the page in this moment takes the count away.
             State::SwapCached if entry.prefetched() && self.staging.is_key(slot) => {
                 self.prefetch_cache.beside[self.staging.key_index(slot)].mapped.fetch_add(mapped, Relaxed);
             }
             State::Resident => {
-                self.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
+                self.pages.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
             }
             _ => {}
         }
@@ -145,7 +146,7 @@ impl Pager {
 
     /// A slot that no page points at.
     fn take_key_slot(&self, window: Unmapped) -> Option<TakenSlot> {
-        let bound = waiting_pages_max(window, self.account.budget().0, self.prefetch_cache.pages_max);
+        let bound = waiting_pages_max(window, self.local.account.budget().0, self.prefetch_cache.pages_max);
         let _taking = self.prefetch_cache.taking();
         take_slot(&mut &*self, bound)
     }
@@ -182,27 +183,27 @@ impl Pager {
     /// Frees a slot from its page, which becomes `Remote` again, unused. False: the page is just being used.
     fn empty_key_slot(&self, slot: u32) -> bool {
         let Some(page) = self.staging.page(slot) else { return true };
-        let entry = self.table.load(page);
-        if entry.state() != State::SwapCached || self.table.slot(page) != slot {
+        let entry = self.pages.table.load(page);
+        if entry.state() != State::SwapCached || self.pages.table.slot(page) != slot {
             // Used, discarded or moved: no page points here, unless a thread works on it at this moment (see `claim_slot`).
             return !entry.state().is_busy() && self.staging.page(slot) == Some(page);
         }
-        if self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
+        if self.pages.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
             return false;
         }
         self.staging.set_page(slot, None);
         let mapped = self.prefetch_cache.beside[self.staging.key_index(slot)].mapped.swap(0, Relaxed);
-        self.row().prefetch_unused_pages.fetch_add(1, Relaxed);
-        self.complete(page, entry.with_state(State::Remote).with_prefetched(false));
+        self.pages.row().prefetch_unused_pages.fetch_add(1, Relaxed);
+        self.pages.complete(page, entry.with_state(State::Remote).with_prefetched(false));
         self.wasted(page, mapped);
-        self.at(Point::SlotEmptied, page);
+        self.pages.at(Point::SlotEmptied, page);
         true
     }
 
     /// In the child of a fork, which has a row of its own: inherited pages that wait count there, too.
     pub(crate) fn count_inherited_prefetched(&self) {
         let cached = self.prefetch_cache.list().cached();
-        self.row().prefetched_unmapped_pages.fetch_add(cached.into(), Relaxed);
+        self.pages.row().prefetched_unmapped_pages.fetch_add(cached.into(), Relaxed);
     }
 
     /// The page in `slot` was used for the first time, and is mapped: counts it, and frees the slot at once. The caller owns the
@@ -210,7 +211,7 @@ impl Pager {
     pub(crate) fn used(&self, slot: u32) {
         let index = self.staging.key_index(slot);
         let beside = &self.prefetch_cache.beside[index];
-        let row = self.row();
+        let row = self.pages.row();
         row.prefetch_hits.fetch_add(1 + u64::from(beside.mapped.swap(0, Relaxed)), Relaxed);
         row.prefetch_hits_observed.fetch_add(1, Relaxed);
         let waited_ns = self.prefetch_cache.now_ns().saturating_sub(beside.since_ns.load(Relaxed));

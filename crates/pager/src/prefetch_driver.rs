@@ -8,7 +8,8 @@
 //!
 //! One lock for all of it, held for single requests. Only its holder writes to the rows, so a count is a load and a store.
 
-use crate::pager::{FaultPath, Pager};
+use crate::fault_path::FaultPath;
+use crate::pager::Pager;
 use crate::state::Entry;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, REGION_PAGES};
 use hinterland_policy::{Choice, Pattern, PrefetchWindow, Prefetcher, Recent, Request, Thread};
@@ -57,16 +58,16 @@ impl Pager {
         if self.tracer.is_some() {
             return None;
         }
-        let who = match self.path {
+        let who = match self.pages.path {
             FaultPath::Monitor => u64::from(fault.thread),
             FaultPath::Inline => thread::pointer() as u64,
         };
-        let row = self.row();
+        let row = self.pages.row();
         let mut driver = self.prefetch_driver();
         let window = driver.prefetcher.requested(page, request, Thread(who));
         let seen = Seen { page, request, window };
         let region = page.0 / REGION_PAGES;
-        let address = self.address(PageNo(region * REGION_PAGES)) as u64;
+        let address = self.pages.address(PageNo(region * REGION_PAGES)) as u64;
         let at = driver.regions.note(&row.regions, seen, region.into(), || address);
         let choice = match driver.prefetcher.choice(page) {
             None => 0,
@@ -88,9 +89,9 @@ impl Pager {
     pub(crate) fn timed(&self, pages: u32, begun: Instant) {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut driver = self.prefetch_driver();
-        driver.prefetcher.loaded(pages, ns, self.prefetch_cache.pages_for_windows(self.account.budget().0));
+        driver.prefetcher.loaded(pages, ns, self.prefetch_cache.pages_for_windows(self.local.account.budget().0));
         if let Some(bound) = driver.prefetcher.window_bound() {
-            let row = self.row();
+            let row = self.pages.row();
             row.load_one_ns.store(bound.one_ns, Relaxed);
             row.load_page_ns.store(bound.page_ns, Relaxed);
             row.prefetch_window_bound_pages.store(bound.window_pages_max.into(), Relaxed);
@@ -102,13 +103,13 @@ impl Pager {
         let mut driver = self.prefetch_driver();
         driver.prefetcher.wasted(page, mapped + 1);
         if let Some(at) = driver.regions.find((page.0 / REGION_PAGES).into()) {
-            add(&self.row().regions[at].unused_pages, 1);
+            add(&self.pages.row().regions[at].unused_pages, 1);
         }
     }
 
     /// Counts prefetched pages, in order of address.
     pub(crate) fn count_prefetched(&self, pages: &[(PageNo, Entry)]) {
-        self.prefetch_driver().regions.count_prefetched(&self.row().regions, pages);
+        self.prefetch_driver().regions.count_prefetched(&self.pages.row().regions, pages);
     }
 
     /// The rows of the process are those of a forked child now.

@@ -3,7 +3,8 @@
 //! The calling thread belongs to the program. It works with its signals blocked, so that no handler runs while it owns busy
 //! pages, and it never touches far memory in here: serving such a fault could need what it holds.
 
-use crate::pager::{FaultPath, Pager};
+use crate::fault_path::FaultPath;
+use crate::pager::Pager;
 use crate::pin::PinAccess;
 use crate::schedule::Point;
 use crate::state::{Entry, State};
@@ -39,12 +40,12 @@ impl Pager {
         let mut claimed = Vec::new();
         let mut freed = Vec::new();
         for (step, pages) in steps(first, count) {
-            if !self.table.any_touched(step, pages) {
+            if !self.pages.table.any_touched(step, pages) {
                 continue;
             }
-            let _inside = self.gate.enter();
+            let _inside = self.pages.gate.enter();
             claimed.clear();
-            self.table.for_each_touched(step, pages, |page| {
+            self.pages.table.for_each_touched(step, pages, |page| {
                 claimed.extend(self.claim(page, &wanted));
             });
             self.drop_claimed(&claimed, &mut freed);
@@ -54,15 +55,15 @@ impl Pager {
     /// Makes a page `Changing`, waiting for its owner to complete it; `None` when it has no content or is not wanted.
     fn claim(&self, page: PageNo, wanted: impl Fn(State) -> bool) -> Option<Claimed> {
         loop {
-            let entry = self.table.load(page);
+            let entry = self.pages.table.load(page);
             match entry.state() {
                 State::Untouched | State::Foreign | State::Sectioned => return None,
                 state if state.is_busy() => {
-                    self.at(Point::WaitsForOwner, page);
+                    self.pages.at(Point::WaitsForOwner, page);
                     thread::yield_now();
                 }
                 state if !wanted(state) => return None,
-                _ if self.table.transition(page, entry, entry.with_state(State::Changing)).is_ok() => {
+                _ if self.pages.table.transition(page, entry, entry.with_state(State::Changing)).is_ok() => {
                     return Some((page, entry));
                 }
                 _ => {}
@@ -79,7 +80,7 @@ impl Pager {
             self.drop_span(first, last, claimed);
         }
         freed.clear();
-        let mut policy = self.policy();
+        let mut policy = self.local.policy();
         for (page, entry) in claimed {
             policy.forgotten(*page);
             if entry.copy_retained() {
@@ -89,16 +90,16 @@ impl Pager {
         drop(policy);
         // The copy of a prefetched page that waits unused counts with the remote ones.
         let counted = |e: &Entry| e.copy_retained() && e.state() != State::Remote && !e.prefetched();
-        self.forget_copies(claimed.iter().filter(|(_, entry)| counted(entry)).count() as u64);
+        self.far.forget_copies(claimed.iter().filter(|(_, entry)| counted(entry)).count() as u64);
         let parked = self.drop_parked(claimed);
         for (page, _) in claimed {
             self.pins.long_term.forget(*page);
-            self.at(Point::Discarded, *page);
-            self.complete(*page, Entry::new(State::Untouched));
+            self.pages.at(Point::Discarded, *page);
+            self.pages.complete(*page, Entry::new(State::Untouched));
         }
-        self.backend.free(freed);
-        self.account.uncharge(claimed.iter().filter(resident).count() as u64 + parked);
-        self.count_untouched(claimed.len() as u64);
+        self.far.backend.free(freed);
+        self.local.account.uncharge(claimed.iter().filter(resident).count() as u64 + parked);
+        self.local.count_untouched(claimed.len() as u64);
     }
 
     /// Drops the frames of the claimed resident pages from `first` to `last`: with one call when everything between them is
@@ -107,15 +108,15 @@ impl Pager {
         let all_ours = |page: PageNo| claimed.binary_search_by_key(&page, |(p, _)| *p).is_ok();
         let span = (last.0 - first.0 + 1) as usize;
         let mut bare = true;
-        self.table.for_each_touched(first, last.0 - first.0 + 1, |page| {
-            let entry = self.table.load(page);
+        self.pages.table.for_each_touched(first, last.0 - first.0 + 1, |page| {
+            let entry = self.pages.table.load(page);
             bare &= all_ours(page) || !matches!(entry.state(), State::Resident | State::Fetching | State::Leaving);
         });
         // A page between them that is untouched now could be touched by another thread meanwhile, but nobody may rely on
         // what it holds while the range around it is being dropped; still, a page that is not claimed is not dropped.
         if bare && claimed.len() == span {
             // SAFETY: every page of the span is claimed by the caller, whose call discards its content.
-            unsafe { self.kernel.drop_pages(self.address(first), span * PAGE_BYTES) };
+            unsafe { self.pages.kernel.drop_pages(self.pages.address(first), span * PAGE_BYTES) };
             return;
         }
         let mut next = 0;
@@ -124,7 +125,7 @@ impl Pager {
             let run = run_length(&claimed[next..]);
             if entry.state() == State::Resident {
                 // SAFETY: as above.
-                unsafe { self.kernel.drop_pages(self.address(page), run * PAGE_BYTES) };
+                unsafe { self.pages.kernel.drop_pages(self.pages.address(page), run * PAGE_BYTES) };
             }
             next += run;
         }
@@ -135,10 +136,10 @@ impl Pager {
     pub fn zero(&self, first: PageNo, count: u32) {
         self.drop_remote(first, count);
         let mut mapped = Vec::new();
-        self.table.for_each_touched(first, count, |page| mapped.push(page));
+        self.pages.table.for_each_touched(first, count, |page| mapped.push(page));
         for page in mapped {
             // SAFETY: the caller is the only user of this read-write page. Outside the gate: the write may fault.
-            unsafe { std::ptr::write_bytes(self.address(page) as *mut u8, 0, PAGE_BYTES) };
+            unsafe { std::ptr::write_bytes(self.pages.address(page) as *mut u8, 0, PAGE_BYTES) };
         }
     }
 
@@ -149,9 +150,9 @@ impl Pager {
         let _signals = SignalsBlocked::new();
         let mut claimed = Vec::new();
         for (step, pages) in steps(from, count) {
-            let _inside = self.gate.enter();
+            let _inside = self.pages.gate.enter();
             claimed.clear();
-            self.table.for_each_touched(step, pages, |page| claimed.extend(self.claim(page, |_| true)));
+            self.pages.table.for_each_touched(step, pages, |page| claimed.extend(self.claim(page, |_| true)));
             let target = |page: PageNo| PageNo(page.0 - from.0 + to.0);
             for (page, _) in &claimed {
                 self.claim_target(target(*page));
@@ -167,9 +168,9 @@ impl Pager {
     /// maps zeros beyond the end of a run, too.
     fn claim_target(&self, target: PageNo) {
         loop {
-            let now = self.table.load(target);
+            let now = self.pages.table.load(target);
             if now.state() == State::Untouched {
-                if self.table.transition(target, now, now.with_state(State::Changing)).is_ok() {
+                if self.pages.table.transition(target, now, now.with_state(State::Changing)).is_ok() {
                     return;
                 }
             } else if let Some(claimed) = self.claim(target, |_| true) {
@@ -191,9 +192,11 @@ impl Pager {
             let run = run_length(&claimed[next..]);
             if entry.state() == State::Resident {
                 // SAFETY: the caller owns the pages on both sides, and the destination pages are missing.
-                let moved = unsafe { self.kernel.relocate(self.address(page), self.address(target(page)), run) };
+                let moved = unsafe {
+                    self.pages.kernel.relocate(self.pages.address(page), self.pages.address(target(page)), run)
+                };
                 if let Err(error) = moved {
-                    self.fatal(&format!("{page} is pinned and cannot be moved by mremap or realloc: {error}"));
+                    self.pages.fatal(&format!("{page} is pinned and cannot be moved by mremap or realloc: {error}"));
                 }
             }
             next += run;
@@ -203,18 +206,18 @@ impl Pager {
     /// Moves a page's entry, hash and slot.
     fn move_entry(&self, page: PageNo, target: PageNo, entry: Entry) {
         if entry.copy_retained() {
-            self.table.set_hash(target, self.table.hash(page));
+            self.pages.table.set_hash(target, self.pages.table.hash(page));
         }
         if entry.state() == State::SwapCached && self.is_parked(page) {
             self.move_parked(page, target);
         } else if entry.state() == State::SwapCached {
-            let slot = self.table.slot(page);
-            self.table.set_slot(target, slot);
+            let slot = self.pages.table.slot(page);
+            self.pages.table.set_slot(target, slot);
             self.staging.set_page(slot, Some(target));
         }
         self.pins.long_term.forget(page);
-        self.at(Point::Moved, page);
-        let mut policy = self.policy();
+        self.pages.at(Point::Moved, page);
+        let mut policy = self.local.policy();
         policy.forgotten(page);
         if entry.state() == State::Resident {
             policy.arrived(target, Arrival::Demand);
@@ -223,8 +226,8 @@ impl Pager {
         if entry.state() == State::Resident {
             self.trace_moved(target);
         }
-        self.complete(target, entry);
-        self.complete(page, Entry::new(State::Untouched));
+        self.pages.complete(target, entry);
+        self.pages.complete(page, Entry::new(State::Untouched));
     }
 
     /// `mprotect` on far pages. `protection` is a set of `PROT_*` bits. Content stays, also of evicted pages.
@@ -232,12 +235,12 @@ impl Pager {
     /// # Errors
     /// The kernel's.
     pub fn protect(&'static self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
-        mem::protect(self.address(first), bytes(count), protection)?;
+        mem::protect(self.pages.address(first), bytes(count), protection)?;
         let open = protection & (libc::PROT_READ | libc::PROT_WRITE) != 0;
-        self.table.set_open(first, count, open);
+        self.pages.table.set_open(first, count, open);
         if open {
             // The reservation as a whole stays out of core dumps. An old kernel's refusal costs a larger dump only.
-            let _ = mem::advise(self.address(first), bytes(count), libc::MADV_DODUMP);
+            let _ = mem::advise(self.pages.address(first), bytes(count), libc::MADV_DODUMP);
             self.note_accessible(count);
         }
         Ok(())
@@ -249,11 +252,11 @@ impl Pager {
     /// # Errors
     /// The kernel's (`ENOMEM`: the limit on locked memory), and `ENOMEM` when they would not fit the budget.
     pub fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
-        if u64::from(count) > self.shared_budget.budget().0 / 2 {
+        if u64::from(count) > self.local.shared_budget.budget().0 / 2 {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
         if on_fault {
-            return Ok(mem::lock(self.address(first), bytes(count), on_fault)?);
+            return Ok(mem::lock(self.pages.address(first), bytes(count), on_fault)?);
         }
         self.with_pages(first, count, PinAccess::Write, |start, len| Ok(mem::lock(start, len, false)?))
     }
@@ -269,9 +272,9 @@ impl Pager {
         access: PinAccess,
         call: impl Fn(usize, usize) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (mut start, end) = (self.address(first), self.address(first) + bytes(count));
+        let (mut start, end) = (self.pages.address(first), self.pages.address(first) + bytes(count));
         while start < end {
-            let len = match self.path {
+            let len = match self.pages.path {
                 FaultPath::Monitor => end - start,
                 FaultPath::Inline => self.pin_piece().min(end - start),
             };
@@ -288,13 +291,13 @@ impl Pager {
     /// # Errors
     /// The kernel's.
     pub fn unlock(&self, first: PageNo, count: u32) -> io::Result<()> {
-        Ok(mem::unlock(self.address(first), bytes(count))?)
+        Ok(mem::unlock(self.pages.address(first), bytes(count))?)
     }
 
     /// Whether this process is a copy that was made without our knowledge (a fork by an instruction of the program's own): it has no
     /// far memory, and the locks may belong to threads that are not there.
     pub fn is_escaped(&self) -> bool {
-        self.gate.is_escaped()
+        self.pages.gate.is_escaped()
     }
 
     /// Whether a page is local (the meaning of `mincore`).
@@ -307,10 +310,10 @@ impl Pager {
     pub fn give_up(&self, first: PageNo, count: u32) {
         let _signals = SignalsBlocked::new();
         for page in range(first, count) {
-            let _inside = self.gate.enter();
+            let _inside = self.pages.gate.enter();
             self.claim_target(page);
-            self.at(Point::GivingUp, page);
-            self.complete(page, Entry::new(State::Foreign));
+            self.pages.at(Point::GivingUp, page);
+            self.pages.complete(page, Entry::new(State::Foreign));
         }
         self.foreign_pages.fetch_add(u64::from(count), Relaxed);
     }
@@ -321,12 +324,12 @@ impl Pager {
     /// The kernel's.
     pub fn take_back(&self, first: PageNo, count: u32) -> io::Result<()> {
         // SAFETY: the program unmapped what was there, or maps something else over it.
-        unsafe { mem::remap_inaccessible(self.address(first), bytes(count)) }?;
-        mem::advise(self.address(first), bytes(count), libc::MADV_DONTFORK)?;
-        self.kernel.register(self.address(first), bytes(count))?;
+        unsafe { mem::remap_inaccessible(self.pages.address(first), bytes(count)) }?;
+        mem::advise(self.pages.address(first), bytes(count), libc::MADV_DONTFORK)?;
+        self.pages.kernel.register(self.pages.address(first), bytes(count))?;
         for page in range(first, count) {
             // A page that is not foreign was never given up: nothing to do.
-            if self.table.transition(page, Entry::new(State::Foreign), Entry::new(State::Untouched)).is_ok() {
+            if self.pages.table.transition(page, Entry::new(State::Foreign), Entry::new(State::Untouched)).is_ok() {
                 self.foreign_pages.fetch_sub(1, Relaxed);
             }
         }
@@ -339,8 +342,8 @@ impl Pager {
         if self.foreign_pages.load(Relaxed) == 0 {
             return runs;
         }
-        self.table.for_each_touched(PageNo(0), self.pages, |page| {
-            if self.table.load(page).state() != State::Foreign {
+        self.pages.table.for_each_touched(PageNo(0), self.pages.count, |page| {
+            if self.pages.table.load(page).state() != State::Foreign {
                 return;
             }
             match runs.last_mut() {

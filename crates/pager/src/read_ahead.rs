@@ -12,8 +12,10 @@
 //! Where the read-ahead thread is late, because the program's threads have the processors or walk more streams than it keeps up
 //! with, a thread that serves its own faults prefetches the next pages of its window itself (`help_read_ahead`, decision 0046).
 
-use crate::pager::{FaultPath, Pager, Scratch};
+use crate::fault_path::FaultPath;
+use crate::pager::Pager;
 use crate::schedule::Point;
+use crate::scratch::Scratch;
 use crate::state::{Entry, State};
 use hinterland_backend::{LoadError, LoadItem, Location, Priority};
 use hinterland_paging::{
@@ -75,14 +77,18 @@ impl WindowBody for &Pager {
     }
 
     fn batch_pages(&self, window: &PrefetchWindow) -> usize {
-        batch_pages(window, self.account.budget().0, self.backend.copies_cost_ram())
+        batch_pages(window, self.local.account.budget().0, self.far.backend.copies_cost_ram())
     }
 
     /// Makes a remote page `Fetching`.
     fn claim(&mut self, page: PageNo) -> Option<(PageNo, Entry)> {
-        let entry = (page.0 < self.pages).then(|| self.table.load(page))?;
+        let entry = (page.0 < self.pages.count).then(|| self.pages.table.load(page))?;
         let claimed = entry.state() == State::Remote
-            && self.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(true)).is_ok();
+            && self
+                .pages
+                .table
+                .transition(page, entry, entry.with_state(State::Fetching).with_prefetched(true))
+                .is_ok();
         claimed.then_some((page, entry))
     }
 }
@@ -94,7 +100,7 @@ impl Pager {
         match self.read_ahead.push(window) {
             Pushed::Behind => None,
             Pushed::AndDropped => {
-                self.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
+                self.pages.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
                 None
             }
             Pushed::InPlaceOf(number) => Some(number),
@@ -104,35 +110,38 @@ impl Pager {
     /// Prefetches pages of a window in the thread that would fault on each of them, if the read-ahead thread is late. Only where
     /// threads serve themselves: a monitor has others to serve.
     pub(crate) fn help_read_ahead(&self, late: Option<u64>, scratch: &mut Scratch) {
-        let Some(number) = late.filter(|_| self.path == FaultPath::Inline && !self.gate.is_closing()) else { return };
+        let Some(number) = late.filter(|_| self.pages.path == FaultPath::Inline && !self.pages.gate.is_closing())
+        else {
+            return;
+        };
         let mut batch = Batch::default();
         claim_batch(&mut &*self, &mut batch, |queue| queue.get(number).copied(), HELP_PAGES);
         let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return };
         let pages = batch.pages.len() as u64;
         // The evictor makes room, not this thread: it has its page, and goes on.
-        if self.charge_free_frames(pages) {
+        if self.local.charge_free_frames(pages) {
             self.load_batch(&batch, of, scratch);
             self.map_batch(&batch, of, scratch);
         } else {
             self.refuse_window(of);
-            batch.pages.iter().for_each(|(page, entry)| self.complete(*page, *entry));
+            batch.pages.iter().for_each(|(page, entry)| self.pages.complete(*page, *entry));
         }
     }
 
     /// Prefetches windows for ever: the body of the read-ahead thread.
     pub fn run_read_ahead(&self) -> ! {
-        self.register_thread();
+        self.pages.own_threads.register();
         let mut scratch = Scratch::new();
         let (mut batch, mut next) = (Batch::default(), Batch::default());
         loop {
             let seen = self.read_ahead.signal.load(SeqCst);
             // Inside the gate: the child of a fork must find the queue's lock free, and no page busy.
-            let inside = self.gate.enter();
+            let inside = self.pages.gate.enter();
             claim_next_batch(&mut &*self, &mut batch);
             let had_work = batch.of.is_some();
             while let Some(of) = batch.of {
                 self.prefetch(&mut batch, of, &mut next, &mut scratch);
-                if self.above_high(&inside) {
+                if self.local.above_high(&inside) {
                     self.wake_evictor();
                 }
                 std::mem::swap(&mut batch, &mut next);
@@ -149,41 +158,36 @@ impl Pager {
         let has_frames = self.frames_for(batch.pages.len() as u64, scratch);
         if has_frames {
             self.load_batch(batch, of, scratch);
-            self.at(Point::ReadAheadLoaded, batch.pages[0].0);
+            self.pages.at(Point::ReadAheadLoaded, batch.pages[0].0);
         } else {
             self.refuse_window(of);
         }
         next.of = None;
-        if !self.gate.is_closing() {
+        if !self.pages.gate.is_closing() {
             claim_next_batch(&mut &*self, next);
         }
-        self.at(Point::ReadAheadClaimed, batch.pages[0].0);
+        self.pages.at(Point::ReadAheadClaimed, batch.pages[0].0);
         if has_frames {
             self.map_batch(batch, of, scratch);
         } else {
-            batch.pages.iter().for_each(|(page, entry)| self.complete(*page, *entry));
+            batch.pages.iter().for_each(|(page, entry)| self.pages.complete(*page, *entry));
         }
     }
 
     fn refuse_window(&self, of: PendingWindow) {
         self.read_ahead.with(|queue| queue.remove(of.number));
-        self.row().prefetch_windows_refused.fetch_add(1, Relaxed);
+        self.pages.row().prefetch_windows_refused.fetch_add(1, Relaxed);
     }
 
     /// Charges frames for a batch, reclaiming a little for it. False: memory is too tight to read ahead.
     fn frames_for(&self, pages: u64, scratch: &mut Scratch) -> bool {
         for _ in 0..FRAMES_STEPS_MAX {
-            if self.charge_free_frames(pages) {
+            if self.local.charge_free_frames(pages) {
                 return true;
             }
             self.reclaim_step(scratch);
         }
-        self.account.try_charge(pages)
-    }
-
-    /// Charges frames that are free, or that the shared budget grants to this process.
-    fn charge_free_frames(&self, pages: u64) -> bool {
-        self.account.try_charge(pages) || self.grow(pages) && self.account.try_charge(pages)
+        self.local.account.try_charge(pages)
     }
 
     fn load_batch(&self, batch: &Batch, of: PendingWindow, scratch: &mut Scratch) {
@@ -198,14 +202,14 @@ impl Pager {
             .map(|((_, entry), into)| LoadItem { location: entry.location(), into })
             .collect();
         let begun = Instant::now();
-        self.backend.load(&mut items, Priority::Prefetch, &mut |index, result| {
+        self.far.backend.load(&mut items, Priority::Prefetch, &mut |index, result| {
             results[index] = Some(result.map(drop));
         });
         drop(items);
         self.timed(u32::try_from(batch.pages.len()).unwrap_or(u32::MAX), begun);
         for ((page, entry), (bytes, result)) in batch.pages.iter().zip(landing.iter_mut().zip(results)) {
             let result = result.unwrap_or_else(|| panic!("the backend did not answer for {page}"));
-            self.verify(*page, *entry, bytes, result);
+            self.far.verify(*page, *entry, bytes, result);
         }
     }
 
@@ -218,7 +222,7 @@ impl Pager {
             let (page, entry) = batch.pages[run.start];
             let landed = &landing[run.start];
             if window.leaves_unmapped(page) && self.leave_unmapped(page, entry, landed, &window, mapped.count()) {
-                self.row().prefetched_pages.fetch_add(1, Relaxed);
+                self.pages.row().prefetched_pages.fetch_add(1, Relaxed);
                 mapped.told_one_that_waits();
             } else {
                 mapped.add(self.map_run(&batch.pages[run], landed.as_ptr(), &mut freed));
@@ -229,26 +233,28 @@ impl Pager {
         }
         self.prefetch_cache.arrived(batch.pages.len());
         self.count_prefetched(&batch.pages);
-        self.backend.free(&freed);
-        self.account.publish(self.row());
+        self.far.backend.free(&freed);
+        self.local.publish();
     }
 
     fn map_run(&self, run: &[(PageNo, Entry)], from: *const u8, freed: &mut Vec<Location>) -> u32 {
         // SAFETY: the landing pages hold the verified content of these pages, which are missing and ours.
-        let mapped = unsafe { self.kernel.map_copy(self.address(run[0].0), from, run.len()) };
+        let mapped = unsafe { self.pages.kernel.map_copy(self.pages.address(run[0].0), from, run.len()) };
         let there = mapped.map_or_else(|partial| partial.done / PAGE_BYTES, |()| run.len());
-        self.arrive(run[..there].iter().map(|(page, _)| *page), Arrival::Prefetched);
-        let epoch = self.account.arrive(there as u64);
+        self.local.arrive(run[..there].iter().map(|(page, _)| *page), Arrival::Prefetched);
+        let epoch = self.local.account.arrive(there as u64);
         for (page, entry) in &run[..there] {
-            let (resident, location) = self.retain_or_free(entry.with_state(State::Resident).arrived(epoch, false));
+            let (resident, location) = self
+                .far
+                .retain_or_free(entry.with_state(State::Resident).arrived(epoch, false), self.local.account.budget());
             freed.extend(location);
-            self.complete(*page, resident);
+            self.pages.complete(*page, resident);
         }
         for (page, entry) in &run[there..] {
-            self.account.uncharge(1);
-            self.complete(*page, *entry);
+            self.local.account.uncharge(1);
+            self.pages.complete(*page, *entry);
         }
-        self.row().prefetched_pages.fetch_add(there as u64, Relaxed);
+        self.pages.row().prefetched_pages.fetch_add(there as u64, Relaxed);
         u32::try_from(there).unwrap_or(0)
     }
 }

@@ -4,9 +4,11 @@
 //! the thread that made them busy.
 
 use crate::asks::Held;
+use crate::fault_path::FaultPath;
 use crate::kernel::Stay;
-use crate::pager::{FaultPath, Pager, Scratch};
+use crate::pager::Pager;
 use crate::schedule::Point;
+use crate::scratch::Scratch;
 use crate::shared_budget::DemandSampler;
 use crate::staging::{ChunkNo, Kind};
 use crate::state::{Entry, State};
@@ -58,7 +60,7 @@ impl PageStates for &Pager {
     type Seen = Entry;
 
     fn look(&self, page: PageNo) -> Option<(Entry, Residency)> {
-        let entry = (page.0 < self.pages).then(|| self.table.load(page))?;
+        let entry = (page.0 < self.pages.count).then(|| self.pages.table.load(page))?;
         Some((entry, Residency { epoch: entry.arrival_epoch(), referenced: entry.referenced() }))
     }
 
@@ -95,7 +97,7 @@ impl ReclaimBody for Step<'_> {
 impl Pager {
     /// Keeps local memory within its budget for ever: the body of the evictor thread.
     pub fn run_evictor(&'static self) -> ! {
-        self.register_thread();
+        self.pages.own_threads.register();
         let mut scratch = Scratch::new();
         let mut tidied = Instant::now();
         let mut demand = DemandSampler::new();
@@ -103,19 +105,22 @@ impl Pager {
         loop {
             let seen = self.bell().load(SeqCst);
             self.answer_asks(&mut held);
-            if self.path == FaultPath::Inline && (self.read_ahead.has_work() || self.above_high(&self.gate.enter())) {
+            if self.pages.path == FaultPath::Inline
+                && (self.read_ahead.has_work() || self.local.above_high(&self.pages.gate.enter()))
+            {
                 self.start_helpers();
             }
             self.start_maintenance_if_needed();
-            let look_again = demand.sample(self);
+            let look_again =
+                demand.sample(&self.local.shared_budget, self.pages.row(), &self.local.account, self.shared);
             if look_again.is_some() {
-                let _inside = self.gate.enter();
-                self.update_budget();
+                let _inside = self.pages.gate.enter();
+                self.local.update_budget();
             }
             let mut worked = false;
-            while self.account.above_low() {
-                let inside = self.gate.enter();
-                worked = (worked || self.above_high(&inside)) && self.reclaim_step(&mut scratch);
+            while self.local.account.above_low() {
+                let inside = self.pages.gate.enter();
+                worked = (worked || self.local.above_high(&inside)) && self.reclaim_step(&mut scratch);
                 drop(inside);
                 self.answer_asks(&mut held);
                 if !worked {
@@ -128,7 +133,7 @@ impl Pager {
                 tidied = Instant::now();
             }
             // Local memory is above the watermark and nothing can leave: retry soon, without spinning.
-            let stuck = !worked && self.account.above_high();
+            let stuck = !worked && self.local.account.above_high();
             let pause = Duration::from_millis(if stuck { 2 } else { 200 }).min(look_again.unwrap_or(Duration::MAX));
             self.evictor_idle.store(true, SeqCst);
             self.wait_for_bell(seen, pause);
@@ -144,32 +149,32 @@ impl Pager {
     }
 
     fn report(&self, scratch: &mut Scratch) {
-        let _inside = self.gate.enter();
-        self.update_budget();
-        self.publish_backends(&mut scratch.usage);
+        let _inside = self.pages.gate.enter();
+        self.local.update_budget();
+        self.far.publish(&mut scratch.usage);
         self.take_census_if_grown();
     }
 
     /// Takes stock of the process's memory when it has grown by a quarter: the figures of the peak are wanted.
     fn take_census_if_grown(&self) {
-        let managed = self.row().managed_bytes.load(Relaxed);
+        let managed = self.pages.row().managed_bytes.load(Relaxed);
         let last = self.census_at.load(Relaxed);
         if managed > last + last / 4 {
             self.census_at.store(managed, Relaxed);
             // Not under the policy's lock: a census reads files.
-            let tables = self.policy().metadata_bytes() as u64;
-            (self.census)(self.row(), tables);
+            let tables = self.local.policy().metadata_bytes() as u64;
+            (self.census)(self.pages.row(), tables);
         }
     }
 
     /// Writes the figures that are not kept current all the time, for a process that is about to end.
     pub fn report_now(&self) {
         let _signals = thread::SignalsBlocked::new();
-        let _inside = self.gate.enter();
-        self.update_budget();
-        self.publish_backends(&mut Vec::new());
-        let tables = self.policy().metadata_bytes() as u64;
-        (self.census)(self.row(), tables);
+        let _inside = self.pages.gate.enter();
+        self.local.update_budget();
+        self.far.publish(&mut Vec::new());
+        let tables = self.local.policy().metadata_bytes() as u64;
+        (self.census)(self.pages.row(), tables);
     }
 
     /// One step towards free frames. False: nothing can be done.
@@ -177,24 +182,24 @@ impl Pager {
         scratch.rounds += 1;
         let reports = scratch.rounds.is_multiple_of(REPORT_STEPS);
         // Every page that leaves may make the store larger: `--ram` is looked at each time.
-        if reports || self.shared_budget.bounds_ram() {
-            let beside = self.update_budget();
+        if reports || self.local.shared_budget.bounds_ram() {
+            let beside = self.local.update_budget();
             self.relieve_ram(beside);
         }
         if reports {
-            self.publish_backends(&mut scratch.usage);
+            self.far.publish(&mut scratch.usage);
         }
-        reclaim_step(&mut Step(self, scratch), self.account.swap_cache()).is_some()
+        reclaim_step(&mut Step(self, scratch), self.local.account.swap_cache()).is_some()
     }
 
     /// Under `--ram`, with local memory at its floor: the store itself must shrink.
     fn relieve_ram(&self, beside: ByteCount) {
-        let touched = ByteCount(self.row().managed_peak_bytes.load(Relaxed));
-        let excess = self.shared_budget.store_excess(self.row(), touched.0, beside.0);
-        if excess == 0 || self.backend.shrink_ram(excess) > 0 {
+        let touched = ByteCount(self.pages.row().managed_peak_bytes.load(Relaxed));
+        let excess = self.local.shared_budget.store_excess(self.pages.row(), touched.0, beside.0);
+        if excess == 0 || self.far.backend.shrink_ram(excess) > 0 {
             self.ram_refusals.store(0, Relaxed);
         } else if self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX {
-            self.fatal(&format!(
+            self.pages.fatal(&format!(
                 "--ram is used up: {} beyond what it allows are needed for compressed pages; raise --ram, or add a file \
                  with --far file:PATH",
                 ByteCount(excess)
@@ -208,13 +213,20 @@ impl Pager {
             return true;
         }
         let copies = self.copies_out();
-        choose_victims(&mut &*self, &mut *self.policy(), &self.account, &self.scans, copies, &mut scratch.victims);
+        choose_victims(
+            &mut &*self,
+            &mut *self.local.policy(),
+            &self.local.account,
+            &self.scans,
+            copies,
+            &mut scratch.victims,
+        );
         self.take_victims_out(scratch)
     }
 
     /// Takes those of `pages` out of the program that are not known to be referenced.
     pub(crate) fn take_out_unreferenced(&self, mut pages: impl Iterator<Item = PageNo>, scratch: &mut Scratch) {
-        while choose_unreferenced(&mut &*self, &mut *self.policy(), &mut pages, &mut scratch.victims) {
+        while choose_unreferenced(&mut &*self, &mut *self.local.policy(), &mut pages, &mut scratch.victims) {
             self.take_victims_out(scratch);
         }
     }
@@ -255,7 +267,7 @@ impl Pager {
     /// Makes a page that the policy named `Leaving`, if it is `Resident` and not pinned.
     pub(crate) fn claim_named(&self, page: PageNo) -> Claim {
         loop {
-            match self.claim_victim(page, self.table.load(page)) {
+            match self.claim_victim(page, self.pages.table.load(page)) {
                 Attempt::Changed => {}
                 Attempt::Ours => return Claim::Ours,
                 Attempt::Pinned => return Claim::Busy,
@@ -269,12 +281,12 @@ impl Pager {
         if entry.state() != State::Resident {
             return Attempt::Not(entry.state());
         }
-        if self.table.transition(page, entry, entry.with_state(State::Leaving)).is_err() {
+        if self.pages.table.transition(page, entry, entry.with_state(State::Leaving)).is_err() {
             return Attempt::Changed;
         }
-        self.at(Point::Marked, page);
+        self.pages.at(Point::Marked, page);
         if self.pins.cover(page) {
-            self.complete(page, entry);
+            self.pages.complete(page, entry);
             return Attempt::Pinned;
         }
         Attempt::Ours
@@ -289,17 +301,17 @@ impl Pager {
         let mut left = 0;
         let mut next = 0;
         while next < run.len() {
-            let (from, to) = (self.address(run[next]), self.staging.address(slot_of(next)));
-            self.at(Point::Leaving, run[next]);
+            let (from, to) = (self.pages.address(run[next]), self.staging.address(slot_of(next)));
+            self.pages.at(Point::Leaving, run[next]);
             // SAFETY: the pages are `Leaving` and ours, the chunk's slots are empty and ours.
-            let (out, stay) = unsafe { self.kernel.take_out(from, to, run.len() - next) };
-            self.at(Point::TakenOut, run[next]);
+            let (out, stay) = unsafe { self.pages.kernel.take_out(from, to, run.len() - next) };
+            self.pages.at(Point::TakenOut, run[next]);
             for (index, page) in run.iter().enumerate().skip(next).take(out) {
                 let slot = slot_of(index);
-                self.table.set_slot(*page, slot);
+                self.pages.table.set_slot(*page, slot);
                 self.staging.set_page(slot, Some(*page));
-                let entry = self.table.load(*page);
-                self.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+                let entry = self.pages.table.load(*page);
+                self.pages.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
                 left += 1;
             }
             next += out;
@@ -309,29 +321,32 @@ impl Pager {
                 next += 1;
             }
         }
-        let counter =
-            if self.kernel.features().move_pages { &self.row().moved_out_pages } else { &self.row().copied_out_pages };
+        let counter = if self.pages.kernel.features().move_pages {
+            &self.pages.row().moved_out_pages
+        } else {
+            &self.pages.row().copied_out_pages
+        };
         counter.fetch_add(u64::from(left), Relaxed);
         left
     }
 
     pub(crate) fn did_not_leave(&self, page: PageNo, stay: Stay) {
-        let entry = self.table.load(page);
+        let entry = self.pages.table.load(page);
         match stay {
             Stay::Pinned => {
-                self.row().putback_pages.fetch_add(1, Relaxed);
-                self.policy().putback(page);
-                self.complete(page, entry.with_state(State::Resident));
+                self.pages.row().putback_pages.fetch_add(1, Relaxed);
+                self.local.policy().putback(page);
+                self.pages.complete(page, entry.with_state(State::Resident));
             }
             Stay::Missing => {
                 if entry.copy_retained() {
-                    self.forget_copies(1);
-                    self.backend.free(&[entry.location()]);
+                    self.far.forget_copies(1);
+                    self.far.backend.free(&[entry.location()]);
                 }
-                self.policy().forgotten(page);
-                self.complete(page, Entry::new(State::Untouched));
-                self.account.uncharge(1);
-                self.count_untouched(1);
+                self.local.policy().forgotten(page);
+                self.pages.complete(page, Entry::new(State::Untouched));
+                self.local.account.uncharge(1);
+                self.local.count_untouched(1);
             }
         }
     }
@@ -350,29 +365,29 @@ impl Pager {
             }
         }
         self.write_back(pages);
-        let mut policy = self.policy();
+        let mut policy = self.local.policy();
         for page in pages.iter() {
             policy.written_back(*page);
         }
         drop(policy);
         self.free_slots(chunk, used, &busy);
         let still_used = u32::try_from(busy.len()).unwrap_or(CHUNK_SLOTS);
-        self.account.uncharge(u64::from(frames - still_used));
+        self.local.account.uncharge(u64::from(frames - still_used));
         if busy.is_empty() {
             self.staging.give_empty(chunk);
         } else {
             self.staging.push_full(chunk, used, still_used);
         }
-        self.account.publish(self.row());
+        self.local.publish();
     }
 
     /// Makes the page in a slot `WritingBack`.
     fn claim_slot(&self, slot: u32) -> Slot {
         let Some(page) = self.staging.page(slot) else { return Slot::Stale };
-        let entry = self.table.load(page);
-        let here = self.table.slot(page) == slot;
+        let entry = self.pages.table.load(page);
+        let here = self.pages.table.slot(page) == slot;
         if here && entry.state() == State::SwapCached {
-            let claimed = self.table.transition(page, entry, entry.with_state(State::WritingBack)).is_ok();
+            let claimed = self.pages.table.transition(page, entry, entry.with_state(State::WritingBack)).is_ok();
             return if claimed { Slot::Claimed(page) } else { Slot::Busy };
         }
         // A move gives the slot to its new page before it completes the old one: look again after looking at the old one.
@@ -402,49 +417,49 @@ impl Pager {
 
     /// Stores the pages that changed, drops those that did not or are zero.
     fn write_back(&self, pages: &[PageNo]) {
-        let row = self.row();
+        let row = self.pages.row();
         let mut freed: Vec<Location> = Vec::new();
         let mut dirty: Vec<(PageNo, Entry, ContentHash)> = Vec::with_capacity(pages.len());
         for page in pages {
-            let entry = self.table.load(*page);
+            let entry = self.pages.table.load(*page);
             let bytes = self.staged(*page);
             if is_zero(bytes) {
                 if entry.copy_retained() {
                     freed.push(entry.location());
-                    self.forget_copies(1);
+                    self.far.forget_copies(1);
                 }
                 row.evicted_zero_pages.fetch_add(1, Relaxed);
-                self.count_untouched(1);
-                self.complete(*page, Entry::new(State::Untouched));
+                self.local.count_untouched(1);
+                self.pages.complete(*page, Entry::new(State::Untouched));
                 continue;
             }
-            let hash = Pager::hash(bytes);
-            if entry.copy_retained() && hash == self.table.hash(*page) {
-                self.forget_copies(1);
+            let hash = ContentHash::of(bytes);
+            if entry.copy_retained() && hash == self.pages.table.hash(*page) {
+                self.far.forget_copies(1);
                 row.evicted_clean_pages.fetch_add(1, Relaxed);
-                self.complete(*page, entry.with_state(State::Remote));
+                self.pages.complete(*page, entry.with_state(State::Remote));
             } else {
                 dirty.push((*page, entry, hash));
             }
         }
         self.store(&dirty, &mut freed);
-        self.backend.free(&freed);
+        self.far.backend.free(&freed);
     }
 
     /// The content of a page in the swap cache that the caller made `WritingBack`.
     fn staged(&self, page: PageNo) -> &PageBytes {
         // SAFETY: the slot is populated and page-aligned, and its content does not change while the page is busy and ours.
-        unsafe { &*(self.staging.address(self.table.slot(page)) as *const PageBytes) }
+        unsafe { &*(self.staging.address(self.pages.table.slot(page)) as *const PageBytes) }
     }
 
     fn store(&self, dirty: &[(PageNo, Entry, ContentHash)], freed: &mut Vec<Location>) {
         if dirty.is_empty() {
             return;
         }
-        self.at(Point::WriteBack, dirty[0].0);
+        self.pages.at(Point::WriteBack, dirty[0].0);
         let contents: Vec<&PageBytes> = dirty.iter().map(|(page, ..)| self.staged(*page)).collect();
         let mut stored: Vec<Result<Location, StoreError>> = dirty.iter().map(|_| Ok(Location(0))).collect();
-        self.backend.store(&contents, Priority::WriteBack, &mut stored);
+        self.far.backend.store(&contents, Priority::WriteBack, &mut stored);
         self.store_what_others_left_no_room_for(&contents, &mut stored);
         for ((page, entry, hash), result) in dirty.iter().zip(stored) {
             let location = match result {
@@ -453,13 +468,13 @@ impl Pager {
             };
             if entry.copy_retained() {
                 freed.push(entry.location());
-                self.forget_copies(1);
+                self.far.forget_copies(1);
             }
-            self.at(Point::Stored, *page);
-            self.table.set_hash(*page, *hash);
-            self.complete(*page, Entry::new(State::Remote).with_location(location));
+            self.pages.at(Point::Stored, *page);
+            self.pages.table.set_hash(*page, *hash);
+            self.pages.complete(*page, Entry::new(State::Remote).with_location(location));
         }
-        self.row().evicted_dirty_pages.fetch_add(dirty.len() as u64, Relaxed);
+        self.pages.row().evicted_dirty_pages.fetch_add(dirty.len() as u64, Relaxed);
     }
 
     /// Retries for a while where other processes use the far memory, too: a node or pool keeps what a process held for a moment after
@@ -476,7 +491,7 @@ impl Pager {
             thread::sleep(ROOM_PAUSE);
             let contents: Vec<&PageBytes> = missing.iter().map(|index| contents[*index]).collect();
             let mut again: Vec<Result<Location, StoreError>> = missing.iter().map(|_| Ok(Location(0))).collect();
-            self.backend.store(&contents, Priority::WriteBack, &mut again);
+            self.far.backend.store(&contents, Priority::WriteBack, &mut again);
             missing.into_iter().zip(again).for_each(|(index, answer)| stored[index] = answer);
         }
     }
@@ -484,16 +499,16 @@ impl Pager {
     /// Far memory takes no more: the run ends, and says how much was needed.
     fn far_memory_full(&self, error: &StoreError) -> ! {
         if matches!(error, StoreError::Lost { .. }) {
-            self.fatal(&error.to_string());
+            self.pages.fatal(&error.to_string());
         }
         let mut usage = Vec::new();
-        self.publish_backends(&mut usage);
+        self.far.publish(&mut usage);
         let held: u64 = usage.iter().map(|u| u.pages).sum::<u64>() * PAGE_BYTES as u64;
         let capacity: u64 = usage.iter().map(|u| u.capacity_bytes).sum();
-        let managed = self.row().managed_bytes.load(Relaxed);
-        let local = self.shared_budget.budget().bytes();
+        let managed = self.pages.row().managed_bytes.load(Relaxed);
+        let local = self.local.shared_budget.budget().bytes();
         let (managed, local) = (ByteCount(managed), ByteCount(local));
-        self.fatal(&if matches!(error, StoreError::Full { words: Some(_), .. }) {
+        self.pages.fatal(&if matches!(error, StoreError::Full { words: Some(_), .. }) {
             format!(
                 "far memory is used up: {error}; the program holds {managed} so far, of which {local} fit locally and {} are in far \
                  memory: give more with --far or --local; `hinterland node status URL` says who has the rest",

@@ -2,7 +2,6 @@
 //!
 //! Only in this crate's own unit tests; in every other build a point is nothing at all.
 
-use crate::pager::Pager;
 use hinterland_units::PageNo;
 
 /// A moment between two steps that another thread may fall into.
@@ -52,8 +51,19 @@ pub(crate) enum Point {
     ChildRegistered,
 }
 
+/// The points of one pager.
+pub(crate) struct Schedule {
+    /// The pager, by the first address of its range: tests have several.
+    #[cfg(test)]
+    base: usize,
+}
+
 #[cfg(not(test))]
-impl Pager {
+impl Schedule {
+    pub(crate) const fn of(_: usize) -> Schedule {
+        Schedule {}
+    }
+
     /// The calling thread is at a point, about a page.
     #[inline]
     pub(crate) const fn at(&self, _: Point, _: PageNo) {}
@@ -64,7 +74,7 @@ pub(crate) use forced::Hold;
 
 #[cfg(test)]
 mod forced {
-    use super::{PageNo, Pager, Point};
+    use super::{PageNo, Point, Schedule};
     use hinterland_sys::gate::{futex_wait, futex_wake};
     use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
@@ -94,7 +104,11 @@ mod forced {
     /// The first thread that comes to the point waits there until it is released.
     pub(crate) struct Hold(&'static Cell);
 
-    impl Pager {
+    impl Schedule {
+        pub(crate) const fn of(base: usize) -> Schedule {
+            Schedule { base }
+        }
+
         pub(crate) fn at(&self, point: Point, page: PageNo) {
             for cell in &CELLS {
                 let ours = cell.pager.load(SeqCst) == self.base
@@ -110,11 +124,11 @@ mod forced {
     }
 
     impl Hold {
-        /// Holds the next thread that comes to `point` about `page`.
-        pub(crate) fn next(pager: &Pager, point: Point, page: PageNo) -> Hold {
+        /// Holds the next thread of the pager whose range begins at `base` that comes to `point` about `page`.
+        pub(crate) fn next(base: usize, point: Point, page: PageNo) -> Hold {
             let free = CELLS.iter().find(|cell| cell.state.compare_exchange(FREE, SETTING, SeqCst, SeqCst).is_ok());
             let cell = free.expect("fewer holds than cells");
-            cell.pager.store(pager.base, SeqCst);
+            cell.pager.store(base, SeqCst);
             cell.point.store(point as u32, SeqCst);
             cell.page.store(page.0, SeqCst);
             cell.state.store(ARMED, SeqCst);

@@ -17,12 +17,10 @@
 mod demand;
 
 use crate::account::Account;
-use crate::pager::Pager;
 pub(crate) use demand::DemandSampler;
 use hinterland_abi::{Ledger, ProcessRow, Share};
 use hinterland_paging::{BOUND_MIN, margin};
 use hinterland_policy::fair_level;
-use hinterland_sys::gate::Inside;
 use hinterland_sys::thread;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
 use std::sync::atomic::{
@@ -132,6 +130,11 @@ impl SharedBudget {
     /// The budget of the whole run, when last looked at.
     pub fn budget(&self) -> PageCount {
         PageCount(self.budget.load(Relaxed) / PAGE_BYTES as u64)
+    }
+
+    /// Whether `local` is more than every process may hold whatever the others hold.
+    pub fn is_above_floor(local: PageCount) -> bool {
+        local.bytes() > SHARE_FLOOR
     }
 
     /// Whether the store counts against a budget, too.
@@ -263,7 +266,7 @@ impl SharedBudget {
     }
 
     /// Asks for room for `pages` more than there is, and for some in stock. False: there is none for this process.
-    fn grow(&self, row: &ProcessRow, account: &Account, pages: u64) -> bool {
+    pub fn grow(&self, row: &ProcessRow, account: &Account, pages: u64) -> bool {
         let Some((ledger, share)) = self.share(row) else { return false };
         let before = self.target.load(Relaxed);
         if account.arrivals() < self.retry_at.load(Relaxed) && before >= SHARE_FLOOR {
@@ -362,29 +365,6 @@ struct Grant {
     counted: u64,
     budget: u64,
     contended: bool,
-}
-
-impl Pager {
-    /// Whether local memory is above its high watermark, and there is no more for this process. Only inside the gate: locks
-    /// are taken, which the child of a fork must find free.
-    pub(crate) fn above_high(&self, _: &Inside<'_>) -> bool {
-        self.account.above_high() && !self.grow(0)
-    }
-
-    /// Asks for more local memory, inside the gate. True: it is worth trying again.
-    pub(crate) fn grow(&self, pages: u64) -> bool {
-        let grown = self.shared_budget.grow(self.row(), &self.account, pages);
-        if grown {
-            self.fit_policy();
-        }
-        grown
-    }
-
-    /// Whether this process holds more than every process may: then others may want some of it back, and the evictor must
-    /// run to see that.
-    pub(crate) fn holds_more_than_floor(&self) -> bool {
-        self.account.local().bytes() > SHARE_FLOOR
-    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@
 
 use crate::state::{Entry, State, allowed};
 use hinterland_sys::{Mapping, SysError};
-use hinterland_units::PageNo;
+use hinterland_units::{PageBytes, PageNo};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use twox_hash::XxHash3_128;
 
 /// Pages in a chunk: what one page-table page of the kernel maps (2 MiB).
 pub const CHUNK_PAGES: u32 = 512;
@@ -17,6 +18,13 @@ const OPEN_BITS: usize = 64;
 /// A 128-bit content hash: integrity check and proof that a page did not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContentHash(pub u128);
+
+impl ContentHash {
+    /// Of a page's content (XXH3, 128 bits).
+    pub fn of(bytes: &PageBytes) -> ContentHash {
+        ContentHash(XxHash3_128::oneshot(bytes))
+    }
+}
 
 /// See the module.
 pub struct PageTable {

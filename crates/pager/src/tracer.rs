@@ -167,7 +167,7 @@ impl Pager {
         let Some(tracer) = &self.tracer else { return };
         let fault_ns = u64::try_from(fault_cost().as_nanos()).unwrap_or(0);
         let _signals = thread::SignalsBlocked::new();
-        let _inside = self.gate.enter();
+        let _inside = self.pages.gate.enter();
         tracer.microset().fault_ns = fault_ns;
         tracer.active.store(true, Relaxed);
     }
@@ -175,13 +175,16 @@ impl Pager {
     /// A fault is about to be served: its page joins the microset, for which the last one may have to end.
     pub(crate) fn trace_fault(&self, page: PageNo, fault: Fault) {
         let Some(tracer) = self.tracer.as_ref().filter(|tracer| tracer.active.load(Relaxed)) else { return };
-        let state = self.table.load(page).state();
-        if !matches!(state, State::Untouched | State::SwapCached | State::Remote) || self.is_own_thread(fault.thread) {
+        let state = self.pages.table.load(page).state();
+        if !matches!(state, State::Untouched | State::SwapCached | State::Remote)
+            || self.pages.own_threads.contain(fault.thread)
+        {
             return;
         }
         let mut microset = tracer.microset();
         microset.progress.fault(fault.thread, page, || thread::place_of(fault.thread));
-        let bound = u64::from(microset.trace.microset_pages).min(self.shared_budget.budget().0 / BUDGET_PART).max(1);
+        let bound =
+            u64::from(microset.trace.microset_pages).min(self.local.shared_budget.budget().0 / BUDGET_PART).max(1);
         let full = microset.members.len() as u64 >= bound && !microset.members.contains(&page);
         let goes_on = !full || self.end_microset(tracer, &mut microset);
         if !(goes_on && microset.note(page, fault.thread)) {
@@ -222,7 +225,7 @@ impl Pager {
             Claim::Busy => true,
             Claim::Gone => false,
         });
-        let mut policy = self.policy();
+        let mut policy = self.local.policy();
         claimed.iter().for_each(|page| policy.forgotten(*page));
         drop(policy);
         for run in claimed.chunk_by(|one, next| one.0 + 1 == next.0) {
@@ -234,15 +237,16 @@ impl Pager {
     fn park_run(&self, tracer: &Tracer, run: &[PageNo], stayed: &mut Vec<PageNo>) {
         let mut next = 0;
         while let Some(first) = run.get(next) {
-            self.at(Point::Leaving, *first);
+            self.pages.at(Point::Leaving, *first);
             // SAFETY: the pages are `Leaving` and ours, and their places are empty: a page is at its place or elsewhere.
-            let (out, stay) =
-                unsafe { self.kernel.take_out(self.address(*first), tracer.place(*first), run.len() - next) };
+            let (out, stay) = unsafe {
+                self.pages.kernel.take_out(self.pages.address(*first), tracer.place(*first), run.len() - next)
+            };
             for page in &run[next..next + out] {
-                self.table.set_slot(*page, PARKED);
+                self.pages.table.set_slot(*page, PARKED);
                 tracer.parked.fetch_add(1, Relaxed);
-                let entry = self.table.load(*page);
-                self.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+                let entry = self.pages.table.load(*page);
+                self.pages.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
             }
             if let Some(last) = run[next..next + out].last() {
                 tracer.end.fetch_max(last.0 + 1, Relaxed);
@@ -260,38 +264,38 @@ impl Pager {
 
     /// Whether a page in the swap cache is parked. For its owner; for others a hint.
     pub(crate) fn is_parked(&self, page: PageNo) -> bool {
-        self.tracer.is_some() && self.table.slot(page) == PARKED
+        self.tracer.is_some() && self.pages.table.slot(page) == PARKED
     }
 
     /// A parked page is touched: its frame moves back.
     pub(crate) fn unpark(&self, page: PageNo, entry: Entry) -> Outcome {
         let Some(tracer) = &self.tracer else { unreachable!("only a tracer parks pages") };
-        if self.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+        if self.pages.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
             return Outcome::Again;
         }
         if !self.is_parked(page) {
-            self.complete(page, entry);
+            self.pages.complete(page, entry);
             return Outcome::Again;
         }
-        self.at(Point::Hit, page);
-        let address = self.address(page);
+        self.pages.at(Point::Hit, page);
+        let address = self.pages.address(page);
         // SAFETY: the page is ours and missing in the program; its place holds its content.
-        let (back, stay) = unsafe { self.kernel.take_out(tracer.place(page), address, 1) };
+        let (back, stay) = unsafe { self.pages.kernel.take_out(tracer.place(page), address, 1) };
         if back == 1 {
             tracer.parked.fetch_sub(1, Relaxed);
-            self.row().minor_faults.fetch_add(1, Relaxed);
-            self.arrive(std::iter::once(page), Arrival::SwapCacheHit);
-            let epoch = self.account.arrive(1);
-            self.complete(page, entry.with_state(State::Resident).arrived(epoch, true));
+            self.pages.row().minor_faults.fetch_add(1, Relaxed);
+            self.local.arrive(std::iter::once(page), Arrival::SwapCacheHit);
+            let epoch = self.local.account.arrive(1);
+            self.pages.complete(page, entry.with_state(State::Resident).arrived(epoch, true));
         } else if stay == Some(Stay::Missing) {
-            self.fatal(&format!("{page} is not where it was parked; the program is ended"));
+            self.pages.fatal(&format!("{page} is not where it was parked; the program is ended"));
         } else if mem::is_in_memory(address) {
-            self.fatal(&format!("{page} is mapped although its content is parked; the program is ended"));
+            self.pages.fatal(&format!("{page} is mapped although its content is parked; the program is ended"));
         } else {
             // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
-            self.complete(page, entry);
+            self.pages.complete(page, entry);
         }
-        self.wake(address, PAGE_BYTES);
+        self.pages.wake(address, PAGE_BYTES);
         Outcome::Served
     }
 
@@ -305,21 +309,21 @@ impl Pager {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Moved) else {
-            pages.iter().for_each(|(page, entry)| self.complete(*page, *entry));
+            pages.iter().for_each(|(page, entry)| self.pages.complete(*page, *entry));
             return 0;
         };
         let mut staged = 0;
         for (index, (page, entry)) in (0..).zip(&pages) {
             let slot = chunk.slot(index);
             // SAFETY: the page is `Changing` and ours, its content at its place; the slot is empty and ours.
-            let (out, _) = unsafe { self.kernel.take_out(tracer.place(*page), self.staging.address(slot), 1) };
+            let (out, _) = unsafe { self.pages.kernel.take_out(tracer.place(*page), self.staging.address(slot), 1) };
             if out == 1 {
-                self.table.set_slot(*page, slot);
+                self.pages.table.set_slot(*page, slot);
                 self.staging.set_page(slot, Some(*page));
                 tracer.parked.fetch_sub(1, Relaxed);
                 staged += 1;
             }
-            self.complete(*page, *entry);
+            self.pages.complete(*page, *entry);
         }
         if staged == 0 {
             self.staging.give_empty(chunk);
@@ -340,16 +344,16 @@ impl Pager {
             if pages.len() == CHUNK_SLOTS as usize {
                 return;
             }
-            self.table.for_each_touched(PageNo(first), STEP_PAGES, |page| {
-                let entry = self.table.load(page);
+            self.pages.table.for_each_touched(PageNo(first), STEP_PAGES, |page| {
+                let entry = self.pages.table.load(page);
                 if pages.len() == CHUNK_SLOTS as usize || entry.state() != State::SwapCached || !self.is_parked(page) {
                     return;
                 }
-                if self.table.transition(page, entry, entry.with_state(State::Changing)).is_ok() {
+                if self.pages.table.transition(page, entry, entry.with_state(State::Changing)).is_ok() {
                     if self.is_parked(page) {
                         pages.push((page, entry));
                     } else {
-                        self.complete(page, entry);
+                        self.pages.complete(page, entry);
                     }
                 }
                 tracer.next.store(page.0 + 1, Relaxed);
@@ -367,7 +371,7 @@ impl Pager {
             .collect();
         for run in parked.chunk_by(|one, next| one.0 + 1 == next.0) {
             // SAFETY: the caller owns these pages and drops their content, which is at their places.
-            unsafe { self.kernel.drop_pages(tracer.place(run[0]), run.len() * PAGE_BYTES) };
+            unsafe { self.pages.kernel.drop_pages(tracer.place(run[0]), run.len() * PAGE_BYTES) };
         }
         tracer.parked.fetch_sub(parked.len() as u64, Relaxed);
         parked.len() as u64
@@ -377,11 +381,11 @@ impl Pager {
     pub(crate) fn move_parked(&self, page: PageNo, target: PageNo) {
         let Some(tracer) = &self.tracer else { return };
         // SAFETY: the caller owns both pages; the target has no content, at its place neither.
-        let moved = unsafe { self.kernel.relocate(tracer.place(page), tracer.place(target), 1) };
+        let moved = unsafe { self.pages.kernel.relocate(tracer.place(page), tracer.place(target), 1) };
         if let Err(error) = moved {
-            self.fatal(&format!("{page} cannot be moved from where it was parked: {error}"));
+            self.pages.fatal(&format!("{page} cannot be moved from where it was parked: {error}"));
         }
-        self.table.set_slot(target, PARKED);
+        self.pages.table.set_slot(target, PARKED);
         tracer.end.fetch_max(target.0 + 1, Relaxed);
     }
 
@@ -391,7 +395,7 @@ impl Pager {
         let mut microset = tracer.microset();
         // A program that moves the same pages to and fro leaves many behind that are not mapped any more.
         if microset.mapped.len() > 4 * microset.trace.microset_pages as usize + STEP_KEPT {
-            microset.mapped.retain(|page| self.table.load(*page).state() == State::Resident);
+            microset.mapped.retain(|page| self.pages.table.load(*page).state() == State::Resident);
         }
         microset.mapped.push(target);
     }
@@ -400,7 +404,7 @@ impl Pager {
     pub fn end_trace(&self) {
         let Some(tracer) = &self.tracer else { return };
         let _signals = thread::SignalsBlocked::new();
-        let _inside = self.gate.enter();
+        let _inside = self.pages.gate.enter();
         let mut microset = tracer.microset();
         if tracer.active.swap(false, Relaxed) {
             microset.trace.recorder.finished();

@@ -1,8 +1,8 @@
 //! Faults against each other and against read-ahead.
 
 use super::{CACHE_PAGES, For, PAGES, Stage, on, on_both_paths};
-use crate::pager::Scratch;
 use crate::schedule::Point;
+use crate::scratch::Scratch;
 use crate::{FaultPath, State};
 use hinterland_policy::{PrefetchWindow, Unmapped};
 use hinterland_sys::mem;
@@ -54,8 +54,8 @@ fn a_late_fault_maps_no_zeros_over_a_page_that_leaves() {
         let address = stage.pager.address(PAGE);
         let fault = hinterland_sys::Fault { address, write: false, write_protected: false, thread: 0 };
         let server = stage.beside(move |s| {
-            let _inside = s.pager.gate.enter();
-            let _ = s.pager.serve_page(PAGE, fault, &mut crate::pager::Scratch::new());
+            let _inside = s.pager.pages.gate.enter();
+            let _ = s.pager.serve_page(PAGE, fault, &mut crate::scratch::Scratch::new());
         });
         let late = late.reached();
         stage.evict(PAGE);
@@ -161,7 +161,7 @@ fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
             stage.check(other, if round == 2 { 0 } else { 20 + round });
             stage.check(PAGE, 10 + round);
             assert_eq!(row.major_faults.load(Relaxed), majors);
-            local.push(stage.pager.account.local());
+            local.push(stage.pager.local.account.local());
         }
         assert_eq!(row.prefetch_hits_observed.load(Relaxed), 7, "all but the discarded one");
         assert_eq!(row.prefetch_hits.load(Relaxed), 7);
@@ -265,7 +265,7 @@ fn pages_that_wait_singly_make_room_for_windows() {
 /// Requests a window before the read-ahead thread has begun with the one that it replaces, and helps.
 fn request_late_and_help(stage: &Stage, window: PrefetchWindow) {
     let _signals = SignalsBlocked::new();
-    let _inside = stage.pager.gate.enter();
+    let _inside = stage.pager.pages.gate.enter();
     let before = PrefetchWindow { first: PageNo(window.first.0 - 1), ..window };
     assert_eq!(stage.pager.request_window(before), None);
     let late = stage.pager.request_window(window);
@@ -325,7 +325,7 @@ fn a_slot_that_is_emptied_is_taken_once() {
 #[test]
 fn zeros_ahead_of_a_walk_downwards_lie_where_they_belong() {
     on_both_paths(|stage| {
-        let inside = stage.pager.gate.enter();
+        let inside = stage.pager.pages.gate.enter();
         stage.pager.zero_ahead(DOWN);
         drop(inside);
         let there = |page| {

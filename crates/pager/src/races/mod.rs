@@ -14,8 +14,8 @@ mod pins;
 mod waits;
 
 use crate::blocked::Beside;
-use crate::pager::Scratch;
 use crate::schedule::{Hold, Point};
+use crate::scratch::Scratch;
 use crate::{Config, FaultPath, Kernel, Pager, State};
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed};
@@ -169,7 +169,7 @@ impl Stage {
     }
 
     fn hold(&self, point: Point, page: PageNo) -> Hold {
-        Hold::next(self.pager, point, page)
+        Hold::next(self.pager.address(PageNo(0)), point, page)
     }
 
     fn state(&self, page: PageNo) -> State {
@@ -211,7 +211,7 @@ impl Stage {
     fn reclaim(&self, victims: &[PageNo]) {
         self.script.0.lock().unwrap().extend(victims);
         let _signals = thread::SignalsBlocked::new();
-        let inside = self.pager.gate.enter();
+        let inside = self.pager.pages.gate.enter();
         self.pager.reclaim_step(&mut Scratch::new());
         drop(inside);
     }
@@ -224,9 +224,9 @@ impl Stage {
     /// Changes the bound, so that this thread tells the policy and holds its lock.
     fn fit_policy(&self) {
         let _signals = SignalsBlocked::new();
-        let _inside = self.pager.gate.enter();
-        self.pager.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
-        self.pager.fit_policy();
+        let _inside = self.pager.pages.gate.enter();
+        self.pager.local.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
+        self.pager.local.fit_policy();
     }
 
     /// Makes a page with content `Remote`.

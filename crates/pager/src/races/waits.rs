@@ -5,7 +5,7 @@ use crate::FaultPath;
 use crate::blocked::{Beside, Blocked, blocked};
 use crate::schedule::{Hold, Point};
 use hinterland_units::PageNo;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// What a thread of a race waits for.
 #[derive(Clone, Copy, Debug)]
@@ -28,18 +28,20 @@ impl Stage {
         let for_what = format!("{what:?}");
         match what {
             For::Page(page) => thread.must_wait(&for_what, || {
-                let entry = self.pager.table.load(page);
+                let entry = self.pager.pages.table.load(page);
                 entry.state().is_busy() && entry.waited() && blocked(thread.id) != Blocked::No
             }),
             For::Owner(page) => {
                 // One pass may have begun before the page was busy; the next ones are because it is.
                 for _ in 0..2 {
-                    let pass = Hold::next(self.pager, Point::WaitsForOwner, page);
+                    let pass = Hold::next(self.pager.address(PageNo(0)), Point::WaitsForOwner, page);
                     thread.must_wait(&for_what, || pass.is_reached());
                     pass.release();
                 }
             }
-            For::Gate => thread.must_wait(&for_what, || self.pager.gate.is_closing() && self.is_in_gate(thread.id)),
+            For::Gate => {
+                thread.must_wait(&for_what, || self.pager.pages.gate.is_closing() && self.is_in_gate(thread.id))
+            }
             For::WpRange => {
                 let before = self.pager.wp_ranges.looks.load(SeqCst);
                 thread.must_wait(&for_what, || self.pager.wp_ranges.looks.load(SeqCst) > before + 1);
@@ -50,8 +52,8 @@ impl Stage {
 
     /// Whether a thread, or the monitor that is to serve its fault, sleeps in the gate.
     fn is_in_gate(&self, thread: u32) -> bool {
-        let sleeps_in = |id: u32| blocked(id).is_futex_in(&self.pager.gate);
+        let sleeps_in = |id: u32| blocked(id).is_futex_in(&self.pager.pages.gate);
         let is_served = self.pager.path() == FaultPath::Monitor && blocked(thread) == Blocked::Fault;
-        sleeps_in(thread) || is_served && self.pager.own_threads.iter().any(|id| sleeps_in(id.load(Relaxed)))
+        sleeps_in(thread) || is_served && self.pager.pages.own_threads.any(sleeps_in)
     }
 }

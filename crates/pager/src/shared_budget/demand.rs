@@ -3,8 +3,8 @@
 //! A process that pages could use all that it manages; one that computes needs what it has; one that sleeps needs less and less.
 //! What is needed is told by arrivals and processor time alone, with the time as an argument: the rules are tested in virtual time.
 
+use super::SharedBudget;
 use crate::account::Account;
-use crate::pager::Pager;
 use crate::proportional_share::SharedBytes;
 use hinterland_abi::{ProcessRow, Share};
 use hinterland_sys::thread;
@@ -83,44 +83,55 @@ impl DemandSampler {
     }
 
     /// Samples what is due; returns the time until the next sample of shared pages, if there are any.
-    pub fn sample(&mut self, pager: &Pager) -> Option<Duration> {
-        let (ledger, share) = pager.shared_budget.share(pager.row())?;
-        self.demand.sample(Instant::now(), thread::process_cpu_time, pager.row(), &pager.account, share);
-        let others = pager.shared_budget.others_in_group(ledger, share);
+    /// `shared` looks at what other processes count: of the far range, or, told so, of the pager's own mappings as well.
+    pub fn sample(
+        &mut self,
+        budget: &SharedBudget,
+        row: &ProcessRow,
+        account: &Account,
+        shared: fn(bool) -> Option<SharedBytes>,
+    ) -> Option<Duration> {
+        let (ledger, share) = budget.share(row)?;
+        self.demand.sample(Instant::now(), thread::process_cpu_time, row, account, share);
+        let others = budget.others_in_group(ledger, share);
         if others == 0 {
             self.sharing_interval = *SHARING_INTERVALS.start();
-            return pager.shared_budget.has_others_in_group(ledger, share).then_some(self.sharing_interval);
+            return budget.has_others_in_group(ledger, share).then_some(self.sharing_interval);
         }
         if self.sharing_at.elapsed() >= self.sharing_interval {
-            self.sample_proportion(pager, u32::try_from(others + 1).unwrap_or(u32::MAX));
+            let begun = thread::cpu_time();
+            self.samples += 1;
+            let seen = shared(self.samples.is_multiple_of(WHOLE_SAMPLES));
+            let changed = budget.note_shared(account, seen);
+            let (least, most) = SHARING_INTERVALS.into_inner();
+            let next = if changed { least } else { (2 * self.sharing_interval).min(most) };
+            let cost = thread::cpu_time().saturating_sub(begun);
+            let sharers = u32::try_from(others + 1).unwrap_or(u32::MAX);
+            self.sharing_interval = next.max(cost * SHARING_TIME_SHARE * sharers);
+            self.sharing_at = Instant::now();
         }
         Some(self.sharing_interval.saturating_sub(self.sharing_at.elapsed()))
     }
+}
 
-    fn sample_proportion(&mut self, pager: &Pager, sharers: u32) {
-        let begun = thread::cpu_time();
-        self.samples += 1;
-        let seen = (pager.shared)(self.samples.is_multiple_of(WHOLE_SAMPLES));
-        let local = pager.account.local().0;
-        let before = pager.account.proportional_share.counted(local);
+impl SharedBudget {
+    /// Notes what other processes count of this one's memory, if that could be seen; returns whether it has changed much.
+    fn note_shared(&self, account: &Account, seen: Option<SharedBytes>) -> bool {
+        let local = account.local().0;
+        let before = account.proportional_share.counted(local);
         match seen {
             Some(SharedBytes { local_elsewhere, beside }) => {
                 let counted = local.saturating_sub(local_elsewhere / PAGE_BYTES as u64);
-                pager.account.proportional_share.note(local, counted);
+                account.proportional_share.note(local, counted);
                 if let Some((beside, elsewhere)) = beside {
-                    pager.account.proportional_share.note_beside(beside, elsewhere);
+                    account.proportional_share.note_beside(beside, elsewhere);
                 }
             }
             // The process may not look: everything counts.
-            None => pager.account.proportional_share.end(),
+            None => account.proportional_share.end(),
         }
-        let now = pager.account.proportional_share.counted(local);
-        pager.shared_budget.lead.store(now.saturating_sub(before), Relaxed);
-        let changed = now.abs_diff(before) > local / 64;
-        let (least, most) = SHARING_INTERVALS.into_inner();
-        let next = if changed { least } else { (2 * self.sharing_interval).min(most) };
-        let cost = thread::cpu_time().saturating_sub(begun);
-        self.sharing_interval = next.max(cost * SHARING_TIME_SHARE * sharers);
-        self.sharing_at = Instant::now();
+        let now = account.proportional_share.counted(local);
+        self.lead.store(now.saturating_sub(before), Relaxed);
+        now.abs_diff(before) > local / 64
     }
 }

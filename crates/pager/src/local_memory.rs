@@ -1,0 +1,142 @@
+//! Local memory: its account, the budget that bounds it, and the eviction policy over the pages in it.
+
+use crate::account::Account;
+use crate::far_memory::FarMemory;
+use crate::pages::Pages;
+use crate::queues::{Locked, Queues};
+use crate::schedule::Point;
+use crate::shared_budget::SharedBudget;
+use crate::staging::Staging;
+use hinterland_policy::{Arrival, EvictionPolicy};
+use hinterland_sys::gate::Inside;
+use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// See the module.
+pub(crate) struct LocalMemory {
+    pages: &'static Pages,
+    far: &'static FarMemory,
+    staging: &'static Staging,
+    pub(crate) account: Account,
+    pub(crate) shared_budget: SharedBudget,
+    policy: Queues,
+    /// Pages for which the policy was last sized.
+    policy_capacity: AtomicU64,
+}
+
+impl LocalMemory {
+    pub(crate) fn new(
+        pages: &'static Pages,
+        far: &'static FarMemory,
+        staging: &'static Staging,
+        shared_budget: SharedBudget,
+        policy: Box<dyn EvictionPolicy>,
+    ) -> LocalMemory {
+        let (account, policy) = (Account::new(), Queues::new(policy));
+        LocalMemory { pages, far, staging, account, shared_budget, policy, policy_capacity: AtomicU64::new(0) }
+    }
+
+    /// The eviction policy. Held for short operations only, and inside the gate: the child of a fork must find it open.
+    pub(crate) fn policy(&self) -> Locked<'_> {
+        debug_assert!(self.pages.gate.is_entered(), "the policy's lock was asked for outside the gate");
+        self.policy.lock()
+    }
+
+    /// Tells the policy of arrivals, without waiting for its lock. The caller owns the pages (`Fetching` or `Changing`), and is
+    /// inside the gate.
+    pub(crate) fn arrive(&self, pages: impl ExactSizeIterator<Item = PageNo>, how: Arrival) {
+        debug_assert!(self.pages.gate.is_entered(), "an arrival was reported outside the gate");
+        self.policy.arrived(pages, how);
+    }
+
+    /// Counts pages that got content for the first time.
+    pub(crate) fn count_touched(&self, pages: u64) {
+        let row = self.pages.row();
+        row.touched_pages.fetch_add(pages, Relaxed);
+        let bytes = pages * PAGE_BYTES as u64;
+        let managed = row.managed_bytes.fetch_add(bytes, Relaxed) + bytes;
+        let before = row.managed_peak_bytes.fetch_max(managed, Relaxed);
+        const STEP: u64 = 1 << 20;
+        if self.shared_budget.depends_on_touched() && managed > before && managed / STEP != before / STEP {
+            self.update_budget();
+        }
+    }
+
+    /// Counts pages that lost their content.
+    pub(crate) fn count_untouched(&self, pages: u64) {
+        self.pages.row().managed_bytes.fetch_sub(pages * PAGE_BYTES as u64, Relaxed);
+    }
+
+    /// Writes the gauges of local memory to the ledger.
+    pub(crate) fn publish(&self) {
+        self.account.publish(self.pages.row());
+    }
+
+    /// Adapts watermarks and policy to what store and program occupy now; returns the RAM beside local memory.
+    pub(crate) fn update_budget(&self) -> ByteCount {
+        let row = self.pages.row();
+        let touched = ByteCount(row.managed_peak_bytes.load(Relaxed));
+        let beside = self.beside(touched);
+        self.shared_budget.update(row, &self.account, touched.0, beside.0);
+        row.local_budget_bytes.store(self.shared_budget.budget().bytes(), Relaxed);
+        self.publish();
+        let total = self.account.local().bytes() + beside.0;
+        row.total_ram_peak_bytes.fetch_max(total, Relaxed);
+        self.fit_policy();
+        beside
+    }
+
+    /// Tells the policy of a bound that has changed by more than a little.
+    pub(crate) fn fit_policy(&self) {
+        let pages = self.account.budget().0;
+        let before = self.policy_capacity.load(Relaxed);
+        if before.abs_diff(pages) * 32 > before {
+            self.policy_capacity.store(pages, Relaxed);
+            let mut policy = self.policy();
+            self.pages.at(Point::PolicyHeld, PageNo(0));
+            policy.resize(usize::try_from(pages).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// RAM beside local memory: store and tables.
+    fn beside(&self, touched: ByteCount) -> ByteCount {
+        ByteCount(self.far.backend.ram_bytes() + self.metadata_bytes(touched))
+    }
+
+    /// Bytes of the pager's tables: those of the page table follow what was touched.
+    fn metadata_bytes(&self, touched: ByteCount) -> u64 {
+        const TABLE_BYTES_PER_PAGE: u64 = 28;
+        let pages = touched.0 / PAGE_BYTES as u64;
+        let row = self.pages.row();
+        let bytes = pages * TABLE_BYTES_PER_PAGE + self.policy().metadata_bytes() as u64 + self.staging.idle_bytes();
+        row.metadata_bytes.store(bytes, Relaxed);
+        row.metadata_peak_bytes.fetch_max(bytes, Relaxed);
+        bytes
+    }
+
+    /// Whether local memory is above its high watermark, and there is no more for this process. Only inside the gate: locks
+    /// are taken, which the child of a fork must find free.
+    pub(crate) fn above_high(&self, _: &Inside<'_>) -> bool {
+        self.account.above_high() && !self.grow(0)
+    }
+
+    /// Asks for more local memory, inside the gate. True: it is worth trying again.
+    pub(crate) fn grow(&self, pages: u64) -> bool {
+        let grown = self.shared_budget.grow(self.pages.row(), &self.account, pages);
+        if grown {
+            self.fit_policy();
+        }
+        grown
+    }
+
+    /// Charges frames that are free, or that the shared budget grants to this process.
+    pub(crate) fn charge_free_frames(&self, pages: u64) -> bool {
+        self.account.try_charge(pages) || self.grow(pages) && self.account.try_charge(pages)
+    }
+
+    /// Whether this process holds more than every process may: then others may want some of it back, and the evictor must
+    /// run to see that.
+    pub(crate) fn holds_more_than_floor(&self) -> bool {
+        SharedBudget::is_above_floor(self.account.local())
+    }
+}

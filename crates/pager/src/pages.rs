@@ -1,0 +1,138 @@
+//! The pages of the far range, and the few operations of which all work on them is made: find a page by its address, look at its
+//! entry, complete it, wake the threads that wait for it, ask the kernel.
+//!
+//! What this needs is here, too: who serves faults, the gate that every unit of work enters, the row of figures, and the end of
+//! a program whose pages cannot be served.
+
+use crate::fault_path::{FATAL_EXIT_CODE, FaultPath};
+use crate::kernel::Kernel;
+use crate::own_threads::OwnThreads;
+use crate::schedule::{Point, Schedule};
+use crate::state::{Entry, State};
+use crate::table::PageTable;
+use crate::waiters::Waiters;
+use hinterland_abi::ProcessRow;
+use hinterland_sys::gate::Gate;
+use hinterland_sys::{SysError, thread};
+use hinterland_units::{Foreign, PAGE_BYTES, PageNo};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+/// See the module.
+pub(crate) struct Pages {
+    pub(crate) path: FaultPath,
+    base: usize,
+    /// Pages in the far range.
+    pub(crate) count: u32,
+    pub(crate) kernel: Kernel,
+    pub(crate) table: PageTable,
+    pub(crate) waiters: Waiters,
+    pub(crate) gate: Gate,
+    pub(crate) own_threads: OwnThreads,
+    row: AtomicPtr<ProcessRow>,
+    schedule: Schedule,
+}
+
+impl Pages {
+    /// The pages from address `base` on, all untouched.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        path: FaultPath,
+        base: usize,
+        count: u32,
+        kernel: Kernel,
+        row: &'static ProcessRow,
+    ) -> Result<Pages, SysError> {
+        Ok(Pages {
+            path,
+            base,
+            count,
+            kernel,
+            table: PageTable::new(count)?,
+            waiters: Waiters::default(),
+            gate: Gate::new()?,
+            own_threads: OwnThreads::new(),
+            row: AtomicPtr::new(std::ptr::from_ref(row).cast_mut()),
+            schedule: Schedule::of(base),
+        })
+    }
+
+    /// The address of a page.
+    #[inline]
+    pub(crate) fn address(&self, page: PageNo) -> usize {
+        self.base + page.index() * PAGE_BYTES
+    }
+
+    /// The far page that holds `address`.
+    #[inline]
+    pub(crate) fn page_of(&self, address: usize) -> Option<PageNo> {
+        let index = address.wrapping_sub(self.base) / PAGE_BYTES;
+        u32::try_from(index).ok().filter(|index| *index < self.count).map(PageNo)
+    }
+
+    /// The pages of a range of bytes that lie in the far range: the first, and the one after the last.
+    #[inline]
+    pub(crate) fn far_part(&self, address: usize, len: usize) -> Option<(u32, u32)> {
+        let far_end = self.base + self.count as usize * PAGE_BYTES;
+        let start = address.max(self.base);
+        let end = address.saturating_add(len).min(far_end);
+        if start >= end {
+            return None;
+        }
+        let last = self.page_of(end - 1)?;
+        Some((self.page_of(start)?.0, last.0 + 1))
+    }
+
+    /// The figures of this process.
+    #[inline]
+    pub(crate) fn row(&self) -> &'static ProcessRow {
+        // SAFETY: always a `&'static ProcessRow`.
+        unsafe { &*self.row.load(Relaxed) }
+    }
+
+    /// In the child of a fork, which has a row of its own.
+    pub(crate) fn set_row(&self, row: &'static ProcessRow) {
+        self.row.store(std::ptr::from_ref(row).cast_mut(), Relaxed);
+    }
+
+    /// The state of a page.
+    #[inline]
+    pub(crate) fn state(&self, page: PageNo) -> State {
+        self.table.load(page).state()
+    }
+
+    /// Completes a page: ends its busy state and wakes the threads that wait for it.
+    pub(crate) fn complete(&self, page: PageNo, to: Entry) {
+        if self.table.complete(page, to) {
+            self.wake(self.address(page), PAGE_BYTES);
+        }
+    }
+
+    /// Lets the threads that wait for pages in `start .. start + len` look again.
+    pub(crate) fn wake(&self, start: usize, len: usize) {
+        match self.path {
+            FaultPath::Monitor => self.kernel.uffd().wake(start, len),
+            FaultPath::Inline => self.waiters.wake(),
+        }
+    }
+
+    /// The calling thread is at a point, about a page: tests hold it there.
+    #[inline]
+    pub(crate) fn at(&self, point: Point, page: PageNo) {
+        self.schedule.at(point, page);
+    }
+
+    /// Ends the program: a page cannot be proven right, or there is no place for one.
+    pub(crate) fn fatal(&self, message: &str) -> ! {
+        let row = self.row();
+        // A node's own words may be in it.
+        let message = Foreign(message).to_string();
+        row.fatal.set(&message);
+        // A launcher that reads the row says it; without one nobody else would.
+        if row.pid.load(Relaxed) == 0 {
+            thread::write_stderr(&format!("hinterland: {message}\n"));
+        }
+        thread::exit_now(FATAL_EXIT_CODE)
+    }
+}

@@ -1,0 +1,87 @@
+//! Memory that a thread works with while it serves faults or reclaims: never shared, never far.
+
+use crate::fault_path::FaultPath;
+use hinterland_backend::BackendUsage;
+use hinterland_paging::LANDING_PAGES;
+use hinterland_sys::{Mapping, SysError, thread};
+use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
+use std::sync::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
+
+/// Threads of the program that can be served at the same moment.
+const SCRATCHES: usize = 32;
+
+/// See the module.
+pub(crate) struct Scratch {
+    landing: Mapping,
+    pub(crate) victims: Vec<PageNo>,
+    pub(crate) usage: Vec<BackendUsage>,
+    /// Rounds since the figures of the backends were last published.
+    pub(crate) rounds: u32,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        let mut one = Scratch::several(1).unwrap_or_else(|error| panic!("no memory for a pager thread: {error}"));
+        one.next().unwrap_or_else(|| unreachable!("one was asked for"))
+    }
+
+    /// As many as `count`, with one mapping for all.
+    fn several(count: usize) -> Result<impl Iterator<Item = Scratch>, SysError> {
+        let len = LANDING_PAGES * PAGE_BYTES;
+        let all = Mapping::anonymous(count * len)?;
+        Ok((0..count).map(move |index| Scratch {
+            landing: Mapping { start: all.start + index * len, len },
+            victims: Vec::with_capacity(256),
+            usage: Vec::new(),
+            rounds: 0,
+        }))
+    }
+
+    /// The landing area, where fetched pages arrive before they are mapped.
+    pub(crate) fn landing(&mut self) -> &mut [PageBytes; LANDING_PAGES] {
+        // SAFETY: the mapping has this size, is page-aligned, initialised to zero, and belongs to this scratch alone.
+        unsafe { &mut *self.landing.as_ptr().cast() }
+    }
+}
+
+/// Scratch memory for threads of the program that serve their faults. Empty on the monitor path.
+pub(crate) struct ScratchPool {
+    free: Box<[AtomicPtr<Scratch>]>,
+}
+
+impl ScratchPool {
+    pub(crate) fn new(path: FaultPath) -> Result<ScratchPool, SysError> {
+        if path == FaultPath::Monitor {
+            return Ok(ScratchPool { free: Box::default() });
+        }
+        let free = Scratch::several(SCRATCHES)?.map(|scratch| AtomicPtr::new(Box::into_raw(Box::new(scratch))));
+        Ok(ScratchPool { free: free.collect() })
+    }
+
+    /// Runs `work` with one; waits for one when more threads fault than there are.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Scratch) -> R) -> R {
+        // Threads start at different places, so that they seldom meet.
+        let start = thread::pointer() >> 12;
+        let (cell, scratch) = loop {
+            let taken = (0..self.free.len()).find_map(|offset| {
+                let cell = &self.free[(start + offset) % self.free.len()];
+                let scratch = cell.load(Relaxed);
+                (!scratch.is_null() && cell.compare_exchange(scratch, std::ptr::null_mut(), AcqRel, Relaxed).is_ok())
+                    .then_some((cell, scratch))
+            });
+            match taken {
+                Some(taken) => break taken,
+                None => thread::yield_now(),
+            }
+        };
+        // SAFETY: the pointer came from a box and was taken out of its cell, so nobody else has it.
+        let result = work(unsafe { &mut *scratch });
+        cell.store(scratch, Release);
+        result
+    }
+
+    /// Whether no thread is being served.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free.iter().all(|cell| !cell.load(Relaxed).is_null())
+    }
+}
