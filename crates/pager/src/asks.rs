@@ -8,13 +8,15 @@
 //! The evictor waits for no asker, and an asker owns nothing that an evictor waits for. So two processes that ask each other at the
 //! same time both get their answers.
 
+use crate::bell::Bell;
 use crate::fault_path::FaultPath;
-use crate::pager::Pager;
+use crate::pages::Pages;
 use crate::pin::{Pin, PinAccess};
+use crate::pinning::Pinning;
 use hinterland_abi::{ASKS_MAX, AskPhase, AskState, Asks};
-use hinterland_sys::gate::{shared_futex_ring, shared_futex_wait_for, shared_futex_wake};
+use hinterland_sys::gate::shared_futex_wake;
 use hinterland_units::PAGE_BYTES;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// The time for a call on pinned pages: far longer than any takes that runs.
@@ -36,37 +38,33 @@ struct Seen<'a> {
     _pin: Option<Pin<'a>>,
 }
 
-impl Pager {
+/// See the module.
+pub(crate) struct Answers {
+    pages: &'static Pages,
+    pinning: &'static Pinning,
+    bell: &'static Bell,
+}
+
+impl Answers {
+    pub(crate) fn new(pages: &'static Pages, pinning: &'static Pinning, bell: &'static Bell) -> Answers {
+        Answers { pages, pinning, bell }
+    }
+
+    /// On the monitor path the kernel waits for missing pages by itself.
     fn asks(&self) -> Option<&'static Asks> {
-        self.local.shared_budget.ledger().and_then(|ledger| ledger.asks_of(self.pages.row()))
+        self.bell.asks().filter(|_| self.pages.path == FaultPath::Inline)
     }
 
-    /// The word that wakes the evictor: in the ledger, where other processes reach it.
-    pub(crate) fn bell(&self) -> &AtomicU32 {
-        self.asks().map_or(&self.evictor, |asks| &asks.bell)
-    }
-
-    /// Sleeps until the bell rings, unless it did since `seen`.
-    pub(crate) fn wait_for_bell(&self, seen: u32, limit: Duration) {
-        shared_futex_wait_for(self.bell(), seen, limit);
-    }
-
-    pub(crate) fn ring_bell(&self) {
-        shared_futex_ring(self.bell());
-    }
-
-    /// The evictor was started: from now on asks are answered. On the monitor path the kernel waits for missing pages by itself.
-    pub(crate) fn begin_answering(&self) {
-        if self.pages.path == FaultPath::Inline
-            && let Some(asks) = self.asks()
-        {
+    /// The evictor was started: from now on asks are answered.
+    pub(crate) fn begin(&self) {
+        if let Some(asks) = self.asks() {
             asks.answers.store(1, Relaxed);
         }
     }
 
     /// Looks at all asks once: answers new ones, gives up the pins of those that are done or overdue.
-    pub(crate) fn answer_asks<'a>(&'a self, held: &mut Held<'a>) {
-        let Some(asks) = self.asks().filter(|_| self.pages.path == FaultPath::Inline) else { return };
+    pub(crate) fn answer<'a>(&'a self, held: &mut Held<'a>) {
+        let Some(asks) = self.asks() else { return };
         for (ask, slot) in asks.all().iter().zip(&mut held.slots) {
             let state = ask.state();
             match state.phase() {
@@ -80,8 +78,8 @@ impl Pager {
                     let access = if ask.write.load(Relaxed) == 1 { PinAccess::Write } else { PinAccess::Read };
                     let address = usize::try_from(ask.address.load(Relaxed)).unwrap_or(0);
                     let wanted = usize::try_from(ask.bytes.load(Relaxed)).unwrap_or(usize::MAX);
-                    let bytes = wanted.min((self.pin_piece() / ASK_SHARE).max(PAGE_BYTES));
-                    let pin = self.pin_for(address, bytes, access, usize::MAX);
+                    let bytes = wanted.min((self.pinning.piece_bytes() / ASK_SHARE).max(PAGE_BYTES));
+                    let pin = self.pinning.pin_for(address, bytes, access, usize::MAX);
                     ask.bytes.store(bytes as u64, Relaxed);
                     *slot = ask.change(serving, AskPhase::Ready).map(|state| Seen::new(state, Some(pin)));
                     shared_futex_wake(ask.word());

@@ -6,17 +6,20 @@
 //!
 //! Only on the inline path: there every page that the kernel works on is pinned in our own table. On the monitor path direct I/O
 //! or io_uring may write to a frame at any time, which MOVE refuses and a copy would lose. For the same reason a program that
-//! uses devices that keep pages (`departs_by_move_only`) gets no departures by copy.
+//! uses devices that keep pages (`Pager::departs_by_move_only`) gets no departures by copy.
 
 use crate::fault_path::FaultPath;
 use crate::kernel::Stay;
-use crate::pager::Pager;
+use crate::local_memory::LocalMemory;
+use crate::pages::Pages;
+use crate::pin::Pins;
 use crate::schedule::Point;
-use crate::staging::{ChunkNo, Kind};
+use crate::staging::{ChunkNo, Kind, Staging};
 use crate::state::State;
+use crate::wp_range::WpRanges;
 use hinterland_paging::{BLOCK_PAGES, CHUNK_SLOTS};
+use hinterland_sys::mem;
 use hinterland_sys::thread::SignalsBlocked;
-use hinterland_sys::{Features, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
@@ -32,52 +35,70 @@ const ENDING: u8 = 1;
 /// All victims leave by MOVE.
 const MOVES: u8 = 2;
 
-/// How scattered victims leave, at the start. Whether the kernel can drop a vector is tried when the first victims leave.
-pub(crate) fn switch(path: FaultPath, features: &Features) -> AtomicU8 {
-    let possible = path == FaultPath::Inline && features.write_protect && features.may_drop_vector();
-    AtomicU8::new(if possible { COPIES } else { MOVES })
+/// See the module.
+pub(crate) struct CopyOut {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    staging: &'static Staging,
+    pins: &'static Pins,
+    wp_ranges: &'static WpRanges,
+    /// How scattered victims leave: `COPIES`, `ENDING` or `MOVES`.
+    way: AtomicU8,
 }
 
-impl Pager {
+impl CopyOut {
+    /// Whether the kernel can drop a vector is tried when the first victims leave.
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        staging: &'static Staging,
+        pins: &'static Pins,
+        wp_ranges: &'static WpRanges,
+    ) -> CopyOut {
+        let features = pages.kernel.features();
+        let possible = pages.path == FaultPath::Inline && features.write_protect && features.may_drop_vector();
+        let way = AtomicU8::new(if possible { COPIES } else { MOVES });
+        CopyOut { pages, local, staging, pins, wp_ranges, way }
+    }
+
     /// Whether victims may leave by copy.
     #[inline]
-    pub(crate) fn copies_out(&self) -> bool {
-        if self.copies.load(Relaxed) != COPIES {
+    pub(crate) fn is_possible(&self) -> bool {
+        if self.way.load(Relaxed) != COPIES {
             return false;
         }
         let can = self.pages.kernel.features().drop_vector();
         if !can {
             // No copy has begun and none will: departures need not look for one.
-            let _ = self.copies.compare_exchange(COPIES, MOVES, SeqCst, Relaxed);
+            let _ = self.way.compare_exchange(COPIES, MOVES, SeqCst, Relaxed);
         }
         can
     }
 
     /// Whether copies may still be under way.
-    pub(crate) fn wp_ranges_may_be_open(&self) -> bool {
-        self.copies.load(SeqCst) != MOVES
+    pub(crate) fn may_be_under_way(&self) -> bool {
+        self.way.load(SeqCst) != MOVES
     }
 
-    /// From now on no page leaves by copy: the program has pages that a device writes to at any time. Call it before that
-    /// begins, on a near stack: it waits for copies that are under way.
-    pub fn departs_by_move_only(&self) {
+    /// See `Pager::departs_by_move_only`.
+    pub(crate) fn end(&self) {
         // A process that was copied past the gate has no far memory.
-        if self.copies.load(Acquire) == MOVES || self.pages.gate.is_escaped() {
+        if self.way.load(Acquire) == MOVES || self.pages.gate.is_escaped() {
             return;
         }
-        self.copies.store(ENDING, SeqCst);
+        self.way.store(ENDING, SeqCst);
         // A thread that entered the gate before may have seen that victims leave by copy.
         let _signals = SignalsBlocked::new();
         self.pages.gate.close();
         self.pages.gate.open();
-        self.copies.store(MOVES, Release);
+        self.way.store(MOVES, Release);
     }
 
     /// Takes those victims (sorted, `Leaving` and ours) out by copy for which it pays; the others stay in `victims`. Returns
     /// how many left.
-    pub(crate) fn copy_victims_out(&self, victims: &mut Vec<PageNo>) -> u32 {
+    pub(crate) fn take_out(&self, victims: &mut Vec<PageNo>) -> u32 {
         let pays = |block: &[PageNo]| block.len() >= VICTIMS_MIN && block.len() < RUN_PAGES * runs_of(block).count();
-        if !self.copies_out() || !blocks_of(victims).any(pays) {
+        if !self.is_possible() || !blocks_of(victims).any(pays) {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Copied) else { return 0 };
@@ -103,7 +124,7 @@ impl Pager {
     /// them out; returns how many were copied, which are busy no more then, and how many of these left.
     fn copy_range_out(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> (usize, u32) {
         let (first, last) = (victims[0], victims[victims.len() - 1]);
-        let Some(protected) = self.wp_ranges.open(first, PageNo(last.0 + 1), &self.pins) else { return (0, 0) };
+        let Some(protected) = self.wp_ranges.open(first, PageNo(last.0 + 1), self.pins) else { return (0, 0) };
         self.pages.at(Point::Leaving, first);
         let (start, len) = (self.pages.address(first), (last.0 - first.0 + 1) as usize * PAGE_BYTES);
         if self.pages.kernel.uffd().write_protect(start, len, true).is_err() {
@@ -116,7 +137,7 @@ impl Pager {
         let copied = unsafe { mem::copy_vector(&self.ranges_of(victims), into) };
         if copied.is_err_and(|error| error.errno != libc::EFAULT) {
             // Not for what a page is like: the call is forbidden, by a filter that the program has set for itself.
-            let _ = self.copies.compare_exchange(COPIES, ENDING, Relaxed, Relaxed);
+            let _ = self.way.compare_exchange(COPIES, ENDING, Relaxed, Relaxed);
         }
         let victims = &victims[..copied.unwrap_or(0) / PAGE_BYTES];
         self.pages.at(Point::Copied, first);
@@ -128,7 +149,7 @@ impl Pager {
                 let entry = self.pages.table.load(*page);
                 self.pages.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
             } else {
-                self.did_not_leave(*page, Stay::Pinned);
+                self.local.did_not_leave(*page, Stay::Pinned);
             }
         }
         (victims.len(), left)

@@ -9,15 +9,22 @@
 //!
 //! A child of vfork shares this memory: a thread that it started would end with its exec, and is left to the parent.
 
+use crate::bell::Bell;
+use crate::evictor::Evictor;
 use crate::fault_path::FaultPath;
 use crate::own_threads::watch_for_the_end;
-use crate::pager::Pager;
+use crate::pages::Pages;
+use crate::read_ahead::ReadAhead;
 use hinterland_sys::{SysError, thread};
 use hinterland_units::{Budget, PAGE_BYTES};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// How much of the range was made accessible, and whether the evictor runs.
+/// See the module.
 pub(crate) struct EvictorStart {
+    pages: &'static Pages,
+    read_ahead: &'static ReadAhead,
+    bell: &'static Bell,
+    evictor: &'static Evictor,
     /// Pages that were made accessible, those that were so twice counted twice.
     opened: AtomicU64,
     started: AtomicBool,
@@ -29,19 +36,23 @@ pub(crate) struct EvictorStart {
 const QUIET_PAGES: u64 = Budget::FLOOR.0 / PAGE_BYTES as u64 / 2;
 
 impl EvictorStart {
-    pub(crate) const fn new() -> EvictorStart {
-        EvictorStart { opened: AtomicU64::new(0), started: AtomicBool::new(false), process: AtomicU32::new(0) }
+    pub(crate) fn new(
+        pages: &'static Pages,
+        read_ahead: &'static ReadAhead,
+        bell: &'static Bell,
+        evictor: &'static Evictor,
+    ) -> EvictorStart {
+        let (opened, started, process) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU32::new(0));
+        EvictorStart { pages, read_ahead, bell, evictor, opened, started, process }
     }
-}
 
-impl Pager {
     /// Starts the evictor now or when it may be needed, in a process where none runs.
-    pub(crate) fn start_evictor_when_needed(&'static self) -> Result<(), SysError> {
-        self.evictor_start.process.store(thread::process(), Relaxed);
-        if !self.evictor_is_needed(self.evictor_start.opened.load(Relaxed)) {
+    pub(crate) fn start_when_needed(&'static self) -> Result<(), SysError> {
+        self.process.store(thread::process(), Relaxed);
+        if !self.is_needed(self.opened.load(Relaxed)) {
             return Ok(());
         }
-        match self.start_evictor() {
+        match self.start() {
             // As below.
             Err(SysError { errno: libc::EAGAIN, .. }) => Ok(()),
             outcome => outcome,
@@ -49,50 +60,56 @@ impl Pager {
     }
 
     /// A forked child has no evictor yet.
-    pub(crate) fn forget_evictor(&self) {
-        self.evictor_start.started.store(false, Relaxed);
+    pub(crate) fn forget(&self) {
+        self.started.store(false, Relaxed);
     }
 
     /// Notes that pages were made accessible.
     pub(crate) fn note_accessible(&'static self, pages: u32) {
-        let opened = self.evictor_start.opened.fetch_add(pages.into(), Relaxed) + u64::from(pages);
-        let start = &self.evictor_start;
-        if self.pages.path == FaultPath::Monitor || start.started.load(Relaxed) || !self.evictor_is_needed(opened) {
+        let opened = self.opened.fetch_add(pages.into(), Relaxed) + u64::from(pages);
+        if self.pages.path == FaultPath::Monitor || self.started.load(Relaxed) || !self.is_needed(opened) {
             return;
         }
-        self.start_own_evictor();
+        self.start_own();
     }
 
-    /// This process reads or writes the memory of others: they will want to do the same with its own.
-    pub fn expect_asks(&'static self) {
-        if self.pages.path == FaultPath::Inline && !self.evictor_start.started.load(Relaxed) {
-            self.start_own_evictor();
+    /// See `Pager::expect_asks`.
+    pub(crate) fn expect_asks(&'static self) {
+        if self.pages.path == FaultPath::Inline && !self.started.load(Relaxed) {
+            self.start_own();
         }
     }
 
-    fn evictor_is_needed(&self, opened: u64) -> bool {
-        let asked = || self.local.shared_budget.ledger().is_some_and(|ledger| ledger.asks_wanted.load(Relaxed) == 1);
-        opened > QUIET_PAGES || asked()
+    fn is_needed(&self, opened: u64) -> bool {
+        opened > QUIET_PAGES || self.bell.asks_are_wanted()
     }
 
     /// Starts the evictor, unless the memory is another process's.
-    fn start_own_evictor(&'static self) {
-        if self.evictor_start.process.load(Relaxed) == thread::process() {
+    fn start_own(&'static self) {
+        if self.process.load(Relaxed) == thread::process() {
             // Refused: the threads that fault reclaim by themselves, and the next call tries again.
-            let _ = self.start_evictor();
+            let _ = self.start();
         }
     }
 
+    /// Starts evictor and read-ahead once; the evictor of the inline path has its own time.
+    pub(crate) fn start_helpers(&'static self) {
+        self.read_ahead.start(|| match self.pages.path {
+            FaultPath::Monitor => self.start(),
+            FaultPath::Inline => Ok(()),
+        });
+    }
+
     /// Starts the evictor, unless it runs.
-    pub(crate) fn start_evictor(&'static self) -> Result<(), SysError> {
-        if self.evictor_start.started.swap(true, Relaxed) {
+    pub(crate) fn start(&'static self) -> Result<(), SysError> {
+        if self.started.swap(true, Relaxed) {
             return Ok(());
         }
-        let outcome = thread::spawn(c"far-evictor", || self.run_evictor());
-        self.evictor_start.started.store(outcome.is_ok(), Relaxed);
+        let outcome = thread::spawn(c"far-evictor", || self.evictor.run());
+        self.started.store(outcome.is_ok(), Relaxed);
         outcome?;
         // Now, and not when the thread first runs: who asks before that waits for it.
-        self.begin_answering();
+        self.evictor.begin_answering();
         // On the monitor path, that thread came with the monitors.
         if self.pages.path == FaultPath::Inline { watch_for_the_end() } else { Ok(()) }
     }

@@ -1,77 +1,63 @@
-//! Serving faults: the monitor's work.
-//!
-//! A monitor never waits for another thread: it sets `WAITED` in the entry of a busy page, and the last step of the page's owner
-//! wakes the faulting thread, which then faults again.
+//! Serving faults: what a fault on a page in each state does. On which thread, `monitor` and `inline_fault` say.
 
-use crate::monitor_affinity::MonitorAffinity;
-use crate::pager::Pager;
+use crate::far_memory::FarMemory;
+use crate::local_memory::LocalMemory;
+use crate::pages::{Outcome, Pages};
+use crate::prefetch_cache::PrefetchCache;
+use crate::prefetch_driver::PrefetchDriver;
+use crate::read_ahead::ReadAhead;
+use crate::reclaim::Reclaim;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
+use crate::staging::Staging;
 use crate::state::{Entry, State};
+use crate::tracer::Tracer;
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadItem, Priority};
 use hinterland_paging::{ZERO_PAGES, is_timed};
 use hinterland_policy::{Arrival, PrefetchWindow, Request};
-use hinterland_sys::uffd::{Message, Partial};
-use hinterland_sys::{Fault, thread};
+use hinterland_sys::Fault;
+use hinterland_sys::uffd::Partial;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
-
-/// Messages read at once: more than threads usually fault at the same moment.
-const MESSAGES: usize = 16;
+use std::time::Instant;
 
 /// Zeros to map at first touches.
 #[repr(align(4096))]
 struct Zeros([u8; ZERO_PAGES * PAGE_BYTES]);
 static ZEROS: Zeros = Zeros([0; ZERO_PAGES * PAGE_BYTES]);
 
-/// The outcome of one attempt to serve a fault.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The page is mapped, or the thread will fault again.
-    Served,
-    /// The page changed meanwhile: load its entry again.
-    Again,
-    /// Another thread works on the page, which is as in this entry.
-    Busy(Entry),
+/// See the module.
+pub(crate) struct Faults {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    far: &'static FarMemory,
+    staging: &'static Staging,
+    reclaim: &'static Reclaim,
+    tracer: Option<&'static Tracer>,
+    driver: &'static PrefetchDriver,
+    cache: &'static PrefetchCache,
+    read_ahead: &'static ReadAhead,
 }
 
-impl Pager {
-    /// Serves faults for ever: the body of a monitor thread.
-    pub fn run_monitor(&'static self) -> ! {
-        self.pages.own_threads.register();
-        let mut scratch = Scratch::new();
-        let mut messages = [Message::EMPTY; MESSAGES];
-        let mut affinity = MonitorAffinity::default();
-        loop {
-            let count = match self.pages.kernel.uffd().read(&mut messages) {
-                Ok(count) => count,
-                Err(error) => self.pages.fatal(&format!("faults cannot be read: {error}")),
-            };
-            let begin = Instant::now();
-            let inside = self.pages.gate.enter();
-            // Before the faults are served: a program with one thread opens nothing while the look-up opens a file.
-            if self.monitors == 1 && self.tracer.is_none() {
-                let faults = messages[..count].iter().filter_map(Message::fault);
-                faults.for_each(|fault| affinity.faulted(fault.thread, self.processor_of));
-            }
-            for fault in messages[..count].iter().filter_map(Message::fault) {
-                self.serve(fault, &mut scratch);
-                self.count_fault(begin);
-            }
-            let above_high = self.local.above_high(&inside);
-            drop(inside);
-            if above_high {
-                self.start_helpers();
-                self.wake_evictor();
-            } else if self.read_ahead.has_work() || self.local.holds_more_than_floor() {
-                self.start_helpers();
-            }
-        }
+impl Faults {
+    #[allow(clippy::too_many_arguments, reason = "one for each room that it works with")]
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        far: &'static FarMemory,
+        staging: &'static Staging,
+        reclaim: &'static Reclaim,
+        tracer: Option<&'static Tracer>,
+        driver: &'static PrefetchDriver,
+        cache: &'static PrefetchCache,
+        read_ahead: &'static ReadAhead,
+    ) -> Faults {
+        Faults { pages, local, far, staging, reclaim, tracer, driver, cache, read_ahead }
     }
 
-    pub(crate) fn count_fault(&self, begin: Instant) {
+    /// Counts a fault that was served, and that began then.
+    pub(crate) fn count(&self, begin: Instant) {
         let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let row = self.pages.row();
         row.stall_ns.fetch_add(ns, Relaxed);
@@ -83,24 +69,6 @@ impl Pager {
     pub(crate) fn count_late(&self, busy: Entry) {
         if busy.state() == State::Fetching && busy.prefetched() {
             self.pages.row().prefetch_late_faults.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Serves one fault that was read; the thread waits for it in the kernel.
-    fn serve(&self, fault: Fault, scratch: &mut Scratch) {
-        let Some(page) = self.pages.page_of(fault.address) else {
-            // Not in the far range: nothing of ours is missing there.
-            self.pages.wake(fault.address & !(PAGE_BYTES - 1), PAGE_BYTES);
-            return;
-        };
-        self.trace_fault(page, fault);
-        loop {
-            match self.serve_page(page, fault, scratch) {
-                Outcome::Served => return,
-                // `WAITED` is set: the last step of the page's owner wakes the thread, and it faults again.
-                Outcome::Busy(entry) if self.pages.table.wait_on(page, entry) => return self.count_late(entry),
-                Outcome::Busy(_) | Outcome::Again => {}
-            }
         }
     }
 
@@ -123,13 +91,13 @@ impl Pager {
 
     /// A page without content: it gets zeros, and so do the next ones when the program walks upwards.
     fn first_touch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
-        self.charge_frames(1, scratch);
+        self.reclaim.charge_frames(1, scratch);
         let busy = entry.with_state(State::Fetching);
         if self.pages.table.transition(page, entry, busy).is_err() {
             self.local.account.uncharge(1);
             return Outcome::Again;
         }
-        let window = self.requested(page, Request::FirstTouch, fault);
+        let window = self.driver.requested(page, Request::FirstTouch, fault);
         self.pages.row().first_touch_faults.fetch_add(1, Relaxed);
         self.pages.at(Point::FirstTouch, page);
         // SAFETY: the page has no content to lose and is ours; the zeros are readable.
@@ -239,16 +207,16 @@ impl Pager {
 
     /// The page's frame is still in a staging slot (or it was prefetched there).
     fn swap_cache_hit(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
-        if self.is_parked(page) {
-            return self.unpark(page, entry);
+        if let Some(tracer) = self.tracer.filter(|tracer| tracer.is_parked(page)) {
+            return tracer.unpark(page, entry);
         }
-        self.charge_frames(1, scratch);
+        self.reclaim.charge_frames(1, scratch);
         // It is being prefetched no more: a thread that waits for it now is not late.
         if self.pages.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
             self.local.account.uncharge(1);
             return Outcome::Again;
         }
-        if self.is_parked(page) {
+        if self.tracer.is_some_and(|tracer| tracer.is_parked(page)) {
             self.local.account.uncharge(1);
             self.pages.complete(page, entry);
             return Outcome::Again;
@@ -263,7 +231,7 @@ impl Pager {
             return Outcome::Served;
         }
         let request = if entry.prefetched() {
-            self.used(slot);
+            self.cache.used(slot);
             Request::PrefetchHit
         } else {
             self.pages.row().minor_faults.fetch_add(1, Relaxed);
@@ -282,13 +250,13 @@ impl Pager {
         self.pages.complete(page, resident);
         self.far.backend.free(freed.as_slice());
         let late = self.request_prefetch(page, request, fault);
-        self.help_read_ahead(late, scratch);
+        self.read_ahead.help(late, scratch);
         Outcome::Served
     }
 
     /// The page is in a backend: the program waits for it.
     fn fetch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
-        self.charge_frames(1, scratch);
+        self.reclaim.charge_frames(1, scratch);
         if self.pages.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
             self.local.account.uncharge(1);
             return Outcome::Again;
@@ -305,7 +273,7 @@ impl Pager {
             },
         );
         if let Some(begun) = begun {
-            self.timed(1, begun);
+            self.driver.timed(1, begun, self.cache.pages_for_windows());
         }
         self.far.verify(page, entry, landing, result);
         self.pages.at(Point::Loaded, page);
@@ -321,7 +289,7 @@ impl Pager {
         self.local.arrive(std::iter::once(page), Arrival::Demand);
         self.pages.complete(page, resident);
         self.far.backend.free(freed.as_slice());
-        self.help_read_ahead(late, scratch);
+        self.read_ahead.help(late, scratch);
         Outcome::Served
     }
 
@@ -347,52 +315,8 @@ impl Pager {
         }
     }
 
-    /// Tells the prefetcher of a request for far memory, and asks for the window that it names: see `request_window`.
+    /// Tells the prefetcher of a request for far memory, and asks for the window that it names: see `ReadAhead::request`.
     fn request_prefetch(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
-        self.requested(page, request, fault).and_then(|window| self.request_window(window))
-    }
-
-    /// Charges `pages` frames; reclaims when they do not fit under the hard floor.
-    pub(crate) fn charge_frames(&self, pages: u64, scratch: &mut Scratch) {
-        /// Without progress for so long, memory that cannot leave (locked, pinned) is accepted above the budget. A slow
-        /// write-back in another thread is progress, and shows within this time.
-        const PATIENCE: Duration = Duration::from_secs(2);
-        /// The same while nothing has been able to leave since that happened.
-        const PATIENCE_OVERFULL: Duration = Duration::from_millis(1);
-        const YIELDS: u32 = 100;
-        // Almost always: no clock is read for it.
-        if self.local.account.try_charge(pages) {
-            return;
-        }
-        let mut fruitless = 0;
-        let mut since = Instant::now();
-        while !self.local.account.try_charge(pages) {
-            if self.local.grow(pages) {
-                continue;
-            }
-            self.pages.row().direct_reclaims.fetch_add(1, Relaxed);
-            if self.pins.pages() * 4 > self.local.account.budget().0 * 3 {
-                // System calls have most of the budget pinned: what they still need is charged above it, or no thread gets on.
-                self.reclaim_step(scratch);
-                self.local.account.charge(pages);
-                return;
-            }
-            if self.reclaim_step(scratch) {
-                (fruitless, since) = (0, Instant::now());
-                self.overfull.store(false, Relaxed);
-                continue;
-            }
-            fruitless += 1;
-            let patience = if self.overfull.load(Relaxed) { PATIENCE_OVERFULL } else { PATIENCE };
-            if fruitless < YIELDS {
-                thread::yield_now();
-            } else if since.elapsed() < patience {
-                thread::sleep(Duration::from_micros(50));
-            } else {
-                self.overfull.store(true, Relaxed);
-                self.local.account.charge(pages);
-                return;
-            }
-        }
+        self.driver.requested(page, request, fault).and_then(|window| self.read_ahead.request(window))
     }
 }

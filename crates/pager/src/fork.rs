@@ -15,9 +15,22 @@
 //! not read zeros. The marks of the whole range come off in `freeze` and on again afterwards, in parent and child: 0.2 to
 //! 0.3 µs each time for each of the kernel's mappings in it (decision 0014).
 
-use crate::kernel::Kernel;
-use crate::pager::Pager;
+use crate::bell::Bell;
+use crate::evictor_start::EvictorStart;
+use crate::far_memory::FarMemory;
+use crate::inline_fault::InlineFaults;
+use crate::local_memory::LocalMemory;
+use crate::maintenance::Maintenance;
+use crate::pages::Pages;
+use crate::pin::Pins;
+use crate::pinning::Pinning;
+use crate::prefetch_cache::PrefetchCache;
+use crate::prefetch_driver::PrefetchDriver;
+use crate::range::RangeCalls;
+use crate::read_ahead::ReadAhead;
 use crate::schedule::Point;
+use crate::tracer::Tracer;
+use crate::wp_range::WpRanges;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::ForkSide;
 use hinterland_sys::mem::OwnMemory;
@@ -26,10 +39,28 @@ use hinterland_units::{PAGE_BYTES, PageNo};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-impl Pager {
-    /// Stops all work at a point where no page is busy. The caller forks next, and touches no far memory until then.
-    /// The runs in `left` will not be part of the child (`MADV_DONTFORK`).
-    pub fn freeze(&self, left: &[(PageNo, u32)]) {
+/// See the module: every room is told of a fork.
+pub(crate) struct Fork {
+    pub(crate) pages: &'static Pages,
+    pub(crate) local: &'static LocalMemory,
+    pub(crate) far: &'static FarMemory,
+    pub(crate) pins: &'static Pins,
+    pub(crate) wp_ranges: &'static WpRanges,
+    pub(crate) tracer: Option<&'static Tracer>,
+    pub(crate) driver: &'static PrefetchDriver,
+    pub(crate) cache: &'static PrefetchCache,
+    pub(crate) read_ahead: &'static ReadAhead,
+    pub(crate) inline_faults: &'static InlineFaults,
+    pub(crate) pinning: &'static Pinning,
+    pub(crate) bell: &'static Bell,
+    pub(crate) maintenance: &'static Maintenance,
+    pub(crate) evictor: &'static EvictorStart,
+    pub(crate) range: &'static RangeCalls,
+}
+
+impl Fork {
+    /// See `Pager::freeze`.
+    pub(crate) fn freeze(&self, left: &[(PageNo, u32)]) {
         self.pages.gate.close();
         self.go_on_freezing(left);
     }
@@ -44,36 +75,29 @@ impl Pager {
         self.pages.at(Point::Frozen, PageNo(0));
     }
 
-    /// As `freeze`, for a thread whose stack is far: the pages of `stack` stay local and writable from before the gate is closed
-    /// until `thaw`, and in the child. (Evicted, a page of it would be waited for for ever: the gate is closed.) False: one of
-    /// them left before, and nothing is frozen; the caller touches them again.
-    pub fn freeze_on(&self, stack: Range<usize>, left: &[(PageNo, u32)]) -> bool {
+    /// See `Pager::freeze_on`.
+    pub(crate) fn freeze_on(&self, stack: Range<usize>, left: &[(PageNo, u32)]) -> bool {
         // Nobody is inside once the gate is closed, so the pin is not needed longer.
-        let Some(_pin) = self.pin_stack(stack) else { return false };
+        let Some(_pin) = self.pinning.pin_stack(stack) else { return false };
         self.pages.gate.close();
         self.go_on_freezing(left);
         true
     }
 
-    /// Goes on in the parent (or after a fork that failed).
-    pub fn thaw(&self) {
+    /// See `Pager::thaw`.
+    pub(crate) fn thaw(&self) {
         self.keep_from_children();
         if let Err(error) = self.far.backend.after_fork(ForkSide::Parent) {
             self.pages.fatal(&format!("far memory cannot go on after a fork: {error}"));
         }
         self.pages.row().forks.fetch_add(1, Relaxed);
         self.local.shared_budget.after_fork(self.pages.row(), &self.local.account, None);
-        self.wake_evictor();
+        self.bell.ring();
         self.pages.gate.open();
     }
 
-    /// Goes on in the child: `uffd` and `memory` are the child's own, `row` its own row, with counters at zero. The runs in
-    /// `left` are not part of the child (`MADV_DONTFORK`), those in `wiped` read as zero in it (`MADV_WIPEONFORK`).
-    /// The caller starts the threads afterwards.
-    ///
-    /// # Errors
-    /// The kernel's: the range cannot be registered. The child must end then, without touching far memory.
-    pub fn begin_child(
+    /// See `Pager::begin_child`.
+    pub(crate) fn begin_child(
         &self,
         uffd: Uffd,
         memory: OwnMemory,
@@ -94,22 +118,26 @@ impl Pager {
             to.store(from.load(Relaxed), Relaxed);
         }
         self.pages.set_row(row);
-        self.count_inherited_prefetched();
+        self.cache.count_inherited();
         self.pages.own_threads.forget();
         thread::forget_ours();
         self.local.account.restart_peak();
-        self.helpers_started.store(false, Relaxed);
         self.maintenance.forget();
-        self.read_ahead.clear();
-        self.forget_prefetch_rows();
-        self.leave_trace();
-        self.reset_inline();
+        self.evictor.forget();
+        self.read_ahead.forget();
+        self.driver.forget_rows();
+        if let Some(tracer) = self.tracer {
+            tracer.leave();
+        }
+        self.pins.clear();
+        self.wp_ranges.clear();
+        debug_assert!(self.inline_faults.is_idle(), "a thread was being served during a fork");
         self.pages.kernel.replace(uffd, memory);
         for (first, count) in left {
             // SAFETY: the kernel left a hole here; nothing is mapped.
             unsafe { mem::remap_inaccessible(self.pages.address(*first), *count as usize * PAGE_BYTES) }?;
         }
-        self.register_all(&self.foreign_runs())?;
+        self.range.register_all()?;
         self.pages.at(Point::ChildRegistered, PageNo(0));
         self.keep_from_children();
         if let Err(error) = self.far.backend.after_fork(ForkSide::Child) {
@@ -117,7 +145,7 @@ impl Pager {
         }
         self.pages.gate.open();
         for (first, count) in left.iter().chain(wiped) {
-            self.discard(*first, *count);
+            self.range.discard(*first, *count);
         }
         Ok(())
     }
@@ -130,7 +158,7 @@ impl Pager {
     /// Gives advice about all pages that are the pager's.
     fn advise_own(&self, advice: i32) {
         let mut next = 0;
-        for (first, count) in self.foreign_runs().into_iter().chain([(PageNo(self.pages.count), 0)]) {
+        for (first, count) in self.range.foreign_runs().into_iter().chain([(PageNo(self.pages.count), 0)]) {
             if first.0 > next {
                 self.advise_all_of(PageNo(next), first.0 - next, advice);
             }
@@ -143,10 +171,5 @@ impl Pager {
             // With the wrong advice a child reads zeros.
             self.pages.fatal(&format!("far memory cannot be advised for forked processes: {error}"));
         }
-    }
-
-    /// What a userfaultfd of this pager's child needs.
-    pub fn kernel(&self) -> &Kernel {
-        &self.pages.kernel
     }
 }

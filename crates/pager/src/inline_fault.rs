@@ -5,24 +5,47 @@
 //! allocate. The caller has all signals blocked, so no other handler of this thread runs meanwhile; and no thread touches far
 //! memory while it owns pages or locks of the pager, so the owner that this thread waits for makes progress without it.
 
-use crate::fault::Outcome;
-use crate::pager::Pager;
-use crate::scratch::Scratch;
+use crate::bell::Bell;
+use crate::fault::Faults;
+use crate::local_memory::LocalMemory;
+use crate::pages::{Outcome, Pages};
+use crate::read_ahead::ReadAhead;
+use crate::scratch::{Scratch, ScratchPool};
 use crate::state::{Entry, State};
-use hinterland_sys::Fault;
 use hinterland_sys::thread::{self, SignalsBlocked};
+use hinterland_sys::{Fault, SysError};
 use hinterland_units::PageNo;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Loads of a busy page's entry before the thread sleeps: a fetch from compressed memory takes about as long.
 const SPINS: u32 = 200;
 
-impl Pager {
-    /// Serves a fault of the calling thread at `address`, which was a write or not. False: the address is not far.
-    ///
-    /// For a signal handler in which all signals are blocked.
-    pub fn serve_inline(&self, address: usize, write: bool) -> bool {
+/// See the module.
+pub(crate) struct InlineFaults {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    read_ahead: &'static ReadAhead,
+    faults: &'static Faults,
+    bell: &'static Bell,
+    scratches: ScratchPool,
+}
+
+impl InlineFaults {
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        read_ahead: &'static ReadAhead,
+        faults: &'static Faults,
+        bell: &'static Bell,
+    ) -> Result<InlineFaults, SysError> {
+        let scratches = ScratchPool::new(pages.path)?;
+        Ok(InlineFaults { pages, local, read_ahead, faults, bell, scratches })
+    }
+
+    /// See `Pager::serve_inline`.
+    pub(crate) fn serve(&self, address: usize, write: bool) -> bool {
         let Some(page) = self.pages.page_of(address) else { return false };
         let begin = Instant::now();
         let _signals = SignalsBlocked::already();
@@ -32,21 +55,21 @@ impl Pager {
             let fault = Fault { address, write, write_protected: write, thread: 0 };
             self.serve_and_wait(page, fault, scratch);
         });
-        self.count_fault(begin);
-        if self.local.above_high(&inside) || self.read_ahead.has_work() && !self.helpers_started.load(Relaxed) {
-            self.wake_evictor();
+        self.faults.count(begin);
+        if self.local.above_high(&inside) || self.read_ahead.has_work() && !self.read_ahead.is_started() {
+            self.bell.ring();
         }
         true
     }
 
     fn serve_and_wait(&self, page: PageNo, mut fault: Fault, scratch: &mut Scratch) {
         loop {
-            match self.serve_page(page, fault, scratch) {
+            match self.faults.serve_page(page, fault, scratch) {
                 Outcome::Served => return,
                 Outcome::Again => {}
                 // The thread's id is needed only where it has to wait: the pager's own threads do not.
                 Outcome::Busy(entry) if fault.thread == 0 => {
-                    self.count_late(entry);
+                    self.faults.count_late(entry);
                     fault.thread = thread::id();
                 }
                 Outcome::Busy(entry) => {
@@ -74,10 +97,8 @@ impl Pager {
         false
     }
 
-    /// Resets pins and write-protected ranges in the child of a fork. The gate was closed: no thread was being served.
-    pub(crate) fn reset_inline(&self) {
-        self.pins.clear();
-        self.wp_ranges.clear();
-        debug_assert!(self.scratches.is_idle(), "a thread was being served during a fork");
+    /// Whether no thread is being served.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.scratches.is_idle()
     }
 }

@@ -1,16 +1,29 @@
 //! Page states, swap cache, reclaim and budgets: what happens between a fault and a backend.
 //!
-//! Several kinds of threads drive a [`Pager`]: *monitors* read faults and serve them (`fault`), the *evictor* keeps local
-//! memory within its budget (`reclaim`), the *read-ahead* thread prefetches windows of pages (`read_ahead`), and the
-//! *maintenance* thread runs when a backend has more to do than loads and stores (`maintenance`).
-//! Threads of the program call it when they map, unmap or protect (`range`) and when they fork (`fork`); on the inline path
-//! also when they fault (`inline_fault`) and before system calls (`pin`). Other processes of the run ask the evictor (`asks`).
+//! The pager is made of rooms. Each is a struct that holds what is its own and refers to the rooms below it that it works with;
+//! [`Pager::new`] puts them together. From the lowest:
+//!
+//! | rooms | what they do |
+//! |---|---|
+//! | `Pages` | a page's address, its entry, its completion, the threads that wait for it, the kernel's hold on it |
+//! | `FarMemory`, `LocalMemory` | the backend and stored copies; account, shared budget and eviction policy |
+//! | `CopyOut`, `Departures`, `Tracer`, `WriteBack`, `Reclaim` | victims leave the program, are parked, go to the backend |
+//! | `PrefetchDriver`, `PrefetchCache`, `ReadAhead` | windows are asked for, loaded, and wait unmapped |
+//! | `Faults`, `InlineFaults`, `Pinning` | pages come when a thread touches them, or before the kernel does |
+//! | `Evictor`, `Maintenance`, `Monitors` | the threads, and when they start (`EvictorStart`); asks of other processes (`Answers`) |
+//! | `RangeCalls`, `Fork` | threads of the program map, unmap, protect, fork |
+//!
+//! A repository test holds the order (`tests/tests/repository/rooms.rs`).
 
 mod account;
 mod asks;
+mod bell;
 #[cfg(test)]
 mod blocked;
+mod config;
 mod copy_out;
+mod departure;
+mod evictor;
 mod evictor_start;
 mod far_memory;
 mod fault;
@@ -22,11 +35,13 @@ mod kernel;
 mod local_memory;
 mod long_term_pin;
 mod maintenance;
+mod monitor;
 mod monitor_affinity;
 mod own_threads;
 mod pager;
 mod pages;
 mod pin;
+mod pinning;
 mod prefetch_cache;
 mod prefetch_driver;
 mod proportional_share;
@@ -36,6 +51,7 @@ mod races;
 mod range;
 mod read_ahead;
 mod reclaim;
+mod report;
 mod schedule;
 mod scratch;
 mod shared_budget;
@@ -45,10 +61,12 @@ mod table;
 mod tracer;
 mod waiters;
 mod wp_range;
+mod write_back;
 
+pub use config::Config;
 pub use fault_path::{FATAL_EXIT_CODE, FaultPath};
 pub use kernel::Kernel;
-pub use pager::{Config, Pager};
+pub use pager::Pager;
 pub use pin::{Pin, PinAccess};
 pub use proportional_share::SharedBytes;
 pub use state::State;

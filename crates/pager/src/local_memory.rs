@@ -2,11 +2,13 @@
 
 use crate::account::Account;
 use crate::far_memory::FarMemory;
+use crate::kernel::Stay;
 use crate::pages::Pages;
 use crate::queues::{Locked, Queues};
 use crate::schedule::Point;
 use crate::shared_budget::SharedBudget;
 use crate::staging::Staging;
+use crate::state::{Entry, State};
 use hinterland_policy::{Arrival, EvictionPolicy};
 use hinterland_sys::gate::Inside;
 use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
@@ -65,6 +67,28 @@ impl LocalMemory {
     /// Counts pages that lost their content.
     pub(crate) fn count_untouched(&self, pages: u64) {
         self.pages.row().managed_bytes.fetch_sub(pages * PAGE_BYTES as u64, Relaxed);
+    }
+
+    /// A victim, which is `Leaving` and the caller's, stays local, or turns out to have been dropped by the program.
+    pub(crate) fn did_not_leave(&self, page: PageNo, stay: Stay) {
+        let entry = self.pages.table.load(page);
+        match stay {
+            Stay::Pinned => {
+                self.pages.row().putback_pages.fetch_add(1, Relaxed);
+                self.policy().putback(page);
+                self.pages.complete(page, entry.with_state(State::Resident));
+            }
+            Stay::Missing => {
+                if entry.copy_retained() {
+                    self.far.forget_copies(1);
+                    self.far.backend.free(&[entry.location()]);
+                }
+                self.policy().forgotten(page);
+                self.pages.complete(page, Entry::new(State::Untouched));
+                self.account.uncharge(1);
+                self.count_untouched(1);
+            }
+        }
     }
 
     /// Writes the gauges of local memory to the ledger.

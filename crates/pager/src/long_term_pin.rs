@@ -8,10 +8,7 @@
 //! Each page has a count of its long-term pins, so that two mutexes may lie in one. A child of a fork has the same pages and the
 //! same counts.
 
-use crate::pager::Pager;
-use crate::schedule::Point;
-use crate::state::State;
-use hinterland_sys::{Mapping, mem, thread};
+use hinterland_sys::Mapping;
 use hinterland_units::PageNo;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -41,7 +38,7 @@ impl LongTermPins {
     }
 
     /// Adds a pin of a page out of `all`. False: there is no memory for the counts.
-    fn add(&self, page: PageNo, all: u32) -> bool {
+    pub(crate) fn add(&self, page: PageNo, all: u32) -> bool {
         let Some(counts) = self.counts.get().copied().or_else(|| self.begin(all)) else { return false };
         let count = &counts[page.0 as usize];
         if let Ok(0) = count.fetch_update(SeqCst, Relaxed, |count| count.checked_add(1)) {
@@ -60,7 +57,7 @@ impl LongTermPins {
     }
 
     /// Takes a pin away.
-    fn remove(&self, page: PageNo) {
+    pub(crate) fn remove(&self, page: PageNo) {
         let Some(count) = self.counts.get().map(|all| &all[page.0 as usize]) else { return };
         let less = |count: u8| if count == u8::MAX { None } else { count.checked_sub(1) };
         if let Ok(1) = count.fetch_update(SeqCst, Relaxed, less) {
@@ -76,47 +73,6 @@ impl LongTermPins {
         let Some(count) = self.counts.get().map(|all| &all[page.0 as usize]) else { return };
         if count.swap(0, Relaxed) != 0 {
             self.pages.fetch_sub(1, Relaxed);
-        }
-    }
-}
-
-impl Pager {
-    /// Pins the far pages of `len` bytes at `address` until `unpin_long_term`, or until their content is dropped or moved. For a
-    /// thread of the program, which may be interrupted; the bytes are readable and writable. At most a quarter of the budget is
-    /// pinned long-term: false, if these pages would be more.
-    pub fn pin_long_term(&self, address: usize, len: usize) -> bool {
-        const SHARE: u64 = 4;
-        let Some((first, end)) = self.pages.far_part(address, len) else { return true };
-        let pins = &self.pins.long_term;
-        if (pins.pages() as u64 + u64::from(end - first)) * SHARE > self.local.shared_budget.budget().0 {
-            return false;
-        }
-        if !(first..end).map(PageNo).all(|page| pins.add(page, self.pages.count)) {
-            return false;
-        }
-        self.bring_by_touch(first, end);
-        true
-    }
-
-    /// Takes away what `pin_long_term` added.
-    pub fn unpin_long_term(&self, address: usize, len: usize) {
-        if let Some((first, end)) = self.pages.far_part(address, len) {
-            (first..end).map(PageNo).for_each(|page| self.pins.long_term.remove(page));
-        }
-    }
-
-    /// Makes pinned pages `Resident` as the program does: by touching them. Waits for a thread that is taking one out.
-    pub(crate) fn bring_by_touch(&self, first: u32, end: u32) {
-        self.wp_ranges.wait_outside(first, end);
-        for page in (first..end).map(PageNo) {
-            while !matches!(self.pages.table.load(page).state(), State::Resident | State::Foreign | State::Sectioned)
-                && self.pages.table.is_open(page)
-            {
-                // SAFETY: the caller's promise: the program may write here.
-                unsafe { mem::touch(self.pages.address(page)) };
-                self.pages.at(Point::WaitsForOwner, page);
-                thread::yield_now();
-            }
         }
     }
 }

@@ -4,13 +4,17 @@
 //! Each step passes through the gate, so a fork finds none under way; the child starts a maintenance thread of its own when it
 //! needs one.
 
-use crate::pager::Pager;
+use crate::far_memory::FarMemory;
+use crate::pages::Pages;
 use hinterland_sys::gate::{futex_wait_for, futex_wake};
 use hinterland_sys::thread;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Whether the thread runs, and whether it sleeps.
+/// See the module.
 pub(crate) struct Maintenance {
+    pages: &'static Pages,
+    far: &'static FarMemory,
+    /// The thread runs.
     started: AtomicBool,
     /// It sleeps until it is woken.
     idle: AtomicBool,
@@ -19,8 +23,9 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    pub(crate) const fn new() -> Maintenance {
-        Maintenance { started: AtomicBool::new(false), idle: AtomicBool::new(false), word: AtomicU32::new(0) }
+    pub(crate) fn new(pages: &'static Pages, far: &'static FarMemory) -> Maintenance {
+        let (started, idle) = (AtomicBool::new(false), AtomicBool::new(false));
+        Maintenance { pages, far, started, idle, word: AtomicU32::new(0) }
     }
 
     /// A forked child has none yet.
@@ -28,41 +33,39 @@ impl Maintenance {
         self.started.store(false, Relaxed);
         self.idle.store(false, Relaxed);
     }
-}
 
-impl Pager {
     /// Starts or wakes the maintenance thread if the backend needs it; called now and then by a thread that may start one.
-    pub(crate) fn start_maintenance_if_needed(&'static self) {
+    pub(crate) fn start_if_needed(&'static self) {
         if !self.far.backend.needs_maintenance() {
             return;
         }
-        if !self.start_maintenance() && self.maintenance.idle.swap(false, SeqCst) {
-            self.maintenance.word.fetch_add(1, SeqCst);
-            futex_wake(&self.maintenance.word);
+        if !self.start() && self.idle.swap(false, SeqCst) {
+            self.word.fetch_add(1, SeqCst);
+            futex_wake(&self.word);
         }
     }
 
     /// Starts the thread, unless it runs; says whether it was started. Refused, for example while another thread is in exec: the next
     /// call tries again.
-    pub(crate) fn start_maintenance(&'static self) -> bool {
-        if self.maintenance.started.swap(true, Relaxed) {
+    pub(crate) fn start(&'static self) -> bool {
+        if self.started.swap(true, Relaxed) {
             return false;
         }
-        let started = thread::spawn(c"far-maintenance", || self.run_maintenance());
-        self.maintenance.started.store(started.is_ok(), Relaxed);
+        let started = thread::spawn(c"far-maintenance", || self.run());
+        self.started.store(started.is_ok(), Relaxed);
         true
     }
 
-    fn run_maintenance(&self) -> ! {
+    fn run(&self) -> ! {
         self.pages.own_threads.register();
         loop {
-            let seen = self.maintenance.word.load(SeqCst);
+            let seen = self.word.load(SeqCst);
             let inside = self.pages.gate.enter();
             let pause = self.far.backend.maintain();
             // Between steps it is not woken: their pauses bound the bandwidth.
-            self.maintenance.idle.store(pause.is_none(), SeqCst);
+            self.idle.store(pause.is_none(), SeqCst);
             drop(inside);
-            futex_wait_for(&self.maintenance.word, seen, pause);
+            futex_wait_for(&self.word, seen, pause);
         }
     }
 }

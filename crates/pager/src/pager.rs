@@ -1,118 +1,83 @@
-//! The pager: its parts, and what they share.
+//! The pager: its rooms, put together in one place, and what the program's calls may ask of them.
 
-use crate::copy_out;
+use crate::asks::Answers;
+use crate::bell::Bell;
+use crate::config::Config;
+use crate::copy_out::CopyOut;
+use crate::departure::Departures;
+use crate::evictor::Evictor;
 use crate::evictor_start::EvictorStart;
 use crate::far_memory::FarMemory;
+use crate::fault::Faults;
 use crate::fault_path::FaultPath;
+use crate::fork::Fork;
+use crate::inline_fault::InlineFaults;
 use crate::kernel::Kernel;
 use crate::local_memory::LocalMemory;
 use crate::maintenance::Maintenance;
-use crate::own_threads::watch_for_the_end;
+use crate::monitor::Monitors;
 use crate::pages::Pages;
-use crate::pin::Pins;
+use crate::pin::{Pin, PinAccess, Pins};
+use crate::pinning::Pinning;
 use crate::prefetch_cache::PrefetchCache;
 use crate::prefetch_driver::PrefetchDriver;
-use crate::proportional_share::SharedBytes;
-use crate::read_ahead::ReadAheadQueue;
-use crate::scratch::ScratchPool;
+use crate::range::RangeCalls;
+use crate::read_ahead::ReadAhead;
+use crate::reclaim::Reclaim;
+use crate::report::Report;
 use crate::shared_budget::SharedBudget;
 use crate::staging::Staging;
 use crate::state::State;
-use crate::tracer::{Trace, Tracer};
+use crate::tracer::Tracer;
 use crate::wp_range::WpRanges;
-use hinterland_abi::{Ledger, ProcessRow};
-use hinterland_backend::Backend;
-use hinterland_paging::Scans;
-use hinterland_policy::{EvictionPolicy, Prefetcher};
+use hinterland_abi::ProcessRow;
 use hinterland_sys::confinement::Descriptors;
-use hinterland_sys::{SysError, thread};
-use hinterland_units::{Budget, PAGE_BYTES, PageNo};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-
-/// What a pager is made of.
-pub struct Config {
-    /// Who serves faults. Must be the path that the userfaultfd was opened for.
-    pub path: FaultPath,
-    /// First address of the far range.
-    pub base: usize,
-    /// Pages in the far range.
-    pub pages: u32,
-    /// Bound on local memory.
-    pub local: Option<Budget>,
-    /// Bound on local memory, store and metadata.
-    pub ram: Option<Budget>,
-    /// Where pages go.
-    pub backend: Arc<dyn Backend>,
-    /// Which pages go.
-    pub policy: Box<dyn EvictionPolicy>,
-    /// Which pages are prefetched.
-    pub prefetcher: Box<dyn Prefetcher>,
-    /// Bound on prefetched pages that are not known to be used; `None`: what the windows need.
-    pub prefetch_cache_pages: Option<u32>,
-    /// Where the figures go.
-    pub row: &'static ProcessRow,
-    /// Monitor threads: one, or several when a backend waits for a device.
-    pub monitors: usize,
-    /// Takes stock of the process's whole memory now and then; told the bytes of the pager's tables.
-    pub census: fn(&ProcessRow, u64),
-    /// The processor on which a thread of this process last ran. Asked by one monitor, not during a fork.
-    pub processor_of: fn(u32) -> Option<usize>,
-    /// Where the processes of a run share its budget; `None`: this process has the budget for itself. Inherited by forks.
-    pub ledger: Option<&'static Ledger>,
-    /// Looks at what other processes count of this one's memory, since a fork: of the far range, or, told so, of the pager's
-    /// own mappings as well, which takes longer. `None`: it may not look.
-    pub shared: fn(bool) -> Option<SharedBytes>,
-    /// Called a few times a second from a thread that owns nothing of the pager's: gives memory back that the program freed.
-    pub housekeeping: fn(),
-    /// Records which pages the program touches. On the monitor path, with one monitor; nothing is prefetched then.
-    pub trace: Option<Trace>,
-}
+use hinterland_sys::mem::OwnMemory;
+use hinterland_sys::{SysError, Uffd};
+use hinterland_units::PageNo;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 /// See the crate.
+///
+/// Each room holds what is its own, and refers to the rooms below it that it works with.
 pub struct Pager {
     pub(crate) pages: &'static Pages,
-    pub(crate) far: &'static FarMemory,
-    pub(crate) staging: &'static Staging,
-    pub(crate) local: &'static LocalMemory,
-    pub(crate) pins: Pins,
-    pub(crate) wp_ranges: WpRanges,
-    pub(crate) scratches: ScratchPool,
-    pub(crate) prefetch_driver: Mutex<PrefetchDriver>,
-    pub(crate) read_ahead: ReadAheadQueue,
-    pub(crate) prefetch_cache: PrefetchCache,
-    /// Bumped and woken when the evictor should look at the watermarks, in a process without a ledger (`asks`).
-    pub(crate) evictor: AtomicU32,
-    pub(crate) monitors: usize,
-    pub(crate) census: fn(&ProcessRow, u64),
-    pub(crate) processor_of: fn(u32) -> Option<usize>,
-    pub(crate) housekeeping: fn(),
+    far: &'static FarMemory,
+    tracer: Option<&'static Tracer>,
+    pub(crate) copy_out: &'static CopyOut,
+    pins: &'static Pins,
+    inline_faults: &'static InlineFaults,
+    pinning: &'static Pinning,
+    range: &'static RangeCalls,
+    pub(crate) evictor: &'static EvictorStart,
+    maintenance: &'static Maintenance,
+    monitors: &'static Monitors,
+    report: &'static Report,
+    fork: Fork,
     /// No thread of the pager starts another one (`start_all`).
     threads_in_advance: AtomicBool,
-    pub(crate) tracer: Option<Tracer>,
-    pub(crate) shared: fn(bool) -> Option<SharedBytes>,
-    /// Managed bytes at the last census.
-    pub(crate) census_at: AtomicU64,
-    pub(crate) evictor_start: EvictorStart,
-    pub(crate) maintenance: Maintenance,
-    /// Evictor and read-ahead thread run (or are about to).
-    pub(crate) helpers_started: AtomicBool,
-    /// The evictor sleeps.
-    pub(crate) evictor_idle: AtomicBool,
-    /// The budget is exceeded, because nothing can leave.
-    pub(crate) overfull: AtomicBool,
-    /// Times in a row that `--ram` was exceeded and the store could not shrink.
-    pub(crate) ram_refusals: AtomicU32,
-    /// How scattered victims leave: a state of `copy_out`.
-    pub(crate) copies: AtomicU8,
-    pub(crate) scans: Scans,
-    /// Pages given up to other mappings.
-    pub(crate) foreign_pages: AtomicU64,
+    #[cfg(test)]
+    pub(crate) beside: Beside,
 }
 
-/// A part of the pager: it lives as long as the process, whose threads work in it.
-fn for_ever<T>(part: T) -> &'static T {
-    Box::leak(Box::new(part))
+/// Rooms that only tests look into from above.
+#[cfg(test)]
+pub(crate) struct Beside {
+    pub(crate) local: &'static LocalMemory,
+    pub(crate) staging: &'static Staging,
+    pub(crate) wp_ranges: &'static WpRanges,
+    pub(crate) reclaim: &'static Reclaim,
+    pub(crate) cache: &'static PrefetchCache,
+    pub(crate) read_ahead: &'static ReadAhead,
+    pub(crate) faults: &'static Faults,
+}
+
+/// A room lives as long as the process, whose threads work in it.
+fn room<T>(room: T) -> &'static T {
+    Box::leak(Box::new(room))
 }
 
 impl Pager {
@@ -123,47 +88,91 @@ impl Pager {
     pub fn new(config: Config, kernel: Kernel) -> Result<Pager, SysError> {
         let one_monitor = config.path == FaultPath::Monitor && config.monitors == 1;
         assert!(config.trace.is_none() || one_monitor, "a program is traced by one monitor");
-        let pages = for_ever(Pages::new(config.path, config.base, config.pages, kernel, config.row)?);
-        let far = for_ever(FarMemory::new(pages, config.backend));
-        let staging = for_ever(Staging::new()?);
+        // Downwards, a room needs only those that are here before it.
+        let pages = room(Pages::new(config.path, config.base, config.pages, kernel, config.row)?);
+        let staging = room(Staging::new()?);
+        let pins = room(Pins::new()?);
+        let wp_ranges = room(WpRanges::default());
+        let far = room(FarMemory::new(pages, config.backend));
         let shared_budget = SharedBudget::new(config.local, config.ram, config.ledger);
-        let local = for_ever(LocalMemory::new(pages, far, staging, shared_budget, config.policy));
-        let pager = Pager {
+        let local = room(LocalMemory::new(pages, far, staging, shared_budget, config.policy));
+        let bell = room(Bell::new(pages, config.ledger));
+
+        let copy_out = room(CopyOut::new(pages, local, staging, pins, wp_ranges));
+        let departures = room(Departures::new(pages, local, staging, pins, wp_ranges, copy_out));
+        let tracer =
+            config.trace.map(|trace| Tracer::new(trace, pages, local, staging, departures)).transpose()?.map(room);
+        let reclaim = room(Reclaim::new(pages, local, far, staging, pins, departures, tracer));
+
+        let driver = room(PrefetchDriver::new(pages, config.prefetcher, tracer.is_some()));
+        let cache = room(PrefetchCache::new(pages, local, staging, departures, driver, config.prefetch_cache_pages));
+        let read_ahead = room(ReadAhead::new(pages, local, far, reclaim, cache, driver, bell));
+
+        let faults = room(Faults::new(pages, local, far, staging, reclaim, tracer, driver, cache, read_ahead));
+        let inline_faults = room(InlineFaults::new(pages, local, read_ahead, faults, bell)?);
+        let pinning = room(Pinning::new(pages, local, pins, wp_ranges, inline_faults));
+
+        let maintenance = room(Maintenance::new(pages, far));
+        let report = room(Report::new(pages, local, far, config.census));
+        let answers = Answers::new(pages, pinning, bell);
+        let evictor = room(Evictor::new(
             pages,
-            far,
-            staging,
             local,
-            pins: Pins::new()?,
-            wp_ranges: WpRanges::default(),
-            scratches: ScratchPool::new(config.path)?,
-            copies: copy_out::switch(config.path, pages.kernel.features()),
-            scans: Scans::default(),
-            prefetch_driver: Mutex::new(PrefetchDriver::new(config.prefetcher)),
-            read_ahead: ReadAheadQueue::default(),
-            prefetch_cache: PrefetchCache::new(config.prefetch_cache_pages),
-            evictor: AtomicU32::new(0),
-            monitors: config.monitors,
-            census: config.census,
-            processor_of: config.processor_of,
-            housekeeping: config.housekeeping,
-            threads_in_advance: AtomicBool::new(false),
-            tracer: config.trace.map(|trace| Tracer::new(trace, config.pages)).transpose()?,
-            shared: config.shared,
-            census_at: AtomicU64::new(0),
-            evictor_start: EvictorStart::new(),
-            maintenance: Maintenance::new(),
-            helpers_started: AtomicBool::new(false),
-            evictor_idle: AtomicBool::new(false),
-            overfull: AtomicBool::new(false),
-            ram_refusals: AtomicU32::new(0),
-            foreign_pages: AtomicU64::new(0),
+            reclaim,
+            read_ahead,
+            bell,
+            answers,
+            maintenance,
+            report,
+            config.shared,
+            config.housekeeping,
+        ));
+        let evictor = room(EvictorStart::new(pages, read_ahead, bell, evictor));
+        let (count, processor_of) = (config.monitors, config.processor_of);
+        let monitors =
+            room(Monitors::new(pages, local, tracer, read_ahead, faults, bell, evictor, count, processor_of));
+
+        let range = room(RangeCalls::new(pages, local, far, staging, tracer, pins, pinning, evictor));
+        let fork = Fork {
+            pages,
+            local,
+            far,
+            pins,
+            wp_ranges,
+            tracer,
+            driver,
+            cache,
+            read_ahead,
+            inline_faults,
+            pinning,
+            bell,
+            maintenance,
+            evictor,
+            range,
         };
-        pager.register_all(&[])?;
-        pager.keep_from_children();
+        range.register_all()?;
+        fork.keep_from_children();
         let inside = pages.gate.enter();
         local.update_budget();
         drop(inside);
-        Ok(pager)
+        Ok(Pager {
+            pages,
+            far,
+            tracer,
+            copy_out,
+            pins,
+            inline_faults,
+            pinning,
+            range,
+            evictor,
+            maintenance,
+            monitors,
+            report,
+            fork,
+            threads_in_advance: AtomicBool::new(false),
+            #[cfg(test)]
+            beside: Beside { local, staging, wp_ranges, reclaim, cache, read_ahead, faults },
+        })
     }
 
     /// Starts the monitors; the other threads start when they are first needed: most processes never need them. On the
@@ -172,17 +181,9 @@ impl Pager {
     /// # Errors
     /// What pthread_create says.
     pub fn start(&'static self) -> Result<(), SysError> {
-        self.forget_evictor();
-        if self.pages.path == FaultPath::Inline {
-            self.start_evictor_when_needed()?;
-        } else {
-            for _ in 0..self.monitors {
-                thread::spawn_needed(c"far-monitor", || self.run_monitor())?;
-            }
-            watch_for_the_end()?;
-            if self.local.holds_more_than_floor() {
-                self.start_helpers();
-            }
+        match self.pages.path {
+            FaultPath::Inline => self.evictor.start_when_needed()?,
+            FaultPath::Monitor => self.monitors.start()?,
         }
         if self.threads_in_advance.load(Relaxed) { self.start_all() } else { Ok(()) }
     }
@@ -195,28 +196,10 @@ impl Pager {
     /// What pthread_create says.
     pub fn start_all(&'static self) -> Result<(), SysError> {
         self.threads_in_advance.store(true, Relaxed);
-        self.start_evictor()?;
-        self.start_helpers();
-        self.start_maintenance();
+        self.evictor.start()?;
+        self.evictor.start_helpers();
+        self.maintenance.start();
         Ok(())
-    }
-
-    /// Starts evictor and read-ahead once.
-    pub(crate) fn start_helpers(&'static self) {
-        if self.helpers_started.swap(true, Relaxed) {
-            return;
-        }
-        let evictor = match self.pages.path {
-            FaultPath::Monitor => self.start_evictor(),
-            FaultPath::Inline => Ok(()),
-        };
-        match evictor.and_then(|()| thread::spawn(c"far-ahead", || self.run_read_ahead())) {
-            Ok(()) => {}
-            // While another thread is in exec, none can be started (`copy_fs` in kernel/fork.c). Until then faults reclaim by
-            // themselves, and the next thread that needs them tries again.
-            Err(SysError { errno: libc::EAGAIN, .. }) => self.helpers_started.store(false, Relaxed),
-            Err(error) => self.pages.fatal(&format!("the pager's threads cannot be started: {error}")),
-        }
     }
 
     /// Before the program confines itself by a filter of system calls of its own: starts all that will be needed, and returns the
@@ -235,8 +218,8 @@ impl Pager {
             return Err("a trace is being recorded, which such a filter would end".into());
         }
         // Where threads are forbidden already, those that fault reclaim by themselves.
-        let _ = self.start_evictor();
-        self.start_helpers();
+        let _ = self.evictor.start();
+        self.evictor.start_helpers();
         let [uffd, memory] = self.pages.kernel.descriptors();
         Ok(Descriptors { uffd, memory, files })
     }
@@ -246,31 +229,9 @@ impl Pager {
         self.pages.fatal(message)
     }
 
-    /// Registers staging and far range, the latter without the `foreign` runs of pages.
-    pub(crate) fn register_all(&self, foreign: &[(PageNo, u32)]) -> Result<(), SysError> {
-        let staging = self.staging.moved_memory();
-        self.pages.kernel.register(staging.start, staging.len)?;
-        if let Some(tracer) = &self.tracer {
-            self.pages.kernel.register(tracer.places().start, tracer.places().len)?;
-        }
-        let mut next = 0;
-        for (first, count) in foreign.iter().copied().chain([(PageNo(self.pages.count), 0)]) {
-            if first.0 > next {
-                self.pages.kernel.register(self.pages.address(PageNo(next)), (first.0 - next) as usize * PAGE_BYTES)?;
-            }
-            next = first.0 + count;
-        }
-        Ok(())
-    }
-
     /// Who serves faults.
     pub fn path(&self) -> FaultPath {
         self.pages.path
-    }
-
-    /// The state of a page, for tests and diagnosis.
-    pub fn state(&self, page: PageNo) -> State {
-        self.pages.state(page)
     }
 
     /// The address of a page.
@@ -285,8 +246,235 @@ impl Pager {
         self.pages.page_of(address)
     }
 
+    /// The state of a page, for tests and diagnosis.
+    pub fn state(&self, page: PageNo) -> State {
+        self.pages.state(page)
+    }
+
     /// The figures of this process.
     pub fn row(&self) -> &'static ProcessRow {
         self.pages.row()
+    }
+
+    /// What a userfaultfd of this pager's child needs.
+    pub fn kernel(&self) -> &Kernel {
+        &self.pages.kernel
+    }
+
+    /// Whether this process is a copy that was made without our knowledge (a fork by an instruction of the program's own): it has no
+    /// far memory, and the locks may belong to threads that are not there.
+    pub fn is_escaped(&self) -> bool {
+        self.pages.gate.is_escaped()
+    }
+
+    /// Writes the figures that are not kept current all the time, for a process that is about to end.
+    pub fn report_now(&self) {
+        self.report.write_now();
+    }
+
+    /// Serves a fault of the calling thread at `address`, which was a write or not. False: the address is not far.
+    ///
+    /// For a signal handler in which all signals are blocked.
+    pub fn serve_inline(&self, address: usize, write: bool) -> bool {
+        self.inline_faults.serve(address, write)
+    }
+
+    /// Tracing begins, where there is to be any. `fault_cost`: measures what a fault costs the thread that it stops, in processor
+    /// time; its own faults are not traced.
+    pub fn begin_trace(&self, fault_cost: impl FnOnce() -> Duration) {
+        if let Some(tracer) = self.tracer {
+            tracer.begin(fault_cost);
+        }
+    }
+
+    /// The program ends: what was seen is written.
+    pub fn end_trace(&self) {
+        if let Some(tracer) = self.tracer {
+            tracer.end();
+        }
+    }
+
+    /// This process reads or writes the memory of others: they will want to do the same with its own.
+    pub fn expect_asks(&'static self) {
+        self.evictor.expect_asks();
+    }
+
+    /// From now on no page leaves by copy: the program has pages that a device writes to at any time. Call it before that
+    /// begins, on a near stack: it waits for copies that are under way.
+    pub fn departs_by_move_only(&self) {
+        self.copy_out.end();
+    }
+}
+
+/// Calls of the program on ranges of pages.
+impl Pager {
+    /// Drops the content of `count` pages from `first`: they read as zero afterwards, their frames and far space are given
+    /// back. The meaning of `MADV_DONTNEED`. Protection stays.
+    pub fn discard(&self, first: PageNo, count: u32) {
+        self.range.discard(first, count);
+    }
+
+    /// Drops the content of pages that are not mapped: those pages read as zero afterwards; mapped pages keep theirs. For
+    /// memory that was freed: nobody will read it, and it must not take far space.
+    pub fn drop_remote(&self, first: PageNo, count: u32) {
+        self.range.drop_remote(first, count);
+    }
+
+    /// Makes `count` pages from `first` read as zero in the cheapest way: overwrites those that are mapped, drops the rest.
+    /// The pages must be readable and writable, and the caller their only user.
+    pub fn zero(&self, first: PageNo, count: u32) {
+        self.range.zero(first, count);
+    }
+
+    /// Moves the content of `count` pages from `from` to `to` (both read-write, not overlapping); what `to` held is dropped,
+    /// `from` reads as zero afterwards. No page is fetched for it.
+    pub fn relocate(&self, from: PageNo, to: PageNo, count: u32) {
+        self.range.relocate(from, to, count);
+    }
+
+    /// `mprotect` on far pages. `protection` is a set of `PROT_*` bits. Content stays, also of evicted pages.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn protect(&'static self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
+        self.range.protect(first, count, protection)
+    }
+
+    /// Brings `count` pages in and locks them (`mlock`), until `unlock`. With `on_fault`, locks only those that are faulted in
+    /// later (`MLOCK_ONFAULT`).
+    ///
+    /// # Errors
+    /// The kernel's (`ENOMEM`: the limit on locked memory), and `ENOMEM` when they would not fit the budget.
+    pub fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
+        self.range.lock(first, count, on_fault)
+    }
+
+    /// Ends `lock`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn unlock(&self, first: PageNo, count: u32) -> io::Result<()> {
+        self.range.unlock(first, count)
+    }
+
+    /// Brings `count` pages in for a call of the kernel, `call` (address and bytes), which is made piece by piece.
+    ///
+    /// # Errors
+    /// The call's; what came before it stays done.
+    pub fn with_pages(
+        &self,
+        first: PageNo,
+        count: u32,
+        access: PinAccess,
+        call: impl Fn(usize, usize) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.range.with_pages(first, count, access, call)
+    }
+
+    /// Whether a page is local (the meaning of `mincore`).
+    pub fn is_local(&self, page: PageNo) -> bool {
+        !matches!(self.state(page), State::Untouched | State::Remote)
+    }
+
+    /// Hands a run of pages over to a mapping that is not ours (a file mapped with `MAP_FIXED` inside the far range): content
+    /// dropped; the pager will not touch these pages until `take_back`.
+    pub fn give_up(&self, first: PageNo, count: u32) {
+        self.range.give_up(first, count);
+    }
+
+    /// Maps inaccessible anonymous memory over a run that was given up and manages it again.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn take_back(&self, first: PageNo, count: u32) -> io::Result<()> {
+        self.range.take_back(first, count)
+    }
+}
+
+/// Pins.
+impl Pager {
+    /// Brings the far pages of `len` bytes at `address` in, ready for `access`, and pins them until the guard is dropped.
+    ///
+    /// Parts outside the far range, and pages that the program may not touch, are left out: the kernel gives its answer.
+    /// The caller has blocked the program's signals: a handler must not run while the fault path works.
+    pub fn pin(&self, address: usize, len: usize, access: PinAccess) -> Pin<'_> {
+        self.pinning.pin(address, len, access)
+    }
+
+    /// The same for a call whose frame is elsewhere than the code that pins for it.
+    pub fn pin_for(&self, address: usize, len: usize, access: PinAccess, frame: usize) -> Pin<'_> {
+        self.pinning.pin_for(address, len, access, frame)
+    }
+
+    /// A pin that does not belong to a call, on both paths: `sweep_pins` leaves it alone. For pages that the program may write.
+    pub fn pin_for_good(&self, address: usize, len: usize) -> Pin<'_> {
+        self.pinning.pin_for_good(address, len)
+    }
+
+    /// As `pin`, for pages that are local already and that the program may touch; `None` if one of them is not. Needs no
+    /// blocked signals, because nothing is served.
+    #[inline]
+    pub fn pin_local(&self, address: usize, len: usize) -> Option<Pin<'_>> {
+        self.pinning.pin_local(address, len)
+    }
+
+    /// Gives up the calling thread's pins of frames below `stack_pointer`: a handler jumped out of their calls.
+    pub fn sweep_pins(&self, stack_pointer: usize) {
+        self.pins.sweep(stack_pointer);
+    }
+
+    /// Bytes that one call should pin at most.
+    pub fn pin_piece(&self) -> usize {
+        self.pinning.piece_bytes()
+    }
+
+    /// Pins the far pages of `len` bytes at `address` until `unpin_long_term`, or until their content is dropped or moved. For a
+    /// thread of the program, which may be interrupted; the bytes are readable and writable. At most a quarter of the budget is
+    /// pinned long-term: false, if these pages would be more.
+    pub fn pin_long_term(&self, address: usize, len: usize) -> bool {
+        self.pinning.pin_long_term(address, len)
+    }
+
+    /// Takes away what `pin_long_term` added.
+    pub fn unpin_long_term(&self, address: usize, len: usize) {
+        self.pinning.unpin_long_term(address, len);
+    }
+}
+
+/// Forks.
+impl Pager {
+    /// Stops all work at a point where no page is busy. The caller forks next, and touches no far memory until then.
+    /// The runs in `left` will not be part of the child (`MADV_DONTFORK`).
+    pub fn freeze(&self, left: &[(PageNo, u32)]) {
+        self.fork.freeze(left);
+    }
+
+    /// As `freeze`, for a thread whose stack is far: the pages of `stack` stay local and writable from before the gate is closed
+    /// until `thaw`, and in the child. (Evicted, a page of it would be waited for for ever: the gate is closed.) False: one of
+    /// them left before, and nothing is frozen; the caller touches them again.
+    pub fn freeze_on(&self, stack: Range<usize>, left: &[(PageNo, u32)]) -> bool {
+        self.fork.freeze_on(stack, left)
+    }
+
+    /// Goes on in the parent (or after a fork that failed).
+    pub fn thaw(&self) {
+        self.fork.thaw();
+    }
+
+    /// Goes on in the child: `uffd` and `memory` are the child's own, `row` its own row, with counters at zero. The runs in
+    /// `left` are not part of the child (`MADV_DONTFORK`), those in `wiped` read as zero in it (`MADV_WIPEONFORK`).
+    /// The caller starts the threads afterwards.
+    ///
+    /// # Errors
+    /// The kernel's: the range cannot be registered. The child must end then, without touching far memory.
+    pub fn begin_child(
+        &self,
+        uffd: Uffd,
+        memory: OwnMemory,
+        row: &'static ProcessRow,
+        left: &[(PageNo, u32)],
+        wiped: &[(PageNo, u32)],
+    ) -> Result<(), SysError> {
+        self.fork.begin_child(uffd, memory, row, left, wiped)
     }
 }

@@ -32,6 +32,17 @@ pub(crate) struct Pages {
     schedule: Schedule,
 }
 
+/// The outcome of one attempt to serve a fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The page is mapped, or the thread will fault again.
+    Served,
+    /// The page changed meanwhile: load its entry again.
+    Again,
+    /// Another thread works on the page, which is as in this entry.
+    Busy(Entry),
+}
+
 impl Pages {
     /// The pages from address `base` on, all untouched.
     ///

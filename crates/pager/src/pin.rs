@@ -8,21 +8,13 @@
 //! publishes the range first and looks at the pages then; the thread that evicts makes the page `Leaving` first and looks at
 //! the pins then. The second one sees the first.
 
-use crate::fault_path::FaultPath;
 use crate::long_term_pin::LongTermPins;
-use crate::pager::Pager;
-use crate::schedule::Point;
-use crate::state::State;
 use hinterland_sys::{Mapping, SysError, thread};
-use hinterland_units::{PAGE_BYTES, PageNo};
-use std::ops::Range;
+use hinterland_units::PageNo;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
 
 /// Pins at the same time: a few dozen for each thread that is in a system call. Address space only: what is used is memory.
 const PINS_MAX: usize = 16 << 10;
-/// Bytes that one call pins at most, in a large budget.
-const PIECE_BYTES: u64 = 4 << 20;
-
 /// What the kernel does with pinned pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PinAccess {
@@ -82,7 +74,7 @@ impl Pins {
 
     /// Publishes a range; waits when there are too many. A slot belongs to a thread before it holds a range, so that a jump
     /// out of here leaves nothing behind that is not found.
-    pub(crate) fn add(&self, first: u32, end: u32, frame: usize) -> usize {
+    fn add(&self, first: u32, end: u32, frame: usize) -> usize {
         let thread = thread::pointer();
         loop {
             for (index, slot) in self.slots.iter().enumerate() {
@@ -100,11 +92,21 @@ impl Pins {
         }
     }
 
-    pub(crate) fn remove(&self, index: usize) {
+    fn remove(&self, index: usize) {
         let slot = &self.slots[index];
         slot.range.store(0, Release);
         slot.frame.store(0, Relaxed);
         slot.thread.store(0, Release);
+    }
+
+    /// See `Pager::sweep_pins`.
+    pub(crate) fn sweep(&self, stack_pointer: usize) {
+        let thread = thread::pointer();
+        for (index, slot) in self.slots[..self.used.load(Relaxed)].iter().enumerate() {
+            if slot.thread.load(Relaxed) == thread && slot.frame.load(Relaxed) < stack_pointer {
+                self.remove(index);
+            }
+        }
     }
 
     /// Forgets all of them, in the child of a fork: its one thread is in no call but the fork.
@@ -135,107 +137,22 @@ pub struct Pin<'a> {
     slot: Option<usize>,
 }
 
+impl Pin<'_> {
+    /// Of nothing that is far.
+    pub(crate) const fn none(pins: &Pins) -> Pin<'_> {
+        Pin { pins, slot: None }
+    }
+
+    /// Publishes a range: see [`Pins::add`].
+    pub(crate) fn of(pins: &Pins, first: u32, end: u32, frame: usize) -> Pin<'_> {
+        Pin { pins, slot: Some(pins.add(first, end, frame)) }
+    }
+}
+
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
             self.pins.remove(slot);
-        }
-    }
-}
-
-impl Pager {
-    /// Brings the far pages of `len` bytes at `address` in, ready for `access`, and pins them until the guard is dropped.
-    ///
-    /// Parts outside the far range, and pages that the program may not touch, are left out: the kernel gives its answer.
-    /// The caller has blocked the program's signals: a handler must not run while the fault path works.
-    pub fn pin(&self, address: usize, len: usize, access: PinAccess) -> Pin<'_> {
-        let frame = 0u8;
-        self.pin_for(address, len, access, (&raw const frame).addr())
-    }
-
-    /// The same for a call whose frame is elsewhere than the code that pins for it.
-    pub fn pin_for(&self, address: usize, len: usize, access: PinAccess, frame: usize) -> Pin<'_> {
-        let none = Pin { pins: &self.pins, slot: None };
-        if self.pages.path == FaultPath::Monitor {
-            // The kernel waits for missing pages as the program does.
-            return none;
-        }
-        let Some((first, end)) = self.pages.far_part(address, len) else { return none };
-        let slot = self.pins.add(first, end, frame);
-        let pin = Pin { pins: &self.pins, slot: Some(slot) };
-        self.pages.at(Point::Pinned, PageNo(first));
-        self.wp_ranges.wait_outside(first, end);
-        for page in (first..end).map(PageNo) {
-            self.bring_for_kernel(page, access);
-        }
-        pin
-    }
-
-    /// A pin that does not belong to a call, on both paths: `sweep_pins` leaves it alone. For pages that the program may write.
-    pub fn pin_for_good(&self, address: usize, len: usize) -> Pin<'_> {
-        match (self.pages.path, self.pages.far_part(address, len)) {
-            (FaultPath::Inline, _) => self.pin_for(address, len, PinAccess::Write, usize::MAX),
-            (FaultPath::Monitor, None) => Pin { pins: &self.pins, slot: None },
-            (FaultPath::Monitor, Some((first, end))) => {
-                let pin = Pin { pins: &self.pins, slot: Some(self.pins.add(first, end, usize::MAX)) };
-                self.bring_by_touch(first, end);
-                pin
-            }
-        }
-    }
-
-    /// As `pin`, for pages that are local already and that the program may touch; `None` if one of them is not. Needs no
-    /// blocked signals, because nothing is served.
-    #[inline]
-    pub fn pin_local(&self, address: usize, len: usize) -> Option<Pin<'_>> {
-        let none = Pin { pins: &self.pins, slot: None };
-        if self.pages.path == FaultPath::Monitor {
-            return Some(none);
-        }
-        let Some((first, end)) = self.pages.far_part(address, len) else { return Some(none) };
-        let slot = self.pins.add(first, end, (&raw const first).addr());
-        let pin = Pin { pins: &self.pins, slot: Some(slot) };
-        let is_local = |page| self.pages.table.load(page).state() == State::Resident && self.pages.table.is_open(page);
-        (!self.wp_ranges.touch(first, end) && (first..end).map(PageNo).all(is_local)).then_some(pin)
-    }
-
-    /// Pins the stack of the calling thread, on both paths, without bringing anything in; `None` if a page of it is not local.
-    pub(crate) fn pin_stack(&self, stack: Range<usize>) -> Option<Pin<'_>> {
-        let Some((first, end)) = self.pages.far_part(stack.start, stack.len()) else {
-            return Some(Pin { pins: &self.pins, slot: None });
-        };
-        let slot = self.pins.add(first, end, usize::MAX);
-        let pin = Pin { pins: &self.pins, slot: Some(slot) };
-        self.wp_ranges.wait_outside(first, end);
-        (first..end).map(PageNo).all(|page| self.pages.table.load(page).state() == State::Resident).then_some(pin)
-    }
-
-    /// Gives up the calling thread's pins of frames below `stack_pointer`: a handler jumped out of their calls.
-    pub fn sweep_pins(&self, stack_pointer: usize) {
-        let thread = thread::pointer();
-        for (index, slot) in self.pins.slots[..self.pins.used.load(Relaxed)].iter().enumerate() {
-            if slot.thread.load(Relaxed) == thread && slot.frame.load(Relaxed) < stack_pointer {
-                self.pins.remove(index);
-            }
-        }
-    }
-
-    /// Bytes that one call should pin at most.
-    pub fn pin_piece(&self) -> usize {
-        const SHARE: u64 = 16;
-        usize::try_from((self.local.account.budget().bytes() / SHARE).min(PIECE_BYTES)).unwrap_or(PAGE_BYTES)
-            & !(PAGE_BYTES - 1)
-    }
-
-    /// Makes a page that is pinned `Resident` and writable for the kernel, if the program may touch it.
-    fn bring_for_kernel(&self, page: PageNo, access: PinAccess) {
-        loop {
-            let entry = self.pages.table.load(page);
-            match entry.state() {
-                State::Resident | State::Foreign | State::Sectioned => return,
-                _ if !self.pages.table.is_open(page) => return,
-                _ => self.serve_inline(self.pages.address(page), access == PinAccess::Write),
-            };
         }
     }
 }

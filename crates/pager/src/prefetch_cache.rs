@@ -8,9 +8,13 @@
 //! it still owns the page: a thread that finds the page busy does not touch the slot, and one that finds the page in a stable state
 //! elsewhere knows that nothing points at the slot.
 
-use crate::pager::Pager;
+use crate::departure::Departures;
+use crate::local_memory::LocalMemory;
+use crate::pages::Pages;
+use crate::prefetch_driver::PrefetchDriver;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
+use crate::staging::Staging;
 use crate::state::{Entry, State};
 use hinterland_abi::bucket_of;
 use hinterland_paging::{
@@ -24,6 +28,11 @@ use std::time::Instant;
 
 /// See the module. Slots by index among the key slots.
 pub(crate) struct PrefetchCache {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    staging: &'static Staging,
+    departures: &'static Departures,
+    driver: &'static PrefetchDriver,
     /// Locked by the thread that takes a slot, or empties one. Outside of the list's lock.
     taking: Mutex<()>,
     list: Mutex<CachedSlots>,
@@ -48,8 +57,20 @@ struct Beside {
 }
 
 impl PrefetchCache {
-    pub(crate) fn new(pages_max: Option<u32>) -> PrefetchCache {
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        staging: &'static Staging,
+        departures: &'static Departures,
+        driver: &'static PrefetchDriver,
+        pages_max: Option<u32>,
+    ) -> PrefetchCache {
         PrefetchCache {
+            pages,
+            local,
+            staging,
+            departures,
+            driver,
             taking: Mutex::new(()),
             list: Mutex::new(CachedSlots::new(KEY_SLOTS)),
             beside: (0..KEY_SLOTS).map(|_| Beside::default()).collect(),
@@ -67,19 +88,19 @@ impl PrefetchCache {
         self.taking.lock().expect("no thread panics while it takes a slot")
     }
 
-    /// Local memory of which a window may have a part, of so much.
-    pub(crate) fn pages_for_windows(&self, budget_pages: u64) -> u64 {
-        pages_for_windows(budget_pages, self.pages_max)
+    /// Local pages of which a window may have a part.
+    pub(crate) fn pages_for_windows(&self) -> u64 {
+        pages_for_windows(self.local.account.budget().0, self.pages_max)
     }
 
     /// Pages that wait, and those that were mapped beside them.
-    fn pages(&self) -> u32 {
+    fn unused_pages(&self) -> u32 {
         let list = self.list();
         let mapped = list.iter().map(|slot| self.beside[slot as usize].mapped.load(Relaxed));
         list.cached() + mapped.sum::<u32>()
     }
 
-    /// Pages for which room was made ([`Pager::make_room_for_window`]) have arrived.
+    /// Pages for which room was made ([`PrefetchCache::make_room_for_window`]) have arrived.
     pub(crate) fn arrived(&self, pages: usize) {
         if self.pages_max.is_some() {
             self.pending.fetch_sub(u32::try_from(pages).unwrap_or(0), Relaxed);
@@ -93,10 +114,8 @@ impl PrefetchCache {
     fn now_ns(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
-}
 
-impl Pager {
-    /// Leaves a loaded page unmapped in the cache; `mapped` pages of its window were mapped before it, more may follow ([`Pager::mapped_with`]).
+    /// Leaves a loaded page unmapped in the cache; `mapped` pages of its window were mapped before it, more may follow ([`PrefetchCache::mapped_with`]).
     /// False: no slot is free.
     ///
     /// The caller owns the page and has counted a frame for it.
@@ -115,13 +134,13 @@ impl Pager {
         if !fresh {
             self.local.account.uncharge(1);
         }
-        let beside = &self.prefetch_cache.beside[index as usize];
+        let beside = &self.beside[index as usize];
         beside.mapped.store(mapped, Relaxed);
-        beside.since_ns.store(self.prefetch_cache.now_ns(), Relaxed);
-        *self.prefetch_cache.window(index) = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
+        beside.since_ns.store(self.now_ns(), Relaxed);
+        *self.window(index) = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
         self.pages.table.set_slot(page, slot);
         self.staging.set_page(slot, Some(page));
-        self.prefetch_cache.list().push(index);
+        self.list().push(index);
         self.pages.row().prefetched_unmapped_pages.fetch_add(1, Relaxed);
         self.pages.complete(page, entry.with_state(State::SwapCached).with_prefetched(true));
         true
@@ -130,12 +149,12 @@ impl Pager {
     /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was.
     pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) {
         // No thread gives the slot to another page meanwhile.
-        let _taking = self.prefetch_cache.taking();
+        let _taking = self.taking();
         let (entry, slot) = (self.pages.table.load(page), self.pages.table.slot(page));
         match entry.state() {
             // A thread that uses the page in this moment takes the count away.
             State::SwapCached if entry.prefetched() && self.staging.is_key(slot) => {
-                self.prefetch_cache.beside[self.staging.key_index(slot)].mapped.fetch_add(mapped, Relaxed);
+                self.beside[self.staging.key_index(slot)].mapped.fetch_add(mapped, Relaxed);
             }
             State::Resident => {
                 self.pages.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
@@ -146,36 +165,36 @@ impl Pager {
 
     /// A slot that no page points at.
     fn take_key_slot(&self, window: Unmapped) -> Option<TakenSlot> {
-        let bound = waiting_pages_max(window, self.local.account.budget().0, self.prefetch_cache.pages_max);
-        let _taking = self.prefetch_cache.taking();
+        let bound = waiting_pages_max(window, self.local.account.budget().0, self.pages_max);
+        let _taking = self.taking();
         take_slot(&mut &*self, bound)
     }
 
     /// Keeps to the user's bound when pages of a window are about to arrive: the page that has waited longest leaves, and with
     /// a key page the pages mapped beside it, unless they are of that window itself.
     pub(crate) fn make_room_for_window(&self, pages: usize, arriving: &PrefetchWindow, scratch: &mut Scratch) {
-        let Some(most) = self.prefetch_cache.pages_max else { return };
+        let Some(most) = self.pages_max else { return };
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);
-        let pages = pages + self.prefetch_cache.pending.fetch_add(pages, Relaxed);
-        let beyond = (self.prefetch_cache.pages() + pages).saturating_sub(most);
+        let pages = pages + self.pending.fetch_add(pages, Relaxed);
+        let beyond = (self.unused_pages() + pages).saturating_sub(most);
         make_room(beyond, |skip| self.drop_oldest(skip, arriving, scratch));
     }
 
     /// Drops the page that has waited longest but `skip`, and the pages mapped beside it.
     fn drop_oldest(&self, skip: u32, arriving: &PrefetchWindow, scratch: &mut Scratch) -> Dropped {
-        let taking = self.prefetch_cache.taking();
-        let Some(oldest) = self.prefetch_cache.list().oldest(skip) else { return Dropped::NoMore };
-        let window = *self.prefetch_cache.window(oldest);
-        let mapped = self.prefetch_cache.beside[oldest as usize].mapped.load(Relaxed);
+        let taking = self.taking();
+        let Some(oldest) = self.list().oldest(skip) else { return Dropped::NoMore };
+        let window = *self.window(oldest);
+        let mapped = self.beside[oldest as usize].mapped.load(Relaxed);
         let is_other = window.is_none_or(|window| window != *arriving);
         if !is_other || !(&mut &*self).give_back_unused(oldest) {
             return Dropped::Stays;
         }
         // False: the page was used in this moment, and so were those beside it.
-        let is_released = self.prefetch_cache.list().release(oldest);
+        let is_released = self.list().release(oldest);
         drop(taking);
         if is_released {
-            window.iter().for_each(|window| self.take_out_unreferenced(window.iter(), scratch));
+            window.iter().for_each(|window| self.departures.take_out_unreferenced(window.iter(), scratch));
         }
         Dropped::With(mapped)
     }
@@ -192,17 +211,17 @@ impl Pager {
             return false;
         }
         self.staging.set_page(slot, None);
-        let mapped = self.prefetch_cache.beside[self.staging.key_index(slot)].mapped.swap(0, Relaxed);
+        let mapped = self.beside[self.staging.key_index(slot)].mapped.swap(0, Relaxed);
         self.pages.row().prefetch_unused_pages.fetch_add(1, Relaxed);
         self.pages.complete(page, entry.with_state(State::Remote).with_prefetched(false));
-        self.wasted(page, mapped);
+        self.driver.wasted(page, mapped);
         self.pages.at(Point::SlotEmptied, page);
         true
     }
 
     /// In the child of a fork, which has a row of its own: inherited pages that wait count there, too.
-    pub(crate) fn count_inherited_prefetched(&self) {
-        let cached = self.prefetch_cache.list().cached();
+    pub(crate) fn count_inherited(&self) {
+        let cached = self.list().cached();
         self.pages.row().prefetched_unmapped_pages.fetch_add(cached.into(), Relaxed);
     }
 
@@ -210,20 +229,20 @@ impl Pager {
     /// page.
     pub(crate) fn used(&self, slot: u32) {
         let index = self.staging.key_index(slot);
-        let beside = &self.prefetch_cache.beside[index];
+        let beside = &self.beside[index];
         let row = self.pages.row();
         row.prefetch_hits.fetch_add(1 + u64::from(beside.mapped.swap(0, Relaxed)), Relaxed);
         row.prefetch_hits_observed.fetch_add(1, Relaxed);
-        let waited_ns = self.prefetch_cache.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
+        let waited_ns = self.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
         row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
         // The slot goes on naming the page: until the page is completed, that tells a thread that takes slots that it is busy.
-        self.prefetch_cache.list().release(u32::try_from(index).unwrap_or(KEY_SLOTS));
+        self.list().release(u32::try_from(index).unwrap_or(KEY_SLOTS));
     }
 }
 
-impl SlotBody for &Pager {
+impl SlotBody for &PrefetchCache {
     fn slots<R>(&mut self, work: impl FnOnce(&mut CachedSlots) -> R) -> R {
-        work(&mut self.prefetch_cache.list())
+        work(&mut self.list())
     }
 
     fn give_back_unused(&mut self, slot: u32) -> bool {

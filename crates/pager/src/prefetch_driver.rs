@@ -9,14 +9,14 @@
 //! One lock for all of it, held for single requests. Only its holder writes to the rows, so a count is a load and a store.
 
 use crate::fault_path::FaultPath;
-use crate::pager::Pager;
+use crate::pages::Pages;
 use crate::state::Entry;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, REGION_PAGES};
 use hinterland_policy::{Choice, Pattern, PrefetchWindow, Prefetcher, Recent, Request, Thread};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::PageNo;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 /// A region's row says what was chosen there: both must mean the same regions.
@@ -24,20 +24,17 @@ const _: () = assert!(REGION_PAGES == hinterland_policy::REGION_PAGES);
 
 /// See the module.
 pub(crate) struct PrefetchDriver {
+    pages: &'static Pages,
+    /// Nothing is prefetched in a traced program: the tracer would not see it touched.
+    is_traced: bool,
+    requests: Mutex<Requests>,
+}
+
+/// What the lock guards.
+struct Requests {
     prefetcher: Box<dyn Prefetcher>,
     threads: Busiest,
     regions: Busiest,
-}
-
-impl PrefetchDriver {
-    pub(crate) fn new(prefetcher: Box<dyn Prefetcher>) -> PrefetchDriver {
-        PrefetchDriver { prefetcher, threads: Busiest::default(), regions: Busiest::default() }
-    }
-
-    /// Begins anew with the rows of a forked child, which are unused.
-    pub(crate) fn forget_rows(&mut self) {
-        (self.threads, self.regions) = (Busiest::default(), Busiest::default());
-    }
 }
 
 /// One request, and what the prefetcher asked for after it.
@@ -48,14 +45,19 @@ struct Seen {
     window: Option<PrefetchWindow>,
 }
 
-impl Pager {
-    fn prefetch_driver(&self) -> MutexGuard<'_, PrefetchDriver> {
-        self.prefetch_driver.lock().expect("no thread panics while it holds the prefetcher")
+impl PrefetchDriver {
+    pub(crate) fn new(pages: &'static Pages, prefetcher: Box<dyn Prefetcher>, is_traced: bool) -> PrefetchDriver {
+        let requests = Requests { prefetcher, threads: Busiest::default(), regions: Busiest::default() };
+        PrefetchDriver { pages, is_traced, requests: Mutex::new(requests) }
     }
 
-    /// Tells the prefetcher of a request. In a traced program nothing is prefetched: the tracer would not see it touched.
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().expect("no thread panics while it holds the prefetcher")
+    }
+
+    /// Tells the prefetcher of a request; returns the window that it asks for.
     pub(crate) fn requested(&self, page: PageNo, request: Request, fault: Fault) -> Option<PrefetchWindow> {
-        if self.tracer.is_some() {
+        if self.is_traced {
             return None;
         }
         let who = match self.pages.path {
@@ -63,20 +65,20 @@ impl Pager {
             FaultPath::Inline => thread::pointer() as u64,
         };
         let row = self.pages.row();
-        let mut driver = self.prefetch_driver();
-        let window = driver.prefetcher.requested(page, request, Thread(who));
+        let mut requests = self.requests();
+        let window = requests.prefetcher.requested(page, request, Thread(who));
         let seen = Seen { page, request, window };
         let region = page.0 / REGION_PAGES;
         let address = self.pages.address(PageNo(region * REGION_PAGES)) as u64;
-        let at = driver.regions.note(&row.regions, seen, region.into(), || address);
-        let choice = match driver.prefetcher.choice(page) {
+        let at = requests.regions.note(&row.regions, seen, region.into(), || address);
+        let choice = match requests.prefetcher.choice(page) {
             None => 0,
             Some(Choice::Streams) => 1,
             Some(Choice::Runs { pages }) => u64::from(pages),
         };
         row.regions[at].choice.store(choice, Relaxed);
         let kernel_id = || if fault.thread == 0 { thread::id() } else { fault.thread };
-        driver.threads.note(&row.threads, seen, who, || kernel_id().into());
+        requests.threads.note(&row.threads, seen, who, || kernel_id().into());
         if let Some(window) = window.filter(|_| request != Request::FirstTouch) {
             add(&row.prefetch_windows, 1);
             add(&row.prefetch_window_pages, window.pages.into());
@@ -85,12 +87,12 @@ impl Pager {
         window
     }
 
-    /// Tells the prefetcher how long a load took that has just ended.
-    pub(crate) fn timed(&self, pages: u32, begun: Instant) {
+    /// Tells the prefetcher how long a load took that has just ended, and how many local pages windows may have.
+    pub(crate) fn timed(&self, pages: u32, begun: Instant, local_pages: u64) {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let mut driver = self.prefetch_driver();
-        driver.prefetcher.loaded(pages, ns, self.prefetch_cache.pages_for_windows(self.local.account.budget().0));
-        if let Some(bound) = driver.prefetcher.window_bound() {
+        let mut requests = self.requests();
+        requests.prefetcher.loaded(pages, ns, local_pages);
+        if let Some(bound) = requests.prefetcher.window_bound() {
             let row = self.pages.row();
             row.load_one_ns.store(bound.one_ns, Relaxed);
             row.load_page_ns.store(bound.page_ns, Relaxed);
@@ -100,21 +102,22 @@ impl Pager {
 
     /// Tells the prefetcher that `page`, which waited unmapped, and `mapped` pages of its window were not used.
     pub(crate) fn wasted(&self, page: PageNo, mapped: u32) {
-        let mut driver = self.prefetch_driver();
-        driver.prefetcher.wasted(page, mapped + 1);
-        if let Some(at) = driver.regions.find((page.0 / REGION_PAGES).into()) {
+        let mut requests = self.requests();
+        requests.prefetcher.wasted(page, mapped + 1);
+        if let Some(at) = requests.regions.find((page.0 / REGION_PAGES).into()) {
             add(&self.pages.row().regions[at].unused_pages, 1);
         }
     }
 
     /// Counts prefetched pages, in order of address.
     pub(crate) fn count_prefetched(&self, pages: &[(PageNo, Entry)]) {
-        self.prefetch_driver().regions.count_prefetched(&self.pages.row().regions, pages);
+        self.requests().regions.count_prefetched(&self.pages.row().regions, pages);
     }
 
-    /// The rows of the process are those of a forked child now.
-    pub(crate) fn forget_prefetch_rows(&self) {
-        self.prefetch_driver().forget_rows();
+    /// The rows of the process are those of a forked child now, which are unused.
+    pub(crate) fn forget_rows(&self) {
+        let mut requests = self.requests();
+        (requests.threads, requests.regions) = (Busiest::default(), Busiest::default());
     }
 }
 

@@ -3,18 +3,24 @@
 //! The calling thread belongs to the program. It works with its signals blocked, so that no handler runs while it owns busy
 //! pages, and it never touches far memory in here: serving such a fault could need what it holds.
 
+use crate::evictor_start::EvictorStart;
+use crate::far_memory::FarMemory;
 use crate::fault_path::FaultPath;
-use crate::pager::Pager;
-use crate::pin::PinAccess;
+use crate::local_memory::LocalMemory;
+use crate::pages::Pages;
+use crate::pin::{PinAccess, Pins};
+use crate::pinning::Pinning;
 use crate::schedule::Point;
+use crate::staging::Staging;
 use crate::state::{Entry, State};
+use crate::tracer::Tracer;
 use hinterland_backend::Location;
 use hinterland_policy::Arrival;
 use hinterland_sys::thread::SignalsBlocked;
-use hinterland_sys::{mem, thread};
+use hinterland_sys::{SysError, mem, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Pages that one step of a long call owns at most, so that faults beside it don't wait long.
 const STEP_PAGES: u32 = 1024;
@@ -22,16 +28,43 @@ const STEP_PAGES: u32 = 1024;
 /// A page that the caller made `Changing`, and what it was.
 type Claimed = (PageNo, Entry);
 
-impl Pager {
-    /// Drops the content of `count` pages from `first`: they read as zero afterwards, their frames and far space are given
-    /// back. The meaning of `MADV_DONTNEED`. Protection stays.
-    pub fn discard(&self, first: PageNo, count: u32) {
+/// See the module.
+pub(crate) struct RangeCalls {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    far: &'static FarMemory,
+    staging: &'static Staging,
+    tracer: Option<&'static Tracer>,
+    pins: &'static Pins,
+    pinning: &'static Pinning,
+    evictor: &'static EvictorStart,
+    /// Pages given up to other mappings.
+    foreign_pages: AtomicU64,
+}
+
+impl RangeCalls {
+    #[allow(clippy::too_many_arguments, reason = "one for each room that it works with")]
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        far: &'static FarMemory,
+        staging: &'static Staging,
+        tracer: Option<&'static Tracer>,
+        pins: &'static Pins,
+        pinning: &'static Pinning,
+        evictor: &'static EvictorStart,
+    ) -> RangeCalls {
+        let foreign_pages = AtomicU64::new(0);
+        RangeCalls { pages, local, far, staging, tracer, pins, pinning, evictor, foreign_pages }
+    }
+
+    /// See `Pager::discard`.
+    pub(crate) fn discard(&self, first: PageNo, count: u32) {
         self.drop_where(first, count, |_| true);
     }
 
-    /// Drops the content of pages that are not mapped: those pages read as zero afterwards; mapped pages keep theirs. For
-    /// memory that was freed: nobody will read it, and it must not take far space.
-    pub fn drop_remote(&self, first: PageNo, count: u32) {
+    /// See `Pager::drop_remote`.
+    pub(crate) fn drop_remote(&self, first: PageNo, count: u32) {
         self.drop_where(first, count, |state| state != State::Resident);
     }
 
@@ -91,7 +124,7 @@ impl Pager {
         // The copy of a prefetched page that waits unused counts with the remote ones.
         let counted = |e: &Entry| e.copy_retained() && e.state() != State::Remote && !e.prefetched();
         self.far.forget_copies(claimed.iter().filter(|(_, entry)| counted(entry)).count() as u64);
-        let parked = self.drop_parked(claimed);
+        let parked = self.tracer.map_or(0, |tracer| tracer.drop_parked(claimed));
         for (page, _) in claimed {
             self.pins.long_term.forget(*page);
             self.pages.at(Point::Discarded, *page);
@@ -131,9 +164,8 @@ impl Pager {
         }
     }
 
-    /// Makes `count` pages from `first` read as zero in the cheapest way: overwrites those that are mapped, drops the rest.
-    /// The pages must be readable and writable, and the caller their only user.
-    pub fn zero(&self, first: PageNo, count: u32) {
+    /// See `Pager::zero`.
+    pub(crate) fn zero(&self, first: PageNo, count: u32) {
         self.drop_remote(first, count);
         let mut mapped = Vec::new();
         self.pages.table.for_each_touched(first, count, |page| mapped.push(page));
@@ -143,9 +175,8 @@ impl Pager {
         }
     }
 
-    /// Moves the content of `count` pages from `from` to `to` (both read-write, not overlapping); what `to` held is dropped,
-    /// `from` reads as zero afterwards. No page is fetched for it.
-    pub fn relocate(&self, from: PageNo, to: PageNo, count: u32) {
+    /// See `Pager::relocate`.
+    pub(crate) fn relocate(&self, from: PageNo, to: PageNo, count: u32) {
         self.discard(to, count);
         let _signals = SignalsBlocked::new();
         let mut claimed = Vec::new();
@@ -208,8 +239,9 @@ impl Pager {
         if entry.copy_retained() {
             self.pages.table.set_hash(target, self.pages.table.hash(page));
         }
-        if entry.state() == State::SwapCached && self.is_parked(page) {
-            self.move_parked(page, target);
+        let parked = self.tracer.filter(|tracer| entry.state() == State::SwapCached && tracer.is_parked(page));
+        if let Some(tracer) = parked {
+            tracer.move_parked(page, target);
         } else if entry.state() == State::SwapCached {
             let slot = self.pages.table.slot(page);
             self.pages.table.set_slot(target, slot);
@@ -223,35 +255,28 @@ impl Pager {
             policy.arrived(target, Arrival::Demand);
         }
         drop(policy);
-        if entry.state() == State::Resident {
-            self.trace_moved(target);
+        if let Some(tracer) = self.tracer.filter(|_| entry.state() == State::Resident) {
+            tracer.moved(target);
         }
         self.pages.complete(target, entry);
         self.pages.complete(page, Entry::new(State::Untouched));
     }
 
-    /// `mprotect` on far pages. `protection` is a set of `PROT_*` bits. Content stays, also of evicted pages.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn protect(&'static self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
+    /// See `Pager::protect`.
+    pub(crate) fn protect(&self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
         mem::protect(self.pages.address(first), bytes(count), protection)?;
         let open = protection & (libc::PROT_READ | libc::PROT_WRITE) != 0;
         self.pages.table.set_open(first, count, open);
         if open {
             // The reservation as a whole stays out of core dumps. An old kernel's refusal costs a larger dump only.
             let _ = mem::advise(self.pages.address(first), bytes(count), libc::MADV_DODUMP);
-            self.note_accessible(count);
+            self.evictor.note_accessible(count);
         }
         Ok(())
     }
 
-    /// Brings `count` pages in and locks them (`mlock`), until `unlock`. With `on_fault`, locks only those that are faulted in
-    /// later (`MLOCK_ONFAULT`).
-    ///
-    /// # Errors
-    /// The kernel's (`ENOMEM`: the limit on locked memory), and `ENOMEM` when they would not fit the budget.
-    pub fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
+    /// See `Pager::lock`.
+    pub(crate) fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
         if u64::from(count) > self.local.shared_budget.budget().0 / 2 {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
@@ -261,11 +286,8 @@ impl Pager {
         self.with_pages(first, count, PinAccess::Write, |start, len| Ok(mem::lock(start, len, false)?))
     }
 
-    /// Brings `count` pages in for a call of the kernel, `call` (address and bytes), which is made piece by piece.
-    ///
-    /// # Errors
-    /// The call's; what came before it stays done.
-    pub fn with_pages(
+    /// See `Pager::with_pages`.
+    pub(crate) fn with_pages(
         &self,
         first: PageNo,
         count: u32,
@@ -276,38 +298,23 @@ impl Pager {
         while start < end {
             let len = match self.pages.path {
                 FaultPath::Monitor => end - start,
-                FaultPath::Inline => self.pin_piece().min(end - start),
+                FaultPath::Inline => self.pinning.piece_bytes().min(end - start),
             };
             let _signals = SignalsBlocked::new();
-            let _pin = self.pin(start, len, access);
+            let _pin = self.pinning.pin(start, len, access);
             call(start, len)?;
             start += len;
         }
         Ok(())
     }
 
-    /// Ends `lock`.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn unlock(&self, first: PageNo, count: u32) -> io::Result<()> {
+    /// See `Pager::unlock`.
+    pub(crate) fn unlock(&self, first: PageNo, count: u32) -> io::Result<()> {
         Ok(mem::unlock(self.pages.address(first), bytes(count))?)
     }
 
-    /// Whether this process is a copy that was made without our knowledge (a fork by an instruction of the program's own): it has no
-    /// far memory, and the locks may belong to threads that are not there.
-    pub fn is_escaped(&self) -> bool {
-        self.pages.gate.is_escaped()
-    }
-
-    /// Whether a page is local (the meaning of `mincore`).
-    pub fn is_local(&self, page: PageNo) -> bool {
-        !matches!(self.state(page), State::Untouched | State::Remote)
-    }
-
-    /// Hands a run of pages over to a mapping that is not ours (a file mapped with `MAP_FIXED` inside the far range): content
-    /// dropped; the pager will not touch these pages until `take_back`.
-    pub fn give_up(&self, first: PageNo, count: u32) {
+    /// See `Pager::give_up`.
+    pub(crate) fn give_up(&self, first: PageNo, count: u32) {
         let _signals = SignalsBlocked::new();
         for page in range(first, count) {
             let _inside = self.pages.gate.enter();
@@ -318,11 +325,8 @@ impl Pager {
         self.foreign_pages.fetch_add(u64::from(count), Relaxed);
     }
 
-    /// Maps inaccessible anonymous memory over a run that was given up and manages it again.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn take_back(&self, first: PageNo, count: u32) -> io::Result<()> {
+    /// See `Pager::take_back`.
+    pub(crate) fn take_back(&self, first: PageNo, count: u32) -> io::Result<()> {
         // SAFETY: the program unmapped what was there, or maps something else over it.
         unsafe { mem::remap_inaccessible(self.pages.address(first), bytes(count)) }?;
         mem::advise(self.pages.address(first), bytes(count), libc::MADV_DONTFORK)?;
@@ -332,6 +336,23 @@ impl Pager {
             if self.pages.table.transition(page, Entry::new(State::Foreign), Entry::new(State::Untouched)).is_ok() {
                 self.foreign_pages.fetch_sub(1, Relaxed);
             }
+        }
+        Ok(())
+    }
+
+    /// Registers staging and far range, the latter without the runs of pages that were given up.
+    pub(crate) fn register_all(&self) -> Result<(), SysError> {
+        let staging = self.staging.moved_memory();
+        self.pages.kernel.register(staging.start, staging.len)?;
+        if let Some(tracer) = self.tracer {
+            self.pages.kernel.register(tracer.places().start, tracer.places().len)?;
+        }
+        let mut next = 0;
+        for (first, count) in self.foreign_runs().into_iter().chain([(PageNo(self.pages.count), 0)]) {
+            if first.0 > next {
+                self.pages.kernel.register(self.pages.address(PageNo(next)), (first.0 - next) as usize * PAGE_BYTES)?;
+            }
+            next = first.0 + count;
         }
         Ok(())
     }

@@ -10,10 +10,16 @@
 //! ```
 //!
 //! Where the read-ahead thread is late, because the program's threads have the processors or walk more streams than it keeps up
-//! with, a thread that serves its own faults prefetches the next pages of its window itself (`help_read_ahead`, decision 0046).
+//! with, a thread that serves its own faults prefetches the next pages of its window itself (`help`, decision 0046).
 
+use crate::bell::Bell;
+use crate::far_memory::FarMemory;
 use crate::fault_path::FaultPath;
-use crate::pager::Pager;
+use crate::local_memory::LocalMemory;
+use crate::pages::Pages;
+use crate::prefetch_cache::PrefetchCache;
+use crate::prefetch_driver::PrefetchDriver;
+use crate::reclaim::Reclaim;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
 use crate::state::{Entry, State};
@@ -24,21 +30,22 @@ use hinterland_paging::{
 };
 use hinterland_policy::{Arrival, PrefetchWindow};
 use hinterland_sys::gate::{futex_wait, futex_wake};
+use hinterland_sys::{SysError, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
 
 /// Windows on their way to the read-ahead thread.
 #[derive(Default)]
-pub(crate) struct ReadAheadQueue {
+struct Queue {
     windows: Mutex<WindowQueue>,
     /// Windows that have pages left to claim, to be read without the lock.
     pending: AtomicU32,
     signal: AtomicU32,
 }
 
-impl ReadAheadQueue {
+impl Queue {
     /// Runs `work` on the windows.
     fn with<T>(&self, work: impl FnOnce(&mut WindowQueue) -> T) -> T {
         let mut queue = self.windows.lock().expect("no thread panics while it holds the queue");
@@ -56,24 +63,38 @@ impl ReadAheadQueue {
     }
 
     /// Whether windows wait.
-    pub(crate) fn has_work(&self) -> bool {
+    fn has_work(&self) -> bool {
         self.pending.load(Relaxed) > 0
     }
 
-    /// Drops all windows (in the child of a fork).
-    pub(crate) fn clear(&self) {
+    /// Drops all windows.
+    fn clear(&self) {
         self.with(WindowQueue::clear);
     }
+}
+
+/// See the module.
+pub(crate) struct ReadAhead {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    far: &'static FarMemory,
+    reclaim: &'static Reclaim,
+    cache: &'static PrefetchCache,
+    driver: &'static PrefetchDriver,
+    bell: &'static Bell,
+    queue: Queue,
+    /// The thread runs (or is about to).
+    started: AtomicBool,
 }
 
 /// Pages of one window that are loaded at once, with the entries that they had.
 type Batch = Claimed<(PageNo, Entry)>;
 
-impl WindowBody for &Pager {
+impl WindowBody for &ReadAhead {
     type Claimed = (PageNo, Entry);
 
     fn windows<R>(&mut self, work: impl FnOnce(&mut WindowQueue) -> R) -> R {
-        self.read_ahead.with(work)
+        self.queue.with(work)
     }
 
     fn batch_pages(&self, window: &PrefetchWindow) -> usize {
@@ -93,11 +114,54 @@ impl WindowBody for &Pager {
     }
 }
 
-impl Pager {
+impl ReadAhead {
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        far: &'static FarMemory,
+        reclaim: &'static Reclaim,
+        cache: &'static PrefetchCache,
+        driver: &'static PrefetchDriver,
+        bell: &'static Bell,
+    ) -> ReadAhead {
+        let (queue, started) = (Queue::default(), AtomicBool::new(false));
+        ReadAhead { pages, local, far, reclaim, cache, driver, bell, queue, started }
+    }
+
+    /// Whether windows wait.
+    pub(crate) fn has_work(&self) -> bool {
+        self.queue.has_work()
+    }
+
+    /// Whether the thread runs (or is about to).
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Relaxed)
+    }
+
+    /// In the child of a fork: no window waits, and no thread runs.
+    pub(crate) fn forget(&self) {
+        self.started.store(false, Relaxed);
+        self.queue.clear();
+    }
+
+    /// Starts the thread once, after what `first` starts.
+    pub(crate) fn start(&'static self, first: impl FnOnce() -> Result<(), SysError>) {
+        if self.started.swap(true, Relaxed) {
+            return;
+        }
+        match first().and_then(|()| thread::spawn(c"far-ahead", || self.run())) {
+            Ok(()) => {}
+            // While another thread is in exec, none can be started (`copy_fs` in kernel/fork.c). Until then faults reclaim by
+            // themselves, and the next thread that needs them tries again.
+            Err(SysError { errno: libc::EAGAIN, .. }) => self.started.store(false, Relaxed),
+            Err(error) => self.pages.fatal(&format!("the pager's threads cannot be started: {error}")),
+        }
+    }
+
     /// Requests a window from the read-ahead thread. The window's number, if that thread is late with the one before: see
-    /// `help_read_ahead`.
-    pub(crate) fn request_window(&self, window: PrefetchWindow) -> Option<u64> {
-        match self.read_ahead.push(window) {
+    /// `help`.
+    pub(crate) fn request(&self, window: PrefetchWindow) -> Option<u64> {
+        match self.queue.push(window) {
             Pushed::Behind => None,
             Pushed::AndDropped => {
                 self.pages.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
@@ -109,7 +173,7 @@ impl Pager {
 
     /// Prefetches pages of a window in the thread that would fault on each of them, if the read-ahead thread is late. Only where
     /// threads serve themselves: a monitor has others to serve.
-    pub(crate) fn help_read_ahead(&self, late: Option<u64>, scratch: &mut Scratch) {
+    pub(crate) fn help(&self, late: Option<u64>, scratch: &mut Scratch) {
         let Some(number) = late.filter(|_| self.pages.path == FaultPath::Inline && !self.pages.gate.is_closing())
         else {
             return;
@@ -129,12 +193,12 @@ impl Pager {
     }
 
     /// Prefetches windows for ever: the body of the read-ahead thread.
-    pub fn run_read_ahead(&self) -> ! {
+    fn run(&self) -> ! {
         self.pages.own_threads.register();
         let mut scratch = Scratch::new();
         let (mut batch, mut next) = (Batch::default(), Batch::default());
         loop {
-            let seen = self.read_ahead.signal.load(SeqCst);
+            let seen = self.queue.signal.load(SeqCst);
             // Inside the gate: the child of a fork must find the queue's lock free, and no page busy.
             let inside = self.pages.gate.enter();
             claim_next_batch(&mut &*self, &mut batch);
@@ -142,13 +206,13 @@ impl Pager {
             while let Some(of) = batch.of {
                 self.prefetch(&mut batch, of, &mut next, &mut scratch);
                 if self.local.above_high(&inside) {
-                    self.wake_evictor();
+                    self.bell.ring();
                 }
                 std::mem::swap(&mut batch, &mut next);
             }
             drop(inside);
             if !had_work {
-                futex_wait(&self.read_ahead.signal, seen);
+                futex_wait(&self.queue.signal, seen);
             }
         }
     }
@@ -175,7 +239,7 @@ impl Pager {
     }
 
     fn refuse_window(&self, of: PendingWindow) {
-        self.read_ahead.with(|queue| queue.remove(of.number));
+        self.queue.with(|queue| queue.remove(of.number));
         self.pages.row().prefetch_windows_refused.fetch_add(1, Relaxed);
     }
 
@@ -185,13 +249,13 @@ impl Pager {
             if self.local.charge_free_frames(pages) {
                 return true;
             }
-            self.reclaim_step(scratch);
+            self.reclaim.step(scratch);
         }
         self.local.account.try_charge(pages)
     }
 
     fn load_batch(&self, batch: &Batch, of: PendingWindow, scratch: &mut Scratch) {
-        self.make_room_for_window(batch.pages.len(), &of.window, scratch);
+        self.cache.make_room_for_window(batch.pages.len(), &of.window, scratch);
         // Not on the stack, which may be a small one of the program's where a system call asks for its pages.
         let mut results: Vec<Option<Result<(), LoadError>>> = batch.pages.iter().map(|_| None).collect();
         let landing = scratch.landing();
@@ -206,7 +270,8 @@ impl Pager {
             results[index] = Some(result.map(drop));
         });
         drop(items);
-        self.timed(u32::try_from(batch.pages.len()).unwrap_or(u32::MAX), begun);
+        let pages = u32::try_from(batch.pages.len()).unwrap_or(u32::MAX);
+        self.driver.timed(pages, begun, self.cache.pages_for_windows());
         for ((page, entry), (bytes, result)) in batch.pages.iter().zip(landing.iter_mut().zip(results)) {
             let result = result.unwrap_or_else(|| panic!("the backend did not answer for {page}"));
             self.far.verify(*page, *entry, bytes, result);
@@ -216,23 +281,23 @@ impl Pager {
     /// Maps a loaded batch run by run but for the pages that stay unmapped.
     fn map_batch(&self, batch: &Batch, of: PendingWindow, scratch: &mut Scratch) {
         let (landing, window) = (scratch.landing(), of.window);
-        let mut mapped = self.read_ahead.with(|queue| MappedPages::of(queue, &of));
+        let mut mapped = self.queue.with(|queue| MappedPages::of(queue, &of));
         let mut freed = Vec::new();
         for run in runs_of(&batch.pages, |(page, _)| *page, &window) {
             let (page, entry) = batch.pages[run.start];
             let landed = &landing[run.start];
-            if window.leaves_unmapped(page) && self.leave_unmapped(page, entry, landed, &window, mapped.count()) {
+            if window.leaves_unmapped(page) && self.cache.leave_unmapped(page, entry, landed, &window, mapped.count()) {
                 self.pages.row().prefetched_pages.fetch_add(1, Relaxed);
                 mapped.told_one_that_waits();
             } else {
                 mapped.add(self.map_run(&batch.pages[run], landed.as_ptr(), &mut freed));
             }
         }
-        if let Some((key, pages)) = self.read_ahead.with(|queue| mapped.finish(queue, &of)) {
-            self.mapped_with(key, pages);
+        if let Some((key, pages)) = self.queue.with(|queue| mapped.finish(queue, &of)) {
+            self.cache.mapped_with(key, pages);
         }
-        self.prefetch_cache.arrived(batch.pages.len());
-        self.count_prefetched(&batch.pages);
+        self.cache.arrived(batch.pages.len());
+        self.driver.count_prefetched(&batch.pages);
         self.far.backend.free(&freed);
         self.local.publish();
     }

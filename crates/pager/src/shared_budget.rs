@@ -105,11 +105,6 @@ fn part(shortage: u64, excess: u64, all_excess: u64) -> u64 {
 }
 
 impl SharedBudget {
-    /// Where the processes of the run share the budget.
-    pub fn ledger(&self) -> Option<&'static Ledger> {
-        self.ledger
-    }
-
     pub fn new(local: Option<Budget>, ram: Option<Budget>, ledger: Option<&'static Ledger>) -> SharedBudget {
         SharedBudget {
             ledger,

@@ -23,12 +23,13 @@
 //!
 //! Invariant: outside the tracer's lock, every `Resident` page that the tracer saw arrive is in `mapped`.
 
-use crate::fault::Outcome;
+use crate::departure::Departures;
 use crate::forward_progress::ForwardProgress;
 use crate::kernel::Stay;
-use crate::pager::Pager;
+use crate::local_memory::LocalMemory;
+use crate::pages::{Outcome, Pages};
 use crate::schedule::Point;
-use crate::staging::Kind;
+use crate::staging::{Kind, Staging};
 use crate::state::{Entry, State};
 use hinterland_paging::{CHUNK_SLOTS, Claim};
 use hinterland_policy::Arrival;
@@ -70,6 +71,10 @@ pub struct Trace {
 
 /// See the module.
 pub(crate) struct Tracer {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    staging: &'static Staging,
+    departures: &'static Departures,
     places: Mapping,
     active: AtomicBool,
     parked: AtomicU64,
@@ -109,11 +114,17 @@ impl Clock {
 }
 
 impl Tracer {
-    /// A second range for `pages` pages.
+    /// A second range for as many pages.
     ///
     /// # Errors
     /// `ENOMEM` when the address space is limited.
-    pub(crate) fn new(trace: Trace, pages: u32) -> Result<Tracer, SysError> {
+    pub(crate) fn new(
+        trace: Trace,
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        staging: &'static Staging,
+        departures: &'static Departures,
+    ) -> Result<Tracer, SysError> {
         assert!(trace.microset_pages > 0, "a microset has a page at least");
         let microset = Microset {
             trace,
@@ -124,7 +135,11 @@ impl Tracer {
             clocks: HashMap::new(),
         };
         Ok(Tracer {
-            places: Mapping::anonymous(pages as usize * PAGE_BYTES)?,
+            pages,
+            local,
+            staging,
+            departures,
+            places: Mapping::anonymous(pages.count as usize * PAGE_BYTES)?,
             active: AtomicBool::new(false),
             parked: AtomicU64::new(0),
             end: AtomicU32::new(0),
@@ -160,41 +175,42 @@ impl Microset {
     }
 }
 
-impl Pager {
-    /// Tracing begins, where there is to be any. `fault_cost`: measures what a fault costs the thread that it stops, in processor
+impl Tracer {
+    /// Tracing begins. `fault_cost`: measures what a fault costs the thread that it stops, in processor
     /// time; its own faults are not traced.
-    pub fn begin_trace(&self, fault_cost: impl FnOnce() -> Duration) {
-        let Some(tracer) = &self.tracer else { return };
+    pub(crate) fn begin(&self, fault_cost: impl FnOnce() -> Duration) {
         let fault_ns = u64::try_from(fault_cost().as_nanos()).unwrap_or(0);
         let _signals = thread::SignalsBlocked::new();
         let _inside = self.pages.gate.enter();
-        tracer.microset().fault_ns = fault_ns;
-        tracer.active.store(true, Relaxed);
+        self.microset().fault_ns = fault_ns;
+        self.active.store(true, Relaxed);
     }
 
     /// A fault is about to be served: its page joins the microset, for which the last one may have to end.
-    pub(crate) fn trace_fault(&self, page: PageNo, fault: Fault) {
-        let Some(tracer) = self.tracer.as_ref().filter(|tracer| tracer.active.load(Relaxed)) else { return };
+    pub(crate) fn fault(&self, page: PageNo, fault: Fault) {
+        if !self.active.load(Relaxed) {
+            return;
+        }
         let state = self.pages.table.load(page).state();
         if !matches!(state, State::Untouched | State::SwapCached | State::Remote)
             || self.pages.own_threads.contain(fault.thread)
         {
             return;
         }
-        let mut microset = tracer.microset();
+        let mut microset = self.microset();
         microset.progress.fault(fault.thread, page, || thread::place_of(fault.thread));
         let bound =
             u64::from(microset.trace.microset_pages).min(self.local.shared_budget.budget().0 / BUDGET_PART).max(1);
         let full = microset.members.len() as u64 >= bound && !microset.members.contains(&page);
-        let goes_on = !full || self.end_microset(tracer, &mut microset);
+        let goes_on = !full || self.end_microset(&mut microset);
         if !(goes_on && microset.note(page, fault.thread)) {
-            tracer.active.store(false, Relaxed);
+            self.active.store(false, Relaxed);
         }
         microset.clocks.entry(fault.thread).or_default().faults += 1;
     }
 
     /// Ends the microset and parks its pages, but for those that a thread needs to get on: they begin the next one.
-    fn end_microset(&self, tracer: &Tracer, microset: &mut Microset) -> bool {
+    fn end_microset(&self, microset: &mut Microset) -> bool {
         let mut goes_on = microset.trace.recorder.microset_ended();
         microset.progress.microset_ended();
         let retained: Vec<(u32, PageNo)> =
@@ -207,7 +223,7 @@ impl Pager {
         pages.retain(|page| !microset.members.contains(page));
         pages.sort_unstable();
         pages.dedup();
-        self.park(tracer, &mut pages);
+        self.park(&mut pages);
         // What could not leave is tried again, but not ever more of it.
         pages.truncate(microset.trace.microset_pages as usize);
         microset.mapped.append(&mut pages);
@@ -215,9 +231,9 @@ impl Pager {
     }
 
     /// Parks pages; what is left in `pages` could not leave.
-    fn park(&self, tracer: &Tracer, pages: &mut Vec<PageNo>) {
+    fn park(&self, pages: &mut Vec<PageNo>) {
         let mut claimed = Vec::with_capacity(pages.len());
-        pages.retain(|page| match self.claim_named(*page) {
+        pages.retain(|page| match self.departures.claim_named(*page) {
             Claim::Ours => {
                 claimed.push(*page);
                 false
@@ -229,34 +245,33 @@ impl Pager {
         claimed.iter().for_each(|page| policy.forgotten(*page));
         drop(policy);
         for run in claimed.chunk_by(|one, next| one.0 + 1 == next.0) {
-            self.park_run(tracer, run, pages);
+            self.park_run(run, pages);
         }
     }
 
     /// Parks neighbouring pages that the caller made `Leaving`.
-    fn park_run(&self, tracer: &Tracer, run: &[PageNo], stayed: &mut Vec<PageNo>) {
+    fn park_run(&self, run: &[PageNo], stayed: &mut Vec<PageNo>) {
         let mut next = 0;
         while let Some(first) = run.get(next) {
             self.pages.at(Point::Leaving, *first);
             // SAFETY: the pages are `Leaving` and ours, and their places are empty: a page is at its place or elsewhere.
-            let (out, stay) = unsafe {
-                self.pages.kernel.take_out(self.pages.address(*first), tracer.place(*first), run.len() - next)
-            };
+            let (out, stay) =
+                unsafe { self.pages.kernel.take_out(self.pages.address(*first), self.place(*first), run.len() - next) };
             for page in &run[next..next + out] {
                 self.pages.table.set_slot(*page, PARKED);
-                tracer.parked.fetch_add(1, Relaxed);
+                self.parked.fetch_add(1, Relaxed);
                 let entry = self.pages.table.load(*page);
                 self.pages.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
             }
             if let Some(last) = run[next..next + out].last() {
-                tracer.end.fetch_max(last.0 + 1, Relaxed);
+                self.end.fetch_max(last.0 + 1, Relaxed);
             }
             next += out;
             if let (Some(stay), Some(page)) = (stay, run.get(next)) {
                 if stay == Stay::Pinned {
                     stayed.push(*page);
                 }
-                self.did_not_leave(*page, stay);
+                self.local.did_not_leave(*page, stay);
                 next += 1;
             }
         }
@@ -264,12 +279,11 @@ impl Pager {
 
     /// Whether a page in the swap cache is parked. For its owner; for others a hint.
     pub(crate) fn is_parked(&self, page: PageNo) -> bool {
-        self.tracer.is_some() && self.pages.table.slot(page) == PARKED
+        self.pages.table.slot(page) == PARKED
     }
 
     /// A parked page is touched: its frame moves back.
     pub(crate) fn unpark(&self, page: PageNo, entry: Entry) -> Outcome {
-        let Some(tracer) = &self.tracer else { unreachable!("only a tracer parks pages") };
         if self.pages.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
             return Outcome::Again;
         }
@@ -280,9 +294,9 @@ impl Pager {
         self.pages.at(Point::Hit, page);
         let address = self.pages.address(page);
         // SAFETY: the page is ours and missing in the program; its place holds its content.
-        let (back, stay) = unsafe { self.pages.kernel.take_out(tracer.place(page), address, 1) };
+        let (back, stay) = unsafe { self.pages.kernel.take_out(self.place(page), address, 1) };
         if back == 1 {
-            tracer.parked.fetch_sub(1, Relaxed);
+            self.parked.fetch_sub(1, Relaxed);
             self.pages.row().minor_faults.fetch_add(1, Relaxed);
             self.local.arrive(std::iter::once(page), Arrival::SwapCacheHit);
             let epoch = self.local.account.arrive(1);
@@ -302,9 +316,11 @@ impl Pager {
     /// Local memory is scarce: takes parked pages into a staging chunk, from which they leave as all victims do. Returns how
     /// many.
     pub(crate) fn stage_parked(&self) -> u32 {
-        let Some(tracer) = self.tracer.as_ref().filter(|tracer| tracer.parked.load(Relaxed) > 0) else { return 0 };
+        if self.parked.load(Relaxed) == 0 {
+            return 0;
+        }
         let mut pages = Vec::with_capacity(CHUNK_SLOTS as usize);
-        self.claim_parked(tracer, &mut pages);
+        self.claim_parked(&mut pages);
         if pages.is_empty() {
             return 0;
         }
@@ -316,11 +332,11 @@ impl Pager {
         for (index, (page, entry)) in (0..).zip(&pages) {
             let slot = chunk.slot(index);
             // SAFETY: the page is `Changing` and ours, its content at its place; the slot is empty and ours.
-            let (out, _) = unsafe { self.pages.kernel.take_out(tracer.place(*page), self.staging.address(slot), 1) };
+            let (out, _) = unsafe { self.pages.kernel.take_out(self.place(*page), self.staging.address(slot), 1) };
             if out == 1 {
                 self.pages.table.set_slot(*page, slot);
                 self.staging.set_page(slot, Some(*page));
-                tracer.parked.fetch_sub(1, Relaxed);
+                self.parked.fetch_sub(1, Relaxed);
                 staged += 1;
             }
             self.pages.complete(*page, *entry);
@@ -334,11 +350,11 @@ impl Pager {
     }
 
     /// Makes up to a chunk of parked pages `Changing`, going round and round the range.
-    fn claim_parked(&self, tracer: &Tracer, pages: &mut Vec<(PageNo, Entry)>) {
+    fn claim_parked(&self, pages: &mut Vec<(PageNo, Entry)>) {
         /// Pages of the range that are looked at between two looks at how many were found.
         const STEP_PAGES: u32 = 512;
-        let end = tracer.end.load(Relaxed);
-        let begun = tracer.next.load(Relaxed).min(end);
+        let end = self.end.load(Relaxed);
+        let begun = self.next.load(Relaxed).min(end);
         let steps = (begun..end).step_by(STEP_PAGES as usize).chain((0..begun).step_by(STEP_PAGES as usize));
         for first in steps {
             if pages.len() == CHUNK_SLOTS as usize {
@@ -356,14 +372,13 @@ impl Pager {
                         self.pages.complete(page, entry);
                     }
                 }
-                tracer.next.store(page.0 + 1, Relaxed);
+                self.next.store(page.0 + 1, Relaxed);
             });
         }
     }
 
     /// Drops the content of those of the claimed pages that are parked; returns how many frames that freed.
     pub(crate) fn drop_parked(&self, claimed: &[(PageNo, Entry)]) -> u64 {
-        let Some(tracer) = &self.tracer else { return 0 };
         let parked: Vec<PageNo> = claimed
             .iter()
             .filter(|(page, entry)| entry.state() == State::SwapCached && self.is_parked(*page))
@@ -371,28 +386,29 @@ impl Pager {
             .collect();
         for run in parked.chunk_by(|one, next| one.0 + 1 == next.0) {
             // SAFETY: the caller owns these pages and drops their content, which is at their places.
-            unsafe { self.pages.kernel.drop_pages(tracer.place(run[0]), run.len() * PAGE_BYTES) };
+            unsafe { self.pages.kernel.drop_pages(self.place(run[0]), run.len() * PAGE_BYTES) };
         }
-        tracer.parked.fetch_sub(parked.len() as u64, Relaxed);
+        self.parked.fetch_sub(parked.len() as u64, Relaxed);
         parked.len() as u64
     }
 
     /// Moves a parked page's content to the place of another page, which the caller owns, too.
     pub(crate) fn move_parked(&self, page: PageNo, target: PageNo) {
-        let Some(tracer) = &self.tracer else { return };
         // SAFETY: the caller owns both pages; the target has no content, at its place neither.
-        let moved = unsafe { self.pages.kernel.relocate(tracer.place(page), tracer.place(target), 1) };
+        let moved = unsafe { self.pages.kernel.relocate(self.place(page), self.place(target), 1) };
         if let Err(error) = moved {
             self.pages.fatal(&format!("{page} cannot be moved from where it was parked: {error}"));
         }
         self.pages.table.set_slot(target, PARKED);
-        tracer.end.fetch_max(target.0 + 1, Relaxed);
+        self.end.fetch_max(target.0 + 1, Relaxed);
     }
 
     /// A mapped page has become another one (`mremap`): it leaves with the microset, too.
-    pub(crate) fn trace_moved(&self, target: PageNo) {
-        let Some(tracer) = self.tracer.as_ref().filter(|tracer| tracer.active.load(Relaxed)) else { return };
-        let mut microset = tracer.microset();
+    pub(crate) fn moved(&self, target: PageNo) {
+        if !self.active.load(Relaxed) {
+            return;
+        }
+        let mut microset = self.microset();
         // A program that moves the same pages to and fro leaves many behind that are not mapped any more.
         if microset.mapped.len() > 4 * microset.trace.microset_pages as usize + STEP_KEPT {
             microset.mapped.retain(|page| self.pages.table.load(*page).state() == State::Resident);
@@ -400,22 +416,20 @@ impl Pager {
         microset.mapped.push(target);
     }
 
-    /// The program ends: what was seen is written.
-    pub fn end_trace(&self) {
-        let Some(tracer) = &self.tracer else { return };
+    /// See `Pager::end_trace`.
+    pub(crate) fn end(&self) {
         let _signals = thread::SignalsBlocked::new();
         let _inside = self.pages.gate.enter();
-        let mut microset = tracer.microset();
-        if tracer.active.swap(false, Relaxed) {
+        let mut microset = self.microset();
+        if self.active.swap(false, Relaxed) {
             microset.trace.recorder.finished();
         }
     }
 
     /// This process is a forked child: it is not traced.
-    pub(crate) fn leave_trace(&self) {
-        let Some(tracer) = &self.tracer else { return };
-        tracer.active.store(false, Relaxed);
-        tracer.microset().trace.recorder.left_behind();
+    pub(crate) fn leave(&self) {
+        self.active.store(false, Relaxed);
+        self.microset().trace.recorder.left_behind();
     }
 }
 

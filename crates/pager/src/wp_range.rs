@@ -124,6 +124,7 @@ impl WpRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pin::Pin;
 
     #[test]
     fn protected_ranges_and_pins_exclude_each_other() {
@@ -133,10 +134,10 @@ mod tests {
         assert!(!wp_ranges.touch(20, 30) && !wp_ranges.touch(0, 10));
         drop(range);
         assert!(!wp_ranges.touch(0, 100));
-        let index = pins.add(15, 16, 0);
+        let pin = Pin::of(&pins, 15, 16, 0);
         assert!(wp_ranges.open(PageNo(10), PageNo(20), &pins).is_none());
         assert!(wp_ranges.open(PageNo(16), PageNo(20), &pins).is_some());
-        pins.remove(index);
+        drop(pin);
         assert!(wp_ranges.open(PageNo(10), PageNo(20), &pins).is_some() && !wp_ranges.touch(0, 100));
     }
 

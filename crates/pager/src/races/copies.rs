@@ -20,7 +20,7 @@ const SURVIVOR: PageNo = PageNo(307);
 /// Runs a race where victims leave by copy.
 fn with_copies(race: impl Fn(&Stage)) {
     on(FaultPath::Inline, |stage| {
-        if !stage.pager.copies_out() {
+        if !stage.pager.copy_out.is_possible() {
             eprintln!("skipped: this kernel drops no scattered pages with one call (Linux 6.13)");
             return;
         }

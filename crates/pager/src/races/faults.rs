@@ -55,7 +55,7 @@ fn a_late_fault_maps_no_zeros_over_a_page_that_leaves() {
         let fault = hinterland_sys::Fault { address, write: false, write_protected: false, thread: 0 };
         let server = stage.beside(move |s| {
             let _inside = s.pager.pages.gate.enter();
-            let _ = s.pager.serve_page(PAGE, fault, &mut crate::scratch::Scratch::new());
+            let _ = s.pager.beside.faults.serve_page(PAGE, fault, &mut crate::scratch::Scratch::new());
         });
         let late = late.reached();
         stage.evict(PAGE);
@@ -118,10 +118,15 @@ fn a_discard_waits_for_the_read_ahead_of_its_page() {
 fn pages_that_wait_at_a_fork_count_on_both_sides() {
     on_both_paths(|stage| {
         let other = PageNo(PAGE.0 + 1);
-        stage.pager.start_helpers();
+        stage.pager.evictor.start_helpers();
         stage.send_far(PAGE, 1);
         stage.send_far(other, 2);
-        stage.pager.request_window(PrefetchWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::All });
+        stage.pager.beside.read_ahead.request(PrefetchWindow {
+            first: PAGE,
+            step: 1,
+            pages: 2,
+            unmapped: Unmapped::All,
+        });
         while stage.state(PAGE) != State::SwapCached || stage.state(other) != State::SwapCached {
             std::thread::yield_now();
         }
@@ -144,13 +149,18 @@ fn pages_that_wait_at_a_fork_count_on_both_sides() {
 fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
     on_both_paths(|stage| {
         let other = PageNo(PAGE.0 + 1);
-        stage.pager.start_helpers();
+        stage.pager.evictor.start_helpers();
         let row = stage.pager.row();
         let mut local = Vec::new();
         for round in 0..4 {
             stage.send_far(PAGE, 10 + round);
             stage.send_far(other, 20 + round);
-            stage.pager.request_window(PrefetchWindow { first: other, step: -1, pages: 2, unmapped: Unmapped::All });
+            stage.pager.beside.read_ahead.request(PrefetchWindow {
+                first: other,
+                step: -1,
+                pages: 2,
+                unmapped: Unmapped::All,
+            });
             while stage.state(PAGE) != State::SwapCached || stage.state(other) != State::SwapCached {
                 std::thread::yield_now();
             }
@@ -161,7 +171,7 @@ fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
             stage.check(other, if round == 2 { 0 } else { 20 + round });
             stage.check(PAGE, 10 + round);
             assert_eq!(row.major_faults.load(Relaxed), majors);
-            local.push(stage.pager.local.account.local());
+            local.push(stage.pager.beside.local.account.local());
         }
         assert_eq!(row.prefetch_hits_observed.load(Relaxed), 7, "all but the discarded one");
         assert_eq!(row.prefetch_hits.load(Relaxed), 7);
@@ -177,9 +187,9 @@ const DOWN: PrefetchWindow =
 #[test]
 fn a_window_downwards_is_prefetched_whole_and_its_key_page_tells_of_all_of_it() {
     on_both_paths(|stage| {
-        stage.pager.start_helpers();
+        stage.pager.evictor.start_helpers();
         (7..=10).for_each(|page| stage.send_far(PageNo(page), page.into()));
-        stage.pager.request_window(DOWN);
+        stage.pager.beside.read_ahead.request(DOWN);
         let state = |page| stage.state(PageNo(page));
         while state(7) != State::Resident {
             std::thread::yield_now();
@@ -203,9 +213,9 @@ fn a_batch_is_on_its_way_before_the_one_before_it_is_mapped() {
         TWO_BATCHES.iter().for_each(|page| stage.send_far(page, page.0.into()));
         let (last, majors) = (PageNo(PAGE.0 + 31), || stage.pager.row().major_faults.load(Relaxed));
         let ahead = stage.hold(Point::ReadAheadClaimed, PAGE);
-        stage.pager.start_helpers();
+        stage.pager.evictor.start_helpers();
         let before = majors();
-        stage.pager.request_window(TWO_BATCHES);
+        stage.pager.beside.read_ahead.request(TWO_BATCHES);
         let ahead = ahead.reached();
         assert_eq!([PAGE, last].map(|page| stage.state(page)), [State::Fetching; 2]);
         let reader = stage.beside(move |s| s.check(last, last.0.into()));
@@ -225,9 +235,9 @@ fn prefetch_windows(stage: &Stage, unmapped: &[fn(PageNo) -> Unmapped]) -> Vec<P
     };
     let windows: Vec<PrefetchWindow> = (0..).zip(unmapped).map(window).collect();
     windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
-    stage.pager.start_helpers();
+    stage.pager.evictor.start_helpers();
     for (window, pages) in windows.iter().zip((1..).map(|count: u64| count * u64::from(CACHE_PAGES / 2))) {
-        stage.pager.request_window(*window);
+        stage.pager.beside.read_ahead.request(*window);
         while stage.pager.row().prefetched_pages.load(Relaxed) < pages {
             std::thread::yield_now();
         }
@@ -267,10 +277,10 @@ fn request_late_and_help(stage: &Stage, window: PrefetchWindow) {
     let _signals = SignalsBlocked::new();
     let _inside = stage.pager.pages.gate.enter();
     let before = PrefetchWindow { first: PageNo(window.first.0 - 1), ..window };
-    assert_eq!(stage.pager.request_window(before), None);
-    let late = stage.pager.request_window(window);
+    assert_eq!(stage.pager.beside.read_ahead.request(before), None);
+    let late = stage.pager.beside.read_ahead.request(window);
     assert!(late.is_some());
-    stage.pager.help_read_ahead(late, &mut Scratch::new());
+    stage.pager.beside.read_ahead.help(late, &mut Scratch::new());
 }
 
 #[test]
@@ -283,7 +293,7 @@ fn a_thread_prefetches_itself_what_read_ahead_is_late_with() {
         let count = |state| pages().filter(|page| stage.state(*page) == state).count();
         // As many as come in at once where loads cost processor time.
         assert_eq!([State::Resident, State::SwapCached, State::Remote].map(count), [15, 1, 32]);
-        stage.pager.start_helpers();
+        stage.pager.evictor.start_helpers();
         while stage.pager.row().prefetched_pages.load(Relaxed) < 48 {
             std::thread::yield_now();
         }
@@ -310,7 +320,7 @@ fn a_slot_that_is_emptied_is_taken_once() {
         windows.extend([window(0), window(1)]);
         windows[2..].iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
         let emptied = stage.hold(Point::SlotEmptied, PAGE);
-        stage.pager.request_window(window(0));
+        stage.pager.beside.read_ahead.request(window(0));
         let emptied = emptied.reached();
         let helper = stage.beside(move |s| request_late_and_help(s, window(1)));
         stage.must_wait(&helper, For::Slot);
@@ -326,7 +336,7 @@ fn a_slot_that_is_emptied_is_taken_once() {
 fn zeros_ahead_of_a_walk_downwards_lie_where_they_belong() {
     on_both_paths(|stage| {
         let inside = stage.pager.pages.gate.enter();
-        stage.pager.zero_ahead(DOWN);
+        stage.pager.beside.faults.zero_ahead(DOWN);
         drop(inside);
         let there = |page| {
             let page = PageNo(page);
@@ -343,7 +353,12 @@ fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::schedule::Hold)) {
     stage.send_far(key, 5);
     assert!(key.0 < PAGES);
     let ahead = stage.hold(Point::ReadAheadLoaded, PAGE);
-    stage.pager.start_helpers();
-    stage.pager.request_window(PrefetchWindow { first: PAGE, step: 1, pages: 2, unmapped: Unmapped::Key(key) });
+    stage.pager.evictor.start_helpers();
+    stage.pager.beside.read_ahead.request(PrefetchWindow {
+        first: PAGE,
+        step: 1,
+        pages: 2,
+        unmapped: Unmapped::Key(key),
+    });
     race(stage, ahead.reached());
 }

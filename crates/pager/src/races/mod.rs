@@ -212,7 +212,7 @@ impl Stage {
         self.script.0.lock().unwrap().extend(victims);
         let _signals = thread::SignalsBlocked::new();
         let inside = self.pager.pages.gate.enter();
-        self.pager.reclaim_step(&mut Scratch::new());
+        self.pager.beside.reclaim.step(&mut Scratch::new());
         drop(inside);
     }
 
@@ -225,8 +225,8 @@ impl Stage {
     fn fit_policy(&self) {
         let _signals = SignalsBlocked::new();
         let _inside = self.pager.pages.gate.enter();
-        self.pager.local.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
-        self.pager.local.fit_policy();
+        self.pager.beside.local.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
+        self.pager.beside.local.fit_policy();
     }
 
     /// Makes a page with content `Remote`.

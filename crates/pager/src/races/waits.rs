@@ -43,10 +43,10 @@ impl Stage {
                 thread.must_wait(&for_what, || self.pager.pages.gate.is_closing() && self.is_in_gate(thread.id))
             }
             For::WpRange => {
-                let before = self.pager.wp_ranges.looks.load(SeqCst);
-                thread.must_wait(&for_what, || self.pager.wp_ranges.looks.load(SeqCst) > before + 1);
+                let before = self.pager.beside.wp_ranges.looks.load(SeqCst);
+                thread.must_wait(&for_what, || self.pager.beside.wp_ranges.looks.load(SeqCst) > before + 1);
             }
-            For::Slot => thread.must_wait(&for_what, || blocked(thread.id).is_futex_in(&self.pager.prefetch_cache)),
+            For::Slot => thread.must_wait(&for_what, || blocked(thread.id).is_futex_in(self.pager.beside.cache)),
         }
     }
 

@@ -1,0 +1,57 @@
+//! The bell: wakes the evictor, for this process's threads and for other processes of the run that ask it for pages (`asks`).
+
+use crate::pages::Pages;
+use hinterland_abi::{Asks, Ledger};
+use hinterland_sys::gate::{shared_futex_ring, shared_futex_wait_for};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
+
+/// See the module.
+pub(crate) struct Bell {
+    pages: &'static Pages,
+    /// Where other processes reach the evictor.
+    ledger: Option<&'static Ledger>,
+    /// Bumped and woken in a process without a ledger.
+    word: AtomicU32,
+    /// The evictor sleeps.
+    idle: AtomicBool,
+}
+
+impl Bell {
+    pub(crate) fn new(pages: &'static Pages, ledger: Option<&'static Ledger>) -> Bell {
+        Bell { pages, ledger, word: AtomicU32::new(0), idle: AtomicBool::new(false) }
+    }
+
+    /// What other processes ask of this one.
+    pub(crate) fn asks(&self) -> Option<&'static Asks> {
+        self.ledger.and_then(|ledger| ledger.asks_of(self.pages.row()))
+    }
+
+    /// Whether a process of the run has wanted to read or write another one's memory.
+    pub(crate) fn asks_are_wanted(&self) -> bool {
+        self.ledger.is_some_and(|ledger| ledger.asks_wanted.load(Relaxed) == 1)
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        self.asks().map_or(&self.word, |asks| &asks.bell)
+    }
+
+    /// How often it has rung.
+    pub(crate) fn rung(&self) -> u32 {
+        self.word().load(SeqCst)
+    }
+
+    /// The evictor sleeps until the bell rings, unless it did since `seen`.
+    pub(crate) fn wait(&self, seen: u32, limit: Duration) {
+        self.idle.store(true, SeqCst);
+        shared_futex_wait_for(self.word(), seen, limit);
+        self.idle.store(false, SeqCst);
+    }
+
+    /// Lets the evictor look at the watermarks.
+    pub(crate) fn ring(&self) {
+        if self.idle.load(SeqCst) {
+            shared_futex_ring(self.word());
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What a pager is made of.
+
+use crate::fault_path::FaultPath;
+use crate::proportional_share::SharedBytes;
+use crate::tracer::Trace;
+use hinterland_abi::{Ledger, ProcessRow};
+use hinterland_backend::Backend;
+use hinterland_policy::{EvictionPolicy, Prefetcher};
+use hinterland_units::Budget;
+use std::sync::Arc;
+
+/// See the module.
+pub struct Config {
+    /// Who serves faults. Must be the path that the userfaultfd was opened for.
+    pub path: FaultPath,
+    /// First address of the far range.
+    pub base: usize,
+    /// Pages in the far range.
+    pub pages: u32,
+    /// Bound on local memory.
+    pub local: Option<Budget>,
+    /// Bound on local memory, store and metadata.
+    pub ram: Option<Budget>,
+    /// Where pages go.
+    pub backend: Arc<dyn Backend>,
+    /// Which pages go.
+    pub policy: Box<dyn EvictionPolicy>,
+    /// Which pages are prefetched.
+    pub prefetcher: Box<dyn Prefetcher>,
+    /// Bound on prefetched pages that are not known to be used; `None`: what the windows need.
+    pub prefetch_cache_pages: Option<u32>,
+    /// Where the figures go.
+    pub row: &'static ProcessRow,
+    /// Monitor threads: one, or several when a backend waits for a device.
+    pub monitors: usize,
+    /// Takes stock of the process's whole memory now and then; told the bytes of the pager's tables.
+    pub census: fn(&ProcessRow, u64),
+    /// The processor on which a thread of this process last ran. Asked by one monitor, not during a fork.
+    pub processor_of: fn(u32) -> Option<usize>,
+    /// Where the processes of a run share its budget; `None`: this process has the budget for itself. Inherited by forks.
+    pub ledger: Option<&'static Ledger>,
+    /// Looks at what other processes count of this one's memory, since a fork: of the far range, or, told so, of the pager's
+    /// own mappings as well, which takes longer. `None`: it may not look.
+    pub shared: fn(bool) -> Option<SharedBytes>,
+    /// Called a few times a second from a thread that owns nothing of the pager's: gives memory back that the program freed.
+    pub housekeeping: fn(),
+    /// Records which pages the program touches. On the monitor path, with one monitor; nothing is prefetched then.
+    pub trace: Option<Trace>,
+}

@@ -1,0 +1,102 @@
+//! The evictor: the thread that keeps local memory under the watermarks. It also samples what the process needs, answers asks, and
+//! reports.
+
+use crate::asks::{Answers, Held};
+use crate::bell::Bell;
+use crate::fault_path::FaultPath;
+use crate::local_memory::LocalMemory;
+use crate::maintenance::Maintenance;
+use crate::pages::Pages;
+use crate::proportional_share::SharedBytes;
+use crate::read_ahead::ReadAhead;
+use crate::reclaim::Reclaim;
+use crate::report::Report;
+use crate::scratch::Scratch;
+use crate::shared_budget::DemandSampler;
+use std::time::{Duration, Instant};
+
+/// Time between two calls of the housekeeping.
+const TIDY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// See the module.
+pub(crate) struct Evictor {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    reclaim: &'static Reclaim,
+    read_ahead: &'static ReadAhead,
+    bell: &'static Bell,
+    answers: Answers,
+    maintenance: &'static Maintenance,
+    report: &'static Report,
+    /// Looks at what other processes count of this one's memory.
+    shared: fn(bool) -> Option<SharedBytes>,
+    /// Called a few times a second.
+    housekeeping: fn(),
+}
+
+impl Evictor {
+    #[allow(clippy::too_many_arguments, reason = "one for each room that it works with")]
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        reclaim: &'static Reclaim,
+        read_ahead: &'static ReadAhead,
+        bell: &'static Bell,
+        answers: Answers,
+        maintenance: &'static Maintenance,
+        report: &'static Report,
+        shared: fn(bool) -> Option<SharedBytes>,
+        housekeeping: fn(),
+    ) -> Evictor {
+        Evictor { pages, local, reclaim, read_ahead, bell, answers, maintenance, report, shared, housekeeping }
+    }
+
+    /// It was started: who asks before it first runs waits for it.
+    pub(crate) fn begin_answering(&self) {
+        self.answers.begin();
+    }
+
+    /// Keeps local memory within its budget for ever: the body of the evictor thread.
+    pub(crate) fn run(&'static self) -> ! {
+        self.pages.own_threads.register();
+        let mut scratch = Scratch::new();
+        let mut tidied = Instant::now();
+        let mut demand = DemandSampler::new();
+        let mut held = Held::default();
+        loop {
+            let seen = self.bell.rung();
+            self.answers.answer(&mut held);
+            if self.pages.path == FaultPath::Inline
+                && (self.read_ahead.has_work() || self.local.above_high(&self.pages.gate.enter()))
+            {
+                self.read_ahead.start(|| Ok(()));
+            }
+            self.maintenance.start_if_needed();
+            let look_again =
+                demand.sample(&self.local.shared_budget, self.pages.row(), &self.local.account, self.shared);
+            if look_again.is_some() {
+                let _inside = self.pages.gate.enter();
+                self.local.update_budget();
+            }
+            let mut worked = false;
+            while self.local.account.above_low() {
+                let inside = self.pages.gate.enter();
+                worked = (worked || self.local.above_high(&inside)) && self.reclaim.step(&mut scratch);
+                drop(inside);
+                self.answers.answer(&mut held);
+                if !worked {
+                    break;
+                }
+            }
+            self.report.write(&mut scratch.usage);
+            if tidied.elapsed() > TIDY_INTERVAL {
+                (self.housekeeping)();
+                tidied = Instant::now();
+            }
+            // Local memory is above the watermark and nothing can leave: retry soon, without spinning.
+            let stuck = !worked && self.local.account.above_high();
+            let pause = Duration::from_millis(if stuck { 2 } else { 200 }).min(look_again.unwrap_or(Duration::MAX));
+            self.bell.wait(seen, pause);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Write-back: what has aged in the swap cache goes to the backend, and its frames are freed.
+//!
+//! Any number of threads may do this at once: a chunk belongs to the thread that took it, and the pages in it to the thread that
+//! made them `WritingBack`.
+
+use crate::far_memory::FarMemory;
+use crate::local_memory::LocalMemory;
+use crate::pages::Pages;
+use crate::schedule::Point;
+use crate::staging::{ChunkNo, Kind, Staging};
+use crate::state::{Entry, State};
+use crate::table::ContentHash;
+use hinterland_backend::{Location, Priority, StoreError};
+use hinterland_paging::CHUNK_SLOTS;
+use hinterland_sys::{mem, thread};
+use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes, PageNo};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How long, and how often, a store is retried at far memory that others use, too. A node keeps what a process held for 200 ms after its end.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+const ROOM_PAUSE: Duration = Duration::from_millis(20);
+
+/// What is in a staging slot.
+enum Slot {
+    /// A page that is ours to write back now.
+    Claimed(PageNo),
+    /// A page that somebody else works on; its frame must stay.
+    Busy,
+    /// Nobody's content.
+    Stale,
+}
+
+/// See the module.
+pub(crate) struct WriteBack {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    far: &'static FarMemory,
+    staging: &'static Staging,
+}
+
+impl WriteBack {
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        far: &'static FarMemory,
+        staging: &'static Staging,
+    ) -> WriteBack {
+        WriteBack { pages, local, far, staging }
+    }
+
+    /// Writes back what is still in a chunk and frees its frames. A slot whose page is busy at this moment (a hit copies from
+    /// it, a call moves it) keeps its frame, and the chunk is queued again for it.
+    /// `pages` is room for the pages in a chunk.
+    pub(crate) fn drain(&self, chunk: ChunkNo, used: u32, frames: u32, pages: &mut Vec<PageNo>) {
+        pages.clear();
+        let mut busy = Vec::new();
+        for slot in (0..used).map(|index| chunk.slot(index)) {
+            match self.claim_slot(slot) {
+                Slot::Claimed(page) => pages.push(page),
+                Slot::Busy => busy.push(slot),
+                Slot::Stale => {}
+            }
+        }
+        self.write_back(pages);
+        let mut policy = self.local.policy();
+        for page in pages.iter() {
+            policy.written_back(*page);
+        }
+        drop(policy);
+        self.free_slots(chunk, used, &busy);
+        let still_used = u32::try_from(busy.len()).unwrap_or(CHUNK_SLOTS);
+        self.local.account.uncharge(u64::from(frames - still_used));
+        if busy.is_empty() {
+            self.staging.give_empty(chunk);
+        } else {
+            self.staging.push_full(chunk, used, still_used);
+        }
+        self.local.publish();
+    }
+
+    /// Makes the page in a slot `WritingBack`.
+    fn claim_slot(&self, slot: u32) -> Slot {
+        let Some(page) = self.staging.page(slot) else { return Slot::Stale };
+        let entry = self.pages.table.load(page);
+        let here = self.pages.table.slot(page) == slot;
+        if here && entry.state() == State::SwapCached {
+            let claimed = self.pages.table.transition(page, entry, entry.with_state(State::WritingBack)).is_ok();
+            return if claimed { Slot::Claimed(page) } else { Slot::Busy };
+        }
+        // A move gives the slot to its new page before it completes the old one: look again after looking at the old one.
+        let moved = self.staging.page(slot) != Some(page);
+        if moved || here && entry.state().is_busy() { Slot::Busy } else { Slot::Stale }
+    }
+
+    /// Frees the frames of a chunk's first `used` slots, except the `busy` ones (in order).
+    fn free_slots(&self, chunk: ChunkNo, used: u32, busy: &[u32]) {
+        let mut next = chunk.slot(0);
+        let end = next + used;
+        for stop in busy.iter().copied().chain([end]) {
+            // Slots for copies keep their frames.
+            if stop > next && chunk.kind() == Kind::Moved {
+                let (start, len) = (self.staging.address(next), (stop - next) as usize * PAGE_BYTES);
+                // SAFETY: nothing in these slots is anybody's content any more: their pages are stored, or were touched and
+                // copied out.
+                let freed = unsafe { mem::drop_pages(start, len) };
+                assert!(freed.is_ok(), "staging memory cannot be freed: {freed:?}");
+            }
+            for slot in next..stop {
+                self.staging.set_page(slot, None);
+            }
+            next = stop + 1;
+        }
+    }
+
+    /// Stores the pages that changed, drops those that did not or are zero.
+    fn write_back(&self, pages: &[PageNo]) {
+        let row = self.pages.row();
+        let mut freed: Vec<Location> = Vec::new();
+        let mut dirty: Vec<(PageNo, Entry, ContentHash)> = Vec::with_capacity(pages.len());
+        for page in pages {
+            let entry = self.pages.table.load(*page);
+            let bytes = self.staged(*page);
+            if is_zero(bytes) {
+                if entry.copy_retained() {
+                    freed.push(entry.location());
+                    self.far.forget_copies(1);
+                }
+                row.evicted_zero_pages.fetch_add(1, Relaxed);
+                self.local.count_untouched(1);
+                self.pages.complete(*page, Entry::new(State::Untouched));
+                continue;
+            }
+            let hash = ContentHash::of(bytes);
+            if entry.copy_retained() && hash == self.pages.table.hash(*page) {
+                self.far.forget_copies(1);
+                row.evicted_clean_pages.fetch_add(1, Relaxed);
+                self.pages.complete(*page, entry.with_state(State::Remote));
+            } else {
+                dirty.push((*page, entry, hash));
+            }
+        }
+        self.store(&dirty, &mut freed);
+        self.far.backend.free(&freed);
+    }
+
+    /// The content of a page in the swap cache that the caller made `WritingBack`.
+    fn staged(&self, page: PageNo) -> &PageBytes {
+        // SAFETY: the slot is populated and page-aligned, and its content does not change while the page is busy and ours.
+        unsafe { &*(self.staging.address(self.pages.table.slot(page)) as *const PageBytes) }
+    }
+
+    fn store(&self, dirty: &[(PageNo, Entry, ContentHash)], freed: &mut Vec<Location>) {
+        if dirty.is_empty() {
+            return;
+        }
+        self.pages.at(Point::WriteBack, dirty[0].0);
+        let contents: Vec<&PageBytes> = dirty.iter().map(|(page, ..)| self.staged(*page)).collect();
+        let mut stored: Vec<Result<Location, StoreError>> = dirty.iter().map(|_| Ok(Location(0))).collect();
+        self.far.backend.store(&contents, Priority::WriteBack, &mut stored);
+        self.store_what_others_left_no_room_for(&contents, &mut stored);
+        for ((page, entry, hash), result) in dirty.iter().zip(stored) {
+            let location = match result {
+                Ok(location) => location,
+                Err(error) => self.far_memory_full(&error),
+            };
+            if entry.copy_retained() {
+                freed.push(entry.location());
+                self.far.forget_copies(1);
+            }
+            self.pages.at(Point::Stored, *page);
+            self.pages.table.set_hash(*page, *hash);
+            self.pages.complete(*page, Entry::new(State::Remote).with_location(location));
+        }
+        self.pages.row().evicted_dirty_pages.fetch_add(dirty.len() as u64, Relaxed);
+    }
+
+    /// Retries for a while where other processes use the far memory, too: a node or pool keeps what a process held for a moment after
+    /// its end.
+    fn store_what_others_left_no_room_for(&self, contents: &[&PageBytes], stored: &mut [Result<Location, StoreError>]) {
+        let begun = Instant::now();
+        loop {
+            let refused =
+                |answer: &Result<Location, StoreError>| matches!(answer, Err(StoreError::Full { words: Some(_), .. }));
+            let missing: Vec<usize> = (0..stored.len()).filter(|index| refused(&stored[*index])).collect();
+            if missing.is_empty() || begun.elapsed() >= ROOM_PATIENCE {
+                return;
+            }
+            thread::sleep(ROOM_PAUSE);
+            let contents: Vec<&PageBytes> = missing.iter().map(|index| contents[*index]).collect();
+            let mut again: Vec<Result<Location, StoreError>> = missing.iter().map(|_| Ok(Location(0))).collect();
+            self.far.backend.store(&contents, Priority::WriteBack, &mut again);
+            missing.into_iter().zip(again).for_each(|(index, answer)| stored[index] = answer);
+        }
+    }
+
+    /// Far memory takes no more: the run ends, and says how much was needed.
+    fn far_memory_full(&self, error: &StoreError) -> ! {
+        if matches!(error, StoreError::Lost { .. }) {
+            self.pages.fatal(&error.to_string());
+        }
+        let mut usage = Vec::new();
+        self.far.publish(&mut usage);
+        let held: u64 = usage.iter().map(|u| u.pages).sum::<u64>() * PAGE_BYTES as u64;
+        let capacity: u64 = usage.iter().map(|u| u.capacity_bytes).sum();
+        let managed = self.pages.row().managed_bytes.load(Relaxed);
+        let local = self.local.shared_budget.budget().bytes();
+        let (managed, local) = (ByteCount(managed), ByteCount(local));
+        self.pages.fatal(&if matches!(error, StoreError::Full { words: Some(_), .. }) {
+            format!(
+                "far memory is used up: {error}; the program holds {managed} so far, of which {local} fit locally and {} are in far \
+                 memory: give more with --far or --local; `hinterland node status URL` says who has the rest",
+                ByteCount(held),
+            )
+        } else {
+            format!(
+                "far memory is used up: {error}; the program holds {managed} so far, {local} fit locally, the other {} need more than \
+                 the {} allowed: give more with --far or --local",
+                ByteCount(managed.0.saturating_sub(local.0).max(held)),
+                ByteCount(capacity),
+            )
+        })
+    }
+}
+
+/// Whether a page holds zeros only: the first words decide for almost every other page.
+fn is_zero(bytes: &PageBytes) -> bool {
+    bytes[..64] == [0; 64] && bytes.chunks_exact(64).all(|line| line == [0; 64])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bit_is_not_zero() {
+        let mut page = [0; PAGE_BYTES];
+        assert!(is_zero(&page));
+        for at in [0, 63, 64, 4095] {
+            page[at] = 1;
+            assert!(!is_zero(&page), "{at}");
+            page[at] = 0;
+        }
+    }
+}
