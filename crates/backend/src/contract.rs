@@ -1,6 +1,6 @@
 //! The contract between the pager and whatever keeps pages.
 
-use crate::NodeError;
+use crate::node_error::NodeError;
 use hinterland_units::{ByteCount, PageBytes};
 pub use hinterland_wire::Priority;
 use std::os::fd::RawFd;

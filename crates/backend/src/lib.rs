@@ -13,6 +13,7 @@ mod file;
 mod link;
 mod mapping;
 mod node;
+mod node_error;
 mod open;
 mod reference;
 mod same_filled;
@@ -29,7 +30,8 @@ pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Locatio
 pub use decorate::{Delay, FaultKind, FaultRule, FaultWhen, Faulty, Throttle};
 pub use file::{FileBackend, FileOptions, IoMethod};
 pub use link::{Link, LinkError, LinkModel};
-pub use node::{AnswerLimit, Membership, NODES_MAX, NodeAddress, NodeError, NodePool, Secured, Timing};
+pub use node::{AnswerLimit, Membership, NODES_MAX, NodeAddress, NodePool, Secured, Timing};
+pub use node_error::NodeError;
 pub use open::{OpenError, OpenOptions, check_writable, default_file, default_urls, open, open_with};
 pub use reference::Reference;
 pub use sealed::Sealed;

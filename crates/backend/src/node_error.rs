@@ -4,6 +4,9 @@ use hinterland_sys::SysError;
 use hinterland_wire::{Refusal, WireError};
 use std::time::Duration;
 
+/// How long a node's answer is waited for by default. Two in a row stay below five seconds, after which a run must have ended.
+pub(crate) const ANSWER_LIMIT_DEFAULT: Duration = Duration::from_secs(2);
+
 /// Why a memory node is of no use any more, or cannot be used at all.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NodeError {
@@ -82,23 +85,23 @@ pub enum NodeError {
 
 impl NodeError {
     /// Whether it only means that no more fits.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         let full = [Refusal::Full, Refusal::Quota, Refusal::Draining];
         matches!(self, NodeError::Refused { refusal, .. } if full.contains(refusal))
     }
 
     /// Whether it says nothing of the node.
-    pub(super) fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         matches!(self, NodeError::Local { .. })
     }
 
     /// Whether it means that the node has as many connections or sessions as it may have: others end.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         matches!(self, NodeError::Busy | NodeError::Refused { refusal: Refusal::Busy, .. })
     }
 
     /// Whether one side has not proved who it is.
-    pub(super) fn is_credentials(&self) -> bool {
+    pub(crate) fn is_credentials(&self) -> bool {
         matches!(self, NodeError::Credentials { .. })
     }
 
@@ -108,7 +111,7 @@ impl NodeError {
     }
 
     /// Whether it means that nobody is there, or nobody who knows the session.
-    pub(super) fn is_absence(&self) -> bool {
+    pub(crate) fn is_absence(&self) -> bool {
         match self {
             NodeError::Silent { .. } => true,
             NodeError::Connection { errno } => {
@@ -122,7 +125,7 @@ impl NodeError {
 
     /// What it means that no connection could be made. (On a connection that was made, the same error means that it is broken:
     /// what was sent on it may still arrive.)
-    pub(super) fn connecting(error: SysError) -> NodeError {
+    pub(crate) fn connecting(error: SysError) -> NodeError {
         const LOCAL: [i32; 8] = [
             libc::EMFILE,
             libc::ENFILE,
@@ -137,7 +140,7 @@ impl NodeError {
     }
 
     /// Whether it may pass by itself: the node is away, or has too much to do.
-    pub(super) fn may_pass(&self) -> bool {
+    pub(crate) fn may_pass(&self) -> bool {
         let passes = matches!(self, NodeError::Connection { .. } | NodeError::Silent { .. });
         passes || self.is_busy() || self.is_local() || self.is_full()
     }
@@ -155,7 +158,7 @@ fn spoken(time: Duration) -> String {
 impl From<SysError> for NodeError {
     fn from(error: SysError) -> NodeError {
         match error.errno {
-            libc::ETIMEDOUT => NodeError::Silent { limit: super::timing::AnswerLimit::DEFAULT },
+            libc::ETIMEDOUT => NodeError::Silent { limit: ANSWER_LIMIT_DEFAULT },
             errno => NodeError::Connection { errno },
         }
     }

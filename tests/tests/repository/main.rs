@@ -7,4 +7,5 @@ mod files;
 mod layering;
 mod links;
 mod promises;
+mod rooms;
 mod strict;

@@ -4,7 +4,7 @@
 //! allocator, and only the socket calls the kernel. A forked child drops its copies with nothing said and makes connections of its
 //! own: two processes that went on with one state would encrypt two records alike.
 
-use super::error::NodeError;
+use crate::node_error::NodeError;
 use hinterland_sys::peer_memory::ReceivedFd;
 use hinterland_sys::{Address, Socket, SysError};
 use hinterland_tls::{ClientConnection, ClientCredentials, explain};

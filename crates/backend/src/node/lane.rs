@@ -4,7 +4,7 @@
 //! step and never used again. One page may be *owed*: its answer is not waited for any more, and thrown away before the next one.
 
 use super::channel::{Channel, Secured};
-use super::error::NodeError;
+use crate::node_error::NodeError;
 use crate::{LoadItem, Location};
 use hinterland_sys::Address;
 use hinterland_sys::peer_memory::ReceivedFd;

@@ -1,7 +1,7 @@
 //! A bounded set of lanes, made when first needed.
 
-use super::error::NodeError;
 use super::lane::Lane;
+use crate::node_error::NodeError;
 use crate::sync::lock;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -5,7 +5,6 @@
 
 use super::NodeAddress;
 use super::channel::{Channel, Secured};
-use super::error::NodeError;
 use super::lane::Lane;
 use super::lanes::{Lanes, Taken};
 use super::latency::Latency;
@@ -15,6 +14,7 @@ use super::recall::Recall;
 use super::report::{Answered, LastReport, Recent};
 use super::timing::{AnswerLimit, Timing};
 use super::views::Views;
+use crate::node_error::NodeError;
 use crate::sync::lock;
 use hinterland_sys::Address;
 use hinterland_wire::{Features, Grant, Kind, Reply, Report, Request};

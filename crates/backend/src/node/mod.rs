@@ -27,7 +27,6 @@
 //! what it is compared with), bounded rebuilding in the background (Hydra §4.4).
 
 mod channel;
-mod error;
 mod hedge;
 mod lane;
 mod lanes;
@@ -47,11 +46,11 @@ mod timing;
 mod transfer;
 mod views;
 
+use crate::node_error::NodeError;
 use crate::samples::Rng;
 use crate::sync::lock;
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, Shard, StoreError};
 pub use channel::Secured;
-pub use error::NodeError;
 use hinterland_sys::Address;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::SLABS_MAX;

@@ -10,10 +10,10 @@
 //! pages; it is closed while a further replica is made, so what is copied does not change. Numbers of slabs are never used again.
 
 use super::NODES_MAX;
-use super::error::NodeError;
 use super::link::Link;
 use super::slots::{Fill, Slots};
 use crate::Location;
+use crate::node_error::NodeError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,6 @@
 //! How long a pool waits for what. Programs get the defaults; who tests a pool gives it other values when it makes one.
 
+use crate::node_error::ANSWER_LIMIT_DEFAULT;
 use hinterland_units::PAGE_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -66,9 +67,6 @@ impl Timing {
 pub struct AnswerLimit(Arc<AtomicU64>);
 
 impl AnswerLimit {
-    /// Two in a row stay below five seconds, after which a run must have ended.
-    pub(super) const DEFAULT: Duration = Duration::from_secs(2);
-
     /// Changes it.
     pub fn set(&self, limit: Duration) {
         self.0.store(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), Relaxed);
@@ -82,7 +80,7 @@ impl AnswerLimit {
 impl Default for AnswerLimit {
     fn default() -> AnswerLimit {
         let limit = AnswerLimit(Arc::default());
-        limit.set(AnswerLimit::DEFAULT);
+        limit.set(ANSWER_LIMIT_DEFAULT);
         limit
     }
 }
