@@ -18,7 +18,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 11;
+pub const LEDGER_VERSION: u64 = 12;
 /// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -110,8 +110,6 @@ pub struct Share {
     pub granted_bytes: Counter,
     /// Local bytes that it could use.
     pub wanted_bytes: Counter,
-    /// The most that it has touched, pages inherited by a fork left out unless nobody else counts them.
-    pub touched_bytes: Counter,
     /// RAM beside local memory: store and tables.
     pub beside_bytes: Counter,
     /// The PID namespace (its inode); 0: not known.
@@ -123,9 +121,7 @@ impl Share {
     pub fn clear(&self) {
         self.pid.store(0, Relaxed);
         self.fork_group.store(0, Relaxed);
-        for counter in
-            [&self.granted_bytes, &self.wanted_bytes, &self.touched_bytes, &self.beside_bytes, &self.pid_namespace]
-        {
+        for counter in [&self.granted_bytes, &self.wanted_bytes, &self.beside_bytes, &self.pid_namespace] {
             counter.store(0, Relaxed);
         }
     }

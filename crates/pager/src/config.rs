@@ -6,7 +6,7 @@ use crate::tracer::Trace;
 use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::Backend;
 use hinterland_policy::{EvictionPolicy, Prefetcher};
-use hinterland_units::Budget;
+use hinterland_units::ByteCount;
 use std::sync::Arc;
 
 /// See the module.
@@ -18,9 +18,9 @@ pub struct Config {
     /// Pages in the far range.
     pub pages: u32,
     /// Bound on local memory.
-    pub local: Option<Budget>,
+    pub local: Option<ByteCount>,
     /// Bound on local memory, store and metadata.
-    pub ram: Option<Budget>,
+    pub ram: Option<ByteCount>,
     /// Where pages go.
     pub backend: Arc<dyn Backend>,
     /// Which pages go.

@@ -91,7 +91,7 @@ impl Fork {
             self.pages.fatal(&format!("far memory cannot go on after a fork: {error}"));
         }
         self.pages.row().forks.fetch_add(1, Relaxed);
-        self.local.shared_budget.after_fork(self.pages.row(), &self.local.account, None);
+        self.local.shared_budget.after_fork(self.pages.row(), &self.local.account, false);
         self.bell.ring();
         self.pages.gate.open();
     }
@@ -106,7 +106,7 @@ impl Fork {
         wiped: &[(PageNo, u32)],
     ) -> Result<(), SysError> {
         let parent = self.pages.row();
-        self.local.shared_budget.after_fork(row, &self.local.account, Some(parent.managed_bytes.load(Relaxed)));
+        self.local.shared_budget.after_fork(row, &self.local.account, true);
         for (from, to) in [
             (&parent.managed_bytes, &row.managed_bytes),
             (&parent.managed_bytes, &row.managed_peak_bytes),

@@ -57,11 +57,7 @@ impl LocalMemory {
         row.touched_pages.fetch_add(pages, Relaxed);
         let bytes = pages * PAGE_BYTES as u64;
         let managed = row.managed_bytes.fetch_add(bytes, Relaxed) + bytes;
-        let before = row.managed_peak_bytes.fetch_max(managed, Relaxed);
-        const STEP: u64 = 1 << 20;
-        if self.shared_budget.depends_on_touched() && managed > before && managed / STEP != before / STEP {
-            self.update_budget();
-        }
+        row.managed_peak_bytes.fetch_max(managed, Relaxed);
     }
 
     /// Counts pages that lost their content.
@@ -99,9 +95,8 @@ impl LocalMemory {
     /// Adapts watermarks and policy to what store and program occupy now; returns the RAM beside local memory.
     pub(crate) fn update_budget(&self) -> ByteCount {
         let row = self.pages.row();
-        let touched = ByteCount(row.managed_peak_bytes.load(Relaxed));
-        let beside = self.beside(touched);
-        self.shared_budget.update(row, &self.account, touched.0, beside.0);
+        let beside = self.beside();
+        self.shared_budget.update(row, &self.account, beside.0);
         row.local_budget_bytes.store(self.shared_budget.budget().bytes(), Relaxed);
         self.publish();
         let total = self.account.local().bytes() + beside.0;
@@ -123,15 +118,15 @@ impl LocalMemory {
     }
 
     /// RAM beside local memory: store and tables.
-    fn beside(&self, touched: ByteCount) -> ByteCount {
-        ByteCount(self.far.backend.ram_bytes() + self.metadata_bytes(touched))
+    fn beside(&self) -> ByteCount {
+        ByteCount(self.far.backend.ram_bytes() + self.metadata_bytes())
     }
 
     /// Bytes of the pager's tables: those of the page table follow what was touched.
-    fn metadata_bytes(&self, touched: ByteCount) -> u64 {
+    fn metadata_bytes(&self) -> u64 {
         const TABLE_BYTES_PER_PAGE: u64 = 28;
-        let pages = touched.0 / PAGE_BYTES as u64;
         let row = self.pages.row();
+        let pages = row.managed_peak_bytes.load(Relaxed) / PAGE_BYTES as u64;
         let bytes = pages * TABLE_BYTES_PER_PAGE + self.policy().metadata_bytes() as u64 + self.staging.idle_bytes();
         row.metadata_bytes.store(bytes, Relaxed);
         row.metadata_peak_bytes.fetch_max(bytes, Relaxed);

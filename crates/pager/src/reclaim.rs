@@ -92,8 +92,7 @@ impl Reclaim {
 
     /// Under `--ram`, with local memory at its floor: the store itself must shrink.
     fn relieve_ram(&self, beside: ByteCount) {
-        let touched = ByteCount(self.pages.row().managed_peak_bytes.load(Relaxed));
-        let excess = self.local.shared_budget.store_excess(self.pages.row(), touched.0, beside.0);
+        let excess = self.local.shared_budget.store_excess(self.pages.row(), beside.0);
         if excess == 0 || self.far.backend.shrink_ram(excess) > 0 {
             self.ram_refusals.store(0, Relaxed);
         } else if self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX {

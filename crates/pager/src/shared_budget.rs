@@ -48,8 +48,8 @@ const CHILD_APPEARS: Duration = Duration::from_millis(100);
 /// See the module.
 pub(crate) struct SharedBudget {
     ledger: Option<&'static Ledger>,
-    local: Option<Budget>,
-    ram: Option<Budget>,
+    local: Option<ByteCount>,
+    ram: Option<ByteCount>,
     /// A thread changes this process's share.
     changing: AtomicBool,
     /// Bytes that this process may count: its grant, or what its grant is to become.
@@ -60,8 +60,6 @@ pub(crate) struct SharedBudget {
     retry_at: AtomicU64,
     /// The process from which all that may share pages with this one descend.
     fork_group: AtomicI32,
-    /// Most bytes touched that the parent had, in the child of a fork.
-    inherited: AtomicU64,
     /// Pages that became this process's own between the last two samples, because a process wrote to shared ones: the next
     /// sample will find as many.
     lead: AtomicU64,
@@ -76,7 +74,6 @@ struct Sums {
     granted: u64,
     /// What the processes hold or could use, whichever is more for each.
     claimed: u64,
-    touched: u64,
     beside: u64,
     /// What must stay local whatever happens.
     floors: u64,
@@ -105,7 +102,7 @@ fn part(shortage: u64, excess: u64, all_excess: u64) -> u64 {
 }
 
 impl SharedBudget {
-    pub fn new(local: Option<Budget>, ram: Option<Budget>, ledger: Option<&'static Ledger>) -> SharedBudget {
+    pub fn new(local: Option<ByteCount>, ram: Option<ByteCount>, ledger: Option<&'static Ledger>) -> SharedBudget {
         SharedBudget {
             ledger,
             local,
@@ -115,7 +112,6 @@ impl SharedBudget {
             budget: AtomicU64::new(UNBOUNDED),
             retry_at: AtomicU64::new(0),
             fork_group: AtomicI32::new(0),
-            inherited: AtomicU64::new(0),
             lead: AtomicU64::new(0),
             forked_at: AtomicU64::new(0),
             born: Instant::now(),
@@ -137,18 +133,11 @@ impl SharedBudget {
         self.ram.is_some()
     }
 
-    /// Whether a budget depends on what the program has touched.
-    pub fn depends_on_touched(&self) -> bool {
-        [self.local, self.ram].iter().any(|b| matches!(b, Some(Budget::PercentOfTouched(_))))
-    }
-
-    /// The local budget in bytes of processes that have touched `touched` and have `beside` in store and tables.
-    fn budget_for(&self, touched: u64, beside: u64) -> u64 {
-        let local = self.local.map_or(u64::MAX, |budget| budget.bytes(ByteCount(touched)).0);
-        let ram = self.ram.map_or(u64::MAX, |budget| {
-            // Below the floor no batch would fit: the store must give way then, not the local memory.
-            budget.bytes(ByteCount(touched)).0.saturating_sub(beside).max(Budget::FLOOR.0)
-        });
+    /// The local budget in bytes of processes that have `beside` bytes in store and tables.
+    fn budget_beside(&self, beside: u64) -> u64 {
+        let local = self.local.map_or(u64::MAX, |bytes| bytes.0);
+        // Below the floor no batch would fit: the store must give way then, not the local memory.
+        let ram = self.ram.map_or(u64::MAX, |bytes| bytes.0.saturating_sub(beside).max(Budget::FLOOR.0));
         let budget = local.min(ram).clamp(Budget::FLOOR.0, UNBOUNDED);
         self.budget.store(budget, Relaxed);
         budget
@@ -176,22 +165,12 @@ impl SharedBudget {
         own.fork_group.load(Relaxed) != 0 && (age < CHILD_APPEARS || self.others_in_group(ledger, own) > 0)
     }
 
-    /// What this process counts as touched: inherited pages are counted by the eldest of the fork group.
-    fn own_touched(&self, ledger: &Ledger, own: &Share, touched: u64) -> u64 {
-        let inherited = self.inherited.load(Relaxed);
-        let fork_group = own.fork_group.load(Relaxed);
-        let eldest = ledger.shares_in_use().find(|share| share.fork_group.load(Relaxed) == fork_group);
-        let counts_all = inherited == 0 || eldest.is_none_or(|eldest| std::ptr::eq(eldest, own));
-        if counts_all { touched } else { touched.saturating_sub(inherited) }
-    }
-
     fn sums(ledger: &Ledger) -> Sums {
         ledger.shares_in_use().fold(Sums::default(), |sums, share| {
             let granted = share.granted_bytes.load(SeqCst);
             Sums {
                 granted: sums.granted + granted,
                 claimed: sums.claimed + granted.max(share.wanted_bytes.load(Relaxed)),
-                touched: sums.touched + share.touched_bytes.load(Relaxed),
                 beside: sums.beside + share.beside_bytes.load(Relaxed),
                 floors: sums.floors + granted.min(SHARE_FLOOR),
             }
@@ -214,9 +193,9 @@ impl SharedBudget {
     }
 
     /// Publishes what this process has, and adapts its bound to what the others hold and want.
-    pub fn update(&self, row: &ProcessRow, account: &Account, touched: u64, beside: u64) {
+    pub fn update(&self, row: &ProcessRow, account: &Account, beside: u64) {
         let Some((ledger, share)) = self.share(row) else {
-            let budget = self.budget_for(touched, beside);
+            let budget = self.budget_beside(beside);
             // A process that found no row in the ledger counts nowhere: it gets the least that any gets.
             let bytes = if self.ledger.is_some() { SHARE_FLOOR } else { budget };
             let bound = PageCount(bytes / PAGE_BYTES as u64);
@@ -229,13 +208,12 @@ impl SharedBudget {
             account.proportional_share.end();
             self.lead.store(0, Relaxed);
         }
-        share.touched_bytes.store(self.own_touched(ledger, share, touched), Relaxed);
         let counted_beside = account.proportional_share.beside(beside);
         share.beside_bytes.store(counted_beside, Relaxed);
         row.counted_beside_bytes.store(counted_beside, Relaxed);
         let counted = account.counted().bytes();
         let sums = SharedBudget::sums(ledger);
-        let budget = self.budget_for(sums.touched, sums.beside);
+        let budget = self.budget_beside(sums.beside);
         let granted = share.granted_bytes.load(Relaxed);
         // What it neither holds nor has just asked for is free for others.
         let mut target = granted.min((counted + 2 * step(counted)).max(SHARE_FLOOR));
@@ -276,9 +254,8 @@ impl SharedBudget {
         let wanted = target + step(target).max(pages * PAGE_BYTES as u64);
         let managed = row.managed_bytes.load(Relaxed);
         share.wanted_bytes.fetch_max(wanted.max(managed), Relaxed);
-        share.touched_bytes.store(self.own_touched(ledger, share, row.managed_peak_bytes.load(Relaxed)), Relaxed);
         let sums = SharedBudget::sums(ledger);
-        let budget = self.budget_for(sums.touched, sums.beside);
+        let budget = self.budget_beside(sums.beside);
         let (granted, contended) = (share.granted_bytes.load(Relaxed), sums.claimed > budget);
         let fair = if contended { SharedBudget::level(ledger, budget) } else { u64::MAX };
         let room = budget.saturating_sub(sums.granted - granted.min(sums.granted));
@@ -298,14 +275,13 @@ impl SharedBudget {
 
     /// By how much this process's store and tables are to shrink because `--ram` is exceeded although local memory is at its
     /// floor everywhere.
-    pub fn store_excess(&self, row: &ProcessRow, touched: u64, beside: u64) -> u64 {
+    pub fn store_excess(&self, row: &ProcessRow, beside: u64) -> u64 {
         let Some(ram) = self.ram else { return 0 };
         match self.share(row) {
-            None => (beside + Budget::FLOOR.0).saturating_sub(ram.bytes(ByteCount(touched)).0),
+            None => (beside + Budget::FLOOR.0).saturating_sub(ram.0),
             Some((ledger, share)) => {
                 let sums = SharedBudget::sums(ledger);
-                let allowed = ram.bytes(ByteCount(sums.touched)).0;
-                let excess = (sums.beside + sums.floors.max(Budget::FLOOR.0)).saturating_sub(allowed);
+                let excess = (sums.beside + sums.floors.max(Budget::FLOOR.0)).saturating_sub(ram.0);
                 part(excess, share.beside_bytes.load(Relaxed), sums.beside)
             }
         }
@@ -330,21 +306,18 @@ impl SharedBudget {
         row.counted_beside_bytes.store(row.counted_beside_bytes.load(Relaxed) / 2, Relaxed);
     }
 
-    /// After a fork, in both: each counts half of what the parent has counted. In the child, `row` is its own, and `inherited`
-    /// what the parent has touched.
-    pub fn after_fork(&self, row: &ProcessRow, account: &Account, inherited: Option<u64>) {
+    /// After a fork, in both: each counts half of what the parent has counted. In the child, `row` is its own.
+    pub fn after_fork(&self, row: &ProcessRow, account: &Account, is_child: bool) {
         let Some((_, share)) = self.share(row) else { return };
         account.proportional_share.halve(account.local().0);
         let half = account.counted().bytes();
-        let target = match inherited {
-            None => self.target.load(Relaxed).saturating_sub(half),
-            Some(touched) => {
-                self.changing.store(false, Relaxed);
-                self.inherited.store(touched, Relaxed);
-                share.fork_group.store(self.fork_group.load(Relaxed), Relaxed);
-                share.wanted_bytes.store(half, Relaxed);
-                half
-            }
+        let target = if is_child {
+            self.changing.store(false, Relaxed);
+            share.fork_group.store(self.fork_group.load(Relaxed), Relaxed);
+            share.wanted_bytes.store(half, Relaxed);
+            half
+        } else {
+            self.target.load(Relaxed).saturating_sub(half)
         };
         self.target.store(target, Relaxed);
         share.granted_bytes.store(target.max(half).max(BOUND_MIN.bytes()), SeqCst);

@@ -61,7 +61,8 @@ impl Account {
         account
     }
 
-    /// Sets how many frames may be in use now. `turnover`: how many there will be once the program has touched as many.
+    /// Sets how many frames may be in use now. `turnover`: how many there may be once this process
+    /// has grown.
     pub fn set_bound(&self, bound: PageCount, turnover: PageCount) {
         let pages = bound.max(BOUND_MIN).0;
         let margin = margin(pages);

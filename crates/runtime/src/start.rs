@@ -4,7 +4,7 @@ use crate::{
     caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, libc_heap, region_map,
     smaps, trace,
 };
-use hinterland_abi::{FaultPathName, ProcessRow, Settings};
+use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
 use hinterland_backend::{OpenError, OpenOptions};
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_sys::mem::OwnMemory;
@@ -12,7 +12,7 @@ use hinterland_sys::{
     FeatureSet, Features, Mapping, Privilege, SysError, Uffd, last_thread, seccomp, thread, thread::SignalsBlocked,
 };
 use hinterland_tls::{ClientCredentials, CredentialError, Hiding, Sources};
-use hinterland_units::{Foreign, PAGE_BYTES};
+use hinterland_units::{Budget, ByteCount, Foreign, PAGE_BYTES};
 use inline::syscall_sites::{RedirectError, Redirects, go_object};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -108,13 +108,23 @@ extern "C" fn construct() {
     }
 }
 
+/// A budget as the launcher hands it over: it makes a size of every share.
+fn in_bytes(variable: &'static str, budget: Option<Budget>) -> Result<Option<ByteCount>, Refusal> {
+    match budget {
+        None => Ok(None),
+        Some(Budget::Bytes(bytes)) => Ok(Some(bytes)),
+        Some(share) => {
+            Err(Refusal::Setting(variable, format!("{share} is no size; start the program with `hinterland run`")))
+        }
+    }
+}
+
 /// Takes hold of the program's memory.
 fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Refusal> {
     if confine::is_inherited(settings.filters) {
         return Err(Refusal::Confined);
     }
-    let set: FeatureSet =
-        settings.features.parse().map_err(|e| Refusal::Setting(hinterland_abi::variables::FEATURES, e))?;
+    let set: FeatureSet = settings.features.parse().map_err(|e| Refusal::Setting(variables::FEATURES, e))?;
     let features = Features::probe(set);
     let Chosen { path, ready, redirects, why } = choose_path(settings.fault_path, &features)?;
     // Also on the monitor path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere.
@@ -148,8 +158,8 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         path,
         base: FAR_BASE,
         pages: FAR_PAGES,
-        local: settings.local,
-        ram: settings.ram,
+        local: in_bytes(variables::LOCAL, settings.local)?,
+        ram: in_bytes(variables::RAM, settings.ram)?,
         backend,
         policy,
         prefetcher,

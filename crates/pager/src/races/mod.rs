@@ -24,7 +24,7 @@ use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
 use hinterland_testkit::sigbus;
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount, PageNo};
+use hinterland_units::{ByteCount, PAGE_BYTES, PageCount, PageNo};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Once};
 use waits::For;
@@ -143,7 +143,7 @@ impl Stage {
             path,
             base,
             pages: PAGES,
-            local: Some(Budget::Bytes(ByteCount(64 << 20))),
+            local: Some(ByteCount(64 << 20)),
             ram: None,
             backend: Arc::clone(&backend),
             policy: Box::new(script.clone()),

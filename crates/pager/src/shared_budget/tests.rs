@@ -54,7 +54,7 @@ impl Run {
         row.pid.store(pid, Relaxed);
         row.state.store(RowState::Live as u32, Relaxed);
         self.ledger.open_share(index, Numbered { pid, namespace: 1 });
-        let budget = SharedBudget::new(Some(Budget::Bytes(ByteCount(BUDGET))), None, Some(self.ledger));
+        let budget = SharedBudget::new(Some(ByteCount(BUDGET)), None, Some(self.ledger));
         let demand = Demand::new(self.now, Duration::ZERO);
         self.processes.push(Process { row, account: Account::new(), budget, demand });
     }
@@ -117,14 +117,13 @@ impl Process {
 
     /// A round of the evictor.
     fn evict(&mut self) {
-        let touched = self.row.managed_peak_bytes.load(Relaxed);
-        self.budget.update(self.row, &self.account, touched, 0);
+        self.budget.update(self.row, &self.account, 0);
         if self.account.above_high() && !self.budget.grow(self.row, &self.account, 0) {
             while self.account.above_low() {
                 self.account.uncharge(1);
             }
         }
-        self.budget.update(self.row, &self.account, touched, 0);
+        self.budget.update(self.row, &self.account, 0);
     }
 
     fn sample(&mut self, ledger: &Ledger, now: Instant) {

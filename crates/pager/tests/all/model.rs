@@ -11,7 +11,7 @@ use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess, State};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_testkit::{Rng, sigbus};
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
+use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -237,7 +237,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         path: case.path,
         base: range.start,
         pages: PAGES,
-        local: Some(Budget::Bytes(ByteCount(16 << 20))),
+        local: Some(ByteCount(16 << 20)),
         ram: None,
         backend: Arc::clone(&case.backend),
         policy: hinterland_policy::make(case.policy, 4096).unwrap(),

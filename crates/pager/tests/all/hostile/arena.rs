@@ -7,7 +7,7 @@ use hinterland_policy::Streams;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_testkit::{Rng, sigbus};
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageNo};
+use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
 use std::sync::Arc;
 
 /// Words in a page.
@@ -61,7 +61,7 @@ impl Arena {
             path,
             base: range.start,
             pages,
-            local: Some(Budget::Bytes(ByteCount(16 << 20))),
+            local: Some(ByteCount(16 << 20)),
             ram: None,
             backend,
             policy: hinterland_policy::make("s3-fifo", 4096).unwrap(),
