@@ -67,13 +67,13 @@ impl MemoryEvents {
 /// The tightest limit; `None` when there is none.
 pub fn tightest(host: &Host) -> Option<CgroupLimit> {
     let mut limits = Vec::new();
-    for (version, directories) in groups(host)? {
+    for (version, directories) in host.groups()? {
         let files: &[&str] = match version {
             CgroupVersion::V1 => &["memory.limit_in_bytes"],
             CgroupVersion::V2 => &["memory.max", SOFT_LIMIT],
         };
         let all = directories.iter().flat_map(|directory| files.iter().map(|name| directory.join(name)));
-        limits.extend(all.filter_map(|file| limit(host, file, version)));
+        limits.extend(all.filter_map(|file| limit(host, file, *version)));
     }
     limits.into_iter().min_by_key(|limit| limit.bytes)
 }
@@ -87,7 +87,7 @@ pub fn events(host: &Host) -> Option<MemoryEvents> {
         let text = host.read(file)?;
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
     };
-    groups(host)?.into_iter().find_map(|(version, directories)| {
+    host.groups()?.iter().find_map(|(version, directories)| {
         let (counts, hard) = match version {
             CgroupVersion::V1 => ("memory.oom_control", "memory.limit_in_bytes"),
             CgroupVersion::V2 => ("memory.events", "memory.max"),
@@ -98,14 +98,17 @@ pub fn events(host: &Host) -> Option<MemoryEvents> {
                 CgroupVersion::V1 => host.read(directory.join("memory.failcnt"))?.parse().ok()?,
                 CgroupVersion::V2 => count(directory.join(counts), "oom")?,
             };
-            Some((limit(host, directory.join(hard), version)?, times))
+            Some((limit(host, directory.join(hard), *version)?, times))
         };
         Some(MemoryEvents { kills, reached: directories.iter().filter_map(reached).collect() })
     })
 }
 
-/// For each version that has memory groups here: this process's group and those above it, the nearest first.
-fn groups(host: &Host) -> Option<Vec<(CgroupVersion, Vec<PathBuf>)>> {
+/// This process's group in a version that has memory groups here, and those above it, the nearest first.
+pub type Group = (CgroupVersion, Vec<PathBuf>);
+
+/// The groups that `host` keeps.
+pub fn groups(host: &Host) -> Option<Vec<Group>> {
     let groups = host.read("/proc/self/cgroup")?;
     let mounts = host.read("/proc/self/mountinfo")?;
     let directories = |line: &str| {

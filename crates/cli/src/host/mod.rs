@@ -9,10 +9,13 @@ pub use memory::Memory;
 
 use crate::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// A machine, seen through its file system.
 pub struct Host {
     root: PathBuf,
+    /// The memory cgroups of this process, looked up once: they are asked for several times in a run, and a launcher stays in its group.
+    groups: OnceLock<Option<Vec<cgroup::Group>>>,
 }
 
 /// How much memory this process may use, and which file says so.
@@ -26,13 +29,13 @@ pub struct Available {
 impl Host {
     /// The machine that this process runs on.
     pub fn here() -> Host {
-        Host { root: "/".into() }
+        Host { root: "/".into(), groups: OnceLock::new() }
     }
 
     /// A machine made of files below `root`.
     #[cfg(test)]
     pub fn at(root: &Path) -> Host {
-        Host { root: root.into() }
+        Host { root: root.into(), groups: OnceLock::new() }
     }
 
     /// An absolute path on this machine.
@@ -44,6 +47,11 @@ impl Host {
     pub fn read(&self, absolute: impl AsRef<Path>) -> Option<String> {
         let text = std::fs::read_to_string(self.path(absolute.as_ref())).ok()?;
         Some(text.trim().to_owned())
+    }
+
+    /// The memory cgroups that this process is in; `None` when that cannot be read.
+    fn groups(&self) -> Option<&[cgroup::Group]> {
+        self.groups.get_or_init(|| cgroup::groups(self)).as_deref()
     }
 
     /// The tightest memory limit of the cgroups that this process is in.

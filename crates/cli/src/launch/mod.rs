@@ -72,7 +72,8 @@ pub fn run_and_record(args: &RunArgs, recording: Option<&Recording>) -> ExitCode
 
 fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error> {
     let env = |name: &str| std::env::var(name).ok();
-    let mut config = config::resolve(args, env, &Host::here())?;
+    let host = Host::here();
+    let mut config = config::resolve(args, env, &host)?;
     if let Some(recording) = recording {
         recording.settle(&mut config);
     }
@@ -91,7 +92,6 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();
     settings.filters = hinterland_sys::seccomp::filters();
-    let host = Host::here();
     notices::say(&config, &name.to_string_lossy(), &host);
     let credentials = config.credentials.clone().map(credentials::Watched::begin);
     let signals = signals::Signals::take()?;
