@@ -32,7 +32,7 @@ const BUILDINGS: &[Building] = &[
     Building {
         name: "backend",
         layers: &[
-            ("contract", &["node_error", "contract", "counters", "sync", "mapping", "same_filled", "link"]),
+            ("contract", &["node_error", "contract", "counters", "shard", "sync", "mapping", "same_filled", "link"]),
             ("backends", &["reference", "samples", "tiers", "codec", "compressed", "file", "node", "sealed", "coded"]),
             ("around", &["decorate"]),
             ("by URL", &["url", "open"]),

@@ -23,6 +23,7 @@ mod store;
 mod stripes;
 
 use crate::node::{NodePool, Timing};
+use crate::shard::Shard;
 use crate::sync::lock;
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use code::Arithmetic;
@@ -33,36 +34,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use stripes::{Held, Place, Stripes};
-
-/// One of the places over which stripes are spread: what is lost, is lost together.
-pub trait Shard: Backend {
-    /// [`Backend::store`], which calls `meanwhile`, perhaps more than once, when pages are on their way and their answers are
-    /// still to be waited for; or never.
-    fn store_while(
-        &self,
-        pages: &[&PageBytes],
-        priority: Priority,
-        out: &mut [Result<Location, StoreError>],
-        meanwhile: &mut dyn FnMut(),
-    );
-
-    /// Whether it can be used now.
-    fn is_there(&self) -> bool;
-
-    /// Whether it can be used now, and has refused nothing for want of room a short while ago.
-    fn may_have_room(&self) -> bool {
-        self.is_there()
-    }
-
-    /// Whether what was stored at `location` is lost.
-    fn has_lost(&self, location: Location) -> bool;
-
-    /// How often it was lost.
-    fn losses(&self) -> u64;
-
-    /// Counts pages that were stored there in place of lost ones.
-    fn count_rebuilt(&self, pages: u64);
-}
 
 /// Pages in stripes over shards.
 pub struct Coded<S: Shard = NodePool> {
