@@ -23,7 +23,27 @@ impl Deref for Account {
     }
 }
 
+/// Pages have arrived in local memory, and are counted: what completes them as resident asks for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    epoch: u8,
+}
+
+impl Arrived {
+    /// The epoch in which they arrived.
+    #[inline]
+    pub(crate) fn epoch(self) -> u8 {
+        self.epoch
+    }
+}
+
 impl Account {
+    /// Counts `pages` arrivals.
+    #[inline]
+    pub(crate) fn arrive(&self, pages: u64) -> Arrived {
+        Arrived { epoch: self.own.arrive(pages) }
+    }
+
     /// An account with the smallest bound.
     pub(crate) fn new() -> Account {
         Account::default()

@@ -11,17 +11,17 @@
 use crate::fault_path::FaultPath;
 use crate::kernel::Stay;
 use crate::local_memory::LocalMemory;
-use crate::pages::Pages;
+use crate::pages::{Owned, Pages};
 use crate::pin::Pins;
 use crate::schedule::Point;
 use crate::staging::{ChunkNo, Kind, Staging};
-use crate::state::State;
 use crate::wp_range::WpRanges;
 use hinterland_paging::{BLOCK_PAGES, CHUNK_SLOTS};
 use hinterland_sys::mem;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use std::vec::Drain;
 
 /// Victims of a block for which copies pay.
 const VICTIMS_MIN: usize = 6;
@@ -94,23 +94,29 @@ impl CopyOut {
         self.way.store(MOVES, Release);
     }
 
-    /// Takes those victims (sorted, `Leaving` and ours) out by copy for which it pays; the others stay in `victims`. Returns
-    /// how many left.
-    pub(crate) fn take_out(&self, victims: &mut Vec<PageNo>) -> u32 {
+    /// Takes those victims (sorted, `Leaving`) out by copy for which it pays; the others stay in `victims`. Returns how many left.
+    pub(crate) fn take_out(&self, victims: &mut Vec<Owned>) -> u32 {
+        if !self.is_possible() {
+            return 0;
+        }
+        let pages: Vec<PageNo> = victims.iter().map(Owned::page).collect();
         let pays = |block: &[PageNo]| block.len() >= VICTIMS_MIN && block.len() < RUN_PAGES * runs_of(block).count();
-        if !self.is_possible() || !blocks_of(victims).any(pays) {
+        if !blocks_of(&pages).any(pays) {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Copied) else { return 0 };
         let mut rest = Vec::with_capacity(victims.len());
         let (mut used, mut left) = (0, 0);
-        for block in blocks_of(victims) {
-            let (copied, departed) = if pays(block) { self.copy_range_out(block, chunk, used) } else { (0, 0) };
-            rest.extend_from_slice(&block[copied..]);
+        let mut owned = victims.drain(..);
+        for block in blocks_of(&pages) {
+            let (copied, departed) =
+                if pays(block) { self.copy_range_out(block, &mut owned, chunk, used) } else { (0, 0) };
+            rest.extend(owned.by_ref().take(block.len() - copied));
             used += u32::try_from(copied).unwrap_or(CHUNK_SLOTS);
             left += departed;
         }
-        *victims = rest;
+        drop(owned);
+        victims.append(&mut rest);
         if left == 0 {
             self.staging.give_empty(chunk);
         } else {
@@ -120,9 +126,15 @@ impl CopyOut {
         left
     }
 
-    /// Copies victims of one block to the chunk's slots from `slot` on, from the first one on to where that fails, and takes
-    /// them out; returns how many were copied, which are busy no more then, and how many of these left.
-    fn copy_range_out(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> (usize, u32) {
+    /// Copies victims of one block, the next ones of `owned`, to the chunk's slots from `slot` on, from the first one on to where that
+    /// fails, and takes them out; returns how many were copied, which are busy no more then, and how many of these left.
+    fn copy_range_out(
+        &self,
+        victims: &[PageNo],
+        owned: &mut Drain<'_, Owned>,
+        chunk: ChunkNo,
+        slot: u32,
+    ) -> (usize, u32) {
         let (first, last) = (victims[0], victims[victims.len() - 1]);
         let Some(protected) = self.wp_ranges.open(first, PageNo(last.0 + 1), self.pins) else { return (0, 0) };
         self.pages.at(Point::Leaving, first);
@@ -141,37 +153,36 @@ impl CopyOut {
         }
         let victims = &victims[..copied.unwrap_or(0) / PAGE_BYTES];
         self.pages.at(Point::Copied, first);
-        let left = self.drop_copied(victims, chunk, slot);
+        let left = self.drop_copied(victims, &owned.as_slice()[..victims.len()], chunk, slot);
         self.lift_protection(start, len);
         drop(protected);
-        for (page, slot) in victims.iter().zip(slot..) {
-            if self.staging.page(chunk.slot(slot)) == Some(*page) {
-                let entry = self.pages.table.load(*page);
-                self.pages.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+        for (victim, slot) in owned.by_ref().take(victims.len()).zip(slot..) {
+            if self.staging.page(chunk.slot(slot)) == Some(victim.page()) {
+                self.pages.complete_swap_cached(victim, false);
             } else {
-                self.local.did_not_leave(*page, Stay::Pinned);
+                self.local.did_not_leave(victim, Stay::Pinned);
             }
         }
         (victims.len(), left)
     }
 
     /// Drops victims that are copied to the chunk's slots from `slot` on; notes which slots are theirs now, and returns how many.
-    fn drop_copied(&self, victims: &[PageNo], chunk: ChunkNo, slot: u32) -> u32 {
+    fn drop_copied(&self, victims: &[PageNo], owned: &[Owned], chunk: ChunkNo, slot: u32) -> u32 {
         // SAFETY: the pages are ours, and their content is in the slots.
         let dropped = unsafe { mem::drop_vector(&self.ranges_of(victims)) };
         let all_dropped = dropped == Ok(victims.len() * PAGE_BYTES);
         let mut left = 0;
-        for (page, slot) in victims.iter().zip(slot..) {
-            let slot = chunk.slot(slot);
+        for (victim, slot) in owned.iter().zip(slot..) {
+            let (page, slot) = (victim.page(), chunk.slot(slot));
             // A call that stopped may have dropped part of the range where it stopped. To drop a page again does no harm; one
             // that cannot be dropped (locked) is still there.
             // SAFETY: as above.
-            let out = all_dropped || unsafe { mem::drop_pages(self.pages.address(*page), PAGE_BYTES) }.is_ok();
+            let out = all_dropped || unsafe { mem::drop_pages(self.pages.address(page), PAGE_BYTES) }.is_ok();
             if out {
-                self.pages.table.set_slot(*page, slot);
+                self.pages.note_slot(victim, slot);
                 left += 1;
             }
-            self.staging.set_page(slot, out.then_some(*page));
+            self.staging.set_page(slot, out.then_some(page));
         }
         left
     }

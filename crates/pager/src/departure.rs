@@ -6,7 +6,7 @@
 use crate::copy_out::CopyOut;
 use crate::kernel::Stay;
 use crate::local_memory::LocalMemory;
-use crate::pages::Pages;
+use crate::pages::{Owned, Pages, run_length};
 use crate::pin::Pins;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
@@ -16,12 +16,12 @@ use crate::wp_range::WpRanges;
 use hinterland_paging::{CHUNK_SLOTS, Claim, PageStates, Residency, Scans, choose_unreferenced, choose_victims};
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
+use std::vec::Drain;
 
 /// What became of an attempt to make a page, as it was seen, a victim.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     /// It is `Leaving`, and ours.
-    Ours,
+    Ours(Owned),
     /// The kernel works on it: it stays `Resident`.
     Pinned,
     /// It was not `Resident` but in this state.
@@ -30,20 +30,43 @@ enum Attempt {
     Changed,
 }
 
-impl PageStates for &Departures {
+/// What became of an attempt to make a page that was named a victim: see [`Claim`].
+pub(crate) enum Claimed {
+    Ours(Owned),
+    Busy,
+    Gone,
+}
+
+/// The pages among which victims are chosen, and those that are.
+struct Choice<'a> {
+    departures: &'a Departures,
+    owned: &'a mut Vec<Owned>,
+}
+
+impl PageStates for Choice<'_> {
     type Seen = Entry;
 
     fn look(&self, page: PageNo) -> Option<(Entry, Residency)> {
-        let entry = (page.0 < self.pages.count).then(|| self.pages.table.load(page))?;
+        let pages = self.departures.pages;
+        let entry = (page.0 < pages.count).then(|| pages.table.load(page))?;
         Some((entry, Residency { epoch: entry.arrival_epoch(), referenced: entry.referenced() }))
     }
 
     fn claim(&mut self, page: PageNo) -> Claim {
-        self.claim_named(page)
+        match self.departures.claim_named(page) {
+            Claimed::Ours(owned) => {
+                self.owned.push(owned);
+                Claim::Ours
+            }
+            Claimed::Busy => Claim::Busy,
+            Claimed::Gone => Claim::Gone,
+        }
     }
 
     fn claim_as_seen(&mut self, page: PageNo, seen: Entry) -> bool {
-        self.claim_victim(page, seen) == Attempt::Ours
+        let Attempt::Ours(owned) = self.departures.claim_victim(page, seen) else { return false };
+        self.owned.push(owned);
+        true
     }
 }
 
@@ -72,59 +95,66 @@ impl Departures {
 
     /// Takes a batch of the policy's victims out of the program into a chunk. False: there were none, or none could leave.
     pub(crate) fn take_batch_out(&self, scratch: &mut Scratch) -> bool {
-        let (account, copies) = (&self.local.account, self.copy_out.is_possible());
-        choose_victims(&mut &*self, &mut *self.local.policy(), account, &self.scans, copies, &mut scratch.victims);
-        self.take_victims_out(scratch)
+        let Scratch { named, owned, .. } = scratch;
+        let (mut choice, copies) = (Choice { departures: self, owned }, self.copy_out.is_possible());
+        choose_victims(&mut choice, &mut *self.local.policy(), &self.local.account, &self.scans, copies, named);
+        self.take_victims_out(owned)
     }
 
     /// Takes those of `pages` out of the program that are not known to be referenced.
     pub(crate) fn take_out_unreferenced(&self, mut pages: impl Iterator<Item = PageNo>, scratch: &mut Scratch) {
-        while choose_unreferenced(&mut &*self, &mut *self.local.policy(), &mut pages, &mut scratch.victims) {
-            self.take_victims_out(scratch);
+        let Scratch { named, owned, .. } = scratch;
+        loop {
+            let mut choice = Choice { departures: self, owned };
+            if !choose_unreferenced(&mut choice, &mut *self.local.policy(), &mut pages, named) {
+                return;
+            }
+            self.take_victims_out(owned);
         }
     }
 
     /// Takes a batch of victims, which are `Leaving`, out of the program. False: none could leave.
-    fn take_victims_out(&self, scratch: &mut Scratch) -> bool {
-        scratch.victims.sort_unstable();
-        let copied = self.copy_out.take_out(&mut scratch.victims);
-        let moved = self.move_victims_out(&scratch.victims);
+    fn take_victims_out(&self, victims: &mut Vec<Owned>) -> bool {
+        victims.sort_unstable_by_key(Owned::page);
+        let copied = self.copy_out.take_out(victims);
+        let moved = self.move_victims_out(victims);
         copied + moved > 0
     }
 
     /// Takes victims out run by run; returns how many left.
-    fn move_victims_out(&self, victims: &[PageNo]) -> u32 {
+    fn move_victims_out(&self, victims: &mut Vec<Owned>) -> u32 {
         if victims.is_empty() {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Moved) else {
-            victims.iter().for_each(|page| self.local.did_not_leave(*page, Stay::Pinned));
+            victims.drain(..).for_each(|victim| self.local.did_not_leave(victim, Stay::Pinned));
             return 0;
         };
+        let used = u32::try_from(victims.len()).unwrap_or(CHUNK_SLOTS);
+        let mut victims = victims.drain(..);
         let mut left = 0;
         let mut next = 0;
-        while next < victims.len() {
-            let run = run_length(&victims[next..]);
-            left += self.take_out_run(&victims[next..next + run], chunk, next);
+        while !victims.as_slice().is_empty() {
+            let run = run_length(victims.as_slice(), Owned::page);
+            left += self.take_out_run(&mut victims, run, chunk, next);
             next += run;
         }
         if left == 0 {
             self.staging.give_empty(chunk);
         } else {
-            let used = u32::try_from(victims.len()).unwrap_or(CHUNK_SLOTS);
             self.staging.push_full(chunk, used, left);
         }
         left
     }
 
     /// Makes a page that the policy named `Leaving`, if it is `Resident` and not pinned.
-    pub(crate) fn claim_named(&self, page: PageNo) -> Claim {
+    pub(crate) fn claim_named(&self, page: PageNo) -> Claimed {
         loop {
             match self.claim_victim(page, self.pages.table.load(page)) {
                 Attempt::Changed => {}
-                Attempt::Ours => return Claim::Ours,
-                Attempt::Pinned => return Claim::Busy,
-                Attempt::Not(state) => return if state.is_busy() { Claim::Busy } else { Claim::Gone },
+                Attempt::Ours(owned) => return Claimed::Ours(owned),
+                Attempt::Pinned => return Claimed::Busy,
+                Attempt::Not(state) => return if state.is_busy() { Claimed::Busy } else { Claimed::Gone },
             }
         }
     }
@@ -134,71 +164,54 @@ impl Departures {
         if entry.state() != State::Resident {
             return Attempt::Not(entry.state());
         }
-        if self.pages.table.transition(page, entry, entry.with_state(State::Leaving)).is_err() {
+        let Some(owned) = self.pages.claim(page, entry, entry.with_state(State::Leaving)) else {
             return Attempt::Changed;
-        }
+        };
         self.pages.at(Point::Marked, page);
         if self.pins.cover(page) {
-            self.pages.complete(page, entry);
+            self.pages.complete_unchanged(owned);
             return Attempt::Pinned;
         }
-        Attempt::Ours
+        Attempt::Ours(owned)
     }
 
-    /// Takes a run of neighbouring victims out; `offset` is the first one's place in the chunk. Returns how many left.
-    fn take_out_run(&self, run: &[PageNo], chunk: ChunkNo, offset: usize) -> u32 {
+    /// Takes a run of neighbouring victims out, the next `run` of them; `offset` is the first one's place in the chunk. Returns how
+    /// many left.
+    fn take_out_run(&self, victims: &mut Drain<'_, Owned>, run: usize, chunk: ChunkNo, offset: usize) -> u32 {
         let slot_of = |index: usize| chunk.slot(u32::try_from(offset + index).unwrap_or(0));
+        let pages = &victims.as_slice()[..run];
+        let (first, last) = (pages[0].page(), pages[run - 1].page());
         // A page that MOVE refuses is protected and copied: the end of a protected range around it would lift that protection.
-        let _excluded =
-            self.copy_out.may_be_under_way().then(|| self.wp_ranges.exclude(run[0].0, run[run.len() - 1].0 + 1));
+        let _excluded = self.copy_out.may_be_under_way().then(|| self.wp_ranges.exclude(first.0, last.0 + 1));
         let mut left = 0;
         let mut next = 0;
-        while next < run.len() {
-            let (from, to) = (self.pages.address(run[next]), self.staging.address(slot_of(next)));
-            self.pages.at(Point::Leaving, run[next]);
+        while next < run {
+            let page = victims.as_slice()[0].page();
+            let (from, to) = (self.pages.address(page), self.staging.address(slot_of(next)));
+            self.pages.at(Point::Leaving, page);
             // SAFETY: the pages are `Leaving` and ours, the chunk's slots are empty and ours.
-            let (out, stay) = unsafe { self.pages.kernel.take_out(from, to, run.len() - next) };
-            self.pages.at(Point::TakenOut, run[next]);
-            for (index, page) in run.iter().enumerate().skip(next).take(out) {
+            let (out, stay) = unsafe { self.pages.kernel.take_out(from, to, run - next) };
+            self.pages.at(Point::TakenOut, page);
+            for (index, victim) in (next..next + out).zip(&mut *victims) {
                 let slot = slot_of(index);
-                self.pages.table.set_slot(*page, slot);
-                self.staging.set_page(slot, Some(*page));
-                let entry = self.pages.table.load(*page);
-                self.pages.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+                self.pages.note_slot(&victim, slot);
+                self.staging.set_page(slot, Some(victim.page()));
+                self.pages.complete_swap_cached(victim, false);
                 left += 1;
             }
             next += out;
-            if let (Some(stay), Some(page)) = (stay, run.get(next)) {
+            if let Some(stay) = stay.filter(|_| next < run)
+                && let Some(victim) = victims.next()
+            {
                 self.staging.set_page(slot_of(next), None);
-                self.local.did_not_leave(*page, stay);
+                self.local.did_not_leave(victim, stay);
                 next += 1;
             }
         }
-        let counter = if self.pages.kernel.features().move_pages {
-            &self.pages.row().moved_out_pages
-        } else {
-            &self.pages.row().copied_out_pages
-        };
+        let row = self.pages.row();
+        let counter =
+            if self.pages.kernel.features().move_pages { &row.moved_out_pages } else { &row.copied_out_pages };
         counter.fetch_add(u64::from(left), Relaxed);
         left
-    }
-}
-
-/// Pages at the start of `sorted` that are neighbours.
-fn run_length(sorted: &[PageNo]) -> usize {
-    let neighbours = sorted.windows(2).take_while(|pair| pair[1].0 == pair[0].0 + 1).count();
-    neighbours + 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_end_at_gaps() {
-        let pages: Vec<PageNo> = [3, 4, 5, 9, 10].into_iter().map(PageNo).collect();
-        assert_eq!(run_length(&pages), 3);
-        assert_eq!(run_length(&pages[3..]), 2);
-        assert_eq!(run_length(&pages[4..]), 1);
     }
 }

@@ -1,18 +1,18 @@
 //! Far memory as the pager sees it: the backend, the proof that what comes back is what left, and the stored copies of pages that
 //! are local again.
 
-use crate::pages::Pages;
-use crate::state::Entry;
-use crate::table::ContentHash;
-use hinterland_backend::{Backend, BackendUsage, LoadError, LoadItem, Location};
-use hinterland_units::{PageBytes, PageCount, PageNo};
+use crate::pages::{ContentHash, Owned, Pages, Released};
+use hinterland_backend::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use hinterland_units::{PageBytes, PageCount};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+use std::time::Duration;
 
 /// See the module.
 pub(crate) struct FarMemory {
     pages: &'static Pages,
-    pub(crate) backend: Arc<dyn Backend>,
+    backend: Arc<dyn Backend>,
     /// Stored copies of resident pages, while they cost RAM.
     retained_copies: AtomicU64,
 }
@@ -22,28 +22,52 @@ impl FarMemory {
         FarMemory { pages, backend, retained_copies: AtomicU64::new(0) }
     }
 
-    /// A page that arrived must be the page that left, perhaps from another place; otherwise the program ends.
-    pub(crate) fn verify(&self, page: PageNo, entry: Entry, bytes: &mut PageBytes, loaded: Result<(), LoadError>) {
+    /// See [`Backend::load`].
+    pub(crate) fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        self.backend.load(items, priority, done);
+    }
+
+    /// Stores pages that leave: see [`Backend::store`].
+    pub(crate) fn store(&self, pages: &[&PageBytes], out: &mut [Result<Location, StoreError>]) {
+        self.backend.store(pages, Priority::WriteBack, out);
+    }
+
+    /// Frees a stored copy.
+    pub(crate) fn free(&self, released: Option<Released>) {
+        if let Some(released) = released {
+            self.backend.free(&[released.location()]);
+        }
+    }
+
+    /// Frees stored copies together.
+    pub(crate) fn free_all(&self, released: Vec<Released>) {
+        if !released.is_empty() {
+            self.backend.free(&released.into_iter().map(Released::location).collect::<Vec<_>>());
+        }
+    }
+
+    /// A page that arrived must be the page that left, from `location` or perhaps from another place; otherwise the program ends.
+    pub(crate) fn verify(&self, owned: &Owned, bytes: &mut PageBytes, loaded: Result<(), LoadError>) {
+        let (page, location) = (owned.page(), owned.was().location());
         if let Err(error) = loaded {
             self.pages.fatal(&format!("{page} is lost: {error}"));
         }
         let hash = self.pages.table.hash(page);
         let right = |bytes: &PageBytes| ContentHash::of(bytes) == hash;
-        if !right(bytes) && self.backend.repair(LoadItem { location: entry.location(), into: bytes }, &right).is_err() {
+        if !right(bytes) && self.backend.repair(LoadItem { location, into: bytes }, &right).is_err() {
             self.pages
                 .fatal(&format!("{page} came back changed from far memory (checksum mismatch); the program is ended"));
         }
     }
 
-    /// Decides over the stored copy of a page that was fetched into so large a local memory: retains it, or returns its location,
-    /// to be freed once the page is completed.
-    pub(crate) fn retain_or_free(&self, entry: Entry, local: PageCount) -> (Entry, Option<Location>) {
-        if self.retains_copy(local) { (entry, None) } else { (entry.without_location(), Some(entry.location())) }
-    }
-
     /// Whether the stored copy of a page that was just fetched is retained, so that the page can be dropped without a write if it
     /// does not change. Free on an SSD; in RAM only for a small share of the budget, because every copy is RAM too.
-    fn retains_copy(&self, local: PageCount) -> bool {
+    pub(crate) fn retains_copy(&self, local: PageCount) -> bool {
         const SHARE: u64 = 32;
         if !self.backend.copies_cost_ram() {
             return true;
@@ -60,6 +84,48 @@ impl FarMemory {
     pub(crate) fn forget_copies(&self, copies: u64) {
         if self.backend.copies_cost_ram() {
             self.retained_copies.fetch_sub(copies, Relaxed);
+        }
+    }
+
+    /// See [`Backend::copies_cost_ram`].
+    pub(crate) fn copies_cost_ram(&self) -> bool {
+        self.backend.copies_cost_ram()
+    }
+
+    /// RAM that the backends take in this process.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        self.backend.ram_bytes()
+    }
+
+    /// See [`Backend::shrink_ram`].
+    pub(crate) fn shrink_ram(&self, bytes: u64) -> u64 {
+        self.backend.shrink_ram(bytes)
+    }
+
+    /// See [`Backend::needs_maintenance`].
+    pub(crate) fn needs_maintenance(&self) -> bool {
+        self.backend.needs_maintenance()
+    }
+
+    /// See [`Backend::maintain`].
+    pub(crate) fn maintain(&self) -> Option<Duration> {
+        self.backend.maintain()
+    }
+
+    /// See [`Backend::descriptors_if_confined`].
+    pub(crate) fn descriptors_if_confined(&self) -> Option<Vec<RawFd>> {
+        self.backend.descriptors_if_confined()
+    }
+
+    /// A fork is about to happen.
+    pub(crate) fn before_fork(&self) {
+        self.backend.before_fork();
+    }
+
+    /// Goes on after a fork, or ends the program.
+    pub(crate) fn after_fork(&self, side: ForkSide) {
+        if let Err(error) = self.backend.after_fork(side) {
+            self.pages.fatal(&format!("far memory cannot go on after a fork: {error}"));
         }
     }
 

@@ -1,8 +1,9 @@
 //! Serving faults: what a fault on a page in each state does. On which thread, `monitor` and `inline_fault` say.
 
+use crate::account::Arrived;
 use crate::far_memory::FarMemory;
 use crate::local_memory::LocalMemory;
-use crate::pages::{Outcome, Pages};
+use crate::pages::{Outcome, Owned, Pages, Released, neighbours};
 use crate::prefetch_cache::PrefetchCache;
 use crate::prefetch_driver::PrefetchDriver;
 use crate::read_ahead::ReadAhead;
@@ -91,82 +92,86 @@ impl Faults {
 
     /// A page without content: it gets zeros, and so do the next ones when the program walks upwards.
     fn first_touch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
-        self.reclaim.charge_frames(1, scratch);
-        let busy = entry.with_state(State::Fetching);
-        if self.pages.table.transition(page, entry, busy).is_err() {
-            self.local.account.uncharge(1);
-            return Outcome::Again;
-        }
+        let Some(owned) = self.claim_charged(page, entry, scratch) else { return Outcome::Again };
         let window = self.driver.requested(page, Request::FirstTouch, fault);
         self.pages.row().first_touch_faults.fetch_add(1, Relaxed);
         self.pages.at(Point::FirstTouch, page);
-        // SAFETY: the page has no content to lose and is ours; the zeros are readable.
-        let mapped = unsafe { self.pages.kernel.map_copy(self.pages.address(page), ZEROS.0.as_ptr(), 1) };
-        self.complete_zeros(&[page], mapped);
+        self.map_zeros(page, std::iter::once(owned));
         if let Some(window) = window {
             self.zero_ahead(window);
         }
         Outcome::Served
     }
 
+    /// Charges a frame for a page and claims it; `None`: it changed meanwhile.
+    fn claim_charged(&self, page: PageNo, entry: Entry, scratch: &mut Scratch) -> Option<Owned> {
+        self.reclaim.charge_frames(1, scratch);
+        // A page that was being prefetched is so no more: a thread that waits for it now is not late.
+        let owned = self.pages.claim(page, entry, entry.with_state(State::Fetching).with_prefetched(false));
+        if owned.is_none() {
+            self.local.account.uncharge(1);
+        }
+        owned
+    }
+
     /// Maps zeros ahead of the program, as far as frames are free.
     pub(crate) fn zero_ahead(&self, window: PrefetchWindow) {
-        let mut run: Vec<PageNo> = Vec::with_capacity(ZERO_PAGES);
+        let mut run: Vec<Owned> = Vec::with_capacity(ZERO_PAGES);
         for offset in 0..=window.pages {
             let page = window.page(offset).filter(|page| page.0 < self.pages.count && offset < window.pages);
-            let entry = page.map(|page| (page, self.pages.table.load(page)));
-            let claimed = entry.filter(|(page, entry)| {
-                !window.leaves_unmapped(*page)
-                    && self.pages.table.is_open(*page)
+            let claimed = page.and_then(|page| {
+                let entry = self.pages.table.load(page);
+                let wanted = !window.leaves_unmapped(page)
+                    && self.pages.table.is_open(page)
                     && entry.state() == State::Untouched
                     && run.len() < ZERO_PAGES
-                    && self.local.account.try_charge(1)
-            });
-            let claimed = claimed.filter(|(page, entry)| {
-                let ours = self.pages.table.transition(*page, *entry, entry.with_state(State::Fetching)).is_ok();
-                if !ours {
+                    && self.local.account.try_charge(1);
+                if !wanted {
+                    return None;
+                }
+                let owned = self.pages.claim(page, entry, entry.with_state(State::Fetching));
+                if owned.is_none() {
                     self.local.account.uncharge(1);
                 }
-                ours
+                owned
             });
-            if let Some((page, _)) = claimed {
-                run.push(page);
+            if let Some(owned) = claimed {
+                run.push(owned);
             } else if !run.is_empty() {
                 // Of a walk downwards the last page came first.
-                run.sort_unstable();
-                // SAFETY: these pages have no content to lose and are ours; there are zeros for a full run.
-                let mapped =
-                    unsafe { self.pages.kernel.map_copy(self.pages.address(run[0]), ZEROS.0.as_ptr(), run.len()) };
-                self.complete_zeros(&run, mapped);
-                run.clear();
+                run.sort_unstable_by_key(Owned::page);
+                self.map_zeros(run[0].page(), run.drain(..));
             }
         }
     }
 
-    /// Completes a run of pages after zeros were mapped there.
-    fn complete_zeros(&self, run: &[PageNo], mapped: Result<(), Partial>) {
+    /// Maps zeros at a run of pages that have no content, `first` and its neighbours, and completes them.
+    fn map_zeros(&self, first: PageNo, run: impl ExactSizeIterator<Item = Owned>) {
+        let (start, pages) = (self.pages.address(first), run.len());
+        // SAFETY: these pages have no content to lose and are ours; there are zeros for a full run.
+        let mapped = unsafe { self.pages.kernel.map_copy(start, ZEROS.0.as_ptr(), pages) };
         let there = match mapped {
-            Ok(()) => run.len(),
+            Ok(()) => pages,
             // Somebody else's page is there already (raw system calls): it is resident, whatever it holds.
-            Err(Partial { done, errno: libc::EEXIST }) => done / PAGE_BYTES + 1,
+            Err(Partial { done, errno: libc::EEXIST }) => (done / PAGE_BYTES + 1).min(pages),
             // Unmapped or unmappable behind our back: the program faults again and gets the kernel's answer.
             Err(partial) => {
-                self.end_if_forbidden(run[0]);
+                self.end_if_forbidden(first);
                 partial.done / PAGE_BYTES
             }
         };
-        self.local.arrive(run[..there.min(run.len())].iter().copied(), Arrival::FirstTouch);
-        // Before the pages are completed: once they are, they may be dropped, and counted out.
-        self.local.count_touched(there as u64);
-        let epoch = self.local.account.arrive(there as u64);
-        for (index, page) in run.iter().enumerate() {
-            let resident = Entry::new(State::Resident).arrived(epoch, false);
-            self.pages.complete(*page, if index < there { resident } else { Entry::new(State::Untouched) });
+        let arrived = self.local.arrive(neighbours(first, there), Arrival::FirstTouch);
+        for (index, owned) in run.enumerate() {
+            if index < there {
+                self.pages.complete_resident(owned, arrived, false);
+            } else {
+                self.pages.complete_unchanged(owned);
+            }
         }
-        self.local.account.uncharge((run.len() - there) as u64);
+        self.local.account.uncharge((pages - there) as u64);
         self.local.publish();
-        if there < run.len() || mapped.is_err() {
-            self.pages.wake(self.pages.address(run[0]), run.len() * PAGE_BYTES);
+        if there < pages || mapped.is_err() {
+            self.pages.wake(start, pages * PAGE_BYTES);
         }
     }
 
@@ -175,9 +180,9 @@ impl Faults {
     /// The page is made busy for it: unowned, it could be taken out between the look at its state and the call, and zeros
     /// would be mapped over content that is in the swap cache, or a page be written to while it is copied out.
     fn spurious(&self, page: PageNo, entry: Entry, fault: Fault) -> Outcome {
-        if self.pages.table.transition(page, entry, entry.with_state(State::Changing)).is_err() {
+        let Some(owned) = self.pages.claim(page, entry, entry.with_state(State::Changing)) else {
             return Outcome::Again;
-        }
+        };
         let address = self.pages.address(page);
         self.pages.row().spurious_faults.fetch_add(1, Relaxed);
         self.pages.at(Point::Spurious, page);
@@ -190,7 +195,7 @@ impl Faults {
         if unsafe { self.pages.kernel.map_copy(address, ZEROS.0.as_ptr(), 1) }.is_err() {
             self.end_if_forbidden(page);
         }
-        self.pages.complete(page, entry);
+        self.pages.complete_unchanged(owned);
         self.pages.wake(address, PAGE_BYTES);
         Outcome::Served
     }
@@ -210,15 +215,10 @@ impl Faults {
         if let Some(tracer) = self.tracer.filter(|tracer| tracer.is_parked(page)) {
             return tracer.unpark(page, entry);
         }
-        self.reclaim.charge_frames(1, scratch);
-        // It is being prefetched no more: a thread that waits for it now is not late.
-        if self.pages.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
-            self.local.account.uncharge(1);
-            return Outcome::Again;
-        }
+        let Some(owned) = self.claim_charged(page, entry, scratch) else { return Outcome::Again };
         if self.tracer.is_some_and(|tracer| tracer.is_parked(page)) {
             self.local.account.uncharge(1);
-            self.pages.complete(page, entry);
+            self.pages.complete_unchanged(owned);
             return Outcome::Again;
         }
         let slot = self.pages.table.slot(page);
@@ -227,28 +227,20 @@ impl Faults {
         let mapped =
             unsafe { self.pages.kernel.map_copy(self.pages.address(page), self.staging.address(slot) as *const u8, 1) };
         if let Err(partial) = mapped {
-            self.refused(page, entry, partial);
+            self.refused(owned, partial);
             return Outcome::Served;
         }
-        let request = if entry.prefetched() {
+        let once = std::iter::once(page);
+        let (request, released) = if entry.prefetched() {
             self.cache.used(slot);
-            Request::PrefetchHit
+            (Request::PrefetchHit, self.complete_fetched(owned, self.local.arrive(once, Arrival::Demand)))
         } else {
             self.pages.row().minor_faults.fetch_add(1, Relaxed);
             self.staging.set_page(slot, None);
-            Request::Minor
+            self.pages.complete_resident(owned, self.local.arrive(once, Arrival::SwapCacheHit), true);
+            (Request::Minor, None)
         };
-        let epoch = self.local.account.arrive(1);
-        let resident = entry.with_state(State::Resident).with_prefetched(false).arrived(epoch, !entry.prefetched());
-        let (resident, freed) = if entry.prefetched() {
-            self.far.retain_or_free(resident, self.local.account.budget())
-        } else {
-            (resident, None)
-        };
-        let how = if entry.prefetched() { Arrival::Demand } else { Arrival::SwapCacheHit };
-        self.local.arrive(std::iter::once(page), how);
-        self.pages.complete(page, resident);
-        self.far.backend.free(freed.as_slice());
+        self.far.free(released);
         let late = self.request_prefetch(page, request, fault);
         self.read_ahead.help(late, scratch);
         Outcome::Served
@@ -256,52 +248,51 @@ impl Faults {
 
     /// The page is in a backend: the program waits for it.
     fn fetch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
-        self.reclaim.charge_frames(1, scratch);
-        if self.pages.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
-            self.local.account.uncharge(1);
-            return Outcome::Again;
-        }
+        let Some(owned) = self.claim_charged(page, entry, scratch) else { return Outcome::Again };
         let late = self.request_prefetch(page, Request::Major, fault);
         let landing = &mut scratch.landing()[0];
         let begun = is_timed(self.pages.row().major_faults.load(Relaxed)).then(Instant::now);
         let mut result = Ok(());
-        self.far.backend.load(
-            &mut [LoadItem { location: entry.location(), into: landing }],
-            Priority::Demand,
-            &mut |_, r| {
-                result = r.map(drop);
-            },
-        );
+        self.far.load(&mut [LoadItem { location: entry.location(), into: landing }], Priority::Demand, &mut |_, r| {
+            result = r.map(drop);
+        });
         if let Some(begun) = begun {
             self.driver.timed(1, begun, self.cache.pages_for_windows());
         }
-        self.far.verify(page, entry, landing, result);
+        self.far.verify(&owned, landing, result);
         self.pages.at(Point::Loaded, page);
         // SAFETY: the landing page holds the verified content; the page is missing in the program and ours.
         let mapped = unsafe { self.pages.kernel.map_copy(self.pages.address(page), landing.as_ptr(), 1) };
         if let Err(partial) = mapped {
-            self.refused(page, entry, partial);
+            self.refused(owned, partial);
             return Outcome::Served;
         }
         self.pages.row().major_faults.fetch_add(1, Relaxed);
-        let resident = entry.with_state(State::Resident).arrived(self.local.account.arrive(1), false);
-        let (resident, freed) = self.far.retain_or_free(resident, self.local.account.budget());
-        self.local.arrive(std::iter::once(page), Arrival::Demand);
-        self.pages.complete(page, resident);
-        self.far.backend.free(freed.as_slice());
+        let released = self.complete_fetched(owned, self.local.arrive(std::iter::once(page), Arrival::Demand));
+        self.far.free(released);
         self.read_ahead.help(late, scratch);
         Outcome::Served
     }
 
+    /// Completes a page that was fetched, with its stored copy if that is to be retained.
+    fn complete_fetched(&self, owned: Owned, arrived: Arrived) -> Option<Released> {
+        if self.far.retains_copy(self.local.account.budget()) {
+            self.pages.complete_resident(owned, arrived, false);
+            return None;
+        }
+        self.pages.complete_resident_alone(owned, arrived)
+    }
+
     /// The kernel would not map a page whose content we hold: the page goes back to where it was.
-    fn refused(&self, page: PageNo, before: Entry, partial: Partial) {
+    fn refused(&self, owned: Owned, partial: Partial) {
+        let page = owned.page();
         if partial.errno == libc::EEXIST {
             self.pages.fatal(&format!("{page} is mapped although its content is far; the program is ended"));
         }
         self.end_if_forbidden(page);
         // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
         self.local.account.uncharge(1);
-        self.pages.complete(page, before);
+        self.pages.complete_unchanged(owned);
         self.pages.wake(self.pages.address(page), PAGE_BYTES);
     }
 

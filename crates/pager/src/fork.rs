@@ -67,7 +67,7 @@ impl Fork {
 
     fn go_on_freezing(&self, left: &[(PageNo, u32)]) {
         self.local.shared_budget.before_fork(self.pages.row(), &self.local.account);
-        self.far.backend.before_fork();
+        self.far.before_fork();
         self.advise_own(libc::MADV_DOFORK);
         for (first, count) in left {
             self.advise_all_of(*first, *count, libc::MADV_DONTFORK);
@@ -87,9 +87,7 @@ impl Fork {
     /// See `Pager::thaw`.
     pub(crate) fn thaw(&self) {
         self.keep_from_children();
-        if let Err(error) = self.far.backend.after_fork(ForkSide::Parent) {
-            self.pages.fatal(&format!("far memory cannot go on after a fork: {error}"));
-        }
+        self.far.after_fork(ForkSide::Parent);
         self.pages.row().forks.fetch_add(1, Relaxed);
         self.local.shared_budget.after_fork(self.pages.row(), &self.local.account, false);
         self.bell.ring();
@@ -140,9 +138,7 @@ impl Fork {
         self.range.register_all()?;
         self.pages.at(Point::ChildRegistered, PageNo(0));
         self.keep_from_children();
-        if let Err(error) = self.far.backend.after_fork(ForkSide::Child) {
-            self.pages.fatal(&format!("far memory cannot go on after a fork: {error}"));
-        }
+        self.far.after_fork(ForkSide::Child);
         self.pages.gate.open();
         for (first, count) in left.iter().chain(wiped) {
             self.range.discard(*first, *count);

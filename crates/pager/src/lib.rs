@@ -57,7 +57,6 @@ mod scratch;
 mod shared_budget;
 mod staging;
 mod state;
-mod table;
 mod tracer;
 mod waiters;
 mod wp_range;

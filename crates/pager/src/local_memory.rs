@@ -1,14 +1,13 @@
 //! Local memory: its account, the budget that bounds it, and the eviction policy over the pages in it.
 
-use crate::account::Account;
+use crate::account::{Account, Arrived};
 use crate::far_memory::FarMemory;
 use crate::kernel::Stay;
-use crate::pages::Pages;
+use crate::pages::{Owned, Pages};
 use crate::queues::{Locked, Queues};
 use crate::schedule::Point;
 use crate::shared_budget::SharedBudget;
 use crate::staging::Staging;
-use crate::state::{Entry, State};
 use hinterland_policy::{Arrival, EvictionPolicy};
 use hinterland_sys::gate::Inside;
 use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
@@ -44,15 +43,20 @@ impl LocalMemory {
         self.policy.lock()
     }
 
-    /// Tells the policy of arrivals, without waiting for its lock. The caller owns the pages (`Fetching` or `Changing`), and is
-    /// inside the gate.
-    pub(crate) fn arrive(&self, pages: impl ExactSizeIterator<Item = PageNo>, how: Arrival) {
+    /// Counts arrivals, and tells the policy of them without waiting for its lock. The caller owns the pages (`Fetching` or
+    /// `Changing`), and is inside the gate.
+    pub(crate) fn arrive(&self, pages: impl ExactSizeIterator<Item = PageNo>, how: Arrival) -> Arrived {
         debug_assert!(self.pages.gate.is_entered(), "an arrival was reported outside the gate");
+        let count = pages.len() as u64;
         self.policy.arrived(pages, how);
+        if how == Arrival::FirstTouch {
+            self.count_touched(count);
+        }
+        self.account.arrive(count)
     }
 
     /// Counts pages that got content for the first time.
-    pub(crate) fn count_touched(&self, pages: u64) {
+    fn count_touched(&self, pages: u64) {
         let row = self.pages.row();
         row.touched_pages.fetch_add(pages, Relaxed);
         let bytes = pages * PAGE_BYTES as u64;
@@ -65,24 +69,23 @@ impl LocalMemory {
         self.pages.row().managed_bytes.fetch_sub(pages * PAGE_BYTES as u64, Relaxed);
     }
 
-    /// A victim, which is `Leaving` and the caller's, stays local, or turns out to have been dropped by the program.
-    pub(crate) fn did_not_leave(&self, page: PageNo, stay: Stay) {
-        let entry = self.pages.table.load(page);
+    /// A victim, which is `Leaving`, stays local, or turns out to have been dropped by the program.
+    pub(crate) fn did_not_leave(&self, victim: Owned, stay: Stay) {
         match stay {
             Stay::Pinned => {
                 self.pages.row().putback_pages.fetch_add(1, Relaxed);
-                self.policy().putback(page);
-                self.pages.complete(page, entry.with_state(State::Resident));
+                self.policy().putback(victim.page());
+                self.pages.complete_unchanged(victim);
             }
             Stay::Missing => {
-                if entry.copy_retained() {
+                if victim.was().copy_retained() {
                     self.far.forget_copies(1);
-                    self.far.backend.free(&[entry.location()]);
                 }
-                self.policy().forgotten(page);
-                self.pages.complete(page, Entry::new(State::Untouched));
+                self.policy().forgotten(victim.page());
+                let released = self.pages.complete_untouched(victim);
                 self.account.uncharge(1);
                 self.count_untouched(1);
+                self.far.free(released);
             }
         }
     }
@@ -119,7 +122,7 @@ impl LocalMemory {
 
     /// RAM beside local memory: store and tables.
     fn beside(&self) -> ByteCount {
-        ByteCount(self.far.backend.ram_bytes() + self.metadata_bytes())
+        ByteCount(self.far.ram_bytes() + self.metadata_bytes())
     }
 
     /// Bytes of the pager's tables: those of the page table follow what was touched.

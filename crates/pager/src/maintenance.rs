@@ -36,7 +36,7 @@ impl Maintenance {
 
     /// Starts or wakes the maintenance thread if the backend needs it; called now and then by a thread that may start one.
     pub(crate) fn start_if_needed(&'static self) {
-        if !self.far.backend.needs_maintenance() {
+        if !self.far.needs_maintenance() {
             return;
         }
         if !self.start() && self.idle.swap(false, SeqCst) {
@@ -61,7 +61,7 @@ impl Maintenance {
         loop {
             let seen = self.word.load(SeqCst);
             let inside = self.pages.gate.enter();
-            let pause = self.far.backend.maintain();
+            let pause = self.far.maintain();
             // Between steps it is not woken: their pauses bound the bandwidth.
             self.idle.store(pause.is_none(), SeqCst);
             drop(inside);

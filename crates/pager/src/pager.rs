@@ -208,7 +208,7 @@ impl Pager {
     /// # Errors
     /// Why the pager could not live under a filter, for the user.
     pub fn prepare_confinement(&'static self) -> Result<Descriptors, String> {
-        let Some(files) = self.far.backend.descriptors_if_confined() else {
+        let Some(files) = self.far.descriptors_if_confined() else {
             return Err(
                 "such a filter cannot be made to allow what this far memory needs; compressed RAM or a file will do"
                     .into(),

@@ -10,12 +10,12 @@
 
 use crate::departure::Departures;
 use crate::local_memory::LocalMemory;
-use crate::pages::Pages;
+use crate::pages::{Owned, Pages};
 use crate::prefetch_driver::PrefetchDriver;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
 use crate::staging::Staging;
-use crate::state::{Entry, State};
+use crate::state::State;
 use hinterland_abi::bucket_of;
 use hinterland_paging::{
     CachedSlots, Dropped, KEY_SLOTS, SlotBody, TakenSlot, make_room, pages_for_windows, take_slot, waiting_pages_max,
@@ -116,18 +116,17 @@ impl PrefetchCache {
     }
 
     /// Leaves a loaded page unmapped in the cache; `mapped` pages of its window were mapped before it, more may follow ([`PrefetchCache::mapped_with`]).
-    /// False: no slot is free.
+    /// The page itself, if no slot is free.
     ///
-    /// The caller owns the page and has counted a frame for it.
+    /// The caller has counted a frame for it.
     pub(crate) fn leave_unmapped(
         &self,
-        page: PageNo,
-        entry: Entry,
+        owned: Owned,
         bytes: &PageBytes,
         window: &PrefetchWindow,
         mapped: u32,
-    ) -> bool {
-        let Some(TakenSlot { slot: index, fresh }) = self.take_key_slot(window.unmapped) else { return false };
+    ) -> Result<(), Owned> {
+        let Some(TakenSlot { slot: index, fresh }) = self.take_key_slot(window.unmapped) else { return Err(owned) };
         let slot = self.staging.key_slot(index);
         // SAFETY: the slot is one page of ours, and no page points at it any more.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
@@ -138,12 +137,12 @@ impl PrefetchCache {
         beside.mapped.store(mapped, Relaxed);
         beside.since_ns.store(self.now_ns(), Relaxed);
         *self.window(index) = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
-        self.pages.table.set_slot(page, slot);
-        self.staging.set_page(slot, Some(page));
+        self.pages.note_slot(&owned, slot);
+        self.staging.set_page(slot, Some(owned.page()));
         self.list().push(index);
         self.pages.row().prefetched_unmapped_pages.fetch_add(1, Relaxed);
-        self.pages.complete(page, entry.with_state(State::SwapCached).with_prefetched(true));
-        true
+        self.pages.complete_swap_cached(owned, true);
+        Ok(())
     }
 
     /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was.
@@ -207,13 +206,12 @@ impl PrefetchCache {
             // Used, discarded or moved: no page points here, unless a thread works on it at this moment (see `claim_slot`).
             return !entry.state().is_busy() && self.staging.page(slot) == Some(page);
         }
-        if self.pages.table.transition(page, entry, entry.with_state(State::Fetching).with_prefetched(false)).is_err() {
-            return false;
-        }
+        let busy = entry.with_state(State::Fetching).with_prefetched(false);
+        let Some(owned) = self.pages.claim(page, entry, busy) else { return false };
         self.staging.set_page(slot, None);
         let mapped = self.beside[self.staging.key_index(slot)].mapped.swap(0, Relaxed);
         self.pages.row().prefetch_unused_pages.fetch_add(1, Relaxed);
-        self.pages.complete(page, entry.with_state(State::Remote).with_prefetched(false));
+        self.pages.complete_remote(owned);
         self.driver.wasted(page, mapped);
         self.pages.at(Point::SlotEmptied, page);
         true

@@ -9,8 +9,7 @@
 //! One lock for all of it, held for single requests. Only its holder writes to the rows, so a count is a load and a store.
 
 use crate::fault_path::FaultPath;
-use crate::pages::Pages;
-use crate::state::Entry;
+use crate::pages::{Owned, Pages};
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, REGION_PAGES};
 use hinterland_policy::{Choice, Pattern, PrefetchWindow, Prefetcher, Recent, Request, Thread};
 use hinterland_sys::{Fault, thread};
@@ -110,8 +109,8 @@ impl PrefetchDriver {
     }
 
     /// Counts prefetched pages, in order of address.
-    pub(crate) fn count_prefetched(&self, pages: &[(PageNo, Entry)]) {
-        self.requests().regions.count_prefetched(&self.pages.row().regions, pages);
+    pub(crate) fn count_prefetched(&self, pages: &[Owned]) {
+        self.requests().regions.count_prefetched(&self.pages.row().regions, pages, Owned::page);
     }
 
     /// The rows of the process are those of a forked child now, which are unused.
@@ -206,8 +205,8 @@ impl Busiest {
     }
 
     /// Counts prefetched pages, in order of address: one look-up for each region.
-    fn count_prefetched(&mut self, rows: &[ActivityRow], pages: &[(PageNo, Entry)]) {
-        let region = |(page, _): &(PageNo, Entry)| page.0 / REGION_PAGES;
+    fn count_prefetched<T>(&mut self, rows: &[ActivityRow], pages: &[T], page: impl Fn(&T) -> PageNo) {
+        let region = |item: &T| page(item).0 / REGION_PAGES;
         for together in pages.chunk_by(|a, b| region(a) == region(b)) {
             if let Some(at) = self.find(region(&together[0]).into()) {
                 add(&rows[at].fetched_pages, together.len() as u64);
@@ -228,7 +227,6 @@ impl Busiest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::State;
 
     fn rows() -> Box<[ActivityRow; ACTIVITIES_MAX]> {
         // SAFETY: rows consist of atomics, which are valid when zero.
@@ -276,9 +274,12 @@ mod tests {
         let (mut busiest, rows) = (Busiest::default(), rows());
         let border = 3 * REGION_PAGES;
         (2..4).for_each(|region| note(&mut busiest, &*rows, region, border));
-        let at = |page| (PageNo(page), Entry::new(State::Remote));
-        busiest.count_prefetched(&*rows, &[border - 3, border - 2, border - 1, border, border + 7].map(at));
-        busiest.count_prefetched(&*rows, &[at(9 * REGION_PAGES)]);
+        busiest.count_prefetched(
+            &*rows,
+            &[border - 3, border - 2, border - 1, border, border + 7].map(PageNo),
+            |page| *page,
+        );
+        busiest.count_prefetched(&*rows, &[PageNo(9 * REGION_PAGES)], |page| *page);
         let fetched: Vec<u64> = rows.iter().map(|row| row.fetched_pages.load(Relaxed)).take(3).collect();
         assert_eq!(fetched, [3, 2, 0], "and none for a region without a row");
     }

@@ -7,14 +7,13 @@ use crate::evictor_start::EvictorStart;
 use crate::far_memory::FarMemory;
 use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
-use crate::pages::Pages;
+use crate::pages::{Owned, Pages};
 use crate::pin::{PinAccess, Pins};
 use crate::pinning::Pinning;
 use crate::schedule::Point;
 use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::tracer::Tracer;
-use hinterland_backend::Location;
 use hinterland_policy::Arrival;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{SysError, mem, thread};
@@ -24,9 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Pages that one step of a long call owns at most, so that faults beside it don't wait long.
 const STEP_PAGES: u32 = 1024;
-
-/// A page that the caller made `Changing`, and what it was.
-type Claimed = (PageNo, Entry);
 
 /// See the module.
 pub(crate) struct RangeCalls {
@@ -71,22 +67,20 @@ impl RangeCalls {
     fn drop_where(&self, first: PageNo, count: u32, wanted: impl Fn(State) -> bool) {
         let _signals = SignalsBlocked::new();
         let mut claimed = Vec::new();
-        let mut freed = Vec::new();
         for (step, pages) in steps(first, count) {
             if !self.pages.table.any_touched(step, pages) {
                 continue;
             }
             let _inside = self.pages.gate.enter();
-            claimed.clear();
             self.pages.table.for_each_touched(step, pages, |page| {
                 claimed.extend(self.claim(page, &wanted));
             });
-            self.drop_claimed(&claimed, &mut freed);
+            self.drop_claimed(&mut claimed);
         }
     }
 
     /// Makes a page `Changing`, waiting for its owner to complete it; `None` when it has no content or is not wanted.
-    fn claim(&self, page: PageNo, wanted: impl Fn(State) -> bool) -> Option<Claimed> {
+    fn claim(&self, page: PageNo, wanted: impl Fn(State) -> bool) -> Option<Owned> {
         loop {
             let entry = self.pages.table.load(page);
             match entry.state() {
@@ -96,49 +90,46 @@ impl RangeCalls {
                     thread::yield_now();
                 }
                 state if !wanted(state) => return None,
-                _ if self.pages.table.transition(page, entry, entry.with_state(State::Changing)).is_ok() => {
-                    return Some((page, entry));
+                _ => {
+                    if let Some(owned) = self.pages.claim(page, entry, entry.with_state(State::Changing)) {
+                        return Some(owned);
+                    }
                 }
-                _ => {}
             }
         }
     }
 
     /// Drops the content of claimed pages and completes them as `Untouched`.
-    fn drop_claimed(&self, claimed: &[Claimed], freed: &mut Vec<Location>) {
-        let resident = |(_, entry): &&Claimed| entry.state() == State::Resident;
-        let mut mapped = claimed.iter().filter(resident).map(|(page, _)| *page);
+    fn drop_claimed(&self, claimed: &mut Vec<Owned>) {
+        let resident = |owned: &&Owned| owned.was().state() == State::Resident;
+        let mut mapped = claimed.iter().filter(resident).map(Owned::page);
         if let Some(first) = mapped.next() {
             let last = mapped.next_back().unwrap_or(first);
             self.drop_span(first, last, claimed);
         }
-        freed.clear();
         let mut policy = self.local.policy();
-        for (page, entry) in claimed {
-            policy.forgotten(*page);
-            if entry.copy_retained() {
-                freed.push(entry.location());
-            }
-        }
+        claimed.iter().for_each(|owned| policy.forgotten(owned.page()));
         drop(policy);
         // The copy of a prefetched page that waits unused counts with the remote ones.
-        let counted = |e: &Entry| e.copy_retained() && e.state() != State::Remote && !e.prefetched();
-        self.far.forget_copies(claimed.iter().filter(|(_, entry)| counted(entry)).count() as u64);
+        let counted = |e: Entry| e.copy_retained() && e.state() != State::Remote && !e.prefetched();
+        self.far.forget_copies(claimed.iter().filter(|owned| counted(owned.was())).count() as u64);
         let parked = self.tracer.map_or(0, |tracer| tracer.drop_parked(claimed));
-        for (page, _) in claimed {
-            self.pins.long_term.forget(*page);
-            self.pages.at(Point::Discarded, *page);
-            self.pages.complete(*page, Entry::new(State::Untouched));
+        let (frames, pages) = (claimed.iter().filter(resident).count() as u64 + parked, claimed.len() as u64);
+        let mut freed = Vec::new();
+        for owned in claimed.drain(..) {
+            self.pins.long_term.forget(owned.page());
+            self.pages.at(Point::Discarded, owned.page());
+            freed.extend(self.pages.complete_untouched(owned));
         }
-        self.far.backend.free(freed);
-        self.local.account.uncharge(claimed.iter().filter(resident).count() as u64 + parked);
-        self.local.count_untouched(claimed.len() as u64);
+        self.far.free_all(freed);
+        self.local.account.uncharge(frames);
+        self.local.count_untouched(pages);
     }
 
     /// Drops the frames of the claimed resident pages from `first` to `last`: with one call when everything between them is
     /// claimed or without a frame, else run by run.
-    fn drop_span(&self, first: PageNo, last: PageNo, claimed: &[Claimed]) {
-        let all_ours = |page: PageNo| claimed.binary_search_by_key(&page, |(p, _)| *p).is_ok();
+    fn drop_span(&self, first: PageNo, last: PageNo, claimed: &[Owned]) {
+        let all_ours = |page: PageNo| claimed.binary_search_by_key(&page, Owned::page).is_ok();
         let span = (last.0 - first.0 + 1) as usize;
         let mut bare = true;
         self.pages.table.for_each_touched(first, last.0 - first.0 + 1, |page| {
@@ -154,7 +145,7 @@ impl RangeCalls {
         }
         let mut next = 0;
         while next < claimed.len() {
-            let (page, entry) = claimed[next];
+            let (page, entry) = (claimed[next].page(), claimed[next].was());
             let run = run_length(&claimed[next..]);
             if entry.state() == State::Resident {
                 // SAFETY: as above.
@@ -182,30 +173,27 @@ impl RangeCalls {
         let mut claimed = Vec::new();
         for (step, pages) in steps(from, count) {
             let _inside = self.pages.gate.enter();
-            claimed.clear();
             self.pages.table.for_each_touched(step, pages, |page| claimed.extend(self.claim(page, |_| true)));
             let target = |page: PageNo| PageNo(page.0 - from.0 + to.0);
-            for (page, _) in &claimed {
-                self.claim_target(target(*page));
-            }
+            let targets: Vec<Owned> = claimed.iter().map(|owned| self.claim_target(target(owned.page()))).collect();
             self.move_frames(&claimed, target);
-            for (page, entry) in &claimed {
-                self.move_entry(*page, target(*page), *entry);
+            for (owned, target) in claimed.drain(..).zip(targets) {
+                self.move_entry(owned, target);
             }
         }
     }
 
     /// Makes the destination of a move `Changing` and empty. It may have content although the caller discarded it: read-ahead
     /// maps zeros beyond the end of a run, too.
-    fn claim_target(&self, target: PageNo) {
+    fn claim_target(&self, target: PageNo) -> Owned {
         loop {
             let now = self.pages.table.load(target);
             if now.state() == State::Untouched {
-                if self.pages.table.transition(target, now, now.with_state(State::Changing)).is_ok() {
-                    return;
+                if let Some(owned) = self.pages.claim(target, now, now.with_state(State::Changing)) {
+                    return owned;
                 }
             } else if let Some(claimed) = self.claim(target, |_| true) {
-                self.drop_claimed(&[claimed], &mut Vec::new());
+                self.drop_claimed(&mut vec![claimed]);
             } else {
                 assert!(
                     now.state() != State::Foreign,
@@ -216,10 +204,10 @@ impl RangeCalls {
     }
 
     /// Moves the frames of resident pages, run by run.
-    fn move_frames(&self, claimed: &[Claimed], target: impl Fn(PageNo) -> PageNo) {
+    fn move_frames(&self, claimed: &[Owned], target: impl Fn(PageNo) -> PageNo) {
         let mut next = 0;
         while next < claimed.len() {
-            let (page, entry) = claimed[next];
+            let (page, entry) = (claimed[next].page(), claimed[next].was());
             let run = run_length(&claimed[next..]);
             if entry.state() == State::Resident {
                 // SAFETY: the caller owns the pages on both sides, and the destination pages are missing.
@@ -235,31 +223,28 @@ impl RangeCalls {
     }
 
     /// Moves a page's entry, hash and slot.
-    fn move_entry(&self, page: PageNo, target: PageNo, entry: Entry) {
-        if entry.copy_retained() {
-            self.pages.table.set_hash(target, self.pages.table.hash(page));
-        }
+    fn move_entry(&self, owned: Owned, target: Owned) {
+        let (page, entry) = (owned.page(), owned.was());
         let parked = self.tracer.filter(|tracer| entry.state() == State::SwapCached && tracer.is_parked(page));
         if let Some(tracer) = parked {
-            tracer.move_parked(page, target);
+            tracer.move_parked(&owned, &target);
         } else if entry.state() == State::SwapCached {
             let slot = self.pages.table.slot(page);
-            self.pages.table.set_slot(target, slot);
-            self.staging.set_page(slot, Some(target));
+            self.pages.note_slot(&target, slot);
+            self.staging.set_page(slot, Some(target.page()));
         }
         self.pins.long_term.forget(page);
         self.pages.at(Point::Moved, page);
         let mut policy = self.local.policy();
         policy.forgotten(page);
         if entry.state() == State::Resident {
-            policy.arrived(target, Arrival::Demand);
+            policy.arrived(target.page(), Arrival::Demand);
         }
         drop(policy);
         if let Some(tracer) = self.tracer.filter(|_| entry.state() == State::Resident) {
-            tracer.moved(target);
+            tracer.moved(target.page());
         }
-        self.pages.complete(target, entry);
-        self.pages.complete(page, Entry::new(State::Untouched));
+        self.pages.complete_moved(owned, target);
     }
 
     /// See `Pager::protect`.
@@ -318,9 +303,9 @@ impl RangeCalls {
         let _signals = SignalsBlocked::new();
         for page in range(first, count) {
             let _inside = self.pages.gate.enter();
-            self.claim_target(page);
+            let owned = self.claim_target(page);
             self.pages.at(Point::GivingUp, page);
-            self.pages.complete(page, Entry::new(State::Foreign));
+            self.pages.complete_foreign(owned);
         }
         self.foreign_pages.fetch_add(u64::from(count), Relaxed);
     }
@@ -333,7 +318,7 @@ impl RangeCalls {
         self.pages.kernel.register(self.pages.address(first), bytes(count))?;
         for page in range(first, count) {
             // A page that is not foreign was never given up: nothing to do.
-            if self.pages.table.transition(page, Entry::new(State::Foreign), Entry::new(State::Untouched)).is_ok() {
+            if self.pages.table.take_back(page) {
                 self.foreign_pages.fetch_sub(1, Relaxed);
             }
         }
@@ -377,9 +362,9 @@ impl RangeCalls {
 }
 
 /// Neighbours at the start of `claimed` (which is not empty) that were in the same state.
-fn run_length(claimed: &[Claimed]) -> usize {
-    let (first, entry) = claimed[0];
-    let alike = |((page, other), number): &(&Claimed, u32)| page.0 == *number && other.state() == entry.state();
+fn run_length(claimed: &[Owned]) -> usize {
+    let (first, state) = (claimed[0].page(), claimed[0].was().state());
+    let alike = |(owned, number): &(&Owned, u32)| owned.page().0 == *number && owned.was().state() == state;
     claimed.iter().zip(first.0..).take_while(alike).count()
 }
 

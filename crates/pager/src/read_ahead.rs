@@ -16,14 +16,14 @@ use crate::bell::Bell;
 use crate::far_memory::FarMemory;
 use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
-use crate::pages::Pages;
+use crate::pages::{Owned, Pages, Released, neighbours};
 use crate::prefetch_cache::PrefetchCache;
 use crate::prefetch_driver::PrefetchDriver;
 use crate::reclaim::Reclaim;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
-use crate::state::{Entry, State};
-use hinterland_backend::{LoadError, LoadItem, Location, Priority};
+use crate::state::State;
+use hinterland_backend::{LoadError, LoadItem, Priority};
 use hinterland_paging::{
     Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, WindowBody, WindowQueue, batch_pages,
     claim_batch, claim_next_batch, runs_of,
@@ -87,30 +87,27 @@ pub(crate) struct ReadAhead {
     started: AtomicBool,
 }
 
-/// Pages of one window that are loaded at once, with the entries that they had.
-type Batch = Claimed<(PageNo, Entry)>;
+/// Pages of one window that are loaded at once.
+type Batch = Claimed<Owned>;
 
 impl WindowBody for &ReadAhead {
-    type Claimed = (PageNo, Entry);
+    type Claimed = Owned;
 
     fn windows<R>(&mut self, work: impl FnOnce(&mut WindowQueue) -> R) -> R {
         self.queue.with(work)
     }
 
     fn batch_pages(&self, window: &PrefetchWindow) -> usize {
-        batch_pages(window, self.local.account.budget().0, self.far.backend.copies_cost_ram())
+        batch_pages(window, self.local.account.budget().0, self.far.copies_cost_ram())
     }
 
     /// Makes a remote page `Fetching`.
-    fn claim(&mut self, page: PageNo) -> Option<(PageNo, Entry)> {
+    fn claim(&mut self, page: PageNo) -> Option<Owned> {
         let entry = (page.0 < self.pages.count).then(|| self.pages.table.load(page))?;
-        let claimed = entry.state() == State::Remote
-            && self
-                .pages
-                .table
-                .transition(page, entry, entry.with_state(State::Fetching).with_prefetched(true))
-                .is_ok();
-        claimed.then_some((page, entry))
+        if entry.state() != State::Remote {
+            return None;
+        }
+        self.pages.claim(page, entry, entry.with_state(State::Fetching).with_prefetched(true))
     }
 }
 
@@ -185,10 +182,10 @@ impl ReadAhead {
         // The evictor makes room, not this thread: it has its page, and goes on.
         if self.local.charge_free_frames(pages) {
             self.load_batch(&batch, of, scratch);
-            self.map_batch(&batch, of, scratch);
+            self.map_batch(&mut batch, of, scratch);
         } else {
             self.refuse_window(of);
-            batch.pages.iter().for_each(|(page, entry)| self.pages.complete(*page, *entry));
+            batch.pages.drain(..).for_each(|owned| self.pages.complete_unchanged(owned));
         }
     }
 
@@ -222,7 +219,7 @@ impl ReadAhead {
         let has_frames = self.frames_for(batch.pages.len() as u64, scratch);
         if has_frames {
             self.load_batch(batch, of, scratch);
-            self.pages.at(Point::ReadAheadLoaded, batch.pages[0].0);
+            self.pages.at(Point::ReadAheadLoaded, batch.pages[0].page());
         } else {
             self.refuse_window(of);
         }
@@ -230,11 +227,11 @@ impl ReadAhead {
         if !self.pages.gate.is_closing() {
             claim_next_batch(&mut &*self, next);
         }
-        self.pages.at(Point::ReadAheadClaimed, batch.pages[0].0);
+        self.pages.at(Point::ReadAheadClaimed, batch.pages[0].page());
         if has_frames {
             self.map_batch(batch, of, scratch);
         } else {
-            batch.pages.iter().for_each(|(page, entry)| self.pages.complete(*page, *entry));
+            batch.pages.drain(..).for_each(|owned| self.pages.complete_unchanged(owned));
         }
     }
 
@@ -263,61 +260,80 @@ impl ReadAhead {
             .pages
             .iter()
             .zip(landing.iter_mut())
-            .map(|((_, entry), into)| LoadItem { location: entry.location(), into })
+            .map(|(owned, into)| LoadItem { location: owned.was().location(), into })
             .collect();
         let begun = Instant::now();
-        self.far.backend.load(&mut items, Priority::Prefetch, &mut |index, result| {
+        self.far.load(&mut items, Priority::Prefetch, &mut |index, result| {
             results[index] = Some(result.map(drop));
         });
         drop(items);
         let pages = u32::try_from(batch.pages.len()).unwrap_or(u32::MAX);
         self.driver.timed(pages, begun, self.cache.pages_for_windows());
-        for ((page, entry), (bytes, result)) in batch.pages.iter().zip(landing.iter_mut().zip(results)) {
-            let result = result.unwrap_or_else(|| panic!("the backend did not answer for {page}"));
-            self.far.verify(*page, *entry, bytes, result);
+        for (owned, (bytes, result)) in batch.pages.iter().zip(landing.iter_mut().zip(results)) {
+            let result = result.unwrap_or_else(|| panic!("the backend did not answer for {}", owned.page()));
+            self.far.verify(owned, bytes, result);
         }
     }
 
     /// Maps a loaded batch run by run but for the pages that stay unmapped.
-    fn map_batch(&self, batch: &Batch, of: PendingWindow, scratch: &mut Scratch) {
-        let (landing, window) = (scratch.landing(), of.window);
+    fn map_batch(&self, batch: &mut Batch, of: PendingWindow, scratch: &mut Scratch) {
+        let (landing, window, pages) = (scratch.landing(), of.window, batch.pages.len());
         let mut mapped = self.queue.with(|queue| MappedPages::of(queue, &of));
+        self.driver.count_prefetched(&batch.pages);
         let mut freed = Vec::new();
-        for run in runs_of(&batch.pages, |(page, _)| *page, &window) {
-            let (page, entry) = batch.pages[run.start];
-            let landed = &landing[run.start];
-            if window.leaves_unmapped(page) && self.cache.leave_unmapped(page, entry, landed, &window, mapped.count()) {
-                self.pages.row().prefetched_pages.fetch_add(1, Relaxed);
-                mapped.told_one_that_waits();
-            } else {
-                mapped.add(self.map_run(&batch.pages[run], landed.as_ptr(), &mut freed));
+        for run in runs_of(&batch.pages, Owned::page, &window) {
+            let (landed, len) = (&landing[run.start], run.len());
+            // Of a walk downwards the last run comes first; of another one, those before this one are gone.
+            let at = if window.step < 0 { run.start } else { 0 };
+            let mut run = batch.pages.drain(at..at + len);
+            let first = run.as_slice()[0].page();
+            if !window.leaves_unmapped(first) {
+                mapped.add(self.map_run(first, run, landed.as_ptr(), &mut freed));
+                continue;
+            }
+            // A page that stays unmapped is a run of its own.
+            for owned in &mut run {
+                match self.cache.leave_unmapped(owned, landed, &window, mapped.count()) {
+                    Ok(()) => {
+                        self.pages.row().prefetched_pages.fetch_add(1, Relaxed);
+                        mapped.told_one_that_waits();
+                    }
+                    Err(owned) => {
+                        mapped.add(self.map_run(first, std::iter::once(owned), landed.as_ptr(), &mut freed));
+                    }
+                }
             }
         }
         if let Some((key, pages)) = self.queue.with(|queue| mapped.finish(queue, &of)) {
             self.cache.mapped_with(key, pages);
         }
-        self.cache.arrived(batch.pages.len());
-        self.driver.count_prefetched(&batch.pages);
-        self.far.backend.free(&freed);
+        self.cache.arrived(pages);
+        self.far.free_all(freed);
         self.local.publish();
     }
 
-    fn map_run(&self, run: &[(PageNo, Entry)], from: *const u8, freed: &mut Vec<Location>) -> u32 {
+    /// Maps a run of loaded pages, `first` and its neighbours, and completes them; returns how many are mapped.
+    fn map_run(
+        &self,
+        first: PageNo,
+        run: impl ExactSizeIterator<Item = Owned>,
+        from: *const u8,
+        freed: &mut Vec<Released>,
+    ) -> u32 {
+        let pages = run.len();
         // SAFETY: the landing pages hold the verified content of these pages, which are missing and ours.
-        let mapped = unsafe { self.pages.kernel.map_copy(self.pages.address(run[0].0), from, run.len()) };
-        let there = mapped.map_or_else(|partial| partial.done / PAGE_BYTES, |()| run.len());
-        self.local.arrive(run[..there].iter().map(|(page, _)| *page), Arrival::Prefetched);
-        let epoch = self.local.account.arrive(there as u64);
-        for (page, entry) in &run[..there] {
-            let (resident, location) = self
-                .far
-                .retain_or_free(entry.with_state(State::Resident).arrived(epoch, false), self.local.account.budget());
-            freed.extend(location);
-            self.pages.complete(*page, resident);
-        }
-        for (page, entry) in &run[there..] {
-            self.local.account.uncharge(1);
-            self.pages.complete(*page, *entry);
+        let mapped = unsafe { self.pages.kernel.map_copy(self.pages.address(first), from, pages) };
+        let there = mapped.map_or_else(|partial| partial.done / PAGE_BYTES, |()| pages);
+        let arrived = self.local.arrive(neighbours(first, there), Arrival::Prefetched);
+        for (index, owned) in run.enumerate() {
+            if index >= there {
+                self.local.account.uncharge(1);
+                self.pages.complete_unchanged(owned);
+            } else if self.far.retains_copy(self.local.account.budget()) {
+                self.pages.complete_resident(owned, arrived, false);
+            } else {
+                freed.extend(self.pages.complete_resident_alone(owned, arrived));
+            }
         }
         self.pages.row().prefetched_pages.fetch_add(there as u64, Relaxed);
         u32::try_from(there).unwrap_or(0)

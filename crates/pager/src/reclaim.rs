@@ -56,7 +56,7 @@ impl ReclaimBody for Step<'_> {
     }
 
     fn drain(&mut self, (chunk, used, frames): Self::Chunk) {
-        self.0.write_back.drain(chunk, used, frames, &mut self.1.victims);
+        self.0.write_back.drain(chunk, used, frames, self.1);
     }
 }
 
@@ -93,7 +93,7 @@ impl Reclaim {
     /// Under `--ram`, with local memory at its floor: the store itself must shrink.
     fn relieve_ram(&self, beside: ByteCount) {
         let excess = self.local.shared_budget.store_excess(self.pages.row(), beside.0);
-        if excess == 0 || self.far.backend.shrink_ram(excess) > 0 {
+        if excess == 0 || self.far.shrink_ram(excess) > 0 {
             self.ram_refusals.store(0, Relaxed);
         } else if self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX {
             self.pages.fatal(&format!(

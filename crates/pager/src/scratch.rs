@@ -1,6 +1,7 @@
 //! Memory that a thread works with while it serves faults or reclaims: never shared, never far.
 
 use crate::fault_path::FaultPath;
+use crate::pages::Owned;
 use hinterland_backend::BackendUsage;
 use hinterland_paging::LANDING_PAGES;
 use hinterland_sys::{Mapping, SysError, thread};
@@ -13,7 +14,9 @@ const SCRATCHES: usize = 32;
 /// See the module.
 pub(crate) struct Scratch {
     landing: Mapping,
-    pub(crate) victims: Vec<PageNo>,
+    /// Pages that are named, and those of them that are claimed.
+    pub(crate) named: Vec<PageNo>,
+    pub(crate) owned: Vec<Owned>,
     pub(crate) usage: Vec<BackendUsage>,
     /// Rounds since the figures of the backends were last published.
     pub(crate) rounds: u32,
@@ -31,7 +34,8 @@ impl Scratch {
         let all = Mapping::anonymous(count * len)?;
         Ok((0..count).map(move |index| Scratch {
             landing: Mapping { start: all.start + index * len, len },
-            victims: Vec::with_capacity(256),
+            named: Vec::with_capacity(256),
+            owned: Vec::with_capacity(256),
             usage: Vec::new(),
             rounds: 0,
         }))

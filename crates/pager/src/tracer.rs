@@ -23,15 +23,15 @@
 //!
 //! Invariant: outside the tracer's lock, every `Resident` page that the tracer saw arrive is in `mapped`.
 
-use crate::departure::Departures;
+use crate::departure::{Claimed, Departures};
 use crate::forward_progress::ForwardProgress;
 use crate::kernel::Stay;
 use crate::local_memory::LocalMemory;
-use crate::pages::{Outcome, Pages};
+use crate::pages::{Outcome, Owned, Pages, run_length};
 use crate::schedule::Point;
 use crate::staging::{Kind, Staging};
 use crate::state::{Entry, State};
-use hinterland_paging::{CHUNK_SLOTS, Claim};
+use hinterland_paging::CHUNK_SLOTS;
 use hinterland_policy::Arrival;
 use hinterland_sys::{Fault, Mapping, SysError, mem, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -39,6 +39,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+use std::vec::Drain;
 
 /// The slot of a page that is parked.
 const PARKED: u32 = u32::MAX;
@@ -234,44 +235,48 @@ impl Tracer {
     fn park(&self, pages: &mut Vec<PageNo>) {
         let mut claimed = Vec::with_capacity(pages.len());
         pages.retain(|page| match self.departures.claim_named(*page) {
-            Claim::Ours => {
-                claimed.push(*page);
+            Claimed::Ours(owned) => {
+                claimed.push(owned);
                 false
             }
-            Claim::Busy => true,
-            Claim::Gone => false,
+            Claimed::Busy => true,
+            Claimed::Gone => false,
         });
         let mut policy = self.local.policy();
-        claimed.iter().for_each(|page| policy.forgotten(*page));
+        claimed.iter().for_each(|owned| policy.forgotten(owned.page()));
         drop(policy);
-        for run in claimed.chunk_by(|one, next| one.0 + 1 == next.0) {
-            self.park_run(run, pages);
+        let mut claimed = claimed.drain(..);
+        while !claimed.as_slice().is_empty() {
+            let run = run_length(claimed.as_slice(), Owned::page);
+            self.park_run(&mut claimed, run, pages);
         }
     }
 
-    /// Parks neighbouring pages that the caller made `Leaving`.
-    fn park_run(&self, run: &[PageNo], stayed: &mut Vec<PageNo>) {
+    /// Parks the next `run` pages, which are neighbours and `Leaving`.
+    fn park_run(&self, claimed: &mut Drain<'_, Owned>, run: usize, stayed: &mut Vec<PageNo>) {
         let mut next = 0;
-        while let Some(first) = run.get(next) {
-            self.pages.at(Point::Leaving, *first);
+        while next < run {
+            let first = claimed.as_slice()[0].page();
+            self.pages.at(Point::Leaving, first);
             // SAFETY: the pages are `Leaving` and ours, and their places are empty: a page is at its place or elsewhere.
             let (out, stay) =
-                unsafe { self.pages.kernel.take_out(self.pages.address(*first), self.place(*first), run.len() - next) };
-            for page in &run[next..next + out] {
-                self.pages.table.set_slot(*page, PARKED);
+                unsafe { self.pages.kernel.take_out(self.pages.address(first), self.place(first), run - next) };
+            for owned in claimed.by_ref().take(out) {
+                self.pages.note_slot(&owned, PARKED);
                 self.parked.fetch_add(1, Relaxed);
-                let entry = self.pages.table.load(*page);
-                self.pages.complete(*page, entry.with_state(State::SwapCached).with_prefetched(false));
+                self.pages.complete_swap_cached(owned, false);
             }
-            if let Some(last) = run[next..next + out].last() {
-                self.end.fetch_max(last.0 + 1, Relaxed);
+            if out > 0 {
+                self.end.fetch_max(first.0 + u32::try_from(out).unwrap_or(0), Relaxed);
             }
             next += out;
-            if let (Some(stay), Some(page)) = (stay, run.get(next)) {
+            if let Some(stay) = stay.filter(|_| next < run)
+                && let Some(owned) = claimed.next()
+            {
                 if stay == Stay::Pinned {
-                    stayed.push(*page);
+                    stayed.push(owned.page());
                 }
-                self.local.did_not_leave(*page, stay);
+                self.local.did_not_leave(owned, stay);
                 next += 1;
             }
         }
@@ -284,11 +289,11 @@ impl Tracer {
 
     /// A parked page is touched: its frame moves back.
     pub(crate) fn unpark(&self, page: PageNo, entry: Entry) -> Outcome {
-        if self.pages.table.transition(page, entry, entry.with_state(State::Fetching)).is_err() {
+        let Some(owned) = self.pages.claim(page, entry, entry.with_state(State::Fetching)) else {
             return Outcome::Again;
-        }
+        };
         if !self.is_parked(page) {
-            self.pages.complete(page, entry);
+            self.pages.complete_unchanged(owned);
             return Outcome::Again;
         }
         self.pages.at(Point::Hit, page);
@@ -298,16 +303,15 @@ impl Tracer {
         if back == 1 {
             self.parked.fetch_sub(1, Relaxed);
             self.pages.row().minor_faults.fetch_add(1, Relaxed);
-            self.local.arrive(std::iter::once(page), Arrival::SwapCacheHit);
-            let epoch = self.local.account.arrive(1);
-            self.pages.complete(page, entry.with_state(State::Resident).arrived(epoch, true));
+            let arrived = self.local.arrive(std::iter::once(page), Arrival::SwapCacheHit);
+            self.pages.complete_resident(owned, arrived, true);
         } else if stay == Some(Stay::Missing) {
             self.pages.fatal(&format!("{page} is not where it was parked; the program is ended"));
         } else if mem::is_in_memory(address) {
             self.pages.fatal(&format!("{page} is mapped although its content is parked; the program is ended"));
         } else {
             // The mapping is gone behind our back: the program gets the kernel's answer when it faults again.
-            self.pages.complete(page, entry);
+            self.pages.complete_unchanged(owned);
         }
         self.pages.wake(address, PAGE_BYTES);
         Outcome::Served
@@ -325,32 +329,34 @@ impl Tracer {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Moved) else {
-            pages.iter().for_each(|(page, entry)| self.pages.complete(*page, *entry));
+            pages.into_iter().for_each(|owned| self.pages.complete_unchanged(owned));
             return 0;
         };
         let mut staged = 0;
-        for (index, (page, entry)) in (0..).zip(&pages) {
+        let used = u32::try_from(pages.len()).unwrap_or(CHUNK_SLOTS);
+        for (index, owned) in (0..).zip(pages) {
+            let page = owned.page();
             let slot = chunk.slot(index);
             // SAFETY: the page is `Changing` and ours, its content at its place; the slot is empty and ours.
-            let (out, _) = unsafe { self.pages.kernel.take_out(self.place(*page), self.staging.address(slot), 1) };
+            let (out, _) = unsafe { self.pages.kernel.take_out(self.place(page), self.staging.address(slot), 1) };
             if out == 1 {
-                self.pages.table.set_slot(*page, slot);
-                self.staging.set_page(slot, Some(*page));
+                self.pages.note_slot(&owned, slot);
+                self.staging.set_page(slot, Some(page));
                 self.parked.fetch_sub(1, Relaxed);
                 staged += 1;
             }
-            self.pages.complete(*page, *entry);
+            self.pages.complete_unchanged(owned);
         }
         if staged == 0 {
             self.staging.give_empty(chunk);
         } else {
-            self.staging.push_full(chunk, u32::try_from(pages.len()).unwrap_or(CHUNK_SLOTS), staged);
+            self.staging.push_full(chunk, used, staged);
         }
         staged
     }
 
     /// Makes up to a chunk of parked pages `Changing`, going round and round the range.
-    fn claim_parked(&self, pages: &mut Vec<(PageNo, Entry)>) {
+    fn claim_parked(&self, pages: &mut Vec<Owned>) {
         /// Pages of the range that are looked at between two looks at how many were found.
         const STEP_PAGES: u32 = 512;
         let end = self.end.load(Relaxed);
@@ -365,11 +371,11 @@ impl Tracer {
                 if pages.len() == CHUNK_SLOTS as usize || entry.state() != State::SwapCached || !self.is_parked(page) {
                     return;
                 }
-                if self.pages.table.transition(page, entry, entry.with_state(State::Changing)).is_ok() {
+                if let Some(owned) = self.pages.claim(page, entry, entry.with_state(State::Changing)) {
                     if self.is_parked(page) {
-                        pages.push((page, entry));
+                        pages.push(owned);
                     } else {
-                        self.pages.complete(page, entry);
+                        self.pages.complete_unchanged(owned);
                     }
                 }
                 self.next.store(page.0 + 1, Relaxed);
@@ -378,11 +384,11 @@ impl Tracer {
     }
 
     /// Drops the content of those of the claimed pages that are parked; returns how many frames that freed.
-    pub(crate) fn drop_parked(&self, claimed: &[(PageNo, Entry)]) -> u64 {
+    pub(crate) fn drop_parked(&self, claimed: &[Owned]) -> u64 {
         let parked: Vec<PageNo> = claimed
             .iter()
-            .filter(|(page, entry)| entry.state() == State::SwapCached && self.is_parked(*page))
-            .map(|(page, _)| *page)
+            .filter(|owned| owned.was().state() == State::SwapCached && self.is_parked(owned.page()))
+            .map(Owned::page)
             .collect();
         for run in parked.chunk_by(|one, next| one.0 + 1 == next.0) {
             // SAFETY: the caller owns these pages and drops their content, which is at their places.
@@ -393,14 +399,15 @@ impl Tracer {
     }
 
     /// Moves a parked page's content to the place of another page, which the caller owns, too.
-    pub(crate) fn move_parked(&self, page: PageNo, target: PageNo) {
+    pub(crate) fn move_parked(&self, owned: &Owned, target: &Owned) {
+        let page = owned.page();
         // SAFETY: the caller owns both pages; the target has no content, at its place neither.
-        let moved = unsafe { self.pages.kernel.relocate(self.place(page), self.place(target), 1) };
+        let moved = unsafe { self.pages.kernel.relocate(self.place(page), self.place(target.page()), 1) };
         if let Err(error) = moved {
             self.pages.fatal(&format!("{page} cannot be moved from where it was parked: {error}"));
         }
-        self.pages.table.set_slot(target, PARKED);
-        self.end.fetch_max(target.0 + 1, Relaxed);
+        self.pages.note_slot(target, PARKED);
+        self.end.fetch_max(target.page().0 + 1, Relaxed);
     }
 
     /// A mapped page has become another one (`mremap`): it leaves with the microset, too.

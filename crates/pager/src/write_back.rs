@@ -5,15 +5,15 @@
 
 use crate::far_memory::FarMemory;
 use crate::local_memory::LocalMemory;
-use crate::pages::Pages;
+use crate::pages::{ContentHash, Owned, Pages, Released};
 use crate::schedule::Point;
+use crate::scratch::Scratch;
 use crate::staging::{ChunkNo, Kind, Staging};
-use crate::state::{Entry, State};
-use crate::table::ContentHash;
-use hinterland_backend::{Location, Priority, StoreError};
+use crate::state::State;
+use hinterland_backend::{Location, StoreError};
 use hinterland_paging::CHUNK_SLOTS;
 use hinterland_sys::{mem, thread};
-use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes, PageNo};
+use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ const ROOM_PAUSE: Duration = Duration::from_millis(20);
 /// What is in a staging slot.
 enum Slot {
     /// A page that is ours to write back now.
-    Claimed(PageNo),
+    Claimed(Owned),
     /// A page that somebody else works on; its frame must stay.
     Busy,
     /// Nobody's content.
@@ -51,18 +51,21 @@ impl WriteBack {
 
     /// Writes back what is still in a chunk and frees its frames. A slot whose page is busy at this moment (a hit copies from
     /// it, a call moves it) keeps its frame, and the chunk is queued again for it.
-    /// `pages` is room for the pages in a chunk.
-    pub(crate) fn drain(&self, chunk: ChunkNo, used: u32, frames: u32, pages: &mut Vec<PageNo>) {
+    pub(crate) fn drain(&self, chunk: ChunkNo, used: u32, frames: u32, scratch: &mut Scratch) {
+        let Scratch { named: pages, owned, .. } = scratch;
         pages.clear();
         let mut busy = Vec::new();
         for slot in (0..used).map(|index| chunk.slot(index)) {
             match self.claim_slot(slot) {
-                Slot::Claimed(page) => pages.push(page),
+                Slot::Claimed(page) => {
+                    pages.push(page.page());
+                    owned.push(page);
+                }
                 Slot::Busy => busy.push(slot),
                 Slot::Stale => {}
             }
         }
-        self.write_back(pages);
+        self.write_back(owned);
         let mut policy = self.local.policy();
         for page in pages.iter() {
             policy.written_back(*page);
@@ -85,8 +88,8 @@ impl WriteBack {
         let entry = self.pages.table.load(page);
         let here = self.pages.table.slot(page) == slot;
         if here && entry.state() == State::SwapCached {
-            let claimed = self.pages.table.transition(page, entry, entry.with_state(State::WritingBack)).is_ok();
-            return if claimed { Slot::Claimed(page) } else { Slot::Busy };
+            let claimed = self.pages.claim(page, entry, entry.with_state(State::WritingBack));
+            return claimed.map_or(Slot::Busy, Slot::Claimed);
         }
         // A move gives the slot to its new page before it completes the old one: look again after looking at the old one.
         let moved = self.staging.page(slot) != Some(page);
@@ -114,65 +117,62 @@ impl WriteBack {
     }
 
     /// Stores the pages that changed, drops those that did not or are zero.
-    fn write_back(&self, pages: &[PageNo]) {
+    fn write_back(&self, pages: &mut Vec<Owned>) {
         let row = self.pages.row();
-        let mut freed: Vec<Location> = Vec::new();
-        let mut dirty: Vec<(PageNo, Entry, ContentHash)> = Vec::with_capacity(pages.len());
-        for page in pages {
-            let entry = self.pages.table.load(*page);
-            let bytes = self.staged(*page);
+        let mut freed: Vec<Released> = Vec::new();
+        let mut dirty: Vec<(Owned, ContentHash)> = Vec::with_capacity(pages.len());
+        for page in pages.drain(..) {
+            let has_copy = page.was().copy_retained();
+            let bytes = self.staged(&page);
             if is_zero(bytes) {
-                if entry.copy_retained() {
-                    freed.push(entry.location());
+                if has_copy {
                     self.far.forget_copies(1);
                 }
                 row.evicted_zero_pages.fetch_add(1, Relaxed);
                 self.local.count_untouched(1);
-                self.pages.complete(*page, Entry::new(State::Untouched));
+                freed.extend(self.pages.complete_untouched(page));
                 continue;
             }
             let hash = ContentHash::of(bytes);
-            if entry.copy_retained() && hash == self.pages.table.hash(*page) {
+            if has_copy && hash == self.pages.table.hash(page.page()) {
                 self.far.forget_copies(1);
                 row.evicted_clean_pages.fetch_add(1, Relaxed);
-                self.pages.complete(*page, entry.with_state(State::Remote));
+                self.pages.complete_remote(page);
             } else {
-                dirty.push((*page, entry, hash));
+                dirty.push((page, hash));
             }
         }
-        self.store(&dirty, &mut freed);
-        self.far.backend.free(&freed);
+        self.store(dirty, &mut freed);
+        self.far.free_all(freed);
     }
 
-    /// The content of a page in the swap cache that the caller made `WritingBack`.
-    fn staged(&self, page: PageNo) -> &PageBytes {
+    /// The content of a page in the swap cache. It does not change while the page is owned.
+    fn staged<'a>(&self, page: &'a Owned) -> &'a PageBytes {
+        let slot = self.pages.table.slot(page.page());
         // SAFETY: the slot is populated and page-aligned, and its content does not change while the page is busy and ours.
-        unsafe { &*(self.staging.address(self.pages.table.slot(page)) as *const PageBytes) }
+        unsafe { &*(self.staging.address(slot) as *const PageBytes) }
     }
 
-    fn store(&self, dirty: &[(PageNo, Entry, ContentHash)], freed: &mut Vec<Location>) {
-        if dirty.is_empty() {
-            return;
-        }
-        self.pages.at(Point::WriteBack, dirty[0].0);
-        let contents: Vec<&PageBytes> = dirty.iter().map(|(page, ..)| self.staged(*page)).collect();
+    fn store(&self, dirty: Vec<(Owned, ContentHash)>, freed: &mut Vec<Released>) {
+        let Some((first, _)) = dirty.first() else { return };
+        self.pages.at(Point::WriteBack, first.page());
+        let contents: Vec<&PageBytes> = dirty.iter().map(|(page, _)| self.staged(page)).collect();
         let mut stored: Vec<Result<Location, StoreError>> = dirty.iter().map(|_| Ok(Location(0))).collect();
-        self.far.backend.store(&contents, Priority::WriteBack, &mut stored);
+        self.far.store(&contents, &mut stored);
         self.store_what_others_left_no_room_for(&contents, &mut stored);
-        for ((page, entry, hash), result) in dirty.iter().zip(stored) {
+        let pages = dirty.len() as u64;
+        for ((page, hash), result) in dirty.into_iter().zip(stored) {
             let location = match result {
                 Ok(location) => location,
                 Err(error) => self.far_memory_full(&error),
             };
-            if entry.copy_retained() {
-                freed.push(entry.location());
+            if page.was().copy_retained() {
                 self.far.forget_copies(1);
             }
-            self.pages.at(Point::Stored, *page);
-            self.pages.table.set_hash(*page, *hash);
-            self.pages.complete(*page, Entry::new(State::Remote).with_location(location));
+            self.pages.at(Point::Stored, page.page());
+            freed.extend(self.pages.complete_stored(page, location, hash));
         }
-        self.pages.row().evicted_dirty_pages.fetch_add(dirty.len() as u64, Relaxed);
+        self.pages.row().evicted_dirty_pages.fetch_add(pages, Relaxed);
     }
 
     /// Retries for a while where other processes use the far memory, too: a node or pool keeps what a process held for a moment after
@@ -189,7 +189,7 @@ impl WriteBack {
             thread::sleep(ROOM_PAUSE);
             let contents: Vec<&PageBytes> = missing.iter().map(|index| contents[*index]).collect();
             let mut again: Vec<Result<Location, StoreError>> = missing.iter().map(|_| Ok(Location(0))).collect();
-            self.far.backend.store(&contents, Priority::WriteBack, &mut again);
+            self.far.store(&contents, &mut again);
             missing.into_iter().zip(again).for_each(|(index, answer)| stored[index] = answer);
         }
     }

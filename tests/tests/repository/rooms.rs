@@ -16,9 +16,9 @@ const BUILDINGS: &[Building] = &[
         name: "pager",
         layers: &[
             ("values", &["state", "fault_path", "proportional_share", "forward_progress", "monitor_affinity"]),
-            ("waits", &["blocked", "schedule", "waiters", "own_threads", "scratch"]),
-            ("tables", &["kernel", "table", "staging", "account", "queues", "long_term_pin", "pin", "wp_range"]),
-            ("pages", &["pages"]),
+            ("waits", &["blocked", "schedule", "waiters", "own_threads"]),
+            ("tables", &["kernel", "staging", "account", "queues", "long_term_pin", "pin", "wp_range"]),
+            ("pages", &["pages", "scratch"]),
             ("memory", &["bell", "far_memory", "shared_budget", "local_memory"]),
             ("reclaim", &["copy_out", "departure", "tracer", "write_back", "reclaim"]),
             ("prefetching", &["prefetch_driver", "prefetch_cache", "read_ahead"]),

@@ -73,7 +73,7 @@ impl PageTable {
     ///
     /// # Errors
     /// The entry as it is now.
-    pub fn transition(&self, page: PageNo, from: Entry, to: Entry) -> Result<(), Entry> {
+    pub(super) fn transition(&self, page: PageNo, from: Entry, to: Entry) -> Result<(), Entry> {
         assert!(allowed(from.state(), to.state()), "{page}: {from:?} cannot become {to:?}");
         self.entry(page).compare_exchange(from.0, to.0, AcqRel, Acquire).map_err(Entry)?;
         self.count(page, from.state(), to.state());
@@ -81,7 +81,7 @@ impl PageTable {
     }
 
     /// Ends a busy state that the caller owns; returns whether a thread waits for the page.
-    pub fn complete(&self, page: PageNo, to: Entry) -> bool {
+    pub(super) fn complete(&self, page: PageNo, to: Entry) -> bool {
         let mut now = self.load(page);
         assert!(now.state().is_busy(), "{page}: {now:?} is not busy");
         loop {
@@ -90,6 +90,11 @@ impl PageTable {
                 Err(seen) => now = seen,
             }
         }
+    }
+
+    /// A page that was given up to another kind of mapping is the pager's again, and empty. False: it was never given up.
+    pub fn take_back(&self, page: PageNo) -> bool {
+        self.transition(page, Entry::new(State::Foreign), Entry::new(State::Untouched)).is_ok()
     }
 
     /// Notes that somebody waits for a busy page. False: the page is not in state `busy` any more.
@@ -174,7 +179,7 @@ impl PageTable {
     }
 
     /// Notes the hash of the copy that is being stored. For the owner of a busy page.
-    pub fn set_hash(&self, page: PageNo, hash: ContentHash) {
+    pub(super) fn set_hash(&self, page: PageNo, hash: ContentHash) {
         let (low, high) = self.hash_words(page);
         let [first, second] = split(hash.0);
         low.store(first, Relaxed);
@@ -194,7 +199,7 @@ impl PageTable {
     }
 
     /// Notes the staging slot of a page; for its owner, before it completes it as `SwapCached`.
-    pub fn set_slot(&self, page: PageNo, slot: u32) {
+    pub(super) fn set_slot(&self, page: PageNo, slot: u32) {
         self.slot_cell(page).store(slot, Relaxed);
     }
 

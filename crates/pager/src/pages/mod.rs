@@ -1,21 +1,28 @@
 //! The pages of the far range, and the few operations of which all work on them is made: find a page by its address, look at its
 //! entry, complete it, wake the threads that wait for it, ask the kernel.
 //!
+//! A thread that works on a page owns it (`owned`).
+//!
 //! What this needs is here, too: who serves faults, the gate that every unit of work enters, the row of figures, and the end of
 //! a program whose pages cannot be served.
+
+mod owned;
+mod table;
 
 use crate::fault_path::{FATAL_EXIT_CODE, FaultPath};
 use crate::kernel::Kernel;
 use crate::own_threads::OwnThreads;
 use crate::schedule::{Point, Schedule};
 use crate::state::{Entry, State};
-use crate::table::PageTable;
 use crate::waiters::Waiters;
 use hinterland_abi::ProcessRow;
 use hinterland_sys::gate::Gate;
 use hinterland_sys::{SysError, thread};
 use hinterland_units::{Foreign, PAGE_BYTES, PageNo};
+pub(crate) use owned::{Owned, Released};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+pub(crate) use table::ContentHash;
+use table::PageTable;
 
 /// See the module.
 pub(crate) struct Pages {
@@ -113,8 +120,8 @@ impl Pages {
         self.table.load(page).state()
     }
 
-    /// Completes a page: ends its busy state and wakes the threads that wait for it.
-    pub(crate) fn complete(&self, page: PageNo, to: Entry) {
+    /// Ends a page's busy state and wakes the threads that wait for it.
+    fn complete(&self, page: PageNo, to: Entry) {
         if self.table.complete(page, to) {
             self.wake(self.address(page), PAGE_BYTES);
         }
@@ -145,5 +152,29 @@ impl Pages {
             thread::write_stderr(&format!("hinterland: {message}\n"));
         }
         thread::exit_now(FATAL_EXIT_CODE)
+    }
+}
+
+/// A page and its neighbours above it, `pages` together.
+pub(crate) fn neighbours(first: PageNo, pages: usize) -> impl ExactSizeIterator<Item = PageNo> {
+    (0..pages).map(move |offset| PageNo(first.0 + u32::try_from(offset).unwrap_or(0)))
+}
+
+/// Pages at the start of `sorted` that are neighbours.
+pub(crate) fn run_length<T>(sorted: &[T], page: impl Fn(&T) -> PageNo) -> usize {
+    let neighbours = sorted.windows(2).take_while(|pair| page(&pair[1]).0 == page(&pair[0]).0 + 1).count();
+    neighbours + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_end_at_gaps() {
+        let pages: Vec<PageNo> = [3, 4, 5, 9, 10].into_iter().map(PageNo).collect();
+        let length = |from: usize| run_length(&pages[from..], |page| *page);
+        assert_eq!([length(0), length(3), length(4)], [3, 2, 1]);
+        assert_eq!(neighbours(PageNo(3), 3).collect::<Vec<_>>(), pages[..3]);
     }
 }

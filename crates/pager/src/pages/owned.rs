@@ -1,0 +1,215 @@
+//! A page that a thread owns. Claiming it makes it busy, completing it consumes it: what is claimed and not completed does not leave
+//! the hands of its owner unnoticed, and none is completed twice.
+//!
+//! What must come before the completion, and what after, is in the types:
+//!
+//! ```text
+//! count ──► Arrived ──► complete_resident      before: once it is complete, the page may be dropped, and counted out
+//! complete ──► Released ──► free               after: until then the table names the copy
+//! ```
+
+use super::Pages;
+use crate::account::Arrived;
+use crate::pages::ContentHash;
+use crate::state::{Entry, State};
+use hinterland_backend::Location;
+use hinterland_units::PageNo;
+
+/// A page that the calling thread has made busy, and must complete.
+#[must_use = "a page that nobody completes stays busy: who waits for it waits for ever"]
+#[derive(Debug)]
+pub(crate) struct Owned {
+    page: PageNo,
+    was: Entry,
+}
+
+impl Owned {
+    /// The page.
+    #[inline]
+    pub(crate) fn page(&self) -> PageNo {
+        self.page
+    }
+
+    /// Its entry before it became busy.
+    #[inline]
+    pub(crate) fn was(&self) -> Entry {
+        self.was
+    }
+
+    #[inline]
+    fn into_parts(self) -> (PageNo, Entry) {
+        let parts = (self.page, self.was);
+        std::mem::forget(self);
+        parts
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // A panic ends the process; the first one's words are the better ones.
+        assert!(std::thread::panicking(), "{} was claimed and never completed (it was {:?})", self.page, self.was);
+    }
+}
+
+/// A stored copy that no entry names any more. Only a completion makes one, so no copy is freed before.
+#[must_use = "a copy that is not freed takes far space for ever"]
+#[derive(Debug)]
+pub(crate) struct Released(Location);
+
+impl Released {
+    /// Where it is.
+    pub(crate) fn location(self) -> Location {
+        self.0
+    }
+}
+
+impl Pages {
+    /// Makes a page `busy` for the calling thread, if its entry still is as it was `seen`.
+    #[inline]
+    pub(crate) fn claim(&self, page: PageNo, seen: Entry, busy: Entry) -> Option<Owned> {
+        debug_assert!(busy.state().is_busy());
+        self.table.transition(page, seen, busy).is_ok().then(|| Owned { page, was: seen })
+    }
+
+    /// Notes the slot in which a page's content is, before others may see it there.
+    #[inline]
+    pub(crate) fn note_slot(&self, owned: &Owned, slot: u32) {
+        self.table.set_slot(owned.page, slot);
+    }
+
+    /// The page is as it was.
+    pub(crate) fn complete_unchanged(&self, owned: Owned) {
+        let (page, was) = owned.into_parts();
+        self.complete(page, was);
+    }
+
+    /// The page is mapped, and has been counted. Its stored copy, if it has one, stays. `referenced`: it came back after it had been
+    /// taken out as a victim.
+    pub(crate) fn complete_resident(&self, owned: Owned, arrived: Arrived, referenced: bool) {
+        let (page, was) = owned.into_parts();
+        self.complete(page, resident(was, arrived, referenced));
+    }
+
+    /// The page is mapped, and has been counted. Its stored copy is given up.
+    pub(crate) fn complete_resident_alone(&self, owned: Owned, arrived: Arrived) -> Option<Released> {
+        let (page, was) = owned.into_parts();
+        self.complete(page, resident(was, arrived, false).without_location());
+        released(was)
+    }
+
+    /// The page is in the slot that was noted. `prefetched`: it waits there unused.
+    pub(crate) fn complete_swap_cached(&self, owned: Owned, prefetched: bool) {
+        let (page, was) = owned.into_parts();
+        self.complete(page, was.with_state(State::SwapCached).with_prefetched(prefetched));
+    }
+
+    /// The page is far, as its stored copy says.
+    pub(crate) fn complete_remote(&self, owned: Owned) {
+        let (page, was) = owned.into_parts();
+        self.complete(page, was.with_state(State::Remote).with_prefetched(false));
+    }
+
+    /// The page is far, with this new copy and its hash. An old copy is given up.
+    pub(crate) fn complete_stored(&self, owned: Owned, location: Location, hash: ContentHash) -> Option<Released> {
+        let (page, was) = owned.into_parts();
+        self.table.set_hash(page, hash);
+        self.complete(page, Entry::new(State::Remote).with_location(location));
+        released(was)
+    }
+
+    /// The page has no content. A stored copy is given up.
+    pub(crate) fn complete_untouched(&self, owned: Owned) -> Option<Released> {
+        let (page, was) = owned.into_parts();
+        self.complete(page, Entry::new(State::Untouched));
+        released(was)
+    }
+
+    /// The page, which had no content, holds a mapping of another kind.
+    pub(crate) fn complete_foreign(&self, owned: Owned) {
+        let (page, was) = owned.into_parts();
+        assert!(was.state() == State::Untouched, "{page} is given up with its content: {was:?}");
+        self.complete(page, Entry::new(State::Foreign));
+    }
+
+    /// All that a page was, `target`, which had no content, is now; the page has none. The caller has moved the content.
+    pub(crate) fn complete_moved(&self, owned: Owned, target: Owned) {
+        let ((page, was), (target, empty)) = (owned.into_parts(), target.into_parts());
+        assert!(empty.state() == State::Untouched, "{page} moves to {target}, which is {empty:?}");
+        if was.copy_retained() {
+            self.table.set_hash(target, self.table.hash(page));
+        }
+        self.complete(target, was);
+        self.complete(page, Entry::new(State::Untouched));
+    }
+}
+
+/// The entry of a page that has just arrived.
+fn resident(was: Entry, arrived: Arrived, referenced: bool) -> Entry {
+    was.with_state(State::Resident).with_prefetched(false).arrived(arrived.epoch(), referenced)
+}
+
+fn released(was: Entry) -> Option<Released> {
+    was.copy_retained().then(|| Released(was.location()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault_path::FaultPath;
+    use crate::kernel::Kernel;
+    use hinterland_abi::ProcessRow;
+    use hinterland_sys::mem::OwnMemory;
+    use hinterland_sys::{FeatureSet, Features, Uffd};
+
+    const PAGE: PageNo = PageNo(3);
+
+    /// Pages on the inline path, where completion asks nothing of the kernel. `None`: this machine has no userfaultfd.
+    fn pages() -> Option<Pages> {
+        let features = Features::probe(FeatureSet::All);
+        let uffd = Uffd::open_user_only(features.inline_bits()).ok()?;
+        let kernel = Kernel::new(features, uffd, OwnMemory::open().unwrap());
+        // SAFETY: a row of atomics is valid when zero.
+        let row: &ProcessRow = Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() });
+        Some(Pages::new(FaultPath::Inline, 0x3300_0000_0000, 16, kernel, row).unwrap())
+    }
+
+    fn claim(pages: &Pages, busy: State) -> Owned {
+        let seen = pages.table.load(PAGE);
+        pages.claim(PAGE, seen, seen.with_state(busy)).expect("nobody else claims it")
+    }
+
+    #[test]
+    fn a_page_has_one_owner_and_a_copy_is_released_once_it_is_complete() {
+        let Some(pages) = pages() else { return eprintln!("skipped: no userfaultfd") };
+        let account = crate::account::Account::new();
+        let seen = pages.table.load(PAGE);
+        let owned = claim(&pages, State::Fetching);
+        assert!(pages.claim(PAGE, seen, seen.with_state(State::Fetching)).is_none());
+        pages.complete_resident(owned, account.arrive(1), false);
+        assert_eq!((pages.state(PAGE), account.arrivals()), (State::Resident, 1));
+        let owned = claim(&pages, State::Leaving);
+        pages.note_slot(&owned, 7);
+        pages.complete_swap_cached(owned, false);
+        let hash = ContentHash::of(&[1; hinterland_units::PAGE_BYTES]);
+        assert!(pages.complete_stored(claim(&pages, State::WritingBack), Location(5), hash).is_none());
+        assert_eq!((pages.state(PAGE), pages.table.hash(PAGE), pages.table.slot(PAGE)), (State::Remote, hash, 7));
+        let owned = claim(&pages, State::Changing);
+        let (target, empty) = (PageNo(4), pages.table.load(PageNo(4)));
+        let target_owned = pages.claim(target, empty, empty.with_state(State::Changing)).unwrap();
+        pages.complete_moved(owned, target_owned);
+        assert_eq!((pages.state(PAGE), pages.table.load(target).location()), (State::Untouched, Location(5)));
+        assert_eq!(pages.table.hash(target), hash);
+        let entry = pages.table.load(target);
+        let owned = pages.claim(target, entry, entry.with_state(State::Fetching)).unwrap();
+        let released = pages.complete_resident_alone(owned, account.arrive(1)).expect("it had a copy");
+        assert_eq!(released.location(), Location(5));
+        assert!(!pages.table.load(target).copy_retained());
+    }
+
+    #[test]
+    #[should_panic(expected = "claimed and never completed")]
+    fn a_forgotten_completion_is_seen() {
+        let Some(pages) = pages() else { panic!("claimed and never completed: not tried, no userfaultfd") };
+        drop(claim(&pages, State::Fetching));
+    }
+}
