@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 const LEVELS: &[(u32, &[&str])] = &[
     (0, &["units", "abi"]),
     (1, &["wire", "policy", "sys", "tls"]),
-    (2, &["tape", "paging", "backend", "etcd"]),
+    (2, &["tape", "paging", "backend", "etcd", "model"]),
     (3, &["pager", "node"]),
     (4, &["runtime", "sim"]),
     (5, &["cli", "bench", "py"]),
@@ -17,7 +17,7 @@ const LEVELS: &[(u32, &[&str])] = &[
 const ALLOWED_INSIDE_A_LEVEL: &[(&str, &str)] = &[("abi", "units")];
 
 /// Crates without `unsafe`.
-const PURE: &[&str] = &["units", "wire", "tls", "etcd", "tape", "policy", "paging", "node", "sim"];
+const PURE: &[&str] = &["units", "wire", "tls", "etcd", "tape", "policy", "paging", "node", "sim", "model"];
 
 /// Outside the order: they may use everything and nothing may use them, but tests the test kit.
 const OUTSIDE: &[&str] = &["tests", "testkit", "fuzz", "benches"];

@@ -1,0 +1,314 @@
+//! Loads and stores of a program through the caches of its core. What misses the last level is kept, and replayed for each scheme.
+//!
+//! ```text
+//!   workload ──load, store, work──► L1 ──► L2 ──► LLC ──► Stream: one Miss for each line that memory is asked for
+//! ```
+//!
+//! The caches hold the same lines in every scheme, because each scheme fills each missed line: they are walked once. The LLC includes the
+//! others. A miss has what the core model needs: the instructions before it, the miss whose data its address depends on, and the dirty line
+//! that it replaces. Hits cost no time of their own but in a chain of dependent loads, where their latency is added up.
+
+use crate::cache::{Cache, NO_LINE, Way};
+use crate::parameters::{L1, L2, LINE_BYTES, LINES_PER_PAGE, LLC};
+
+/// When the data of a load are there: `cycles` after those of a miss. Loads and stores whose address is computed from the data come after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Data {
+    /// The number of the miss, from 1; 0: none.
+    pub miss: u32,
+    /// Cycles of the caches since.
+    pub cycles: u16,
+}
+
+impl Data {
+    /// Of a constant or a register: always there.
+    pub const READY: Data = Data { miss: 0, cycles: 0 };
+
+    /// When both are there. The later miss is taken to be the later to arrive.
+    pub fn and(self, other: Data) -> Data {
+        match self.miss.cmp(&other.miss) {
+            std::cmp::Ordering::Less => other,
+            std::cmp::Ordering::Greater => self,
+            std::cmp::Ordering::Equal => Data { miss: self.miss, cycles: self.cycles.max(other.cycles) },
+        }
+    }
+}
+
+/// A line that the LLC asks memory for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Miss {
+    /// Which line: address / 64.
+    pub line: u32,
+    /// The dirty line that it replaces, or [`NO_LINE`].
+    pub dirty_victim: u32,
+    /// The miss that its address depends on, from 1; 0: none.
+    pub after: u32,
+    /// Instructions from the miss before to this one, itself included.
+    pub instructions: u32,
+    /// Cycles of cache hits between the data that it depends on and its address.
+    pub after_cycles: u16,
+    /// Whether the core waits for its data: a store retires without.
+    pub is_load: bool,
+}
+
+impl Miss {
+    /// The page of the line.
+    pub fn page(&self) -> u32 {
+        self.line / LINES_PER_PAGE
+    }
+}
+
+/// What the LLC of one core asks memory for, in program order.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    /// The misses.
+    pub misses: Vec<Miss>,
+    /// Pages of the address space: all pages of `misses` are below.
+    pub pages: u32,
+    /// Of these, how many are asked for.
+    pub touched_pages: u32,
+    /// The first miss that is measured; those before warm up local memory.
+    pub measured_from: usize,
+    /// Loads and stores that went in.
+    pub references: u64,
+    /// Instructions, loads and stores among them.
+    pub instructions: u64,
+}
+
+/// Takes a program's loads and stores until it has seen enough of them.
+#[derive(Debug)]
+pub struct Filter {
+    l1: Cache,
+    l2: Cache,
+    llc: Cache,
+    touched: Vec<u64>,
+    stream: Stream,
+    instructions_since: u64,
+    warm_up: u64,
+    references_max: u64,
+}
+
+impl Filter {
+    /// For a program with `bytes` of data, from address 0 on: `warm_up` references, then `measured` ones.
+    ///
+    /// # Panics
+    /// If the data are larger than 256 GiB: lines are counted in 32 bits.
+    pub fn new(bytes: u64, warm_up: u64, measured: u64) -> Filter {
+        let lines = bytes.div_ceil(LINE_BYTES);
+        let pages = u32::try_from(lines).expect("at most 256 GiB of data").div_ceil(LINES_PER_PAGE);
+        Filter {
+            l1: Cache::new(L1),
+            l2: Cache::new(L2),
+            llc: Cache::new(LLC),
+            touched: vec![0; pages.div_ceil(64) as usize],
+            stream: Stream { pages, ..Stream::default() },
+            instructions_since: 0,
+            warm_up,
+            references_max: warm_up + measured,
+        }
+    }
+
+    /// Whether enough references were seen; further ones change nothing that is measured.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.stream.references >= self.references_max
+    }
+
+    /// Instructions that touch no memory.
+    #[inline]
+    pub fn work(&mut self, instructions: u64) {
+        self.instructions_since += instructions;
+    }
+
+    /// A load at `address`, which is known once `after` is.
+    #[inline]
+    pub fn load(&mut self, address: u64, after: Data) -> Data {
+        self.access(address, after, true)
+    }
+
+    /// A store at `address`, which is known once `after` is.
+    #[inline]
+    pub fn store(&mut self, address: u64, after: Data) {
+        self.access(address, after, false);
+    }
+
+    /// The stream, when the program is through.
+    pub fn finish(mut self) -> Stream {
+        self.stream.touched_pages = self.touched.iter().map(|word| word.count_ones()).sum();
+        self.stream.instructions += self.instructions_since;
+        if self.stream.references <= self.warm_up {
+            self.stream.measured_from = 0;
+        }
+        self.stream
+    }
+
+    #[inline]
+    fn access(&mut self, address: u64, after: Data, is_load: bool) -> Data {
+        if self.is_full() {
+            return Data::READY;
+        }
+        if self.stream.references == self.warm_up {
+            self.stream.measured_from = self.stream.misses.len();
+        }
+        self.stream.references += 1;
+        self.instructions_since += 1;
+        #[expect(clippy::cast_possible_truncation, reason = "an address is below the 2^32 lines that `new` checks")]
+        let line = (address / LINE_BYTES) as u32;
+        if let Some(way) = self.l1.use_line(line) {
+            way.dirty |= !is_load;
+            return later(way.miss, after, L1.latency_cycles);
+        }
+        self.access_beyond_l1(line, after, is_load)
+    }
+
+    fn access_beyond_l1(&mut self, line: u32, after: Data, is_load: bool) -> Data {
+        let (miss, data) = if let Some(way) = self.l2.use_line(line) {
+            (way.miss, later(way.miss, after, L1.latency_cycles + L2.latency_cycles))
+        } else {
+            let (miss, data) = match self.llc.use_line(line) {
+                Some(way) => {
+                    let latency = L1.latency_cycles + L2.latency_cycles + LLC.latency_cycles;
+                    (way.miss, later(way.miss, after, latency))
+                }
+                None => {
+                    let miss = self.miss(line, after, is_load);
+                    (miss, Data { miss, cycles: 0 })
+                }
+            };
+            if let Some(old) = self.l2.fill(Way { line, miss, dirty: false })
+                && old.dirty
+            {
+                self.llc.write(old.line);
+            }
+            (miss, data)
+        };
+        if let Some(old) = self.l1.fill(Way { line, miss, dirty: !is_load })
+            && old.dirty
+            && !self.l2.write(old.line)
+        {
+            self.llc.write(old.line);
+        }
+        data
+    }
+
+    /// Records a miss of the LLC, puts the line there, and returns the miss's number.
+    fn miss(&mut self, line: u32, after: Data, is_load: bool) -> u32 {
+        let number = u32::try_from(self.stream.misses.len() + 1).expect("fewer than 2^32 misses");
+        let mut dirty_victim = NO_LINE;
+        if let Some(old) = self.llc.fill(Way { line, miss: number, dirty: false }) {
+            let (in_l1, in_l2) = (self.l1.invalidate(old.line), self.l2.invalidate(old.line));
+            if old.dirty || in_l1 || in_l2 {
+                dirty_victim = old.line;
+            }
+        }
+        let page = line / LINES_PER_PAGE;
+        assert!(page < self.stream.pages, "line {line} is beyond the data");
+        self.touched[(page / 64) as usize] |= 1 << (page % 64);
+        let instructions = u32::try_from(self.instructions_since).unwrap_or(u32::MAX);
+        self.stream.instructions += self.instructions_since;
+        self.instructions_since = 0;
+        let (after, after_cycles) = (after.miss, after.cycles);
+        self.stream.misses.push(Miss { line, dirty_victim, after, instructions, after_cycles, is_load });
+        number
+    }
+}
+
+/// When data of a line that `miss` brought are there, if its address is known `after`.
+#[inline]
+fn later(miss: u32, after: Data, cycles: u16) -> Data {
+    let address_is_last = after.miss >= miss;
+    let known = if address_is_last { after.cycles } else { 0 };
+    Data { miss: miss.max(after.miss), cycles: known.saturating_add(cycles) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: u64 = 1 << 40;
+
+    #[test]
+    fn a_line_misses_once_and_its_other_words_hit() {
+        let mut filter = Filter::new(4096, 0, ALL);
+        let first = filter.load(0, Data::READY);
+        assert_eq!(first, Data { miss: 1, cycles: 0 });
+        assert_eq!(filter.load(8, Data::READY), Data { miss: 1, cycles: 4 });
+        filter.work(10);
+        assert_eq!(filter.load(64, first), Data { miss: 2, cycles: 0 });
+        let stream = filter.finish();
+        assert_eq!(stream.misses.len(), 2);
+        assert_eq!((stream.misses[1].instructions, stream.misses[1].after), (12, 1));
+        assert_eq!((stream.touched_pages, stream.references, stream.instructions), (1, 3, 13));
+    }
+
+    #[test]
+    fn a_chain_of_hits_adds_up_behind_the_miss_it_depends_on() {
+        let mut filter = Filter::new(4096, 0, ALL);
+        filter.load(64, Data::READY);
+        let miss = filter.load(0, Data::READY);
+        let hit = filter.load(64, miss);
+        assert_eq!(hit, Data { miss: 2, cycles: 4 });
+        assert_eq!(filter.load(72, hit), Data { miss: 2, cycles: 8 });
+        // The line is on its way since an older miss than the address: the address is last. The other way round it is the line.
+        let newer = filter.load(128, Data::READY);
+        assert_eq!(filter.load(136, hit), Data { miss: 3, cycles: 4 });
+        filter.load(192, Data { miss: newer.miss, cycles: 9 });
+        assert_eq!(filter.finish().misses[3].after_cycles, 9);
+    }
+
+    #[test]
+    fn a_dirty_line_leaves_with_the_miss_that_replaces_it() {
+        // 17 lines of one set of the LLC: 4096 sets of 64 bytes, 16 ways.
+        let stride = 4096 * 64;
+        let mut filter = Filter::new(64 * stride, 0, ALL);
+        filter.store(0, Data::READY);
+        for step in 1..=16 {
+            filter.load(step * stride, Data::READY);
+        }
+        // Line 1 × stride is clean.
+        filter.load(17 * stride, Data::READY);
+        let stream = filter.finish();
+        assert!(!stream.misses[0].is_load && stream.misses[1].is_load);
+        let victims: Vec<u32> = stream.misses.iter().map(|miss| miss.dirty_victim).collect();
+        assert_eq!(victims[16], 0);
+        assert!(victims[..16].iter().chain(&victims[17..]).all(|victim| *victim == NO_LINE), "{victims:?}");
+    }
+
+    #[test]
+    fn a_line_in_the_first_level_leaves_with_its_line_of_the_last() {
+        // Line 0 stays in L1 by its use, and the LLC, which sees none of it, evicts it all the same.
+        let stride = 4096 * 64;
+        let mut filter = Filter::new(64 * stride, 0, ALL);
+        for step in 1..=16 {
+            filter.store(0, Data::READY);
+            filter.load(step * stride, Data::READY);
+        }
+        assert_eq!(filter.load(0, Data::READY).miss, 18);
+        assert_eq!(filter.finish().misses[16].dirty_victim, 0);
+    }
+
+    #[test]
+    fn every_line_written_leaves_dirty_as_often_as_it_was_written_between_misses() {
+        // Stores all over 16 MiB, twice: each miss but those that fill the LLC replaces a dirty line.
+        let mut filter = Filter::new(16 << 20, 0, ALL);
+        let lines = (16 << 20) / 64;
+        for line in (0..lines).chain(0..lines) {
+            filter.store(line * 64, Data::READY);
+        }
+        let stream = filter.finish();
+        assert_eq!(stream.misses.len() as u64, 2 * lines);
+        let dirty = stream.misses.iter().filter(|miss| miss.dirty_victim != NO_LINE).count();
+        assert_eq!(dirty as u64, 2 * lines - (4 << 20) / 64);
+    }
+
+    #[test]
+    fn the_filter_is_full_after_warm_up_and_measured_references() {
+        let mut filter = Filter::new(1 << 20, 2, 3);
+        for step in 0..10 {
+            filter.load(step * 64, Data::READY);
+        }
+        assert!(filter.is_full());
+        let stream = filter.finish();
+        assert_eq!((stream.references, stream.misses.len(), stream.measured_from), (5, 5, 2));
+    }
+}

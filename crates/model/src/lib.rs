@@ -1,0 +1,32 @@
+//! A model of DaeMon ("DaeMon: Architectural Support for Efficient Data Movement in Disaggregated Systems", SIGMETRICS 2023): data move between
+//! remote memory and a processor as lines of 64 bytes, as pages of 4 KiB, or both.
+//!
+//! ```text
+//!   workload ──loads, stores──► filter: L1, L2, LLC ──► Stream ──► replay(stream, scheme, parameters) ──► Figures
+//!                                                                   │ core: a window of instructions
+//!                                                                   └ machine: local memory, network, remote memory, DaeMon's engines
+//! ```
+//!
+//! No clock, no `unsafe`; everything that is random has a seed.
+#![forbid(unsafe_code)]
+
+mod bus;
+mod cache;
+mod core;
+mod figures;
+mod filter;
+mod inflight;
+mod local;
+mod machine;
+pub mod parameters;
+mod random;
+mod scheme;
+mod time;
+
+pub use figures::{Counts, Figures};
+pub use filter::{Data, Filter, Miss, Stream};
+pub use machine::replay;
+pub use parameters::{Parameters, Replacement};
+pub use random::Random;
+pub use scheme::Scheme;
+pub use time::{Rate, TICKS_PER_CYCLE, TICKS_PER_NS, cycles, ns};

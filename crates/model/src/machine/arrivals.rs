@@ -1,0 +1,126 @@
+//! What remote memory does with requests, and what happens when data come back.
+
+use super::{Event, Machine, NONE};
+use crate::bus::Granularity;
+use crate::inflight::PageState;
+use crate::parameters::{LINE_BYTES, LINES_PER_PAGE, PAGE_BYTES};
+use crate::scheme::Pages;
+
+impl Machine<'_> {
+    /// Remote memory reads a line and sends it.
+    pub(super) fn read_line(&mut self, line: u32, serial: u32) {
+        let read = self.read_remote(Granularity::Line, LINE_BYTES);
+        let at = self.down.send(Granularity::Line, read, LINE_BYTES);
+        self.at(at, Event::LineBack { line, serial });
+    }
+
+    /// Remote memory reads a page, compresses it, and sends it; it is expanded where it comes.
+    pub(super) fn read_page(&mut self, page: u32) {
+        let mut ready = self.read_remote(Granularity::Page, PAGE_BYTES);
+        let compression = if self.scheme.compresses() { self.parameters.page_compression_ticks() } else { 0 };
+        ready = ready.max(self.compressor_free_at) + compression;
+        self.compressor_free_at = ready;
+        let at = self.down.send(Granularity::Page, ready, self.network_bytes(page));
+        self.at(at + compression, Event::PageBack { page });
+    }
+
+    /// Translation, the bus, the DRAM's latency; when the data are read.
+    fn read_remote(&mut self, granularity: Granularity, bytes: u64) -> u64 {
+        let sent = self.remote_bus.send(granularity, self.now + self.parameters.translation_ticks, bytes);
+        sent + self.parameters.dram_ticks
+    }
+
+    /// Dirty data have come to remote memory.
+    pub(super) fn write_remote(&mut self, granularity: Granularity) {
+        let bytes = if granularity == Granularity::Line { LINE_BYTES } else { PAGE_BYTES };
+        self.read_remote(granularity, bytes);
+    }
+
+    /// A dirty page was read from local memory and compressed.
+    pub(super) fn send_dirty_page(&mut self, page: u32) {
+        let bytes = self.network_bytes(page) + self.parameters.request_bytes;
+        let at = self.up.send(Granularity::Page, self.now, bytes);
+        self.at(at, Event::PageWritten);
+    }
+
+    /// A line comes into the LLC, unless its page came first (§4.2).
+    pub(super) fn line_back(&mut self, line: u32, serial: u32) {
+        if !self.inflight_lines.arrive(line, serial) {
+            self.counts.lines_late += 1;
+            return;
+        }
+        let page = line / LINES_PER_PAGE;
+        let (served, left): (Vec<u32>, Vec<u32>) =
+            self.take_waiters(page).into_iter().partition(|miss| self.misses[*miss as usize].line == line);
+        for miss in served {
+            self.counts.by_line += 1;
+            self.done(miss, self.now);
+        }
+        if self.scheme.pages() == Pages::Free {
+            self.counts.lines_cancelled += u64::from(self.inflight_lines.cancel(page));
+            self.local.insert(page, false);
+            self.serve_locally(left, self.now);
+        } else {
+            for miss in left {
+                self.waiter_before[miss as usize] = std::mem::replace(&mut self.last_waiter[page as usize], miss);
+            }
+        }
+        self.unblock();
+    }
+
+    /// A page comes into local memory, with the dirty lines that waited for it, unless it is stale (§4.3).
+    pub(super) fn page_back(&mut self, page: u32) {
+        if self.inflight_pages.state(page) == Some(PageState::Throttled) {
+            self.counts.pages_asked_again += 1;
+            self.inflight_pages.schedule_again(page);
+            self.ask_page(page);
+            return;
+        }
+        self.counts.pages_arrived += 1;
+        let dirty = self.inflight_pages.release(page);
+        self.counts.lines_cancelled += u64::from(self.inflight_lines.cancel(page));
+        if let Some(evicted) = self.local.insert(page, dirty != 0)
+            && evicted.dirty
+        {
+            self.write_page(evicted.page);
+        }
+        let mut written = self.local_bus.send(Granularity::Page, self.now, PAGE_BYTES);
+        if dirty != 0 {
+            let bytes = u64::from(dirty.count_ones()) * LINE_BYTES;
+            written = self.local_bus.send(Granularity::Line, written, bytes);
+        }
+        let waiters = self.take_waiters(page);
+        self.serve_locally(waiters, written);
+        self.unblock();
+    }
+
+    fn write_page(&mut self, page: u32) {
+        self.counts.pages_written += 1;
+        let read = self.local_bus.send(Granularity::Page, self.now, PAGE_BYTES) + self.parameters.dram_ticks;
+        let compression = if self.scheme.compresses() { self.parameters.page_compression_ticks() } else { 0 };
+        self.at(read + compression, Event::PageLeaves { page });
+    }
+
+    fn serve_locally(&mut self, waiters: Vec<u32>, at: u64) {
+        for miss in waiters {
+            if self.asked_for_page[miss as usize] {
+                self.counts.by_page += 1;
+            } else {
+                self.counts.awaited += 1;
+            }
+            self.access_local(miss, at);
+        }
+    }
+
+    /// The misses that wait for something of a page, in the order of their coming.
+    fn take_waiters(&mut self, page: u32) -> Vec<u32> {
+        let mut waiters = Vec::new();
+        let mut miss = std::mem::replace(&mut self.last_waiter[page as usize], NONE);
+        while miss != NONE {
+            waiters.push(miss);
+            miss = self.waiter_before[miss as usize];
+        }
+        waiters.reverse();
+        waiters
+    }
+}

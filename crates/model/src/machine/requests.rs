@@ -1,0 +1,200 @@
+//! The way of a miss until its request leaves: local memory, the selection unit, the queues and their controller, dirty lines.
+
+use super::{Event, Machine, NONE};
+use crate::bus::Granularity;
+use crate::cache::NO_LINE;
+use crate::inflight::PageState;
+use crate::parameters::{LINE_BYTES, LINES_PER_PAGE, PAGE_BYTES};
+use crate::scheme::{Lines, Pages, Scheme};
+
+impl Machine<'_> {
+    /// A miss of the LLC comes to the memory controller, with the dirty line that it replaces.
+    pub(super) fn ask(&mut self, miss: u32) {
+        self.asked_at[miss as usize] = self.now;
+        let victim = self.misses[miss as usize].dirty_victim;
+        if victim != NO_LINE {
+            self.write_back(victim);
+        }
+        self.fetch(miss);
+    }
+
+    /// Serves a miss from local memory, or asks remote memory.
+    pub(super) fn fetch(&mut self, miss: u32) {
+        let page = self.misses[miss as usize].page();
+        if self.scheme == Scheme::Local {
+            self.counts.local += 1;
+            self.access_local(miss, self.now);
+        } else if self.local.holds(page) {
+            self.local.touch(page);
+            self.counts.local += 1;
+            self.access_local(miss, self.now);
+        } else if self.request(miss) {
+            let last = &mut self.last_waiter[page as usize];
+            self.waiter_before[miss as usize] = std::mem::replace(last, miss);
+        } else {
+            self.counts.accesses_blocked += 1;
+            self.blocked.push_back(miss);
+        }
+    }
+
+    /// One access of local memory: translation, the DRAM's latency, the bus.
+    pub(super) fn access_local(&mut self, miss: u32, at: u64) {
+        let sent = self.local_bus.send(Granularity::Line, at + self.parameters.translation_ticks, LINE_BYTES);
+        self.done(miss, sent + self.parameters.dram_ticks);
+    }
+
+    /// The data of a miss are there at `at`.
+    pub(super) fn done(&mut self, miss: u32, at: u64) {
+        self.counts.accesses += 1;
+        self.counts.access_ticks += at - self.asked_at[miss as usize];
+        self.at(at, Event::Done { miss });
+    }
+
+    /// Asks for the page, the line, or both, unless they are on their way; `false` if neither buffer has room.
+    fn request(&mut self, miss: u32) -> bool {
+        let (scheme, parameters) = (self.scheme, self.parameters);
+        let (line, page) = (self.misses[miss as usize].line, self.misses[miss as usize].page());
+        let before = self.inflight_pages.state(page);
+        let wants_line = match scheme.lines() {
+            Lines::Never => false,
+            Lines::Always => true,
+            Lines::Selected => self.selects_line(before),
+        };
+        // The line first: where both share a queue, it must not wait behind its own page.
+        let mut line_comes = self.inflight_lines.is_pending(line);
+        if wants_line && !line_comes && self.has_room_for(line) {
+            self.ask_line(line);
+            line_comes = true;
+        }
+        let mut page_comes = before.is_some();
+        if scheme.pages() == Pages::Moved && !page_comes {
+            if self.is_bounded() && self.inflight_pages.len() >= parameters.inflight_pages {
+                self.counts.pages_refused += 1;
+            } else {
+                self.asked_for_page[miss as usize] = true;
+                self.inflight_pages.schedule(page);
+                self.ask_page(page);
+                page_comes = true;
+            }
+        }
+        page_comes || line_comes
+    }
+
+    /// The selection unit's rule for a line (§4.2), given the state of its page before this access.
+    fn selects_line(&self, page: Option<PageState>) -> bool {
+        let Self { parameters, inflight_lines, inflight_pages, .. } = self;
+        match page {
+            None => true,
+            // Utilisations, multiplied out: lines / 128 < pages / 256.
+            Some(PageState::Scheduled) => {
+                inflight_lines.len() * parameters.inflight_pages < inflight_pages.len() * parameters.inflight_sub_blocks
+            }
+            Some(PageState::Moved | PageState::Throttled) => false,
+        }
+    }
+
+    fn has_room_for(&self, line: u32) -> bool {
+        !self.is_bounded()
+            || self.inflight_lines.has_entry(line)
+            || self.inflight_lines.len() < self.parameters.inflight_sub_blocks
+    }
+
+    /// An entry of a buffer is free: what waits longest for one tries again.
+    pub(super) fn unblock(&mut self) {
+        if let Some(miss) = self.blocked.pop_front() {
+            self.fetch(miss);
+        }
+    }
+
+    fn ask_line(&mut self, line: u32) {
+        self.counts.lines_asked += 1;
+        self.inflight_lines.schedule(line);
+        self.line_queue.requests.push_back(line);
+        if !self.scheme.is_partitioned() {
+            self.issue_line();
+        } else if !std::mem::replace(&mut self.line_queue.is_armed, true) {
+            self.at(self.line_queue.free_at.max(self.now), Event::LineSlot);
+        }
+    }
+
+    pub(super) fn ask_page(&mut self, page: u32) {
+        self.counts.pages_asked += 1;
+        self.page_queue.requests.push_back(page);
+        if !self.scheme.is_partitioned() {
+            self.issue_page();
+        } else if !std::mem::replace(&mut self.page_queue.is_armed, true) {
+            self.at(self.page_queue.free_at.max(self.now), Event::PageSlot);
+        }
+    }
+
+    /// The controller issues the next line that was not cancelled.
+    pub(super) fn issue_line(&mut self) {
+        while let Some(line) = self.line_queue.requests.pop_front() {
+            let Some(serial) = self.inflight_lines.issue(line) else { continue };
+            let at = self.up.send(Granularity::Line, self.now, self.parameters.request_bytes);
+            self.at(at, Event::LineAtMemory { line, serial });
+            self.line_queue.free_at = self.now + self.down.bus.ticks(Granularity::Line, LINE_BYTES);
+            break;
+        }
+        self.line_queue.is_armed = self.scheme.is_partitioned() && !self.line_queue.requests.is_empty();
+        if self.line_queue.is_armed {
+            self.at(self.line_queue.free_at, Event::LineSlot);
+        }
+    }
+
+    /// The controller issues the next page.
+    pub(super) fn issue_page(&mut self) {
+        let page = self.page_queue.requests.pop_front().expect("a slot is for a request");
+        self.inflight_pages.issue(page);
+        let at = self.up.send(Granularity::Page, self.now, self.parameters.request_bytes);
+        self.at(at, Event::PageAtMemory { page });
+        self.page_queue.free_at = self.now + self.down.bus.ticks(Granularity::Page, self.network_bytes(page));
+        self.page_queue.is_armed = self.scheme.is_partitioned() && !self.page_queue.requests.is_empty();
+        if self.page_queue.is_armed {
+            self.at(self.page_queue.free_at, Event::PageSlot);
+        }
+    }
+
+    /// Bytes of a page on the network.
+    pub(super) fn network_bytes(&self, page: u32) -> u64 {
+        if self.scheme.compresses() { u64::from(self.compressed_bytes[page as usize]) } else { PAGE_BYTES }
+    }
+
+    /// A dirty line leaves the LLC (§4.3): into its local page, into the page that is on its way, or to remote memory.
+    fn write_back(&mut self, line: u32) {
+        let page = line / LINES_PER_PAGE;
+        if self.scheme == Scheme::Local || self.local.holds(page) {
+            self.local_bus.send(Granularity::Line, self.now, LINE_BYTES);
+            if self.scheme != Scheme::Local {
+                self.local.mark_dirty(page);
+            }
+        } else if self.inflight_pages.state(page).is_some() {
+            self.keep_dirty(line);
+        } else {
+            self.write_line(line);
+        }
+    }
+
+    /// Keeps a dirty line until its page comes. Engines keep few: beyond, all of the page's go to remote memory and the page is throttled. So
+    /// are they when the dirty data buffer is full, which the paper leaves open.
+    fn keep_dirty(&mut self, line: u32) {
+        let page = line / LINES_PER_PAGE;
+        let kept = self.inflight_pages.keep_dirty(line);
+        let is_full = self.inflight_pages.dirty_lines > self.parameters.dirty_lines;
+        if self.scheme.is_partitioned() && (kept > self.parameters.dirty_lines_of_a_page || is_full) {
+            self.counts.pages_throttled += 1;
+            let lines = self.inflight_pages.throttle(page);
+            for offset in (0..LINES_PER_PAGE).filter(|offset| lines & (1 << offset) != 0) {
+                self.write_line(page * LINES_PER_PAGE + offset);
+            }
+        }
+    }
+
+    /// Sends a dirty line to remote memory. Nothing waits for it.
+    fn write_line(&mut self, line: u32) {
+        debug_assert_ne!(line, NONE, "a line");
+        self.counts.lines_written += 1;
+        let at = self.up.send(Granularity::Line, self.now, LINE_BYTES + self.parameters.request_bytes);
+        self.at(at, Event::LineWritten);
+    }
+}

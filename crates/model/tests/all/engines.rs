@@ -1,0 +1,96 @@
+//! The rules of DaeMon's engines (§4), one by one.
+
+use super::{load, load_after, plain, run, stream};
+use hinterland_model::{Miss, Parameters, Rate, Scheme};
+
+/// A load that replaces a dirty line.
+fn load_replacing(line: u32, dirty_victim: u32) -> Miss {
+    Miss { dirty_victim, ..load(line) }
+}
+
+#[test]
+fn the_first_access_asks_for_both_and_the_next_waits_for_a_page_that_moves() {
+    let figures = run(&stream(vec![load(0), load(1)]), Scheme::Pq, &plain());
+    let counts = figures.counts;
+    assert_eq!((counts.lines_asked, counts.pages_asked, counts.by_line, counts.awaited), (1, 1, 1, 1));
+}
+
+#[test]
+fn a_line_is_sent_for_a_page_in_the_queue_while_its_buffer_is_emptier() {
+    // Page 0 moves; pages 1 to 9 wait in the queue. Each access has asked for a line, so 10 of 128 against 10 of 256: the line buffer is
+    // fuller, and the second line of page 9 isn't sent. With a line buffer of 1024 it is.
+    let mut misses: Vec<Miss> = (0..10).map(|page| load(page * 64)).collect();
+    misses.push(load(9 * 64 + 1));
+    let stream = stream(misses);
+    let counts = run(&stream, Scheme::Pq, &plain()).counts;
+    assert_eq!((counts.lines_asked, counts.awaited), (10, 1));
+    let emptier = Parameters { inflight_sub_blocks: 1024, ..plain() };
+    assert_eq!(run(&stream, Scheme::Pq, &emptier).counts.lines_asked, 11);
+    // BP asks always.
+    assert_eq!(run(&stream, Scheme::Bp, &plain()).counts.lines_asked, 11);
+}
+
+#[test]
+fn a_full_page_buffer_means_lines_only() {
+    let parameters = Parameters { inflight_pages: 2, ..plain() };
+    let stream = stream((0..6).map(|page| load(page * 64)).collect());
+    let counts = run(&stream, Scheme::Pq, &parameters).counts;
+    assert_eq!((counts.pages_asked, counts.pages_refused, counts.by_line), (2, 4, 6));
+    assert_eq!(run(&stream, Scheme::Bp, &parameters).counts.pages_asked, 6);
+}
+
+#[test]
+fn an_access_waits_when_both_buffers_are_full() {
+    let parameters = Parameters { inflight_pages: 1, inflight_sub_blocks: 1, ..plain() };
+    let counts = run(&stream((0..3).map(|page| load(page * 64)).collect()), Scheme::Pq, &parameters).counts;
+    assert!(counts.accesses_blocked >= 2, "{counts:?}");
+    assert_eq!(counts.accesses, 3);
+    // A full line buffer alone: the page is asked for.
+    let parameters = Parameters { inflight_sub_blocks: 1, ..plain() };
+    let counts = run(&stream((0..3).map(|page| load(page * 64)).collect()), Scheme::Pq, &parameters).counts;
+    assert_eq!((counts.lines_asked, counts.pages_asked, counts.accesses_blocked), (1, 3, 0));
+}
+
+#[test]
+fn the_page_cancels_lines_in_the_queue_and_late_ones_are_ignored() {
+    // Lines have a thousandth of the link: the first is on its way when its page comes, the second still waits in the queue.
+    let parameters = Parameters { line_share_percent: 1, network_rate: Rate(7_200_000_000), ..plain() };
+    let counts = run(&stream(vec![load(0), load(1)]), Scheme::Bp, &parameters).counts;
+    assert_eq!((counts.lines_asked, counts.lines_cancelled, counts.lines_late, counts.by_line), (2, 2, 1, 0));
+    assert_eq!(counts.down_bytes, 4096 + 64);
+}
+
+#[test]
+fn dirty_lines_wait_for_their_page_up_to_the_threshold() {
+    // Page 0 is on its way while 8 of its lines leave the LLC with accesses of page 1: they wait for it, and it comes dirty.
+    let mut misses = vec![load(0)];
+    misses.extend((0..8).map(|line| load_replacing(64 + line, 10 + line)));
+    let counts = run(&stream(misses.clone()), Scheme::Pq, &plain()).counts;
+    assert_eq!((counts.pages_throttled, counts.lines_written, counts.pages_arrived), (0, 0, 2));
+    // The ninth flushes them all, what comes is stale, and the page is asked for again.
+    misses.push(load_replacing(80, 30));
+    let counts = run(&stream(misses.clone()), Scheme::Pq, &plain()).counts;
+    assert_eq!((counts.pages_throttled, counts.lines_written), (1, 9));
+    assert_eq!((counts.pages_asked_again, counts.pages_asked, counts.pages_arrived), (1, 3, 2));
+    // Remote has no dirty unit: its page takes them all.
+    let counts = run(&stream(misses), Scheme::Remote, &plain()).counts;
+    assert_eq!((counts.pages_throttled, counts.lines_written), (0, 0));
+}
+
+#[test]
+fn a_full_dirty_buffer_throttles_the_page_that_needs_it() {
+    let parameters = Parameters { dirty_lines: 2, ..plain() };
+    let misses = vec![load(0), load_replacing(64, 1), load_replacing(65, 2), load_replacing(66, 3)];
+    let counts = run(&stream(misses), Scheme::Pq, &parameters).counts;
+    assert_eq!((counts.pages_throttled, counts.lines_written), (1, 3));
+}
+
+#[test]
+fn pages_leave_the_queue_at_the_pace_of_their_share() {
+    // Two pages one after the other on three quarters of the network: 4096 × 2 × 4 / 3 ticks each. The second is known at 10 ticks.
+    let parameters = Parameters { line_share_percent: 25, ..plain() };
+    let misses = vec![load(0), load_after(64, 1), load_after(1, 2), load_after(65, 3)];
+    let counts = run(&stream(misses), Scheme::Bp, &parameters).counts;
+    assert_eq!(counts.pages_arrived, 2);
+    assert_eq!(counts.accesses, 4);
+}
