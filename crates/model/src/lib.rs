@@ -12,17 +12,22 @@
 
 mod bus;
 mod cache;
+mod cli;
 mod core;
 mod figures;
 mod filter;
 mod inflight;
 mod local;
+mod lz;
 mod machine;
 pub mod parameters;
 mod random;
+mod report;
 mod scheme;
 mod time;
+pub mod workloads;
 
+pub use cli::{Cli, main};
 pub use figures::{Counts, Figures};
 pub use filter::{Data, Filter, Miss, Stream};
 pub use machine::replay;
