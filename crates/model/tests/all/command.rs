@@ -1,0 +1,67 @@
+//! The command as it is run.
+
+use std::process::{Command, Output};
+
+fn model(line: &str) -> Output {
+    let words = line.split_whitespace();
+    Command::new(env!("CARGO_BIN_EXE_hinterland-model")).args(words).output().expect("the command starts")
+}
+
+const SMALL: &str = "--size 4096 --references 100000 --warm-up 20000";
+
+#[test]
+fn the_json_has_a_row_for_each_scheme_and_link_and_is_the_same_each_time() {
+    let line = format!("daemon pr --scheme remote,daemon --bandwidth 1/2,1/8 --switch 100ns,400ns --json {SMALL}");
+    let first = model(&line);
+    assert!(first.status.success(), "{first:?}");
+    let report: serde_json::Value = serde_json::from_slice(&first.stdout).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!((rows.len(), report["means"].as_array().expect("means").len()), (8, 8));
+    assert_eq!((&rows[0]["scheme"], &rows[0]["speedup"]), (&"remote".into(), &1.0.into()));
+    assert_eq!((&rows[7]["bandwidth"], &rows[7]["switch_ns"]), (&"1/8".into(), &400.into()));
+    assert!(rows.iter().all(|row| row["instructions_per_cycle"].as_f64() > Some(0.0)), "{rows:?}");
+    assert_eq!(report["programs"][0]["references"], 120_000);
+    assert_eq!(first.stdout, model(&line).stdout);
+}
+
+#[test]
+fn several_workloads_have_means() {
+    let answer = model(&format!("daemon sl bf --scheme local {SMALL}"));
+    let text = String::from_utf8(answer.stdout).expect("text");
+    assert!(text.contains("workload") && text.contains("mean"), "{text}");
+    assert_eq!(text.lines().filter(|line| line.contains("local")).count(), 3, "{text}");
+}
+
+#[test]
+fn the_papers_ratio_changes_what_is_compressed_alone() {
+    let of = |ratio: &str| {
+        let answer = model(&format!("daemon sp --scheme pq,lc --ratio {ratio} --json {SMALL}"));
+        let report: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+        (report["rows"][0]["down_bytes"].clone(), report["rows"][1]["down_bytes"].clone())
+    };
+    let (measured, paper) = (of("measured"), of("paper"));
+    assert_eq!(measured.0, paper.0);
+    assert_ne!(measured.1, paper.1);
+}
+
+#[test]
+fn nonsense_ends_with_125_and_help_with_0() {
+    for (line, said) in [("daemon zz", "is no workload"), ("daemon pr --bandwidth 2", "1/1 to 1/1024"), ("", "Usage")] {
+        let answer = model(line);
+        assert_eq!(answer.status.code(), Some(125), "{line}");
+        assert!(String::from_utf8_lossy(&answer.stderr).contains(said), "{line}: {answer:?}");
+    }
+    let help = model("daemon --help");
+    assert!(help.status.success());
+    let help = String::from_utf8(help.stdout).expect("text");
+    let examples: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  hinterland-model ")).collect();
+    assert_eq!(examples.len(), 4, "{help}");
+    for example in examples {
+        // The first column is the command; what follows two spaces is a remark. A later flag of the same name would be refused.
+        let command = example.split("  ").next().expect("a command");
+        let small = if command.contains("--references") { "" } else { " --references 1000 --warm-up 0" };
+        let size = if command.contains("--size") { "" } else { " --size 64" };
+        let answer = model(&format!("{command}{small}{size}").replace("--references 2000000", "--references 1000"));
+        assert!(answer.status.success(), "{command}: {answer:?}");
+    }
+}
