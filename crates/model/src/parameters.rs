@@ -159,6 +159,14 @@ mod tests {
         assert!((mean - 4.47).abs() < 1e-9, "{mean}");
     }
 
+    /// So the machine, which has one compute component, need not bound them.
+    #[test]
+    fn the_queues_of_the_memory_side_hold_all_requests_of_four_compute_components() {
+        let paper = Parameters::paper();
+        assert!(4 * paper.llc_mshrs <= paper.memory_sub_block_queue);
+        assert!(4 * paper.inflight_pages <= paper.memory_page_queue);
+    }
+
     #[test]
     fn a_page_is_compressed_in_four_blocks() {
         assert_eq!(Parameters::paper().page_compression_ticks(), cycles(256));

@@ -87,10 +87,15 @@ fn a_full_dirty_buffer_throttles_the_page_that_needs_it() {
 
 #[test]
 fn pages_leave_the_queue_at_the_pace_of_their_share() {
-    // Two pages one after the other on three quarters of the network: 4096 × 2 × 4 / 3 ticks each. The second is known at 10 ticks.
-    let parameters = Parameters { line_share_percent: 25, ..plain() };
-    let misses = vec![load(0), load_after(64, 1), load_after(1, 2), load_after(65, 3)];
-    let counts = run(&stream(misses), Scheme::Bp, &parameters).counts;
-    assert_eq!(counts.pages_arrived, 2);
-    assert_eq!(counts.accesses, 4);
+    // Three quarters of the network carry a page in 10,923 ticks. The first page is issued at 5, so the second, known at 10, at 10,928: read
+    // at 17,043, just when the first has been sent.
+    let issued = 5 + 10_923;
+    let read = issued + 43 + 500 + 10 + 5_462 + 100;
+    let first_sent = 5 + 43 + 500 + 10 + 5_462 + 100 + 10_923;
+    assert_eq!(read, first_sent);
+    // The third access asks when the page moves, and waits for it.
+    let misses = vec![load(0), load(64), Miss { after_cycles: 1000, ..load_after(65, 2) }];
+    let figures = run(&stream(misses), Scheme::Pq, &plain());
+    assert_eq!(figures.counts.lines_asked, 2);
+    assert_eq!(figures.ticks + 5, read + 10_923 + 500 + 4096 + 10 + 64 + 100);
 }
