@@ -3,7 +3,7 @@
 //! ```text
 //!   references ──► Collector ──► Workload ──► simulate(workload, setup, eviction, prefetch) ──► Figures
 //!                                               │ machine: program, evictor, read-ahead thread, link
-//!                                               └ ideal: LRU and MIN, the measures for the others
+//!                                               └ ideal: replays of LRU and MIN, the measures for the others
 //! ```
 //!
 //! No clock, no I/O, no `unsafe`; everything that is random has a seed. What the model leaves out is in decision 0022.
@@ -27,7 +27,7 @@ pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 
 pub use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};
 
-use hinterland_policy::{make, make_prefetcher};
+use hinterland_policy::{Lru, Min, make, make_prefetcher};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use machine::Machine;
 
@@ -171,8 +171,8 @@ pub fn simulate(
             return Err(SetupError::Reference { eviction: eviction.into(), prefetcher: prefetcher.into() });
         }
         return Ok(match eviction {
-            "lru" => ideal::replay(work, setup, frames, &mut ideal::Lru::new(work), progress),
-            _ => ideal::replay(work, setup, frames, &mut ideal::Min::new(work, frames), progress),
+            "lru" => ideal::replay(work, setup, frames, &mut Lru::new(), progress),
+            _ => ideal::replay(work, setup, frames, &mut Min::new(), progress),
         });
     }
     // Shaped by the machine once it knows the bound.
