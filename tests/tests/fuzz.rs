@@ -3,6 +3,8 @@
 
 #[path = "../../fuzz/src/node.rs"]
 mod node;
+#[path = "../../fuzz/src/tape.rs"]
+mod tape;
 #[path = "../../fuzz/src/trace.rs"]
 mod trace;
 #[path = "../../fuzz/src/wire.rs"]
@@ -83,6 +85,11 @@ fn node() {
 #[test]
 fn trace() {
     feed("trace", trace::run);
+}
+
+#[test]
+fn tape() {
+    feed("tape", tape::run);
 }
 
 #[test]

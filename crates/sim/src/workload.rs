@@ -7,10 +7,10 @@
 //!
 //! The program's clock is the processor time of all its threads added up, in the order of the trace: as on one processor.
 
+use hinterland_tape::Slots;
 use hinterland_units::{PAGE_BYTES, PageNo};
 
-/// Pages in a chunk: what one page-table page maps.
-const CHUNK_PAGES: u32 = 512;
+const CHUNK_PAGES: u32 = Slots::CHUNK_PAGES;
 /// Chunks at most: page numbers have 32 bits.
 const CHUNKS_MAX: usize = 1 << 23;
 
@@ -102,8 +102,7 @@ pub struct Collector {
     /// Processor time between two references; `None`: the references tell.
     fixed_ns: Option<u64>,
     touches: Vec<Touch>,
-    /// By region, by page / 512: chunk plus one.
-    regions: Vec<Vec<u32>>,
+    slots: Slots,
     touched: Vec<bool>,
     touched_pages: u64,
     /// Processor time of each thread.
@@ -129,7 +128,8 @@ impl Collector {
             Some(ns) => ns,
             None => self.passed(thread, cpu_ns),
         };
-        let slot = self.slot(region, page);
+        let slot = self.slots.slot(region, page);
+        self.touched.resize(self.slots.count(), false);
         if !std::mem::replace(&mut self.touched[slot as usize], true) {
             self.touched_pages += 1;
         }
@@ -147,23 +147,6 @@ impl Collector {
         cpu_ns.saturating_sub(before)
     }
 
-    fn slot(&mut self, region: u32, page: u32) -> u32 {
-        let (region, chunk) = (region as usize, (page / CHUNK_PAGES) as usize);
-        if region >= self.regions.len() {
-            self.regions.resize_with(region + 1, Vec::new);
-        }
-        let chunks = &mut self.regions[region];
-        if chunk >= chunks.len() {
-            chunks.resize(chunk + 1, 0);
-        }
-        if chunks[chunk] == 0 {
-            let slots = self.touched.len() + CHUNK_PAGES as usize;
-            self.touched.resize(slots, false);
-            chunks[chunk] = u32::try_from(slots / CHUNK_PAGES as usize).expect("references are fewer than 2^32");
-        }
-        (chunks[chunk] - 1) * CHUNK_PAGES + page % CHUNK_PAGES
-    }
-
     /// The workload.
     ///
     /// # Errors
@@ -174,7 +157,7 @@ impl Collector {
         }
         let mut chunks: Vec<u32> = Vec::new();
         let mut span: usize = 0;
-        for region in &self.regions {
+        for region in self.slots.chunks() {
             let begins = region.iter().position(|chunk| *chunk != 0);
             let Some(begins) = begins else { continue };
             // A gap, so that no stream runs from one region into the next.

@@ -32,7 +32,7 @@ pub fn unzigzag(value: u64) -> i64 {
 }
 
 /// The bytes of a payload that are not read yet.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {

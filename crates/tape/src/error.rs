@@ -8,6 +8,9 @@ pub enum TraceError {
         "this is no trace: it does not begin as one; `hinterland trace import` reads Valgrind lackey's output and text"
     )]
     Foreign,
+    /// A tape.
+    #[error("this is a tape, planned from a trace, and not a trace: `hinterland tape show` says what is in it")]
+    Tape,
     /// Another version wrote it.
     #[error("this trace has format version {found}; this program reads version {read}", read = crate::VERSION)]
     Version {
@@ -41,7 +44,7 @@ pub enum TraceError {
         found: u32,
     },
     /// A block is whole, but what is in it makes no sense: a program wrote it that is not ours.
-    #[error("byte {offset}: the block that begins here is not a trace's: {what}")]
+    #[error("byte {offset}: the block that begins here makes no sense: {what}")]
     Malformed {
         /// Where the block begins.
         offset: u64,

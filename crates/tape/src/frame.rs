@@ -6,14 +6,21 @@
 //! ```
 //!
 //! All numbers little-endian. The checksum (XXH3, 64 bits) covers the first 16 bytes and the payload; its seed is the checksum
-//! of the trace's head, so that a block of another trace is no block of this one. No bit of a block can change unnoticed, but
-//! with a probability of 2⁻⁶⁴.
+//! of the file's head, so that a block of another file is no block of this one. No bit of a block can change unnoticed, but
+//! with a probability of 2⁻⁶⁴. Traces and tapes have the same frames; marker and version tell them apart.
 
-use crate::{TraceError, VERSION};
+use crate::TraceError;
 use twox_hash::XxHash3_64;
 
-/// The first bytes of each block. Not ASCII throughout, so that no text begins like a trace.
-pub const MARKER: [u8; 4] = *b"HLT\xb1";
+/// Whose blocks they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// The first bytes of each block. Not ASCII throughout, so that no text begins like one.
+    pub marker: [u8; 4],
+    /// The version that is written, and the only one that is read.
+    pub version: u8,
+}
+
 /// Bytes before the payload.
 pub const FRAME_BYTES: usize = 24;
 /// Longest payload that is read.
@@ -24,13 +31,13 @@ const CHECKED_BYTES: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// What the trace is of. The first block, and only the first.
+    /// What the file is of. The first block, and only the first.
     Head = 1,
     /// A region that later blocks name.
     Region = 2,
-    /// References.
+    /// References; of a tape, arrivals and departures.
     References = 3,
-    /// The trace is whole. The last block.
+    /// The file is whole. The last block.
     End = 4,
 }
 
@@ -55,12 +62,12 @@ fn checksum(checked: &[u8], payload: &[u8], seed: u64) -> u64 {
 }
 
 /// Appends a block to `out`; returns its checksum.
-pub fn put(out: &mut Vec<u8>, kind: Kind, number: u32, payload: &[u8], seed: u64) -> u64 {
+pub fn put(format: Format, out: &mut Vec<u8>, kind: Kind, number: u32, payload: &[u8], seed: u64) -> u64 {
     let start = out.len();
     assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a block of {} bytes cannot be read again", payload.len());
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-    out.extend_from_slice(&MARKER);
-    out.extend_from_slice(&[VERSION, kind as u8, 0, 0]);
+    out.extend_from_slice(&format.marker);
+    out.extend_from_slice(&[format.version, kind as u8, 0, 0]);
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&number.to_le_bytes());
     let sum = checksum(&out[start..], payload, seed);
@@ -77,9 +84,9 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 ///
 /// # Errors
 /// It is cut off, damaged, or of another version.
-pub fn take(bytes: &[u8], offset: u64, seed: u64) -> Result<Frame<'_>, TraceError> {
-    let common = bytes.len().min(MARKER.len());
-    if bytes[..common] != MARKER[..common] {
+pub fn take(format: Format, bytes: &[u8], offset: u64, seed: u64) -> Result<Frame<'_>, TraceError> {
+    let common = bytes.len().min(format.marker.len());
+    if bytes[..common] != format.marker[..common] {
         return Err(TraceError::Damaged { offset });
     }
     let missing = |whole: usize| TraceError::Truncated { offset, missing: (whole - bytes.len()) as u64 };
@@ -95,7 +102,7 @@ pub fn take(bytes: &[u8], offset: u64, seed: u64) -> Result<Frame<'_>, TraceErro
     if checksum(&bytes[..CHECKED_BYTES], payload, seed) != stated {
         return Err(TraceError::Damaged { offset });
     }
-    if bytes[4] != VERSION {
+    if bytes[4] != format.version {
         return Err(TraceError::Version { found: bytes[4] });
     }
     let kind = Kind::of(bytes[5]).ok_or(TraceError::Malformed { offset, what: "a block of an unknown kind" })?;

@@ -1,7 +1,8 @@
-//! Page traces: which page a program touched, when, and in which thread.
+//! Page traces: which page a program touched, when, and in which thread. Tapes: which pages it will need, planned from a trace.
 //!
 //! ```text
 //!   tracer, import ──► Writer ──► blocks (framed, checked, each readable by itself) ──► Trace ──► References ──► study
+//!                                                                                                     └──► plan ──► tape
 //! ```
 //!
 //! The format is in docs/tape.md. Pure code over bytes: no file, no clock, no `unsafe`; a [`Writer`] writes to whatever it is
@@ -13,19 +14,25 @@ mod error;
 mod frame;
 mod head;
 pub mod import;
+pub mod plan;
 mod reader;
 mod record;
+mod slots;
 pub mod study;
+pub mod tape;
 mod writer;
 
 pub use error::TraceError;
 pub use head::{Head, Region};
 pub use reader::{Gap, References, Trace};
 pub use record::Reference;
+pub use slots::Slots;
 pub use writer::Writer;
 
 /// Version of the format that is written, and the only one that is read.
 pub const VERSION: u8 = 1;
+/// The frame around a trace's blocks.
+pub(crate) const FORMAT: frame::Format = frame::Format { marker: *b"HLT\xb1", version: VERSION };
 /// Threads in one trace at most, and regions.
 pub const INDEX_MAX: u32 = 1 << 16;
 /// Pages of a microset unless somebody says otherwise (3PO, §5: `MICROSET_SIZE`).

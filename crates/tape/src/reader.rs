@@ -4,9 +4,9 @@
 //! cannot be read the iterator says why, once, and ends; [`References::skip_damage`] goes on behind it.
 
 use crate::bytes::Bytes;
-use crate::frame::{self, FRAME_BYTES, Frame, Kind, MARKER};
+use crate::frame::{self, FRAME_BYTES, Frame, Kind};
 use crate::record::{Context, Record};
-use crate::{Head, Reference, Region, TraceError};
+use crate::{FORMAT, Head, Reference, Region, TraceError};
 
 /// A trace whose head is known.
 #[derive(Clone, Debug)]
@@ -24,12 +24,16 @@ impl<'a> Trace<'a> {
     /// # Errors
     /// The bytes are no trace, of another version, or their head is cut off or damaged.
     pub fn open(bytes: &'a [u8]) -> Result<Trace<'a>, TraceError> {
-        if !bytes.starts_with(&MARKER) {
-            let cut = MARKER.starts_with(bytes);
+        if !bytes.starts_with(&FORMAT.marker) {
+            let cut = FORMAT.marker.starts_with(bytes);
             let missing = (FRAME_BYTES - bytes.len().min(FRAME_BYTES)) as u64;
-            return Err(if cut { TraceError::Truncated { offset: 0, missing } } else { TraceError::Foreign });
+            return Err(match cut {
+                true => TraceError::Truncated { offset: 0, missing },
+                false if bytes.starts_with(&crate::tape::FORMAT.marker) => TraceError::Tape,
+                false => TraceError::Foreign,
+            });
         }
-        let frame = match frame::take(bytes, 0, 0) {
+        let frame = match frame::take(FORMAT, bytes, 0, 0) {
             // A later version may count its checksum otherwise.
             Err(_) if bytes.get(4).is_some_and(|version| *version != crate::VERSION) => {
                 return Err(TraceError::Version { found: bytes[4] });
@@ -144,9 +148,9 @@ impl<'a> References<'a> {
         let from = self.block;
         // Not the block itself again, unless it is merely not the one that was expected.
         let mut at = if self.disordered { from } else { from + 1 };
-        while let Some(found) = self.bytes[at..].windows(MARKER.len()).position(|four| four == MARKER) {
+        while let Some(found) = self.bytes[at..].windows(FORMAT.marker.len()).position(|four| four == FORMAT.marker) {
             at += found;
-            if let Ok(frame) = frame::take(&self.bytes[at..], at as u64, self.seed)
+            if let Ok(frame) = frame::take(FORMAT, &self.bytes[at..], at as u64, self.seed)
                 && frame.kind != Kind::Head
             {
                 (self.next, self.number) = (at, frame.number);
@@ -170,7 +174,7 @@ impl<'a> References<'a> {
             return Ok(false);
         }
         let offset = self.block as u64;
-        let frame = frame::take(&self.bytes[self.next..], offset, self.seed)?;
+        let frame = frame::take(FORMAT, &self.bytes[self.next..], offset, self.seed)?;
         if frame.number != self.number {
             return Err(TraceError::Disordered { offset, expected: self.number, found: frame.number });
         }

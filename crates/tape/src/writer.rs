@@ -2,7 +2,7 @@
 
 use crate::frame::{self, Kind};
 use crate::record::Context;
-use crate::{Head, INDEX_MAX, Region, bytes};
+use crate::{FORMAT, Head, INDEX_MAX, Region, bytes};
 use std::io;
 
 /// A block is written once it has so many bytes: about 10,000 references.
@@ -174,7 +174,7 @@ impl<W: io::Write> Writer<W> {
 
     fn put(&mut self, kind: Kind, payload: &[u8]) -> io::Result<u64> {
         self.out.clear();
-        let checksum = frame::put(&mut self.out, kind, self.blocks, payload, self.seed);
+        let checksum = frame::put(FORMAT, &mut self.out, kind, self.blocks, payload, self.seed);
         self.sink.write_all(&self.out)?;
         self.blocks = self.blocks.checked_add(1).ok_or_else(|| invalid("a trace cannot have more blocks"))?;
         self.whole_bytes += self.out.len() as u64;

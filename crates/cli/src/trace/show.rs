@@ -278,7 +278,7 @@ fn damage(error: &TraceError, gap: Option<Gap>) -> Damage {
         | TraceError::Damaged { offset }
         | TraceError::Disordered { offset, .. }
         | TraceError::Malformed { offset, .. } => offset,
-        TraceError::Foreign | TraceError::Version { .. } => 0,
+        TraceError::Foreign | TraceError::Tape | TraceError::Version { .. } => 0,
     };
     Damage { error: error.to_string(), from: gap.map_or(from, |gap| gap.from), to: gap.map(|gap| gap.to) }
 }

@@ -48,6 +48,12 @@ impl NextUses {
         true
     }
 
+    /// The page in `slot` was touched so far.
+    #[inline]
+    pub fn has(&self, slot: u32) -> bool {
+        self.last.get(slot as usize).is_some_and(|last| *last != 0)
+    }
+
     /// No touch follows: gives back what only [`NextUses::push`] needs.
     pub fn end(&mut self) {
         self.last = Vec::new();

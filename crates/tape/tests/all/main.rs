@@ -2,3 +2,5 @@
 
 mod format;
 mod import;
+mod plan;
+mod tapes;

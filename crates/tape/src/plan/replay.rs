@@ -1,0 +1,214 @@
+//! The second pass over a trace: every size at once.
+
+use super::memory::{Memory, Touch};
+use super::recording::{RecordedThread, Recording};
+use super::schedule::Schedule;
+use super::turns::{self, Receiver, Step};
+use super::{AHEAD_PAGES_MAX, AHEAD_PART, Case, HIDDEN_PART, Pace, Plan, PlanError, SPEEDS_MBIT, ThreadPlan};
+use crate::Trace;
+use crate::tape::{Arrival, Departure};
+use hinterland_policy::{NEVER, fair_level};
+use std::io;
+
+/// Takes a thread's arrivals, each with what leaves for it.
+pub type TapeSink<'a> = dyn FnMut(u32, Arrival, Option<Departure>) -> io::Result<()> + 'a;
+
+/// Plans for each of `cases`; `tape` gets the arrivals and departures of the first. The trace must be the one that `recording` was read
+/// from.
+///
+/// # Errors
+/// The trace cannot be read, or the tape not be written.
+pub fn plan(
+    trace: &Trace<'_>,
+    recording: &Recording,
+    cases: &[Case],
+    pace: &Pace,
+    tape: Option<&mut TapeSink<'_>>,
+) -> Result<Vec<Plan>, PlanError> {
+    let threads = recording.threads.iter().map(Cursor::new).collect();
+    let running = cases.iter().map(|case| Running::new(recording, *case, pace)).collect();
+    let mut replay = Replay { recording, pace, threads, running, tape };
+    turns::walk(trace, recording.reference_ns, &mut replay)?;
+    Ok(replay.running.into_iter().map(|running| running.finish(recording)).collect())
+}
+
+/// How far a thread is.
+struct Cursor {
+    position: u32,
+    /// By the thread's slot: its last reference of the page.
+    last_use: Vec<u32>,
+}
+
+impl Cursor {
+    fn new(thread: &RecordedThread) -> Cursor {
+        Cursor { position: 0, last_use: vec![0; thread.own.count()] }
+    }
+}
+
+struct Replay<'a, 't> {
+    recording: &'a Recording,
+    pace: &'a Pace,
+    threads: Vec<Cursor>,
+    running: Vec<Running>,
+    tape: Option<&'a mut TapeSink<'t>>,
+}
+
+/// A size.
+struct Running {
+    case: Case,
+    shares: Vec<Share>,
+    /// By slot: threads that have the page local.
+    holders: Vec<u16>,
+    pages_in: u64,
+    pages_out: u64,
+    /// Hundredths of a page that was written to.
+    written: u64,
+}
+
+/// A thread's part of a size.
+struct Share {
+    memory: Memory,
+    schedule: Schedule,
+    plan: ThreadPlan,
+}
+
+impl Running {
+    fn new(recording: &Recording, case: Case, pace: &Pace) -> Running {
+        let wanted = || recording.threads.iter().map(|thread| thread.pages);
+        let level = fair_level(case.local_pages, wanted);
+        let share = |thread: &RecordedThread| {
+            let share_pages = thread.pages.min(level).max(1);
+            let ahead_pages = (share_pages / AHEAD_PART).min(AHEAD_PAGES_MAX);
+            let all_local = share_pages == thread.pages;
+            let frames = if all_local { share_pages } else { share_pages - ahead_pages };
+            Share {
+                memory: Memory::new(thread.own.count(), frames, case.eviction),
+                schedule: Schedule::new(pace, ahead_pages),
+                plan: ThreadPlan { pages: thread.pages, share_pages, ahead_pages, ..ThreadPlan::default() },
+            }
+        };
+        Running {
+            case,
+            shares: recording.threads.iter().map(share).collect(),
+            holders: vec![0; recording.slots.count()],
+            pages_in: 0,
+            pages_out: 0,
+            written: 0,
+        }
+    }
+
+    /// A page of a thread is local now. 1 if the link carries it.
+    fn held(&mut self, slot: u32, fetched: bool) -> u64 {
+        let holders = &mut self.holders[slot as usize];
+        let carried = fetched && *holders == 0;
+        *holders += 1;
+        self.pages_in += u64::from(carried);
+        u64::from(carried)
+    }
+
+    /// A page of a thread is no longer local; `had_copy`: far memory has it, unless it was written to. 1 if the link carries it.
+    fn released(&mut self, slot: u32, had_copy: bool, pace: &Pace) -> u64 {
+        let holders = &mut self.holders[slot as usize];
+        *holders -= 1;
+        if *holders > 0 {
+            return 0;
+        }
+        self.written += if had_copy { pace.written_percent.into() } else { 100 };
+        let carried = self.written / 100;
+        self.written %= 100;
+        self.pages_out += carried;
+        carried
+    }
+
+    fn finish(self, recording: &Recording) -> Plan {
+        let cpu_ns = recording.cpu_ns();
+        let mut stalled = [0_u64; SPEEDS_MBIT.len()];
+        for share in &self.shares {
+            for (sum, ns) in stalled.iter_mut().zip(share.schedule.stalled_at()) {
+                *sum += ns;
+            }
+        }
+        let hides = |stalled_ns: &u64| *stalled_ns <= cpu_ns / HIDDEN_PART;
+        let hidden = stalled.iter().position(hides).filter(|_| recording.has_times());
+        let threads = self.shares.into_iter().zip(&recording.threads).map(|(share, thread)| {
+            let Share { schedule, plan, .. } = share;
+            let (stalled_ns, waits) = (schedule.stalled_ns(), schedule.waits());
+            ThreadPlan { cpu_ns: thread.cpu_ns, stalled_ns, waits, worst: schedule.worst(), ..plan }
+        });
+        Plan {
+            case: self.case,
+            threads: threads.collect(),
+            pages_in: self.pages_in,
+            pages_out: self.pages_out,
+            hidden_from_mbit: hidden.map(|speed| SPEEDS_MBIT[speed]),
+        }
+    }
+}
+
+impl Replay<'_, '_> {
+    /// A page arrives for a thread in one of the sizes.
+    #[inline(never)]
+    fn arrive(&mut self, case: usize, step: Step, slot: u32, leaves: Option<u32>) -> Result<(), PlanError> {
+        let index = step.thread as usize;
+        let (running, thread, cursor) = (&mut self.running[case], &self.recording.threads[index], &self.threads[index]);
+        let position = cursor.position;
+        let fetched = !step.fresh;
+        let mut pages_out = 0;
+        if let Some(leaves) = leaves {
+            let had_copy = running.shares[index].memory.had_copy(leaves);
+            pages_out = running.released(thread.own.global(leaves), had_copy, self.pace);
+        }
+        let pages_in = running.held(step.slot, fetched);
+        let share = &mut running.shares[index];
+        share.plan.left += u64::from(leaves.is_some());
+        *(if fetched { &mut share.plan.fetched } else { &mut share.plan.first_touches }) += 1;
+        let ran_ns = step.cpu_ns + share.plan.fault_ns;
+        let is_key = share.schedule.arrive(position, ran_ns, pages_in, pages_out);
+        if is_key || !fetched {
+            share.plan.fault_ns += self.pace.fault_ns;
+        }
+        debug_assert_eq!(thread.own.global(slot), step.slot);
+        let Some(tape) = self.tape.as_mut().filter(|_| case == 0) else { return Ok(()) };
+        let (region, page) = self.recording.slots.page(step.slot);
+        let departure = leaves.map(|leaves| {
+            let last_use = cursor.last_use[leaves as usize];
+            let next = thread.uses.after(last_use as usize);
+            let (region, page) = self.recording.slots.page(thread.own.global(leaves));
+            Departure { position, region, page, last_use, next_use: (next != NEVER).then_some(next) }
+        });
+        tape(step.thread, Arrival { position, region, page, fetched }, departure).map_err(PlanError::Sink)
+    }
+}
+
+impl Receiver for Replay<'_, '_> {
+    #[inline]
+    fn slot(&mut self, region: u32, page: u32) -> u32 {
+        self.recording.slots.find(region, page).expect("the first pass has seen every page of the trace")
+    }
+
+    #[inline]
+    fn step(&mut self, step: Step) -> Result<(), PlanError> {
+        let index = step.thread as usize;
+        let thread = &self.recording.threads[index];
+        let slot = thread.own.find(step.slot);
+        let position = self.threads[index].position;
+        let next = thread.uses.after(position as usize);
+        for case in 0..self.running.len() {
+            let share = &mut self.running[case].shares[index];
+            share.plan.references += 1;
+            if let Touch::Arrival { leaves } = share.memory.touch(slot, next) {
+                self.arrive(case, step, slot, leaves)?;
+            }
+        }
+        let cursor = &mut self.threads[index];
+        cursor.last_use[slot as usize] = position;
+        cursor.position += 1;
+        Ok(())
+    }
+
+    fn end_microset(&mut self, thread: u32) {
+        for running in &mut self.running {
+            running.shares[thread as usize].memory.end_microset();
+        }
+    }
+}

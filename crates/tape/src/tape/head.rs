@@ -1,0 +1,113 @@
+//! What a tape says of itself: at its beginning what it was planned for, at its end what it has for each thread.
+
+use crate::INDEX_MAX;
+use crate::bytes::{Bytes, put, put_text};
+
+/// What a tape was planned from and for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TapeHead {
+    /// Who planned it: `hinterland 0.1.0`.
+    pub origin: String,
+    /// The program of the trace.
+    pub program: String,
+    /// [`crate::Head::digest`] of its arguments; 0: not known.
+    pub arguments_digest: u64,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Pages of a microset of the trace, at most.
+    pub microset_pages: u32,
+    /// When the trace was begun, in seconds since 1970; 0: not known.
+    pub begun_unix_s: u64,
+    /// Local memory that it was planned for, in pages.
+    pub local_pages: u64,
+    /// Different pages in the trace: what the program needs with all memory local.
+    pub peak_pages: u64,
+    /// The eviction that was planned with: `min`, `lru`.
+    pub eviction: String,
+}
+
+impl TapeHead {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_text(&mut out, &self.origin);
+        put_text(&mut out, &self.program);
+        put(&mut out, self.arguments_digest);
+        put(&mut out, self.page_bytes.into());
+        put(&mut out, self.microset_pages.into());
+        put(&mut out, self.begun_unix_s);
+        put(&mut out, self.local_pages);
+        put(&mut out, self.peak_pages);
+        put_text(&mut out, &self.eviction);
+        out
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Option<TapeHead> {
+        let mut left = Bytes(payload);
+        let head = TapeHead {
+            origin: left.text()?,
+            program: left.text()?,
+            arguments_digest: left.number()?,
+            page_bytes: left.small()?,
+            microset_pages: left.small()?,
+            begun_unix_s: left.number()?,
+            local_pages: left.number()?,
+            peak_pages: left.number()?,
+            eviction: left.text()?,
+        };
+        left.is_empty().then_some(head)
+    }
+}
+
+/// What a tape has for one thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ThreadTotals {
+    /// The thread's references: positions are below this number.
+    pub references: u64,
+    /// Different pages of it.
+    pub pages: u64,
+    /// Its share of local memory in pages, pages fetched ahead included.
+    pub share_pages: u64,
+    /// Of these, for pages fetched ahead.
+    pub ahead_pages: u64,
+    /// Pages to fetch, counted as often as they are.
+    pub fetched: u64,
+    /// First touches: arrivals that need no fetch.
+    pub first_touches: u64,
+    /// Departures.
+    pub left: u64,
+}
+
+impl ThreadTotals {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let ThreadTotals { references, pages, share_pages, ahead_pages, fetched, first_touches, left } = *self;
+        for number in [references, pages, share_pages, ahead_pages, fetched, first_touches, left] {
+            put(out, number);
+        }
+    }
+
+    fn decode(left: &mut Bytes<'_>) -> Option<ThreadTotals> {
+        Some(ThreadTotals {
+            references: left.number()?,
+            pages: left.number()?,
+            share_pages: left.number()?,
+            ahead_pages: left.number()?,
+            fetched: left.number()?,
+            first_touches: left.number()?,
+            left: left.number()?,
+        })
+    }
+
+    pub(crate) fn encode_all(threads: &[ThreadTotals]) -> Vec<u8> {
+        let mut out = Vec::new();
+        put(&mut out, threads.len() as u64);
+        threads.iter().for_each(|thread| thread.encode(&mut out));
+        out
+    }
+
+    pub(crate) fn decode_all(payload: &[u8]) -> Option<Vec<ThreadTotals>> {
+        let mut left = Bytes(payload);
+        let count = left.small().filter(|count| *count <= INDEX_MAX)?;
+        let threads = (0..count).map(|_| ThreadTotals::decode(&mut left)).collect::<Option<_>>()?;
+        left.is_empty().then_some(threads)
+    }
+}

@@ -1,0 +1,251 @@
+//! Plans: what a tape says is what a memory of that size needs, whatever the trace.
+
+use hinterland_policy::{Ideal, Min, NextUses};
+use hinterland_tape::plan::{Case, Eviction, Pace, Plan, Recording, plan};
+use hinterland_tape::study::StackDistances;
+use hinterland_tape::tape::{Arrival, Departure};
+use hinterland_tape::{Head, Region, Trace, Writer};
+use hinterland_testkit::{Rng, patterns};
+use std::collections::{BTreeMap, BTreeSet};
+
+const PACE: Pace = Pace { latency_ns: 15_000, page_ns: 3_277, fault_ns: 3_000, written_percent: 100 };
+
+/// A trace: (thread, page) of one region, a microsecond apart, in microsets of so many pages, as the tracer makes them.
+fn traced(touches: impl IntoIterator<Item = (u32, u32)>, microset_pages: u32) -> Vec<u8> {
+    let head = Head { page_bytes: 4096, microset_pages, has_cpu_times: true, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+    let (mut microset, mut times) = (BTreeSet::new(), BTreeMap::new());
+    for (thread, page) in touches {
+        let cpu_ns = times.entry(thread).or_insert(0_u64);
+        *cpu_ns += 1_000;
+        if microset.contains(&page) {
+            continue;
+        }
+        if microset.len() == microset_pages as usize {
+            writer.end_microset().unwrap();
+            microset.clear();
+        }
+        microset.insert(page);
+        writer.touch(thread, 0, page, *cpu_ns).unwrap();
+    }
+    writer.finish().unwrap();
+    std::mem::take(writer.sink())
+}
+
+fn of_one_thread(pages: &[u32]) -> Vec<u8> {
+    traced(pages.iter().map(|page| (0, *page)), 1)
+}
+
+type Planned = BTreeMap<u32, Vec<(Arrival, Option<Departure>)>>;
+
+fn planned(bytes: &[u8], cases: &[Case]) -> (Vec<Plan>, Planned) {
+    let trace = Trace::open(bytes).unwrap();
+    let recording = Recording::read(&trace, None).unwrap();
+    let mut tape = Planned::new();
+    let mut sink = |thread: u32, arrival: Arrival, departure: Option<Departure>| {
+        tape.entry(thread).or_default().push((arrival, departure));
+        Ok(())
+    };
+    let plans = plan(&trace, &recording, cases, &PACE, Some(&mut sink)).unwrap();
+    (plans, tape)
+}
+
+fn case(local_pages: u64, eviction: Eviction) -> Case {
+    Case { local_pages, eviction }
+}
+
+/// The pages of each thread's positions, worked out plainly: those of all microsets in which it has a reference.
+fn positions(bytes: &[u8]) -> Vec<Vec<u32>> {
+    let mut microsets: BTreeMap<u64, Vec<(u32, u32)>> = BTreeMap::new();
+    for reference in Trace::open(bytes).unwrap().references() {
+        let reference = reference.unwrap();
+        microsets.entry(reference.microset).or_default().push((reference.thread, reference.page));
+    }
+    let mut threads: Vec<Vec<u32>> = Vec::new();
+    for microset in microsets.values() {
+        for thread in microset.iter().map(|(thread, _)| *thread).collect::<BTreeSet<_>>() {
+            let index = thread as usize;
+            threads.resize_with(threads.len().max(index + 1), Vec::new);
+            threads[index].extend(microset.iter().map(|(_, page)| *page));
+        }
+    }
+    threads
+}
+
+/// Follows a tape: whatever a thread touches is local or arrives then; what leaves is local, and its uses are those that are stated.
+fn follow(pages: &[u32], tape: &[(Arrival, Option<Departure>)], frames: u64, what: &str) {
+    let next = NextUses::of(pages.iter().copied());
+    let (mut local, mut last_use, mut entries) = (BTreeSet::new(), BTreeMap::new(), tape.iter().peekable());
+    for (at, page) in (0_u32..).zip(pages) {
+        if let Some((arrival, departure)) = entries.next_if(|(arrival, _)| arrival.position == at) {
+            assert_eq!(arrival.page, *page, "{what}, position {at}");
+            if let Some(departure) = departure {
+                assert!(local.remove(&departure.page), "{what}, position {at}: {departure:?} is not local");
+                assert_eq!(
+                    (departure.position, Some(&departure.last_use)),
+                    (at, last_use.get(&departure.page)),
+                    "{what}"
+                );
+                let next = next.after(departure.last_use as usize);
+                assert_eq!(departure.next_use.unwrap_or(u32::MAX), next, "{what}");
+            }
+            assert!(local.insert(*page), "{what}, position {at}: page {page} was local");
+            assert!(local.len() as u64 <= frames, "{what}, position {at}: more pages than frames");
+        }
+        assert!(local.contains(page), "{what}, position {at}: page {page} is missing");
+        last_use.insert(*page, at);
+    }
+    assert_eq!(entries.next(), None, "{what}");
+}
+
+#[test]
+fn whatever_a_thread_touches_is_local_or_on_its_tape_by_then() {
+    let mut random = Rng(11);
+    for round in 0..60 {
+        let (threads, microset) = (1 + random.below_u32(3), [1, 4, 50][round % 3]);
+        let pages = 100 + random.below_u32(400);
+        let touches: Vec<(u32, u32)> = (0..6_000_u32)
+            .map(|at| (random.below_u32(threads), if at % 3 == 0 { random.below_u32(pages) } else { at % pages }))
+            .collect();
+        let bytes = traced(touches, microset);
+        let positions = positions(&bytes);
+        for eviction in [Eviction::Lru, Eviction::Min] {
+            let local = u64::from(20 + random.below_u32(pages));
+            let what = format!("round {round}, {eviction:?}, {local} local, microsets of {microset}");
+            let (plans, tape) = planned(&bytes, &[case(local, eviction)]);
+            for (index, (thread, pages)) in plans[0].threads.iter().zip(&positions).enumerate() {
+                assert_eq!(thread.references, pages.len() as u64, "{what}");
+                let tape = &tape[&u32::try_from(index).unwrap()];
+                let frames = thread.share_pages - if thread.left > 0 { thread.ahead_pages } else { 0 };
+                follow(pages, tape, frames, &what);
+                let counted = tape.iter().filter(|(arrival, _)| arrival.fetched).count() as u64;
+                assert_eq!(
+                    (counted, tape.len() as u64),
+                    (thread.fetched, thread.fetched + thread.first_touches),
+                    "{what}"
+                );
+            }
+            let shares: u64 = plans[0].threads.iter().map(|thread| thread.share_pages).sum();
+            assert!(shares <= local, "{what}: {shares} pages are given away");
+        }
+    }
+}
+
+/// Frames of a plan's only thread.
+fn frames(plan: &Plan) -> u64 {
+    plan.threads[0].share_pages - plan.threads[0].ahead_pages
+}
+
+#[test]
+fn fetches_are_the_misses_of_lru_and_of_min() {
+    for (pattern, pages) in patterns::all(512) {
+        let bytes = of_one_thread(&pages);
+        let mut seen: Vec<u32> = pages.clone();
+        seen.dedup();
+        let mut distances = StackDistances::default();
+        for page in &seen {
+            distances.reference((*page).into());
+        }
+        let (plans, _) = planned(&bytes, &[case(512, Eviction::Lru), case(512, Eviction::Min)]);
+        let [lru, min] = [&plans[0], &plans[1]].map(|plan| plan.threads[0].fetched);
+        assert_eq!(lru, distances.misses(frames(&plans[0])) - distances.pages(), "{pattern}");
+        assert_eq!(min, fewest(&seen, frames(&plans[1])) - distances.pages(), "{pattern}");
+        assert!(plans[1].pages_moved() <= plans[0].pages_moved(), "{pattern}");
+    }
+}
+
+/// Belady's faults, first touches included; the page that is touched cannot leave.
+fn fewest(pages: &[u32], frames: u64) -> u64 {
+    let (next, mut min, mut local, mut faults) = (NextUses::of(pages.iter().copied()), Min::new(), BTreeSet::new(), 0);
+    for (at, page) in pages.iter().enumerate() {
+        if local.insert(*page) {
+            faults += 1;
+            if local.len() as u64 > frames
+                && let Some(victim) = min.leave()
+            {
+                local.remove(&victim);
+            }
+        }
+        min.touched(*page, next.after(at));
+    }
+    faults
+}
+
+#[test]
+fn sizes_planned_together_are_those_planned_alone() {
+    let pages: Vec<u32> = patterns::zipf(2_000, 20_000);
+    let bytes = of_one_thread(&pages);
+    let cases: Vec<Case> = [100, 400, 2_000]
+        .into_iter()
+        .flat_map(|local| [Eviction::Lru, Eviction::Min].map(|e| case(local, e)))
+        .collect();
+    let (together, _) = planned(&bytes, &cases);
+    for (case, plan) in cases.iter().zip(&together) {
+        let (alone, _) = planned(&bytes, &[*case]);
+        assert_eq!(format!("{:?}", alone[0]), format!("{plan:?}"));
+    }
+    assert_eq!(together[4].pages_moved(), 0, "all local");
+}
+
+#[test]
+fn a_page_of_a_microset_of_several_threads_is_on_the_tapes_of_all() {
+    // Thread 0 writes 0..8, then both read them in turns: while traced, each page is seen for one of them.
+    let turns = (0..80_u32).map(|at| (at % 2, at % 8));
+    let bytes = traced((0..8).map(|page| (0, page)).chain((100..900).map(|page| (0, page))).chain(turns), 8);
+    let (plans, tape) = planned(&bytes, &[case(400, Eviction::Lru)]);
+    for thread in 0..2 {
+        let read: BTreeSet<u32> =
+            tape[&thread].iter().filter(|(a, _)| a.fetched).map(|(a, _)| a.page).filter(|page| *page < 8).collect();
+        assert_eq!(read.len(), 8, "thread {thread}");
+    }
+    // The link carries them once.
+    assert_eq!(plans[0].pages_in, 8);
+    assert_eq!(plans[0].threads[1].share_pages, 8, "what a thread does not need goes to the others: not 1/2");
+    assert_eq!(plans[0].threads[0].share_pages, 392);
+}
+
+#[test]
+fn max_min_shares_fetch_less_than_one_nth_each() {
+    // Thread 0 goes round over 900 pages, thread 1 over 20, with 1000 local: with 500 each, thread 0 would fetch all the time.
+    let touches = (0..9_000_u32).map(|at| (0, at % 900)).chain((0..200_u32).map(|at| (1, 2_000 + at % 20)));
+    let (plans, _) = planned(&traced(touches, 1), &[case(1_000, Eviction::Lru)]);
+    assert_eq!(plans[0].pages_in, 0);
+}
+
+#[test]
+fn predicted_times_follow_the_link() {
+    // Five rounds over 4096 pages, 20 µs a page, half local.
+    let touches: Vec<u32> = (0..5).flat_map(|_| 0..4_096).collect();
+    let bytes = of_one_thread(&touches);
+    let trace = Trace::open(&bytes).unwrap();
+    let recording = Recording::read(&trace, Some(20_000)).unwrap();
+    assert_eq!((recording.pages(), recording.references(), recording.cpu_ns()), (4_096, 20_480, 20_480 * 20_000));
+    let of = |page_ns: u64| {
+        let pace = Pace { page_ns, ..PACE };
+        plan(&trace, &recording, &[case(2_048, Eviction::Min)], &pace, None).unwrap().remove(0)
+    };
+    let (fast, slow) = (of(1_000), of(100_000));
+    let thread = &fast.threads[0];
+    assert_eq!(fast.pages_moved(), thread.fetched + thread.left);
+    assert!(fast.stalled_ns() * 100 < recording.cpu_ns(), "{fast:?}");
+    // MIN keeps a part of the round and fetches the rest page by page: a page in and one out take 26 µs at 2.5 Gb/s, 13 µs at 5, and there
+    // are 20 µs of work for each.
+    assert_eq!(fast.hidden_from_mbit, Some(5_000));
+    assert_eq!(slow.hidden_from_mbit, fast.hidden_from_mbit, "it does not depend on the user's link");
+    let on_link = slow.pages_moved() * 100_000;
+    assert!(slow.run_ns() >= on_link && slow.run_ns() < on_link * 12 / 10, "{slow:?}");
+    assert!(slow.threads[0].waits > 0 && slow.threads[0].worst.len() == 3);
+    assert!(slow.threads[0].worst.is_sorted_by(|one, other| one >= other));
+}
+
+#[test]
+fn what_cannot_be_planned_is_refused() {
+    let empty = traced([], 1);
+    let error = Recording::read(&Trace::open(&empty).unwrap(), None).unwrap_err();
+    assert!(error.to_string().contains("no references"), "{error}");
+    let whole = of_one_thread(&[1, 2, 3]);
+    let cut = &whole[..whole.len() - 3];
+    let error = Recording::read(&Trace::open(cut).unwrap(), None).unwrap_err();
+    assert!(error.to_string().contains("the file ends inside the block"), "{error}");
+}
