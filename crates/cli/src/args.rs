@@ -7,6 +7,7 @@ use crate::explain::ExplainArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::node::NodeArgs;
 use crate::sim::SimArgs;
+use crate::tape::TapeArgs;
 use crate::trace::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hinterland_abi::{Form, PrefetchName, SETTINGS, Setting, Sources, variables};
@@ -29,6 +30,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Record which pages a program touches, or look at such a trace.
     Trace(Box<TraceArgs>),
+    /// Plan from a trace what to fetch and what to evict with less memory, or look at such a tape.
+    Tape(Box<TapeArgs>),
     /// Say what the prefetcher saw and did in a run, in words.
     Explain(ExplainArgs),
     /// Say what this machine can do, what is missing, and the remedy for each.

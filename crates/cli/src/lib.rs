@@ -7,6 +7,7 @@
 //! doctor                                     the same questions asked of the machine alone
 //! sim                                        a trace, replayed on the runtime's policies
 //! trace                                      page traces: recording, importing, looking at them
+//! tape                                       tapes: planned from traces, looked at
 //! node                                       the memory node, and what one says of itself
 //! bench                                      hands over to hinterland-bench
 //! config::example                            a settings file with all settings, commented out
@@ -36,6 +37,7 @@ mod sample;
 mod schema;
 mod sim;
 mod table;
+mod tape;
 mod trace;
 
 pub use args::Cli;
@@ -67,6 +69,7 @@ pub fn main() -> ExitCode {
     match command {
         Command::Run(args) => launch::run(&args),
         Command::Trace(args) => trace::run(*args),
+        Command::Tape(args) => tape::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),

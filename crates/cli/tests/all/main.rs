@@ -18,3 +18,4 @@ mod signals;
 mod sim;
 mod split_debug;
 mod streams;
+mod tape;

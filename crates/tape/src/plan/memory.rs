@@ -58,13 +58,19 @@ impl Memory {
     }
 
     fn leave(&mut self) -> Option<u32> {
-        let slot = self.order.leave().or_else(|| {
-            let in_use = self.microset.get(self.evicted).map(|(slot, _)| *slot);
-            self.evicted += 1;
-            in_use
-        })?;
+        let slot = self.order.leave().or_else(|| self.leave_microset())?;
         self.pages[slot as usize] &= !LOCAL;
         Some(slot)
+    }
+
+    fn leave_microset(&mut self) -> Option<u32> {
+        while let Some((slot, _)) = self.microset.get(self.evicted).copied() {
+            self.evicted += 1;
+            if self.pages[slot as usize] & LOCAL != 0 {
+                return Some(slot);
+            }
+        }
+        None
     }
 
     /// Whether far memory has a copy of a page that leaves, if it was not written to since; from now on it has.
@@ -77,9 +83,11 @@ impl Memory {
 
     /// The microset is whole: its pages can leave.
     pub fn end_microset(&mut self) {
-        for (slot, next) in self.microset.drain(..).skip(self.evicted) {
-            self.order.touched(slot, next);
+        for (slot, next) in self.microset.drain(..).skip(std::mem::take(&mut self.evicted)) {
+            // A trace may have a page twice in a microset.
+            if self.pages[slot as usize] & LOCAL != 0 {
+                self.order.touched(slot, next);
+            }
         }
-        self.evicted = 0;
     }
 }

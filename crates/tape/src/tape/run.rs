@@ -12,7 +12,7 @@ const RUN_PAGES_MAX: u32 = 4096;
 pub trait Detail: Copy + PartialEq {
     type Step: Copy + Default;
 
-    /// From `self` to the next page's; `None`: it begins another run.
+    /// From `self` to the next page's, or to that of any later one; `None`: it is of another run.
     fn step_to(self, next: Self) -> Option<Self::Step>;
 
     /// That of the page at `index`.
@@ -88,12 +88,12 @@ impl<D: Detail> Run<D> {
 
     /// Takes another page in, if it continues the run.
     pub fn continues(&mut self, detail: D, region: u32, page: u32, position: u32) -> bool {
+        let Some(step) = self.detail.step_to(detail) else { return false };
         if region != self.region || self.pages == RUN_PAGES_MAX {
             return false;
         }
         if self.pages == 1 {
             let down = Some(page) == self.first_page.checked_sub(1);
-            let Some(step) = self.detail.step_to(detail) else { return false };
             if !down && Some(page) != self.first_page.checked_add(1) {
                 return false;
             }

@@ -3,7 +3,7 @@
 use hinterland_policy::{Ideal, Min, NextUses};
 use hinterland_tape::plan::{Case, Eviction, Pace, Plan, Recording, plan};
 use hinterland_tape::study::StackDistances;
-use hinterland_tape::tape::{Arrival, Departure};
+use hinterland_tape::tape::{Arrival, Departure, Tape, TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Head, Region, Trace, Writer};
 use hinterland_testkit::{Rng, patterns};
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,4 +248,28 @@ fn what_cannot_be_planned_is_refused() {
     let cut = &whole[..whole.len() - 3];
     let error = Recording::read(&Trace::open(cut).unwrap(), None).unwrap_err();
     assert!(error.to_string().contains("the file ends inside the block"), "{error}");
+}
+
+#[test]
+fn tapes_of_patterns_can_be_followed_as_they_were_written() {
+    for (pattern, pages) in patterns::all(512) {
+        for microset in [1, 256] {
+            let bytes = traced(pages.iter().map(|page| (0, *page)), microset);
+            let regions = [Region { name: "far".into(), pages: 1 << 30 }];
+            for eviction in [Eviction::Lru, Eviction::Min] {
+                let (plans, planned) = planned(&bytes, &[case(512, eviction)]);
+                let what = format!("{pattern}, {eviction:?}, microsets of {microset}");
+                let thread = &plans[0].threads[0];
+                let frames = thread.share_pages - if thread.left > 0 { thread.ahead_pages } else { 0 };
+                follow(&positions(&bytes)[0], &planned[&0], frames, &what);
+                let mut written = Vec::new();
+                let mut tape = TapeWriter::new(&mut written, &TapeHead::default(), &regions).unwrap();
+                planned[&0].iter().for_each(|(arrival, departure)| tape.push(0, *arrival, *departure).unwrap());
+                tape.finish(&[ThreadTotals::from(thread)]).unwrap();
+                let tape = Tape::open(&written).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(tape.arrivals(0).eq(planned[&0].iter().map(|(arrival, _)| *arrival)), "{what}");
+                assert!(tape.departures(0).eq(planned[&0].iter().filter_map(|(_, departure)| *departure)), "{what}");
+            }
+        }
+    }
 }

@@ -41,6 +41,8 @@ fn some_thread(random: &mut Rng, arrivals: u32, regions: u32) -> Planned {
             last_use: position - idle,
             next_use: (next > 0).then_some(position + next),
         });
+        // Falling next uses, and one that never comes behind them.
+        next = if random.below_u32(3) == 0 { next / 3 } else { next };
         planned.push((Arrival { position, region, page, fetched }, departure));
         page = if down { page.wrapping_sub(1) } else { page.wrapping_add(1) };
     }

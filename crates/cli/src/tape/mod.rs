@@ -1,0 +1,130 @@
+//! `hinterland tape`: plans a tape from a trace, and says what less memory would mean for the program. `hinterland tape show`: what is in
+//! a tape.
+//!
+//! ```text
+//! sizes ─▶ planned (hinterland-tape: the sizes divided among the processors) ─▶ report ─▶ table or JSON
+//!                └─▶ FILE: the tape of the first size
+//! ```
+
+mod planned;
+mod report;
+mod show;
+mod table;
+
+use crate::error::{EXIT_REFUSED, complain};
+use clap::{Args, Subcommand, ValueEnum};
+use hinterland_sim::LinkModel;
+use hinterland_tape::TraceError;
+use hinterland_tape::plan::PlanError;
+use hinterland_tape::tape::TapeError;
+use hinterland_units::Budget;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// `hinterland tape`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
+pub struct TapeArgs {
+    #[command(subcommand)]
+    command: Option<TapeCommand>,
+    #[command(flatten)]
+    plan: PlanArgs,
+}
+
+#[derive(Subcommand)]
+enum TapeCommand {
+    /// Show what is in a tape: what it was planned for, and what it has for each thread.
+    Show(show::ShowArgs),
+}
+
+/// What is planned.
+#[derive(Args)]
+pub struct PlanArgs {
+    /// The trace, as `hinterland trace` writes it
+    #[arg(required = true)]
+    trace: Option<PathBuf>,
+    /// Local memory to plan for: a size (512M, 2G), or a share of the recorded peak (all pages that the trace touches); at least 16M
+    #[arg(long, value_name = "SIZE|PCT%", required = true)]
+    local: Option<Budget>,
+    /// Where the tape goes; what is there is replaced once the tape is whole. Without it, the plan is only shown
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What evicts in the plan. Default: the one that moves fewer bytes, min if both move as many
+    #[arg(long, value_enum, value_name = "NAME")]
+    eviction: Option<Eviction>,
+    /// Link that the predicted times are for: rdma-25g (5 µs), tcp-10g (15 µs), ssd (90 µs, 4 Gb/s), or LATENCY:BANDWIDTH such as 5us:25Gb/s
+    #[arg(long, value_name = "LINK", default_value = "tcp-10g")]
+    link: LinkModel,
+    /// Of 100 pages that come back from far memory, so many are written to before they leave again (a trace does not tell)
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    written: u8,
+    /// Processor time from each reference to the next, in nanoseconds, instead of the trace's
+    #[arg(long, value_name = "NS")]
+    reference_ns: Option<u64>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Evictions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Eviction {
+    /// The page that was not touched for the longest time.
+    Lru,
+    /// The page that is needed last.
+    Min,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland trace -o fft.trace -- python3 fft.py small-input.npy
+  hinterland tape fft.trace --local 20% -o fft.tape
+  hinterland tape fft.trace --local 512M --link 5us:25Gb/s
+  hinterland tape fft.trace --local 20% --json | jq '.sizes[] | {local_percent, slowdown}'
+  hinterland tape show fft.tape
+
+A tape says for each thread which pages it needs next, which of them must be fetched, and which leave for them. It is right for programs
+that touch the same pages in the same order whatever their input. Times are predicted: threads run one after the other, as they were
+traced, and 500 pages at most are asked for ahead of each. A size at which everything is hidden from a link speed on waits there for less
+than 1 % of its processor time.
+
+Exit code: 0, or 125 when it refuses.";
+
+/// Why nothing can be planned or shown.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Trace { path: PathBuf, source: TraceError },
+    #[error("{}: {source}; a tape is planned from a whole trace only", path.display())]
+    Damaged { path: PathBuf, source: TraceError },
+    #[error("{}: {source}", path.display())]
+    Plan { path: PathBuf, source: PlanError },
+    #[error("{}: {source}", path.display())]
+    Tape { path: PathBuf, source: TapeError },
+    #[error("{}: its pages have {found} bytes; tapes are of pages of {}", path.display(), hinterland_units::PAGE_BYTES)]
+    PageSize { path: PathBuf, found: u32 },
+    #[error("--output: {} is the trace that is read, and would be replaced; name another file", path.display())]
+    Own { path: PathBuf },
+    #[error("the figures cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("stdout: {0}")]
+    Output(io::Error),
+}
+
+/// Runs the command.
+pub fn run(args: &TapeArgs) -> ExitCode {
+    let outcome = match &args.command {
+        None => planned::run(&args.plan),
+        Some(TapeCommand::Show(args)) => show::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            complain(refusal);
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}

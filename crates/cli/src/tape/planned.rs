@@ -1,0 +1,216 @@
+//! Planning: the trace is read, the sizes are planned, the tape of the wanted one is written.
+
+use super::{Eviction, PlanArgs, Refusal, report, table};
+use crate::error::complain;
+use crate::{output, print};
+use hinterland_sim::{Costs, FaultPath};
+use hinterland_tape::plan::{self, Case, Pace, Plan, PlanError, Recording};
+use hinterland_tape::tape::{TapeHead, TapeWriter, ThreadTotals};
+use hinterland_tape::{Head, Trace};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Sizes that are planned beside the wanted one, in percent of the recorded peak.
+const LOCAL_PERCENT: [u8; 6] = [100, 60, 40, 20, 10, 5];
+
+/// All that the figures come from.
+pub struct Planned {
+    /// Where the trace is.
+    pub trace: PathBuf,
+    /// What it is of.
+    pub head: Head,
+    /// What was read of it.
+    pub recording: Recording,
+    /// The size that was asked for, with the eviction that was chosen.
+    pub wanted: Plan,
+    /// The same size with the other eviction.
+    pub other: Plan,
+    /// Other sizes, the largest first.
+    pub sizes: Vec<Plan>,
+    /// Bytes of the tape that was written.
+    pub tape_bytes: Option<u64>,
+}
+
+impl From<Eviction> for plan::Eviction {
+    fn from(name: Eviction) -> plan::Eviction {
+        match name {
+            Eviction::Lru => plan::Eviction::Lru,
+            Eviction::Min => plan::Eviction::Min,
+        }
+    }
+}
+
+/// Plans, writes the tape, and says what the plan means.
+pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
+    let path = args.trace.clone().unwrap_or_default();
+    if let Some(output) = args.output.as_ref().filter(|output| output::is_same(output, &path)) {
+        return Err(Refusal::Own { path: output.clone() });
+    }
+    let bytes = std::fs::read(&path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
+    let trace = Trace::open(&bytes).map_err(|source| Refusal::Trace { path: path.clone(), source })?;
+    let found = trace.head().page_bytes;
+    if found as usize != PAGE_BYTES {
+        return Err(Refusal::PageSize { path, found });
+    }
+    let recording = Recording::read(&trace, args.reference_ns).map_err(refuse(&path))?;
+    let planned = Planning { args, path, trace, recording }.plan()?;
+    for note in notes(&planned) {
+        complain(format_args!("{}: {note}", planned.trace.display()));
+    }
+    let report = report::of(args, &planned);
+    let written = match args.json {
+        true => print::json(&(serde_json::to_string_pretty(&report)? + "\n")),
+        false => print::text(&table::of(&report)),
+    };
+    written.map(drop).map_err(Refusal::Output)
+}
+
+fn refuse(path: &Path) -> impl Fn(PlanError) -> Refusal {
+    move |source| match source {
+        PlanError::Trace(source) => Refusal::Damaged { path: path.into(), source },
+        source => Refusal::Plan { path: path.into(), source },
+    }
+}
+
+struct Planning<'a> {
+    args: &'a PlanArgs,
+    path: PathBuf,
+    trace: Trace<'a>,
+    recording: Recording,
+}
+
+impl Planning<'_> {
+    fn plan(self) -> Result<Planned, Refusal> {
+        let local_pages = self.pages(self.args.local.unwrap_or(Budget::PercentOfTouched(100)));
+        let mut sizes: Vec<u64> = LOCAL_PERCENT.map(|percent| self.pages(Budget::PercentOfTouched(percent))).to_vec();
+        sizes.dedup();
+        sizes.retain(|size| *size != local_pages);
+        let eviction = self.args.eviction.map_or(plan::Eviction::Min, plan::Eviction::from);
+        let other = if eviction == plan::Eviction::Min { plan::Eviction::Lru } else { plan::Eviction::Min };
+        let (mut plans, mut tape_bytes) = self.all(local_pages, eviction, other, &sizes)?;
+        let is_worse = plans[0].pages_moved() > plans[1].pages_moved();
+        if is_worse && self.args.eviction.is_none() {
+            (plans, tape_bytes) = self.all(local_pages, other, eviction, &sizes)?;
+        }
+        let mut plans = plans.into_iter();
+        let (wanted, other) = plans.next().zip(plans.next()).expect("both evictions are planned");
+        let Planning { path: trace, trace: bytes, recording, .. } = self;
+        Ok(Planned { trace, head: bytes.head().clone(), recording, wanted, other, sizes: plans.collect(), tape_bytes })
+    }
+
+    /// A budget as `run` has it, of the recorded peak.
+    fn pages(&self, budget: Budget) -> u64 {
+        let pages = match budget {
+            Budget::Bytes(bytes) => bytes.0 / PAGE_BYTES as u64,
+            Budget::PercentOfTouched(percent) => self.recording.pages() * u64::from(percent) / 100,
+        };
+        pages.max(Budget::FLOOR.0 / PAGE_BYTES as u64)
+    }
+
+    /// The plans of a size with both evictions, and of other sizes with the first; the tape of the first is written.
+    fn all(
+        &self,
+        local_pages: u64,
+        eviction: plan::Eviction,
+        other: plan::Eviction,
+        sizes: &[u64],
+    ) -> Result<(Vec<Plan>, Option<u64>), Refusal> {
+        let wanted = [Case { local_pages, eviction }, Case { local_pages, eviction: other }];
+        let cases: Vec<Case> =
+            wanted.into_iter().chain(sizes.iter().map(|size| Case { local_pages: *size, eviction })).collect();
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(cases.len());
+        let (first, others) = cases.split_at(cases.len().div_ceil(workers));
+        std::thread::scope(|scope| {
+            let others: Vec<_> = others
+                .chunks(cases.len().div_ceil(workers))
+                .map(|cases| scope.spawn(|| plan::plan(&self.trace, &self.recording, cases, &self.pace(), None)))
+                .collect();
+            let (mut plans, bytes) = self.with_tape(first)?;
+            for other in others {
+                plans.extend(other.join().expect("a planner does not panic").map_err(refuse(&self.path))?);
+            }
+            Ok((plans, bytes))
+        })
+    }
+
+    fn with_tape(&self, cases: &[Case]) -> Result<(Vec<Plan>, Option<u64>), Refusal> {
+        let Some(path) = &self.args.output else {
+            let plans = plan::plan(&self.trace, &self.recording, cases, &self.pace(), None);
+            return Ok((plans.map_err(refuse(&self.path))?, None));
+        };
+        let unwritten = |source: io::Error| Refusal::Io { path: path.clone(), source };
+        output::write(path, unwritten, |out| {
+            let head = self.tape_head(cases[0]);
+            let mut tape = TapeWriter::new(out, &head, self.recording.regions()).map_err(unwritten)?;
+            let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);
+            let plans =
+                plan::plan(&self.trace, &self.recording, cases, &self.pace(), Some(&mut sink)).map_err(|error| {
+                    match error {
+                        PlanError::Sink(source) => unwritten(source),
+                        other => refuse(&self.path)(other),
+                    }
+                })?;
+            let totals: Vec<ThreadTotals> = plans[0].threads.iter().map(ThreadTotals::from).collect();
+            let bytes = tape.finish(&totals).map_err(unwritten)?;
+            Ok((plans, Some(bytes)))
+        })
+    }
+
+    fn tape_head(&self, case: Case) -> TapeHead {
+        let of = self.trace.head();
+        TapeHead {
+            origin: concat!("hinterland ", env!("CARGO_PKG_VERSION")).into(),
+            program: of.program.clone(),
+            arguments_digest: of.arguments_digest,
+            page_bytes: of.page_bytes,
+            microset_pages: of.microset_pages,
+            begun_unix_s: of.begun_unix_s,
+            local_pages: case.local_pages,
+            peak_pages: self.recording.pages(),
+            eviction: case.eviction.name().into(),
+        }
+    }
+
+    /// Faults cost what they cost inline: the simulator's figures.
+    fn pace(&self) -> Pace {
+        let PlanArgs { link, written, .. } = self.args;
+        Pace {
+            latency_ns: link.latency_ns,
+            page_ns: link.page_ns(),
+            fault_ns: Costs::of(FaultPath::Inline).fault_ns,
+            written_percent: *written,
+        }
+    }
+}
+
+/// What a reader of the figures must know.
+fn notes(planned: &Planned) -> Vec<String> {
+    let (recording, microset) = (&planned.recording, u64::from(planned.head.microset_pages));
+    let mut notes = Vec::new();
+    if !recording.is_whole() {
+        notes.push("the trace has no end: its program did not close it, and the tape ends where it ends".into());
+    }
+    if !recording.has_times() {
+        notes.push(
+            "the trace has no times, so there are no predictions (--reference-ns sets how long a reference takes)"
+                .into(),
+        );
+    }
+    if recording.threads() > 1 {
+        let why = "pages of microsets in which several threads ran are on the tapes of all of them (a smaller --microset tells them apart)";
+        notes.push(why.into());
+    }
+    let wanted = &planned.wanted;
+    if wanted.case.local_pages >= recording.pages() {
+        let peak = ByteCount(PageCount(recording.pages()).bytes());
+        notes.push(format!("all that it touches ({peak}) is local: the tape has nothing to fetch"));
+    } else if wanted.threads.iter().any(|thread| thread.left > 0 && thread.share_pages - thread.ahead_pages <= microset)
+    {
+        notes.push(format!(
+            "its microsets have up to {microset} pages, and a thread's share of local memory no more: pages that are needed again inside one \
+             will be missing; trace with a smaller --microset"
+        ));
+    }
+    notes
+}

@@ -1,0 +1,157 @@
+//! Showing a tape: what it was planned for, and what it has for each thread.
+
+use super::Refusal;
+use crate::print;
+use clap::Args;
+use hinterland_tape::tape::{Tape, ThreadTotals};
+use hinterland_units::{ByteCount, Foreign, PageCount};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// `hinterland tape show`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ShowArgs {
+    /// The tape
+    tape: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland tape show fft.tape
+  hinterland tape show fft.tape --json | jq '.threads[].fetched_pages'
+
+The whole tape is read and checked; one that is cut off or damaged is refused.";
+
+/// Threads that are told one by one.
+const THREADS_MAX: usize = 16;
+
+/// What a tape says.
+#[derive(Serialize)]
+struct Figures {
+    /// Who planned it.
+    origin: String,
+    /// The program of the trace.
+    program: String,
+    /// Tells its arguments apart; hexadecimal.
+    arguments_digest: String,
+    /// When the trace was begun, in seconds since 1970; 0: not known.
+    begun_unix_s: u64,
+    /// Bytes of a page.
+    page_bytes: u32,
+    /// Pages of a microset of the trace at most.
+    microset_pages: u32,
+    /// Local memory that it was planned for, in pages.
+    local_pages: u64,
+    /// Different pages in the trace.
+    peak_pages: u64,
+    /// What evicts in the plan.
+    eviction: String,
+    /// Bytes of the tape.
+    tape_bytes: u64,
+    /// Names of the regions.
+    regions: Vec<String>,
+    /// By thread.
+    threads: Vec<ThreadFigures>,
+}
+
+/// A thread.
+#[derive(Serialize)]
+struct ThreadFigures {
+    /// Its references: positions are below this number.
+    references: u64,
+    /// Different pages.
+    pages: u64,
+    /// Its share of local memory in pages.
+    share_pages: u64,
+    /// Of these, for pages fetched ahead.
+    ahead_pages: u64,
+    /// Pages to fetch.
+    fetched_pages: u64,
+    /// First touches.
+    first_touches: u64,
+    /// Pages that leave.
+    left_pages: u64,
+    /// Of these, those that the thread does not need again.
+    left_for_good_pages: u64,
+}
+
+/// Shows a tape.
+pub fn run(args: &ShowArgs) -> Result<(), Refusal> {
+    let bytes = std::fs::read(&args.tape).map_err(|source| Refusal::Io { path: args.tape.clone(), source })?;
+    let tape = Tape::open(&bytes).map_err(|source| Refusal::Tape { path: args.tape.clone(), source })?;
+    let figures = figures(&tape, bytes.len() as u64);
+    let written = match args.json {
+        true => print::json(&(serde_json::to_string_pretty(&figures)? + "\n")),
+        false => print::text(&text(&figures, &args.tape)),
+    };
+    written.map(drop).map_err(Refusal::Output)
+}
+
+fn figures(tape: &Tape<'_>, tape_bytes: u64) -> Figures {
+    let thread = |(number, totals): (u32, &ThreadTotals)| ThreadFigures {
+        references: totals.references,
+        pages: totals.pages,
+        share_pages: totals.share_pages,
+        ahead_pages: totals.ahead_pages,
+        fetched_pages: totals.fetched,
+        first_touches: totals.first_touches,
+        left_pages: totals.left,
+        left_for_good_pages: tape.departures(number).filter(|departure| departure.next_use.is_none()).count() as u64,
+    };
+    let head = tape.head();
+    Figures {
+        origin: head.origin.clone(),
+        program: head.program.clone(),
+        arguments_digest: format!("{:016x}", head.arguments_digest),
+        begun_unix_s: head.begun_unix_s,
+        page_bytes: head.page_bytes,
+        microset_pages: head.microset_pages,
+        local_pages: head.local_pages,
+        peak_pages: head.peak_pages,
+        eviction: head.eviction.clone(),
+        tape_bytes,
+        regions: tape.regions().iter().map(|region| region.name.clone()).collect(),
+        threads: (0..).zip(tape.threads()).map(thread).collect(),
+    }
+}
+
+fn text(figures: &Figures, path: &Path) -> String {
+    let of = if figures.program.is_empty() { String::new() } else { format!(" of {}", Foreign(&figures.program)) };
+    let mut out = format!("{}: tape{of} ({})\n", path.display(), Foreign(&figures.origin));
+    let bytes = |pages: u64| ByteCount(PageCount(pages).bytes());
+    let mut line = |name: &str, text: String| {
+        let _ = writeln!(out, "  {name:<14} {text}");
+    };
+    line(
+        "planned for",
+        format!(
+            "{} local of {} ({})",
+            bytes(figures.local_pages),
+            bytes(figures.peak_pages),
+            Foreign(&figures.eviction)
+        ),
+    );
+    line("size", ByteCount(figures.tape_bytes).to_string());
+    for (number, thread) in figures.threads.iter().enumerate().take(THREADS_MAX) {
+        let ThreadFigures { references, pages, fetched_pages, first_touches, left_pages, left_for_good_pages, .. } =
+            thread;
+        let share =
+            format!("{} for {pages} pages, {} of it ahead", bytes(thread.share_pages), bytes(thread.ahead_pages));
+        line(
+            &format!("thread {number}"),
+            format!(
+                "{references} references: {fetched_pages} pages to fetch, {first_touches} first touches, {left_pages} leave, \
+                 {left_for_good_pages} of them for good; {share}"
+            ),
+        );
+    }
+    if figures.threads.len() > THREADS_MAX {
+        line("more threads", format!("{}: --json lists all", figures.threads.len() - THREADS_MAX));
+    }
+    out
+}

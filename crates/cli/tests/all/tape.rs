@@ -1,0 +1,148 @@
+//! `hinterland tape` as a user runs it: the plan, the tape, what `show` says of it, and what is refused.
+
+use hinterland_tape::tape::Tape;
+use hinterland_tape::{Head, Region, Writer};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Pages of the program: 32 MiB.
+const PAGES: u32 = 8192;
+const ROUNDS: u32 = 3;
+
+fn tape(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hinterland")).arg("tape").args(arguments).output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = tape(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What it says when it refuses.
+fn refusal(arguments: &[&str]) -> String {
+    let output = tape(arguments);
+    assert_eq!(output.status.code(), Some(125), "{arguments:?}");
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A trace of a program that walks through its pages three times, 20 µs from each to the next.
+fn trace(directory: &Path, has_cpu_times: bool) -> PathBuf {
+    let head = Head { program: "walk".into(), page_bytes: 4096, microset_pages: 64, has_cpu_times, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    let region = writer.region(&Region { name: "far".into(), pages: u64::from(PAGES) }).unwrap();
+    for (at, page) in (1..).zip((0..ROUNDS).flat_map(|_| 0..PAGES)) {
+        writer.touch(0, region, page, if has_cpu_times { at * 20_000 } else { 0 }).unwrap();
+        if at % 64 == 0 {
+            writer.end_microset().unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    let path = directory.join("walk.trace");
+    std::fs::write(&path, writer.sink()).unwrap();
+    path
+}
+
+#[test]
+fn a_plan_names_what_to_fetch_where_it_waits_and_from_which_link_on_it_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(directory.path(), true);
+    let file = directory.path().join("walk.tape");
+    let words = [path.to_str().unwrap(), "--local", "50%"];
+    let report = json(&[&words[..], &["-o", file.to_str().unwrap()]].concat());
+    assert_eq!((&report["pages"], &report["references"]), (&PAGES.into(), &(PAGES * ROUNDS).into()));
+    let wanted = &report["wanted"];
+    assert_eq!((&wanted["local_pages"], &wanted["eviction"]), (&4096.into(), &"min".into()));
+    let count = |size: &Value, name: &str| size[name].as_u64().unwrap_or_else(|| panic!("no {name}: {size}"));
+    // LRU misses every page of a walk that does not fit; MIN keeps what does: 4096 less 500 that are fetched ahead.
+    assert_eq!(count(&report["other_eviction"], "fetched_pages"), u64::from(PAGES * (ROUNDS - 1)));
+    let kept = u64::from(PAGES) - count(wanted, "fetched_pages") / u64::from(ROUNDS - 1);
+    assert!((3_500..=3_596).contains(&kept), "{kept} of 8192 pages are kept for each round");
+    assert_eq!(count(wanted, "bytes_in"), count(wanted, "fetched_pages") * 4096);
+    assert_eq!(
+        count(wanted, "hidden_from_mbit"),
+        5_000,
+        "26 µs for two pages at 2.5 Gb/s are more than 20, 13 are less"
+    );
+    let sizes: Vec<u64> = report["sizes"].as_array().unwrap().iter().map(|size| count(size, "local_pages")).collect();
+    assert_eq!(sizes, [8192, 4915], "20 % and less are below the smallest budget");
+    let slowdown = wanted["slowdown"].as_f64().unwrap();
+    assert!((1.0..1.2).contains(&slowdown), "{slowdown}");
+    // The tape has what the plan says.
+    let bytes = std::fs::read(&file).unwrap();
+    assert_eq!(report["tape_bytes"], bytes.len());
+    let tape_read = Tape::open(&bytes).unwrap();
+    assert_eq!(tape_read.head().program, "walk");
+    assert_eq!(tape_read.threads()[0].fetched, count(wanted, "fetched_pages"));
+    let text = String::from_utf8(tape(&words).stdout).unwrap();
+    for part in ["walk: 24576 references of 1 thread to 32 MiB", "hidden         from 5 Gb/s on", "of the peak", "lru"]
+    {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+}
+
+#[test]
+fn show_says_what_is_in_a_tape() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(directory.path(), true);
+    let file = directory.path().join("walk.tape");
+    let (path, file) = (path.to_str().unwrap(), file.to_str().unwrap());
+    assert!(tape(&[path, "--local", "16M", "--eviction", "lru", "-o", file]).status.success());
+    let shown = json(&["show", file]);
+    assert_eq!((&shown["program"], &shown["eviction"]), (&"walk".into(), &"lru".into()));
+    assert_eq!((&shown["local_pages"], &shown["peak_pages"]), (&4096.into(), &PAGES.into()));
+    let thread = &shown["threads"][0];
+    assert_eq!(thread["fetched_pages"], PAGES * (ROUNDS - 1));
+    assert_eq!(thread["first_touches"], PAGES);
+    assert_eq!(thread["share_pages"], 4096);
+    let text = String::from_utf8(tape(&["show", file]).stdout).unwrap();
+    assert!(text.contains("16 MiB local of 32 MiB (lru)") && text.contains("16384 pages to fetch"), "{text}");
+}
+
+#[test]
+fn a_trace_without_times_is_planned_without_predictions() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(directory.path(), false);
+    let path = path.to_str().unwrap();
+    let output = tape(&[path, "--local", "50%", "--json"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("has no times"));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["wanted"]["slowdown"].is_null() && report["wanted"]["hidden_from_mbit"].is_null(), "{report}");
+    assert!(json(&[path, "--local", "50%", "--reference-ns", "20000"])["wanted"]["slowdown"].as_f64().unwrap() > 1.0);
+}
+
+#[test]
+fn what_cannot_be_planned_or_shown_is_refused_with_the_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let path = trace(directory.path(), true);
+    let path = path.to_str().unwrap();
+    let (good, cut, damaged, half) = (at("good.tape"), at("cut.tape"), at("damaged.tape"), at("half.trace"));
+    assert!(tape(&[path, "--local", "50%", "-o", &good]).status.success());
+    let bytes = std::fs::read(&good).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    std::fs::write(&damaged, flipped).unwrap();
+    std::fs::write(&half, &std::fs::read(path).unwrap()[..20_000]).unwrap();
+    for (words, says) in [
+        (vec!["show", &cut], "the file ends inside the block"),
+        (vec!["show", &damaged], "plan the tape again from its trace"),
+        (vec!["show", path], "this is a trace, not a tape: `hinterland tape TRACE"),
+        (vec!["show", "/dev/null"], "the file ends inside the block"),
+        (vec![&good, "--local", "50%"], "this is a tape, planned from a trace"),
+        (vec![&half, "--local", "50%"], "a tape is planned from a whole trace only"),
+        (vec![path, "--local", "1M"], "below the smallest budget"),
+        (vec![path, "--local", "50%", "--eviction", "fifo"], "possible values: lru, min"),
+        (vec![path, "--local", "50%", "--link", "ethernet"], "'ethernet' is no link"),
+        (vec![path, "--local", "50%", "-o", path], "--output: "),
+        (vec![path], "--local <SIZE|PCT%>"),
+        (vec!["/no/such.trace", "--local", "50%"], "No such file"),
+    ] {
+        let refusal = refusal(&words);
+        assert!(refusal.contains(says), "{words:?}: {refusal}");
+    }
+    assert_eq!(std::fs::read(&good).unwrap(), bytes);
+}
