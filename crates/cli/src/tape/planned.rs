@@ -101,11 +101,7 @@ impl Planning<'_> {
 
     /// A budget as `run` has it, of the recorded peak.
     fn pages(&self, budget: Budget) -> u64 {
-        let pages = match budget {
-            Budget::Bytes(bytes) => bytes.0 / PAGE_BYTES as u64,
-            Budget::PercentOfTouched(percent) => self.recording.pages() * u64::from(percent) / 100,
-        };
-        pages.max(Budget::FLOOR.0 / PAGE_BYTES as u64)
+        budget.bytes(ByteCount(self.recording.pages() * PAGE_BYTES as u64)).0 / PAGE_BYTES as u64
     }
 
     /// The plans of a size with both evictions, and of other sizes with the first; the tape of the first is written.
