@@ -64,16 +64,18 @@ fn own<'a>() -> &'a Own {
 /// Signals that are never blocked.
 static NEVER_BLOCKED: AtomicU64 = AtomicU64::new(0);
 
-/// A panic ends the process also in a build that unwinds, as the tests' does: whoever is left behind by a thread that is gone would wait
-/// for ever.
+/// A panic ends the process by SIGABRT, also in a build that unwinds, as the tests' does, and where the program handles that signal: its
+/// handler would run on the thread that has failed, and whoever waits for that thread's pages would wait for ever.
 pub fn end_process_on_panic() {
-    if cfg!(panic = "unwind") {
-        let print = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            print(panic);
-            std::process::abort();
-        }));
-    }
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        // `struct sigaction` of the kernel: all zeros are the default action.
+        let default = [0u64; 4];
+        // SAFETY: the action is valid, the old one is not asked for, and a set of signals has eight bytes.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, libc::SIGABRT, default.as_ptr(), std::ptr::null::<u64>(), 8) };
+        std::process::abort();
+    }));
 }
 
 /// From now on, `SignalsBlocked` and new threads leave the signals of `set` open: those by which this process serves itself.
@@ -409,4 +411,31 @@ pub fn run_on(processor: Option<usize>) -> bool {
     }
     // SAFETY: the mask is valid for the call; 0 means the calling thread.
     unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), mask.as_ptr()) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test runs itself in a process of its own, which panics.
+    #[test]
+    fn a_panic_ends_the_process_whatever_the_program_handles() {
+        const PANICS: &str = "HINTERLAND_TEST_PANICS";
+        extern "C" fn handler(_: libc::c_int) {
+            loop {
+                std::thread::park();
+            }
+        }
+        if std::env::var_os(PANICS).is_some() {
+            let handler = handler as extern "C" fn(libc::c_int) as *const () as libc::sighandler_t;
+            // SAFETY: installs a handler in a process that is about to end.
+            unsafe { libc::signal(libc::SIGABRT, handler) };
+            end_process_on_panic();
+            let _ = std::thread::spawn(|| assert!(std::env::var_os(PANICS).is_none(), "on purpose")).join();
+        }
+        let program = std::env::current_exe().unwrap();
+        let name = "thread::tests::a_panic_ends_the_process_whatever_the_program_handles";
+        let output = std::process::Command::new(program).args(["--exact", name]).env(PANICS, "1").output().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(libc::SIGABRT), "{output:?}");
+    }
 }
