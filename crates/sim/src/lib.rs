@@ -3,6 +3,7 @@
 //! ```text
 //!   references ──► Collector ──► Workload ──► simulate(workload, setup, eviction, prefetch) ──► Figures
 //!                                               │ machine: program, evictor, read-ahead thread, link
+//!                                               ├ tape: a tape that was planned from the same trace, followed
 //!                                               └ ideal: replays of LRU and MIN, the measures for the others
 //! ```
 //!
@@ -18,11 +19,13 @@ mod page;
 mod prefetch_cache;
 mod read_ahead;
 mod reclaim;
+mod tape;
 mod workload;
 
 pub use costs::{Costs, FaultPath};
 pub use figures::Figures;
 pub use hinterland_backend::{Link, LinkError, LinkModel, Priority};
+pub use tape::follow;
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 
 pub use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};
@@ -33,6 +36,9 @@ use machine::Machine;
 
 /// The references beside the runtime's eviction policies, which go with prefetcher `none` alone.
 pub const REFERENCES: [&str; 2] = ["lru", "min"];
+
+/// In place of a prefetcher: a tape, which is followed ([`follow`]) and evicts by itself.
+pub const TAPE: &str = "tape";
 
 /// The fewest frames that can be simulated: below, the pager's watermarks would meet.
 pub const LOCAL_PAGES_MIN: u64 = 256;
@@ -68,7 +74,7 @@ pub enum SetupError {
         name: String,
     },
     /// No such prefetcher.
-    #[error("'{name}' is no prefetcher; there are {}", PREFETCHERS.join(", "))]
+    #[error("'{name}' is no prefetcher; there are {}, and {TAPE}", PREFETCHERS.join(", "))]
     Prefetcher {
         /// As given.
         name: String,
@@ -87,6 +93,9 @@ pub enum SetupError {
         /// As given.
         pages: u64,
     },
+    /// A tape of another trace.
+    #[error("the tape names pages that the trace does not touch: it was planned from another one")]
+    Tape,
     /// More than all pages are written to.
     #[error("{percent} of 100 pages cannot be written to")]
     Written {

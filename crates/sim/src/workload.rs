@@ -53,6 +53,7 @@ pub struct Workload {
     /// By slot: the page is touched at some time.
     touched: Vec<bool>,
     touched_pages: u64,
+    slots: Slots,
 }
 
 impl Workload {
@@ -79,6 +80,11 @@ impl Workload {
     /// Slots: whole chunks.
     pub(crate) fn slots(&self) -> usize {
         self.touched.len()
+    }
+
+    /// The slot of a page of a region; `None` if it is never touched.
+    pub(crate) fn slot_of(&self, region: u32, page: u32) -> Option<u32> {
+        self.slots.find(region, page).filter(|slot| self.touched[*slot as usize])
     }
 
     /// The number by which policies know the page in a slot.
@@ -176,8 +182,8 @@ impl Collector {
                 first_pages[chunk as usize] = first;
             }
         }
-        let Collector { touches, touched, touched_pages, .. } = self;
-        Ok(Workload { touches, first_pages, chunks, touched, touched_pages })
+        let Collector { touches, touched, touched_pages, slots, .. } = self;
+        Ok(Workload { touches, first_pages, chunks, touched, touched_pages, slots })
     }
 }
 

@@ -1,17 +1,24 @@
 //! Which replays are asked for.
 
 use super::SimArgs;
-use hinterland_sim::{EVICTION_POLICIES, PREFETCHERS, REFERENCES, Setup, SetupError};
+use hinterland_sim::{EVICTION_POLICIES, PREFETCHERS, REFERENCES, Setup, SetupError, TAPE};
 
 /// One replay.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Combination {
     /// Memory, link, costs.
     pub setup: Setup,
-    /// Eviction policy or reference.
+    /// Eviction policy or reference; of a tape, the tape.
     pub evict: String,
-    /// Prefetcher.
+    /// Prefetcher, or the tape.
     pub prefetch: String,
+}
+
+impl Combination {
+    /// A tape is followed.
+    pub fn is_tape(&self) -> bool {
+        self.prefetch == TAPE
+    }
 }
 
 /// All of them, link by link; those that do not go together are left out, unless nothing else was asked of one of them.
@@ -20,7 +27,10 @@ pub struct Combination {
 /// A name that does not exist, or a reference that goes with none of the prefetchers.
 pub fn of(args: &SimArgs) -> Result<Vec<Combination>, SetupError> {
     let evictions = expand(&args.evict, &[&EVICTION_POLICIES[..], &REFERENCES[..]].concat());
-    let prefetchers = expand(&args.prefetch, &PREFETCHERS);
+    let mut prefetchers = expand(&args.prefetch, &PREFETCHERS);
+    let named = prefetchers.len();
+    prefetchers.retain(|name| name != TAPE);
+    let tape = (prefetchers.len() < named).then(|| TAPE.to_owned());
     if let Some(name) = prefetchers.iter().find(|name| !PREFETCHERS.contains(&name.as_str())) {
         return Err(SetupError::Prefetcher { name: name.clone() });
     }
@@ -35,15 +45,17 @@ pub fn of(args: &SimArgs) -> Result<Vec<Combination>, SetupError> {
         .flat_map(|evict| prefetchers.iter().map(move |prefetch| (evict, prefetch)))
         .filter(|(evict, prefetch)| !is_reference(evict) || *prefetch == "none")
         .collect();
-    if let (true, Some(eviction), Some(prefetcher)) = (asked.is_empty(), evictions.first(), prefetchers.first()) {
+    let nothing_else = asked.is_empty() && tape.is_none();
+    if let (true, Some(eviction), Some(prefetcher)) = (nothing_else, evictions.first(), prefetchers.first()) {
         return Err(SetupError::Reference { eviction: eviction.clone(), prefetcher: prefetcher.clone() });
     }
     let of_link = |link| {
         let setup = args.setup(link);
-        asked.iter().map(move |(evict, prefetch)| Combination {
+        let both = asked.iter().copied().chain(tape.iter().map(|tape| (tape, tape)));
+        both.map(move |(evict, prefetch)| Combination {
             setup: setup.clone(),
-            evict: (*evict).clone(),
-            prefetch: (*prefetch).clone(),
+            evict: evict.clone(),
+            prefetch: prefetch.clone(),
         })
     };
     Ok(args.link.iter().flat_map(of_link).collect())
@@ -87,6 +99,9 @@ mod tests {
         assert_eq!(all.len(), 2 * (EVICTION_POLICIES.len() * PREFETCHERS.len() + REFERENCES.len()));
         assert_eq!(all[0].0, "ssd");
         assert_eq!(of_line("").unwrap().len(), 3 * (PREFETCHERS.len() + 1));
+        let tape = of_line("--prefetch none,tape --evict s3-fifo,min --link ssd").unwrap();
+        let last = tape.last().map(|(_, evict, prefetch)| (evict.as_str(), prefetch.as_str()));
+        assert_eq!((tape.len(), last), (3, Some(("tape", "tape"))), "once, whatever evicts beside it");
         let once = of_line("--evict fifo,fifo --prefetch none,all --link ssd").unwrap();
         assert_eq!(once.len(), PREFETCHERS.len());
     }

@@ -14,9 +14,12 @@ use crate::args::prefetchers;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use clap::{Args, ValueEnum};
+use combinations::Combination;
 use hinterland_abi::parse_prefetch_cache;
 use hinterland_sim::{FaultPath, LinkModel, Setup, SetupError, WorkloadError};
 use hinterland_tape::TraceError;
+use hinterland_tape::plan::PlanError;
+use hinterland_tape::tape::{Tape, TapeError};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use std::io;
 use std::path::PathBuf;
@@ -31,7 +34,8 @@ pub struct SimArgs {
     /// Bound on local pages: a size (512M, 2G), or a share of all pages that the trace touches; at least 16M
     #[arg(long, value_name = "SIZE|PCT%", default_value = "50%", value_parser = Budget::of_touched)]
     local: Budget,
-    /// Prefetchers: all, or some of auto, none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap, leap-per-thread
+    /// Prefetchers: all that run has, or some of auto, none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap,
+    /// leap-per-thread; and tape: a tape planned from this trace is followed, which also evicts
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "all")]
     prefetch: Vec<String>,
     /// Eviction: all, or some of fifo, second-chance, s3-fifo, 2q, and the references lru and min (which go with none)
@@ -81,6 +85,7 @@ Examples:
   hinterland trace -o app.trace -- ./app
   hinterland sim app.trace --local 25%
   hinterland sim app.trace --local 25% --prefetch all --evict all --link rdma-25g,tcp-10g,ssd
+  hinterland sim app.trace --local 25% --prefetch none,auto,tape
   hinterland sim app.trace --local 512M --prefetch none,leap --link 2us:100Gb/s --json | jq '.rows[].slowdown'
 
 Each row is a replay of the whole trace in virtual time. The slowdown is beside the processor time in the trace, with all memory
@@ -105,6 +110,10 @@ enum Refusal {
         "{}: its pages have {found} bytes; only those of {} can be simulated", path.display(), hinterland_units::PAGE_BYTES
     )]
     PageSize { path: PathBuf, found: u32 },
+    #[error("--prefetch tape: {}: {source}; a tape is planned from a whole trace only", path.display())]
+    Plan { path: PathBuf, source: PlanError },
+    #[error("--prefetch tape: {0}")]
+    Tape(TapeError),
     #[error("{0}")]
     Setup(#[from] SetupError),
     #[error("the figures cannot be written as JSON: {0}")]
@@ -127,8 +136,9 @@ pub fn run(args: &SimArgs) -> ExitCode {
 fn simulate(args: &SimArgs) -> Result<(), Refusal> {
     // Names first: reading may take long.
     let combinations = combinations::of(args)?;
-    let traced = read::trace(args)?;
-    let figures = replays::all(&traced.work, &combinations)?;
+    let traced = read::trace(args, combinations.iter().any(Combination::is_tape))?;
+    let tape = traced.tape.as_deref().map(Tape::open).transpose().map_err(Refusal::Tape)?;
+    let figures = replays::all(&traced.work, tape.as_ref(), &combinations)?;
     let report = report::of(args, &traced, &combinations, &figures);
     let written = match args.json {
         true => print::json(&(serde_json::to_string_pretty(&report)? + "\n")),

@@ -3,6 +3,8 @@
 use super::{Refusal, SimArgs};
 use crate::error::complain;
 use hinterland_sim::{Collector, Workload};
+use hinterland_tape::plan::{self, Case, Pace, Recording};
+use hinterland_tape::tape::{TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Head, Trace, TraceError};
 use hinterland_units::PAGE_BYTES;
 
@@ -18,10 +20,12 @@ pub struct Traced {
     pub whole: bool,
     /// There are times, from the trace or from the user.
     pub has_times: bool,
+    /// A tape planned from it, if one is to be followed.
+    pub tape: Option<Vec<u8>>,
 }
 
-/// Reads the trace; says what is missing in it.
-pub fn trace(args: &SimArgs) -> Result<Traced, Refusal> {
+/// Reads the trace; says what is missing in it. `with_tape`: plans a tape from it.
+pub fn trace(args: &SimArgs, with_tape: bool) -> Result<Traced, Refusal> {
     let path = &args.trace;
     let bytes = std::fs::read(path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
     let trace = Trace::open(&bytes).map_err(|source| Refusal::Trace { path: path.clone(), source })?;
@@ -31,7 +35,8 @@ pub fn trace(args: &SimArgs) -> Result<Traced, Refusal> {
     }
     let (work, damage, whole) = collect(args, &trace)?;
     let has_times = head.has_cpu_times || args.reference_ns.is_some();
-    let traced = Traced { head, work, damage, whole, has_times };
+    let tape = if with_tape { Some(planned(args, &trace, &work)?) } else { None };
+    let traced = Traced { head, work, damage, whole, has_times, tape };
     for note in notes(args, &traced) {
         complain(format_args!("{}: {note}", path.display()));
     }
@@ -65,6 +70,22 @@ fn collect(args: &SimArgs, trace: &Trace<'_>) -> Result<(Workload, Vec<String>, 
     }
     let damage = damage.iter().map(TraceError::to_string).collect();
     Ok((collector.finish().map_err(workload)?, damage, references.is_whole()))
+}
+
+/// A tape for the simulated size; it evicts what is needed last.
+fn planned(args: &SimArgs, trace: &Trace<'_>, work: &Workload) -> Result<Vec<u8>, Refusal> {
+    let refuse = |source| Refusal::Plan { path: args.trace.clone(), source };
+    let local_pages = args.link.first().map_or(0, |link| args.setup(link).frames(work));
+    let recording = Recording::read(trace, args.reference_ns).map_err(refuse)?;
+    let written = |error: std::io::Error| refuse(plan::PlanError::Sink(error));
+    let (mut bytes, head) = (Vec::new(), TapeHead { local_pages, ..TapeHead::default() });
+    let mut tape = TapeWriter::new(&mut bytes, &head, recording.regions()).map_err(written)?;
+    let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);
+    let case = Case { local_pages, eviction: plan::Eviction::Min };
+    let plans = plan::plan(trace, &recording, &[case], &Pace::default(), Some(&mut sink)).map_err(refuse)?;
+    let totals: Vec<ThreadTotals> = plans.iter().flat_map(|plan| &plan.threads).map(ThreadTotals::from).collect();
+    tape.finish(&totals).map_err(written)?;
+    Ok(bytes)
 }
 
 /// What a reader of the figures must know.

@@ -1,16 +1,17 @@
 //! The replays, as many at a time as there are processors; how far they are is told on a terminal.
 
 use super::combinations::Combination;
-use hinterland_sim::{Figures, SetupError, Workload, simulate};
+use hinterland_sim::{Figures, SetupError, Workload, follow, simulate};
+use hinterland_tape::tape::Tape;
 use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The figures of all combinations, in their order.
+/// The figures of all combinations, in their order; `tape` is followed by those that ask for it.
 ///
 /// # Errors
 /// The first combination's that cannot be simulated.
-pub fn all(work: &Workload, combinations: &[Combination]) -> Result<Vec<Figures>, SetupError> {
+pub fn all(work: &Workload, tape: Option<&Tape<'_>>, combinations: &[Combination]) -> Result<Vec<Figures>, SetupError> {
     let next = AtomicUsize::new(0);
     let progress = Progress::new(work.touches().len() as u64 * combinations.len() as u64);
     let outcomes: Mutex<Vec<Option<Result<Figures, SetupError>>>> = Mutex::new(vec![None; combinations.len()]);
@@ -20,10 +21,14 @@ pub fn all(work: &Workload, combinations: &[Combination]) -> Result<Vec<Figures>
             scope.spawn(|| {
                 while let Some((index, one)) = take(&next, combinations) {
                     let mut told = 0;
-                    let outcome = simulate(work, &one.setup, &one.evict, &one.prefetch, &mut |references| {
+                    let mut tell = |references| {
                         progress.add(references - told);
                         told = references;
-                    });
+                    };
+                    let outcome = match tape.filter(|_| one.is_tape()) {
+                        Some(tape) => follow(work, &one.setup, tape, &mut tell),
+                        None => simulate(work, &one.setup, &one.evict, &one.prefetch, &mut tell),
+                    };
                     outcomes.lock().expect("no thread panics with the outcomes")[index] = Some(outcome);
                 }
             });

@@ -59,6 +59,23 @@ fn the_table_has_a_row_for_each_combination() {
 }
 
 #[test]
+fn a_tape_of_the_trace_is_one_more_row_without_major_faults() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory);
+    let report = json(&path, &["--local", "16M", "--prefetch", "none,tape", "--link", "rdma-25g,tcp-10g"]);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 3);
+    for row in rows.iter().filter(|row| row["prefetch"] == "tape") {
+        assert_eq!((&row["evict"], &row["major_faults"]), (&"tape".into(), &0.into()), "{row}");
+        assert_eq!(row["prefetched_used_pages"], row["prefetched_pages"], "{row}");
+    }
+    let half = directory.path().join("half.trace");
+    std::fs::write(&half, &std::fs::read(&path).unwrap()[..40_000]).unwrap();
+    let refused = refusal(&half, &["--prefetch", "tape", "--partial"]);
+    assert!(refused.contains("a tape is planned from a whole trace only"), "{refused}");
+}
+
+#[test]
 fn the_json_has_the_promised_names_and_every_replay_counts_every_reference() {
     let directory = tempfile::tempdir().unwrap();
     let path = trace(&directory);

@@ -4,3 +4,4 @@ mod auto;
 mod by_hand;
 mod laws;
 mod suite;
+mod tapes;

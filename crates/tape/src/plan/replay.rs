@@ -176,7 +176,8 @@ impl Replay<'_, '_> {
             let (region, page) = self.recording.slots.page(thread.own.global(leaves));
             Departure { position, region, page, last_use, next_use: (next != NEVER).then_some(next) }
         });
-        tape(step.thread, Arrival { position, region, page, fetched }, departure).map_err(PlanError::Sink)
+        tape(step.thread, Arrival { position, region, page, fetched, own: step.own }, departure)
+            .map_err(PlanError::Sink)
     }
 }
 

@@ -15,6 +15,8 @@ pub struct Step {
     pub slot: u32,
     /// The page had no content before this microset.
     pub fresh: bool,
+    /// The trace has the reference for this thread; otherwise for another one that ran in the microset.
+    pub own: bool,
     /// Processor time of the thread.
     pub cpu_ns: u64,
 }
@@ -93,7 +95,7 @@ impl Turns {
         if self.steps.last().is_none_or(|last| last.thread != thread) && !self.threads.contains(&thread) {
             self.threads.push(thread);
         }
-        self.steps.push(Step { thread, slot, fresh, cpu_ns });
+        self.steps.push(Step { thread, slot, fresh, own: true, cpu_ns });
     }
 
     fn deliver(&mut self, receiver: &mut impl Receiver) -> Result<(), PlanError> {
@@ -105,7 +107,7 @@ impl Turns {
                 if step.thread == *thread {
                     cpu_ns = step.cpu_ns;
                 }
-                receiver.step(Step { thread: *thread, cpu_ns, ..*step })?;
+                receiver.step(Step { thread: *thread, own: step.thread == *thread, cpu_ns, ..*step })?;
             }
             receiver.end_microset(*thread);
         }

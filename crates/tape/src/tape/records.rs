@@ -3,8 +3,8 @@
 //! An arrival record is a number whose two lowest bits say what it is:
 //!
 //! ```text
-//!   0  fetch          the rest: (pages − 1) · 2 + downwards; page: difference to the page behind the last one (zigzag);
-//!   1  first touch              position: difference to the one behind the last; of several pages: their distance in positions − 1
+//!   0  fetch          bit 2: another thread's reference; the rest: (pages − 1) · 2 + downwards; page: difference to the page behind the
+//!   1  first touch    last one (zigzag); position: difference to the one behind the last; of several: their distance in positions − 1
 //!   2  other region   the rest: which
 //! ```
 //!
@@ -30,6 +30,9 @@ pub struct Arrival {
     pub page: u32,
     /// It has content and must be fetched; otherwise this is its first touch.
     pub fetched: bool,
+    /// The trace has the thread's own reference for it. Otherwise another thread touched it in a microset in which this one ran, too: it is
+    /// no key page, because this one may find it mapped.
+    pub own: bool,
 }
 
 /// A page that leaves local memory.
@@ -45,6 +48,13 @@ pub struct Departure {
     pub last_use: u32,
     /// Position of the thread's next use; `None`: it does not need the page again.
     pub next_use: Option<u32>,
+}
+
+/// How a page arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct How {
+    fetched: bool,
+    own: bool,
 }
 
 /// Positions of a page's uses before and after its departure.
@@ -71,7 +81,7 @@ const NO_USE: u64 = 0;
 pub struct Records {
     arrivals: Vec<u8>,
     departures: Vec<u8>,
-    arrival: Option<Run<bool>>,
+    arrival: Option<Run<How>>,
     departure: Option<Run<Uses>>,
     last_arrival: Last,
     last_departure: Last,
@@ -88,12 +98,13 @@ impl Records {
 
     /// Appends an arrival, behind those that are there.
     pub fn arrive(&mut self, arrival: Arrival) {
-        let Arrival { position, region, page, fetched } = arrival;
-        if self.arrival.as_mut().is_some_and(|run| run.continues(fetched, region, page, position)) {
+        let Arrival { position, region, page, fetched, own } = arrival;
+        let how = How { fetched, own };
+        if self.arrival.as_mut().is_some_and(|run| run.continues(how, region, page, position)) {
             return;
         }
         self.end_arrivals();
-        self.arrival = Some(Run::of_one(fetched, region, page, position));
+        self.arrival = Some(Run::of_one(how, region, page, position));
     }
 
     /// Appends a departure, behind those that are there.
@@ -113,7 +124,8 @@ impl Records {
         if run.region != last.region {
             put(out, u64::from(run.region) << 2 | 2);
         }
-        put_shape(out, &run, 2, u64::from(!run.detail));
+        let How { fetched, own } = run.detail;
+        put_shape(out, &run, 3, u64::from(!fetched) | u64::from(!own) << 2);
         last.put_place(out, &run);
         put_stride(out, &run);
         last.pass(&run).expect("a run was made of pages and positions that exist");
@@ -199,12 +211,12 @@ pub struct Arrivals<'a> {
     left: Bytes<'a>,
     last: Last,
     regions: u32,
-    run: Option<Run<bool>>,
+    run: Option<Run<How>>,
     index: u32,
 }
 
 impl Arrivals<'_> {
-    fn take_run(&mut self) -> Result<Run<bool>, &'static str> {
+    fn take_run(&mut self) -> Result<Run<How>, &'static str> {
         loop {
             let record = self.left.number().ok_or(CUT)?;
             let kind = record & 3;
@@ -215,11 +227,12 @@ impl Arrivals<'_> {
             if kind == 3 {
                 return Err("a record of an unknown kind");
             }
-            let (pages, down) = shape(record >> 2)?;
+            let (pages, down) = shape(record >> 3)?;
             let (first_page, first_position) = self.last.take_place(&mut self.left)?;
             let stride = take_stride(&mut self.left, pages)?;
+            let detail = How { fetched: kind == 0, own: record & 4 == 0 };
             let region = region_of(self.last.region.into(), self.regions)?;
-            let run = Run { detail: kind == 0, region, first_page, first_position, pages, down, stride, step: () };
+            let run = Run { detail, region, first_page, first_position, pages, down, stride, step: () };
             self.last.pass(&run)?;
             return Ok(run);
         }
@@ -235,7 +248,8 @@ impl Iterator for Arrivals<'_> {
             if let Some(run) = self.run.filter(|run| self.index < run.pages) {
                 let (position, page) = (run.position(self.index), run.page(self.index));
                 self.index += 1;
-                return Some(Ok(Arrival { position, region: run.region, page, fetched: run.detail }));
+                let How { fetched, own } = run.detail;
+                return Some(Ok(Arrival { position, region: run.region, page, fetched, own }));
             }
             if self.left.is_empty() {
                 return None;

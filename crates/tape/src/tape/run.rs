@@ -1,6 +1,6 @@
 //! Consecutive pages as one: what changes from page to page by the same steps.
 
-use super::records::Uses;
+use super::records::{How, Uses};
 use crate::INDEX_MAX;
 use crate::bytes::{Bytes, put, unzigzag, zigzag};
 use hinterland_policy::NEVER;
@@ -19,15 +19,15 @@ pub trait Detail: Copy + PartialEq {
     fn after(self, index: u32, step: Self::Step) -> Self;
 }
 
-/// Whether pages are fetched: the same for all of a run.
-impl Detail for bool {
+/// How pages arrive: the same for all of a run.
+impl Detail for How {
     type Step = ();
 
-    fn step_to(self, next: bool) -> Option<()> {
+    fn step_to(self, next: How) -> Option<()> {
         (self == next).then_some(())
     }
 
-    fn after(self, _index: u32, (): ()) -> bool {
+    fn after(self, _index: u32, (): ()) -> How {
         self
     }
 }

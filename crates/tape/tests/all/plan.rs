@@ -199,6 +199,10 @@ fn a_page_of_a_microset_of_several_threads_is_on_the_tapes_of_all() {
             tape[&thread].iter().filter(|(a, _)| a.fetched).map(|(a, _)| a.page).filter(|page| *page < 8).collect();
         assert_eq!(read.len(), 8, "thread {thread}");
     }
+    // Each has some of its own, which can be its key pages; together they have all.
+    let own = |thread: u32| tape[&thread].iter().filter(|(a, _)| a.own && a.page < 8).map(|(a, _)| a.page);
+    assert!(own(1).count() > 0 && own(0).chain(own(1)).collect::<BTreeSet<_>>().len() == 8);
+    assert!(tape[&1].iter().any(|(a, _)| !a.own));
     // The link carries them once.
     assert_eq!(plans[0].pages_in, 8);
     assert_eq!(plans[0].threads[1].share_pages, 8, "what a thread does not need goes to the others: not 1/2");

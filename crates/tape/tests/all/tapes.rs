@@ -43,7 +43,7 @@ fn some_thread(random: &mut Rng, arrivals: u32, regions: u32) -> Planned {
         });
         // Falling next uses, and one that never comes behind them.
         next = if random.below_u32(3) == 0 { next / 3 } else { next };
-        planned.push((Arrival { position, region, page, fetched }, departure));
+        planned.push((Arrival { position, region, page, fetched, own: page % 64 < 60 }, departure));
         page = if down { page.wrapping_sub(1) } else { page.wrapping_add(1) };
     }
     planned
@@ -113,7 +113,7 @@ fn every_arrival_and_departure_of_a_tape_comes_back() {
 #[test]
 fn consecutive_pages_are_ranges() {
     let walk = |position: u32| {
-        let arrival = Arrival { position, region: 0, page: 70_000 + position, fetched: true };
+        let arrival = Arrival { position, region: 0, page: 70_000 + position, fetched: true, own: true };
         let next_use = Some(position + 900);
         (arrival, Some(Departure { position, region: 0, page: 10_000 + position, last_use: position - 50, next_use }))
     };
@@ -121,7 +121,7 @@ fn consecutive_pages_are_ranges() {
     assert!(bytes.len() < 1000, "100,000 pages in {} bytes", bytes.len());
     // MIN evicts what was used last: backwards, while the program walks on.
     let back = |position: u32| {
-        let arrival = Arrival { position, region: 0, page: 70_000 + position, fetched: true };
+        let arrival = Arrival { position, region: 0, page: 70_000 + position, fetched: true, own: true };
         let (round, at) = (position / 1000 * 1000, position % 1000);
         let (last_use, next_use) = (round - at - 1, Some(round + 9_000 - at));
         (arrival, Some(Departure { position, region: 0, page: round - at, last_use, next_use }))

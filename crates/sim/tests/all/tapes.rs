@@ -1,0 +1,142 @@
+//! Tapes, followed: what was planned from a trace is right for its replay.
+
+use hinterland_sim::{Collector, Figures, LinkModel, Setup, Workload, follow, simulate};
+use hinterland_tape::plan::{Case, Eviction, Pace, Recording, plan};
+use hinterland_tape::tape::{Tape, TapeHead, TapeWriter, ThreadTotals};
+use hinterland_tape::{Head, Region, Trace, Writer};
+use hinterland_testkit::patterns;
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+
+/// A trace of touches (thread, page), `gap_ns` apart, in microsets of so many touches, and the same as a workload.
+fn traced(touches: &[(u32, u32)], gap_ns: u64, microset: u64) -> (Vec<u8>, Workload) {
+    let head = Head { page_bytes: 4096, microset_pages: 1024, has_cpu_times: true, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+    let mut collector = Collector::new(None);
+    let mut times = [0_u64; 8];
+    for ((thread, page), count) in touches.iter().zip(1..) {
+        let cpu_ns = &mut times[*thread as usize];
+        *cpu_ns += gap_ns;
+        writer.touch(*thread, 0, *page, *cpu_ns).unwrap();
+        collector.push(*thread, 0, *page, *cpu_ns).unwrap();
+        if count % microset == 0 {
+            writer.end_microset().unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    (std::mem::take(writer.sink()), collector.finish().unwrap())
+}
+
+fn planned(trace: &[u8], local_pages: u64, eviction: Eviction) -> Vec<u8> {
+    let trace = Trace::open(trace).unwrap();
+    let recording = Recording::read(&trace, None).unwrap();
+    let mut bytes = Vec::new();
+    let mut tape = TapeWriter::new(&mut bytes, &TapeHead::default(), recording.regions()).unwrap();
+    let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);
+    let cases = [Case { local_pages, eviction }];
+    let plans = plan(&trace, &recording, &cases, &Pace::default(), Some(&mut sink)).unwrap();
+    let totals: Vec<ThreadTotals> = plans[0].threads.iter().map(ThreadTotals::from).collect();
+    tape.finish(&totals).unwrap();
+    bytes
+}
+
+fn setup(local_pages: u64, link: &str) -> Setup {
+    let link: LinkModel = link.parse().unwrap();
+    Setup::new(Budget::Bytes(ByteCount(local_pages * PAGE_BYTES as u64)), link)
+}
+
+fn followed(work: &Workload, setup: &Setup, tape: &[u8]) -> Figures {
+    let figures = follow(work, setup, &Tape::open(tape).unwrap(), &mut |_| {}).unwrap();
+    let f = figures;
+    let kinds = f.resident + f.first + f.minor + f.prefetch_hits + f.awaited + f.major;
+    assert_eq!((f.references, kinds), (work.touches().len() as u64, f.references), "{f:?}");
+    assert_eq!(f.link_pages, f.major + f.prefetched + f.evicted_dirty, "{f:?}");
+    assert!(f.on_time + f.late == f.used && f.used <= f.prefetched && f.late_ns <= f.stalled_ns, "{f:?}");
+    assert!(f.local_peak <= setup.frames(work), "the budget did not hold: {f:?}");
+    figures
+}
+
+fn of_one_thread(pages: &[u32]) -> Vec<(u32, u32)> {
+    let mut pages = pages.to_vec();
+    pages.dedup();
+    pages.into_iter().map(|page| (0, page)).collect()
+}
+
+#[test]
+fn a_tape_of_its_own_trace_leaves_no_major_fault() {
+    for (pattern, pages) in patterns::all(1024) {
+        for microset in [1, 256] {
+            let (trace, work) = traced(&of_one_thread(&pages), 10_000, microset);
+            for eviction in [Eviction::Lru, Eviction::Min] {
+                let setup = setup(1024, "rdma-25g");
+                let figures = followed(&work, &setup, &planned(&trace, 1024, eviction));
+                assert_eq!(figures.major, 0, "{pattern}, {eviction:?}, microsets of {microset}: {figures:?}");
+                assert_eq!(figures.used, figures.prefetched, "{pattern}: nothing is fetched in vain");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_link_carries_less_than_with_auto_and_with_lru_tapes_no_less_than_with_min() {
+    for (pattern, pages) in patterns::all(1024) {
+        let (trace, work) = traced(&of_one_thread(&pages), 10_000, 1);
+        let setup = setup(1024, "tcp-10g");
+        let [lru, min] = [Eviction::Lru, Eviction::Min].map(|e| followed(&work, &setup, &planned(&trace, 1024, e)));
+        assert!(min.link_pages <= lru.link_pages, "{pattern}: {} {}", min.link_pages, lru.link_pages);
+        let auto = simulate(&work, &setup, "s3-fifo", "auto", &mut |_| {}).unwrap();
+        // `auto` maps zeros ahead of first touches, the tape does not.
+        let (run_ns, first_ns) = (min.run_ns(), min.first * setup.costs.fault_ns);
+        assert!(run_ns - first_ns <= auto.run_ns(), "{pattern}: {run_ns} ns, auto {}", auto.run_ns());
+        assert!(min.link_pages <= auto.link_pages, "{pattern}: {} pages, auto {}", min.link_pages, auto.link_pages);
+    }
+}
+
+#[test]
+fn a_tape_for_less_memory_serves_more_and_moves_no_more() {
+    let (trace, work) = traced(&of_one_thread(&patterns::sequential_loop(4_096, 6)), 10_000, 64);
+    let tape = planned(&trace, 1_024, Eviction::Min);
+    let mut before = u64::MAX;
+    for local_pages in [1_024, 1_536, 2_048, 3_072] {
+        let figures = followed(&work, &setup(local_pages, "tcp-10g"), &tape);
+        assert_eq!(figures.major, 0, "{local_pages}: {figures:?}");
+        assert!(figures.link_pages <= before, "{local_pages}: {} after {before}", figures.link_pages);
+        before = figures.link_pages;
+    }
+}
+
+#[test]
+fn threads_follow_their_own_tapes() {
+    // Each thread walks over 3000 pages of its own and over 1000 that both have, in turns of 64.
+    let walk = |thread: u32, at: u32| {
+        let page = at % 4_000;
+        (thread, if page < 1_000 { 10_000 + page } else { thread * 20_000 + page })
+    };
+    let touches: Vec<(u32, u32)> = (0..400)
+        .flat_map(|turn| (0..2).flat_map(move |thread| (0..64).map(move |at| walk(thread, turn * 64 + at))))
+        .collect();
+    let (trace, work) = traced(&touches, 10_000, 64);
+    let setup = setup(2_048, "rdma-25g");
+    let figures = followed(&work, &setup, &planned(&trace, 2_048, Eviction::Min));
+    let without = simulate(&work, &setup, "min", "none", &mut |_| {}).unwrap();
+    assert!(
+        figures.major * 1000 < without.major,
+        "{} major faults, {} without: {figures:?}",
+        figures.major,
+        without.major
+    );
+    assert!(figures.used == figures.prefetched && figures.minor > 0, "{figures:?}");
+}
+
+#[test]
+fn a_wrong_tape_costs_faults_and_a_foreign_one_is_refused() {
+    let (trace, _) = traced(&of_one_thread(&patterns::sequential_loop(4_096, 4)), 10_000, 1);
+    let tape = planned(&trace, 1_024, Eviction::Min);
+    let other: Vec<u32> = (0..4).flat_map(|_| (0..4_096).rev()).collect();
+    let (_, work) = traced(&of_one_thread(&other), 10_000, 1);
+    let figures = followed(&work, &setup(1_024, "rdma-25g"), &tape);
+    assert!(figures.major > 0, "{figures:?}");
+    let (_, work) = traced(&of_one_thread(&[1, 2, 3]), 10_000, 1);
+    let refused = follow(&work, &setup(1_024, "rdma-25g"), &Tape::open(&tape).unwrap(), &mut |_| {});
+    assert!(refused.unwrap_err().to_string().contains("planned from another one"));
+}
