@@ -83,6 +83,8 @@ pub struct Parameters {
     pub memory_sub_block_queue: usize,
     /// Page queue at the memory side (Table 1).
     pub memory_page_queue: usize,
+    /// Packet buffer of the compute engine (Table 1): while pages that have come and wait for the local memory bus fill it, no page is issued.
+    pub packet_buffer_bytes: u64,
     /// Lines that the dirty data buffer holds (Table 1).
     pub dirty_lines: usize,
     /// Of one page, more dirty lines than these are flushed, and the page throttled (§4.3).
@@ -117,6 +119,7 @@ impl Parameters {
             inflight_pages: 256,
             memory_sub_block_queue: 512,
             memory_page_queue: 1024,
+            packet_buffer_bytes: 8 << 10,
             dirty_lines: 256,
             dirty_lines_of_a_page: 8,
             compression_block_bytes: 1024,

@@ -68,12 +68,30 @@ impl Machine<'_> {
         self.unblock();
     }
 
-    /// A page comes into local memory, with the dirty lines that waited for it, unless it is stale (§4.3).
+    /// A page comes into the packet buffer, and waits there for the local memory bus, unless it is stale (§4.3).
     pub(super) fn page_back(&mut self, page: u32) {
-        if self.inflight_pages.state(page) == Some(PageState::Throttled) {
+        if !self.asked_again(page) {
+            self.packet_bytes += self.network_bytes(page);
+            let written = self.local_bus.send(Granularity::Page, self.now, PAGE_BYTES);
+            self.at(written, Event::PageInstalled { page });
+        }
+    }
+
+    /// Asks for a page again if what came of it is stale.
+    fn asked_again(&mut self, page: u32) -> bool {
+        let is_stale = self.inflight_pages.state(page) == Some(PageState::Throttled);
+        if is_stale {
             self.counts.pages_asked_again += 1;
             self.inflight_pages.schedule_again(page);
             self.ask_page(page);
+        }
+        is_stale
+    }
+
+    /// A page is written to local memory: the dirty lines that waited for it follow, and it serves what waits, unless it became stale meanwhile.
+    pub(super) fn install(&mut self, page: u32) {
+        self.free_packet(page);
+        if self.asked_again(page) {
             return;
         }
         self.counts.pages_arrived += 1;
@@ -84,13 +102,11 @@ impl Machine<'_> {
         {
             self.write_page(evicted.page);
         }
-        let mut written = self.local_bus.send(Granularity::Page, self.now, PAGE_BYTES);
         if dirty != 0 {
-            let bytes = u64::from(dirty.count_ones()) * LINE_BYTES;
-            written = self.local_bus.send(Granularity::Line, written, bytes);
+            self.local_bus.send(Granularity::Line, self.now, u64::from(dirty.count_ones()) * LINE_BYTES);
         }
         let waiters = self.take_waiters(page);
-        self.serve_locally(waiters, written);
+        self.serve_locally(waiters, self.now);
         self.unblock();
     }
 

@@ -7,9 +7,10 @@
 //!               dirty lines and pages ────────► up ─► memory bus
 //! ```
 //!
-//! Schemes without engines send their requests at once. Engines (BP, PQ, DaeMon) pace them: the controller issues the next page when the
-//! share of pages has carried this one's bytes, and likewise for lines, so that what waits does so in the compute engine's queues, where it can
-//! still be cancelled (§4.1: requests are served by the bytes that they transfer).
+//! Schemes without engines send their requests at once. Engines (BP, PQ, DaeMon) pace them: the controller issues the next page when the share
+//! of pages has carried this one's bytes, on the slower of network and remote memory bus, and while the packet buffer has room; and likewise for
+//! lines. So what waits does so in the compute engine's queues, where it can still be cancelled (§4.1: requests are served by the bytes that
+//! they transfer, on both).
 
 mod arrivals;
 mod requests;
@@ -62,6 +63,10 @@ enum Event {
     PageBack {
         page: u32,
     },
+    /// A page is in local memory.
+    PageInstalled {
+        page: u32,
+    },
 }
 
 /// One queue of the compute engine (§4.1), with the time at which the controller may issue its next request.
@@ -90,6 +95,8 @@ struct Machine<'a> {
     inflight_lines: InflightSubBlocks,
     line_queue: Queue,
     page_queue: Queue,
+    /// Bytes of pages that have come and are not in local memory yet.
+    packet_bytes: u64,
     /// Misses that wait for something of a page: the last one, and of each the one before.
     last_waiter: Vec<u32>,
     waiter_before: Vec<u32>,
@@ -138,6 +145,7 @@ impl<'a> Machine<'a> {
             inflight_lines: InflightSubBlocks::new(stream.pages),
             line_queue: Queue::default(),
             page_queue: Queue::default(),
+            packet_bytes: 0,
             last_waiter: vec![NONE; stream.pages as usize],
             waiter_before: vec![NONE; count],
             blocked: VecDeque::new(),
@@ -182,7 +190,7 @@ impl<'a> Machine<'a> {
                 self.ask_later(ready);
             }
             Event::LineSlot => self.issue_line(),
-            Event::PageSlot => self.issue_page(),
+            Event::PageSlot => self.page_slot(),
             Event::LineAtMemory { line, serial } => self.read_line(line, serial),
             Event::PageAtMemory { page } => self.read_page(page),
             Event::LineWritten => self.write_remote(Granularity::Line),
@@ -190,6 +198,7 @@ impl<'a> Machine<'a> {
             Event::PageLeaves { page } => self.send_dirty_page(page),
             Event::LineBack { line, serial } => self.line_back(line, serial),
             Event::PageBack { page } => self.page_back(page),
+            Event::PageInstalled { page } => self.install(page),
         }
     }
 

@@ -120,11 +120,34 @@ impl Machine<'_> {
     pub(super) fn ask_page(&mut self, page: u32) {
         self.counts.pages_asked += 1;
         self.page_queue.requests.push_back(page);
-        if !self.scheme.is_partitioned() {
+        if self.scheme.is_partitioned() {
+            self.arm_page_slot();
+        } else {
             self.issue_page();
-        } else if !std::mem::replace(&mut self.page_queue.is_armed, true) {
+        }
+    }
+
+    /// Has the controller come to the next page when its slot begins.
+    fn arm_page_slot(&mut self) {
+        let has_requests = self.scheme.is_partitioned() && !self.page_queue.requests.is_empty();
+        if has_requests && !std::mem::replace(&mut self.page_queue.is_armed, true) {
             self.at(self.page_queue.free_at.max(self.now), Event::PageSlot);
         }
+    }
+
+    /// The controller issues the next page, unless the packet buffer is full: then it comes back when there is room.
+    pub(super) fn page_slot(&mut self) {
+        self.page_queue.is_armed = false;
+        if self.packet_bytes < self.parameters.packet_buffer_bytes {
+            self.issue_page();
+            self.arm_page_slot();
+        }
+    }
+
+    /// A page has left the packet buffer.
+    pub(super) fn free_packet(&mut self, page: u32) {
+        self.packet_bytes -= self.network_bytes(page);
+        self.arm_page_slot();
     }
 
     /// The controller issues the next line that was not cancelled.
@@ -142,17 +165,19 @@ impl Machine<'_> {
         }
     }
 
-    /// The controller issues the next page.
-    pub(super) fn issue_page(&mut self) {
+    /// Sends the request of the page that has waited longest.
+    fn issue_page(&mut self) {
         let page = self.page_queue.requests.pop_front().expect("a slot is for a request");
         self.inflight_pages.issue(page);
         let at = self.up.send(Granularity::Page, self.now, self.parameters.request_bytes);
         self.at(at, Event::PageAtMemory { page });
-        self.page_queue.free_at = self.now + self.down.bus.ticks(Granularity::Page, self.network_bytes(page));
-        self.page_queue.is_armed = self.scheme.is_partitioned() && !self.page_queue.requests.is_empty();
-        if self.page_queue.is_armed {
-            self.at(self.page_queue.free_at, Event::PageSlot);
-        }
+        self.page_queue.free_at = self.now + self.page_slot_ticks(page);
+    }
+
+    /// From one page to the next: what the slower of network and remote memory bus takes for it in the share of pages.
+    fn page_slot_ticks(&self, page: u32) -> u64 {
+        let on_network = self.down.bus.ticks(Granularity::Page, self.network_bytes(page));
+        on_network.max(self.remote_bus.ticks(Granularity::Page, PAGE_BYTES))
     }
 
     /// Bytes of a page on the network.

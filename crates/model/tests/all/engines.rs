@@ -99,3 +99,28 @@ fn pages_leave_the_queue_at_the_pace_of_their_share() {
     assert_eq!(figures.counts.lines_asked, 2);
     assert_eq!(figures.ticks + 5, read + 10_923 + 500 + 4096 + 10 + 64 + 100);
 }
+
+#[test]
+fn no_page_is_issued_while_the_packet_buffer_is_full() {
+    // One frame, and every page comes dirty: the local bus writes one page and reads another for each that comes, which is more than the
+    // network brings meanwhile. Pages pile up in the packet buffer until the controller stops.
+    let mut misses = vec![load(0)];
+    misses.extend((1..40).map(|page| load_replacing(page * 64, page * 64 - 59)));
+    misses.push(Miss { after_cycles: 11_500, ..load_after(39 * 64 + 1, 40) });
+    let stream = stream(misses);
+    let fast = Parameters { network_rate: Rate(720_000_000_000), local_percent: 1, ..plain() };
+    let lines = |packet_buffer_bytes| {
+        let parameters = Parameters { packet_buffer_bytes, ..fast.clone() };
+        run(&stream, Scheme::Pq, &parameters).counts.lines_asked
+    };
+    assert_eq!((lines(4096), lines(1 << 20)), (41, 40));
+}
+
+#[test]
+fn pages_are_paced_by_the_slower_of_network_and_memory_bus() {
+    // The page share of a slow remote memory bus takes 54,614 ticks for a page, the network 10,923: the second page is issued after the
+    // former, so that a line of it can still be asked for.
+    let parameters = Parameters { dram_rate: Rate(7_200_000_000), ..plain() };
+    let misses = vec![load(0), load(64), Miss { after_cycles: 900, ..load_after(65, 2) }];
+    assert_eq!(run(&stream(misses), Scheme::Pq, &parameters).counts.lines_asked, 3);
+}
