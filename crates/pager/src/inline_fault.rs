@@ -20,6 +20,15 @@ use std::time::Instant;
 /// Loads of a busy page's entry before the thread sleeps: a fetch from compressed memory takes about as long.
 const SPINS: u32 = 200;
 
+/// Why a thread needs a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// It has touched the page.
+    Fault,
+    /// The kernel is about to work on the page, for this thread or for another process.
+    Call,
+}
+
 /// See the module.
 pub(crate) struct InlineFaults {
     pages: &'static Pages,
@@ -46,6 +55,15 @@ impl InlineFaults {
 
     /// See `Pager::serve_inline`.
     pub(crate) fn serve(&self, address: usize, write: bool) -> bool {
+        self.serve_for(Need::Fault, address, write)
+    }
+
+    /// The same for a page that the kernel is about to work on: the calling thread has not touched it.
+    pub(crate) fn bring(&self, address: usize, write: bool) -> bool {
+        self.serve_for(Need::Call, address, write)
+    }
+
+    fn serve_for(&self, need: Need, address: usize, write: bool) -> bool {
         let Some(page) = self.pages.page_of(address) else { return false };
         let begin = Instant::now();
         let _signals = SignalsBlocked::already();
@@ -53,7 +71,7 @@ impl InlineFaults {
         self.scratches.with(|scratch| {
             // The kernel does not say whether the page is missing or protected: lifting a protection that is not there does no harm.
             let fault = Fault { address, write, write_protected: write, thread: 0 };
-            self.serve_and_wait(page, fault, scratch);
+            self.serve_and_wait(page, need, fault, scratch);
         });
         self.faults.count(begin);
         if self.local.above_high(&inside) || self.read_ahead.has_work() && !self.read_ahead.is_started() {
@@ -62,15 +80,20 @@ impl InlineFaults {
         true
     }
 
-    fn serve_and_wait(&self, page: PageNo, mut fault: Fault, scratch: &mut Scratch) {
+    fn serve_and_wait(&self, page: PageNo, need: Need, mut fault: Fault, scratch: &mut Scratch) {
+        let mut waits = false;
         loop {
             match self.faults.serve_page(page, fault, scratch) {
                 Outcome::Served => return,
                 Outcome::Again => {}
-                // The thread's id is needed only where it has to wait: the pager's own threads do not.
-                Outcome::Busy(entry) if fault.thread == 0 => {
+                Outcome::Busy(entry) if !waits => {
+                    waits = true;
                     self.faults.count_late(entry);
-                    fault.thread = thread::id();
+                    // Where it has to wait: one of the pager's own threads that faults on a page which leaves is the one that takes it
+                    // out. One that brings a page in for a call is not: it would map zeros in place of what another one takes out.
+                    if need == Need::Fault {
+                        fault.thread = thread::id();
+                    }
                 }
                 Outcome::Busy(entry) => {
                     if self.wait_for(page, entry) {

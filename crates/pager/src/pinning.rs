@@ -145,7 +145,7 @@ impl Pinning {
             match entry.state() {
                 State::Resident | State::Foreign | State::Sectioned => return,
                 _ if !self.pages.table.is_open(page) => return,
-                _ => self.inline_faults.serve(self.pages.address(page), access == PinAccess::Write),
+                _ => self.inline_faults.bring(self.pages.address(page), access == PinAccess::Write),
             };
         }
     }

@@ -57,6 +57,28 @@ fn a_pin_that_comes_first_is_seen_before_its_pages_are() {
     });
 }
 
+/// The evictor pins for other processes while the read-ahead thread reclaims: both are the pager's own.
+#[test]
+fn an_own_thread_that_pins_a_page_waits_for_the_own_thread_that_takes_it_out() {
+    on(FaultPath::Inline, |stage| {
+        stage.write(PAGE, 8);
+        let taken_out = stage.hold(Point::TakenOut, PAGE);
+        let reclaimer = stage.beside(|s| s.evict(PAGE));
+        let taken_out = taken_out.reached();
+        let asked = stage.beside(|s| {
+            s.pager.pages.own_threads.register();
+            let _signals = hinterland_sys::thread::SignalsBlocked::new();
+            drop(s.pager.pin_for(s.pager.address(PAGE), PAGE_BYTES, PinAccess::Read, usize::MAX));
+        });
+        stage.must_wait(&asked, For::Page(PAGE));
+        taken_out.release();
+        reclaimer.must_end();
+        asked.must_end();
+        assert_eq!(stage.state(PAGE), State::Resident);
+        stage.check(PAGE, 8);
+    });
+}
+
 #[test]
 fn a_jump_out_of_a_call_frees_its_page_and_no_other() {
     on(FaultPath::Inline, |stage| {
