@@ -20,12 +20,13 @@ pub const SUITES: &str = "HINTERLAND_TEST_SUITES";
 
 /// Packages that not all suites of the whole system judge, and those that do. Policies decide which pages move, and what is prefetched,
 /// never what a page holds: programs run under all of them, and the forks, signals and system calls of others find no difference.
-const JUDGED_BY: [(&str, &[&str]); 6] = [
+const JUDGED_BY: [(&str, &[&str]); 7] = [
     ("policy", &["e2e::", "lifecycle::prefetch", "lifecycle::simulated", "lifecycle::explain"]),
     ("tape", &["lifecycle::traces", "lifecycle::simulated"]),
     ("sim", &["lifecycle::simulated"]),
     ("etcd", &["lifecycle::discovery"]),
     ("bench", &[]),
+    ("model", &[]),
     ("testkit", &[]),
 ];
 
