@@ -213,7 +213,7 @@ fn fill_budgets(settings: &mut Settings, merged: &Merged, host: &Host) -> Result
     }
 }
 
-/// A budget in bytes, and what it is a share of. A share of what the program touches is refused: nobody knows that before it has run.
+/// A budget in bytes, and what it is a share of. A share of what the program touches is refused: it is known only after a run.
 fn in_bytes(
     variable: &str,
     budget: Budget,

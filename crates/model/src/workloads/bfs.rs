@@ -115,8 +115,8 @@ impl Program for Search {
 
     fn run(&mut self, filter: &mut Filter) {
         while !filter.is_full() {
-            let source = self.random.below(u64::from(self.graph.vertex_count()));
-            self.search(u32::try_from(source).expect("a vertex"), filter);
+            let source = self.graph.any_vertex(&mut self.random);
+            self.search(source, filter);
         }
     }
 

@@ -129,8 +129,8 @@ impl Program for Centrality {
 
     fn run(&mut self, filter: &mut Filter) {
         while !filter.is_full() {
-            let source = self.random.below(u64::from(self.graph.vertex_count()));
-            self.from(u32::try_from(source).expect("a vertex"), filter);
+            let source = self.graph.any_vertex(&mut self.random);
+            self.from(source, filter);
         }
     }
 

@@ -55,6 +55,11 @@ impl Graph {
         u32::try_from(self.offsets.len() - 1).expect("vertices are counted in 32 bits")
     }
 
+    /// A random vertex.
+    pub fn any_vertex(&self, random: &mut Random) -> u32 {
+        u32::try_from(random.below(u64::from(self.vertex_count()))).expect("below the number of vertices")
+    }
+
     /// Where the edges of a vertex lie.
     pub fn edges_of(&self, vertex: u32) -> std::ops::Range<u32> {
         self.offsets[vertex as usize]..self.offsets[vertex as usize + 1]
