@@ -14,7 +14,7 @@
 //!
 //! Every part starts from region 0, page 0 and the position that it states.
 
-use super::run::{CUT, Last, Run, put_shape, put_stride, region_of, shape, take_stride};
+use super::run::{CUT, Detail, Last, Run, put_shape, put_stride, region_of, shape, take_stride};
 use crate::INDEX_MAX;
 use crate::bytes::{Bytes, put, unzigzag, zigzag};
 use hinterland_policy::NEVER;
@@ -192,31 +192,63 @@ impl<'a> Part<'a> {
         Some(Part { thread, from, arrivals, departures })
     }
 
-    fn last(&self) -> Last {
-        Last { position: self.from, ..Last::default() }
+    fn runs<D: Detail>(&self, bytes: &'a [u8], regions: u32) -> Runs<'a, D> {
+        let last = Last { position: self.from, ..Last::default() };
+        Runs { left: Bytes(bytes), last, regions, run: None, index: 0 }
     }
 
     pub fn arrivals(&self, regions: u32) -> Arrivals<'a> {
-        Arrivals { left: Bytes(self.arrivals), last: self.last(), regions, run: None, index: 0 }
+        Arrivals(self.runs(self.arrivals, regions))
     }
 
     pub fn departures(&self, regions: u32) -> Departures<'a> {
-        Departures { left: Bytes(self.departures), last: self.last(), regions, run: None, index: 0 }
+        Departures(self.runs(self.departures, regions))
+    }
+}
+
+/// The runs of a part's arrivals or departures, and the place in the present one.
+#[derive(Clone, Debug)]
+struct Runs<'a, D: Detail> {
+    left: Bytes<'a>,
+    last: Last,
+    regions: u32,
+    run: Option<Run<D>>,
+    index: u32,
+}
+
+impl<D: Detail> Runs<'_, D> {
+    /// The next page's run and its place there. After an error nothing follows.
+    #[inline]
+    fn next(
+        &mut self,
+        take_run: impl Fn(&mut Self) -> Result<Run<D>, &'static str>,
+    ) -> Option<Result<(Run<D>, u32), &'static str>> {
+        loop {
+            if let Some(run) = self.run.filter(|run| self.index < run.pages) {
+                self.index += 1;
+                return Some(Ok((run, self.index - 1)));
+            }
+            if self.left.is_empty() {
+                return None;
+            }
+            match take_run(self) {
+                Ok(run) => (self.run, self.index) = (Some(run), 0),
+                Err(what) => {
+                    self.left = Bytes(&[]);
+                    self.run = None;
+                    return Some(Err(what));
+                }
+            }
+        }
     }
 }
 
 /// The arrivals of a part.
 #[derive(Clone, Debug)]
-pub struct Arrivals<'a> {
-    left: Bytes<'a>,
-    last: Last,
-    regions: u32,
-    run: Option<Run<How>>,
-    index: u32,
-}
+pub struct Arrivals<'a>(Runs<'a, How>);
 
-impl Arrivals<'_> {
-    fn take_run(&mut self) -> Result<Run<How>, &'static str> {
+impl Runs<'_, How> {
+    fn take_arrivals(&mut self) -> Result<Run<How>, &'static str> {
         loop {
             let record = self.left.number().ok_or(CUT)?;
             let kind = record & 3;
@@ -244,39 +276,20 @@ impl Iterator for Arrivals<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(run) = self.run.filter(|run| self.index < run.pages) {
-                let (position, page) = (run.position(self.index), run.page(self.index));
-                self.index += 1;
+        self.0.next(Runs::take_arrivals).map(|place| {
+            place.map(|(run, index)| {
                 let How { fetched, own } = run.detail;
-                return Some(Ok(Arrival { position, region: run.region, page, fetched, own }));
-            }
-            if self.left.is_empty() {
-                return None;
-            }
-            match self.take_run() {
-                Ok(run) => (self.run, self.index) = (Some(run), 0),
-                Err(what) => {
-                    self.left = Bytes(&[]);
-                    self.run = None;
-                    return Some(Err(what));
-                }
-            }
-        }
+                Arrival { position: run.position(index), region: run.region, page: run.page(index), fetched, own }
+            })
+        })
     }
 }
 
 /// The departures of a part.
 #[derive(Clone, Debug)]
-pub struct Departures<'a> {
-    left: Bytes<'a>,
-    last: Last,
-    regions: u32,
-    run: Option<Run<Uses>>,
-    index: u32,
-}
+pub struct Departures<'a>(Runs<'a, Uses>);
 
-impl Departures<'_> {
+impl Runs<'_, Uses> {
     fn take_steps(&mut self, pages: u32, stride: u32) -> Result<(i64, i64), &'static str> {
         if pages == 1 {
             return Ok((0, 0));
@@ -286,7 +299,7 @@ impl Departures<'_> {
         step(steps.0).zip(step(steps.1)).ok_or("a distance is too large")
     }
 
-    fn take_run(&mut self) -> Result<Run<Uses>, &'static str> {
+    fn take_departures(&mut self) -> Result<Run<Uses>, &'static str> {
         loop {
             let record = self.left.number().ok_or(CUT)?;
             if record & 1 == 1 {
@@ -325,25 +338,13 @@ impl Iterator for Departures<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(run) = self.run.filter(|run| self.index < run.pages) {
-                let (position, page, uses) = (run.position(self.index), run.page(self.index), run.detail(self.index));
-                self.index += 1;
+        self.0.next(Runs::take_departures).map(|place| {
+            place.map(|(run, index)| {
+                let (position, page, uses) = (run.position(index), run.page(index), run.detail(index));
                 let next_use = (uses.next_use != NEVER).then_some(uses.next_use);
-                return Some(Ok(Departure { position, region: run.region, page, last_use: uses.last_use, next_use }));
-            }
-            if self.left.is_empty() {
-                return None;
-            }
-            match self.take_run() {
-                Ok(run) => (self.run, self.index) = (Some(run), 0),
-                Err(what) => {
-                    self.left = Bytes(&[]);
-                    self.run = None;
-                    return Some(Err(what));
-                }
-            }
-        }
+                Departure { position, region: run.region, page, last_use: uses.last_use, next_use }
+            })
+        })
     }
 }
 

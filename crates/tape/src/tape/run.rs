@@ -10,7 +10,7 @@ const RUN_PAGES_MAX: u32 = 4096;
 
 /// What a run has beside pages and positions, and how it goes on from page to page.
 pub trait Detail: Copy + PartialEq {
-    type Step: Copy + Default;
+    type Step: Copy + std::fmt::Debug + Default;
 
     /// From `self` to the next page's, or to that of any later one; `None`: it is of another run.
     fn step_to(self, next: Self) -> Option<Self::Step>;
