@@ -1,6 +1,7 @@
 // Memory calls by their numbers, on evicted pages: through libc's `syscall`, or with INSTRUCTION by the instruction itself.
 #pragma once
 #include "far.h"
+#include "newer_calls.h"
 #include <fcntl.h>
 #include <sys/ipc.h>
 #include <sys/shm.h>
@@ -10,10 +11,6 @@
 
 #define RW (PROT_READ | PROT_WRITE)
 #define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
-#ifndef SYS_mseal
-#define SYS_mseal 462
-#endif
-
 #ifdef INSTRUCTION
 // As libc's `syscall`: -1 and errno for an error.
 static long by_number(long number, long a, long b, long c, long d, long e, long f) {

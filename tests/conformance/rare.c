@@ -1,6 +1,7 @@
 // The system calls that few programs make, and the second pointers of the common ones: each by number, with one pointer into
 // memory of every state. What only root may do is done so that nothing changes.
 #include "entries.h"
+#include "newer_calls.h"
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <mqueue.h>
@@ -22,13 +23,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
-
-// asm/unistd_64.h of newer kernels.
-enum {
-    SYS_cachestat = 451, SYS_fchmodat2, SYS_futex_wake = 454, SYS_futex_wait, SYS_futex_requeue, SYS_statmount, SYS_listmount,
-    SYS_lsm_get_self_attr, SYS_lsm_set_self_attr, SYS_lsm_list_modules, SYS_setxattrat = 463, SYS_getxattrat, SYS_listxattrat,
-    SYS_removexattrat, SYS_open_tree_attr, SYS_file_getattr, SYS_file_setattr
-};
 
 static char other[4096] __attribute__((aligned(4096))); // for the pointers that an entry does not look at
 #define OTHER ((long)other)

@@ -92,7 +92,7 @@ static void refusals(void) {
     CALL(mremap(p, PAGE, PAGE, MREMAP_FIXED, q)), CALL(mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q + 1));
     CALL(mremap(p, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p + PAGE));
     CALL(mremap(p, PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP)), CALL(mremap(p, PAGE, PAGE, MREMAP_DONTUNMAP));
-    CALL(mremap(p, PAGE, (size_t)1 << 46, MREMAP_MAYMOVE));
+    CALL(mremap(p, PAGE, (size_t)3 << 45, MREMAP_MAYMOVE));
     MUST(!munmap(p + 4 * PAGE, PAGE));
     CALL(mremap(p + 4 * PAGE, PAGE, 2 * PAGE, MREMAP_MAYMOVE)), CALL(mremap(p + 2 * PAGE, 4 * PAGE, 5 * PAGE, MREMAP_MAYMOVE));
     munmap(p, 8 * PAGE), munmap(q, 8 * PAGE);

@@ -6,7 +6,7 @@
 
 use super::{child, parent, prepare};
 use crate::caller::is_internal;
-use crate::inline::wrapped;
+use crate::inline::{self, wrapped};
 use crate::interpose::by_number;
 use crate::mapping::MEMORY_CALL_NUMBERS;
 use hinterland_sys::thread::{self, SignalsBlocked};
@@ -27,6 +27,14 @@ struct CloneArgs {
 
 /// Bytes of `clone_args` that are looked at: more than any kernel knows.
 const CLONE_ARGS_MAX: usize = 256;
+
+/// `CLONE_CLEAR_SIGHAND` of clone3(2): the child has no handlers. linux/sched.h.
+const CLEARS_HANDLERS: u64 = 1 << 32;
+
+/// Whether a child must not lose its handlers, because three of them are ours.
+fn keeps_handlers(flags: u64) -> bool {
+    flags & CLEARS_HANDLERS != 0 && inline::active()
+}
 
 /// Flags of a clone that makes a copy of this process on this stack. Others need nothing of us, or more than we can do: a
 /// child with a thread's storage of its own.
@@ -134,7 +142,8 @@ pub unsafe extern "C" fn _Fork() -> libc::pid_t {
     libc::pid_t::try_from(answer(pid)).unwrap_or(-1)
 }
 
-/// Whether a system call forks this process, and we can make it right.
+/// Whether a system call forks this process, and we can make it right; or makes a child that shares this memory and is not to have our
+/// handlers: it is refused.
 extern "C" fn forks(number: c_long, first: usize, second: usize) -> bool {
     match number {
         libc::SYS_fork => true,
@@ -142,7 +151,7 @@ extern "C" fn forks(number: c_long, first: usize, second: usize) -> bool {
         libc::SYS_clone3 if second >= size_of::<CloneArgs>() && first != 0 => {
             // SAFETY: the program passes a clone_args of at least this size.
             let args = unsafe { &*(first as *const CloneArgs) };
-            args.stack == 0 && copies_memory(args.flags)
+            if copies_memory(args.flags) { args.stack == 0 } else { keeps_handlers(args.flags) }
         }
         _ => false,
     }
@@ -158,12 +167,24 @@ extern "C" fn forking_call(number: c_long, a: usize, b: usize, c: usize, d: usiz
         let bytes = b.min(CLONE_ARGS_MAX);
         // SAFETY: the program passes so many bytes; the copy has room for them.
         unsafe { std::ptr::copy_nonoverlapping(a as *const u8, copy.as_mut_ptr(), bytes) };
-        let flags = usize::from_ne_bytes(copy[..8].try_into().unwrap_or_default());
-        return answer(fork_flagged(flags, |flags| {
+        let asked = u64::from_ne_bytes(copy[..8].try_into().unwrap_or_default());
+        if !copies_memory(asked) {
+            // As Linux before 5.5, which lacks the flag.
+            return answer(-c_long::from(libc::EINVAL));
+        }
+        let clears = keeps_handlers(asked);
+        let flags = usize::try_from(if clears { asked & !CLEARS_HANDLERS } else { asked }).unwrap_or_default();
+        // No handler runs in the child before it has none.
+        let _signals = clears.then(SignalsBlocked::new);
+        let pid = fork_flagged(flags, |flags| {
             copy[..8].copy_from_slice(&flags.to_ne_bytes());
             // SAFETY: as above. More bytes than are known here are left to the kernel to refuse, as they stand.
             unsafe { call(number, if b > bytes { a } else { copy.as_ptr().addr() }, b, c, d, e) }
-        }));
+        });
+        if pid == 0 && clears {
+            inline::signals::action::clear_handlers();
+        }
+        return answer(pid);
     }
     // SAFETY: as above.
     answer(fork_with(|| unsafe { call(number, a, b, c, d, e) }))

@@ -65,15 +65,14 @@ pub(crate) fn suits(ready: Eligible, chosen: bool) -> Result<Eligible, Ineligibl
 
 /// Calls whose instructions in libc are replaced.
 pub(crate) fn is_caught_by_libc(number: i64) -> bool {
-    signals::is_signal_call(number) || syscalls::table::must_be_seen(number)
+    signals::is_signal_call(number) || syscalls::table::must_be_seen(number) || number == libc::SYS_clone3
 }
 
 /// Calls that nobody sees when they are made without libc: besides the above, those that make processes, and those after which
 /// the kernel goes on.
 fn goes_through_libc(number: i64) -> bool {
-    const OTHERS: [i64; 9] = [
+    const OTHERS: [i64; 8] = [
         libc::SYS_clone,
-        libc::SYS_clone3,
         libc::SYS_fork,
         libc::SYS_vfork,
         libc::SYS_execve,

@@ -22,6 +22,7 @@ use super::thread::Thread;
 use super::trap::{TrapError, frame};
 use hinterland_pager::Pin;
 use hinterland_sys::SysError;
+use hinterland_sys::thread::SignalsBlocked;
 use libc::{c_void, pthread_key_t, ucontext_t};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -187,7 +188,8 @@ extern "C" fn round(stack: *mut c_void) {
     if far::is_watched(stack) {
         return;
     }
-    // In this order: a handler that comes in between must not give the stack to the kernel again.
+    // A handler that came in between would run on this stack, or give it to the kernel again.
+    let _no_handlers = SignalsBlocked::new();
     thread.stack.store(std::ptr::null_mut(), Relaxed);
     altstack::disable();
     give_back(stack);

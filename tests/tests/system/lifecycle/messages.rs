@@ -226,10 +226,11 @@ fn no_memory_group() -> Option<String> {
 
 /// A budget above the cgroup's limit is warned of before the program starts, and the kernel's kill has a name.
 fn killed_by_the_cgroup(path: &str) -> Result<()> {
-    let group = Group::make(&format!("killed-{path}"), 96 << 20)?;
-    let (limit, launcher) = (group.limit().display().to_string(), places::launcher()?);
+    let launcher = places::launcher()?;
     let program = c_program("hold", &[])?;
-    let run = |budget: &str| -> Result<Ended> {
+    // A group for each run: what a killed one leaves charged is freed by and by.
+    let run = |budget: &str| -> Result<(Ended, String)> {
+        let group = Group::make(&format!("killed-{path}-{budget}"), 96 << 20)?;
         let script = format!(
             "echo $$ > {}/cgroup.procs && exec {} run --local {budget} --fault-path {path} --far file:far?size=1G -- {} 256",
             group.0.display(),
@@ -238,9 +239,10 @@ fn killed_by_the_cgroup(path: &str) -> Result<()> {
         );
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
-        Launch::of(&format!("messages-killed-{path}-{budget}"), command)?.run()
+        let ended = Launch::of(&format!("messages-killed-{path}-{budget}"), command)?.run()?;
+        Ok((ended, group.limit().display().to_string()))
     };
-    let killed = run("1G")?;
+    let (killed, limit) = run("1G")?;
     killed.expect(137, "")?;
     expect_line(
         &killed,
@@ -256,7 +258,7 @@ fn killed_by_the_cgroup(path: &str) -> Result<()> {
             program.display()
         ),
     )?;
-    let fine = run("32M")?;
+    let (fine, _) = run("32M")?;
     fine.expect(0, "done")?;
     ensure!(!fine.stderr.contains("warning") && !fine.stderr.contains("killed"), "{}", fine.stderr);
     Ok(())

@@ -163,13 +163,17 @@ fn reconnects(test: &str, path: &str) -> Result<()> {
         let gone = nodes.remove(0);
         let url = gone.url.clone();
         gone.kill()?;
-        // The other has everything meanwhile.
+        let status = |node: &Node| -> Result<serde_json::Value> {
+            let (is_in, said) = asks(node, &[&["--json"], &as_str(&client)[..]].concat())?;
+            ensure!(is_in, "{said}");
+            Ok(serde_json::from_str(&said)?)
+        };
+        // What the program said before the loss holds for a moment.
+        suite::wait_until("the other node has the only copies", || Ok(status(&nodes[0])?["removable"] == false))?;
         two_more_rounds(&mut running)?;
         nodes.push(node_at(&format!("{test}-{n}-again"), &url, &as_str(&identity))?);
         suite::wait_until("every page of the other node is on the one that has come back", || {
-            let (is_in, said) = asks(&nodes[0], &[&["--json"], &as_str(&client)[..]].concat())?;
-            ensure!(is_in, "{said}");
-            let status: serde_json::Value = serde_json::from_str(&said)?;
+            let status = status(&nodes[0])?;
             Ok(status["sessions"] == 1 && status["used_bytes"].as_u64() > Some(0) && status["removable"] == true)
         })?;
     }

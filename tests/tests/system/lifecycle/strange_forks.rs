@@ -8,7 +8,9 @@ use hinterland_tests::{process, skips, suite};
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
-    let ways = ["clone", "syscall-fork", "syscall-clone", "clone3", "library"].into_iter().map(way);
+    let ways = ["clone", "syscall-fork", "syscall-clone", "clone3", "cleared", "cleared-vfork", "library"]
+        .into_iter()
+        .flat_map(|name| ["monitor", "inline"].map(|path| way(name, path)));
     let raw = RAW.iter().flat_map(|(way, monitor, inline)| [raw(way, "monitor", monitor), raw(way, "inline", inline)]);
     let far_stacks =
         ["stack", "thread", "vfork"].into_iter().flat_map(|way| ["monitor", "inline"].map(|path| far_stack(way, path)));
@@ -147,12 +149,12 @@ fn raw(way: &'static str, path: &'static str, outcomes: &'static [&'static str])
     })
 }
 
-fn way(way: &'static str) -> Trial {
-    let name = format!("lifecycle::strange_forks::{way}");
+fn way(way: &'static str, path: &'static str) -> Trial {
+    let name = format!("lifecycle::strange_forks::{way}::{path}");
     suite::trial(name.clone(), skips::no_userfaultfd, move || {
         let library = c_program("early", &["-shared", "-fPIC"])?.display().to_string();
         let program = c_program("strange_forks", &[&library])?.display().to_string();
-        let launch = Launch::new(&name, &["--local", "16M"], &[&program, way])?;
+        let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program, way])?;
         launch.run()?.expect(0, &format!("{way}: child 0, parent 0"))?.expect_paging()?;
         Ok(())
     })

@@ -161,6 +161,17 @@ pub(crate) fn change(signal: c_int, new: Option<KernelAction>) -> Result<KernelA
     change_other(signal, new)
 }
 
+/// What `CLONE_CLEAR_SIGHAND` does in a child: signals with a handler get the default action, those that are ignored stay so.
+pub(crate) fn clear_handlers() {
+    const SIGNALS: c_int = 64;
+    for signal in 1..=SIGNALS {
+        if change(signal, None).is_ok_and(|action| action.handler > libc::SIG_IGN) {
+            // The kernel refuses what has no handler anyway: SIGKILL, SIGSTOP.
+            let _ = change(signal, Some(KernelAction { handler: libc::SIG_DFL, ..KernelAction::default() }));
+        }
+    }
+}
+
 /// The program's action of a signal that is not reserved and has our handler.
 pub(super) fn of_other(signal: c_int) -> KernelAction {
     usize::try_from(signal)

@@ -12,9 +12,25 @@
 //!        lea rsp, [rsp+128]
 //!        jmp site+7
 //! ```
-//! The stubs lie in a page of their own, within reach of a near jump. Without a place for it, the sites stay traps.
+//! clone3(2) has a stub of another kind, because its child begins at the next instruction, perhaps on another stack: the call is made in
+//! the stub, with no frame of ours. With `CLONE_CLEAR_SIGHAND`, which `posix_spawn` asks for since glibc 2.38, the kernel would take our
+//! handlers away from a child that shares this memory, and its first trap would end it. The stub answers as a kernel that lacks the flag
+//! (Linux before 5.5): `EINVAL`, upon which libc resets the signals itself, by calls that are seen.
+//!
+//! ```text
+//! stub:  test byte ptr [rdi+4], 1               CLONE_CLEAR_SIGHAND, in clone_args.flags
+//!        jnz refuse
+//!        mov eax, 435
+//!        syscall
+//!        jmp site+7
+//! refuse:
+//!        mov rax, -EINVAL
+//!        jmp site+7
+//! ```
+//! The stubs lie in a page of their own, within reach of a near jump. Without a place for it, the sites stay traps; that of clone3(2)
+//! answers `ENOSYS` then, upon which libc uses clone(2).
 
-use super::SITE_BYTES;
+use super::{SITE_BYTES, SYSCALL};
 use crate::inline::signals;
 use hinterland_sys::{Mapping, mem};
 use hinterland_units::PAGE_BYTES;
@@ -28,9 +44,9 @@ const STUBS_MAX: usize = PAGE_BYTES / STUB_BYTES - 1;
 /// How far a near jump reaches, with room to spare.
 const REACH_BYTES: usize = (1 << 31) - (1 << 20);
 
-/// Whether calls of a number are answered without a trap.
+/// Whether calls of a number need no trap.
 pub(super) fn answers(number: i64) -> bool {
-    number == libc::SYS_rt_sigprocmask || number == libc::SYS_rt_sigaction
+    [libc::SYS_rt_sigprocmask, libc::SYS_rt_sigaction, libc::SYS_clone3].contains(&number)
 }
 
 /// The code of the stubs.
@@ -55,7 +71,11 @@ impl Stubs {
         }
         self.used += 1;
         let stub = self.page + self.used * STUB_BYTES;
-        let code = code(stub, self.page, site + SITE_BYTES, i32::try_from(number).ok()?)?;
+        let back = site + SITE_BYTES;
+        let code = match number {
+            libc::SYS_clone3 => cloning(stub, back)?,
+            _ => answering(stub, self.page, back, i32::try_from(number).ok()?)?,
+        };
         // SAFETY: inside the page, which is writable until `finish`.
         unsafe { (stub as *mut [u8; STUB_BYTES]).write(code) };
         jump(site - LOAD_BYTES, stub)
@@ -105,9 +125,11 @@ pub(super) fn jump(at: usize, target: usize) -> Option<[u8; LOAD_BYTES]> {
     Some([0xe9, a, b, c, d])
 }
 
-/// A stub at `stub`; the address of `entry` lies at `entry`, and the code goes on at `back`.
-fn code(stub: usize, entry: usize, back: usize, number: i32) -> Option<[u8; STUB_BYTES]> {
-    const INT3: u8 = 0xcc;
+/// What fills the rest of a stub.
+const INT3: u8 = 0xcc;
+
+/// A stub at `stub` that calls `answer`; the address of `entry` lies at `entry`, and the code goes on at `back`.
+fn answering(stub: usize, entry: usize, back: usize, number: i32) -> Option<[u8; STUB_BYTES]> {
     let mut code = Vec::with_capacity(STUB_BYTES);
     code.extend([0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
     code.push(0xb8); // mov eax, number
@@ -115,6 +137,22 @@ fn code(stub: usize, entry: usize, back: usize, number: i32) -> Option<[u8; STUB
     code.extend([0xff, 0x15]); // call [rip + entry]
     code.extend(distance(stub + code.len() + 4, entry)?);
     code.extend([0x48, 0x83, 0xec, 0x80]); // sub rsp, -128: the flags are free, as after any system call
+    code.extend(jump(stub + code.len(), back)?);
+    code.resize(STUB_BYTES, INT3);
+    code.try_into().ok()
+}
+
+/// A stub at `stub` that makes clone3(2), or refuses it; both processes go on at `back`.
+fn cloning(stub: usize, back: usize) -> Option<[u8; STUB_BYTES]> {
+    let mut code = Vec::with_capacity(STUB_BYTES);
+    code.extend([0xf6, 0x47, 0x04, 0x01]); // test byte ptr [rdi + 4], 1
+    code.extend([0x75, 0x0c]); // jnz over what follows
+    code.push(0xb8); // mov eax, number
+    code.extend(i32::try_from(libc::SYS_clone3).ok()?.to_le_bytes());
+    code.extend(SYSCALL);
+    code.extend(jump(stub + code.len(), back)?);
+    code.extend([0x48, 0xc7, 0xc0]); // mov rax, -EINVAL
+    code.extend((-libc::EINVAL).to_le_bytes());
     code.extend(jump(stub + code.len(), back)?);
     code.resize(STUB_BYTES, INT3);
     code.try_into().ok()
@@ -223,7 +261,7 @@ mod tests {
     #[test]
     fn a_stub_is_the_code_that_it_should_be() {
         let (stub, entry, back) = (0x7f00_0000_0020usize, 0x7f00_0000_0000usize, 0x7f00_0123_4567usize);
-        let code = code(stub, entry, back, 14).unwrap();
+        let code = answering(stub, entry, back, 14).unwrap();
         let all: Vec<_> = Decoder::with_ip(64, &code, stub as u64, DecoderOptions::NONE).into_iter().take(5).collect();
         let codes: Vec<_> = all.iter().map(|one| one.code()).collect();
         assert_eq!(
@@ -234,5 +272,39 @@ mod tests {
         assert_eq!(all[2].memory_displacement64(), entry as u64);
         assert_eq!(all[4].near_branch_target(), back as u64);
         assert_eq!(jump(0, 1 << 40), None, "out of reach");
+    }
+
+    #[test]
+    fn a_clone_that_would_clear_our_handlers_is_refused_and_every_other_one_is_made() {
+        const CLEARS_HANDLERS: u64 = 1 << 32;
+        let page = Mapping::anonymous(PAGE_BYTES).unwrap();
+        let (stub, back) = (page.start, page.start + STUB_BYTES);
+        // SAFETY: the page is new and writable; `back` is inside.
+        unsafe {
+            (stub as *mut [u8; STUB_BYTES]).write(cloning(stub, back).unwrap());
+            (back as *mut u8).write(0xc3); // ret
+        }
+        mem::protect(page.start, PAGE_BYTES, libc::PROT_READ | libc::PROT_EXEC).unwrap();
+        let clone = |flags: u64| -> i64 {
+            // struct clone_args: flags, then pidfd, child_tid, parent_tid, exit_signal.
+            let arguments = [flags, 0, 0, 0, u64::from(libc::SIGCHLD.cast_unsigned()), 0, 0, 0];
+            let result;
+            // SAFETY: the stub makes the call and returns; the child ends at once.
+            unsafe {
+                core::arch::asm!("call {stub}", stub = in(reg) stub, in("rdi") arguments.as_ptr(), in("rsi") size_of_val(&arguments),
+                    lateout("rax") result, out("rcx") _, out("r11") _);
+            }
+            if result == 0 {
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(7) };
+            }
+            result
+        };
+        assert_eq!(clone(CLEARS_HANDLERS), -i64::from(libc::EINVAL));
+        let child = clone(0);
+        let mut status = 0;
+        // SAFETY: room for the status.
+        assert_eq!(i64::from(unsafe { libc::waitpid(i32::try_from(child).unwrap(), &raw mut status, 0) }), child);
+        assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7));
     }
 }
