@@ -11,6 +11,8 @@ mod heap;
 mod io;
 #[cfg(not(feature = "local-only"))]
 mod limits;
+#[cfg(not(feature = "local-only"))]
+pub(crate) mod loading;
 mod mappings;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod next_symbol;

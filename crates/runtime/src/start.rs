@@ -40,6 +40,10 @@ enum Refusal {
     Privilege,
     #[error("no address space for far memory ({0}); raise or lift the limit on it (ulimit -v)")]
     AddressSpace(SysError),
+    #[error(
+        "the addresses of far memory ({FAR_BASE:#x} to {FAR_END:#x}) are taken: before the library started, something was mapped at {0}"
+    )]
+    Taken(String),
     #[error(transparent)]
     Backend(#[from] OpenError),
     #[error(transparent)]
@@ -124,6 +128,17 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     if confine::is_inherited(settings.filters) {
         return Err(Refusal::Confined);
     }
+    // Before anything that could call an allocator of the program's: it may map its memory at addresses of its choice.
+    let range = reserve_far_range()?;
+    let begun = begin_in_range(settings, row);
+    if begun.is_err() && PAGER.get().is_none() {
+        // SAFETY: nothing was mapped in it.
+        unsafe { range.end() };
+    }
+    begun
+}
+
+fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Refusal> {
     let set: FeatureSet = settings.features.parse().map_err(|e| Refusal::Setting(variables::FEATURES, e))?;
     let features = Features::probe(set);
     let Chosen { path, ready, redirects, why } = choose_path(settings.fault_path, &features)?;
@@ -151,7 +166,6 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::EVICT, "unknown policy".into()))?;
     let prefetcher = hinterland_policy::make_prefetcher(&settings.prefetch.to_string(), settings.read_ahead_pages)
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::PREFETCH, "unknown prefetcher".into()))?;
-    Mapping::reserve_at(FAR_BASE, FAR_PAGES as usize * PAGE_BYTES).map_err(Refusal::AddressSpace)?;
     let (uffd, memory) = open_kernel(&features, path)?;
     let trace = trace::begin(settings, path).map_err(|e| Refusal::Setting(hinterland_abi::variables::TRACE, e))?;
     let config = Config {
@@ -196,10 +210,38 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     READY.store(true, Release);
     pager.begin_trace(trace::fault_cost);
     heap::init(settings.heap)?;
+    if heap::is_managed() {
+        crate::interpose::loading::bind_to_ours();
+    }
     if !heap::is_managed() || libc_heap::is_replaced() {
         pager.start_all()?;
     }
     Ok(path)
+}
+
+const FAR_BYTES: usize = FAR_PAGES as usize * PAGE_BYTES;
+const FAR_END: usize = FAR_BASE + FAR_BYTES;
+
+fn reserve_far_range() -> Result<Mapping, Refusal> {
+    Mapping::reserve_at(FAR_BASE, FAR_BYTES).map_err(|error| match error.errno {
+        libc::EEXIST => Refusal::Taken(
+            first_mapping_of_others(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default())
+                .unwrap_or_else(|| "an unknown place".into()),
+        ),
+        _ => Refusal::AddressSpace(error),
+    })
+}
+
+/// The first mapping in the far range, as /proc/self/maps, whose format this is, tells it: addresses, and what it is of.
+fn first_mapping_of_others(maps: &str) -> Option<String> {
+    maps.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16));
+        let (start, end) = (start.ok()?, end.ok()?);
+        let name = words.nth(4).unwrap_or("anonymous memory");
+        (start < FAR_END && end > FAR_BASE).then(|| format!("{start:#x} to {end:#x} ({name})"))
+    })
 }
 
 /// What memory nodes are shown, and what is demanded of them.

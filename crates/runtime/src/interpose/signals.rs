@@ -48,7 +48,8 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
                 #[allow(clippy::cast_possible_truncation, reason = "all flags are in the lower half")]
                 let flags = before.flags as u32;
                 old.sa_flags = flags.cast_signed();
-                old.sa_restorer = None;
+                // SAFETY: null or the address of a function of this type, which is not called here.
+                old.sa_restorer = unsafe { std::mem::transmute::<usize, Option<extern "C" fn()>>(before.restorer) };
                 set_from(&mut old.sa_mask, before.mask);
             }
             0
