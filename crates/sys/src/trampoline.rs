@@ -18,8 +18,10 @@ use crate::SysError;
 use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
-/// Where the page lies: below the far range, and far from where the kernel puts anything by itself.
-pub const ADDRESS: usize = 0x1fff_f000_0000;
+/// Where the page lies: above what the kernel forbids (`vm.mmap_min_addr`, 64 KiB), below every executable with fixed addresses (2 MiB and
+/// up), where neither the kernel nor a runtime with a layout of its own puts anything. One between larger addresses lay in the way of
+/// programs that map terabytes with `MAP_FIXED`.
+pub const ADDRESS: usize = 0x10_0000;
 /// What the kernel reports as the instruction pointer of a call of the program's that is repeated.
 pub const RETURN_ADDRESS: usize = ADDRESS + REPEATED + SYSCALL.len();
 /// The same for a call of ours that is not looked at. One bit away from `RETURN_ADDRESS`, so that a filter compares both at once.
