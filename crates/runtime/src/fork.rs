@@ -129,6 +129,7 @@ mod handlers {
         }
         region_map::forget_after_fork(&left);
         // Before the evictor starts: the kernel kills a thread whose descriptor it cannot write (rseq).
+        crate::inline::stacks::tasks::begin_child();
         crate::inline::stacks::far::begin_child();
         crate::inline::syscall_sites::begin_child();
         pager.start()?;

@@ -184,7 +184,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         monitors: if slow && trace.is_none() { MONITORS_SLOW } else { 1 },
         census: census::take,
         processor_of: leader::processor,
-        housekeeping: heap::give_back_freed,
+        housekeeping,
         ledger: ledger::get(),
         shared: fork_group::look,
         trace,
@@ -217,6 +217,12 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         pager.start_all()?;
     }
     Ok(path)
+}
+
+/// What the maintenance thread does for this crate, now and then.
+fn housekeeping() {
+    heap::give_back_freed();
+    inline::stacks::tasks::look_for_gone();
 }
 
 const FAR_BYTES: usize = FAR_PAGES as usize * PAGE_BYTES;

@@ -61,7 +61,7 @@ pub const DOCUMENTED: [(&str, &str); 3] = [
     ),
 ];
 
-const MEMORY: [Case; 10] = [
+const MEMORY: [Case; 11] = [
     case("by_number", "maps, drops and unmaps by libc's `syscall`, as SBCL does", program("mapped_by_number", &[])),
     case(
         "by_instruction",
@@ -85,10 +85,26 @@ const MEMORY: [Case; 10] = [
         program("field/tricks", &[]),
     ),
     case("bus_errors", "recovers from its own SIGBUS while memory comes and goes", program("field/bus_errors", &[])),
+    case("fixed_below", "maps 1 TiB with `MAP_FIXED` where the far range begins", program("field/addresses", &[])),
 ];
 
-const RUNTIMES: [Case; 4] = [
+const RUNTIMES: [Case; 8] = [
     case("own_malloc", "has an allocator of its own that keeps thread data in far memory", program("own_malloc", &[])),
+    case(
+        "own_pool",
+        "has an allocator of its own that reserves its pool inside the far range",
+        program("field/own_pool", &[]),
+    ),
+    case("early_pool", "maps memory inside the far range before any library begins", program("field/early_pool", &[]))
+        .but(TAKEN, TAKEN)
+        .near(),
+    case(
+        "deepbind",
+        "frees its memory in a library that it opened with `RTLD_DEEPBIND`, and the other way round",
+        program("field/deepbind", &[]),
+    ),
+    case("restorer", "installs a signal's action by the system call, like libc's", program("field/restorer", &[]))
+        .near(),
     case("second_libc", "works with a second libc (`dlmopen`)", program("field/second_libc", &[])),
     case("go", "is written in Go, with C beside it (cgo)", Proof::Test("lifecycle::memory_calls::go"))
         .but(AsNatively, Refused("written in Go")),
@@ -99,6 +115,8 @@ const RUNTIMES: [Case; 4] = [
     )
     .but(Refused("leaves no room to redirect"), AsNatively),
 ];
+
+const TAKEN: Outcome = Refused("something was mapped at 0x210000000000");
 
 const BETWEEN: [Case; 13] = [
     case(
@@ -149,7 +167,7 @@ const BETWEEN: [Case; 13] = [
 
 const DEAF: Outcome = Named("a process with little far memory, which cannot be asked for its pages yet");
 
-const CHILDREN: [Case; 9] = [
+const CHILDREN: [Case; 10] = [
     case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),
     case(
         "shared_files_clone",
@@ -169,6 +187,7 @@ const CHILDREN: [Case; 9] = [
     ),
     case("task_new", "it touches new pages", program("field/tasks", &["new", "clone"])),
     case("task_own", "it maps memory", program("field/tasks", &["own", "clone"])),
+    case("task_far", "its own stack is in far memory, and deep", program("field/tasks", &["old", "far"])),
     case("vfork_old", "a child of vfork reads evicted pages", program("field/tasks", &["old", "vfork"])),
     case("vfork_own", "a child of vfork maps memory", program("field/tasks", &["own", "vfork"])),
 ];

@@ -6,6 +6,7 @@
 
 use super::{child, parent, prepare};
 use crate::caller::is_internal;
+use crate::inline::stacks::tasks;
 use crate::inline::{self, wrapped};
 use crate::interpose::by_number;
 use crate::mapping::MEMORY_CALL_NUMBERS;
@@ -447,8 +448,14 @@ pub unsafe extern "C" fn clone(
     };
     let bits = flags.cast_unsigned();
     if crate::pager().is_none() || !copies_memory(bits.into()) {
-        // SAFETY: the program's own call.
-        return unsafe { __clone(body, stack, flags, argument, parent_tid, storage, child_tid) };
+        let task = if inline::active() { tasks::prepare(bits, stack.addr(), function, argument) } else { None };
+        let (body, argument) = task.map_or((function, argument), |task| (tasks::begin as Body, task.argument()));
+        // SAFETY: the program's own call, or one that makes it after it has begun.
+        let made = unsafe { __clone(Some(body), stack, flags, argument, parent_tid, storage, child_tid) };
+        if let Some(task) = task.filter(|_| made < 0) {
+            tasks::failed(task);
+        }
+        return made;
     }
     // The child's stack may lie in far memory, evicted; so the child starts on a copy of this one.
     // SAFETY: the program's own call, which gives the child a copy of this stack.

@@ -17,6 +17,7 @@ pub(crate) mod altstack;
 pub(crate) mod far;
 mod pool;
 pub(crate) mod stack_switch;
+pub(crate) mod tasks;
 
 use super::thread::Thread;
 use super::trap::{TrapError, frame};
@@ -94,6 +95,7 @@ pub(crate) fn give_back(stack: &'static Stack) {
 
 /// Makes a stack the calling thread's.
 pub(crate) fn attach(stack: &'static Stack) {
+    tasks::begin_thread();
     stack.rounds.store(0, Relaxed);
     Thread::current().stack.store(std::ptr::from_ref(stack).cast_mut(), Relaxed);
     remember(stack);
@@ -109,6 +111,9 @@ fn remember(stack: &Stack) {
 
 /// The calling thread's stack.
 fn own() -> Option<&'static Stack> {
+    if let Some(stack) = tasks::own() {
+        return Some(stack);
+    }
     // SAFETY: null, or a stack of the pool, whose memory is never unmapped.
     unsafe { Thread::current().stack.load(Relaxed).as_ref() }
 }
