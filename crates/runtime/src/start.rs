@@ -128,6 +128,10 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     if confine::is_inherited(settings.filters) {
         return Err(Refusal::Confined);
     }
+    // First, because a filter that this process inherited traps calls that name the far range, except those made there; also on the monitor
+    // path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere. Something else in its
+    // place is told of then.
+    let _ = hinterland_sys::trampoline::map();
     // Before anything that could call an allocator of the program's: it may map its memory at addresses of its choice.
     let range = reserve_far_range()?;
     let begun = begin_in_range(settings, row);
@@ -142,9 +146,6 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     let set: FeatureSet = settings.features.parse().map_err(|e| Refusal::Setting(variables::FEATURES, e))?;
     let features = Features::probe(set);
     let Chosen { path, ready, redirects, why } = choose_path(settings.fault_path, &features)?;
-    // Also on the monitor path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere.
-    // Something else in its place is told of then.
-    let _ = hinterland_sys::trampoline::map();
     hinterland_sys::descriptor::hide_with(descriptors::protect, descriptors::expose);
     hinterland_sys::uffd::keep_device();
     let mut far = settings.far.clone();
