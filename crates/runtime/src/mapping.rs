@@ -76,6 +76,7 @@ pub fn unmap(address: usize, bytes: usize) -> Outcome {
     let Target::Far(first, count) = target(address, bytes).map_err(|_| libc::EINVAL)? else {
         return kernel(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]);
     };
+    mmap::given_back(address, bytes);
     let mut region_map = region_map::lock();
     seal::refuse(&region_map, first, count)?;
     for run in region_map.mapped_in(first, count) {

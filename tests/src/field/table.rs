@@ -61,7 +61,7 @@ pub const DOCUMENTED: [(&str, &str); 3] = [
     ),
 ];
 
-const MEMORY: [Case; 11] = [
+const MEMORY: [Case; 12] = [
     case("by_number", "maps, drops and unmaps by libc's `syscall`, as SBCL does", program("mapped_by_number", &[])),
     case(
         "by_instruction",
@@ -85,7 +85,16 @@ const MEMORY: [Case; 11] = [
         program("field/tricks", &[]),
     ),
     case("bus_errors", "recovers from its own SIGBUS while memory comes and goes", program("field/bus_errors", &[])),
-    case("fixed_below", "maps 1 TiB with `MAP_FIXED` where the far range begins", program("field/addresses", &[])),
+    case(
+        "fixed_below",
+        "maps 1 TiB with `MAP_FIXED` where the far range begins",
+        program("field/addresses", &["below"]),
+    ),
+    case(
+        "insists",
+        "reserves memory where it wishes, and takes nothing else, as the JVM's ZGC does",
+        program("field/addresses", &["insist"]),
+    ),
 ];
 
 const RUNTIMES: [Case; 8] = [

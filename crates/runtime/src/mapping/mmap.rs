@@ -4,17 +4,21 @@
 //! |---|---|
 //! | private anonymous, no address or one that is only a wish | far |
 //! | the same, wished within 2 GiB of code (a JIT's), or accessible below 4 GiB (32-bit pointers) | the kernel's, if it grants the wish |
+//! | the same, an inaccessible reservation of a length for which a wish above 1 TiB was not granted and the place given back at once | the kernel's, if it grants the wish |
 //! | the same with `MAP_FIXED` inside the far range | far, replacing what was there |
 //! | anything else with `MAP_FIXED` inside the far range | foreign: the pager gives the pages up |
 //! | `MAP_STACK`, `MAP_GROWSDOWN`, `MAP_32BIT`, `MAP_HUGETLB`; shared; files; fixed outside | the kernel's |
 //! | larger than the largest free run | the kernel's |
 //!
-//! Other wishes are wishes, which the kernel may ignore, too: the JVM (compressed oops) and V8 (randomised pages) adapt.
+//! Other wishes are wishes, which the kernel may ignore, too: the JVM (compressed oops) and V8 (randomised pages) adapt. A runtime that insists
+//! gives back what it got and tries the next address, as the JVM's ZGC does, whose pointers carry bits of their address: from then on its
+//! wishes for that length are granted.
 
 use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, seal};
 use crate::caller;
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The arguments of mmap(2).
 #[derive(Clone, Copy, Debug)]
@@ -83,12 +87,17 @@ pub fn map(request: MapRequest, caller: usize) -> Outcome {
     if !ours || caller::is_internal(caller) {
         return request.pass_on();
     }
-    if wish_counts(&request)
+    let reserves = reserves(&request);
+    if (wish_counts(&request) || reserves && INSISTED.load(Relaxed) == request.bytes)
         && let Some(address) = map_where_wished(&request)
     {
         return Ok(address);
     }
-    map_anywhere(&request)
+    let address = map_anywhere(&request)?;
+    if reserves {
+        ELSEWHERE.iter().zip([address, request.bytes]).for_each(|(noted, word)| noted.store(word, Relaxed));
+    }
+    Ok(address)
 }
 
 /// Whether the program can be expected to need the address that it wishes.
@@ -98,6 +107,28 @@ fn wish_counts(request: &MapRequest) -> bool {
     address != 0
         && !region_map::contains(address)
         && (caller::is_near_code(address) || (address < LOW_END && accessible))
+}
+
+/// Where wishes begin that a runtime may insist on.
+const INSISTED_FROM: usize = 1 << 40;
+/// The last reservation that did not lie where it was wished: address and bytes.
+static ELSEWHERE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// The length of reservations whose place is insisted on; 0: none.
+static INSISTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a request reserves addresses where it wishes them, and nothing else.
+fn reserves(request: &MapRequest) -> bool {
+    request.protection & PROTECTION_BITS == libc::PROT_NONE
+        && request.has(libc::MAP_NORESERVE)
+        && request.address >= INSISTED_FROM
+        && !region_map::contains(request.address)
+}
+
+/// At munmap(2): what lay elsewhere than it was wished is given back, so the wish was more than one.
+pub(super) fn given_back(address: usize, bytes: usize) {
+    if ELSEWHERE[0].load(Relaxed) == address && ELSEWHERE[1].load(Relaxed) == bytes {
+        INSISTED.store(bytes, Relaxed);
+    }
 }
 
 /// The kernel's mapping, if it lies where it was wished.
