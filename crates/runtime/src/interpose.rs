@@ -1,7 +1,8 @@
 //! The names that the program calls instead of libc's: the C edge, nothing else.
 //!
 //! Each function here translates C's conventions (null, -1, `errno`) and calls safe code. Functions that must know their
-//! caller are naked: they pass the return address on as one more argument.
+//! caller are naked: they pass the return address on as one more argument. Naked functions describe their frames themselves
+//! (`.cfi_*`), or a backtrace would end there.
 #![allow(clippy::missing_safety_doc, reason = "the contracts are those of the C functions of the same names")]
 #![allow(missing_docs, reason = "documented in section 2 and 3 of the manual under the same names")]
 
@@ -31,7 +32,13 @@ macro_rules! with_caller {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            core::arch::naked_asm!(concat!("mov ", $register, ", [rsp]"), "jmp {inner}", inner = sym $inner)
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                concat!("mov ", $register, ", [rsp]"),
+                "jmp {inner}",
+                ".cfi_endproc",
+                inner = sym $inner
+            )
         }
     )*};
 }

@@ -97,7 +97,7 @@ const MEMORY: [Case; 12] = [
     ),
 ];
 
-const RUNTIMES: [Case; 8] = [
+const RUNTIMES: [Case; 9] = [
     case("own_malloc", "has an allocator of its own that keeps thread data in far memory", program("own_malloc", &[])),
     case(
         "own_pool",
@@ -112,6 +112,12 @@ const RUNTIMES: [Case; 8] = [
         "frees its memory in a library that it opened with `RTLD_DEEPBIND`, and the other way round",
         program("field/deepbind", &[]),
     ),
+    case(
+        "backtrace",
+        "walks the stack from a signal's handler, through libc's `syscall`",
+        program("field/backtrace", &[]),
+    )
+    .near(),
     case("restorer", "installs a signal's action by the system call, like libc's", program("field/restorer", &[]))
         .near(),
     case("second_libc", "works with a second libc (`dlmopen`)", program("field/second_libc", &[])),

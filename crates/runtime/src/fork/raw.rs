@@ -272,6 +272,7 @@ extern "C" fn leave(code: c_int) -> ! {
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall() {
     core::arch::naked_asm!(
+        ".cfi_startproc",
         // This library's image begins and ends where the linker says.
         ".hidden __ehdr_start",
         ".hidden _end",
@@ -346,17 +347,23 @@ pub unsafe extern "C" fn syscall() {
         "jmp {ring_call}",
         // The sixth argument and the caller's address are the seventh and eighth of the function; a word aligns the stack.
         "6:",
+        ".cfi_remember_state",
         "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
         "push qword ptr [rsp + 8]",
+        ".cfi_adjust_cfa_offset 8",
         "push qword ptr [rsp + 24]",
+        ".cfi_adjust_cfa_offset 8",
         "call {by_number}",
         "add rsp, 24",
+        ".cfi_restore_state",
         "ret",
         "7:",
         "mov rdi, rsi",
         "jmp {leave}",
         // The arguments are kept over the question; five pushes and a word align the stack.
         "3:",
+        ".cfi_remember_state",
         "push rdi",
         "push rsi",
         "push rdx",
@@ -364,6 +371,7 @@ pub unsafe extern "C" fn syscall() {
         "push r8",
         "push r9",
         "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 56",
         "call {forks}",
         "add rsp, 8",
         "pop r9",
@@ -372,9 +380,11 @@ pub unsafe extern "C" fn syscall() {
         "pop rdx",
         "pop rsi",
         "pop rdi",
+        ".cfi_restore_state",
         "test al, al",
         "jz 2b",
         "jmp {forking}",
+        ".cfi_endproc",
         clone = const libc::SYS_clone,
         fork = const libc::SYS_fork,
         clone3 = const libc::SYS_clone3,

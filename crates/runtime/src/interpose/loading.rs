@@ -30,15 +30,19 @@ extern "C" fn next() -> *mut c_void {
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlopen(_file: *const libc::c_char, _flags: c_int) -> *mut c_void {
     core::arch::naked_asm!(
+        ".cfi_startproc",
         "push rdi",
         "push rsi",
         "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 24",
         "call {next}",
         "add rsp, 8",
         "pop rsi",
         "pop rdi",
+        ".cfi_adjust_cfa_offset -24",
         "and esi, dword ptr [rip + {flags}]",
         "jmp rax",
+        ".cfi_endproc",
         next = sym next,
         flags = sym FLAGS,
     )

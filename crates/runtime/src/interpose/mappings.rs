@@ -25,13 +25,23 @@ fn status(call: impl FnOnce() -> mapping::Outcome) -> c_int {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn mmap() {
-    core::arch::naked_asm!("push qword ptr [rsp]", "call {inner}", "add rsp, 8", "ret", inner = sym mmap_for)
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push qword ptr [rsp]",
+        ".cfi_adjust_cfa_offset 8",
+        "call {inner}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "ret",
+        ".cfi_endproc",
+        inner = sym mmap_for
+    )
 }
 
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn mmap64() {
-    core::arch::naked_asm!("jmp {mmap}", mmap = sym mmap)
+    core::arch::naked_asm!(".cfi_startproc", "jmp {mmap}", ".cfi_endproc", mmap = sym mmap)
 }
 
 extern "C" fn mmap_for(

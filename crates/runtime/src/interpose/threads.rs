@@ -72,11 +72,15 @@ extern "C" fn prepare(stack: *const Stack) -> Start {
 #[unsafe(naked)]
 unsafe extern "C" fn begin() {
     core::arch::naked_asm!(
+        ".cfi_startproc",
         "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
         "call {prepare}",
         "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
         "mov rdi, rdx",
         "jmp rax",
+        ".cfi_endproc",
         prepare = sym prepare,
     )
 }

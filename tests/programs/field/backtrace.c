@@ -1,0 +1,34 @@
+/* A handler of a signal that a thread sends to itself by libc's `syscall` walks the stack: does it reach the caller of
+ * the function that sent it? */
+#define _GNU_SOURCE
+#include <execinfo.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static volatile int reached;
+static volatile uintptr_t sent_from;
+
+static void walk(int signal) {
+    (void)signal;
+    void *frames[64];
+    int count = backtrace(frames, 64);
+    for (int i = 0; i < count; i++) reached |= (uintptr_t)frames[i] == sent_from;
+}
+
+__attribute__((noinline)) static void sends(void) {
+    sent_from = (uintptr_t)__builtin_return_address(0);
+    syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR2);
+    __asm__ volatile("");
+}
+
+int main(void) {
+    void *frames[2];
+    backtrace(frames, 2);
+    signal(SIGUSR2, walk);
+    sends();
+    printf("reached %d\n", reached);
+    return 0;
+}
