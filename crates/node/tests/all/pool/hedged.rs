@@ -64,8 +64,9 @@ impl Cluster {
                 stored.check_one(self, *index);
                 self.hedged(node) > before || self.proxies[node].keeping() > 0
             };
-            // Where it kept an answer that was not hedged, as on a busy machine, once more.
-            page = (0..stored.0.len()).find(is_over).filter(|_| self.hedged(node) > before);
+            // Once more where it kept an answer that was not hedged, or was late by itself and kept none, as on a busy machine.
+            let both = || self.hedged(node) > before && self.proxies[node].keeping() > 0;
+            page = (0..stored.0.len()).find(is_over).filter(|_| both());
             if page.is_none() {
                 self.proxies[node].set(Mode::Pass);
             }
