@@ -5,23 +5,13 @@
 //! with any other, so that it rests where one in twenty lies above. Changed without a lock: of two samples at the same moment one
 //! may be lost.
 
+use super::limits::{LATE_AFTER_MIN, PATIENCE_MAX, PATIENCE_MIN, SLOW, SLOW_NO_MORE, SLOWER};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The shortest time after which another node is asked: a busy machine lets a thread wait so long for a processor.
-const PATIENCE_MIN: Duration = Duration::from_millis(20);
-/// The longest: a stall of the program, once until the node is known as slow.
-const PATIENCE_MAX: Duration = Duration::from_millis(500);
-/// The shortest time after which another node is asked, too: what a thread waits for a processor is no news.
-const LATE_AFTER_MIN: Duration = Duration::from_millis(1);
 /// A step of the percentile: so small a part of it.
 const STEP: u64 = 304;
 const STEPS_UP: u64 = 19;
-/// A node is slow from here on, if another takes an eighth of it …
-const SLOW: Duration = Duration::from_millis(20);
-const SLOWER: u64 = 8;
-/// … until its mean is below this.
-const SLOW_NO_MORE: Duration = Duration::from_millis(10);
 
 /// Estimates for one node.
 #[derive(Default)]

@@ -8,11 +8,10 @@ use super::channel::{Channel, Secured};
 use super::lane::Lane;
 use super::lanes::{Lanes, Taken};
 use super::latency::Latency;
+use super::limits::{AnswerLimit, BACKGROUND_LANES, BUSY_PAUSE, DEMAND_LANES, OWING, RETRIED_NS, SECOND_LIMIT, Timing};
 use super::link_estimate::LinkEstimate;
-use super::load::RETRIED_NS;
 use super::recall::Recall;
 use super::report::{Answered, LastReport, Recent};
-use super::timing::{AnswerLimit, Timing};
 use super::views::Views;
 use crate::node_error::NodeError;
 use crate::sync::lock;
@@ -21,17 +20,6 @@ use hinterland_wire::{Features, Grant, Kind, Reply, Report, Request};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-
-/// Threads that can wait for pages at once; more wait for those.
-const DEMAND_LANES: usize = 8;
-const BACKGROUND_LANES: usize = 2;
-/// Time after which a node that had too many connections is asked again.
-const BUSY_PAUSE: Duration = Duration::from_millis(20);
-/// How long each wait of a connection for the second of two may take: the first is late already, and may answer meanwhile. After one that
-/// failed none is tried for a while.
-const SECOND_LIMIT: Duration = Duration::from_millis(5);
-/// A node that owes an answer is expected to take so many times as long as it did.
-const OWING: u64 = 8;
 
 /// A node of a pool, whatever becomes of the links to it.
 pub(super) struct Node {

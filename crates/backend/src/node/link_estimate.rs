@@ -4,17 +4,9 @@
 //! link between pages and lines at the sender; here nobody but the client knows of both, so it keeps what is in front of a demand
 //! short: one message at a time, which lasts no longer than [`BESIDE_DEMAND`].
 
-use super::load::LOAD_PAGES;
+use super::limits::{BESIDE_DEMAND, BESIDE_DEMAND_PAGES_MIN, DEMANDED_LATELY_NS, LOAD_PAGES};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-
-/// How long a message may take beside a demand. At 1 Gb/s: four pages, and two thirds of the bandwidth.
-const BESIDE_DEMAND: Duration = Duration::from_micros(150);
-/// No message is smaller for it, and of smaller ones the round trip would be the larger part.
-const PAGES_MIN: usize = 4;
-
-/// A program that waited for a page so short a time ago may soon wait for the next.
-const LATELY_NS: u64 = 1_000_000;
 
 /// A sample counts as so many times the estimate at most: one that waited for a processor tells nothing of the link.
 const SAMPLE_MAX: u64 = 4;
@@ -57,7 +49,7 @@ impl LinkEstimate {
 
     fn expects_demand_at(&self, now_ns: u64) -> bool {
         let demanded_ns = self.demanded_ns.load(Relaxed);
-        demanded_ns > 0 && now_ns.saturating_sub(demanded_ns) < LATELY_NS
+        demanded_ns > 0 && now_ns.saturating_sub(demanded_ns) < DEMANDED_LATELY_NS
     }
 
     /// `pages` came in one message, so long after it was asked for, if it was `alone` on the link as far as we know, or after the one before it.
@@ -69,7 +61,7 @@ impl LinkEstimate {
             let best_ns = if one_ns == 0 { took_ns } else { took_ns.min(one_ns + one_ns / 64 + 1) };
             self.one_ns.store(best_ns, Relaxed);
         }
-        if pages < PAGES_MIN || alone && one_ns == 0 {
+        if pages < BESIDE_DEMAND_PAGES_MIN || alone && one_ns == 0 {
             return;
         }
         let (pages, link_ns) =
@@ -88,7 +80,7 @@ impl LinkEstimate {
             0 => LOAD_PAGES,
             page_ns => usize::try_from(BESIDE_DEMAND.as_nanos() / u128::from(page_ns))
                 .unwrap_or(LOAD_PAGES)
-                .clamp(PAGES_MIN, LOAD_PAGES),
+                .clamp(BESIDE_DEMAND_PAGES_MIN, LOAD_PAGES),
         }
     }
 }
@@ -110,8 +102,8 @@ mod tests {
         assert_eq!(LinkEstimate::new().pages_beside_demand(), LOAD_PAGES);
         assert_eq!(after(1_000, 1).pages_beside_demand(), LOAD_PAGES);
         assert_eq!(after(10_000, 1).pages_beside_demand(), 15);
-        assert_eq!(after(33_000, 1).pages_beside_demand(), PAGES_MIN);
-        assert_eq!(after(10_000_000, 1).pages_beside_demand(), PAGES_MIN);
+        assert_eq!(after(33_000, 1).pages_beside_demand(), BESIDE_DEMAND_PAGES_MIN);
+        assert_eq!(after(10_000_000, 1).pages_beside_demand(), BESIDE_DEMAND_PAGES_MIN);
     }
 
     #[test]
@@ -123,9 +115,10 @@ mod tests {
         slow.demanded();
         let demanded_ns = slow.demanded_ns.load(Relaxed);
         assert!(
-            slow.expects_demand_at(demanded_ns + LATELY_NS - 1) && !slow.expects_demand_at(demanded_ns + LATELY_NS)
+            slow.expects_demand_at(demanded_ns + DEMANDED_LATELY_NS - 1)
+                && !slow.expects_demand_at(demanded_ns + DEMANDED_LATELY_NS)
         );
-        std::thread::sleep(Duration::from_nanos(2 * LATELY_NS));
+        std::thread::sleep(Duration::from_nanos(2 * DEMANDED_LATELY_NS));
         assert!(!slow.expects_demand());
     }
 

@@ -6,6 +6,7 @@
 //! ```
 //! A demand asks one node, and a second one when the first is later than it mostly is (see `hedge`). What nobody waits for yet is asked of all its nodes at a time.
 
+use super::limits::{DAMAGES_MAX, LATE_LOAD, LOAD_PAGES, NEAR_NS, PATIENCE_MAX, RETRIED_NS, RETRY_ONE_IN};
 use super::link::Link;
 use super::table::{Replica, Replicas};
 use super::{NodeError, NodePool};
@@ -15,20 +16,6 @@ use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-
-/// Pages of one answer: a demand load that shares the link never waits for more. 128 KiB.
-pub(super) const LOAD_PAGES: usize = 32;
-/// How long a load for which nobody waits yet may be late before another node is asked.
-const PATIENCE_AHEAD: Duration = Duration::from_millis(500);
-/// Damaged pages after which a node is not used any more; up to then, single slabs are given up.
-const DAMAGES_MAX: u32 = 8;
-/// A sample from which on nodes are compared.
-const LATE: Duration = Duration::from_millis(10);
-/// Nodes that differ by less are equally good.
-const NEAR_NS: u64 = 50_000;
-/// A node that is slower is tried again now and then, if its mean is below this.
-pub(super) const RETRIED_NS: u64 = 5_000_000;
-const RETRY_ONE_IN: u64 = 64;
 
 const DAMAGED: &str = "it is not what its checksum says: it changed on its way, or in the node's memory";
 
@@ -263,7 +250,7 @@ impl NodePool {
             _ if !hedged && (first.late != 0 || self.is_shard) => self.patience(link),
             _ if !hedged => link.node.limit(),
             Priority::Demand => link.latency.patience(),
-            _ => PATIENCE_AHEAD,
+            _ => PATIENCE_MAX,
         };
         let (items, outer, damaged) = (Vec::new(), Vec::new(), Vec::new());
         Asked { link, hedged, patience, items, outer, damaged, arrived: 0, begun: Instant::now() }
@@ -294,7 +281,7 @@ impl NodePool {
                 self.judge(link, &error);
             }
         }
-        if self.links.len() > 1 && begun.elapsed() >= LATE {
+        if self.links.len() > 1 && begun.elapsed() >= LATE_LOAD {
             self.weigh();
         }
     }

@@ -4,8 +4,8 @@
 //! One call of `maintain` takes one step, which a fork may have to wait for. All that is kept between steps is in the pool's own
 //! memory, so the child of a fork goes on with a rebuild where its parent was.
 
+use super::limits::{LOAD_PAGES, STEADY};
 use super::link::Link;
-use super::load::LOAD_PAGES;
 use super::membership::Heard;
 use super::recall::Recalls;
 use super::table::{Replica, Replicas};
@@ -18,9 +18,6 @@ use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-/// A link that has held so long was no accident: its loss begins with the shortest pause again.
-const STEADY: Duration = Duration::from_secs(30);
 
 /// What is under way.
 #[derive(Default)]

@@ -31,6 +31,7 @@ mod hedge;
 mod lane;
 mod lanes;
 mod latency;
+mod limits;
 mod link;
 mod link_estimate;
 mod load;
@@ -42,7 +43,6 @@ mod report;
 mod slots;
 mod store;
 mod table;
-mod timing;
 mod transfer;
 mod views;
 
@@ -54,6 +54,7 @@ pub use channel::Secured;
 use hinterland_sys::Address;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::SLABS_MAX;
+pub use limits::{AnswerLimit, NODES_MAX, Timing};
 use link::{Link, Node};
 use maintenance::Maintenance;
 pub use membership::Membership;
@@ -61,12 +62,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use table::{Lacks, Replica, Table, Wanted};
-pub use timing::{AnswerLimit, Timing};
-
-/// Nodes of a pool: each has a row of figures.
-pub const NODES_MAX: usize = 8;
-/// Messages of a call that are under way together: what fills the time of an answer, and fits the kernel's buffers.
-const DEPTH: usize = 4;
 
 /// Pages in memory nodes.
 pub struct NodePool {

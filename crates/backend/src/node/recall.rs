@@ -8,6 +8,7 @@
 //! not asked again for a while, and slabs for which no other is left wait, while others move.
 
 use super::NodePool;
+use super::limits::ASKED;
 use super::link::Link;
 use super::maintenance::{Rebuild, has_place};
 use crate::sync::lock;
@@ -40,9 +41,6 @@ impl Recall {
         let _ = self.0.fetch_update(Relaxed, Relaxed, less);
     }
 }
-
-/// Nodes that are asked together.
-const ASKED: usize = 2;
 
 /// What is under way.
 #[derive(Default)]

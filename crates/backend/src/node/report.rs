@@ -7,6 +7,7 @@
 //! as the only replica at any moment. The node sees by the number of leases whether a report covers all slabs.
 
 use super::NodePool;
+use super::limits::COPIED_SECONDS;
 use super::link::Link;
 use super::maintenance::has_place;
 use crate::sync::lock;
@@ -18,19 +19,16 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-/// Seconds over which copies are counted.
-const SECONDS: usize = 10;
-
 /// How many pages were copied in the last ten seconds, in buckets of a second.
 pub(super) struct Recent {
     begun: Instant,
     /// Of each bucket: the second that it is of, and its pages.
-    buckets: [(u64, u64); SECONDS],
+    buckets: [(u64, u64); COPIED_SECONDS],
 }
 
 impl Default for Recent {
     fn default() -> Recent {
-        Recent { begun: Instant::now(), buckets: [(0, 0); SECONDS] }
+        Recent { begun: Instant::now(), buckets: [(0, 0); COPIED_SECONDS] }
     }
 }
 
@@ -40,12 +38,12 @@ impl Recent {
     }
 
     fn is_recent(&self, of: u64, now: Instant) -> bool {
-        self.second(now).saturating_sub(of) < SECONDS as u64
+        self.second(now).saturating_sub(of) < COPIED_SECONDS as u64
     }
 
     pub(super) fn count(&mut self, pages: u64, now: Instant) {
         let second = self.second(now);
-        let bucket = &mut self.buckets[usize::try_from(second).unwrap_or(0) % SECONDS];
+        let bucket = &mut self.buckets[usize::try_from(second).unwrap_or(0) % COPIED_SECONDS];
         if bucket.0 != second {
             *bucket = (second, 0);
         }

@@ -10,18 +10,8 @@
 //! **Spread.** Where slabs lie on several nodes, up to four are filled in turn, a piece each, so that what is read in a row comes from
 //! several nodes. Of `n` slabs `n / 4 + 1` are filled at a time: a small program leases none for this, a larger one a quarter more at most.
 
+use super::limits::{EMPTY_MAX, PIECE_MAX, PIECE_MIN, SLABS_OF_A_TURN, SPREAD_MAX};
 use std::collections::{BTreeMap, VecDeque};
-
-/// Empty slabs that are kept for the next pages.
-const EMPTY_MAX: usize = 1;
-/// Slabs that are filled at a time, at most: so many nodes serve one load.
-pub(super) const SPREAD_MAX: usize = 4;
-/// A piece ends with the call that brings it to so many pages, which one message of a load brings …
-const PIECE_MIN: usize = 32;
-/// … or within a call after so many, which fit one message of a store.
-const PIECE_MAX: usize = 64;
-/// One slab more is filled for so many.
-const SLABS_OF_A_TURN: usize = 4;
 
 /// The slots of a pool.
 pub(super) struct Slots {

@@ -3,18 +3,15 @@
 //! A replica that fails meanwhile is lost, and its slab closed; the pages then go to another slab, on as many nodes as are wanted.
 
 use super::lanes::Taken;
+use super::limits::{DEPTH, LATE_STORE, STORE_PAGES};
 use super::slots::Fill;
 use super::table::{Replica, Replicas};
-use super::{DEPTH, NodeError, NodePool};
+use super::{NodeError, NodePool};
 use crate::sync::lock;
 use crate::{Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
-use hinterland_wire::RANGES_MAX;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-
-/// A wait for the answer to a store from which on nodes are compared.
-const LATE: Duration = Duration::from_millis(50);
 
 /// What became of a message of pages.
 #[derive(Clone)]
@@ -128,7 +125,7 @@ impl NodePool {
     ) {
         let mut failed = Vec::new();
         for (position, (slot, index)) in slots.iter().zip(indices).enumerate() {
-            match &fates[position / RANGES_MAX] {
+            match &fates[position / STORE_PAGES] {
                 Fate::Stored => out[*index] = Ok(Location(*slot)),
                 other => {
                     failed.push(*slot);
@@ -157,8 +154,8 @@ impl NodePool {
         priority: Priority,
         meanwhile: &mut dyn FnMut(),
     ) -> Vec<Fate> {
-        let messages = pages.len().div_ceil(RANGES_MAX);
-        let part = |message: usize| message * RANGES_MAX..((message + 1) * RANGES_MAX).min(pages.len());
+        let messages = pages.len().div_ceil(STORE_PAGES);
+        let part = |message: usize| message * STORE_PAGES..((message + 1) * STORE_PAGES).min(pages.len());
         let mut fates = vec![Fate::Stored; messages];
         // In the order of the nodes: two threads that wait for each other's lanes would wait for ever.
         let mut unreached = None;
@@ -226,7 +223,7 @@ impl NodePool {
     fn compare(&self, writers: &[Writer<'_>]) {
         let late = |writer: &&Writer<'_>| {
             let others = |other: &Writer<'_>| other.waited * 8 < writer.waited;
-            writer.waited > LATE && writers.iter().any(others)
+            writer.waited > LATE_STORE && writers.iter().any(others)
         };
         if let Some(writer) = writers.iter().find(late) {
             writer.replica.link.latency.late(writer.waited);
@@ -279,7 +276,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn send(&mut self, slots: &[u64], pages: &[&PageBytes], priority: Priority) -> Result<(), NodeError> {
-        let mut there = [0; RANGES_MAX];
+        let mut there = [0; STORE_PAGES];
         for (there, slot) in there.iter_mut().zip(slots) {
             *there = self.replica.slot(*slot);
         }

@@ -3,9 +3,9 @@
 //! A load of pages from several links has a transfer on each: all are asked first, then their answers are taken in turn.
 
 use super::lanes::Taken;
+use super::limits::{DEPTH, LOAD_PAGES};
 use super::link::Link;
-use super::load::LOAD_PAGES;
-use super::{DEPTH, NodeError, NodePool};
+use super::{NodeError, NodePool};
 use crate::{LoadItem, Priority};
 use hinterland_units::PageBytes;
 use std::sync::Arc;

@@ -13,6 +13,7 @@
 //! A view says nothing of the node's life. So at least one load in a second is a message.
 
 use super::NodePool;
+use super::limits::VIEWS_MAX;
 use crate::sync::lock;
 use crate::{LoadError, LoadItem};
 use hinterland_sys::peer_memory::{PeerMemory, ReceivedFd};
@@ -20,9 +21,6 @@ use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
-
-/// Slabs that can have a view: 32 GiB with slabs of 2 MiB. A process has 65530 mappings (vm.max_map_count), and needs them.
-const VIEWS_MAX: usize = 16384;
 
 /// The views of a link.
 pub(super) struct Views {
