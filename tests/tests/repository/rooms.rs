@@ -1,19 +1,23 @@
-//! The rooms of a crate: its modules have an order, too. A module uses those of its own layer or of lower ones, and none uses itself
-//! by way of another.
+//! The rooms of a crate: its modules have an order, too, and those of a large module of it. A module uses those of its own layer or of
+//! lower ones, and none uses itself by way of another.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A crate whose modules have layers: the lowest first, each with its name. A new module must be given one here.
+/// A crate, or a module of one, whose modules have layers: the lowest first, each with its name. A new module must be given one here.
 struct Building {
+    /// The crate.
     name: &'static str,
+    /// The module whose modules these are; `None`: the crate's own.
+    inside: Option<&'static str>,
     layers: &'static [(&'static str, &'static [&'static str])],
 }
 
 const BUILDINGS: &[Building] = &[
     Building {
         name: "pager",
+        inside: None,
         layers: &[
             ("values", &["state", "fault_path", "proportional_share", "forward_progress", "monitor_affinity"]),
             ("waits", &["blocked", "schedule", "waiters", "own_threads"]),
@@ -31,11 +35,26 @@ const BUILDINGS: &[Building] = &[
     },
     Building {
         name: "backend",
+        inside: None,
         layers: &[
             ("contract", &["node_error", "contract", "counters", "shard", "sync", "mapping", "same_filled", "link"]),
             ("backends", &["reference", "samples", "tiers", "codec", "compressed", "file", "node", "sealed", "coded"]),
             ("around", &["decorate"]),
             ("by URL", &["url", "open"]),
+        ],
+    },
+    Building {
+        name: "backend",
+        inside: Some("node"),
+        layers: &[
+            ("values", &["limits", "draws", "recall", "figures", "health", "slots"]),
+            ("connections", &["channel", "lane", "lanes"]),
+            ("links", &["latency", "link_estimate", "views", "member", "link", "links"]),
+            ("slabs", &["table", "slabs"]),
+            ("slots", &["placement", "allocation"]),
+            ("loads and stores", &["transfer", "asked", "hedge", "load", "store"]),
+            ("maintenance", &["returns", "membership", "pings", "report", "recalls", "rebuild", "maintenance"]),
+            ("pool", &["pool"]),
         ],
     },
 ];
@@ -147,19 +166,32 @@ fn reexports(root: TokenStream) -> BTreeMap<String, String> {
     names
 }
 
-/// The edges between the modules of a crate with sources in `src`.
-fn edges(src: &Path) -> Edges {
-    let files = files(src);
-    let top = |file: &PathBuf| module_of(file, src).into_iter().next();
+/// The edges between the modules of a crate with sources in `src`, or between those of its module `inside`.
+fn edges(src: &Path, inside: Option<&str>) -> Edges {
+    let (folder, root) = match inside {
+        None => (src.to_owned(), src.join("lib.rs")),
+        Some(module) => (src.join(module), src.join(module).join("mod.rs")),
+    };
+    let depth = usize::from(inside.is_some());
+    let files = files(&folder);
+    let top = |file: &PathBuf| module_of(file, src).into_iter().nth(depth);
     let mut edges: Edges = files.iter().filter_map(top).map(|module| (module, BTreeSet::new())).collect();
     let known: BTreeSet<String> = edges.keys().cloned().collect();
-    let taken = reexports(tokens(&src.join("lib.rs")));
+    let (taken_by_crate, taken) = (reexports(tokens(&src.join("lib.rs"))), reexports(tokens(&root)));
     for file in &files {
         let module = module_of(file, src);
         // The root uses all of them.
-        let Some(user) = module.first() else { continue };
+        let Some(user) = module.get(depth) else { continue };
         paths_from_root(tokens(file), &module, &mut |path| {
-            let Some(first) = path.first() else { return };
+            // By way of the crate's root, too, a name of the module is one of it.
+            let is_there = |first: &&String| taken_by_crate.get(*first).map(String::as_str) == inside;
+            let name = match (inside, path) {
+                (None, _) => path.first(),
+                (Some(module), [first, rest @ ..]) if first == module => rest.first(),
+                (Some(_), [first, ..]) => Some(first).filter(is_there),
+                (Some(_), []) => None,
+            };
+            let Some(first) = name else { return };
             let used = if known.contains(first) { first } else { taken.get(first).unwrap_or(first) };
             if used != user {
                 edges.get_mut(user).expect("each module is known").insert(used.clone());
@@ -217,10 +249,12 @@ fn cycle(edges: &Edges) -> Option<Vec<&str>> {
 fn modules_use_lower_layers_and_there_is_no_cycle() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
     for building in BUILDINGS {
-        let edges = edges(&crates.join(building.name).join("src"));
-        assert!(edges.values().flatten().count() > edges.len(), "{}: its edges are seen", building.name);
+        let edges = edges(&crates.join(building.name).join("src"), building.inside);
+        let name = building.inside.map_or_else(String::new, |module| format!("::{module}"));
+        let name = format!("{}{name}", building.name);
+        assert!(edges.values().flatten().count() > edges.len(), "{name}: its edges are seen");
         let found = violations(building.layers, &edges);
-        assert!(found.is_empty(), "crate {}:\n{}", building.name, found.join("\n"));
+        assert!(found.is_empty(), "{name}:\n{}", found.join("\n"));
     }
 }
 
@@ -235,6 +269,28 @@ fn paths_are_seen_however_they_are_written() {
     assert_eq!(seen, ["a", "a", "a", "Name", "e", "g", "i", "k", "m"]);
     let taken = reexports("mod a; pub use a::{B, C as D}; pub use e::F;".parse().unwrap());
     assert_eq!((taken["B"].as_str(), taken["D"].as_str(), taken["F"].as_str()), ("a", "a", "e"));
+}
+
+#[test]
+fn modules_inside_a_module_are_seen_by_every_way_to_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let src = folder.path();
+    std::fs::create_dir(src.join("node")).expect("a folder");
+    let files = [
+        ("lib.rs", "mod node; mod sync; pub use node::{Pool, Secured};"),
+        ("sync.rs", "use crate::node::Pool;"),
+        ("node/mod.rs", "mod low; mod high; mod pool; pub use low::Secured; pub use pool::Pool; pub struct Here;"),
+        ("node/low.rs", "use crate::sync::lock; use super::Here; mod tests { use super::super::high::Links; }"),
+        ("node/high.rs", "use crate::Pool; use crate::node::low;"),
+        ("node/pool.rs", "use super::Secured; use super::pool::Pool; use crate::Location;"),
+    ];
+    files.iter().for_each(|(file, text)| std::fs::write(src.join(file), text).expect("it can be written"));
+    let seen: Vec<String> = edges(src, Some("node"))
+        .iter()
+        .flat_map(|(user, all)| all.iter().map(move |used| format!("{user} {used}")))
+        .collect();
+    assert_eq!(seen, ["high low", "high pool", "low Here", "low high", "pool low"]);
+    assert_eq!(edges(src, None)["sync"].iter().collect::<Vec<_>>(), ["node"]);
 }
 
 #[test]

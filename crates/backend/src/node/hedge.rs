@@ -9,16 +9,56 @@
 //! step: what it owes is taken and thrown away before its next answer. As long as it owes, other nodes are preferred, and a ping
 //! finds out whether the node is still there (see `maintain`).
 
+use super::asked::{Asked, Want};
 use super::link::Demand;
-use super::load::{Asked, Want};
+use super::slabs::Slabs;
 use super::table::Replica;
 use super::transfer::Transfer;
-use super::{NodeError, NodePool};
+use crate::node_error::NodeError;
 use crate::{LoadError, LoadItem, Location, Priority};
 use hinterland_units::PageBytes;
 use std::sync::atomic::Ordering::Relaxed;
 
 type Done<'a> = dyn FnMut(usize, Result<&PageBytes, LoadError>) + 'a;
+
+/// Loads the page of `wants`, which is one, from its replica `at`, and also from `other` if that one is late.
+pub(super) fn hedged_load(
+    slabs: &Slabs,
+    [at, other]: [usize; 2],
+    wants: &mut [Want],
+    item: &mut LoadItem<'_>,
+    done: &mut Done<'_>,
+) {
+    let replicas = wants[0].replicas.clone();
+    let Some(mut first) = HedgedRequest::start(slabs, &replicas[at], at, wants, item, true) else { return };
+    let late_after = first.replica.link.latency.late_after();
+    // A lane that owes an answer already is none to owe another.
+    if first.transfer.owes() || first.transfer.arrives_within(late_after) {
+        return first.take_answer(slabs, wants, item, done);
+    }
+    let Some(mut second) = HedgedRequest::start(slabs, &replicas[other], other, wants, item, false) else {
+        return first.take_answer(slabs, wants, item, done);
+    };
+    first.replica.link.node.hedged_loads.fetch_add(1, Relaxed);
+    let patience = first.asked.patience.saturating_sub(first.asked.begun.elapsed());
+    match first.transfer.either_arrives_within(&mut second.transfer, patience) {
+        Some(second_is_it) => {
+            let (winner, loser) = if second_is_it { (second, first) } else { (first, second) };
+            winner.take_answer(slabs, wants, item, done);
+            if wants[0].answered {
+                loser.give_up();
+            } else {
+                loser.take_answer(slabs, wants, item, done);
+            }
+        }
+        None => {
+            let limit = first.asked.patience;
+            first.transfer.end(false);
+            first.asked.conclude(slabs, Err(NodeError::Silent { limit }), wants);
+            second.take_answer(slabs, wants, item, done);
+        }
+    }
+}
 
 /// A page on its way from one of two replicas.
 struct HedgedRequest<'a> {
@@ -28,59 +68,20 @@ struct HedgedRequest<'a> {
     _demand: Demand<'a>,
 }
 
-impl NodePool {
-    /// Loads the page of `wants`, which is one, from its replica `at`, and also from `other` if that one is late.
-    pub(super) fn hedged_load(
-        &self,
-        [at, other]: [usize; 2],
-        wants: &mut [Want],
-        item: &mut LoadItem<'_>,
-        done: &mut Done<'_>,
-    ) {
-        let replicas = wants[0].replicas.clone();
-        let Some(mut first) = self.start(&replicas[at], at, wants, item, true) else { return };
-        let late_after = first.replica.link.latency.late_after();
-        // A lane that owes an answer already is none to owe another.
-        if first.transfer.owes() || first.transfer.arrives_within(late_after) {
-            return self.take_answer(first, wants, item, done);
-        }
-        let Some(mut second) = self.start(&replicas[other], other, wants, item, false) else {
-            return self.take_answer(first, wants, item, done);
-        };
-        first.replica.link.node.hedged_loads.fetch_add(1, Relaxed);
-        let patience = first.asked.patience.saturating_sub(first.asked.begun.elapsed());
-        match first.transfer.either_arrives_within(&mut second.transfer, patience) {
-            Some(second_is_it) => {
-                let (winner, loser) = if second_is_it { (second, first) } else { (first, second) };
-                self.take_answer(winner, wants, item, done);
-                if wants[0].answered {
-                    loser.give_up();
-                } else {
-                    self.take_answer(loser, wants, item, done);
-                }
-            }
-            None => {
-                let limit = first.asked.patience;
-                first.transfer.end(false);
-                self.conclude(first.asked, Err(NodeError::Silent { limit }), wants);
-                self.take_answer(second, wants, item, done);
-            }
-        }
-    }
-
+impl<'a> HedgedRequest<'a> {
     /// Asks a replica; `None`: it could not be asked. The second of two is only asked if that takes little time (`idle_demand_lane`).
-    fn start<'a>(
-        &self,
+    fn start(
+        slabs: &Slabs,
         replica: &'a Replica,
         at: usize,
         wants: &mut [Want],
         item: &mut LoadItem<'_>,
         is_first: bool,
-    ) -> Option<HedgedRequest<'a>> {
-        let mut asked = self.asked_of(&replica.link, &wants[0], Priority::Demand);
+    ) -> Option<Self> {
+        let mut asked = Asked::new(slabs, &replica.link, &wants[0], Priority::Demand);
         let there = asked.add((0, at), &wants[0], item);
         let begun = if is_first {
-            self.begin_transfer(&replica.link, 1, Priority::Demand, asked.patience)
+            Transfer::begin(slabs, &replica.link, 1, Priority::Demand, asked.patience)
         } else {
             Ok(replica.link.idle_demand_lane()?)
                 .map(|lane| Transfer::new(&replica.link, lane, 1, Priority::Demand, asked.patience))
@@ -95,21 +96,15 @@ impl NodePool {
         match started {
             Ok(transfer) => Some(HedgedRequest { replica, asked, transfer, _demand: replica.link.demand() }),
             Err(error) => {
-                self.conclude(asked, Err(error), wants);
+                asked.conclude(slabs, Err(error), wants);
                 None
             }
         }
     }
 
-    /// Takes the answer of one.
-    fn take_answer(
-        &self,
-        request: HedgedRequest<'_>,
-        wants: &mut [Want],
-        item: &mut LoadItem<'_>,
-        done: &mut Done<'_>,
-    ) {
-        let HedgedRequest { replica, mut asked, mut transfer, _demand } = request;
+    /// Takes its answer.
+    fn take_answer(self, slabs: &Slabs, wants: &mut [Want], item: &mut LoadItem<'_>, done: &mut Done<'_>) {
+        let HedgedRequest { replica, mut asked, mut transfer, _demand } = self;
         let link = &*replica.link;
         let mut there = [LoadItem { location: Location(replica.slot(item.location.0)), into: &mut *item.into }];
         let going = transfer.receive(&mut there, true, &mut |position, page| {
@@ -117,11 +112,9 @@ impl NodePool {
             asked.took(position, page, wants, done);
         });
         transfer.end(going.is_ok());
-        self.conclude(asked, going, wants);
+        asked.conclude(slabs, going, wants);
     }
-}
 
-impl HedgedRequest<'_> {
     /// The other one was heard.
     fn give_up(self) {
         let HedgedRequest { replica, asked, transfer, _demand } = self;

@@ -3,15 +3,15 @@
 //! What a link holds ends with it: a node that was lost and comes back is used by a new link, in a new session, which is empty.
 //! So nothing that a node missed while it was away can be read from it.
 
-use super::NodeAddress;
-use super::channel::{Channel, Secured};
+use super::channel::Channel;
+use super::figures::{Answered, LastReport};
 use super::lane::Lane;
 use super::lanes::{Lanes, Taken};
 use super::latency::Latency;
 use super::limits::{AnswerLimit, BACKGROUND_LANES, BUSY_PAUSE, DEMAND_LANES, OWING, RETRIED_NS, SECOND_LIMIT, Timing};
 use super::link_estimate::LinkEstimate;
+use super::member::{Node, NodeAddress};
 use super::recall::Recall;
-use super::report::{Answered, LastReport, Recent};
 use super::views::Views;
 use crate::node_error::NodeError;
 use crate::sync::lock;
@@ -20,84 +20,6 @@ use hinterland_wire::{Features, Grant, Kind, Reply, Report, Request};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-
-/// A node of a pool, whatever becomes of the links to it.
-pub(super) struct Node {
-    /// Its place in the pool.
-    pub(super) index: usize,
-    pub(super) url: String,
-    pub(super) address: Address,
-    /// How both sides prove who they are; `None`: they do not.
-    pub(super) secured: Option<Secured>,
-    /// Bytes that are asked for at most; 0: what the node allows.
-    pub(super) quota_bytes: u64,
-    /// How long it may leave a request unanswered.
-    limit: AnswerLimit,
-    /// It may take no bytes for half of that: another node has what it has.
-    halves_send: bool,
-    pub(super) timing: Timing,
-    /// Bytes written to it and read from it.
-    pub(super) bytes_in: AtomicU64,
-    pub(super) bytes_out: AtomicU64,
-    /// How often it was lost, other than empty after a drain.
-    pub(super) losses: AtomicU64,
-    /// Pages that were copied to it in place of lost copies.
-    pub(super) rebuilt_pages: AtomicU64,
-    /// Loads for which another node was asked, too, because this one was late.
-    pub(super) hedged_loads: AtomicU64,
-    /// Pages that were copied there, or moved away.
-    pub(super) copied: Mutex<Recent>,
-}
-
-impl Node {
-    pub(super) fn new(index: usize, is: NodeAddress, quota_bytes: u64, halves_send: bool, timing: Timing) -> Node {
-        let NodeAddress { url, address, secured, limit } = is;
-        let zero = || AtomicU64::new(0);
-        Node {
-            index,
-            url,
-            address,
-            secured,
-            quota_bytes,
-            limit,
-            halves_send,
-            timing,
-            bytes_in: zero(),
-            bytes_out: zero(),
-            losses: zero(),
-            rebuilt_pages: zero(),
-            hedged_loads: zero(),
-            copied: Mutex::default(),
-        }
-    }
-
-    /// How long it may leave a request unanswered.
-    pub(super) fn limit(&self) -> Duration {
-        self.limit.get()
-    }
-
-    /// As `limit`, for a request to a node that others can replace, or cannot.
-    pub(super) fn patience(&self, is_replaceable: bool) -> Duration {
-        if is_replaceable { self.limit() / 2 } else { self.limit() }
-    }
-
-    fn send_limit(&self) -> Duration {
-        self.patience(self.halves_send)
-    }
-
-    /// What a node at another address needs to be used beside this one.
-    pub(super) fn beside(&self, index: usize, is: NodeAddress) -> Node {
-        Node::new(index, is, self.quota_bytes, self.halves_send, self.timing)
-    }
-
-    /// Begins to count, in a forked child: what its parent did is the parent's.
-    fn count_anew(&self) {
-        for counter in [&self.bytes_in, &self.bytes_out, &self.losses, &self.rebuilt_pages, &self.hedged_loads] {
-            counter.store(0, Relaxed);
-        }
-        *lock(&self.copied) = Recent::default();
-    }
-}
 
 /// See the module.
 pub(super) struct Link {

@@ -4,11 +4,10 @@
 //! worth more than what is said of it: who leaves in good order has asked for its slabs before. Only when it is lost, too, it is not
 //! looked for any more, and another may take its place.
 
-use super::link::Link;
-use super::maintenance::{Maintenance, Return};
-use super::{NODES_MAX, NodeAddress, NodeError, NodePool, Timing};
-use crate::sync::lock;
-use std::sync::{Arc, Mutex};
+use super::member::NodeAddress;
+use super::returns::Returns;
+use super::slabs::Slabs;
+use std::sync::Arc;
 
 /// Who belongs to a pool.
 pub trait Membership: Send + Sync {
@@ -16,67 +15,50 @@ pub trait Membership: Send + Sync {
     fn changed_since(&self, seen: u64) -> Option<(u64, Vec<NodeAddress>)>;
 }
 
-/// What was last read of the membership.
-#[derive(Default)]
-pub(super) struct Heard {
+/// Hears who belongs to the pool.
+pub(super) struct Members {
+    slabs: Arc<Slabs>,
+    membership: Box<dyn Membership>,
+    /// What was last read of it.
     version: u64,
     /// Nodes that have found no place in the pool yet.
     waiting: Vec<NodeAddress>,
 }
 
-impl NodePool {
-    /// As [`new`](NodePool::new), with nodes that come and go: `membership` tells what has changed since that `version` of them.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn following(
-        url: String,
+impl Members {
+    /// Begins behind a `version` of the list, of whose nodes those in `waiting` have no place.
+    pub(super) fn new(
+        slabs: &Arc<Slabs>,
         membership: Box<dyn Membership>,
-        (version, mut nodes): (u64, Vec<NodeAddress>),
-        quota_bytes: u64,
-        replicas: usize,
-        timing: Timing,
-    ) -> Result<NodePool, (String, NodeError)> {
-        let waiting = nodes.split_off(nodes.len().min(NODES_MAX));
-        let mut pool = NodePool::new(url, nodes, quota_bytes, replicas, timing)?;
-        let vacant = |index| Mutex::new(Arc::new(Link::vacant(index, &pool.name)));
-        let places = (pool.links.len()..NODES_MAX).map(vacant).collect::<Vec<_>>();
-        pool.links.extend(places);
-        lock(&pool.maintenance).heard = Heard { version, waiting };
-        pool.membership = Some(membership);
-        Ok(pool)
+        version: u64,
+        waiting: Vec<NodeAddress>,
+    ) -> Members {
+        Members { slabs: slabs.clone(), membership, version, waiting }
     }
 
-    /// Hears who belongs to the pool now, if that can change.
-    pub(super) fn hear(&self, maintenance: &mut Maintenance) {
-        let Some(membership) = &self.membership else { return };
-        if let Some((version, nodes)) = membership.changed_since(maintenance.heard.version) {
-            let urls: Vec<String> = self.links.iter().map(|link| lock(link).node.url.clone()).collect();
-            for (again, url) in maintenance.returns.iter_mut().zip(&urls) {
-                again.belongs = nodes.iter().any(|node| node.url == *url);
-            }
-            let waiting = nodes.into_iter().filter(|node| !urls.contains(&node.url)).collect();
-            maintenance.heard = Heard { version, waiting };
+    /// Hears who belongs to the pool now.
+    pub(super) fn hear(&mut self, returns: &mut Returns) {
+        if let Some((version, nodes)) = self.membership.changed_since(self.version) {
+            let urls: Vec<String> = self.slabs.links.iter().map(|link| link.node.url.clone()).collect();
+            returns.look_for(|index| nodes.iter().any(|node| node.url == urls[index]));
+            self.waiting = nodes.into_iter().filter(|node| !urls.contains(&node.url)).collect();
+            self.version = version;
         }
-        let waiting = std::mem::take(&mut maintenance.heard.waiting);
-        maintenance.heard.waiting =
-            waiting.into_iter().filter_map(|node| self.take_in(node, &mut maintenance.returns)).collect();
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting = waiting.into_iter().filter_map(|node| self.take_in(node, returns)).collect();
     }
 
-    /// Gives a node a place, from which it will be tried like one that was lost; hands it back when there is none.
-    fn take_in(&self, node: NodeAddress, returns: &mut [Return]) -> Option<NodeAddress> {
-        let is_free = |(index, belongs): &(usize, bool)| {
-            let link = lock(&self.links[*index]);
-            link.is_vacant() || !belongs && link.lost().is_some()
+    /// Gives a node a place, a vacant one if there is one; hands it back when there is none.
+    fn take_in(&self, node: NodeAddress, returns: &mut Returns) -> Option<NodeAddress> {
+        let links = &self.slabs.links;
+        let is_free = |index: &usize| {
+            let link = links.at(*index);
+            link.is_vacant() || !returns.belongs(*index) && link.lost().is_some()
         };
-        let places = returns.iter().map(|again| again.belongs).enumerate();
-        let Some((index, _)) = places.filter(is_free).min_by_key(|(index, _)| !lock(&self.links[*index]).is_vacant())
-        else {
-            return Some(node);
-        };
-        let node = Arc::new(lock(&self.links[0]).node.beside(index, node));
-        *lock(&self.links[index]) = Arc::new(Link::expected(&node, &self.name));
-        returns[index] = Return::fresh(&self.timing);
+        let places = (0..links.len()).filter(is_free);
+        let Some(index) = places.min_by_key(|index| !links.at(*index).is_vacant()) else { return Some(node) };
+        links.expect(index, node);
+        returns.begin_anew(index);
         None
     }
 }

@@ -3,14 +3,14 @@
 //! Where several slabs are filled at a time, they are to lie on different nodes: one of the two is a node without such a slab, if there is
 //! one, and the room of a node with one counts half.
 
-use super::NodePool;
+use super::draws::Draws;
 use super::link::Link;
-use super::table::Replica;
+use super::slabs::Slabs;
+use super::table::{Replica, is_held};
 use crate::StoreError;
-use crate::sync::lock;
+use crate::node_error::NodeError;
+
 use hinterland_units::PAGE_BYTES;
-use hinterland_wire::SLABS_MAX;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,7 +24,17 @@ struct Attempt {
     failed: bool,
 }
 
-impl NodePool {
+/// Chooses nodes for slabs.
+pub(super) struct Placement {
+    slabs: Arc<Slabs>,
+    draws: Draws,
+}
+
+impl Placement {
+    pub(super) fn new(slabs: &Arc<Slabs>) -> Placement {
+        Placement { slabs: slabs.clone(), draws: Draws::of_this_process() }
+    }
+
     /// Leases a slab on as many nodes as there are to be replicas, or on those of them that stay and have room, if there is one.
     ///
     /// # Errors
@@ -32,9 +42,9 @@ impl NodePool {
     pub(super) fn place(&self) -> Result<Vec<Replica>, StoreError> {
         let mut refused = None;
         // Each round but the last ends with a loss.
-        for _ in 0..=self.links.len() {
+        for _ in 0..=self.slabs.links.len() {
             let may_lease = |link: &Arc<Link>| !link.recall.is_total() && link.may_have_room();
-            let (likely, others): (Vec<Arc<Link>>, _) = self.healthy().into_iter().partition(may_lease);
+            let (likely, others): (Vec<Arc<Link>>, _) = self.slabs.links.healthy().into_iter().partition(may_lease);
             let mut attempt = self.place_on(likely);
             if attempt.replicas.is_empty() && !attempt.failed {
                 // What they said last may be out of date.
@@ -43,7 +53,7 @@ impl NodePool {
             let Attempt { replicas, full, failed } = attempt;
             if full.is_some() {
                 // Slabs that have replicas on the other nodes may get pages now.
-                self.refresh();
+                self.slabs.refresh();
             }
             match full {
                 _ if !failed && !replicas.is_empty() => return Ok(replicas),
@@ -51,20 +61,20 @@ impl NodePool {
                 // Who has not been asked, because another one was lost first, may have room.
                 full => refused = full.or(refused),
             }
-            self.give_up(&replicas);
+            self.slabs.give_up(&replicas);
         }
         if let Some(refused) = refused {
             return Err(refused);
         }
         // Whose loss was the first is no longer known; any of them is a reason.
-        let link = lock(&self.links[0]).clone();
-        let error = link.lost().cloned().unwrap_or(super::NodeError::Closed);
-        Err(self.store_error(&link, &error))
+        let link = self.slabs.links.at(0);
+        let error = link.lost().cloned().unwrap_or(NodeError::Closed);
+        Err(self.slabs.store_error(&link, &error))
     }
 
     /// Leases a slab on as many of `candidates` as there are to be replicas.
     fn place_on(&self, mut candidates: Vec<Arc<Link>>) -> Attempt {
-        let wanted = self.replicas.min(candidates.len());
+        let wanted = self.slabs.replicas.min(candidates.len());
         let mut attempt = Attempt::default();
         while attempt.replicas.len() < wanted && !candidates.is_empty() {
             match self.place_one(&mut candidates, wanted - attempt.replicas.len()) {
@@ -97,12 +107,12 @@ impl NodePool {
         let link = candidates.swap_remove(self.choose(candidates, wanted));
         match link.lease() {
             Ok(slab) => {
-                let slab_pages = self.slab_bytes / PAGE_BYTES as u64;
+                let slab_pages = self.slabs.slab_bytes / PAGE_BYTES as u64;
                 Ok(Some(Replica { link, slab, slab_pages, users: Arc::new(()) }))
             }
             Err(error) => {
-                self.judge(&link, &error);
-                Err(self.store_error(&link, &error))
+                self.slabs.judge(&link, &error);
+                Err(self.slabs.store_error(&link, &error))
             }
         }
     }
@@ -110,8 +120,8 @@ impl NodePool {
     fn choose(&self, candidates: &[Arc<Link>], wanted: usize) -> usize {
         let fast: Vec<usize> = (0..candidates.len()).filter(|index| !candidates[*index].slow.load(Relaxed)).collect();
         let among = if fast.is_empty() { (0..candidates.len()).collect() } else { fast };
-        let draw = usize::try_from(self.draw() >> 33).unwrap_or(0);
-        let filled = lock(&self.table).nodes_filled();
+        let draw = usize::try_from(self.draws.draw() >> 33).unwrap_or(0);
+        let filled = self.slabs.table().nodes_filled();
         let is_filled = |index: usize| filled >> candidates[index].node.index & 1 != 0;
         let fresh: Vec<usize> = among.iter().copied().filter(|index| !is_filled(*index)).collect();
         let first = if fresh.is_empty() { among[draw % among.len()] } else { fresh[draw % fresh.len()] };
@@ -123,27 +133,22 @@ impl NodePool {
         let second = others[(draw >> 8) % others.len()];
         let room = |index: usize| {
             let link: &Link = &candidates[index];
-            let free_bytes = link.free_bytes(self.slab_bytes).inspect_err(|error| self.judge(link, error)).unwrap_or(0);
+            let free_bytes =
+                link.free_bytes(self.slabs.slab_bytes).inspect_err(|error| self.slabs.judge(link, error)).unwrap_or(0);
             if is_filled(index) { free_bytes / 2 } else { free_bytes }
         };
         if room(second) > room(first) { second } else { first }
     }
 
-    /// Gives slabs back that belong to no row of the table. Those of a lost node are gone with its session; those of a node that cannot
-    /// be reached from here now are given back later.
-    pub(super) fn give_up(&self, replicas: &[Replica]) {
-        let mut by_link: BTreeMap<*const Link, Vec<Replica>> = BTreeMap::new();
-        for replica in replicas.iter().filter(|replica| replica.is_live()) {
-            by_link.entry(Arc::as_ptr(&replica.link)).or_default().push(replica.clone());
-        }
-        for replicas in by_link.values().flat_map(|replicas| replicas.chunks(SLABS_MAX)) {
-            let link = &replicas[0].link;
-            let slabs: Vec<u32> = replicas.iter().map(|replica| replica.slab).collect();
-            if let Err(error) = link.give_back(&slabs) {
-                self.judge(link, &error);
-                if error.is_local() {
-                    lock(&self.table).keep_leaving(replicas);
-                }
+    /// Leases a slab for one more replica of another slab, on a node that stays.
+    pub(super) fn place_replica(&self, number: u32) -> Option<Replica> {
+        let replicas = self.slabs.table().replicas_of(number)?;
+        let mut candidates = self.slabs.staying();
+        candidates.retain(|link| !is_held(&replicas, link));
+        loop {
+            // Who is full or lost is no candidate any more.
+            if let Ok(to) = self.place_one(&mut candidates, 1) {
+                return to;
             }
         }
     }

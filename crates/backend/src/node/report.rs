@@ -6,161 +6,49 @@
 //! A slab that is leased and not in the table yet, or not any more, makes a report of its node say no: whoever leased it may enter it
 //! as the only replica at any moment. The node sees by the number of leases whether a report covers all slabs.
 
-use super::NodePool;
-use super::limits::COPIED_SECONDS;
 use super::link::Link;
-use super::maintenance::has_place;
+use super::slabs::Slabs;
+use super::table::has_place;
+use crate::node_error::NodeError;
 use crate::sync::lock;
 use hinterland_wire::Report;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed},
-};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Instant;
 
-/// How many pages were copied in the last ten seconds, in buckets of a second.
-pub(super) struct Recent {
-    begun: Instant,
-    /// Of each bucket: the second that it is of, and its pages.
-    buckets: [(u64, u64); COPIED_SECONDS],
-}
-
-impl Default for Recent {
-    fn default() -> Recent {
-        Recent { begun: Instant::now(), buckets: [(0, 0); COPIED_SECONDS] }
+/// What is to be said of a link now. Reads the number of leases before the table: a slab that is leased between is not covered.
+fn report_of(slabs: &Slabs, link: &Arc<Link>) -> Report {
+    let leases = link.leases.load(Acquire);
+    let healthy = slabs.links.healthy();
+    let fresh: Vec<&Arc<Link>> =
+        healthy.iter().filter(|other| other.answered_within(slabs.timing.fresh) && !Arc::ptr_eq(other, link)).collect();
+    let roomy: Vec<Arc<Link>> = healthy
+        .iter()
+        .filter(|other| !other.recall.is_some() && other.may_have_room() && !Arc::ptr_eq(other, link))
+        .cloned()
+        .collect();
+    let has_copy = |other: &Arc<Link>| fresh.iter().any(|fresh| Arc::ptr_eq(fresh, other));
+    let table = slabs.table();
+    let there = table.at_link(link, has_copy, |replicas| has_place(&roomy, replicas));
+    // Under the table's lock: who enters a slab, or takes one out, does so before or after all of this.
+    let is_whole = link.slabs.load(Relaxed) == there.slabs;
+    drop(table);
+    let may_lease = !link.recall.is_total() && !link.is_full();
+    let places_alone = slabs.wanted(&healthy).replicas < 2 && may_lease;
+    Report {
+        leases,
+        pages: there.pages,
+        lacking_pages: there.lacking_pages,
+        last_pages: there.last_pages,
+        copied_pages: lock(&link.node.copied).sum(Instant::now()),
+        spare: is_whole && there.last_slabs == 0 && !places_alone,
+        movable: there.movable_slabs > 0,
     }
 }
 
-impl Recent {
-    fn second(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.begun).as_secs()
-    }
-
-    fn is_recent(&self, of: u64, now: Instant) -> bool {
-        self.second(now).saturating_sub(of) < COPIED_SECONDS as u64
-    }
-
-    pub(super) fn count(&mut self, pages: u64, now: Instant) {
-        let second = self.second(now);
-        let bucket = &mut self.buckets[usize::try_from(second).unwrap_or(0) % COPIED_SECONDS];
-        if bucket.0 != second {
-            *bucket = (second, 0);
-        }
-        bucket.1 += pages;
-    }
-
-    pub(super) fn sum(&self, now: Instant) -> u64 {
-        self.buckets.iter().filter(|(of, _)| self.is_recent(*of, now)).map(|(_, pages)| pages).sum()
-    }
-}
-
-/// What was said last, for the run's figures.
-#[derive(Default)]
-pub(super) struct LastReport {
-    lacking_pages: AtomicU64,
-    last_pages: AtomicU64,
-    spare: AtomicBool,
-}
-
-impl LastReport {
-    fn set(&self, report: &Report) {
-        self.lacking_pages.store(report.lacking_pages, Relaxed);
-        self.last_pages.store(report.last_pages, Relaxed);
-        self.spare.store(report.spare, Relaxed);
-    }
-
-    pub(super) fn lacking_pages(&self) -> u64 {
-        self.lacking_pages.load(Relaxed)
-    }
-
-    pub(super) fn last_pages(&self) -> u64 {
-        self.last_pages.load(Relaxed)
-    }
-
-    /// Whether nothing would be lost with the node; not as long as nothing was said.
-    pub(super) fn is_spare(&self) -> bool {
-        self.spare.load(Relaxed)
-    }
-}
-
-impl NodePool {
-    /// What is to be said of a link now. Reads the number of leases before the table: a slab that is leased between is not covered.
-    pub(super) fn report_of(&self, link: &Arc<Link>) -> Report {
-        let leases = link.leases.load(Acquire);
-        let healthy = self.healthy();
-        let fresh: Vec<&Arc<Link>> = healthy
-            .iter()
-            .filter(|other| other.answered_within(self.timing.fresh) && !Arc::ptr_eq(other, link))
-            .collect();
-        let roomy: Vec<Arc<Link>> = healthy
-            .iter()
-            .filter(|other| !other.recall.is_some() && other.may_have_room() && !Arc::ptr_eq(other, link))
-            .cloned()
-            .collect();
-        let has_copy = |other: &Arc<Link>| fresh.iter().any(|fresh| Arc::ptr_eq(fresh, other));
-        let table = lock(&self.table);
-        let there = table.at_link(link, has_copy, |replicas| has_place(&roomy, replicas));
-        // Under the table's lock: who enters a slab, or takes one out, does so before or after all of this.
-        let is_whole = link.slabs.load(Relaxed) == there.slabs;
-        drop(table);
-        let may_lease = !link.recall.is_total() && !link.is_full();
-        let places_alone = self.wanted(&healthy).replicas < 2 && may_lease;
-        Report {
-            leases,
-            pages: there.pages,
-            lacking_pages: there.lacking_pages,
-            last_pages: there.last_pages,
-            copied_pages: lock(&link.node.copied).sum(Instant::now()),
-            spare: is_whole && there.last_slabs == 0 && !places_alone,
-            movable: there.movable_slabs > 0,
-        }
-    }
-
-    /// Tells a node what it may want to know, and hears what it wants back.
-    pub(super) fn report(&self, link: &Arc<Link>) -> Result<(), super::NodeError> {
-        let report = self.report_of(link);
-        link.last_report.set(&report);
-        link.ask_recall(&report)
-    }
-}
-
-/// When a node answered last.
-pub(super) struct Answered(std::sync::Mutex<Instant>);
-
-impl Default for Answered {
-    fn default() -> Answered {
-        Answered(std::sync::Mutex::new(Instant::now()))
-    }
-}
-
-impl Answered {
-    pub(super) fn now(&self) {
-        *lock(&self.0) = Instant::now();
-    }
-
-    pub(super) fn within(&self, time: Duration) -> bool {
-        lock(&self.0).elapsed() < time
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn copies_are_counted_for_ten_seconds() {
-        let mut recent = Recent::default();
-        let times: Vec<Instant> =
-            (0..40).map(|second| recent.begun + Duration::from_millis(second * 1000 + 500)).collect();
-        assert_eq!(recent.sum(times[0]), 0);
-        recent.count(3, times[0]);
-        recent.count(4, times[0]);
-        recent.count(5, times[9]);
-        assert_eq!((recent.sum(times[0]), recent.sum(times[9])), (12, 12));
-        assert_eq!((recent.sum(times[10]), recent.sum(times[18]), recent.sum(times[19])), (5, 5, 0));
-        // A bucket is of one second.
-        recent.count(6, times[29]);
-        assert_eq!((recent.sum(times[29]), recent.sum(times[38]), recent.sum(times[39])), (6, 6, 0));
-    }
+/// Tells a node what it may want to know, and hears what it wants back.
+pub(super) fn report(slabs: &Slabs, link: &Arc<Link>) -> Result<(), NodeError> {
+    let report = report_of(slabs, link);
+    link.last_report.set(&report);
+    link.ask_recall(&report)
 }

@@ -2,14 +2,15 @@
 //!
 //! A replica that fails meanwhile is lost, and its slab closed; the pages then go to another slab, on as many nodes as are wanted.
 
+use super::allocation::Allocation;
 use super::lanes::Taken;
 use super::limits::{DEPTH, LATE_STORE, STORE_PAGES};
-use super::slots::Fill;
+use super::slabs::Slabs;
 use super::table::{Replica, Replicas};
-use super::{NodeError, NodePool};
-use crate::sync::lock;
+use crate::node_error::NodeError;
 use crate::{Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -24,9 +25,19 @@ enum Fate {
     Again,
 }
 
-impl NodePool {
+/// Stores pages.
+pub(super) struct Writer {
+    slabs: Arc<Slabs>,
+    allocation: Allocation,
+}
+
+impl Writer {
+    pub(super) fn new(slabs: &Arc<Slabs>, allocation: Allocation) -> Writer {
+        Writer { slabs: slabs.clone(), allocation }
+    }
+
     /// Stores `pages`; `out` has the outcome of each. Calls `meanwhile` when messages have been sent whose answers are to be waited for.
-    pub(super) fn store_pages(
+    pub(super) fn store(
         &self,
         pages: &[&PageBytes],
         priority: Priority,
@@ -35,20 +46,20 @@ impl NodePool {
     ) {
         let mut left: Vec<usize> = (0..pages.len()).collect();
         // Each round but the last ends with a loss, with the return of a node, or with a slab less that may be written to.
-        let rounds = self.links.len() * 2 + 2 + lock(&self.table).slab_count();
+        let rounds = self.slabs.links.len() * 2 + 2 + self.slabs.table().slab_count();
         for _ in 0..rounds {
-            let (slots, error) = self.take_slots(left.len());
+            let (slots, error) = self.allocation.take_slots(left.len());
             for (index, error) in left.drain(slots.len()..).zip(std::iter::repeat(error)) {
                 out[index] = Err(error.expect("there is a reason for too few slots"));
             }
             let mut again = Vec::new();
-            let pages_of_a_slab = self.slab_bytes / PAGE_BYTES as u64;
+            let pages_of_a_slab = self.slabs.slab_bytes / PAGE_BYTES as u64;
             let mut begin = 0;
             for run in slots.chunk_by(|a, b| a / pages_of_a_slab == b / pages_of_a_slab) {
                 let indices = &left[begin..begin + run.len()];
                 begin += run.len();
                 let contents: Vec<&PageBytes> = indices.iter().map(|index| pages[*index]).collect();
-                let replicas = lock(&self.table).replicas(run[0]).clone();
+                let replicas = self.slabs.table().replicas(run[0]).clone();
                 let fates = self.write(&replicas, run, &contents, priority, meanwhile);
                 self.conclude_writes(run, indices, &fates, out, &mut again);
             }
@@ -57,60 +68,7 @@ impl NodePool {
             }
             left = again;
             // Whoever lost a node, or found it again, may not have come that far.
-            self.refresh();
-        }
-    }
-
-    /// Slots for `count` pages; fewer when the nodes give no more slabs, and why.
-    fn take_slots(&self, count: usize) -> (Vec<u64>, Option<StoreError>) {
-        self.spread();
-        let mut taken = Vec::with_capacity(count);
-        lock(&self.table).take(count, Fill::MostlyFree, &mut taken);
-        while taken.len() < count {
-            let _growing = lock(&self.growing);
-            // Another thread may have got some meanwhile.
-            lock(&self.table).take(count - taken.len(), Fill::MostlyFree, &mut taken);
-            if taken.len() == count {
-                break;
-            }
-            let placed = self.place();
-            let error = match placed {
-                Ok(replicas) if lock(&self.table).add(&replicas) => continue,
-                Ok(replicas) => {
-                    self.give_up(&replicas);
-                    StoreError::Device { url: self.url.clone(), errno: libc::EOVERFLOW }
-                }
-                Err(error) => error,
-            };
-            // Slabs that were refused some time ago are tried again from now on, and nodes that are being emptied get pages again:
-            // better than none.
-            *lock(&self.crowded) = Some(Instant::now());
-            self.refresh();
-            lock(&self.table).take(count - taken.len(), Fill::All, &mut taken);
-            return (taken, Some(error));
-        }
-        (taken, None)
-    }
-
-    /// Leases a slab to be filled beside others, if one is lacking. Where none can be had, those that there are get the pages.
-    fn spread(&self) {
-        let lacks_one = || lock(&self.table).lacks_one();
-        if lock(&self.unspread).is_some_and(|since| since.elapsed() < self.timing.refused) || !lacks_one() {
-            return;
-        }
-        let _growing = lock(&self.growing);
-        if !lacks_one() {
-            return;
-        }
-        let wanted = self.wanted(&self.healthy()).replicas;
-        match self.place() {
-            Ok(replicas) if replicas.len() >= wanted && lock(&self.table).add(&replicas) => {}
-            // Not for the price of a replica.
-            Ok(replicas) => {
-                self.give_up(&replicas);
-                *lock(&self.unspread) = Some(Instant::now());
-            }
-            Err(_) => *lock(&self.unspread) = Some(Instant::now()),
+            self.slabs.refresh();
         }
     }
 
@@ -133,12 +91,12 @@ impl NodePool {
                     // Unless a later round stores it.
                     out[*index] = Err(match other {
                         Fate::Refused(error) => error.clone(),
-                        _ => StoreError::Device { url: self.url.clone(), errno: libc::EAGAIN },
+                        _ => StoreError::Device { url: self.slabs.url.clone(), errno: libc::EAGAIN },
                     });
                 }
             }
         }
-        let mut table = lock(&self.table);
+        let mut table = self.slabs.table();
         if fates.iter().any(|fate| matches!(fate, Fate::Refused(_))) {
             table.refused(slots[0]);
         }
@@ -159,9 +117,9 @@ impl NodePool {
         let mut fates = vec![Fate::Stored; messages];
         // In the order of the nodes: two threads that wait for each other's lanes would wait for ever.
         let mut unreached = None;
-        let mut writers: Vec<Writer<'_>> =
+        let mut writers: Vec<ReplicaWrite<'_>> =
             replicas.iter().filter_map(|replica| self.writer(replica, &mut unreached)).collect();
-        let demands = |writers: &[Writer<'_>]| writers.iter().any(|w| w.replica.link.has_demands());
+        let demands = |writers: &[ReplicaWrite<'_>]| writers.iter().any(|w| w.replica.link.has_demands());
         let mut sent = 0;
         for (message, fate) in fates.iter_mut().enumerate() {
             let depth = if demands(&writers) { 1 } else { DEPTH };
@@ -179,13 +137,13 @@ impl NodePool {
                     Ok(()) => {
                         writer.replica.link.node.bytes_in.fetch_add((part(message).len() * PAGE_BYTES) as u64, Relaxed);
                         // Of the last message it is known when it was sent.
-                        if self.links.len() > 1 && message + 1 == messages {
+                        if self.slabs.links.len() > 1 && message + 1 == messages {
                             writer.replica.link.latency.at_most(writer.sent.elapsed());
                         }
                         Ok(())
                     }
                     Err(error) if error.is_full() => {
-                        *fate = Fate::Refused(self.store_error(&writer.replica.link, &error));
+                        *fate = Fate::Refused(self.slabs.store_error(&writer.replica.link, &error));
                         Ok(())
                     }
                     Err(error) => Err(error),
@@ -195,7 +153,7 @@ impl NodePool {
         self.compare(&writers);
         // Who is still here has answered for every message.
         let missed = |replica: &Replica| replica.is_live() && !writers.iter().any(|w| std::ptr::eq(w.replica, replica));
-        let enough = writers.len() >= self.wanted(&self.healthy()).replicas.max(1);
+        let enough = writers.len() >= self.slabs.wanted(&self.slabs.links.healthy()).replicas.max(1);
         let durable = enough && !replicas.iter().any(missed);
         if !durable {
             let instead = unreached.map_or(Fate::Again, Fate::Refused);
@@ -208,11 +166,11 @@ impl NodePool {
     }
 
     /// Waits for a writer's answer; for longer, when another node is lost meanwhile and this one has the last copies.
-    fn wait_for(&self, writer: &mut Writer<'_>) -> Result<(), NodeError> {
-        let patience = self.patience(&writer.replica.link);
+    fn wait_for(&self, writer: &mut ReplicaWrite<'_>) -> Result<(), NodeError> {
+        let patience = self.slabs.patience(&writer.replica.link);
         match writer.lane.wait(patience) {
             Err(silent @ NodeError::Silent { .. }) => {
-                let rest = self.patience(&writer.replica.link).saturating_sub(patience);
+                let rest = self.slabs.patience(&writer.replica.link).saturating_sub(patience);
                 if rest.is_zero() { Err(silent) } else { writer.lane.wait(rest) }
             }
             other => other,
@@ -220,28 +178,28 @@ impl NodePool {
     }
 
     /// Notes who lets all others wait.
-    fn compare(&self, writers: &[Writer<'_>]) {
-        let late = |writer: &&Writer<'_>| {
-            let others = |other: &Writer<'_>| other.waited * 8 < writer.waited;
+    fn compare(&self, writers: &[ReplicaWrite<'_>]) {
+        let late = |writer: &&ReplicaWrite<'_>| {
+            let others = |other: &ReplicaWrite<'_>| other.waited * 8 < writer.waited;
             writer.waited > LATE_STORE && writers.iter().any(others)
         };
         if let Some(writer) = writers.iter().find(late) {
             writer.replica.link.latency.late(writer.waited);
-            self.weigh();
+            self.slabs.weigh();
         }
     }
 
     /// A writer to a replica. `None`: its node is lost, or no connection can be made here, which is noted in `unreached`.
-    fn writer<'a>(&self, replica: &'a Replica, unreached: &mut Option<StoreError>) -> Option<Writer<'a>> {
-        match replica.link.background_lane(self.patience(&replica.link)) {
+    fn writer<'a>(&self, replica: &'a Replica, unreached: &mut Option<StoreError>) -> Option<ReplicaWrite<'a>> {
+        match replica.link.background_lane(self.slabs.patience(&replica.link)) {
             Ok(lane) => {
                 replica.link.views.before_write(replica.slab);
-                Some(Writer { replica, lane, sent: Instant::now(), waited: Duration::ZERO })
+                Some(ReplicaWrite { replica, lane, sent: Instant::now(), waited: Duration::ZERO })
             }
             Err(error) => {
-                self.judge(&replica.link, &error);
+                self.slabs.judge(&replica.link, &error);
                 if error.is_local() {
-                    *unreached = Some(self.store_error(&replica.link, &error));
+                    *unreached = Some(self.slabs.store_error(&replica.link, &error));
                 }
                 None
             }
@@ -249,7 +207,11 @@ impl NodePool {
     }
 
     /// Does `work` with each writer; ends those that fail.
-    fn each<'a>(&self, writers: &mut Vec<Writer<'a>>, mut work: impl FnMut(&mut Writer<'a>) -> Result<(), NodeError>) {
+    fn each<'a>(
+        &self,
+        writers: &mut Vec<ReplicaWrite<'a>>,
+        mut work: impl FnMut(&mut ReplicaWrite<'a>) -> Result<(), NodeError>,
+    ) {
         let mut index = 0;
         while index < writers.len() {
             match work(&mut writers[index]) {
@@ -257,7 +219,7 @@ impl NodePool {
                 Err(error) => {
                     let writer = writers.remove(index);
                     writer.lane.close();
-                    self.judge(&writer.replica.link, &error);
+                    self.slabs.judge(&writer.replica.link, &error);
                 }
             }
         }
@@ -265,7 +227,7 @@ impl NodePool {
 }
 
 /// A replica that is being written to.
-struct Writer<'a> {
+struct ReplicaWrite<'a> {
     replica: &'a Replica,
     lane: Taken<'a>,
     /// When the last message was sent.
@@ -274,7 +236,7 @@ struct Writer<'a> {
     waited: Duration,
 }
 
-impl Writer<'_> {
+impl ReplicaWrite<'_> {
     fn send(&mut self, slots: &[u64], pages: &[&PageBytes], priority: Priority) -> Result<(), NodeError> {
         let mut there = [0; STORE_PAGES];
         for (there, slot) in there.iter_mut().zip(slots) {

@@ -9,7 +9,7 @@
 //! A slab is *fully replicated* when it has as many replicas as are wanted. As many of them as nodes stay and have room it needs to get
 //! pages; it is closed while a further replica is made, so what is copied does not change. Numbers of slabs are never used again.
 
-use super::NODES_MAX;
+use super::limits::NODES_MAX;
 use super::link::Link;
 use super::slots::{Fill, Slots};
 use crate::Location;
@@ -60,6 +60,16 @@ impl Replica {
 
 /// The replicas of a slab, in the order of their nodes. Some may have been lost since they were looked up.
 pub(super) type Replicas = Arc<[Replica]>;
+
+/// Whether a node has one of `replicas`.
+pub(super) fn is_held(replicas: &Replicas, link: &Link) -> bool {
+    replicas.iter().any(|replica| replica.link.node.index == link.node.index)
+}
+
+/// Whether a slab with these replicas can have one more on one of `links`.
+pub(super) fn has_place(links: &[Arc<Link>], replicas: &Replicas) -> bool {
+    links.iter().any(|link| !is_held(replicas, link))
+}
 
 /// See the module.
 pub(super) struct Table {

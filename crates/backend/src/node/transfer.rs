@@ -5,7 +5,8 @@
 use super::lanes::Taken;
 use super::limits::{DEPTH, LOAD_PAGES};
 use super::link::Link;
-use super::{NodeError, NodePool};
+use super::slabs::Slabs;
+use crate::node_error::NodeError;
 use crate::{LoadItem, Priority};
 use hinterland_units::PageBytes;
 use std::sync::Arc;
@@ -32,22 +33,41 @@ pub(super) struct Transfer<'a> {
     seen: bool,
 }
 
-impl NodePool {
+/// Loads `items`, whose locations are slots in the link's session. `take` gets those that arrive, in their order: `None` for one
+/// that arrived damaged.
+pub(super) fn transfer(
+    slabs: &Slabs,
+    link: &Link,
+    items: &mut [LoadItem<'_>],
+    priority: Priority,
+    patience: Duration,
+    take: &mut dyn FnMut(usize, Option<&PageBytes>),
+) -> Result<(), NodeError> {
+    let mut transfer = Transfer::begin(slabs, link, items.len(), priority, patience)?;
+    let mut going = Ok(());
+    while going.is_ok() && !transfer.is_over() {
+        going = transfer.ask(items).and_then(|()| transfer.receive(items, true, take));
+    }
+    transfer.end(going.is_ok());
+    going
+}
+
+impl<'a> Transfer<'a> {
     /// Begins to load `count` items from `link`.
-    pub(super) fn begin_transfer<'a>(
-        &self,
+    pub(super) fn begin(
+        slabs: &Slabs,
         link: &'a Link,
         count: usize,
         priority: Priority,
         mut patience: Duration,
-    ) -> Result<Transfer<'a>, NodeError> {
+    ) -> Result<Self, NodeError> {
         let demand = priority == Priority::Demand;
         let lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) };
         let lane = match lane {
             // One of the last: it is not given up because an answer is late. (Who began with certificates or keys that were renewed since goes
             // on, while what is read again of them may be a few seconds behind on either side.)
             Err(error) if (error.is_local() || error.is_busy() || error.is_credentials()) && demand => {
-                patience = self.patience(link);
+                patience = slabs.patience(link);
                 link.background_lane(patience)
             }
             lane => lane,
@@ -55,27 +75,6 @@ impl NodePool {
         Ok(Transfer::new(link, lane, count, priority, patience))
     }
 
-    /// Loads `items`, whose locations are slots in the link's session. `take` gets those that arrive, in their order: `None` for one
-    /// that arrived damaged.
-    pub(super) fn transfer(
-        &self,
-        link: &Link,
-        items: &mut [LoadItem<'_>],
-        priority: Priority,
-        patience: Duration,
-        take: &mut dyn FnMut(usize, Option<&PageBytes>),
-    ) -> Result<(), NodeError> {
-        let mut transfer = self.begin_transfer(link, items.len(), priority, patience)?;
-        let mut going = Ok(());
-        while going.is_ok() && !transfer.is_over() {
-            going = transfer.ask(items).and_then(|()| transfer.receive(items, true, take));
-        }
-        transfer.end(going.is_ok());
-        going
-    }
-}
-
-impl<'a> Transfer<'a> {
     /// A load of `count` items over `lane`.
     pub(super) fn new(link: &'a Link, lane: Taken<'a>, count: usize, priority: Priority, patience: Duration) -> Self {
         let (ends, alone) = ([0; DEPTH], [false; DEPTH]);

@@ -12,10 +12,7 @@
 //!
 //! A view says nothing of the node's life. So at least one load in a second is a message.
 
-use super::NodePool;
 use super::limits::VIEWS_MAX;
-use crate::sync::lock;
-use crate::{LoadError, LoadItem};
 use hinterland_sys::peer_memory::{PeerMemory, ReceivedFd};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -184,26 +181,5 @@ impl State {
         if self.view(slab) != View::None {
             self.set(slab, View::None);
         }
-    }
-}
-
-impl NodePool {
-    /// Copies the first of `items` that lie in views, and calls `done` for each; returns how many those are.
-    pub(super) fn copy_pages(
-        &self,
-        items: &mut [LoadItem<'_>],
-        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
-    ) -> usize {
-        for (index, item) in items.iter_mut().enumerate() {
-            let slot = item.location.0;
-            let replicas = lock(&self.table).replicas(slot).clone();
-            let copied = replicas
-                .iter()
-                .find(|replica| replica.is_live() && replica.link.views.copy(replica.slot(slot), item.into));
-            let Some(replica) = copied else { return index };
-            replica.link.node.bytes_out.fetch_add(PAGE_BYTES as u64, Relaxed);
-            done(index, Ok(item.into));
-        }
-        items.len()
     }
 }
