@@ -163,7 +163,7 @@ pub fn check_writable(url: &BackendUrl) -> Result<(), OpenError> {
 }
 
 /// What an empty list stands for: compressed RAM, then a file. The file is left out where none can be made.
-pub fn default_urls() -> Vec<BackendUrl> {
+fn default_urls() -> Vec<BackendUrl> {
     let compressed = BackendUrl {
         scheme: Scheme::Compressed { codec: crate::CodecName::default() },
         capacity: None,
