@@ -14,7 +14,8 @@ use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages};
 use crate::pin::Pins;
 use crate::schedule::Point;
-use crate::staging::{ChunkNo, Kind, Staging};
+use crate::slot::{ChunkNo, Kind};
+use crate::staging::Staging;
 use crate::wp_range::WpRanges;
 use hinterland_paging::{BLOCK_PAGES, CHUNK_SLOTS};
 use hinterland_sys::mem;
@@ -158,7 +159,7 @@ impl CopyOut {
         drop(protected);
         for (victim, slot) in owned.by_ref().take(victims.len()).zip(slot..) {
             if self.staging.page(chunk.slot(slot)) == Some(victim.page()) {
-                self.pages.complete_swap_cached(victim, false);
+                self.pages.complete_swap_cached(victim);
             } else {
                 self.local.did_not_leave(victim, Stay::Pinned);
             }

@@ -10,7 +10,8 @@ use crate::pages::{Owned, Pages, run_length};
 use crate::pin::Pins;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
-use crate::staging::{ChunkNo, Kind, Staging};
+use crate::slot::{ChunkNo, Kind};
+use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::wp_range::WpRanges;
 use hinterland_paging::{CHUNK_SLOTS, Claim, PageStates, Residency, Scans, choose_unreferenced, choose_victims};
@@ -196,7 +197,7 @@ impl Departures {
                 let slot = slot_of(index);
                 self.pages.note_slot(&victim, slot);
                 self.staging.set_page(slot, Some(victim.page()));
-                self.pages.complete_swap_cached(victim, false);
+                self.pages.complete_swap_cached(victim);
                 left += 1;
             }
             next += out;

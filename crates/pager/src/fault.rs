@@ -10,6 +10,7 @@ use crate::read_ahead::ReadAhead;
 use crate::reclaim::Reclaim;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
+use crate::slot::{ChunkSlot, KeySlot, StagingSlot, SwapCached};
 use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::tracer::Tracer;
@@ -212,38 +213,58 @@ impl Faults {
 
     /// The page's frame is still in a staging slot (or it was prefetched there).
     fn swap_cache_hit(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
-        if let Some(tracer) = self.tracer.filter(|tracer| tracer.is_parked(page)) {
-            return tracer.unpark(page, entry);
+        if self.pages.look_swap_cached(page, entry) == Some(SwapCached::Parked) {
+            return self.tracer.expect("it parked the page").unpark(page, entry);
         }
         let Some(owned) = self.claim_charged(page, entry, scratch) else { return Outcome::Again };
-        if self.tracer.is_some_and(|tracer| tracer.is_parked(page)) {
-            self.local.account.uncharge(1);
-            self.pages.complete_unchanged(owned);
-            return Outcome::Again;
-        }
-        let slot = self.pages.table.slot(page);
-        self.pages.at(Point::Hit, page);
-        // SAFETY: the slot holds this page's content until the page is completed; the page is missing in the program.
-        let mapped =
-            unsafe { self.pages.kernel.map_copy(self.pages.address(page), self.staging.address(slot) as *const u8, 1) };
-        if let Err(partial) = mapped {
-            self.refused(owned, partial);
-            return Outcome::Served;
-        }
-        let once = std::iter::once(page);
-        let (request, released) = if entry.prefetched() {
-            self.cache.used(slot);
-            (Request::PrefetchHit, self.complete_fetched(owned, self.local.arrive(once, Arrival::Demand)))
-        } else {
-            self.pages.row().minor_faults.fetch_add(1, Relaxed);
-            self.staging.set_page(slot, None);
-            self.pages.complete_resident(owned, self.local.arrive(once, Arrival::SwapCacheHit), true);
-            (Request::Minor, None)
+        let request = match self.pages.swap_cached(&owned) {
+            Some(SwapCached::Victim(slot)) => self.victim_hit(owned, slot),
+            Some(SwapCached::Prefetched(slot)) => self.prefetch_hit(owned, slot),
+            // Parked, a moment ago.
+            Some(SwapCached::Parked) | None => {
+                self.local.account.uncharge(1);
+                self.pages.complete_unchanged(owned);
+                return Outcome::Again;
+            }
         };
-        self.far.free(released);
+        let Some(request) = request else { return Outcome::Served };
         let late = self.request_prefetch(page, request, fault);
         self.read_ahead.help(late, scratch);
         Outcome::Served
+    }
+
+    /// A victim is touched before it was written back: it is in use.
+    fn victim_hit(&self, owned: Owned, slot: ChunkSlot) -> Option<Request> {
+        let owned = self.map_from(owned, slot)?;
+        self.pages.row().minor_faults.fetch_add(1, Relaxed);
+        self.staging.set_page(slot, None);
+        let arrived = self.local.arrive(std::iter::once(owned.page()), Arrival::SwapCacheHit);
+        self.pages.complete_resident(owned, arrived, true);
+        Some(Request::Minor)
+    }
+
+    /// A prefetched page that waited unmapped is used.
+    fn prefetch_hit(&self, owned: Owned, slot: KeySlot) -> Option<Request> {
+        let owned = self.map_from(owned, slot)?;
+        self.cache.used(slot);
+        let arrived = self.local.arrive(std::iter::once(owned.page()), Arrival::Demand);
+        let released = self.complete_fetched(owned, arrived);
+        self.far.free(released);
+        Some(Request::PrefetchHit)
+    }
+
+    /// Maps a copy of what a page's slot holds. `None`: the kernel would not.
+    fn map_from(&self, owned: Owned, slot: impl StagingSlot) -> Option<Owned> {
+        let (address, from) = (self.pages.address(owned.page()), self.staging.address(slot));
+        self.pages.at(Point::Hit, owned.page());
+        // SAFETY: the slot holds this page's content until the page is completed; the page is missing in the program.
+        match unsafe { self.pages.kernel.map_copy(address, from as *const u8, 1) } {
+            Ok(()) => Some(owned),
+            Err(partial) => {
+                self.refused(owned, partial);
+                None
+            }
+        }
     }
 
     /// The page is in a backend: the program waits for it.

@@ -55,6 +55,7 @@ mod report;
 mod schedule;
 mod scratch;
 mod shared_budget;
+mod slot;
 mod staging;
 mod state;
 mod tracer;

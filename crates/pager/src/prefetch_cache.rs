@@ -14,6 +14,7 @@ use crate::pages::{Owned, Pages};
 use crate::prefetch_driver::PrefetchDriver;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
+use crate::slot::{KeySlot, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;
 use hinterland_abi::bucket_of;
@@ -111,6 +112,10 @@ impl PrefetchCache {
         self.beside[slot as usize].window.lock().expect("no thread panics while it holds a window")
     }
 
+    fn beside(&self, slot: KeySlot) -> &Beside {
+        &self.beside[slot.index() as usize]
+    }
+
     fn now_ns(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -127,7 +132,7 @@ impl PrefetchCache {
         mapped: u32,
     ) -> Result<(), Owned> {
         let Some(TakenSlot { slot: index, fresh }) = self.take_key_slot(window.unmapped) else { return Err(owned) };
-        let slot = self.staging.key_slot(index);
+        let slot = KeySlot::at(index);
         // SAFETY: the slot is one page of ours, and no page points at it any more.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
         if !fresh {
@@ -141,7 +146,7 @@ impl PrefetchCache {
         self.staging.set_page(slot, Some(owned.page()));
         self.list().push(index);
         self.pages.row().prefetched_unmapped_pages.fetch_add(1, Relaxed);
-        self.pages.complete_swap_cached(owned, true);
+        self.pages.complete_swap_cached(owned);
         Ok(())
     }
 
@@ -149,16 +154,12 @@ impl PrefetchCache {
     pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) {
         // No thread gives the slot to another page meanwhile.
         let _taking = self.taking();
-        let (entry, slot) = (self.pages.table.load(page), self.pages.table.slot(page));
-        match entry.state() {
+        let entry = self.pages.table.load(page);
+        if let Some(SwapCached::Prefetched(slot)) = self.pages.look_swap_cached(page, entry) {
             // A thread that uses the page in this moment takes the count away.
-            State::SwapCached if entry.prefetched() && self.staging.is_key(slot) => {
-                self.beside[self.staging.key_index(slot)].mapped.fetch_add(mapped, Relaxed);
-            }
-            State::Resident => {
-                self.pages.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
-            }
-            _ => {}
+            self.beside(slot).mapped.fetch_add(mapped, Relaxed);
+        } else if entry.state() == State::Resident {
+            self.pages.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
         }
     }
 
@@ -199,17 +200,17 @@ impl PrefetchCache {
     }
 
     /// Frees a slot from its page, which becomes `Remote` again, unused. False: the page is just being used.
-    fn empty_key_slot(&self, slot: u32) -> bool {
+    fn empty_key_slot(&self, slot: KeySlot) -> bool {
         let Some(page) = self.staging.page(slot) else { return true };
         let entry = self.pages.table.load(page);
-        if entry.state() != State::SwapCached || self.pages.table.slot(page) != slot {
+        if self.pages.look_swap_cached(page, entry) != Some(SwapCached::Prefetched(slot)) {
             // Used, discarded or moved: no page points here, unless a thread works on it at this moment (see `claim_slot`).
             return !entry.state().is_busy() && self.staging.page(slot) == Some(page);
         }
         let busy = entry.with_state(State::Fetching).with_prefetched(false);
         let Some(owned) = self.pages.claim(page, entry, busy) else { return false };
         self.staging.set_page(slot, None);
-        let mapped = self.beside[self.staging.key_index(slot)].mapped.swap(0, Relaxed);
+        let mapped = self.beside(slot).mapped.swap(0, Relaxed);
         self.pages.row().prefetch_unused_pages.fetch_add(1, Relaxed);
         self.pages.complete_remote(owned);
         self.driver.wasted(page, mapped);
@@ -225,16 +226,15 @@ impl PrefetchCache {
 
     /// The page in `slot` was used for the first time, and is mapped: counts it, and frees the slot at once. The caller owns the
     /// page.
-    pub(crate) fn used(&self, slot: u32) {
-        let index = self.staging.key_index(slot);
-        let beside = &self.beside[index];
+    pub(crate) fn used(&self, slot: KeySlot) {
+        let beside = self.beside(slot);
         let row = self.pages.row();
         row.prefetch_hits.fetch_add(1 + u64::from(beside.mapped.swap(0, Relaxed)), Relaxed);
         row.prefetch_hits_observed.fetch_add(1, Relaxed);
         let waited_ns = self.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
         row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
         // The slot goes on naming the page: until the page is completed, that tells a thread that takes slots that it is busy.
-        self.list().release(u32::try_from(index).unwrap_or(KEY_SLOTS));
+        self.list().release(slot.index());
     }
 }
 
@@ -244,6 +244,6 @@ impl SlotBody for &PrefetchCache {
     }
 
     fn give_back_unused(&mut self, slot: u32) -> bool {
-        self.empty_key_slot(self.staging.key_slot(slot))
+        self.empty_key_slot(KeySlot::at(slot))
     }
 }

@@ -11,8 +11,9 @@ use crate::pages::{Owned, Pages};
 use crate::pin::{PinAccess, Pins};
 use crate::pinning::Pinning;
 use crate::schedule::Point;
+use crate::slot::{StagingSlot, SwapCached};
 use crate::staging::Staging;
-use crate::state::{Entry, State};
+use crate::state::State;
 use crate::tracer::Tracer;
 use hinterland_policy::Arrival;
 use hinterland_sys::thread::SignalsBlocked;
@@ -111,8 +112,12 @@ impl RangeCalls {
         claimed.iter().for_each(|owned| policy.forgotten(owned.page()));
         drop(policy);
         // The copy of a prefetched page that waits unused counts with the remote ones.
-        let counted = |e: Entry| e.copy_retained() && e.state() != State::Remote && !e.prefetched();
-        self.far.forget_copies(claimed.iter().filter(|owned| counted(owned.was())).count() as u64);
+        let counted = |owned: &&Owned| {
+            let is_far = owned.was().state() == State::Remote
+                || matches!(self.pages.swap_cached(owned), Some(SwapCached::Prefetched(_)));
+            owned.was().copy_retained() && !is_far
+        };
+        self.far.forget_copies(claimed.iter().filter(counted).count() as u64);
         let parked = self.tracer.map_or(0, |tracer| tracer.drop_parked(claimed));
         let (frames, pages) = (claimed.iter().filter(resident).count() as u64 + parked, claimed.len() as u64);
         let mut freed = Vec::new();
@@ -225,13 +230,11 @@ impl RangeCalls {
     /// Moves a page's entry, hash and slot.
     fn move_entry(&self, owned: Owned, target: Owned) {
         let (page, entry) = (owned.page(), owned.was());
-        let parked = self.tracer.filter(|tracer| entry.state() == State::SwapCached && tracer.is_parked(page));
-        if let Some(tracer) = parked {
-            tracer.move_parked(&owned, &target);
-        } else if entry.state() == State::SwapCached {
-            let slot = self.pages.table.slot(page);
-            self.pages.note_slot(&target, slot);
-            self.staging.set_page(slot, Some(target.page()));
+        match self.pages.swap_cached(&owned) {
+            Some(SwapCached::Victim(slot)) => self.move_slot(slot, &target),
+            Some(SwapCached::Prefetched(slot)) => self.move_slot(slot, &target),
+            Some(SwapCached::Parked) => self.tracer.expect("it parked the page").move_parked(&owned, &target),
+            None => {}
         }
         self.pins.long_term.forget(page);
         self.pages.at(Point::Moved, page);
@@ -245,6 +248,12 @@ impl RangeCalls {
             tracer.moved(target.page());
         }
         self.pages.complete_moved(owned, target);
+    }
+
+    /// Gives a page's slot to another page.
+    fn move_slot(&self, slot: impl StagingSlot, target: &Owned) {
+        self.pages.note_slot(target, slot);
+        self.staging.set_page(slot, Some(target.page()));
     }
 
     /// See `Pager::protect`.

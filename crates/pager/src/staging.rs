@@ -12,6 +12,7 @@
 //! are empty between two uses, those for copies keep their own frames. Beside the chunks there are key slots, for
 //! prefetched pages that wait unmapped (one page each, not movable by the kernel's MOVE; `prefetch_cache` gives them out).
 
+use crate::slot::{ChunkNo, KIND_SLOTS, Kind, SLOTS, StagingSlot};
 use hinterland_paging::{CHUNK_SLOTS, KEY_SLOTS};
 use hinterland_sys::{Mapping, SysError, mem};
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -19,40 +20,8 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
-/// Chunks at most: 1 GiB of swap cache.
-const CHUNKS_MAX: u32 = 4096;
-/// Slots in chunks of one kind.
-const KIND_SLOTS: u32 = CHUNKS_MAX * CHUNK_SLOTS;
-/// Slots in chunks.
-const SLOTS: u32 = 2 * KIND_SLOTS;
 /// Unused chunks for copies that keep their frames.
 const IDLE_MAX: usize = 4;
-
-/// A chunk, by number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ChunkNo(u32);
-
-impl ChunkNo {
-    /// The chunk's slot at `index`.
-    pub fn slot(self, index: u32) -> u32 {
-        debug_assert!(index < CHUNK_SLOTS);
-        self.0 * CHUNK_SLOTS + index
-    }
-
-    /// What comes into the chunk.
-    pub fn kind(self) -> Kind {
-        if self.0 < CHUNKS_MAX { Kind::Moved } else { Kind::Copied }
-    }
-}
-
-/// What comes into a chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// The program's frames themselves.
-    Moved,
-    /// Copies of their content.
-    Copied,
-}
 
 /// See the module.
 pub struct Staging {
@@ -92,26 +61,26 @@ impl Staging {
     }
 
     /// The address of a slot.
-    pub fn address(&self, slot: u32) -> usize {
-        if slot < SLOTS {
-            self.memory.start + slot as usize * PAGE_BYTES
-        } else {
-            self.key_memory.start + (slot - SLOTS) as usize * PAGE_BYTES
+    pub fn address(&self, slot: impl StagingSlot) -> usize {
+        match slot.number().checked_sub(SLOTS) {
+            None => self.memory.start + slot.number() as usize * PAGE_BYTES,
+            Some(key) => self.key_memory.start + key as usize * PAGE_BYTES,
         }
     }
 
     /// The page that a slot was last given to.
-    pub fn page(&self, slot: u32) -> Option<PageNo> {
+    pub fn page(&self, slot: impl StagingSlot) -> Option<PageNo> {
         self.owner(slot).load(Acquire).checked_sub(1).map(PageNo)
     }
 
     /// Gives a slot to a page, or to none. Whoever sees the page here also sees that the page points at the slot, if that was
     /// noted before: the order that `claim_slot` relies on.
-    pub fn set_page(&self, slot: u32, page: Option<PageNo>) {
+    pub fn set_page(&self, slot: impl StagingSlot, page: Option<PageNo>) {
         self.owner(slot).store(page.map_or(0, |p| p.0 + 1), Release);
     }
 
-    fn owner(&self, slot: u32) -> &AtomicU32 {
+    fn owner(&self, slot: impl StagingSlot) -> &AtomicU32 {
+        let slot = slot.number();
         assert!(slot < SLOTS + KEY_SLOTS, "staging slot {slot} does not exist");
         // SAFETY: in bounds; the mapping lives for ever and is accessed atomically.
         unsafe { &*(self.pages.start as *const AtomicU32).add(slot as usize) }
@@ -122,10 +91,9 @@ impl Staging {
         let mut queue = self.lock();
         queue.empty[kind as usize].pop().or_else(|| {
             let fresh = &mut queue.fresh[kind as usize];
-            (*fresh < CHUNKS_MAX).then(|| {
-                *fresh += 1;
-                ChunkNo(*fresh - 1 + kind as u32 * CHUNKS_MAX)
-            })
+            let chunk = ChunkNo::after(kind, *fresh);
+            *fresh += u32::from(chunk.is_some());
+            chunk
         })
     }
 
@@ -164,22 +132,6 @@ impl Staging {
         if queue.full.len() > keep { queue.full.pop_front() } else { None }
     }
 
-    /// The key slot at `index`.
-    pub fn key_slot(&self, index: u32) -> u32 {
-        SLOTS + index
-    }
-
-    /// Whether a slot is a key slot.
-    pub fn is_key(&self, slot: u32) -> bool {
-        slot >= SLOTS
-    }
-
-    /// The index of a key slot.
-    pub fn key_index(&self, slot: u32) -> usize {
-        assert!(self.is_key(slot), "staging slot {slot} is no key slot");
-        (slot - SLOTS) as usize
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().expect("no thread panics while it holds the staging queue: a panic ends the process")
     }
@@ -188,6 +140,7 @@ impl Staging {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::KeySlot;
 
     #[test]
     fn chunks_age_in_order_and_come_back() {
@@ -205,7 +158,7 @@ mod tests {
     #[test]
     fn slots_have_distinct_addresses_and_owners() {
         let staging = Staging::new().unwrap();
-        let key = staging.key_slot(0);
+        let key = KeySlot::at(0);
         let slot = staging.take_empty(Kind::Moved).unwrap().slot(5);
         assert_ne!(staging.address(slot), staging.address(key));
         staging.set_page(slot, Some(PageNo(0)));

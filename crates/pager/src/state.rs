@@ -23,7 +23,7 @@ pub enum State {
     Untouched = 0,
     /// Mapped in the program.
     Resident = 1,
-    /// Taken out of the program, its frame (in a staging slot) not yet reused.
+    /// Local, and not mapped: a victim, a prefetched page that waits, or a parked one, as its slot says (`slot`).
     SwapCached = 2,
     /// In a backend.
     Remote = 3,

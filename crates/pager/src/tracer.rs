@@ -29,7 +29,8 @@ use crate::kernel::Stay;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Outcome, Owned, Pages, run_length};
 use crate::schedule::Point;
-use crate::staging::{Kind, Staging};
+use crate::slot::{Kind, SwapCached};
+use crate::staging::Staging;
 use crate::state::{Entry, State};
 use hinterland_paging::CHUNK_SLOTS;
 use hinterland_policy::Arrival;
@@ -41,8 +42,6 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use std::vec::Drain;
 
-/// The slot of a page that is parked.
-const PARKED: u32 = u32::MAX;
 /// A microset takes this part of the run's budget at most.
 const BUDGET_PART: u64 = 2;
 
@@ -262,9 +261,9 @@ impl Tracer {
             let (out, stay) =
                 unsafe { self.pages.kernel.take_out(self.pages.address(first), self.place(first), run - next) };
             for owned in claimed.by_ref().take(out) {
-                self.pages.note_slot(&owned, PARKED);
+                self.pages.note_slot(&owned, SwapCached::Parked);
                 self.parked.fetch_add(1, Relaxed);
-                self.pages.complete_swap_cached(owned, false);
+                self.pages.complete_swap_cached(owned);
             }
             if out > 0 {
                 self.end.fetch_max(first.0 + u32::try_from(out).unwrap_or(0), Relaxed);
@@ -282,9 +281,9 @@ impl Tracer {
         }
     }
 
-    /// Whether a page in the swap cache is parked. For its owner; for others a hint.
-    pub(crate) fn is_parked(&self, page: PageNo) -> bool {
-        self.pages.table.slot(page) == PARKED
+    /// Whether a page is parked.
+    fn is_parked(&self, owned: &Owned) -> bool {
+        self.pages.swap_cached(owned) == Some(SwapCached::Parked)
     }
 
     /// A parked page is touched: its frame moves back.
@@ -292,7 +291,7 @@ impl Tracer {
         let Some(owned) = self.pages.claim(page, entry, entry.with_state(State::Fetching)) else {
             return Outcome::Again;
         };
-        if !self.is_parked(page) {
+        if !self.is_parked(&owned) {
             self.pages.complete_unchanged(owned);
             return Outcome::Again;
         }
@@ -368,11 +367,12 @@ impl Tracer {
             }
             self.pages.table.for_each_touched(PageNo(first), STEP_PAGES, |page| {
                 let entry = self.pages.table.load(page);
-                if pages.len() == CHUNK_SLOTS as usize || entry.state() != State::SwapCached || !self.is_parked(page) {
+                let seems_parked = self.pages.look_swap_cached(page, entry) == Some(SwapCached::Parked);
+                if pages.len() == CHUNK_SLOTS as usize || !seems_parked {
                     return;
                 }
                 if let Some(owned) = self.pages.claim(page, entry, entry.with_state(State::Changing)) {
-                    if self.is_parked(page) {
+                    if self.is_parked(&owned) {
                         pages.push(owned);
                     } else {
                         self.pages.complete_unchanged(owned);
@@ -385,11 +385,7 @@ impl Tracer {
 
     /// Drops the content of those of the claimed pages that are parked; returns how many frames that freed.
     pub(crate) fn drop_parked(&self, claimed: &[Owned]) -> u64 {
-        let parked: Vec<PageNo> = claimed
-            .iter()
-            .filter(|owned| owned.was().state() == State::SwapCached && self.is_parked(owned.page()))
-            .map(Owned::page)
-            .collect();
+        let parked: Vec<PageNo> = claimed.iter().filter(|owned| self.is_parked(owned)).map(Owned::page).collect();
         for run in parked.chunk_by(|one, next| one.0 + 1 == next.0) {
             // SAFETY: the caller owns these pages and drops their content, which is at their places.
             unsafe { self.pages.kernel.drop_pages(self.place(run[0]), run.len() * PAGE_BYTES) };
@@ -406,7 +402,7 @@ impl Tracer {
         if let Err(error) = moved {
             self.pages.fatal(&format!("{page} cannot be moved from where it was parked: {error}"));
         }
-        self.pages.note_slot(target, PARKED);
+        self.pages.note_slot(target, SwapCached::Parked);
         self.end.fetch_max(target.page().0 + 1, Relaxed);
     }
 

@@ -8,7 +8,8 @@ use crate::local_memory::LocalMemory;
 use crate::pages::{ContentHash, Owned, Pages, Released};
 use crate::schedule::Point;
 use crate::scratch::Scratch;
-use crate::staging::{ChunkNo, Kind, Staging};
+use crate::slot::{ChunkNo, ChunkSlot, Kind, SwapCached};
+use crate::staging::Staging;
 use crate::state::State;
 use hinterland_backend::{Location, StoreError};
 use hinterland_paging::CHUNK_SLOTS;
@@ -55,13 +56,13 @@ impl WriteBack {
         let Scratch { named: pages, owned, .. } = scratch;
         pages.clear();
         let mut busy = Vec::new();
-        for slot in (0..used).map(|index| chunk.slot(index)) {
-            match self.claim_slot(slot) {
+        for index in 0..used {
+            match self.claim_slot(chunk.slot(index)) {
                 Slot::Claimed(page) => {
                     pages.push(page.page());
                     owned.push(page);
                 }
-                Slot::Busy => busy.push(slot),
+                Slot::Busy => busy.push(index),
                 Slot::Stale => {}
             }
         }
@@ -83,34 +84,33 @@ impl WriteBack {
     }
 
     /// Makes the page in a slot `WritingBack`.
-    fn claim_slot(&self, slot: u32) -> Slot {
+    fn claim_slot(&self, slot: ChunkSlot) -> Slot {
         let Some(page) = self.staging.page(slot) else { return Slot::Stale };
         let entry = self.pages.table.load(page);
-        let here = self.pages.table.slot(page) == slot;
-        if here && entry.state() == State::SwapCached {
+        if self.pages.look_swap_cached(page, entry) == Some(SwapCached::Victim(slot)) {
             let claimed = self.pages.claim(page, entry, entry.with_state(State::WritingBack));
             return claimed.map_or(Slot::Busy, Slot::Claimed);
         }
+        let points_here = self.pages.points_at(page, slot);
         // A move gives the slot to its new page before it completes the old one: look again after looking at the old one.
         let moved = self.staging.page(slot) != Some(page);
-        if moved || here && entry.state().is_busy() { Slot::Busy } else { Slot::Stale }
+        if moved || points_here && entry.state().is_busy() { Slot::Busy } else { Slot::Stale }
     }
 
-    /// Frees the frames of a chunk's first `used` slots, except the `busy` ones (in order).
+    /// Frees the frames of a chunk's first `used` slots, except those at the `busy` indices (in order).
     fn free_slots(&self, chunk: ChunkNo, used: u32, busy: &[u32]) {
-        let mut next = chunk.slot(0);
-        let end = next + used;
-        for stop in busy.iter().copied().chain([end]) {
+        let mut next = 0;
+        for stop in busy.iter().copied().chain([used]) {
             // Slots for copies keep their frames.
             if stop > next && chunk.kind() == Kind::Moved {
-                let (start, len) = (self.staging.address(next), (stop - next) as usize * PAGE_BYTES);
+                let (start, len) = (self.staging.address(chunk.slot(next)), (stop - next) as usize * PAGE_BYTES);
                 // SAFETY: nothing in these slots is anybody's content any more: their pages are stored, or were touched and
                 // copied out.
                 let freed = unsafe { mem::drop_pages(start, len) };
                 assert!(freed.is_ok(), "staging memory cannot be freed: {freed:?}");
             }
-            for slot in next..stop {
-                self.staging.set_page(slot, None);
+            for index in next..stop {
+                self.staging.set_page(chunk.slot(index), None);
             }
             next = stop + 1;
         }
@@ -146,9 +146,11 @@ impl WriteBack {
         self.far.free_all(freed);
     }
 
-    /// The content of a page in the swap cache. It does not change while the page is owned.
+    /// The content of a victim. It does not change while the page is owned.
     fn staged<'a>(&self, page: &'a Owned) -> &'a PageBytes {
-        let slot = self.pages.table.slot(page.page());
+        let Some(SwapCached::Victim(slot)) = self.pages.swap_cached(page) else {
+            unreachable!("{page:?} is written back and was no victim")
+        };
         // SAFETY: the slot is populated and page-aligned, and its content does not change while the page is busy and ours.
         unsafe { &*(self.staging.address(slot) as *const PageBytes) }
     }

@@ -19,7 +19,7 @@ const BUILDINGS: &[Building] = &[
         name: "pager",
         inside: None,
         layers: &[
-            ("values", &["state", "fault_path", "proportional_share", "forward_progress", "monitor_affinity"]),
+            ("values", &["state", "slot", "fault_path", "proportional_share", "forward_progress", "monitor_affinity"]),
             ("waits", &["blocked", "schedule", "waiters", "own_threads"]),
             ("tables", &["kernel", "staging", "account", "queues", "long_term_pin", "pin", "wp_range"]),
             ("pages", &["pages", "scratch"]),

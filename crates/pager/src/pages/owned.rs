@@ -11,6 +11,7 @@
 use super::Pages;
 use crate::account::Arrived;
 use crate::pages::ContentHash;
+use crate::slot::SwapCached;
 use crate::state::{Entry, State};
 use hinterland_backend::Location;
 use hinterland_units::PageNo;
@@ -73,8 +74,30 @@ impl Pages {
 
     /// Notes the slot in which a page's content is, before others may see it there.
     #[inline]
-    pub(crate) fn note_slot(&self, owned: &Owned, slot: u32) {
-        self.table.set_slot(owned.page, slot);
+    pub(crate) fn note_slot(&self, owned: &Owned, slot: impl Into<SwapCached>) {
+        self.table.set_slot(owned.page, slot.into());
+    }
+
+    /// What a page, which had been in the swap cache, was there for; `None`: it had not.
+    pub(crate) fn swap_cached(&self, owned: &Owned) -> Option<SwapCached> {
+        let cached = self.look_swap_cached(owned.page, owned.was);
+        let is_so = cached.is_some() == (owned.was.state() == State::SwapCached);
+        assert!(is_so, "{} was {:?}, and its slot is of another kind", owned.page, owned.was);
+        cached
+    }
+
+    /// As `swap_cached`, of a page that others may own, as its entry was `seen`; also `None` if it has changed meanwhile.
+    pub(crate) fn look_swap_cached(&self, page: PageNo, seen: Entry) -> Option<SwapCached> {
+        if seen.state() != State::SwapCached {
+            return None;
+        }
+        let slot = self.table.slot(page);
+        (seen.prefetched() == matches!(slot, SwapCached::Prefetched(_))).then_some(slot)
+    }
+
+    /// Whether the slot that was last noted for a page is this one.
+    pub(crate) fn points_at(&self, page: PageNo, slot: impl Into<SwapCached>) -> bool {
+        self.table.slot(page) == slot.into()
     }
 
     /// The page is as it was.
@@ -97,9 +120,10 @@ impl Pages {
         released(was)
     }
 
-    /// The page is in the slot that was noted. `prefetched`: it waits there unused.
-    pub(crate) fn complete_swap_cached(&self, owned: Owned, prefetched: bool) {
+    /// The page is in the slot that was noted, and is there for what that says.
+    pub(crate) fn complete_swap_cached(&self, owned: Owned) {
         let (page, was) = owned.into_parts();
+        let prefetched = matches!(self.table.slot(page), SwapCached::Prefetched(_));
         self.complete(page, was.with_state(State::SwapCached).with_prefetched(prefetched));
     }
 
@@ -157,6 +181,7 @@ mod tests {
     use super::*;
     use crate::fault_path::FaultPath;
     use crate::kernel::Kernel;
+    use crate::slot::{ChunkNo, Kind};
     use hinterland_abi::ProcessRow;
     use hinterland_sys::mem::OwnMemory;
     use hinterland_sys::{FeatureSet, Features, Uffd};
@@ -188,11 +213,19 @@ mod tests {
         pages.complete_resident(owned, account.arrive(1), false);
         assert_eq!((pages.state(PAGE), account.arrivals()), (State::Resident, 1));
         let owned = claim(&pages, State::Leaving);
-        pages.note_slot(&owned, 7);
-        pages.complete_swap_cached(owned, false);
+        let slot = ChunkNo::after(Kind::Moved, 0).unwrap().slot(7);
+        pages.note_slot(&owned, slot);
+        pages.complete_swap_cached(owned);
+        let entry = pages.table.load(PAGE);
+        assert_eq!(pages.look_swap_cached(PAGE, entry), Some(SwapCached::Victim(slot)));
+        assert_eq!(pages.look_swap_cached(PAGE, entry.with_prefetched(true)), None, "it has changed meanwhile");
         let hash = ContentHash::of(&[1; hinterland_units::PAGE_BYTES]);
         assert!(pages.complete_stored(claim(&pages, State::WritingBack), Location(5), hash).is_none());
-        assert_eq!((pages.state(PAGE), pages.table.hash(PAGE), pages.table.slot(PAGE)), (State::Remote, hash, 7));
+        assert_eq!(
+            (pages.state(PAGE), pages.table.hash(PAGE), pages.points_at(PAGE, slot)),
+            (State::Remote, hash, true)
+        );
+        assert_eq!(pages.look_swap_cached(PAGE, pages.table.load(PAGE)), None, "its slot is of the past");
         let owned = claim(&pages, State::Changing);
         let (target, empty) = (PageNo(4), pages.table.load(PageNo(4)));
         let target_owned = pages.claim(target, empty, empty.with_state(State::Changing)).unwrap();

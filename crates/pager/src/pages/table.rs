@@ -3,6 +3,7 @@
 //! Flat arrays over the whole range in lazily populated memory: 28 bytes for each page that was ever touched, one memory
 //! access to reach an entry. A counter for each chunk of 512 pages lets range operations skip what was never touched.
 
+use crate::slot::SwapCached;
 use crate::state::{Entry, State, allowed};
 use hinterland_sys::{Mapping, SysError};
 use hinterland_units::{PageBytes, PageNo};
@@ -193,14 +194,14 @@ impl PageTable {
         unsafe { (&*words.add(page.index() * 2), &*words.add(page.index() * 2 + 1)) }
     }
 
-    /// The staging slot of a page in the swap cache.
-    pub fn slot(&self, page: PageNo) -> u32 {
-        self.slot_cell(page).load(Relaxed)
+    /// Where the frame of a page in the swap cache is, and what it is there for.
+    pub(super) fn slot(&self, page: PageNo) -> SwapCached {
+        SwapCached::decode(self.slot_cell(page).load(Relaxed))
     }
 
-    /// Notes the staging slot of a page; for its owner, before it completes it as `SwapCached`.
-    pub(super) fn set_slot(&self, page: PageNo, slot: u32) {
-        self.slot_cell(page).store(slot, Relaxed);
+    /// Notes where a page's frame is; for its owner, before it completes it as `SwapCached`.
+    pub(super) fn set_slot(&self, page: PageNo, slot: SwapCached) {
+        self.slot_cell(page).store(slot.encode(), Relaxed);
     }
 
     fn slot_cell(&self, page: PageNo) -> &AtomicU32 {

@@ -4,7 +4,7 @@ use super::{For, on_both_paths};
 use crate::State;
 use crate::kernel::Stay;
 use crate::schedule::Point;
-use crate::staging::Kind;
+use crate::slot::Kind;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
 
