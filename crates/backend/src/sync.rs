@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+/// What one hold of a lock frees at most, where others wait for it: a few microseconds.
+pub(crate) const FREED_AT_ONCE: usize = 64;
+
 /// Locks `mutex`. A poisoned lock is taken as it is: a panic has already been reported, and release builds abort.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -18,7 +18,7 @@ use crate::codec::{Codec, CodecName, decompress_lz4, decompress_zstd};
 use crate::counters::{Counters, Tally};
 use crate::mapping::Mapping;
 use crate::same_filled;
-use crate::sync::{Pool, lock};
+use crate::sync::{FREED_AT_ONCE, Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use classes::{Classes, SLAB_BYTES};
 use handles::{FreeHandles, Handle, Handles, Object, SLABS_MAX};
@@ -305,9 +305,7 @@ impl Backend for Compressed {
     }
 
     fn free(&self, locations: &[Location]) {
-        /// Frees under one hold of the lock: a few microseconds.
-        const BATCH: usize = 64;
-        for batch in locations.chunks(BATCH) {
+        for batch in locations.chunks(FREED_AT_ONCE) {
             let mut tally = Tally::default();
             let mut state = lock(&self.state);
             for location in batch {

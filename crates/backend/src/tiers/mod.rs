@@ -7,7 +7,7 @@
 mod demote;
 mod table;
 
-use crate::sync::{Pool, lock};
+use crate::sync::{FREED_AT_ONCE, Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use demote::{BATCH_PAGES, Staging};
 use hinterland_units::PageBytes;
@@ -137,10 +137,8 @@ impl Backend for Tiers {
     }
 
     fn free(&self, locations: &[Location]) {
-        /// Rows that one hold of the lock takes out: a few microseconds.
-        const BATCH: usize = 64;
         let mut freed: Vec<Vec<Location>> = vec![Vec::new(); self.tiers.len()];
-        for batch in locations.chunks(BATCH) {
+        for batch in locations.chunks(FREED_AT_ONCE) {
             let mut lists = lock(&self.lists);
             for location in batch {
                 if let Some(place) = self.table.remove(&mut lists, handle_of(*location)) {
