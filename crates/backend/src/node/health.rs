@@ -1,11 +1,11 @@
 //! Whether a pool has what it wants: copies of its pages, and slabs for more.
 //!
 //! ```text
-//!             pages lack copies              nodes lease no slab
-//! Healthy  ◄──────────────────►  Degraded  ──────────────────────►  Crowded { until }
-//!    │           all have                                              │      ▲
-//!    └───────────────────────── nodes lease no slab ───────────────────┼──────┘
-//!                              (no earlier than `until`) ──► Healthy, Degraded
+//!                    pages lack copies   they lack none      no node leases a slab
+//! Healthy            Degraded            Healthy             Crowded
+//! Degraded           Degraded            Healthy             Crowded, degraded
+//! Crowded { until }  before `until` it stays Crowded,        Crowded, for longer
+//!                    from then on: as Healthy
 //! ```
 //! *Degraded*: nodes are waited for as long as they may take, because no other has what they have. *Crowded*: nodes that are being
 //! emptied get pages, too, which is better than none; a while later it is tried without them again.
