@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::fault_path::FaultPath;
     use crate::kernel::Kernel;
-    use crate::slot::{ChunkNo, Kind};
+    use crate::slot::{ChunkNo, KeySlot, Kind};
     use hinterland_abi::ProcessRow;
     use hinterland_sys::mem::OwnMemory;
     use hinterland_sys::{FeatureSet, Features, Uffd};
@@ -237,6 +237,45 @@ mod tests {
         let released = pages.complete_resident_alone(owned, account.arrive(1)).expect("it had a copy");
         assert_eq!(released.location(), Location(5));
         assert!(!pages.table.load(target).copy_retained());
+    }
+
+    /// A resident page that leaves to `slot`.
+    fn leave_to(pages: &Pages, slot: impl Into<SwapCached>) -> Entry {
+        let account = crate::account::Account::new();
+        pages.complete_resident(claim(pages, State::Fetching), account.arrive(1), false);
+        let owned = claim(pages, State::Leaving);
+        assert_eq!(pages.swap_cached(&owned), None, "it is mapped");
+        pages.note_slot(&owned, slot);
+        pages.complete_swap_cached(owned);
+        pages.table.load(PAGE)
+    }
+
+    #[test]
+    fn what_a_page_in_the_swap_cache_is_there_for_follows_from_its_slot() {
+        let Some(pages) = pages() else { return eprintln!("skipped: no userfaultfd") };
+        let slots = [
+            SwapCached::Victim(ChunkNo::after(Kind::Copied, 3).unwrap().slot(9)),
+            SwapCached::Prefetched(KeySlot::at(5)),
+            SwapCached::Parked,
+        ];
+        for slot in slots {
+            let entry = leave_to(&pages, slot);
+            assert_eq!(entry.prefetched(), matches!(slot, SwapCached::Prefetched(_)));
+            assert_eq!(pages.look_swap_cached(PAGE, entry), Some(slot));
+            let owned = claim(&pages, State::Changing);
+            assert_eq!(pages.swap_cached(&owned), Some(slot));
+            assert!(pages.complete_untouched(owned).is_none());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "its slot is of another kind")]
+    fn a_mark_and_a_slot_that_disagree_are_seen() {
+        let Some(pages) = pages() else { panic!("its slot is of another kind: not tried, no userfaultfd") };
+        leave_to(&pages, SwapCached::Parked);
+        let owned = claim(&pages, State::Changing);
+        pages.note_slot(&owned, KeySlot::at(0));
+        let _ = pages.swap_cached(&owned);
     }
 
     #[test]
