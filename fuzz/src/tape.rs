@@ -38,7 +38,7 @@ fn planned(bytes: &[u8], kind: u8) {
     let trace = Trace::open(&trace).expect("an imported trace is whole");
     let recording = Recording::read(&trace, Some(1_000)).expect("an imported trace has references");
     let eviction = if kind & 4 == 0 { Eviction::Lru } else { Eviction::Min };
-    let case = Case { local_pages: u64::from(kind >> 3) * 2, eviction };
+    let case = Case { local_pages: u64::from(kind >> 3) * 2, reserve_pages: 0, eviction };
     let mut tape = Vec::new();
     let mut writer =
         TapeWriter::new(&mut tape, &TapeHead::default(), recording.regions()).expect("memory is a good sink");

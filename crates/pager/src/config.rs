@@ -5,7 +5,7 @@ use crate::proportional_share::SharedBytes;
 use crate::tracer::Trace;
 use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::Backend;
-use hinterland_policy::{EvictionPolicy, Prefetcher};
+use hinterland_policy::{Arbiter, EvictionPolicy};
 use hinterland_units::ByteCount;
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ pub struct Config {
     pub ram: Option<ByteCount>,
     /// Where pages go.
     pub backend: Arc<dyn Backend>,
-    /// Which pages go.
+    /// Which pages go; that of the arbiter, if it follows tapes.
     pub policy: Box<dyn EvictionPolicy>,
     /// Which pages are prefetched.
-    pub prefetcher: Box<dyn Prefetcher>,
+    pub arbiter: Arbiter,
     /// Bound on prefetched pages that are not known to be used; `None`: what the windows need.
     pub prefetch_cache_pages: Option<u32>,
     /// Where the figures go.

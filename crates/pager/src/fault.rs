@@ -94,11 +94,12 @@ impl Faults {
     /// A page without content: it gets zeros, and so do the next ones when the program walks upwards.
     fn first_touch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
         let Some(owned) = self.claim_charged(page, entry, scratch) else { return Outcome::Again };
-        let window = self.driver.requested(page, Request::FirstTouch, fault);
+        let wanted = self.driver.requested(page, Request::FirstTouch, fault);
         self.pages.row().first_touch_faults.fetch_add(1, Relaxed);
         self.pages.at(Point::FirstTouch, page);
         self.map_zeros(page, std::iter::once(owned));
-        if let Some(window) = window {
+        wanted.batches.into_iter().for_each(|batch| self.read_ahead.request_batch(batch));
+        if let Some(window) = wanted.window {
             self.zero_ahead(window);
         }
         Outcome::Served
@@ -327,8 +328,10 @@ impl Faults {
         }
     }
 
-    /// Tells the prefetcher of a request for far memory, and asks for the window that it names: see `ReadAhead::request`.
+    /// Tells the arbiter of a request for far memory, and asks for what it names: see `ReadAhead::request`.
     fn request_prefetch(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
-        self.driver.requested(page, request, fault).and_then(|window| self.read_ahead.request(window))
+        let wanted = self.driver.requested(page, request, fault);
+        wanted.batches.into_iter().for_each(|batch| self.read_ahead.request_batch(batch));
+        wanted.window.and_then(|window| self.read_ahead.request(window))
     }
 }

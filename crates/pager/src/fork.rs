@@ -123,7 +123,7 @@ impl Fork {
         self.maintenance.forget();
         self.evictor.forget();
         self.read_ahead.forget();
-        self.driver.forget_rows();
+        self.driver.begin_child();
         if let Some(tracer) = self.tracer {
             tracer.leave();
         }

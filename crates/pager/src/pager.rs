@@ -104,7 +104,7 @@ impl Pager {
             config.trace.map(|trace| Tracer::new(trace, pages, local, staging, departures)).transpose()?.map(room);
         let reclaim = room(Reclaim::new(pages, local, far, staging, pins, departures, tracer));
 
-        let driver = room(PrefetchDriver::new(pages, config.prefetcher, tracer.is_some()));
+        let driver = room(PrefetchDriver::new(pages, local, config.arbiter, tracer.is_some()));
         let cache = room(PrefetchCache::new(pages, local, staging, departures, driver, config.prefetch_cache_pages));
         let read_ahead = room(ReadAhead::new(pages, local, far, reclaim, cache, driver, bell));
 

@@ -21,7 +21,7 @@ use hinterland_abi::bucket_of;
 use hinterland_paging::{
     CachedSlots, Dropped, KEY_SLOTS, SlotBody, TakenSlot, make_room, pages_for_windows, take_slot, waiting_pages_max,
 };
-use hinterland_policy::{PrefetchWindow, Unmapped};
+use hinterland_policy::Prefetch;
 use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -53,8 +53,8 @@ struct Beside {
     mapped: AtomicU32,
     /// When it arrived.
     since_ns: AtomicU64,
-    /// The window whose key page it is.
-    window: Mutex<Option<PrefetchWindow>>,
+    /// Whose key page it is.
+    key_of: Mutex<Option<Prefetch>>,
 }
 
 impl PrefetchCache {
@@ -108,8 +108,8 @@ impl PrefetchCache {
         }
     }
 
-    fn window(&self, slot: u32) -> MutexGuard<'_, Option<PrefetchWindow>> {
-        self.beside[slot as usize].window.lock().expect("no thread panics while it holds a window")
+    fn key_of(&self, slot: u32) -> MutexGuard<'_, Option<Prefetch>> {
+        self.beside[slot as usize].key_of.lock().expect("no thread panics while it holds a window")
     }
 
     fn beside(&self, slot: KeySlot) -> &Beside {
@@ -128,10 +128,10 @@ impl PrefetchCache {
         &self,
         owned: Owned,
         bytes: &PageBytes,
-        window: &PrefetchWindow,
+        wanted: &Prefetch,
         mapped: u32,
     ) -> Result<(), Owned> {
-        let Some(TakenSlot { slot: index, fresh }) = self.take_key_slot(window.unmapped) else { return Err(owned) };
+        let Some(TakenSlot { slot: index, fresh }) = self.take_key_slot(wanted) else { return Err(owned) };
         let slot = KeySlot::at(index);
         // SAFETY: the slot is one page of ours, and no page points at it any more.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
@@ -141,7 +141,7 @@ impl PrefetchCache {
         let beside = &self.beside[index as usize];
         beside.mapped.store(mapped, Relaxed);
         beside.since_ns.store(self.now_ns(), Relaxed);
-        *self.window(index) = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
+        *self.key_of(index) = wanted.key().map(|_| wanted.clone());
         self.pages.note_slot(&owned, slot);
         self.staging.set_page(slot, Some(owned.page()));
         self.list().push(index);
@@ -164,15 +164,15 @@ impl PrefetchCache {
     }
 
     /// A slot that no page points at.
-    fn take_key_slot(&self, window: Unmapped) -> Option<TakenSlot> {
-        let bound = waiting_pages_max(window, self.local.account.budget().0, self.pages_max);
+    fn take_key_slot(&self, wanted: &Prefetch) -> Option<TakenSlot> {
+        let bound = waiting_pages_max(wanted, self.local.account.budget().0, self.pages_max);
         let _taking = self.taking();
         take_slot(&mut &*self, bound)
     }
 
     /// Keeps to the user's bound when pages of a window are about to arrive: the page that has waited longest leaves, and with
     /// a key page the pages mapped beside it, unless they are of that window itself.
-    pub(crate) fn make_room_for_window(&self, pages: usize, arriving: &PrefetchWindow, scratch: &mut Scratch) {
+    pub(crate) fn make_room_for_window(&self, pages: usize, arriving: &Prefetch, scratch: &mut Scratch) {
         let Some(most) = self.pages_max else { return };
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);
         let pages = pages + self.pending.fetch_add(pages, Relaxed);
@@ -181,12 +181,12 @@ impl PrefetchCache {
     }
 
     /// Drops the page that has waited longest but `skip`, and the pages mapped beside it.
-    fn drop_oldest(&self, skip: u32, arriving: &PrefetchWindow, scratch: &mut Scratch) -> Dropped {
+    fn drop_oldest(&self, skip: u32, arriving: &Prefetch, scratch: &mut Scratch) -> Dropped {
         let taking = self.taking();
         let Some(oldest) = self.list().oldest(skip) else { return Dropped::NoMore };
-        let window = *self.window(oldest);
+        let key_of = self.key_of(oldest).clone();
         let mapped = self.beside[oldest as usize].mapped.load(Relaxed);
-        let is_other = window.is_none_or(|window| window != *arriving);
+        let is_other = key_of.as_ref() != Some(arriving);
         if !is_other || !(&mut &*self).give_back_unused(oldest) {
             return Dropped::Stays;
         }
@@ -194,7 +194,7 @@ impl PrefetchCache {
         let is_released = self.list().release(oldest);
         drop(taking);
         if is_released {
-            window.iter().for_each(|window| self.departures.take_out_unreferenced(window.iter(), scratch));
+            key_of.iter().for_each(|wanted| self.departures.take_out_unreferenced(wanted.iter(), scratch));
         }
         Dropped::With(mapped)
     }

@@ -1,4 +1,4 @@
-//! The prefetch driver: tells the prefetcher of each request, and counts requests by thread and by region of 64 MiB, for the
+//! The prefetch driver: tells the arbiter of each request, and counts requests by thread and by region of 64 MiB, for the
 //! busiest of each.
 //!
 //! A fixed number of rows tells which are the busiest ("Space-Saving": A. Metwally, D. Agrawal, A. El Abbadi, Efficient
@@ -9,9 +9,12 @@
 //! One lock for all of it, held for single requests. Only its holder writes to the rows, so a count is a load and a store.
 
 use crate::fault_path::FaultPath;
+use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages};
+use crate::state::State;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, REGION_PAGES};
-use hinterland_policy::{Choice, Pattern, PrefetchWindow, Prefetcher, Recent, Request, Thread};
+use hinterland_policy::tape::{Place, Places};
+use hinterland_policy::{Arbiter, Choice, Pattern, PrefetchWindow, Recent, Request, Thread, Wanted};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +27,7 @@ const _: () = assert!(REGION_PAGES == hinterland_policy::REGION_PAGES);
 /// See the module.
 pub(crate) struct PrefetchDriver {
     pages: &'static Pages,
+    local: &'static LocalMemory,
     /// Nothing is prefetched in a traced program: the tracer would not see it touched.
     is_traced: bool,
     requests: Mutex<Requests>,
@@ -31,7 +35,7 @@ pub(crate) struct PrefetchDriver {
 
 /// What the lock guards.
 struct Requests {
-    prefetcher: Box<dyn Prefetcher>,
+    arbiter: Arbiter,
     threads: Busiest,
     regions: Busiest,
 }
@@ -45,19 +49,25 @@ struct Seen {
 }
 
 impl PrefetchDriver {
-    pub(crate) fn new(pages: &'static Pages, prefetcher: Box<dyn Prefetcher>, is_traced: bool) -> PrefetchDriver {
-        let requests = Requests { prefetcher, threads: Busiest::default(), regions: Busiest::default() };
-        PrefetchDriver { pages, is_traced, requests: Mutex::new(requests) }
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        arbiter: Arbiter,
+        is_traced: bool,
+    ) -> PrefetchDriver {
+        let requests = Requests { arbiter, threads: Busiest::default(), regions: Busiest::default() };
+        PrefetchDriver { pages, local, is_traced, requests: Mutex::new(requests) }
     }
 
     fn requests(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().expect("no thread panics while it holds the prefetcher")
+        self.requests.lock().expect("no thread panics while it holds the arbiter")
     }
 
-    /// Tells the prefetcher of a request; returns the window that it asks for.
-    pub(crate) fn requested(&self, page: PageNo, request: Request, fault: Fault) -> Option<PrefetchWindow> {
+    /// Tells the arbiter of a request; returns what is to be fetched, or mapped as zeros, ahead. The caller owns the page, or has mapped
+    /// it.
+    pub(crate) fn requested(&self, page: PageNo, request: Request, fault: Fault) -> Wanted {
         if self.is_traced {
-            return None;
+            return Wanted::default();
         }
         let who = match self.pages.path {
             FaultPath::Monitor => u64::from(fault.thread),
@@ -65,12 +75,13 @@ impl PrefetchDriver {
         };
         let row = self.pages.row();
         let mut requests = self.requests();
-        let window = requests.prefetcher.requested(page, request, Thread(who));
+        let wanted = requests.arbiter.requested(page, request, Thread(who), self);
+        let window = wanted.window;
         let seen = Seen { page, request, window };
         let region = page.0 / REGION_PAGES;
         let address = self.pages.address(PageNo(region * REGION_PAGES)) as u64;
         let at = requests.regions.note(&row.regions, seen, region.into(), || address);
-        let choice = match requests.prefetcher.choice(page) {
+        let choice = match requests.arbiter.choice(page) {
             None => 0,
             Some(Choice::Streams) => 1,
             Some(Choice::Runs { pages }) => u64::from(pages),
@@ -83,15 +94,15 @@ impl PrefetchDriver {
             add(&row.prefetch_window_pages, window.pages.into());
             row.prefetch_window_pages_max.fetch_max(window.pages.into(), Relaxed);
         }
-        window
+        wanted
     }
 
     /// Tells the prefetcher how long a load took that has just ended, and how many local pages windows may have.
     pub(crate) fn timed(&self, pages: u32, begun: Instant, local_pages: u64) {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut requests = self.requests();
-        requests.prefetcher.loaded(pages, ns, local_pages);
-        if let Some(bound) = requests.prefetcher.window_bound() {
+        requests.arbiter.loaded(pages, ns, local_pages);
+        if let Some(bound) = requests.arbiter.window_bound() {
             let row = self.pages.row();
             row.load_one_ns.store(bound.one_ns, Relaxed);
             row.load_page_ns.store(bound.page_ns, Relaxed);
@@ -102,7 +113,7 @@ impl PrefetchDriver {
     /// Tells the prefetcher that `page`, which waited unmapped, and `mapped` pages of its window were not used.
     pub(crate) fn wasted(&self, page: PageNo, mapped: u32) {
         let mut requests = self.requests();
-        requests.prefetcher.wasted(page, mapped + 1);
+        requests.arbiter.wasted(page, mapped + 1);
         if let Some(at) = requests.regions.find((page.0 / REGION_PAGES).into()) {
             add(&self.pages.row().regions[at].unused_pages, 1);
         }
@@ -113,10 +124,30 @@ impl PrefetchDriver {
         self.requests().regions.count_prefetched(&self.pages.row().regions, pages, Owned::page);
     }
 
-    /// The rows of the process are those of a forked child now, which are unused.
-    pub(crate) fn forget_rows(&self) {
+    /// In the child of a fork: it follows no tape, and has rows of its own, which are unused.
+    pub(crate) fn begin_child(&self) {
         let mut requests = self.requests();
+        requests.arbiter.end_tapes();
         (requests.threads, requests.regions) = (Busiest::default(), Busiest::default());
+    }
+}
+
+impl Places for PrefetchDriver {
+    fn place(&self, page: PageNo) -> Place {
+        let state = (page.0 < self.pages.count).then(|| self.pages.table.load(page).state());
+        match state {
+            Some(State::Untouched) => Place::Untouched,
+            Some(State::Remote) => Place::Remote,
+            // Foreign pages are not fetched either.
+            Some(State::Resident | State::Foreign | State::Sectioned) | None => Place::Mapped,
+            Some(State::SwapCached | State::Fetching | State::Leaving | State::WritingBack | State::Changing) => {
+                Place::Between
+            }
+        }
+    }
+
+    fn budget_pages(&self) -> u64 {
+        self.local.account.budget().0
     }
 }
 

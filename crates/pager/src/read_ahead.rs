@@ -28,7 +28,7 @@ use hinterland_paging::{
     Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, WindowBody, WindowQueue, batch_pages,
     claim_batch, claim_next_batch, runs_of,
 };
-use hinterland_policy::{Arrival, PrefetchWindow};
+use hinterland_policy::{Arrival, Prefetch, PrefetchWindow};
 use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_sys::{SysError, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -54,9 +54,9 @@ impl Queue {
         result
     }
 
-    /// Queues a window.
-    fn push(&self, window: PrefetchWindow) -> Pushed {
-        let pushed = self.with(|queue| queue.push(window));
+    /// Queues a window, or a batch.
+    fn push(&self, wanted: Prefetch) -> Pushed {
+        let pushed = self.with(|queue| queue.push(wanted));
         self.signal.fetch_add(1, SeqCst);
         futex_wake(&self.signal);
         pushed
@@ -97,8 +97,8 @@ impl WindowBody for &ReadAhead {
         self.queue.with(work)
     }
 
-    fn batch_pages(&self, window: &PrefetchWindow) -> usize {
-        batch_pages(window, self.local.account.budget().0, self.far.copies_cost_ram())
+    fn batch_pages(&self, wanted: &Prefetch) -> usize {
+        batch_pages(wanted, self.local.account.budget().0, self.far.copies_cost_ram())
     }
 
     /// Makes a remote page `Fetching`.
@@ -108,6 +108,10 @@ impl WindowBody for &ReadAhead {
             return None;
         }
         self.pages.claim(page, entry, entry.with_state(State::Fetching).with_prefetched(true))
+    }
+
+    fn page(&self, claimed: &Owned) -> PageNo {
+        claimed.page()
     }
 }
 
@@ -155,10 +159,14 @@ impl ReadAhead {
         }
     }
 
-    /// Requests a window from the read-ahead thread. The window's number, if that thread is late with the one before: see
-    /// `help`.
+    /// Requests a batch of a tape from the read-ahead thread.
+    pub(crate) fn request_batch(&self, batch: Prefetch) {
+        self.queue.push(batch);
+    }
+
+    /// Requests a window from the read-ahead thread. The window's number, if that thread is late with the one before: see `help`.
     pub(crate) fn request(&self, window: PrefetchWindow) -> Option<u64> {
-        match self.queue.push(window) {
+        match self.queue.push(window.into()) {
             Pushed::Behind => None,
             Pushed::AndDropped => {
                 self.pages.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
@@ -176,15 +184,15 @@ impl ReadAhead {
             return;
         };
         let mut batch = Batch::default();
-        claim_batch(&mut &*self, &mut batch, |queue| queue.get(number).copied(), HELP_PAGES);
-        let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return };
+        claim_batch(&mut &*self, &mut batch, |queue| queue.get(number).cloned(), HELP_PAGES);
+        let Some(of) = batch.of.take().filter(|_| !batch.pages.is_empty()) else { return };
         let pages = batch.pages.len() as u64;
         // The evictor makes room, not this thread: it has its page, and goes on.
         if self.local.charge_free_frames(pages) {
-            self.load_batch(&batch, of, scratch);
-            self.map_batch(&mut batch, of, scratch);
+            self.load_batch(&batch, &of, scratch);
+            self.map_batch(&mut batch, &of, scratch);
         } else {
-            self.refuse_window(of);
+            self.refuse_window(&of);
             batch.pages.drain(..).for_each(|owned| self.pages.complete_unchanged(owned));
         }
     }
@@ -200,8 +208,8 @@ impl ReadAhead {
             let inside = self.pages.gate.enter();
             claim_next_batch(&mut &*self, &mut batch);
             let had_work = batch.of.is_some();
-            while let Some(of) = batch.of {
-                self.prefetch(&mut batch, of, &mut next, &mut scratch);
+            while let Some(of) = batch.of.take() {
+                self.prefetch(&mut batch, &of, &mut next, &mut scratch);
                 if self.local.above_high(&inside) {
                     self.bell.ring();
                 }
@@ -215,7 +223,7 @@ impl ReadAhead {
     }
 
     /// Loads and maps a batch, and claims the next one before this one is mapped; none while a fork waits.
-    fn prefetch(&self, batch: &mut Batch, of: PendingWindow, next: &mut Batch, scratch: &mut Scratch) {
+    fn prefetch(&self, batch: &mut Batch, of: &PendingWindow, next: &mut Batch, scratch: &mut Scratch) {
         let has_frames = self.frames_for(batch.pages.len() as u64, scratch);
         if has_frames {
             self.load_batch(batch, of, scratch);
@@ -235,7 +243,7 @@ impl ReadAhead {
         }
     }
 
-    fn refuse_window(&self, of: PendingWindow) {
+    fn refuse_window(&self, of: &PendingWindow) {
         self.queue.with(|queue| queue.remove(of.number));
         self.pages.row().prefetch_windows_refused.fetch_add(1, Relaxed);
     }
@@ -251,8 +259,8 @@ impl ReadAhead {
         self.local.account.try_charge(pages)
     }
 
-    fn load_batch(&self, batch: &Batch, of: PendingWindow, scratch: &mut Scratch) {
-        self.cache.make_room_for_window(batch.pages.len(), &of.window, scratch);
+    fn load_batch(&self, batch: &Batch, of: &PendingWindow, scratch: &mut Scratch) {
+        self.cache.make_room_for_window(batch.pages.len(), &of.wanted, scratch);
         // Not on the stack, which may be a small one of the program's where a system call asks for its pages.
         let mut results: Vec<Option<Result<(), LoadError>>> = batch.pages.iter().map(|_| None).collect();
         let landing = scratch.landing();
@@ -276,24 +284,24 @@ impl ReadAhead {
     }
 
     /// Maps a loaded batch run by run but for the pages that stay unmapped.
-    fn map_batch(&self, batch: &mut Batch, of: PendingWindow, scratch: &mut Scratch) {
-        let (landing, window, pages) = (scratch.landing(), of.window, batch.pages.len());
-        let mut mapped = self.queue.with(|queue| MappedPages::of(queue, &of));
+    fn map_batch(&self, batch: &mut Batch, of: &PendingWindow, scratch: &mut Scratch) {
+        let (landing, wanted, pages) = (scratch.landing(), &of.wanted, batch.pages.len());
+        let mut mapped = self.queue.with(|queue| MappedPages::of(queue, of));
         self.driver.count_prefetched(&batch.pages);
         let mut freed = Vec::new();
-        for run in runs_of(&batch.pages, Owned::page, &window) {
+        for run in runs_of(&batch.pages, Owned::page, wanted) {
             let (landed, len) = (&landing[run.start], run.len());
             // Of a walk downwards the last run comes first; of another one, those before this one are gone.
-            let at = if window.step < 0 { run.start } else { 0 };
+            let at = if wanted.is_downwards() { run.start } else { 0 };
             let mut run = batch.pages.drain(at..at + len);
             let first = run.as_slice()[0].page();
-            if !window.leaves_unmapped(first) {
+            if !wanted.leaves_unmapped(first) {
                 mapped.add(self.map_run(first, run, landed.as_ptr(), &mut freed));
                 continue;
             }
             // A page that stays unmapped is a run of its own.
             for owned in &mut run {
-                match self.cache.leave_unmapped(owned, landed, &window, mapped.count()) {
+                match self.cache.leave_unmapped(owned, landed, wanted, mapped.count()) {
                     Ok(()) => {
                         self.pages.row().prefetched_pages.fetch_add(1, Relaxed);
                         mapped.told_one_that_waits();
@@ -304,7 +312,7 @@ impl ReadAhead {
                 }
             }
         }
-        if let Some((key, pages)) = self.queue.with(|queue| mapped.finish(queue, &of)) {
+        if let Some((key, pages)) = self.queue.with(|queue| mapped.finish(queue, of)) {
             self.cache.mapped_with(key, pages);
         }
         self.cache.arrived(pages);

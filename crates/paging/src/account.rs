@@ -4,6 +4,7 @@
 //! above `high` the evictor is woken, it stops below `low`; at `hard` a fault reclaims by itself before it maps. The
 //! body sets the bound.
 
+use crate::CHUNK_SLOTS;
 use hinterland_units::PageCount;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -36,6 +37,12 @@ pub const BOUND_MIN: PageCount = PageCount(256);
 /// frames, smaller ones make faults reclaim.
 pub fn margin(pages: u64) -> u64 {
     (pages / 128).clamp(64, 512)
+}
+
+/// Pages of a bound that the program has not mapped while it evicts: frames that the evictor keeps free, the swap cache, and a batch that
+/// leaves. A tape is planned without them.
+pub fn reserve(pages: u64) -> u64 {
+    2 * margin(pages) + pages / SWAP_CACHE_SHARE + 2 * u64::from(CHUNK_SLOTS)
 }
 
 impl Default for Account {

@@ -20,7 +20,7 @@ mod reclaim;
 mod victims;
 mod window_queue;
 
-pub use account::{Account, BOUND_MIN, margin};
+pub use account::{Account, BOUND_MIN, margin, reserve};
 pub use prefetch_cache::{
     CachedSlots, Dropped, KEY_SLOTS, SlotBody, TakenSlot, make_room, pages_for_windows, take_slot, waiting_pages_max,
 };

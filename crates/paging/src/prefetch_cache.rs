@@ -10,7 +10,7 @@
 //! With a bound of the user's (`--prefetch-cache`), the pages that were mapped beside a waiting page count, too, and leave with it.
 //! Slots are reused last in, first out, so the frames behind them are as many as ever waited at one time.
 
-use hinterland_policy::{Unmapped, WINDOW_PART};
+use hinterland_policy::{Prefetch, PrefetchWindow, Unmapped, WINDOW_PART};
 
 /// Slots: 4 MiB of prefetched pages can wait.
 pub const KEY_SLOTS: u32 = 1024;
@@ -21,11 +21,13 @@ const BUDGET_PART: u64 = 32;
 /// Pages at the old end that may be busy at this moment.
 const TRIES: u32 = 4;
 
-/// Pages that may wait when one more of such a window comes. `pages_max`: the user's bound.
-pub fn waiting_pages_max(window: Unmapped, budget_pages: u64, pages_max: Option<u32>) -> u32 {
-    match window {
-        Unmapped::Key(_) => KEYS_MAX,
-        Unmapped::All => {
+/// Pages that may wait when one more of what is `wanted` comes. `pages_max`: the user's bound.
+pub fn waiting_pages_max(wanted: &Prefetch, budget_pages: u64, pages_max: Option<u32>) -> u32 {
+    match wanted {
+        // A tape has few key pages for each thread, which all come to theirs.
+        Prefetch::Batch(_) => KEY_SLOTS,
+        Prefetch::Window(PrefetchWindow { unmapped: Unmapped::Key(_), .. }) => KEYS_MAX,
+        Prefetch::Window(PrefetchWindow { unmapped: Unmapped::All, .. }) => {
             let part = u32::try_from(budget_pages / BUDGET_PART).unwrap_or(u32::MAX).clamp(KEYS_MAX, KEY_SLOTS);
             part.min(pages_max.unwrap_or(u32::MAX))
         }

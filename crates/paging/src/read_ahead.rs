@@ -1,7 +1,7 @@
 //! How far a thread that prefetches goes at once: batches of a window, runs of a batch, and the report of mapped pages to a key page.
 
 use crate::window_queue::{PendingWindow, WindowQueue};
-use hinterland_policy::{PrefetchWindow, Unmapped};
+use hinterland_policy::Prefetch;
 use hinterland_units::PageNo;
 use std::ops::Range;
 
@@ -34,17 +34,19 @@ pub fn is_timed(major_faults: u64) -> bool {
     major_faults < ALL || major_faults.is_multiple_of(8)
 }
 
-/// Pages of a batch of `window`. `copies_cost_ram`: far memory is compressed RAM, where loading costs processor time; otherwise it
+/// Pages of a batch of `wanted`. `copies_cost_ram`: far memory is compressed RAM, where loading costs processor time; otherwise it
 /// costs a delay, and a batch is half of the window, so that the delay is paid twice, and the program has the first half while the
 /// second is loaded. Never so many that a small budget has no frames for them at once.
-pub fn batch_pages(window: &PrefetchWindow, budget_pages: u64, copies_cost_ram: bool) -> usize {
-    // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them.
-    let is_usual = window.pages as usize <= WINDOW_BATCH_PAGES;
+pub fn batch_pages(wanted: &Prefetch, budget_pages: u64, copies_cost_ram: bool) -> usize {
+    let pages = wanted.pages() as usize;
+    // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them. A tape's batch
+    // is as long as it is wherever far memory is.
+    let is_usual = pages <= WINDOW_BATCH_PAGES || matches!(wanted, Prefetch::Batch(_));
     if is_usual && copies_cost_ram {
         return BATCH_PAGES;
     }
     let frames = usize::try_from(budget_pages / BATCH_PART).unwrap_or(LANDING_PAGES);
-    (window.pages as usize / 2).min(frames).clamp(WINDOW_BATCH_PAGES, LANDING_PAGES)
+    (pages / 2).min(frames).clamp(WINDOW_BATCH_PAGES, LANDING_PAGES)
 }
 
 /// What a body does to have a batch claimed.
@@ -56,10 +58,13 @@ pub trait WindowBody {
     fn windows<R>(&mut self, work: impl FnOnce(&mut WindowQueue) -> R) -> R;
 
     /// Pages of a batch of this window ([`batch_pages`]).
-    fn batch_pages(&self, window: &PrefetchWindow) -> usize;
+    fn batch_pages(&self, wanted: &Prefetch) -> usize;
 
     /// Claims a page, if it is remote.
     fn claim(&mut self, page: PageNo) -> Option<Self::Claimed>;
+
+    /// Which page was claimed.
+    fn page(&self, claimed: &Self::Claimed) -> PageNo;
 }
 
 /// Pages of one window that are loaded at once.
@@ -96,30 +101,33 @@ pub fn claim_batch<B: WindowBody>(
 ) {
     batch.pages.clear();
     batch.of = body.windows(which);
-    let Some(PendingWindow { window, number, mut offset, .. }) = batch.of else { return };
-    let most = body.batch_pages(&window).min(pages_max);
-    while batch.pages.len() < most && offset < window.pages {
-        batch.pages.extend(window.page(offset).and_then(|page| body.claim(page)));
+    let Some(of) = &batch.of else { return };
+    let (wanted, mut offset) = (&of.wanted, of.offset);
+    let most = body.batch_pages(wanted).min(pages_max);
+    while batch.pages.len() < most && offset < wanted.pages() {
+        batch.pages.extend(wanted.page(offset).and_then(|page| body.claim(page)));
         offset += 1;
     }
     // Another thread may have claimed more of it meanwhile.
-    body.windows(|queue| queue.update(number, |pending| pending.offset = pending.offset.max(offset)));
-    if window.step < 0 {
-        batch.pages.reverse();
+    body.windows(|queue| queue.update(of.number, |pending| pending.offset = pending.offset.max(offset)));
+    match wanted {
+        Prefetch::Window(_) if wanted.is_downwards() => batch.pages.reverse(),
+        Prefetch::Window(_) => {}
+        Prefetch::Batch(_) => batch.pages.sort_unstable_by_key(|claimed| body.page(claimed)),
     }
 }
 
 /// Cuts a batch, which is in order of address, into runs that one call maps: neighbours, and single pages that stay unmapped.
 /// The run that the program is expected to touch first is the first.
-pub fn runs_of<T>(batch: &[T], page: impl Fn(&T) -> PageNo, window: &PrefetchWindow) -> Vec<Range<usize>> {
-    let waits = |item: &T| window.leaves_unmapped(page(item));
+pub fn runs_of<T>(batch: &[T], page: impl Fn(&T) -> PageNo, wanted: &Prefetch) -> Vec<Range<usize>> {
+    let waits = |item: &T| wanted.leaves_unmapped(page(item));
     let mut end = 0;
     let runs = batch.chunk_by(|a, b| page(a).0 + 1 == page(b).0 && !waits(a) && !waits(b)).map(|run| {
         end += run.len();
         end - run.len()..end
     });
     let mut runs: Vec<Range<usize>> = runs.collect();
-    if window.step < 0 {
+    if wanted.is_downwards() {
         runs.reverse();
     }
     runs
@@ -161,20 +169,18 @@ impl MappedPages {
         let to_report = |pending: &mut PendingWindow| {
             pending.has_key |= has_key;
             pending.mapped += mapped;
-            let is_reported = pending.has_key && matches!(of.window.unmapped, Unmapped::Key(_));
+            let is_reported = pending.has_key && of.wanted.key().is_some();
             if is_reported { std::mem::take(&mut pending.mapped) } else { 0 }
         };
         let report = queue.update(of.number, to_report).unwrap_or(if has_key { mapped } else { 0 });
-        match (of.window.unmapped, report) {
-            (Unmapped::Key(key), 1..) => Some((key, report)),
-            _ => None,
-        }
+        of.wanted.key().filter(|_| report > 0).map(|key| (key, report))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hinterland_policy::{PrefetchWindow, TapeBatch, Unmapped};
     use std::collections::BTreeSet;
 
     fn window(first: u32, step: i64, pages: u32) -> PrefetchWindow {
@@ -192,18 +198,22 @@ mod tests {
             work(&mut self.0)
         }
 
-        fn batch_pages(&self, window: &PrefetchWindow) -> usize {
-            batch_pages(window, 1 << 20, true)
+        fn batch_pages(&self, wanted: &Prefetch) -> usize {
+            batch_pages(wanted, 1 << 20, true)
         }
 
         fn claim(&mut self, page: PageNo) -> Option<u32> {
             self.1.remove(&page.0).then_some(page.0)
         }
+
+        fn page(&self, claimed: &u32) -> PageNo {
+            PageNo(*claimed)
+        }
     }
 
     #[test]
     fn a_batch_is_short_where_loads_cost_time_and_half_a_window_where_they_cost_a_delay() {
-        let pages = |pages, budget, ram| batch_pages(&window(0, 1, pages), budget, ram);
+        let pages = |pages, budget, ram| batch_pages(&window(0, 1, pages).into(), budget, ram);
         assert_eq!([pages(64, 1 << 20, true), pages(64, 1 << 20, false), pages(8, 1 << 20, false)], [16, 64, 64]);
         assert_eq!([pages(256, 1 << 20, true), pages(4096, 1 << 20, false)], [128, LANDING_PAGES]);
         assert_eq!(pages(4096, 6400, false), 100, "a small budget");
@@ -220,11 +230,27 @@ mod tests {
         claim_next_batch(&mut body, &mut batch);
         assert_eq!(batch.pages, [886, 890, 892, 896, 898]);
         // What is left of the first one, a bit of it by a thread of the program.
-        let number = batch.of.map(|of| of.number - 1);
-        claim_batch(&mut body, &mut batch, |queue| number.and_then(|number| queue.get(number).copied()), 4);
+        let number = batch.of.as_ref().map(|of| of.number - 1);
+        claim_batch(&mut body, &mut batch, |queue| number.and_then(|number| queue.get(number).cloned()), 4);
         assert_eq!(batch.pages, [325, 326, 328, 329]);
         claim_next_batch(&mut body, &mut batch);
         assert_eq!(batch.pages[0], 331);
+    }
+
+    #[test]
+    fn a_batch_of_a_tape_is_claimed_in_its_order_and_mapped_in_order_of_address() {
+        let mut body = Body(WindowQueue::default(), (0..1000).filter(|page| page % 3 != 0).collect());
+        let pages: Vec<PageNo> = (0..40).map(|at| PageNo(at * 17 % 40)).collect();
+        let key = Some(PageNo(34));
+        body.0.push(Prefetch::Batch(TapeBatch { pages: pages.clone().into(), key, thread: 0 }));
+        let mut batch = Claimed::default();
+        claim_next_batch(&mut body, &mut batch);
+        let mut expected: Vec<u32> = pages.iter().map(|page| page.0).filter(|page| page % 3 != 0).take(16).collect();
+        expected.sort_unstable();
+        assert_eq!(batch.pages, expected, "those that the program needs first");
+        let wanted = batch.of.unwrap().wanted;
+        let runs = runs_of(&batch.pages, |page| PageNo(*page), &wanted);
+        assert!(runs.contains(&(expected.iter().position(|page| *page == 34).map(|at| at..at + 1).unwrap())));
     }
 
     #[test]
@@ -254,10 +280,10 @@ mod tests {
         let window =
             |step, key| PrefetchWindow { first: PageNo(10), step, pages: 8, unmapped: Unmapped::Key(PageNo(key)) };
         let up: Vec<PageNo> = [10, 11, 12, 13, 15, 16].map(PageNo).into();
-        assert_eq!(runs_of(&up, |page| *page, &window(1, 12)), [0..2, 2..3, 3..4, 4..6]);
+        assert_eq!(runs_of(&up, |page| *page, &window(1, 12).into()), [0..2, 2..3, 3..4, 4..6]);
         let down: Vec<PageNo> = [3, 4, 6, 7, 8, 9, 10].map(PageNo).into();
-        assert_eq!(runs_of(&down, |page| *page, &window(-1, 8)), [5..7, 4..5, 2..4, 0..2]);
+        assert_eq!(runs_of(&down, |page| *page, &window(-1, 8).into()), [5..7, 4..5, 2..4, 0..2]);
         let waiting = PrefetchWindow { unmapped: Unmapped::All, ..window(1, 0) };
-        assert_eq!(runs_of(&up[..2], |page| *page, &waiting), [0..1, 1..2]);
+        assert_eq!(runs_of(&up[..2], |page| *page, &waiting.into()), [0..1, 1..2]);
     }
 }

@@ -108,6 +108,9 @@ pub fn choose_victims<S: PageStates>(
                 Claim::Gone => {}
             }
         }
+        if policy.spares_neighbours() {
+            continue;
+        }
         for page in &named {
             choose_neighbours(states, *page, &cluster, account.epoch(), policy, victims);
         }

@@ -3,8 +3,11 @@
 //!
 //! A window that continues where another one ends waits until all of that one was claimed: they are of one stream. One that begins
 //! inside another one replaces it: the program was faster, and has passed what lies before.
+//!
+//! Batches of tapes are served in between. Those of one thread wait for each other, and none is dropped: a thread asks for few, and
+//! needs all of them.
 
-use hinterland_policy::PrefetchWindow;
+use hinterland_policy::{Prefetch, PrefetchWindow};
 use std::collections::VecDeque;
 
 /// Windows that wait; when there are more, the oldest is dropped, because the program has probably passed it.
@@ -13,11 +16,11 @@ pub const WINDOWS_WAITING_MAX: u32 = 8;
 /// Windows that are remembered, those included that have no page left to claim: some of their pages may be yet to be mapped.
 const KNOWN_MAX: usize = 2 * WINDOWS_WAITING_MAX as usize;
 
-/// A window that is being prefetched.
-#[derive(Clone, Copy, Debug)]
+/// A window, or a batch of a tape, that is being prefetched.
+#[derive(Clone, Debug)]
 pub struct PendingWindow {
-    /// The window that the prefetcher named.
-    pub window: PrefetchWindow,
+    /// What was asked for.
+    pub wanted: Prefetch,
     /// Tells it from all others.
     pub number: u64,
     /// Pages of it that were looked at, and claimed if they were remote.
@@ -30,18 +33,29 @@ pub struct PendingWindow {
 
 impl PendingWindow {
     fn is_claimed(&self) -> bool {
-        self.offset >= self.window.pages
+        self.offset >= self.wanted.pages()
+    }
+
+    fn is_window(&self) -> bool {
+        matches!(self.wanted, Prefetch::Window(_))
     }
 
     fn continues(&self, other: &PendingWindow) -> bool {
-        self.window.step == other.window.step && other.window.page(other.window.pages) == Some(self.window.first)
+        match (&self.wanted, &other.wanted) {
+            (Prefetch::Window(window), Prefetch::Window(other)) => {
+                window.step == other.step && other.page(other.pages) == Some(window.first)
+            }
+            (Prefetch::Batch(batch), Prefetch::Batch(before)) => {
+                batch.thread == before.thread && self.number > other.number
+            }
+            _ => false,
+        }
     }
 
     /// Whether a new window begins at one of the pages of this one.
     fn is_passed_by(&self, window: &PrefetchWindow) -> bool {
-        let distance = i64::from(window.first.0) - i64::from(self.window.first.0);
-        let (pages, step) = (i64::from(self.window.pages), self.window.step);
-        window.step == step && distance % step == 0 && (0..pages).contains(&(distance / step))
+        let Prefetch::Window(this) = &self.wanted else { return false };
+        window.step == this.step && this.contains(window.first)
     }
 }
 
@@ -64,19 +78,24 @@ pub struct WindowQueue {
 }
 
 impl WindowQueue {
-    /// Queues a window.
-    pub fn push(&mut self, window: PrefetchWindow) -> Pushed {
+    /// Queues a window, or a batch.
+    pub fn push(&mut self, wanted: impl Into<Prefetch>) -> Pushed {
+        let wanted = wanted.into();
         self.asked += 1;
-        let new = PendingWindow { window, number: self.asked, offset: 0, mapped: 0, has_key: false };
-        if let Some(passed) =
-            self.known.iter_mut().find(|pending| !pending.is_claimed() && pending.is_passed_by(&window))
-        {
+        let number = self.asked;
+        let new = PendingWindow { wanted, number, offset: 0, mapped: 0, has_key: false };
+        let is_passed = |pending: &&mut PendingWindow| {
+            !pending.is_claimed() && matches!(&new.wanted, Prefetch::Window(window) if pending.is_passed_by(window))
+        };
+        if let Some(passed) = self.known.iter_mut().find(is_passed) {
             *passed = new;
-            return Pushed::InPlaceOf(new.number);
+            return Pushed::InPlaceOf(number);
         }
-        let is_full = self.waiting() >= WINDOWS_WAITING_MAX as usize;
+        let waits = |pending: &PendingWindow| pending.is_window() && !pending.is_claimed();
+        let waiting = self.known.iter().filter(|pending| waits(pending)).count();
+        let is_full = new.is_window() && waiting >= WINDOWS_WAITING_MAX as usize;
         if is_full {
-            self.forget_oldest(|pending| !pending.is_claimed());
+            self.forget_oldest(waits);
         } else if self.known.len() >= KNOWN_MAX {
             self.forget_oldest(PendingWindow::is_claimed);
         }
@@ -101,7 +120,7 @@ impl WindowQueue {
             |pending: &PendingWindow| !pending.is_claimed() && !self.known.iter().any(|other| waits(pending, other));
         let at = self.known.iter().position(is_next)?;
         self.known.rotate_left(at + 1);
-        self.known.back().copied()
+        self.known.back().cloned()
     }
 
     /// A window by its number, unless it was dropped meanwhile.
@@ -128,7 +147,7 @@ impl WindowQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hinterland_policy::Unmapped;
+    use hinterland_policy::{TapeBatch, Unmapped};
     use hinterland_units::PageNo;
 
     fn window(first: u32, step: i64, pages: u32) -> PrefetchWindow {
@@ -139,7 +158,7 @@ mod tests {
     fn order_in_fours(queue: &mut WindowQueue) -> Vec<u32> {
         let mut order = Vec::new();
         while let Some(pending) = queue.take_next() {
-            order.push(pending.window.first.0 + pending.offset);
+            order.extend(pending.wanted.page(pending.offset).map(|page| page.0));
             queue.update(pending.number, |pending| pending.offset += 4);
         }
         order
@@ -153,6 +172,28 @@ mod tests {
         }
         assert_eq!(order_in_fours(&mut queue), [100, 200, 104, 204, 108, 112]);
         assert_eq!(queue.waiting(), 0);
+    }
+
+    #[test]
+    fn batches_of_a_tape_keep_their_order_and_are_not_dropped() {
+        let mut queue = WindowQueue::default();
+        let batch = |thread: u32, first: u32| {
+            Prefetch::Batch(TapeBatch { pages: (first..first + 8).map(PageNo).collect(), key: None, thread })
+        };
+        for first in [100, 200, 300] {
+            assert_eq!(queue.push(batch(0, first)), Pushed::Behind);
+        }
+        queue.push(batch(1, 900));
+        for first in 1..=9 {
+            queue.push(window(first * 1000, 1, 4));
+        }
+        let order = order_in_fours(&mut queue);
+        let of = |pages: std::ops::Range<u32>| -> Vec<u32> {
+            order.iter().copied().filter(|page| pages.contains(page)).collect()
+        };
+        assert_eq!((of(100..400), of(900..1000)), (vec![100, 104, 200, 204, 300, 304], vec![900, 904]));
+        assert_eq!(order[..3], [100, 900, 2000], "in turns with each other and with windows");
+        assert_eq!(order.len(), 16, "and eight of the nine windows");
     }
 
     #[test]
@@ -174,7 +215,7 @@ mod tests {
         let pushed = (1..=9).map(|first| queue.push(window(first * 100, 1, 4)));
         let dropped = pushed.filter(|pushed| *pushed == Pushed::AndDropped).count();
         assert_eq!((dropped, queue.waiting()), (1, WINDOWS_WAITING_MAX as usize));
-        assert_eq!(queue.take_next().map(|pending| pending.window.first), Some(PageNo(200)));
+        assert_eq!(queue.take_next().and_then(|pending| pending.wanted.page(0)), Some(PageNo(200)));
         assert!(queue.get(claimed).is_some());
         order_in_fours(&mut queue);
         assert!((0..8).all(|first| queue.push(window(first * 10, 1, 4)) == Pushed::Behind));

@@ -2,6 +2,7 @@
 
 use crate::WindowBound;
 use hinterland_units::PageNo;
+use std::sync::Arc;
 
 /// How a page came to be resident.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,11 @@ pub trait EvictionPolicy: Send {
 
     /// A victim left the swap cache untouched: it is remote now (or dropped).
     fn written_back(&mut self, page: PageNo);
+
+    /// Whether neighbours of a victim may leave with it, before their turn. Not while a tape says when pages leave.
+    fn spares_neighbours(&self) -> bool {
+        false
+    }
 
     /// The number of pages that the resident queues should be shaped for (the local budget), when it changes.
     fn resize(&mut self, capacity_pages: usize);
@@ -109,6 +115,13 @@ impl PrefetchWindow {
         (0..self.pages).map_while(move |index| window.page(index))
     }
 
+    /// Whether it has a page.
+    #[inline]
+    pub fn contains(&self, page: PageNo) -> bool {
+        let distance = i64::from(page.0) - i64::from(self.first.0);
+        distance % self.step == 0 && (0..i64::from(self.pages)).contains(&(distance / self.step))
+    }
+
     /// Whether a page of the window stays unmapped.
     #[inline]
     pub fn leaves_unmapped(&self, page: PageNo) -> bool {
@@ -116,6 +129,83 @@ impl PrefetchWindow {
             Unmapped::Key(key) => key == page,
             Unmapped::All => true,
         }
+    }
+}
+
+/// The next pages of a thread's tape that are to be fetched (3PO §3.3).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TapeBatch {
+    /// In the order in which the thread is expected at them; each once, at least one.
+    pub pages: Arc<[PageNo]>,
+    /// The one that stays unmapped, if one can: all others are mapped when they arrive.
+    pub key: Option<PageNo>,
+    /// Whose tape: batches of one thread are fetched in order.
+    pub thread: u32,
+}
+
+/// Pages to bring in ahead of the program, as one of the sources of the arbiter asks for them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Prefetch {
+    /// A strided window, of a prefetcher.
+    Window(PrefetchWindow),
+    /// A listed batch, of a tape.
+    Batch(TapeBatch),
+}
+
+impl From<PrefetchWindow> for Prefetch {
+    fn from(window: PrefetchWindow) -> Prefetch {
+        Prefetch::Window(window)
+    }
+}
+
+impl Prefetch {
+    /// How many pages.
+    #[inline]
+    pub fn pages(&self) -> u32 {
+        match self {
+            Prefetch::Window(window) => window.pages,
+            Prefetch::Batch(batch) => u32::try_from(batch.pages.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The page at `index`; `None` past the ends of the page numbers, or of the list.
+    #[inline]
+    pub fn page(&self, index: u32) -> Option<PageNo> {
+        match self {
+            Prefetch::Window(window) => window.page(index),
+            Prefetch::Batch(batch) => batch.pages.get(index as usize).copied(),
+        }
+    }
+
+    /// The pages, in the order in which the program is expected at them.
+    pub fn iter(&self) -> impl Iterator<Item = PageNo> + use<> {
+        let this = self.clone();
+        (0..self.pages()).map_while(move |index| this.page(index))
+    }
+
+    /// Whether a page of it stays unmapped.
+    #[inline]
+    pub fn leaves_unmapped(&self, page: PageNo) -> bool {
+        match self {
+            Prefetch::Window(window) => window.leaves_unmapped(page),
+            Prefetch::Batch(batch) => batch.key == Some(page),
+        }
+    }
+
+    /// The page whose use tells of the use of all others.
+    #[inline]
+    pub fn key(&self) -> Option<PageNo> {
+        match self {
+            Prefetch::Window(PrefetchWindow { unmapped: Unmapped::Key(key), .. }) => Some(*key),
+            Prefetch::Window(_) => None,
+            Prefetch::Batch(batch) => batch.key,
+        }
+    }
+
+    /// Whether the program is expected at higher addresses first.
+    #[inline]
+    pub fn is_downwards(&self) -> bool {
+        matches!(self, Prefetch::Window(window) if window.step < 0)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Pure code: no clock, no I/O, no `unsafe`. The runtime drives it with real faults, a simulator with a trace.
 #![forbid(unsafe_code)]
 
+mod arbiter;
 mod auto;
 mod contract;
 mod fair_share;
@@ -22,12 +23,17 @@ mod s3_fifo;
 mod second_chance;
 mod streams;
 mod stride;
+pub mod tape;
 mod two_q;
 mod window_bound;
 mod zero_ahead;
 
+pub use arbiter::{Arbiter, Wanted};
 pub use auto::{Auto, REGION_PAGES};
-pub use contract::{Arrival, Bounded, Choice, EvictionPolicy, PrefetchWindow, Prefetcher, Request, Thread, Unmapped};
+pub use contract::{
+    Arrival, Bounded, Choice, EvictionPolicy, Prefetch, PrefetchWindow, Prefetcher, Request, TapeBatch, Thread,
+    Unmapped,
+};
 pub use fair_share::fair_level;
 pub use fifo::Fifo;
 pub use ideal::{Ideal, Lru, Min, NEVER, NextUses};

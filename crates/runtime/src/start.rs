@@ -7,6 +7,7 @@ use crate::{
 use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
 use hinterland_backend::{OpenError, OpenOptions};
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
+use hinterland_policy::Arbiter;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{
     FeatureSet, Features, Mapping, Privilege, SysError, Uffd, last_thread, seccomp, thread, thread::SignalsBlocked,
@@ -177,7 +178,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         ram: in_bytes(variables::RAM, settings.ram)?,
         backend,
         policy,
-        prefetcher,
+        arbiter: Arbiter::new(prefetcher),
         prefetch_cache_pages: settings
             .prefetch_cache
             .map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX)),

@@ -1,11 +1,36 @@
 //! Serving the program's faults, step by step as the pager's `fault.rs`.
 
-use crate::Touch;
 use crate::machine::Machine;
-use crate::page::{Marks, State};
+use crate::page::{Marks, Page, State};
+use crate::{Touch, Workload};
 use hinterland_backend::Priority;
 use hinterland_paging::{ZERO_PAGES, is_timed};
-use hinterland_policy::{Arrival, PrefetchWindow, Request, Thread};
+use hinterland_policy::tape::{self, Place};
+use hinterland_policy::{Arrival, PrefetchWindow, Request, Thread, Wanted};
+use hinterland_units::PageNo;
+
+/// The pages as the arbiter sees them.
+struct Places<'a> {
+    work: &'a Workload,
+    pages: &'a [Page],
+    budget_pages: u64,
+}
+
+impl tape::Places for Places<'_> {
+    fn place(&self, page: PageNo) -> Place {
+        let Some(slot) = self.work.slot(page) else { return Place::Untouched };
+        match self.pages[slot as usize].state {
+            State::Untouched => Place::Untouched,
+            State::Resident | State::Unused => Place::Mapped,
+            State::Remote => Place::Remote,
+            State::SwapCached | State::PrefetchCached | State::Fetching | State::WritingBack => Place::Between,
+        }
+    }
+
+    fn budget_pages(&self) -> u64 {
+        self.budget_pages
+    }
+}
 
 impl Machine<'_> {
     /// The program touches a page that is not `Resident`; returns when it goes on.
@@ -46,9 +71,11 @@ impl Machine<'_> {
     fn first_touch(&mut self, touch: Touch, now: u64) -> u64 {
         let mut now = self.take_frame(now);
         self.figures.first += 1;
-        let window = self.requested(touch, Request::FirstTouch);
+        let wanted = self.requested(touch, Request::FirstTouch);
         self.arrive(touch.slot, Arrival::FirstTouch, State::Resident);
         now += self.setup.costs.fault_ns;
+        let window = wanted.window;
+        self.request_wanted(now, Wanted { window: None, ..wanted });
         if let Some(window) = window {
             now += self.zero_ahead(window) * self.setup.costs.map_page_ns;
         }
@@ -82,7 +109,8 @@ impl Machine<'_> {
         self.arrive(touch.slot, Arrival::SwapCacheHit, State::Resident);
         self.used(touch.slot, now, None);
         let now = now + self.setup.costs.fault_ns;
-        let late = self.requested(touch, Request::Minor).and_then(|window| self.request_window(now, window));
+        let wanted = self.requested(touch, Request::Minor);
+        let late = self.request_wanted(now, wanted);
         self.help_read_ahead(late, now)
     }
 
@@ -98,7 +126,8 @@ impl Machine<'_> {
         self.arrive(touch.slot, Arrival::Demand, State::Resident);
         self.used(touch.slot, now, late_ns);
         let now = now + self.setup.costs.fault_ns;
-        let late = self.requested(touch, Request::PrefetchHit).and_then(|window| self.request_window(now, window));
+        let wanted = self.requested(touch, Request::PrefetchHit);
+        let late = self.request_wanted(now, wanted);
         self.help_read_ahead(late, now)
     }
 
@@ -114,7 +143,8 @@ impl Machine<'_> {
         self.pages[slot].state = State::Fetching;
         self.figures.major += 1;
         self.figures.pollution += u64::from(self.pages[slot].marks.has(Marks::DISPLACED));
-        let late = self.requested(touch, Request::Major).and_then(|window| self.request_window(now, window));
+        let wanted = self.requested(touch, Request::Major);
+        let late = self.request_wanted(now, wanted);
         let asked_ns = now;
         let now = self.carry(now, 1, Priority::Demand);
         if is_timed(self.figures.major - 1) {
@@ -148,8 +178,18 @@ impl Machine<'_> {
         }
     }
 
-    fn requested(&mut self, touch: Touch, request: Request) -> Option<PrefetchWindow> {
-        self.prefetcher.requested(self.work.page(touch.slot), request, Thread(touch.thread.into()))
+    fn requested(&mut self, touch: Touch, request: Request) -> Wanted {
+        let page = self.work.page(touch.slot);
+        let places = Places { work: self.work, pages: &self.pages, budget_pages: self.account.budget().0 };
+        self.arbiter.requested(page, request, Thread(touch.thread.into()), &places)
+    }
+
+    /// Asks the read-ahead thread for what is wanted; as [`Machine::request_ahead`].
+    fn request_wanted(&mut self, now: u64, wanted: Wanted) -> Option<u64> {
+        for batch in wanted.batches {
+            self.request_ahead(now, batch);
+        }
+        wanted.window.and_then(|window| self.request_ahead(now, window))
     }
 
     /// Counts a frame as used; evicts by itself where there is none. Returns when it is had.

@@ -3,7 +3,7 @@
 //! ```text
 //!   references ──► Collector ──► Workload ──► simulate(workload, setup, eviction, prefetch) ──► Figures
 //!                                               │ machine: program, evictor, read-ahead thread, link
-//!                                               ├ tape: a tape that was planned from the same trace, followed
+//!                                               ├ tape: the same with a tape that was planned from the same trace
 //!                                               └ ideal: replays of LRU and MIN, the measures for the others
 //! ```
 //!
@@ -28,16 +28,17 @@ pub use hinterland_backend::{Link, LinkError, LinkModel, Priority};
 pub use tape::follow;
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 
+pub use hinterland_paging::reserve;
 pub use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};
 
-use hinterland_policy::{Lru, Min, make, make_prefetcher};
+use hinterland_policy::{Arbiter, Lru, Min, make, make_prefetcher};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use machine::Machine;
 
 /// The references beside the runtime's eviction policies, which go with prefetcher `none` alone.
 pub const REFERENCES: [&str; 2] = ["lru", "min"];
 
-/// In place of a prefetcher: a tape, which is followed ([`follow`]) and evicts by itself.
+/// In place of a prefetcher: a tape, which is followed ([`follow`]) and says what leaves.
 pub const TAPE: &str = "tape";
 
 /// The fewest frames that can be simulated: below, the pager's watermarks would meet.
@@ -186,5 +187,5 @@ pub fn simulate(
     }
     // Shaped by the machine once it knows the bound.
     let policy = make(eviction, 0).ok_or_else(|| SetupError::Eviction { name: eviction.into() })?;
-    Ok(Machine::new(work, setup, policy, ahead).run(progress))
+    Ok(Machine::new(work, setup, policy, Arbiter::new(ahead)).run(progress))
 }

@@ -10,7 +10,7 @@
 //! Each of the three does one thing at a time and waits for at most one request on the link; so what happens next is the
 //! earliest of three times, and the order of equal times is fixed. The same trace, setup and seed give the same figures.
 //!
-//! Policies and prefetchers are the runtime's own, and so are all decisions ([`hinterland_paging`]); what is modelled is who does what
+//! Policies, prefetchers and the arbiter are the runtime's own, and so are all decisions ([`hinterland_paging`]); what is modelled is who does what
 //! when.
 
 use crate::figures::Figures;
@@ -21,7 +21,7 @@ use crate::reclaim::{Chunk, Evictor};
 use crate::{Setup, Touch, Workload};
 use hinterland_backend::{Link, Priority};
 use hinterland_paging::{Account, Scans};
-use hinterland_policy::{Arrival, EvictionPolicy, Prefetcher};
+use hinterland_policy::{Arbiter, Arrival, EvictionPolicy};
 use hinterland_units::PageCount;
 use std::collections::VecDeque;
 
@@ -43,7 +43,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) work: &'a Workload,
     pub(crate) setup: &'a Setup,
     pub(crate) policy: Box<dyn EvictionPolicy>,
-    pub(crate) prefetcher: Box<dyn Prefetcher>,
+    pub(crate) arbiter: Arbiter,
     pub(crate) account: Account,
     /// By slot.
     pub(crate) pages: Vec<Page>,
@@ -71,13 +71,13 @@ impl<'a> Machine<'a> {
         work: &'a Workload,
         setup: &'a Setup,
         policy: Box<dyn EvictionPolicy>,
-        prefetcher: Box<dyn Prefetcher>,
+        arbiter: Arbiter,
     ) -> Machine<'a> {
         let mut machine = Machine {
             work,
             setup,
             policy,
-            prefetcher,
+            arbiter,
             account: Account::new(),
             pages: vec![Page::default(); work.slots()],
             since_ns: vec![0; work.slots()],

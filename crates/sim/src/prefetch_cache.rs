@@ -6,21 +6,21 @@ use hinterland_paging::{
     CachedSlots, Dropped, KEY_SLOTS, PendingWindow, SlotBody, WINDOWS_WAITING_MAX, choose_unreferenced, make_room,
     take_slot, waiting_pages_max,
 };
-use hinterland_policy::{PrefetchWindow, Unmapped};
+use hinterland_policy::Prefetch;
 use std::collections::HashMap;
 
 /// Pages of a usual window.
 const USUAL_PAGES: u32 = 64;
 
 /// What is known of a page that waits.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Waiting {
     /// By slot of the trace.
     page: u32,
     /// Pages that were mapped with it: used when it is, as the runtime infers.
     mapped: u32,
-    /// The window whose key page it is.
-    window: Option<PrefetchWindow>,
+    /// Whose key page it is.
+    key_of: Option<Prefetch>,
 }
 
 /// The pages that wait.
@@ -83,21 +83,21 @@ impl SlotBody for Machine<'_> {
         assert_eq!(page.state, State::PrefetchCached, "the page in slot {oldest} waits");
         page.state = State::Remote;
         page.marks.set(Marks::PREFETCHED, false);
-        self.prefetcher.wasted(self.work.page(oldest), mapped + 1);
+        self.arbiter.wasted(self.work.page(oldest), mapped + 1);
         true
     }
 }
 
 impl Machine<'_> {
     /// Leaves a page unmapped in the cache, with which `mapped` others were mapped. False: there is no room.
-    pub(crate) fn leave_unmapped(&mut self, page: u32, window: &PrefetchWindow, mapped: u32) -> bool {
-        let bound = waiting_pages_max(window.unmapped, self.account.budget().0, self.setup.prefetch_cache_pages);
+    pub(crate) fn leave_unmapped(&mut self, page: u32, wanted: &Prefetch, mapped: u32) -> bool {
+        let bound = waiting_pages_max(wanted, self.account.budget().0, self.setup.prefetch_cache_pages);
         let Some(taken) = take_slot(self, bound) else { return false };
         if !taken.fresh {
             self.account.uncharge(1);
         }
-        let key_of = matches!(window.unmapped, Unmapped::Key(_)).then_some(*window);
-        self.prefetch_cache.waiting[taken.slot as usize] = Waiting { page, mapped, window: key_of };
+        let key_of = wanted.key().map(|_| wanted.clone());
+        self.prefetch_cache.waiting[taken.slot as usize] = Waiting { page, mapped, key_of };
         let before = self.prefetch_cache.places.insert(page, taken.slot);
         assert!(before.is_none(), "the page in slot {page} waits twice");
         self.prefetch_cache.slots.push(taken.slot);
@@ -109,7 +109,7 @@ impl Machine<'_> {
     }
 
     /// Keeps to the user's bound when pages of a window are about to arrive.
-    pub(crate) fn make_room_for_window(&mut self, pages: u32, arriving: &PrefetchWindow) {
+    pub(crate) fn make_room_for_window(&mut self, pages: u32, arriving: &Prefetch) {
         let Some(most) = self.setup.prefetch_cache_pages else { return };
         self.prefetch_cache.pending += pages;
         let beyond = (self.prefetch_cache.pages() + self.prefetch_cache.pending).saturating_sub(most);
@@ -117,15 +117,15 @@ impl Machine<'_> {
     }
 
     /// Drops the page that has waited longest but `skip`, and the pages mapped beside it. That they leave costs nothing here.
-    fn drop_oldest(&mut self, skip: u32, arriving: &PrefetchWindow) -> Dropped {
+    fn drop_oldest(&mut self, skip: u32, arriving: &Prefetch) -> Dropped {
         let Some(oldest) = self.prefetch_cache.slots.oldest(skip) else { return Dropped::NoMore };
-        let Waiting { mapped, window, .. } = self.prefetch_cache.waiting[oldest as usize];
-        if window == Some(*arriving) || !self.give_back_unused(oldest) {
+        let Waiting { mapped, key_of, .. } = self.prefetch_cache.waiting[oldest as usize].clone();
+        if key_of.as_ref() == Some(arriving) || !self.give_back_unused(oldest) {
             return Dropped::Stays;
         }
         self.prefetch_cache.slots.release(oldest);
-        if let Some(window) = window {
-            let (mut pages, mut victims) = (window.iter(), Vec::new());
+        if let Some(wanted) = key_of {
+            let (mut pages, mut victims) = (wanted.iter(), Vec::new());
             loop {
                 let (mut states, policy) = self.states();
                 if !choose_unreferenced(&mut states, policy, &mut pages, &mut victims) {
@@ -141,7 +141,8 @@ impl Machine<'_> {
     /// there.
     pub(crate) fn check_prefetch_cache(&self, of: &PendingWindow) {
         let Some(most) = self.setup.prefetch_cache_pages.filter(|_| cfg!(debug_assertions)) else { return };
-        let (pages, under_way) = (self.prefetch_cache.pages(), of.window.pages.max(USUAL_PAGES) * WINDOWS_WAITING_MAX);
+        let (pages, under_way) =
+            (self.prefetch_cache.pages(), of.wanted.pages().max(USUAL_PAGES) * WINDOWS_WAITING_MAX);
         assert!(pages <= most + under_way, "{pages} prefetched pages wait, or are mapped beside one that does");
     }
 }

@@ -10,7 +10,7 @@ use hinterland_paging::{
     Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, WindowBody, WindowQueue, batch_pages,
     claim_batch, claim_next_batch, pages_for_windows, runs_of,
 };
-use hinterland_policy::{Arrival, PrefetchWindow};
+use hinterland_policy::{Arrival, Prefetch};
 use hinterland_units::PageNo;
 use std::ops::Range;
 use std::vec;
@@ -65,8 +65,8 @@ impl WindowBody for Machine<'_> {
     }
 
     /// Far memory takes pages as they are: a load costs a delay.
-    fn batch_pages(&self, window: &PrefetchWindow) -> usize {
-        batch_pages(window, self.account.budget().0, false)
+    fn batch_pages(&self, wanted: &Prefetch) -> usize {
+        batch_pages(wanted, self.account.budget().0, false)
     }
 
     fn claim(&mut self, page: PageNo) -> Option<u32> {
@@ -78,12 +78,16 @@ impl WindowBody for Machine<'_> {
         }
         is_remote.then_some(slot)
     }
+
+    fn page(&self, slot: &u32) -> PageNo {
+        self.work.page(*slot)
+    }
 }
 
 impl Machine<'_> {
-    /// Requests a window from `now` on. The window's number, if the read-ahead thread is late with the one before.
-    pub(crate) fn request_window(&mut self, now: u64, window: PrefetchWindow) -> Option<u64> {
-        let pushed = self.read_ahead.windows.push(window);
+    /// Requests pages from `now` on. The window's number, if the read-ahead thread is late with the one before.
+    pub(crate) fn request_ahead(&mut self, now: u64, wanted: impl Into<Prefetch>) -> Option<u64> {
+        let pushed = self.read_ahead.windows.push(wanted);
         if matches!(self.read_ahead.task, Task::Idle) {
             self.read_ahead.task = Task::Starting(now);
         }
@@ -99,21 +103,21 @@ impl Machine<'_> {
         let Some(number) = late.filter(|_| self.setup.fault_path == FaultPath::Inline) else { return now };
         self.run_until(now);
         let mut batch = Claimed::default();
-        claim_batch(self, &mut batch, |queue| queue.get(number).copied(), HELP_PAGES);
+        claim_batch(self, &mut batch, |queue| queue.get(number).cloned(), HELP_PAGES);
         let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return now };
         let pages = u32::try_from(batch.pages.len()).unwrap_or(u32::MAX);
         if !self.account.try_charge(pages.into()) {
-            self.refuse(of, &batch.pages);
+            self.refuse(&of, &batch.pages);
             return now;
         }
         self.figures.prefetched += u64::from(pages);
         self.figures.prefetched_by_faults += u64::from(pages);
-        self.make_room_for_window(pages, &of.window);
+        self.make_room_for_window(pages, &of.wanted);
         let loaded = self.carry(now, pages, Priority::Prefetch);
         self.loaded(pages, loaded - now);
         let mut mapped = MappedPages::of(&mut self.read_ahead.windows, &of);
         let mut now = loaded;
-        for run in runs_of(&batch.pages, |slot| self.work.page(*slot), &of.window) {
+        for run in runs_of(&batch.pages, |slot| self.work.page(*slot), &of.wanted) {
             now += run.len() as u64 * self.setup.costs.map_page_ns;
             self.run_until(now);
             self.complete_run(now, &batch.pages[run], &of, &mut mapped);
@@ -156,7 +160,7 @@ impl Machine<'_> {
                 let of = self.of();
                 self.read_ahead.mapped = MappedPages::of(&mut self.read_ahead.windows, &of);
                 self.read_ahead.runs =
-                    runs_of(&self.read_ahead.batch.pages, |slot| self.work.page(*slot), &of.window).into_iter();
+                    runs_of(&self.read_ahead.batch.pages, |slot| self.work.page(*slot), &of.wanted).into_iter();
                 self.map_next(now);
             }
             _ => unreachable!("the read-ahead thread waits for the link"),
@@ -166,7 +170,7 @@ impl Machine<'_> {
     /// Tells the prefetcher how long a load took.
     pub(crate) fn loaded(&mut self, pages: u32, ns: u64) {
         let local_pages = pages_for_windows(self.account.budget().0, self.setup.prefetch_cache_pages);
-        self.prefetcher.loaded(pages, ns, local_pages);
+        self.arbiter.loaded(pages, ns, local_pages);
     }
 
     /// Goes on with the batch that was claimed last, if there is one.
@@ -191,7 +195,7 @@ impl Machine<'_> {
 
     /// The window of the batch.
     fn of(&self) -> PendingWindow {
-        self.read_ahead.batch.of.unwrap_or_else(|| unreachable!("a batch belongs to a window"))
+        self.read_ahead.batch.of.clone().unwrap_or_else(|| unreachable!("a batch belongs to a window"))
     }
 
     /// Loads the batch, once there are frames for it; after too many steps of reclaim the window is given up.
@@ -199,7 +203,7 @@ impl Machine<'_> {
         let pages = u32::try_from(self.read_ahead.batch.pages.len()).unwrap_or(u32::MAX);
         if self.account.try_charge(pages.into()) {
             self.figures.prefetched += u64::from(pages);
-            self.make_room_for_window(pages, &self.of().window);
+            self.make_room_for_window(pages, &self.of().wanted);
             self.link.submit(now, Who::ReadAhead, pages, Priority::Prefetch);
             self.read_ahead.task = Task::Loading;
             self.read_ahead.asked_ns = now;
@@ -211,12 +215,12 @@ impl Machine<'_> {
             return;
         }
         let batch = std::mem::take(&mut self.read_ahead.batch);
-        batch.of.iter().for_each(|of| self.refuse(*of, &batch.pages));
+        batch.of.iter().for_each(|of| self.refuse(of, &batch.pages));
         self.read_ahead.task = Task::Starting(now);
     }
 
     /// Memory is too tight for a window: it is given up, and its pages stay where they are.
-    fn refuse(&mut self, of: PendingWindow, claimed: &[u32]) {
+    fn refuse(&mut self, of: &PendingWindow, claimed: &[u32]) {
         self.read_ahead.windows.remove(of.number);
         for slot in claimed {
             self.pages[*slot as usize].state = State::Remote;
@@ -246,8 +250,8 @@ impl Machine<'_> {
     fn complete_run(&mut self, now: u64, run: &[u32], of: &PendingWindow, mapped: &mut MappedPages) {
         for slot in run {
             self.since_ns[*slot as usize] = now;
-            let waits = of.window.leaves_unmapped(self.work.page(*slot));
-            if waits && self.leave_unmapped(*slot, &of.window, mapped.count()) {
+            let waits = of.wanted.leaves_unmapped(self.work.page(*slot));
+            if waits && self.leave_unmapped(*slot, &of.wanted, mapped.count()) {
                 mapped.told_one_that_waits();
             } else {
                 self.arrive(*slot, Arrival::Prefetched, State::Unused);

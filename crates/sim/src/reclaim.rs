@@ -203,8 +203,7 @@ impl PageStates for States<'_> {
     }
 
     fn claim(&mut self, page: PageNo) -> Claim {
-        assert!(self.take_out(page), "{page} is a victim and not resident");
-        Claim::Ours
+        if self.take_out(page) { Claim::Ours } else { Claim::Gone }
     }
 
     fn claim_as_seen(&mut self, page: PageNo, (): ()) -> bool {

@@ -3,7 +3,7 @@
 use super::{Eviction, PlanArgs, Refusal, report, table};
 use crate::error::complain;
 use crate::{output, print};
-use hinterland_sim::{Costs, FaultPath};
+use hinterland_sim::{Costs, FaultPath, reserve};
 use hinterland_tape::plan::{self, Case, Pace, Plan, PlanError, Recording};
 use hinterland_tape::tape::{TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Head, Trace};
@@ -112,9 +112,9 @@ impl Planning<'_> {
         other: plan::Eviction,
         sizes: &[u64],
     ) -> Result<(Vec<Plan>, Option<u64>), Refusal> {
-        let wanted = [Case { local_pages, eviction }, Case { local_pages, eviction: other }];
-        let cases: Vec<Case> =
-            wanted.into_iter().chain(sizes.iter().map(|size| Case { local_pages: *size, eviction })).collect();
+        let case = |local_pages, eviction| Case { local_pages, reserve_pages: reserve(local_pages), eviction };
+        let wanted = [case(local_pages, eviction), case(local_pages, other)];
+        let cases: Vec<Case> = wanted.into_iter().chain(sizes.iter().map(|size| case(*size, eviction))).collect();
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(cases.len());
         let (first, others) = cases.split_at(cases.len().div_ceil(workers));
         std::thread::scope(|scope| {

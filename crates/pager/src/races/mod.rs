@@ -19,7 +19,7 @@ use crate::scratch::Scratch;
 use crate::{Config, FaultPath, Kernel, Pager, State};
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed};
-use hinterland_policy::{Arrival, EvictionPolicy, PrefetchWindow, Prefetcher, Request, Thread};
+use hinterland_policy::{Arbiter, Arrival, EvictionPolicy, PrefetchWindow, Prefetcher, Request, Thread};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
@@ -147,7 +147,7 @@ impl Stage {
             ram: None,
             backend: Arc::clone(&backend),
             policy: Box::new(script.clone()),
-            prefetcher: Box::new(Never),
+            arbiter: Arbiter::new(Box::new(Never)),
             prefetch_cache_pages: Some(CACHE_PAGES),
             row,
             // A point may hold one of them.

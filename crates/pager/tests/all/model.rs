@@ -8,6 +8,7 @@ use crate::traced;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
 use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess, State};
+use hinterland_policy::Arbiter;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_testkit::{Rng, sigbus};
@@ -241,7 +242,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         ram: None,
         backend: Arc::clone(&case.backend),
         policy: hinterland_policy::make(case.policy, 4096).unwrap(),
-        prefetcher: hinterland_policy::make_prefetcher(case.prefetcher, Some(32)).unwrap(),
+        arbiter: Arbiter::new(hinterland_policy::make_prefetcher(case.prefetcher, Some(32)).unwrap()),
         prefetch_cache_pages: None,
         row,
         monitors: 1,

@@ -56,6 +56,8 @@ impl Eviction {
 pub struct Case {
     /// Local memory of all threads, in pages.
     pub local_pages: u64,
+    /// Of these, what the pager needs for itself while it evicts; none where all pages have room.
+    pub reserve_pages: u64,
     /// What evicts.
     pub eviction: Eviction,
 }

@@ -75,7 +75,9 @@ struct Share {
 impl Running {
     fn new(recording: &Recording, case: Case, pace: &Pace) -> Running {
         let wanted = || recording.threads.iter().map(|thread| thread.pages);
-        let level = fair_level(case.local_pages, wanted);
+        let all_local = case.local_pages >= recording.pages();
+        let reserve_pages = if all_local { 0 } else { case.reserve_pages };
+        let level = fair_level(case.local_pages.saturating_sub(reserve_pages), wanted);
         let share = |thread: &RecordedThread| {
             let share_pages = thread.pages.min(level).max(1);
             let ahead_pages = (share_pages / AHEAD_PART).min(AHEAD_PAGES_MAX);

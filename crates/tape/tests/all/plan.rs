@@ -52,7 +52,7 @@ fn planned(bytes: &[u8], cases: &[Case]) -> (Vec<Plan>, Planned) {
 }
 
 fn case(local_pages: u64, eviction: Eviction) -> Case {
-    Case { local_pages, eviction }
+    Case { local_pages, reserve_pages: 0, eviction }
 }
 
 /// The pages of each thread's positions, worked out plainly: those of all microsets in which it has a reference.

@@ -3,7 +3,7 @@
 use hinterland_abi::ProcessRow;
 use hinterland_backend::Backend;
 use hinterland_pager::{Config, FaultPath, Kernel, Pager, State};
-use hinterland_policy::Streams;
+use hinterland_policy::{Arbiter, Streams};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_testkit::{Rng, sigbus};
@@ -65,7 +65,7 @@ impl Arena {
             ram: None,
             backend,
             policy: hinterland_policy::make("s3-fifo", 4096).unwrap(),
-            prefetcher: Box::new(Streams::sequential(32)),
+            arbiter: Arbiter::new(Box::new(Streams::sequential(32))),
             prefetch_cache_pages: None,
             row: row(),
             monitors,

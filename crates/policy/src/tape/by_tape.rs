@@ -1,0 +1,160 @@
+//! Eviction by tapes: pages of which a tape says that they may leave go first, the furthest next use before all others; then those that
+//! the policy names, but for pages that a tape holds. Where there are no others, these leave, too, what was asked for last first: the bound
+//! on local memory comes before tapes.
+
+use super::Holds;
+use crate::{Arrival, EvictionPolicy};
+use hinterland_units::PageNo;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Times that the policy is asked for pages that no tape holds.
+const ROUNDS: u32 = 4;
+/// Pages that it is asked for at a time at least.
+const AT_A_TIME: usize = 16;
+
+/// See the module. The policy knows all resident pages.
+pub struct ByTape {
+    policy: Box<dyn EvictionPolicy>,
+    holds: Arc<Mutex<Holds>>,
+}
+
+impl ByTape {
+    /// `policy` evicts what the tapes do not; `holds` are those of the source that follows them.
+    pub fn new(policy: Box<dyn EvictionPolicy>, holds: Arc<Mutex<Holds>>) -> ByTape {
+        ByTape { policy, holds }
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().expect("no thread panics while it holds what the tapes hold")
+    }
+
+    /// Victims of the policy that no tape holds, as far as there are; those that it named beside them are put back.
+    fn free_victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
+        let (end, mut stay) = (out.len() + count, Vec::new());
+        for _ in 0..ROUNDS {
+            let mut named = Vec::new();
+            self.policy.victims(AT_A_TIME.max(end - out.len()), &mut named);
+            let all = named.len() < AT_A_TIME;
+            let mut holds = self.holds();
+            for page in named {
+                if out.len() == end || holds.is_held(page) {
+                    stay.push(page);
+                } else {
+                    holds.gone(page);
+                    out.push(page);
+                }
+            }
+            if out.len() == end || all {
+                break;
+            }
+        }
+        stay.into_iter().for_each(|page| self.policy.putback(page));
+    }
+
+    /// Victims that `next` takes out of what is held, of those that the policy has.
+    fn take(&mut self, count: usize, out: &mut Vec<PageNo>, next: fn(&mut Holds) -> Option<PageNo>) {
+        for _ in 0..count {
+            let Some(page) = next(&mut self.holds()) else { return };
+            self.policy.left_early(page);
+            out.push(page);
+        }
+    }
+}
+
+impl EvictionPolicy for ByTape {
+    fn arrived(&mut self, page: PageNo, how: Arrival) {
+        let is_listed = self.holds().arrived(page);
+        // It will be used: it is not on trial as what a prefetcher guessed is.
+        let how = if is_listed && how == Arrival::Prefetched { Arrival::Demand } else { how };
+        self.policy.arrived(page, how);
+    }
+
+    fn forgotten(&mut self, page: PageNo) {
+        self.holds().gone(page);
+        self.policy.forgotten(page);
+    }
+
+    fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
+        let end = out.len() + count;
+        self.take(count, out, Holds::take_furthest);
+        if out.len() < end {
+            self.free_victims(end - out.len(), out);
+        }
+        self.take(end - out.len(), out, Holds::take_last_asked);
+        self.policy.victims(end - out.len(), out);
+    }
+
+    fn left_early(&mut self, page: PageNo) {
+        self.holds().gone(page);
+        self.policy.left_early(page);
+    }
+
+    fn putback(&mut self, page: PageNo) {
+        self.holds().arrived(page);
+        self.policy.putback(page);
+    }
+
+    fn written_back(&mut self, page: PageNo) {
+        self.policy.written_back(page);
+    }
+
+    fn spares_neighbours(&self) -> bool {
+        !self.holds().is_empty()
+    }
+
+    fn resize(&mut self, capacity_pages: usize) {
+        self.policy.resize(capacity_pages);
+    }
+
+    fn resident(&self) -> usize {
+        self.policy.resident()
+    }
+
+    fn metadata_bytes(&self) -> usize {
+        self.policy.metadata_bytes() + self.holds().bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::make;
+
+    fn by_tape(pages: u32) -> (ByTape, Arc<Mutex<Holds>>) {
+        let holds = Arc::new(Mutex::new(Holds::default()));
+        let mut policy = ByTape::new(make("fifo", 1000).unwrap(), holds.clone());
+        (0..pages).for_each(|page| policy.arrived(PageNo(page), Arrival::Demand));
+        (policy, holds)
+    }
+
+    fn victims(policy: &mut ByTape, count: usize) -> Vec<u32> {
+        let mut out = Vec::new();
+        policy.victims(count, &mut out);
+        out.into_iter().map(|page| page.0).collect()
+    }
+
+    #[test]
+    fn the_tape_comes_first_then_the_policy_and_what_is_held_last() {
+        let (mut policy, holds) = by_tape(10);
+        let mut held = holds.lock().unwrap();
+        (0..8).for_each(|page| held.hold(PageNo(page), true));
+        held.release(PageNo(4), 100);
+        held.release(PageNo(5), 200);
+        drop(held);
+        assert!(policy.spares_neighbours());
+        assert_eq!(victims(&mut policy, 3), [5, 4, 8]);
+        assert_eq!(policy.resident(), 7);
+        assert_eq!(victims(&mut policy, 100), [9, 7, 6, 3, 2, 1, 0], "all there are, what is needed first last");
+        assert_eq!(policy.resident(), 0);
+    }
+
+    #[test]
+    fn a_page_that_could_not_leave_can_the_next_time() {
+        let (mut policy, holds) = by_tape(3);
+        holds.lock().unwrap().hold(PageNo(1), true);
+        holds.lock().unwrap().release(PageNo(1), 9);
+        assert_eq!(victims(&mut policy, 1), [1]);
+        policy.putback(PageNo(1));
+        assert_eq!(victims(&mut policy, 3), [0, 2, 1]);
+    }
+}

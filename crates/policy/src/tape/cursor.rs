@@ -1,0 +1,172 @@
+//! How far a thread is on its tape: which arrivals come next, and how many of them were asked for.
+//!
+//! ```text
+//!   passed … ┃ coming: asked for ……… ┃ read ahead for a search ┃ … not read yet
+//!            first                   asked
+//! ```
+
+use super::{TapeArrival, TapeDeparture, ThreadTape};
+use hinterland_units::PageNo;
+use std::collections::VecDeque;
+use std::iter::Peekable;
+
+/// An arrival that the thread has not come to.
+#[derive(Clone, Copy, Debug)]
+pub struct Coming {
+    pub arrival: TapeArrival,
+    /// It is in a batch.
+    pub is_fetched: bool,
+    /// The thread is going to fault on it: it is a key page, or a first touch.
+    pub will_fault: bool,
+    /// It was local when it was asked for, and was to leave before the thread comes to it.
+    is_kept: bool,
+}
+
+/// See the module.
+pub struct Cursor {
+    arrivals: Box<dyn Iterator<Item = TapeArrival> + Send>,
+    departures: Peekable<Box<dyn Iterator<Item = TapeDeparture> + Send>>,
+    /// Departures for what was asked for, of pages that the thread still uses.
+    used: Vec<TapeDeparture>,
+    /// Pages that were planned to be fetched ahead.
+    pub ahead_pages: u32,
+    coming: VecDeque<Coming>,
+    asked: usize,
+    /// Of those that were asked for, those on which the thread is going to fault.
+    faults: u32,
+    kept: usize,
+    /// Position of the arrival that the thread came to last.
+    pub position: u32,
+    /// What is added to positions so that those of all threads are on one scale.
+    pub offset: u64,
+}
+
+impl Cursor {
+    pub fn new(tape: ThreadTape) -> Cursor {
+        let ThreadTape { arrivals, departures, ahead_pages } = tape;
+        let (coming, departures, used) = (VecDeque::new(), departures.peekable(), Vec::new());
+        Cursor { arrivals, departures, used, ahead_pages, coming, asked: 0, faults: 0, kept: 0, position: 0, offset: 0 }
+    }
+
+    /// Reads on until `count` arrivals are coming, if there are so many.
+    fn read(&mut self, count: usize) {
+        while self.coming.len() < count {
+            let Some(arrival) = self.arrivals.next() else { return };
+            self.coming.push_back(Coming { arrival, is_fetched: false, will_fault: false, is_kept: false });
+        }
+    }
+
+    /// Where a page comes next among the arrivals from `from` to `to`, counted from where the thread is.
+    pub fn find(&mut self, page: PageNo, from: usize, to: usize) -> Option<usize> {
+        self.read(to);
+        let to = to.min(self.coming.len());
+        (from < to)
+            .then(|| self.coming.range(from..to).position(|coming| coming.arrival.page == page))?
+            .map(|at| from + at)
+    }
+
+    /// Where the thread is going to fault on a page.
+    pub fn find_fault(&self, page: PageNo) -> Option<usize> {
+        self.coming.range(..self.asked).position(|coming| coming.will_fault && coming.arrival.page == page)
+    }
+
+    /// Arrivals that were asked for, and that the thread has not come to.
+    pub fn asked(&self) -> usize {
+        self.asked
+    }
+
+    /// Whether a fault will tell where the thread is.
+    pub fn will_fault(&self) -> bool {
+        self.faults > 0
+    }
+
+    /// The next arrival that was not asked for; it counts as asked for from now on.
+    pub fn ask_next(&mut self) -> Option<&mut Coming> {
+        self.read(self.asked + 1);
+        let next = self.coming.get_mut(self.asked)?;
+        self.asked += 1;
+        Some(next)
+    }
+
+    /// The page of the next arrival that was not asked for.
+    pub fn next(&mut self) -> Option<PageNo> {
+        self.read(self.asked + 1);
+        self.coming.get(self.asked).map(|coming| coming.arrival.page)
+    }
+
+    /// Of those that were asked for, pages that stay local although they were to leave before.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// The next arrival that was not asked for is such a page.
+    pub fn keep_next(&mut self) {
+        if let Some(coming) = self.coming.get_mut(self.asked) {
+            coming.is_kept = true;
+            self.kept += 1;
+        }
+    }
+
+    /// The thread is not going to fault on pages that were asked for.
+    pub fn will_not_fault(&mut self, which: impl Fn(PageNo) -> bool) {
+        for coming in self.coming.range_mut(..self.asked).filter(|coming| which(coming.arrival.page)) {
+            self.faults -= u32::from(std::mem::take(&mut coming.will_fault));
+        }
+    }
+
+    /// Notes whether the thread is going to fault on the page at `at`.
+    pub fn set_will_fault(&mut self, at: usize, will_fault: bool) {
+        let Some(coming) = self.coming.get_mut(at) else { return };
+        self.faults = self.faults + u32::from(will_fault) - u32::from(coming.will_fault);
+        coming.will_fault = will_fault;
+    }
+
+    /// The thread passes the next arrival; whether that was asked for.
+    pub fn pass(&mut self) -> Option<(Coming, bool)> {
+        let passed = self.coming.pop_front()?;
+        let was_asked = self.asked > 0;
+        self.asked = self.asked.saturating_sub(1);
+        self.position = passed.arrival.position;
+        self.faults -= u32::from(passed.will_fault);
+        self.kept -= usize::from(passed.is_kept);
+        Some((passed, was_asked))
+    }
+
+    /// Takes the departures that make room for what was asked for, of pages that the thread has used for the last time.
+    pub fn take_departures(&mut self, mut taken: impl FnMut(TapeDeparture)) {
+        let position = self.position;
+        let last = self.asked.checked_sub(1).and_then(|last| self.coming.get(last));
+        let end = last.map_or(position, |last| last.arrival.position);
+        while let Some(departure) = self.departures.next_if(|departure| departure.position <= end) {
+            self.used.push(departure);
+        }
+        self.used.retain(|departure| {
+            let is_used = departure.used_until <= position;
+            if is_used {
+                taken(*departure);
+            }
+            !is_used
+        });
+    }
+
+    /// What was asked for is not waited for any longer; returns the pages of batches.
+    pub fn give_up(&mut self) -> impl Iterator<Item = PageNo> {
+        let asked = std::mem::take(&mut self.asked);
+        (self.faults, self.kept) = (0, 0);
+        self.coming.range_mut(..asked).filter_map(|coming| {
+            (coming.will_fault, coming.is_kept) = (false, false);
+            std::mem::take(&mut coming.is_fetched).then_some(coming.arrival.page)
+        })
+    }
+
+    /// Whether the thread has passed all arrivals.
+    pub fn is_at_end(&mut self) -> bool {
+        self.read(1);
+        self.coming.is_empty()
+    }
+
+    /// Where the thread is, on the scale of all threads.
+    pub fn progress(&self) -> u64 {
+        self.offset + u64::from(self.position)
+    }
+}

@@ -1,0 +1,170 @@
+//! Which pages threads' tapes hold in local memory, and which may leave, with their next uses.
+//!
+//! A page is held from when it is asked for until the thread that asked has come to its departure. Several threads may hold a page.
+//! Next uses of all threads are on one scale: a thread's positions, counted on from where the others were when it began.
+
+use hinterland_units::PageNo;
+use std::collections::{BinaryHeap, HashMap};
+
+/// Old entries that may always be there.
+const SPARE: usize = 1024;
+
+/// What is known of a page of a tape.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Threads that hold it.
+    holders: u16,
+    resident: bool,
+    /// Tells old entries among those that may leave.
+    version: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Holds {
+    pages: HashMap<PageNo, Known>,
+    /// The furthest next use first; with the version of the page. Entries of pages that were held again since are old.
+    may_leave: BinaryHeap<(u64, PageNo, u32)>,
+    /// Held pages in the order in which they were asked for, with their versions; some entries are old.
+    asked: Vec<(PageNo, u32)>,
+    versions: u32,
+}
+
+impl Holds {
+    /// A thread's tape has asked for a page, which is resident already or not.
+    pub(crate) fn hold(&mut self, page: PageNo, is_resident: bool) {
+        self.versions = self.versions.wrapping_add(1);
+        let known = self.pages.entry(page).or_default();
+        known.holders = known.holders.saturating_add(1);
+        known.resident |= is_resident;
+        known.version = self.versions;
+        self.asked.push((page, self.versions));
+        if self.asked.len() > 2 * self.pages.len() + SPARE {
+            let pages = &self.pages;
+            self.asked.retain(|(page, version)| pages.get(page).is_some_and(|known| known.version == *version));
+        }
+    }
+
+    /// A thread has come to a page's departure, and needs it again at `next_use` ([`u64::MAX`]: never).
+    pub(crate) fn release(&mut self, page: PageNo, next_use: u64) {
+        // A page that came in another way, while the thread was not on its tape, is likely to be resident.
+        let known = self.pages.entry(page).or_insert(Known { resident: true, ..Known::default() });
+        known.holders = known.holders.saturating_sub(1);
+        if known.holders > 0 {
+            return;
+        }
+        self.may_leave.push((next_use, page, known.version));
+        // Old entries are taken out once they are most of all.
+        if self.may_leave.len() > 2 * self.pages.len() + SPARE {
+            let pages = &self.pages;
+            self.may_leave.retain(|(_, page, version)| pages.get(page).is_some_and(|known| known.version == *version));
+        }
+    }
+
+    /// A page has become resident. Whether a tape has to do with it.
+    pub(crate) fn arrived(&mut self, page: PageNo) -> bool {
+        self.pages.get_mut(&page).map(|known| known.resident = true).is_some()
+    }
+
+    /// A page is not resident any longer.
+    pub(crate) fn gone(&mut self, page: PageNo) {
+        let Some(known) = self.pages.get_mut(&page) else { return };
+        known.resident = false;
+        if known.holders == 0 {
+            self.pages.remove(&page);
+        }
+    }
+
+    /// Takes the page with the furthest next use out, of those that are resident and that nobody holds.
+    pub(crate) fn take_furthest(&mut self) -> Option<PageNo> {
+        while let Some((_, page, version)) = self.may_leave.pop() {
+            let Some(known) = self.pages.get(&page).filter(|known| known.version == version && known.holders == 0)
+            else {
+                continue;
+            };
+            let was_resident = known.resident;
+            self.pages.remove(&page);
+            if was_resident {
+                return Some(page);
+            }
+        }
+        None
+    }
+
+    /// Whether a thread's tape holds the page.
+    pub(crate) fn is_held(&self, page: PageNo) -> bool {
+        self.pages.get(&page).is_some_and(|known| known.holders > 0)
+    }
+
+    /// Whether no tape says anything of any page.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Takes the page out that was asked for last, of those that are resident and held: of what is needed it is likely to be needed last.
+    pub(crate) fn take_last_asked(&mut self) -> Option<PageNo> {
+        let is_valid = |known: &Known, version| known.version == version && known.resident;
+        while let Some((page, version)) = self.asked.pop() {
+            if self.pages.get(&page).is_some_and(|known| is_valid(known, version)) {
+                self.pages.remove(&page);
+                return Some(page);
+            }
+        }
+        None
+    }
+
+    /// Nothing is held any longer.
+    pub(crate) fn clear(&mut self) {
+        (self.pages, self.may_leave, self.asked) = (HashMap::new(), BinaryHeap::new(), Vec::new());
+    }
+
+    /// Bytes that it occupies, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.capacity() * (size_of::<(PageNo, Known)>() + 1)
+            + self.may_leave.capacity() * size_of::<(u64, PageNo, u32)>()
+            + self.asked.capacity() * size_of::<(PageNo, u32)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_furthest_next_use_leaves_first_and_held_pages_stay() {
+        let mut holds = Holds::default();
+        for page in 0..5 {
+            holds.hold(PageNo(page), false);
+            assert!(holds.arrived(PageNo(page)));
+        }
+        // Another thread holds page 3, too.
+        holds.hold(PageNo(3), true);
+        for (page, next_use) in [(0, 70), (1, 90), (2, u64::MAX), (3, 200)] {
+            holds.release(PageNo(page), next_use);
+        }
+        // Page 1 is asked for again.
+        holds.hold(PageNo(1), true);
+        let left: Vec<u32> = std::iter::from_fn(|| holds.take_furthest()).map(|page| page.0).collect();
+        assert_eq!(left, [2, 0]);
+        assert!([1, 3, 4].into_iter().all(|page| holds.is_held(PageNo(page))));
+        assert_eq!(holds.take_last_asked(), Some(PageNo(1)), "it is needed last");
+        holds.hold(PageNo(1), true);
+        holds.release(PageNo(3), 50);
+        holds.release(PageNo(1), 60);
+        assert_eq!([holds.take_furthest(), holds.take_furthest()], [Some(PageNo(1)), Some(PageNo(3))]);
+    }
+
+    #[test]
+    fn what_is_not_resident_is_not_named_and_old_entries_do_not_pile_up() {
+        let mut holds = Holds::default();
+        for round in 0..100_000_u64 {
+            holds.hold(PageNo(7), true);
+            holds.release(PageNo(7), round);
+        }
+        let entries = holds.may_leave.len().max(holds.asked.len());
+        assert!(entries < 2_000, "{entries}");
+        holds.gone(PageNo(7));
+        assert_eq!(holds.take_furthest(), None);
+        assert!(holds.is_empty());
+    }
+}

@@ -1,0 +1,393 @@
+//! The tapes of a program's threads as a source of prefetches.
+//!
+//! A thread that makes a request for a page among those that come next on its tape is there. One whose requests are not there has left
+//! its tape: it gets nothing from it until its requests are found on it again, further on, several in their order. The more often it
+//! has left, the more requests it takes; so a wrong tape costs little.
+
+use super::cursor::Cursor;
+use super::{Holds, Place, Places, TapeArrival, TapeDeparture, TapePace, ThreadTape};
+use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
+use hinterland_units::PageNo;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// BATCH_SIZE is this part of what is asked for ahead, LOOKAHEAD the rest (3PO §5: 100 and 400).
+const BATCH_PART: u32 = 5;
+/// What is fetched ahead of all threads takes this part of local memory at most.
+const BUDGET_PART: u64 = 8;
+/// Major faults that are not among what comes next, one after the other, until a thread has left its tape.
+const MISSES_MAX: u32 = 16;
+/// Arrivals among which a page is looked for to find a thread on its tape; so many are asked for at most, where most are local already.
+const REACH: usize = 4096;
+/// A thread that has left its tape is looked for at one request in so many.
+const SEARCH_EVERY: u32 = 4;
+/// Requests in their order that bring a thread back to its tape at most.
+const CONFIRMED_MAX: u32 = 64;
+/// Requests of a new thread after which it has no tape, if none of them is on one.
+const FIRST_REQUESTS: u32 = 64;
+
+/// What was done by tapes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TapeFigures {
+    /// Batches that were asked for.
+    pub batches: u64,
+    /// Their pages.
+    pub pages: u64,
+    /// Times that a thread left its tape.
+    pub left: u64,
+    /// Times that one was found on it again.
+    pub resumed: u64,
+    /// Threads that follow a tape, or did.
+    pub threads: u64,
+    /// Threads for which there is none.
+    pub threads_without: u64,
+}
+
+/// Where a request leaves its thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Course {
+    /// Not on a tape.
+    OffTape,
+    /// On its tape, and a fault will tell of the next batch.
+    WillFault,
+    /// On its tape, with nothing ahead that will fault if zeros are mapped ahead.
+    Lost,
+}
+
+/// Which tape a thread has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seat {
+    /// It follows this one.
+    Tape(usize),
+    /// So many of its requests were on none that is free.
+    Looking(u32),
+    /// None.
+    Without,
+}
+
+/// Whether a thread is on its tape.
+#[derive(Clone, Copy, Debug, Default)]
+struct Track {
+    has_left: bool,
+    /// On the tape: major faults since it was found there. Else: requests since the last search.
+    misses: u32,
+    /// Requests that were found in their order on the way to the tape.
+    candidate: Option<Candidate>,
+    /// Requests in their order that it takes the next time.
+    needed: u32,
+}
+
+/// A place on the tape where a thread may be.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    /// Behind the last request that was found.
+    at: usize,
+    /// Requests that were found in their order, and those between that were not.
+    found: u32,
+    missed: u32,
+}
+
+/// A page that is in a batch, and that its thread has not come to.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    thread: usize,
+    is_key: bool,
+}
+
+/// See the module.
+pub struct TapeSource {
+    cursors: Vec<(Cursor, Track)>,
+    /// In the order of their first requests.
+    seats: Vec<(Thread, Seat)>,
+    asked: HashMap<PageNo, Asked>,
+    holds: Arc<Mutex<Holds>>,
+    pace: TapePace,
+    figures: TapeFigures,
+}
+
+impl TapeSource {
+    /// Follows these tapes, one a thread.
+    pub fn new(tapes: impl IntoIterator<Item = ThreadTape>, pace: TapePace) -> TapeSource {
+        let cursors = tapes.into_iter().map(|tape| (Cursor::new(tape), Track { needed: 1, ..Track::default() }));
+        TapeSource {
+            cursors: cursors.collect(),
+            seats: Vec::new(),
+            asked: HashMap::new(),
+            holds: Arc::default(),
+            pace,
+            figures: TapeFigures::default(),
+        }
+    }
+
+    /// What the tapes hold, for eviction ([`super::ByTape`]).
+    pub fn shared_holds(&self) -> Arc<Mutex<Holds>> {
+        self.holds.clone()
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().expect("no thread panics while it holds what the tapes hold")
+    }
+
+    /// What was done so far.
+    pub fn figures(&self) -> TapeFigures {
+        self.figures
+    }
+
+    /// A thread requests a page; appends what its tape asks for. `zeros`: where zeros are about to be mapped for its first touches.
+    pub fn requested(
+        &mut self,
+        page: PageNo,
+        request: Request,
+        thread: Thread,
+        zeros: Option<&PrefetchWindow>,
+        places: &dyn Places,
+        out: &mut Vec<Prefetch>,
+    ) -> Course {
+        let seat = self.seat_of(thread, page);
+        self.key_is_taken(page, seat, places, out);
+        let Some(index) = seat else { return Course::OffTape };
+        match self.cursors[index].1.has_left {
+            false => self.follow(index, page, request),
+            true => self.search(index, page, request),
+        }
+        if self.cursors[index].1.has_left {
+            return Course::OffTape;
+        }
+        self.ask(index, zeros, places, out);
+        if self.cursors[index].0.will_fault() { Course::WillFault } else { Course::Lost }
+    }
+
+    /// Which tape a thread has. A new thread gets the free one on which the page it requests comes first: threads begin in an order of their
+    /// own, and one whose first pages are mapped makes no request for them.
+    fn seat_of(&mut self, thread: Thread, page: PageNo) -> Option<usize> {
+        let at = self.seats.iter().position(|(known, _)| *known == thread).unwrap_or_else(|| {
+            self.seats.push((thread, Seat::Looking(0)));
+            self.seats.len() - 1
+        });
+        match self.seats[at].1 {
+            // The thread has ended, and another one has its place in memory.
+            Seat::Tape(index) if self.cursors[index].0.is_at_end() => self.seats[at].1 = Seat::Looking(0),
+            Seat::Tape(index) => return Some(index),
+            Seat::Without => return None,
+            Seat::Looking(_) => {}
+        }
+        let Seat::Looking(requests) = self.seats[at].1 else { return None };
+        let taken = |index: usize| self.seats.iter().any(|(_, seat)| *seat == Seat::Tape(index));
+        let free: Vec<usize> = (0..self.cursors.len()).filter(|index| !taken(*index)).collect();
+        let place = |index: &usize| Some((self.cursors[*index].0.find(page, 0, REACH)?, *index));
+        if let Some((_, index)) = free.iter().filter_map(place).min() {
+            let offset = self.cursors.iter().map(|(cursor, _)| cursor.progress()).max().unwrap_or(0);
+            self.cursors[index].0.offset = offset;
+            self.seats[at].1 = Seat::Tape(index);
+            self.figures.threads += 1;
+            return Some(index);
+        }
+        self.seats[at].1 = Seat::Looking(requests + 1);
+        if requests + 1 >= FIRST_REQUESTS || free.is_empty() {
+            self.seats[at].1 = Seat::Without;
+            self.figures.threads_without += 1;
+        }
+        None
+    }
+
+    /// A page is going to be mapped: if it is a key page of another thread, that one's comes to the next (3PO §3.4). Its tape goes on as
+    /// if it had been there, if no other key page will tell.
+    fn key_is_taken(&mut self, page: PageNo, by: Option<usize>, places: &dyn Places, out: &mut Vec<Prefetch>) {
+        let Some(asked) = self.asked.get_mut(&page).filter(|asked| asked.is_key && Some(asked.thread) != by) else {
+            return;
+        };
+        asked.is_key = false;
+        let thread = asked.thread;
+        let (cursor, track) = &mut self.cursors[thread];
+        if let Some(at) = cursor.find(page, 0, cursor.asked()) {
+            cursor.set_will_fault(at, false);
+        }
+        if !track.has_left {
+            self.ask(thread, None, places, out);
+        }
+    }
+
+    /// A thread that is on its tape.
+    fn follow(&mut self, index: usize, page: PageNo, request: Request) {
+        let (cursor, track) = &mut self.cursors[index];
+        // Far ahead, only where the thread was going to fault, or touches it for the first time: any other page there may be needed here, too,
+        // without being on the tape.
+        let near =
+            if request == Request::FirstTouch { cursor.asked() } else { 0 }.max(cursor.ahead_pages as usize).max(1);
+        let mut found = cursor.find(page, 0, near).or_else(|| cursor.find_fault(page));
+        if found.is_none() && request == Request::Major {
+            track.misses += 1;
+            found = confirmed(cursor, track, page, 2);
+        }
+        if let Some(at) = found {
+            track.misses = 0;
+            return self.pass(index, at);
+        }
+        if track.misses >= MISSES_MAX {
+            (track.has_left, track.misses, track.candidate) = (true, 0, None);
+            track.needed = (track.needed * 2).min(CONFIRMED_MAX);
+            for page in cursor.give_up() {
+                self.asked.remove(&page);
+            }
+            self.figures.left += 1;
+            // Which pages other threads hold is found out again, as they go on.
+            self.holds().clear();
+        }
+    }
+
+    /// A thread that has left its tape: whether it is there again.
+    fn search(&mut self, index: usize, page: PageNo, request: Request) {
+        let (cursor, track) = &mut self.cursors[index];
+        if request != Request::Major && request != Request::FirstTouch {
+            return;
+        }
+        track.misses += 1;
+        if track.candidate.is_none() && !track.misses.is_multiple_of(SEARCH_EVERY) {
+            return;
+        }
+        if let Some(at) = confirmed(cursor, track, page, track.needed) {
+            (track.has_left, track.misses) = (false, 0);
+            self.figures.resumed += 1;
+            self.pass(index, at);
+        }
+    }
+
+    /// A thread has come to the arrival at `at`.
+    fn pass(&mut self, index: usize, at: usize) {
+        let holds = self.holds.clone();
+        let mut holds = holds.lock().expect("no thread panics while it holds what the tapes hold");
+        let (cursor, track) = &mut self.cursors[index];
+        track.candidate = None;
+        for _ in 0..=at {
+            let Some((passed, was_asked)) = cursor.pass() else { break };
+            if passed.is_fetched {
+                self.asked.remove(&passed.arrival.page);
+            }
+            if !was_asked {
+                holds.hold(passed.arrival.page, true);
+            }
+        }
+    }
+
+    /// Pages to ask for ahead of a thread, and how many at a time.
+    fn pace(&self, index: usize, places: &dyn Places) -> (usize, usize) {
+        let planned = self.cursors[index].0.ahead_pages;
+        let batch = self.pace.batch_pages.unwrap_or(planned / BATCH_PART);
+        let ahead = self.pace.lookahead_pages.unwrap_or(planned - planned / BATCH_PART).saturating_add(batch);
+        let following = self.seats.iter().filter(|(_, seat)| matches!(seat, Seat::Tape(_))).count() as u64;
+        let most = u32::try_from(places.budget_pages() / BUDGET_PART / following.max(1)).unwrap_or(u32::MAX);
+        let ahead = ahead.min(most).max(1);
+        (ahead as usize, batch.clamp(1, ahead.div_ceil(2)) as usize)
+    }
+
+    /// Asks for batches, as far as they are not too far ahead; further where no fault would tell where the thread is (3PO §3.3: the next
+    /// key page is the first that is not mapped). What was to leave for them, and is not used any longer, may leave.
+    fn ask(&mut self, index: usize, zeros: Option<&PrefetchWindow>, places: &dyn Places, out: &mut Vec<Prefetch>) {
+        self.ask_for_batches(index, zeros, places, out);
+        let holds = self.holds.clone();
+        let mut holds = holds.lock().expect("no thread panics while it holds what the tapes hold");
+        let cursor = &mut self.cursors[index].0;
+        let offset = cursor.offset;
+        cursor.take_departures(|TapeDeparture { page, next_use, .. }| {
+            holds.release(page, next_use.map_or(u64::MAX, |next| offset + u64::from(next)));
+        });
+    }
+
+    fn ask_for_batches(
+        &mut self,
+        index: usize,
+        zeros: Option<&PrefetchWindow>,
+        places: &dyn Places,
+        out: &mut Vec<Prefetch>,
+    ) {
+        let (ahead, batch) = self.pace(index, places);
+        if let Some(zeros) = zeros {
+            self.cursors[index].0.will_not_fault(|page| zeros.contains(page));
+        }
+        loop {
+            let (cursor, _) = &self.cursors[index];
+            let asked = cursor.asked();
+            let goes_further = asked + batch > ahead;
+            if goes_further && cursor.will_fault() || asked >= REACH {
+                return;
+            }
+            let is_zeros = |page| zeros.is_some_and(|zeros| zeros.contains(page));
+            let (pages, key) = self.next_batch(index, batch, goes_further, is_zeros, places);
+            if self.cursors[index].0.asked() == asked {
+                return;
+            }
+            if pages.is_empty() {
+                continue;
+            }
+            self.figures.batches += 1;
+            self.figures.pages += pages.len() as u64;
+            let thread = u32::try_from(index).unwrap_or(u32::MAX);
+            out.push(Prefetch::Batch(TapeBatch { pages: pages.into(), key, thread }));
+        }
+    }
+
+    /// The pages that are to be fetched for the next `batch` arrivals: those that are not local and that nobody has asked for. The first that
+    /// the thread touches itself is the key page.
+    fn next_batch(
+        &mut self,
+        index: usize,
+        batch: usize,
+        goes_further: bool,
+        is_zeros: impl Fn(PageNo) -> bool,
+        places: &dyn Places,
+    ) -> (Vec<PageNo>, Option<PageNo>) {
+        let (mut pages, mut key) = (Vec::new(), None);
+        let holds = self.holds.clone();
+        let mut holds = holds.lock().expect("no thread panics while it holds what the tapes hold");
+        let cursor = &mut self.cursors[index].0;
+        for at in cursor.asked()..cursor.asked() + batch {
+            // A page that is still held was going to leave before: now it stays, and takes a frame for longer than planned.
+            if goes_further && cursor.next().is_some_and(|page| holds.is_held(page)) {
+                if cursor.kept() >= batch {
+                    break;
+                }
+                cursor.keep_next();
+            }
+            let Some(coming) = cursor.ask_next() else { break };
+            let TapeArrival { page, own, .. } = coming.arrival;
+            let place = places.place(page);
+            holds.hold(page, place == Place::Mapped);
+            // Another batch may bring it.
+            let is_free = !self.asked.contains_key(&page);
+            coming.is_fetched = is_free && matches!(place, Place::Remote | Place::Between);
+            let is_key = coming.is_fetched && own && place == Place::Remote && key.is_none();
+            if coming.is_fetched {
+                self.asked.insert(page, Asked { thread: index, is_key });
+                pages.push(page);
+            }
+            if is_key {
+                key = Some(page);
+            }
+            cursor.set_will_fault(at, is_key || own && place == Place::Untouched && !is_zeros(page));
+        }
+        (pages, key)
+    }
+
+    /// No thread follows a tape any longer.
+    pub fn end(&mut self) {
+        self.holds().clear();
+        (self.cursors, self.seats, self.asked) = (Vec::new(), Vec::new(), HashMap::new());
+    }
+}
+
+/// Looks for a page on the way of a thread that is not where it should be; where it is, once as many requests as are `needed` were found
+/// there in their order.
+fn confirmed(cursor: &mut Cursor, track: &mut Track, page: PageNo, needed: u32) -> Option<usize> {
+    let Some(Candidate { at, found, missed }) = track.candidate.take() else {
+        track.candidate = cursor.find(page, 0, REACH).map(|at| Candidate { at: at + 1, found: 1, missed: 0 });
+        return None;
+    };
+    let ahead = cursor.ahead_pages.max(BATCH_PART) as usize;
+    match cursor.find(page, at, at + ahead) {
+        Some(at) if found + 1 >= needed => return Some(at),
+        Some(at) => track.candidate = Some(Candidate { at: at + 1, found: found + 1, missed }),
+        None if missed < found => track.candidate = Some(Candidate { at, found, missed: missed + 1 }),
+        None => {}
+    }
+    None
+}

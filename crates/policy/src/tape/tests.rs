@@ -1,0 +1,204 @@
+//! Threads along their tapes, page by page, over a model of pages: what is asked for arrives at once.
+
+use super::*;
+use crate::{Arbiter, Arrival, EvictionPolicy, Request, Thread, Wanted, make, make_prefetcher};
+use std::collections::BTreeSet;
+
+/// Remote pages, and those that wait unmapped; all others are mapped.
+struct World {
+    remote: BTreeSet<u32>,
+    keys: BTreeSet<u32>,
+    budget_pages: u64,
+    /// Pages that were fetched ahead.
+    fetched: Vec<u32>,
+    majors: u32,
+}
+
+impl Places for World {
+    fn place(&self, page: PageNo) -> Place {
+        match page.0 {
+            page if self.remote.contains(&page) => Place::Remote,
+            page if self.keys.contains(&page) => Place::Between,
+            _ => Place::Mapped,
+        }
+    }
+
+    fn budget_pages(&self) -> u64 {
+        self.budget_pages
+    }
+}
+
+impl World {
+    fn new(pages: u32) -> World {
+        World {
+            remote: (0..pages).collect(),
+            keys: BTreeSet::new(),
+            budget_pages: 100_000,
+            fetched: Vec::new(),
+            majors: 0,
+        }
+    }
+
+    /// A thread touches a page; what it asks for.
+    fn touch(&mut self, arbiter: &mut Arbiter, thread: u64, page: u32) -> Option<Wanted> {
+        let request = match page {
+            page if self.keys.contains(&page) => Request::PrefetchHit,
+            page if self.remote.contains(&page) => Request::Major,
+            _ => return None,
+        };
+        self.majors += u32::from(request == Request::Major);
+        let wanted = arbiter.requested(PageNo(page), request, Thread(thread), self);
+        self.remote.remove(&page);
+        self.keys.remove(&page);
+        for batch in &wanted.batches {
+            for page in batch.iter().filter(|page| self.remote.remove(&page.0)) {
+                self.fetched.push(page.0);
+                if batch.leaves_unmapped(page) {
+                    self.keys.insert(page.0);
+                }
+            }
+        }
+        Some(wanted)
+    }
+}
+
+/// A tape of these pages, of which each is gone after 50 more.
+fn tape(pages: impl Iterator<Item = u32> + Clone + Send + 'static) -> ThreadTape {
+    let arrivals =
+        (0..).zip(pages.clone()).map(|(at, page)| TapeArrival { position: at * 3, page: PageNo(page), own: true });
+    let departures = (50..).zip(pages).map(|(at, page)| TapeDeparture {
+        position: at * 3,
+        page: PageNo(page),
+        used_until: (at - 50) * 3,
+        next_use: Some(at * 3 + 1_000),
+    });
+    ThreadTape { arrivals: Box::new(arrivals), departures: Box::new(departures), ahead_pages: 50 }
+}
+
+fn following(tapes: Vec<ThreadTape>, prefetcher: &str) -> (Arbiter, Box<dyn EvictionPolicy>) {
+    let source = TapeSource::new(tapes, TapePace::default());
+    Arbiter::following(make_prefetcher(prefetcher, None).unwrap(), make("fifo", 1000).unwrap(), source)
+}
+
+/// Scattered pages, each once.
+fn scattered(count: u32) -> impl Iterator<Item = u32> + Clone + Send + 'static {
+    (0..count).map(move |at| at * 617 % count)
+}
+
+#[test]
+fn a_thread_faults_once_in_a_batch_and_its_pages_are_asked_for_in_time() {
+    let (mut arbiter, mut policy) = following(vec![tape(scattered(5_000))], "none");
+    let mut world = World::new(5_000);
+    let mut faults = 0;
+    for (at, page) in scattered(5_000).enumerate() {
+        let Some(wanted) = world.touch(&mut arbiter, 7, page) else { continue };
+        faults += 1;
+        let fetched = world.fetched.len();
+        assert!(fetched <= at + 50 && (fetched >= at + 40 || at > 4_900), "{fetched} of {at}");
+        assert!(wanted.batches.iter().all(|batch| batch.key() == batch.page(0)), "the first page of a batch tells");
+        // What was used 50 arrivals before the last that was asked for may leave.
+        policy.arrived(PageNo(page), Arrival::Demand);
+    }
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((world.majors, faults, figures.batches, figures.left), (1, 501, 500, 0));
+    assert_eq!((figures.pages, figures.threads), (4_999, 1));
+    let mut out = Vec::new();
+    policy.victims(3, &mut out);
+    assert_eq!(out.len(), 3);
+}
+
+#[test]
+fn a_key_page_that_another_thread_takes_is_passed_on() {
+    let (mut arbiter, _policy) = following(vec![tape(0..2_000), tape(10_000..12_000)], "none");
+    let mut world = World::new(20_000);
+    world.touch(&mut arbiter, 1, 0);
+    world.touch(&mut arbiter, 2, 10_000);
+    assert_eq!(arbiter.tape_figures().unwrap().threads, 2);
+    // The second one takes all key pages of the first.
+    for _ in 0..4 {
+        let key = world.keys.iter().copied().find(|page| *page < 2_000).unwrap();
+        world.touch(&mut arbiter, 2, key);
+    }
+    assert!(world.keys.iter().any(|page| *page < 2_000), "there is another one: {:?}", world.keys);
+    let before = world.majors;
+    (1..2_000).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
+    (10_001..12_000).for_each(|page| drop(world.touch(&mut arbiter, 2, page)));
+    assert_eq!((world.majors - before, arbiter.tape_figures().unwrap().left), (0, 0));
+}
+
+#[test]
+fn a_thread_that_leaves_its_tape_has_the_prefetcher_and_comes_back() {
+    let (mut arbiter, _policy) = following(vec![tape(scattered(5_000))], "auto");
+    let mut world = World::new(40_000);
+    let on_tape: Vec<u32> = scattered(5_000).collect();
+    on_tape[..1_000].iter().for_each(|page| drop(world.touch(&mut arbiter, 1, *page)));
+    let asked = |wanted: Option<Wanted>| wanted.is_some_and(|wanted| wanted.window.is_some());
+    let by_prefetcher = (10_000..12_000).filter(|page| asked(world.touch(&mut arbiter, 1, *page))).count();
+    assert!(by_prefetcher > 10, "{by_prefetcher} windows");
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.left, figures.resumed), (1, 0));
+    // It goes on a bit further, past what was fetched.
+    let before = world.majors;
+    on_tape[1_200..].iter().for_each(|page| drop(world.touch(&mut arbiter, 1, *page)));
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.left, figures.resumed), (1, 1));
+    assert!(world.majors - before < 20, "{} major faults until it was found", world.majors - before);
+}
+
+#[test]
+fn a_wrong_tape_asks_for_little() {
+    let (mut arbiter, _policy) = following(vec![tape(scattered(5_000))], "none");
+    let mut world = World::new(5_000);
+    let mut random = hinterland_testkit::Rng(9);
+    for _ in 0..100_000 {
+        let page = random.below_u32(5_000);
+        let before = world.fetched.len();
+        world.touch(&mut arbiter, 1, page);
+        // All leaves at once.
+        world.remote.insert(page);
+        world.remote.extend(&world.fetched[before..]);
+        world.keys.clear();
+    }
+    let figures = arbiter.tape_figures().unwrap();
+    assert!(figures.left <= 10 && world.fetched.len() < 2_000, "{figures:?}, {} pages", world.fetched.len());
+}
+
+#[test]
+fn threads_have_the_tapes_on_which_their_pages_are_and_others_none() {
+    let (mut arbiter, _policy) = following(vec![tape(0..1_000), tape(1_000..2_000), tape(2_000..3_000)], "none");
+    let mut world = World::new(10_000);
+    for (thread, first) in [(11, 2_000), (12, 0), (13, 1_000)] {
+        world.touch(&mut arbiter, thread, first);
+        assert!(world.fetched.contains(&(first + 10)), "thread {thread}");
+    }
+    (0..200).for_each(|page| drop(world.touch(&mut arbiter, 14, 5_000 + page)));
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.threads, figures.threads_without, world.fetched.len()), (3, 1, 3 * 50));
+}
+
+#[test]
+fn all_threads_together_have_an_eighth_of_local_memory_ahead() {
+    let tapes = (0..4).map(|thread| tape(thread * 1_000..thread * 1_000 + 1_000)).collect();
+    let (mut arbiter, _policy) = following(tapes, "none");
+    let mut world = World { budget_pages: 512, ..World::new(4_000) };
+    for at in 0..900 {
+        for thread in 0..4 {
+            world.touch(&mut arbiter, thread.into(), thread * 1_000 + at);
+        }
+        // The first ones began alone.
+        let ahead = world.fetched.len() - (world.fetched.iter().filter(|page| **page % 1_000 <= at).count());
+        assert!(ahead <= 64 || at < 60, "{ahead} pages at {at}");
+    }
+    assert_eq!(world.majors, 4);
+}
+
+#[test]
+fn a_forked_child_follows_no_tape() {
+    let (mut arbiter, policy) = following(vec![tape(0..1_000)], "none");
+    let mut world = World::new(1_000);
+    world.touch(&mut arbiter, 1, 0);
+    assert!(policy.spares_neighbours());
+    arbiter.end_tapes();
+    assert!(world.touch(&mut arbiter, 1, 500).is_some_and(|wanted| wanted.batches.is_empty()));
+    assert!(!policy.spares_neighbours() && arbiter.tape_figures().is_none());
+}
