@@ -18,7 +18,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 12;
+pub const LEDGER_VERSION: u64 = 13;
 /// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -175,8 +175,8 @@ pub struct Ledger {
     pub shares_used: AtomicU32,
     /// 1: a process of the run has wanted to read or write another one's memory.
     pub asks_wanted: AtomicU32,
-    /// Keeps the words after it aligned.
-    pub reserved: AtomicU32,
+    /// The process that follows a tape: the first of the run that it is of; 0: none yet. It stays that one when it calls exec.
+    pub tape_pid: AtomicI32,
     /// The trace, where one is recorded.
     pub trace: TraceRow,
     /// The nodes of pools that are kept in directories.

@@ -14,7 +14,9 @@ use crate::slot::{ChunkNo, Kind};
 use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::wp_range::WpRanges;
-use hinterland_paging::{CHUNK_SLOTS, Claim, PageStates, Residency, Scans, choose_unreferenced, choose_victims};
+use hinterland_paging::{
+    CHUNK_SLOTS, Claim, PageStates, Residency, Scans, Urgency, choose_unreferenced, choose_victims,
+};
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
 use std::vec::Drain;
@@ -95,10 +97,11 @@ impl Departures {
     }
 
     /// Takes a batch of the policy's victims out of the program into a chunk. False: there were none, or none could leave.
-    pub(crate) fn take_batch_out(&self, scratch: &mut Scratch) -> bool {
+    pub(crate) fn take_batch_out(&self, urgency: Urgency, scratch: &mut Scratch) -> bool {
         let Scratch { named, owned, .. } = scratch;
         let (mut choice, copies) = (Choice { departures: self, owned }, self.copy_out.is_possible());
-        choose_victims(&mut choice, &mut *self.local.policy(), &self.local.account, &self.scans, copies, named);
+        let (account, scans) = (&self.local.account, &self.scans);
+        choose_victims(&mut choice, &mut *self.local.policy(), account, scans, copies, urgency, named);
         self.take_victims_out(owned)
     }
 

@@ -13,6 +13,7 @@ use crate::reclaim::Reclaim;
 use crate::report::Report;
 use crate::scratch::Scratch;
 use crate::shared_budget::DemandSampler;
+use hinterland_paging::Urgency;
 use std::time::{Duration, Instant};
 
 /// Time between two calls of the housekeeping.
@@ -81,7 +82,7 @@ impl Evictor {
             let mut worked = false;
             while self.local.account.above_low() {
                 let inside = self.pages.gate.enter();
-                worked = (worked || self.local.above_high(&inside)) && self.reclaim.step(&mut scratch);
+                worked = (worked || self.local.above_high(&inside)) && self.reclaim.step(Urgency::Ahead, &mut scratch);
                 drop(inside);
                 self.answers.answer(&mut held);
                 if !worked {

@@ -12,8 +12,8 @@ use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages};
 use crate::state::State;
-use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, REGION_PAGES};
-use hinterland_policy::tape::{Place, Places};
+use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, ProcessRow, REGION_PAGES};
+use hinterland_policy::tape::{Place, Places, TapeFigures};
 use hinterland_policy::{Arbiter, Choice, Pattern, PrefetchWindow, Recent, Request, Thread, Wanted};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::PageNo;
@@ -76,6 +76,9 @@ impl PrefetchDriver {
         let row = self.pages.row();
         let mut requests = self.requests();
         let wanted = requests.arbiter.requested(page, request, Thread(who), self);
+        if let Some(figures) = requests.arbiter.tape_figures() {
+            note_tapes(row, &figures);
+        }
         let window = wanted.window;
         let seen = Seen { page, request, window };
         let region = page.0 / REGION_PAGES;
@@ -148,6 +151,21 @@ impl Places for PrefetchDriver {
 
     fn budget_pages(&self) -> u64 {
         self.local.account.budget().0
+    }
+}
+
+/// Writes what tapes did; the caller holds the lock.
+fn note_tapes(row: &ProcessRow, figures: &TapeFigures) {
+    let TapeFigures { batches, pages, left, left_at, resumed, threads, threads_without } = *figures;
+    row.tape_batches.store(batches, Relaxed);
+    row.tape_pages.store(pages, Relaxed);
+    row.tape_left.store(left, Relaxed);
+    row.tape_resumed.store(resumed, Relaxed);
+    row.tape_threads.store(threads, Relaxed);
+    row.tape_threads_without.store(threads_without, Relaxed);
+    if let Some((position, page)) = left_at {
+        row.tape_left_position.store(position.into(), Relaxed);
+        row.tape_left_page.store(page.0.into(), Relaxed);
     }
 }
 

@@ -25,8 +25,8 @@ use crate::scratch::Scratch;
 use crate::state::State;
 use hinterland_backend::{LoadError, LoadItem, Priority};
 use hinterland_paging::{
-    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, WindowBody, WindowQueue, batch_pages,
-    claim_batch, claim_next_batch, runs_of,
+    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, Urgency, WindowBody, WindowQueue,
+    batch_pages, claim_batch, claim_next_batch, runs_of,
 };
 use hinterland_policy::{Arrival, Prefetch, PrefetchWindow};
 use hinterland_sys::gate::{futex_wait, futex_wake};
@@ -254,7 +254,7 @@ impl ReadAhead {
             if self.local.charge_free_frames(pages) {
                 return true;
             }
-            self.reclaim.step(scratch);
+            self.reclaim.step(Urgency::Now, scratch);
         }
         self.local.account.try_charge(pages)
     }

@@ -13,7 +13,7 @@ use crate::slot::ChunkNo;
 use crate::staging::Staging;
 use crate::tracer::Tracer;
 use crate::write_back::WriteBack;
-use hinterland_paging::{ReclaimBody, reclaim_step};
+use hinterland_paging::{ReclaimBody, Urgency, reclaim_step};
 use hinterland_sys::thread;
 use hinterland_units::ByteCount;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -41,7 +41,7 @@ pub(crate) struct Reclaim {
 }
 
 /// A step of reclaim in a thread with this scratch.
-struct Step<'a>(&'a Reclaim, &'a mut Scratch);
+struct Step<'a>(&'a Reclaim, Urgency, &'a mut Scratch);
 
 impl ReclaimBody for Step<'_> {
     /// A chunk, the slots of it that were used, and the frames in them.
@@ -53,11 +53,11 @@ impl ReclaimBody for Step<'_> {
     }
 
     fn fill(&mut self) -> Option<()> {
-        self.0.take_batch_out(self.1).then_some(())
+        self.0.take_batch_out(self.1, self.2).then_some(())
     }
 
     fn drain(&mut self, (chunk, used, frames): Self::Chunk) {
-        self.0.write_back.drain(chunk, used, frames, self.1);
+        self.0.write_back.drain(chunk, used, frames, self.2);
     }
 }
 
@@ -77,7 +77,7 @@ impl Reclaim {
     }
 
     /// One step towards free frames. False: nothing can be done.
-    pub(crate) fn step(&self, scratch: &mut Scratch) -> bool {
+    pub(crate) fn step(&self, urgency: Urgency, scratch: &mut Scratch) -> bool {
         scratch.rounds += 1;
         let reports = scratch.rounds.is_multiple_of(REPORT_STEPS);
         // Every page that leaves may make the store larger: `--ram` is looked at each time.
@@ -88,7 +88,7 @@ impl Reclaim {
         if reports {
             self.far.publish(&mut scratch.usage);
         }
-        reclaim_step(&mut Step(self, scratch), self.local.account.swap_cache()).is_some()
+        reclaim_step(&mut Step(self, urgency, scratch), self.local.account.swap_cache()).is_some()
     }
 
     /// Under `--ram`, with local memory at its floor: the store itself must shrink.
@@ -106,8 +106,8 @@ impl Reclaim {
     }
 
     /// Takes a batch of pages out of the program, or out of the tracer's second range, into a chunk. False: none could leave.
-    fn take_batch_out(&self, scratch: &mut Scratch) -> bool {
-        self.tracer.is_some_and(|tracer| tracer.stage_parked() > 0) || self.departures.take_batch_out(scratch)
+    fn take_batch_out(&self, urgency: Urgency, scratch: &mut Scratch) -> bool {
+        self.tracer.is_some_and(|tracer| tracer.stage_parked() > 0) || self.departures.take_batch_out(urgency, scratch)
     }
 
     /// Charges `pages` frames; reclaims when they do not fit under the hard floor.
@@ -131,11 +131,11 @@ impl Reclaim {
             self.pages.row().direct_reclaims.fetch_add(1, Relaxed);
             if self.pins.pages() * 4 > self.local.account.budget().0 * 3 {
                 // System calls have most of the budget pinned: what they still need is charged above it, or no thread gets on.
-                self.step(scratch);
+                self.step(Urgency::Now, scratch);
                 self.local.account.charge(pages);
                 return;
             }
-            if self.step(scratch) {
+            if self.step(Urgency::Now, scratch) {
                 (fruitless, since) = (0, Instant::now());
                 self.overfull.store(false, Relaxed);
                 continue;

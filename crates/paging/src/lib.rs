@@ -29,5 +29,5 @@ pub use read_ahead::{
     claim_batch, claim_next_batch, is_timed, runs_of,
 };
 pub use reclaim::{CHUNK_SLOTS, ReclaimBody, reclaim_step};
-pub use victims::{BLOCK_PAGES, Claim, PageStates, Residency, Scans, choose_unreferenced, choose_victims};
+pub use victims::{BLOCK_PAGES, Claim, PageStates, Residency, Scans, Urgency, choose_unreferenced, choose_victims};
 pub use window_queue::{PendingWindow, Pushed, WINDOWS_WAITING_MAX, WindowQueue};

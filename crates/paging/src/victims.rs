@@ -80,6 +80,15 @@ impl Scans {
     }
 }
 
+/// How much a thread needs the frames of victims.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// It makes room ahead of need, and leaves pages alone that are needed soon.
+    Ahead,
+    /// It waits for them.
+    Now,
+}
+
 /// Chooses a chunk of victims and claims them: those that the policy names, and their neighbours. `copies`: scattered victims leave by
 /// copy. The caller holds the policy's lock: no other thread sees a page that is neither queued nor busy.
 pub fn choose_victims<S: PageStates>(
@@ -88,6 +97,7 @@ pub fn choose_victims<S: PageStates>(
     account: &Account,
     scans: &Scans,
     copies: bool,
+    urgency: Urgency,
     victims: &mut Vec<PageNo>,
 ) {
     victims.clear();
@@ -96,7 +106,11 @@ pub fn choose_victims<S: PageStates>(
     let mut busy = Vec::new();
     while victims.len() < CHUNK_SLOTS as usize {
         named.clear();
-        policy.victims(at_a_time.min(CHUNK_SLOTS as usize - victims.len()), &mut named);
+        let count = at_a_time.min(CHUNK_SLOTS as usize - victims.len());
+        match urgency {
+            Urgency::Ahead => policy.spare_victims(count, &mut named),
+            Urgency::Now => policy.victims(count, &mut named),
+        }
         let Some(first) = named.first() else { break };
         // Victims that are neighbours leave in runs anyway.
         let scattered = copies && !scans.goes_on_at(*first);
@@ -226,7 +240,7 @@ mod tests {
         (32..48).for_each(|page| arrived(&mut pages, &mut *policy, &account, page));
         (0..4000).for_each(|page| arrived(&mut pages, &mut *policy, &account, 10_000 + page));
         let mut victims = Vec::new();
-        choose_victims(&mut pages, &mut *policy, &account, &Scans::default(), false, &mut victims);
+        choose_victims(&mut pages, &mut *policy, &account, &Scans::default(), false, Urgency::Now, &mut victims);
         assert_eq!(victims.len(), CHUNK_SLOTS as usize);
         // All sixteen were named by the policy, in order of arrival: none is claimed twice.
         assert_eq!(victims.iter().filter(|page| page.0 < 48).count(), 16);
@@ -237,7 +251,7 @@ mod tests {
         for page in [1025, 1030, 1031] {
             pages.resident.insert(page, Residency { epoch: 0, referenced: page == 1030 });
         }
-        choose_victims(&mut pages, &mut *policy, &account, &Scans::default(), true, &mut victims);
+        choose_victims(&mut pages, &mut *policy, &account, &Scans::default(), true, Urgency::Now, &mut victims);
         assert_eq!(victims[..3], [1024, 1025, 1031].map(PageNo));
         assert!(pages.resident.contains_key(&1030));
     }
@@ -248,7 +262,7 @@ mod tests {
         (0..200).for_each(|page| arrived(&mut pages, &mut *policy, &account, page * 100));
         pages.busy = vec![0, 300];
         let mut victims = Vec::new();
-        choose_victims(&mut pages, &mut *policy, &account, &Scans::default(), false, &mut victims);
+        choose_victims(&mut pages, &mut *policy, &account, &Scans::default(), false, Urgency::Now, &mut victims);
         assert!(!victims.contains(&PageNo(0)) && !victims.contains(&PageNo(300)));
         assert_eq!(policy.resident(), 200 - victims.len(), "the two are in the queue again");
     }

@@ -34,6 +34,11 @@ pub trait EvictionPolicy: Send {
     /// fewer are resident. May name pages that were forgotten a moment ago only if it still held them.
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>);
 
+    /// The same for a thread that can wait: without pages that are needed soon, as far as the policy knows; so there may be fewer.
+    fn spare_victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
+        self.victims(count, out);
+    }
+
     /// `page`, which is resident, leaves beside a victim, before its turn (decision 0034). If it came only once it is forgotten: it
     /// had no time to show that it is in use. If it came back before, it must find its way there again.
     fn left_early(&mut self, page: PageNo) {

@@ -65,6 +65,8 @@ mod smaps;
 #[cfg(not(feature = "local-only"))]
 mod start;
 #[cfg(not(feature = "local-only"))]
+mod tape;
+#[cfg(not(feature = "local-only"))]
 mod trace;
 
 #[cfg(not(feature = "local-only"))]

@@ -2,7 +2,7 @@
 
 use crate::{
     caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, libc_heap, region_map,
-    smaps, trace,
+    smaps, tape, trace,
 };
 use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
 use hinterland_backend::{OpenError, OpenOptions};
@@ -170,6 +170,11 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::PREFETCH, "unknown prefetcher".into()))?;
     let (uffd, memory) = open_kernel(&features, path)?;
     let trace = trace::begin(settings, path).map_err(|e| Refusal::Setting(hinterland_abi::variables::TRACE, e))?;
+    let tape = tape::begin(settings).map_err(|e| Refusal::Setting(hinterland_abi::variables::TAPE_MEMORY, e))?;
+    let (arbiter, policy) = match tape {
+        Some(tapes) => Arbiter::following(prefetcher, policy, tapes),
+        None => (Arbiter::new(prefetcher), policy),
+    };
     let config = Config {
         path,
         base: FAR_BASE,
@@ -178,7 +183,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         ram: in_bytes(variables::RAM, settings.ram)?,
         backend,
         policy,
-        arbiter: Arbiter::new(prefetcher),
+        arbiter,
         prefetch_cache_pages: settings
             .prefetch_cache
             .map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX)),

@@ -51,14 +51,15 @@ fn of_thread(tape: &'static Tape<'static>, thread: u32) -> ThreadTape {
         .map(|a| TapeArrival { position: a.position, page: PageNo(a.page), own: a.own });
     // Within a microset the trace does not show when a page was used last.
     let more = tape.head().microset_pages.saturating_sub(1);
-    let departures = tape.departures(thread).filter(move |departure| is_far(departure.region, departure.page)).map(
-        move |d| TapeDeparture {
-            position: d.position,
-            page: PageNo(d.page),
-            used_until: d.last_use.saturating_add(more).min(d.position),
-            next_use: d.next_use,
-        },
-    );
+    let departures =
+        tape.departures(thread).filter(move |departure| is_far(departure.region, departure.page)).map(move |d| {
+            TapeDeparture {
+                position: d.position,
+                page: PageNo(d.page),
+                used_until: d.last_use.saturating_add(more).min(d.position),
+                next_use: d.next_use,
+            }
+        });
     let ahead_pages = u32::try_from(tape.threads()[thread as usize].ahead_pages).unwrap_or(u32::MAX);
     ThreadTape { arrivals: Box::new(arrivals), departures: Box::new(departures), ahead_pages }
 }

@@ -4,7 +4,7 @@ use crate::machine::Machine;
 use crate::page::{Marks, Page, State};
 use crate::{Touch, Workload};
 use hinterland_backend::Priority;
-use hinterland_paging::{ZERO_PAGES, is_timed};
+use hinterland_paging::{Urgency, ZERO_PAGES, is_timed};
 use hinterland_policy::tape::{self, Place};
 use hinterland_policy::{Arrival, PrefetchWindow, Request, Thread, Wanted};
 use hinterland_units::PageNo;
@@ -196,7 +196,7 @@ impl Machine<'_> {
     fn take_frame(&mut self, mut now: u64) -> u64 {
         while !self.account.try_charge(1) {
             self.figures.direct_reclaims += 1;
-            if let Some(work) = self.reclaim_step() {
+            if let Some(work) = self.reclaim_step(Urgency::Now) {
                 now += work.cpu_ns;
                 self.run_until(now);
                 if work.dirty_pages > 0 {

@@ -20,7 +20,7 @@ use crate::read_ahead::ReadAhead;
 use crate::reclaim::{Chunk, Evictor};
 use crate::{Setup, Touch, Workload};
 use hinterland_backend::{Link, Priority};
-use hinterland_paging::{Account, Scans};
+use hinterland_paging::{Account, Scans, Urgency};
 use hinterland_policy::{Arbiter, Arrival, EvictionPolicy};
 use hinterland_units::PageCount;
 use std::collections::VecDeque;
@@ -56,6 +56,8 @@ pub(crate) struct Machine<'a> {
     /// Which victims follow each other.
     pub(crate) scans: Scans,
     pub(crate) evictor: Evictor,
+    /// How much whoever makes the present step of reclaim needs it.
+    pub(crate) urgency: Urgency,
     pub(crate) read_ahead: ReadAhead,
     /// The program's request on the link is done.
     program_done: bool,
@@ -86,6 +88,7 @@ impl<'a> Machine<'a> {
             link: Link::new(&setup.link),
             scans: Scans::default(),
             evictor: Evictor::Idle,
+            urgency: Urgency::Now,
             read_ahead: ReadAhead::default(),
             program_done: false,
             causes: None,

@@ -7,8 +7,8 @@ use crate::page::{Marks, State};
 use crate::reclaim::Work;
 use hinterland_backend::Priority;
 use hinterland_paging::{
-    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, WindowBody, WindowQueue, batch_pages,
-    claim_batch, claim_next_batch, pages_for_windows, runs_of,
+    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, Urgency, WindowBody, WindowQueue,
+    batch_pages, claim_batch, claim_next_batch, pages_for_windows, runs_of,
 };
 use hinterland_policy::{Arrival, Prefetch};
 use hinterland_units::PageNo;
@@ -210,7 +210,7 @@ impl Machine<'_> {
             return;
         }
         if steps < FRAMES_STEPS_MAX {
-            let work = self.reclaim_step().unwrap_or_default();
+            let work = self.reclaim_step(Urgency::Now).unwrap_or_default();
             self.read_ahead.task = Task::Reclaiming { until_ns: now + work.cpu_ns, work, steps: steps + 1 };
             return;
         }

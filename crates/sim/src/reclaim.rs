@@ -5,7 +5,9 @@ use crate::machine::{Machine, Who};
 use crate::page::{Marks, Page, State};
 use crate::{FaultPath, Workload};
 use hinterland_backend::Priority;
-use hinterland_paging::{CHUNK_SLOTS, Claim, PageStates, ReclaimBody, Residency, choose_victims, reclaim_step};
+use hinterland_paging::{
+    CHUNK_SLOTS, Claim, PageStates, ReclaimBody, Residency, Urgency, choose_victims, reclaim_step,
+};
 use hinterland_policy::EvictionPolicy;
 use hinterland_units::PageNo;
 
@@ -75,7 +77,7 @@ impl Machine<'_> {
 
     fn evict(&mut self, now: u64) {
         if self.account.above_low()
-            && let Some(work) = self.reclaim_step()
+            && let Some(work) = self.reclaim_step(Urgency::Ahead)
         {
             self.evictor = Evictor::Working { until_ns: now + work.cpu_ns, work };
         }
@@ -83,7 +85,8 @@ impl Machine<'_> {
 
     /// One step towards free frames. `None`: nothing can leave. Whoever made the step takes the time, carries what is dirty, and then
     /// calls [`Machine::complete`].
-    pub(crate) fn reclaim_step(&mut self) -> Option<Work> {
+    pub(crate) fn reclaim_step(&mut self, urgency: Urgency) -> Option<Work> {
+        self.urgency = urgency;
         let swap_cache = self.account.swap_cache();
         reclaim_step(self, swap_cache)
     }
@@ -164,7 +167,7 @@ impl ReclaimBody for Machine<'_> {
         let mut victims = Vec::with_capacity(CHUNK_SLOTS as usize);
         let mut states = States { work: self.work, pages: &mut self.pages };
         let copies = self.setup.fault_path == FaultPath::Inline;
-        choose_victims(&mut states, &mut *self.policy, &self.account, &self.scans, copies, &mut victims);
+        choose_victims(&mut states, &mut *self.policy, &self.account, &self.scans, copies, self.urgency, &mut victims);
         let cpu_ns = self.push_chunk(&mut victims);
         (!victims.is_empty()).then(|| Work { cpu_ns, ..Work::default() })
     }

@@ -14,6 +14,8 @@ pub struct Kind<T> {
 const MICROSET_PAGES_MAX: u32 = 1 << 20;
 /// Pages of a read-ahead window at most: 2 MiB.
 const WINDOW_PAGES_MAX: u32 = 512;
+/// Pages that are asked for ahead by a tape at most: 256 MiB.
+const TAPE_PAGES_MAX: u32 = 1 << 16;
 /// The least that may be left to prefetched pages.
 const PREFETCH_CACHE_MIN: ByteCount = ByteCount(1 << 20);
 
@@ -25,6 +27,8 @@ pub const BUDGET: Kind<Option<Budget>> =
     Kind { read: |text| text.parse().map(Some).map_err(EnvError::Budget), write: shown };
 pub const REPLICAS: Kind<Option<usize>> = Kind { read: |text| parse_replicas(text).map(Some), write: shown };
 pub const PAGES: Kind<Option<u32>> = Kind { read: |text| parse_pages(text).map(Some), write: shown };
+/// A number of pages, or `auto`: as it was planned.
+pub const TAPE_PAGES: Kind<Option<u32>> = Kind { read: parse_tape_pages, write: shown };
 /// A number that the launcher writes: what is none says nothing.
 pub const COUNT: Kind<Option<u32>> = Kind { read: |text| Ok(text.parse().ok()), write: shown };
 pub const MICROSET: Kind<Option<u32>> = Kind { read: |text| parse_microset(text).map(Some), write: shown };
@@ -61,6 +65,8 @@ pub enum EnvError {
     },
     /// Not a number of pages.
     Pages(String),
+    /// Not a number of pages of a tape.
+    TapePages(String),
     /// Too small for prefetched pages.
     PrefetchCache(ByteCount),
     /// Not a number of replicas.
@@ -81,6 +87,9 @@ impl fmt::Display for EnvError {
                 write!(f, "'{s}' is not a number of replicas; write how many memory nodes keep each page")
             }
             EnvError::Pages(s) => write!(f, "'{s}' is not a number of pages from 0 to {WINDOW_PAGES_MAX}"),
+            EnvError::TapePages(s) => {
+                write!(f, "'{s}' is neither auto nor a number of pages from 1 to {TAPE_PAGES_MAX}")
+            }
             EnvError::PrefetchCache(size) => {
                 let question = size.question_before(PREFETCH_CACHE_MIN);
                 write!(
@@ -104,6 +113,14 @@ pub fn parse_microset(text: &str) -> Result<u32, EnvError> {
     match text.parse() {
         Ok(pages @ 1..=MICROSET_PAGES_MAX) => Ok(pages),
         _ => Err(EnvError::Microset(text.into())),
+    }
+}
+
+fn parse_tape_pages(text: &str) -> Result<Option<u32>, EnvError> {
+    match text.parse() {
+        _ if text == "auto" => Ok(None),
+        Ok(pages @ 1..=TAPE_PAGES_MAX) => Ok(Some(pages)),
+        _ => Err(EnvError::TapePages(text.into())),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The table of settings. Where a default was decided: `evict` 0005, `prefetch` 0028, `fault-path` 0011 (docs/decisions).
 
 use super::choices::{EvictName, FaultPathName, HeapMode, PrefetchName};
-use super::kind::{BUDGET, CACHE, COUNT, EnvError, MICROSET, PAGES, REPLICAS, SWITCH, TEXT, WORDS, choice};
+use super::kind::{BUDGET, CACHE, COUNT, EnvError, MICROSET, PAGES, REPLICAS, SWITCH, TAPE_PAGES, TEXT, WORDS, choice};
 use super::setting::Form::{Choice, Many, One, Switch};
 use super::setting::{Setting, Sources, settings};
 use hinterland_units::{Budget, ByteCount};
@@ -51,6 +51,12 @@ settings! {
         PREFETCH_CACHE "prefetch-cache" prefetch_cache: Option<ByteCount> = CACHE, One("SIZE"), Run,
             "Bound on prefetched pages that are not known to be used, at least 1M; what is beyond it is evicted first",
             "what the windows need", "16M";
+        TAPE_BATCH "tape-batch" tape_batch_pages: Option<u32> = TAPE_PAGES, One("PAGES|auto"), Run,
+            "With --tape: pages that are asked for at a time (BATCH_SIZE)",
+            "auto: a fifth of what was planned to be ahead, 100 at most", "100";
+        TAPE_LOOKAHEAD "tape-lookahead" tape_lookahead_pages: Option<u32> = TAPE_PAGES, One("PAGES|auto"), Run,
+            "With --tape: pages that are asked for before the program is a batch away from them (LOOKAHEAD)",
+            "auto: the rest of it, 400 at most", "400";
         FAULT_PATH "fault-path" fault_path: FaultPathName = choice(), One("auto|monitor|inline"), Run,
             "Who serves faults: auto, monitor (a thread beside the program's), inline (the thread that faults)",
             "auto";
@@ -63,6 +69,9 @@ settings! {
         MICROSET "microset" microset_pages: Option<u32> = MICROSET, One("PAGES"), Launcher,
             "Pages that are mapped at a time while a trace is recorded, 1 to 1048576: fewer see more, and take longer",
             "1024 (or half of the local budget, if that is less)";
+        TAPE_MEMORY "tape-memory" tape_memory: String = TEXT, One("FILE"), Launcher,
+            "The tape to follow, as the launcher has checked it",
+            "none is followed";
         LEDGER "ledger" ledger: String = TEXT, One("FILE"), Launcher,
             "Path of the ledger, the statistics in shared memory",
             "no launcher listens";
@@ -73,6 +82,9 @@ settings! {
 
     /// What only the launcher needs to know.
     struct LauncherSettings {
+        TAPE "tape" tape: String = TEXT, One("FILE"), Run,
+            "Follow a tape of this program, made by `hinterland tape`; --local 20% is of the recorded peak then",
+            "none is followed", "fft.tape";
         STATS "stats" stats: String = TEXT, One("FILE|-"), Run,
             "Write the run's figures as JSON to FILE, or to stdout (-)",
             "", "hinterland.json";

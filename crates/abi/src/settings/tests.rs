@@ -30,10 +30,13 @@ fn reads_back_what_it_writes() {
         prefetch: PrefetchName::ReadAheadVma,
         read_ahead_pages: Some(16),
         prefetch_cache: Some(ByteCount(4 << 20)),
+        tape_batch_pages: Some(50),
+        tape_lookahead_pages: Some(200),
         fault_path: FaultPathName::Inline,
         features: "6.1".into(),
         trace: "/tmp/app.trace".into(),
         microset_pages: Some(7),
+        tape_memory: "/proc/1/fd/5".into(),
         ledger: "/proc/1/fd/3".into(),
         filters: Some(3),
     };
@@ -51,6 +54,8 @@ fn names_the_variable_that_is_wrong() {
     assert_eq!(read(&[(variables::READ_AHEAD, "9999")]).unwrap_err().0, variables::READ_AHEAD);
     assert_eq!(read(&[(variables::PREFETCH_CACHE, "512K")]).unwrap_err().0, variables::PREFETCH_CACHE);
     assert_eq!(read(&[(variables::MICROSET, "0")]).unwrap_err().0, variables::MICROSET);
+    assert_eq!(read(&[(variables::TAPE_BATCH, "0")]).unwrap_err().0, variables::TAPE_BATCH);
+    assert_eq!(read(&[(variables::TAPE_LOOKAHEAD, "auto")]).map(|read| read.tape_lookahead_pages), Ok(None));
 }
 
 #[test]

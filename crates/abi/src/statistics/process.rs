@@ -75,6 +75,12 @@ statistics! {
             prefetch_windows: Windows = "Windows that the prefetcher requested from far memory.";
             prefetch_window_pages: Pages = "Pages of those windows, wherever they were.";
             prefetch_windows_dropped: Windows = "Windows that were dropped because too many others came after them.";
+            tape_threads: Events = "Threads that followed a tape.";
+            tape_threads_without: Events = "Threads of the program that followed one for which there was none.";
+            tape_batches: Events = "Batches that tapes asked for.";
+            tape_pages: Pages = "Pages of those batches.";
+            tape_left: Events = "Times that a thread left its tape.";
+            tape_resumed: Events = "Times that a thread was found on its tape again.";
             direct_reclaims: Faults = "Faults that reclaimed memory themselves.";
             stall_ns: Seconds => "stall_seconds" = "Time that threads of the program waited for faults, summed over threads.";
             forks: Events = "Forks of managed processes.";
@@ -84,6 +90,8 @@ statistics! {
             fault_max_ns: Nanoseconds => "fault_ns.max" = "Longest fault.";
         }
         principal {
+            tape_left_position: Events = "Where a thread left its tape the last time: the position on it.";
+            tape_left_page: Events = "The page that it asked for there: its number in far memory.";
             prefetch_window_bound_pages: Pages = "The bound on windows in the end, where it follows the link; 0: it does not.";
             load_one_ns: Nanoseconds = "A load of one page, where it is measured for that bound; 0: it is not.";
             load_page_ns: Nanoseconds = "Each further page of a load.";

@@ -13,6 +13,7 @@ mod tests;
 use crate::args::RunArgs;
 use crate::error::Error;
 use crate::host::Host;
+use crate::launch::tape::CheckedTape;
 use crate::node;
 use hinterland_abi::{LauncherSettings, Settings, variables};
 use hinterland_backend::Scheme;
@@ -21,7 +22,8 @@ use hinterland_tls::{ClientCredentials, Sources};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use hinterland_wire::Protection;
 use merge::{Merged, merge};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where the JSON goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +43,8 @@ pub struct RunConfig {
     pub credentials: Option<ClientCredentials>,
     /// The kernel that is pretended.
     pub features: FeatureSet,
+    /// The tape that the program is to follow.
+    pub tape: Option<Arc<CheckedTape>>,
     /// Where the JSON goes, if anywhere.
     pub stats: Option<StatsTarget>,
     /// No summary.
@@ -94,12 +98,17 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         let why = format!("four windows of --read-ahead {pages} take more than {cache}; lower one or raise the other");
         return Err(merged.refuse(variables::PREFETCH_CACHE, why));
     }
-    let budget_source = fill_budgets(&mut settings, &merged, host)?;
+    let tape = match launcher.tape.as_str() {
+        "" => None,
+        path => Some(CheckedTape::read(Path::new(path)).map_err(|why| merged.refuse(variables::TAPE, why))?),
+    };
+    let budget_source = fill_budgets(&mut settings, &merged, host, tape.as_ref())?;
     let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
     Ok(RunConfig {
         settings,
         credentials,
         features,
+        tape: tape.map(Arc::new),
         stats: match launcher.stats.as_str() {
             "" => None,
             "-" => Some(StatsTarget::Stdout),
@@ -171,9 +180,15 @@ fn set_replicas(urls: &mut [String], replicas: usize) -> Result<(), String> {
 ///
 /// With nothing set, both are 80 % of what the process may use: `--ram` counts the compressed store too, so a run without
 /// flags cannot outgrow its cgroup. With only `--ram`, local memory may fill it.
-fn fill_budgets(settings: &mut Settings, merged: &Merged, host: &Host) -> Result<Option<String>, Error> {
-    let size =
-        |variable, budget: Option<Budget>| budget.map(|budget| in_bytes(variable, budget, merged, host)).transpose();
+fn fill_budgets(
+    settings: &mut Settings,
+    merged: &Merged,
+    host: &Host,
+    tape: Option<&CheckedTape>,
+) -> Result<Option<String>, Error> {
+    let size = |variable, budget: Option<Budget>| {
+        budget.map(|budget| in_bytes(variable, budget, merged, host, tape)).transpose()
+    };
     let (local, ram) = (size(variables::LOCAL, settings.local)?, size(variables::RAM, settings.ram)?);
     match (local, ram) {
         (Some((local, source)), ram) => {
@@ -213,20 +228,26 @@ fn fill_budgets(settings: &mut Settings, merged: &Merged, host: &Host) -> Result
     }
 }
 
-/// A budget in bytes, and what it is a share of. A share of what the program touches is refused: it is known only after a run.
+/// A budget in bytes, and what it is a share of. A share of what the program touches is refused without a tape: it is known only after a
+/// run.
 fn in_bytes(
     variable: &str,
     budget: Budget,
     merged: &Merged,
     host: &Host,
+    tape: Option<&CheckedTape>,
 ) -> Result<(ByteCount, Option<String>), Error> {
     match budget {
         Budget::Bytes(bytes) => Ok((bytes, None)),
+        Budget::PercentOfTouched(percent) if let Some(tape) = tape => {
+            let peak = tape.recorded_peak();
+            Ok((budget.bytes(peak), Some(format!("{percent} % of {peak}, the peak that {} has recorded", tape.path.display()))))
+        }
         Budget::PercentOfTouched(percent) => Err(merged.refuse(
             variable,
             format!(
                 "{percent}% of what? How much a program needs is known only after a run: give a size (512M), or a share of the RAM \
-                 ({percent}%ram); the summary of a run with enough memory shows the peak (\"managed\")"
+                 ({percent}%ram), or a tape with --tape; the summary of a run with enough memory shows the peak (\"managed\")"
             ),
         )),
         Budget::PercentOfRam(percent) => {

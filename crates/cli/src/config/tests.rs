@@ -5,6 +5,7 @@ use crate::args::{Cli, Command};
 use clap::Parser;
 use hinterland_abi::variables::{ALLOW_UNMANAGED, CONFIG, QUIET, STATS};
 use hinterland_abi::{EvictName, Form, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
+use hinterland_tape::tape::{TapeHead, TapeWriter};
 
 const GIB: u64 = 1 << 30;
 
@@ -212,6 +213,7 @@ fn example(setting: &Setting) -> (&'static str, &'static str) {
         variables::PREFETCH => ("leap", "\"leap\""),
         variables::READ_AHEAD => ("7", "7"),
         variables::PREFETCH_CACHE => ("4M", "\"4M\""),
+        variables::TAPE_BATCH | variables::TAPE_LOOKAHEAD => ("50", "50"),
         variables::FAULT_PATH => ("inline", "\"inline\""),
         variables::FEATURES => ("6.1", "\"6.1\""),
         variables::STATS => ("a.json", "\"a.json\""),
@@ -222,9 +224,9 @@ fn example(setting: &Setting) -> (&'static str, &'static str) {
 
 #[test]
 fn each_setting_means_the_same_as_flag_as_variable_and_in_the_file() {
-    let secrets = [variables::TLS, variables::TLS_CA, variables::KEY_FILE];
+    let files = [variables::TLS, variables::TLS_CA, variables::KEY_FILE, variables::TAPE];
     let of_a_run = SETTINGS.iter().filter(|setting| setting.sources == Sources::Run);
-    for setting in of_a_run.filter(|setting| !secrets.contains(&setting.variable)) {
+    for setting in of_a_run.filter(|setting| !files.contains(&setting.variable)) {
         let (text, toml) = example(setting);
         // Replicas want a pool.
         let pool = if setting.variable == variables::REPLICAS { "unix:/a,unix:/b" } else { "" };
@@ -246,7 +248,38 @@ fn each_setting_means_the_same_as_flag_as_variable_and_in_the_file() {
 /// The places that the file of `hinterland settings` names for keys and certificates.
 const SECRETS: &str = "/etc/hinterland/";
 
-/// Makes the certificates and the key that the file names, in a directory.
+/// The tape that it names.
+const TAPE: &str = "fft.tape";
+
+/// A tape of no thread, of a program that had so many pages.
+fn tape(peak_pages: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let head = TapeHead { page_bytes: 4096, peak_pages, ..TapeHead::default() };
+    TapeWriter::new(&mut bytes, &head, &[]).unwrap().finish(&[]).unwrap();
+    bytes
+}
+
+#[test]
+fn with_a_tape_a_share_is_of_the_recorded_peak() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(TAPE);
+    std::fs::write(&path, tape(100_000)).unwrap();
+    let path = path.display().to_string();
+    let config = Machine::new("").resolve(&flags(&["--tape", &path, "--local", "20%"])).unwrap();
+    assert_eq!(config.local_bytes(), Some(ByteCount(20_000 * 4096)));
+    let source = config.budget_source.unwrap();
+    assert!(
+        source.starts_with("20 % of 390.6 MiB, the peak that ") && source.ends_with("fft.tape has recorded"),
+        "{source}"
+    );
+    let refused = |words: &[&str]| Machine::new("").resolve(&flags(words)).unwrap_err();
+    assert!(refused(&["--local", "20%"]).contains("or a tape with --tape"));
+    assert!(refused(&["--tape", "/nonexistent/a.tape"]).starts_with("--tape: /nonexistent/a.tape: No such file"));
+    assert!(refused(&["--tape", "/proc"]).contains("a tape is a file"));
+    assert!(refused(&["--tape-batch", "0"]).starts_with("--tape-batch: '0' is neither auto nor a number of pages"));
+}
+
+/// Makes the certificates, the key and the tape that the file names, in a directory.
 fn make_secrets(directory: &std::path::Path) {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["job".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -256,6 +289,7 @@ fn make_secrets(directory: &std::path::Path) {
         ("tls.key", key.serialize_pem()),
         ("far.key", "k".repeat(32)),
     ];
+    std::fs::write(directory.join(TAPE), tape(10_000)).unwrap();
     for (name, text) in files {
         let path = directory.join(name);
         std::fs::write(&path, text).unwrap();
@@ -280,6 +314,7 @@ fn the_file_with_all_settings_sets_nothing_and_each_of_its_lines_is_accepted() {
     assert_eq!(lines.len(), of_a_run.len(), "{lines:?}");
     for (line, setting) in lines.iter().zip(of_a_run) {
         let line = line.replace(SECRETS, &format!("{}/", secrets.path().display()));
+        let line = line.replace(TAPE, &secrets.path().join(TAPE).display().to_string());
         let table: toml::Table = line.parse().unwrap();
         assert_eq!(table.keys().collect::<Vec<_>>(), [&setting.key()], "{line}");
         let machine = Machine::new(&line);

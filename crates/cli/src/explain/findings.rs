@@ -27,6 +27,8 @@ pub struct Findings {
     pub saw: Saw,
     /// What it did.
     pub did: Did,
+    /// What tapes did, where one was followed.
+    pub tape: Option<TapeDid>,
     /// The busiest threads.
     pub threads: Vec<Place>,
     /// The busiest regions of 64 MiB.
@@ -110,6 +112,42 @@ pub struct Did {
     pub wait_p50_ns: u64,
 }
 
+/// How a tape was followed.
+#[derive(Clone, Copy, Serialize)]
+pub struct TapeDid {
+    /// Threads that followed it.
+    pub threads: u64,
+    /// Threads for which it had none.
+    pub threads_without: u64,
+    /// Batches that were asked for.
+    pub batches: u64,
+    /// Their pages.
+    pub pages: u64,
+    /// Times that a thread left it.
+    pub left: u64,
+    /// Where, the last time: the position.
+    pub left_position: u64,
+    /// The page that was asked for there instead, by its number in far memory.
+    pub left_page: u64,
+    /// Times that a thread was found on it again.
+    pub resumed: u64,
+}
+
+impl TapeDid {
+    fn of(stats: &Stats) -> Option<TapeDid> {
+        (stats.tape_threads + stats.tape_threads_without > 0).then_some(TapeDid {
+            threads: stats.tape_threads,
+            threads_without: stats.tape_threads_without,
+            batches: stats.tape_batches,
+            pages: stats.tape_pages,
+            left: stats.tape_left,
+            left_position: stats.tape_left_position,
+            left_page: stats.tape_left_page,
+            resumed: stats.tape_resumed,
+        })
+    }
+}
+
 /// A thread or a region.
 #[derive(Serialize)]
 pub struct Place {
@@ -165,6 +203,7 @@ impl Findings {
             processes: stats.process_count,
             saw,
             did,
+            tape: TapeDid::of(stats),
             threads: stats.threads.iter().map(Place::of).collect(),
             regions: stats.regions.iter().map(Place::of).collect(),
             advice: Vec::new(),

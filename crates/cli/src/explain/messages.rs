@@ -1,6 +1,6 @@
 //! The findings as text.
 
-use super::findings::{Findings, Patterns, Place};
+use super::findings::{Findings, Patterns, Place, TapeDid};
 use crate::report::{bytes, count, duration, percent};
 use crate::table::table;
 use hinterland_abi::REGION_PAGES;
@@ -24,6 +24,7 @@ pub fn of(findings: &Findings) -> String {
     }
     out += &saw(findings);
     out += &did(findings);
+    out += &findings.tape.map(|tape| followed(&tape)).unwrap_or_default();
     out += &threads(findings);
     out += &regions(findings);
     out += "\nwhat might be changed\n";
@@ -101,6 +102,29 @@ fn did(findings: &Findings) -> String {
         let _ = write!(out, "\n  {} {what}", count(number));
     }
     out + "\n"
+}
+
+/// How a tape was followed, and where it was left.
+fn followed(tape: &TapeDid) -> String {
+    let mut out = format!(
+        "\nwhat the tape did\n  {} of {} threads followed it: {} pages were asked for in {} batches\n",
+        count(tape.threads),
+        count(tape.threads + tape.threads_without),
+        count(tape.pages),
+        count(tape.batches)
+    );
+    if tape.left > 0 {
+        let _ = writeln!(
+            out,
+            "  it was left {} times, because requests were for other pages than it has next: the last time at position {}, where page {:#x} \
+             was asked for\n  a thread was found on it again {} times, and had the prefetcher in between",
+            count(tape.left),
+            count(tape.left_position),
+            tape.left_page,
+            count(tape.resumed)
+        );
+    }
+    out
 }
 
 /// What a row is called, its pattern, and its figures.

@@ -20,6 +20,7 @@ mod readiness;
 mod signals;
 mod spawn;
 mod stopped;
+pub mod tape;
 mod watch;
 
 pub use ledger::LEDGER_BYTES;
@@ -92,12 +93,16 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();
     settings.filters = hinterland_sys::seccomp::filters();
+    // Nothing is prefetched in a traced program.
+    let checked_tape = config.tape.as_ref().filter(|_| recording.is_none());
+    let tape = checked_tape.map(|tape| tape::SharedTape::create(tape)).transpose()?;
+    settings.tape_memory = tape.as_ref().map(tape::SharedTape::path).unwrap_or_default();
     notices::say(&config, &name.to_string_lossy(), &host);
     let credentials = config.credentials.clone().map(credentials::Watched::begin);
     let signals = signals::Signals::take()?;
     let mut program = spawn::Program::new(&file, args, &signals)?;
-    // A launcher inside this program must not write over this run's figures.
-    program.unset(variables::STATS).unset(variables::LEDGER);
+    // A launcher inside this program must not write over this run's figures, nor have its tape.
+    program.unset(variables::STATS).unset(variables::LEDGER).unset(variables::TAPE);
     if let Plan::Managed(library) = &plan {
         program.set("LD_PRELOAD", library::preload(library, std::env::var_os("LD_PRELOAD").as_deref())?);
         for (name, value) in settings.to_env() {
@@ -146,6 +151,9 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     }
     let summary = Summary::new(&run, &totals);
     say(&config, &summary);
+    if let Some(tape) = checked_tape.filter(|_| summary.is_managed()) {
+        tape.say(ledger.get(), totals.counters.tape_threads_without);
+    }
     let written = stats.map_or(Ok(()), |stats| stats.write(&summary));
     if let Some(recording) = recording {
         recording.say(&ledger.get().trace, &totals, config.quiet);

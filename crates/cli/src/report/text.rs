@@ -106,6 +106,9 @@ impl Summary<'_> {
         if counters.prefetched_pages > 0 {
             line("prefetched", self.prefetched());
         }
+        if counters.tape_threads + counters.tape_threads_without > 0 {
+            line("tape", self.tape());
+        }
         line(
             "evicted",
             format!(
@@ -130,10 +133,29 @@ impl Summary<'_> {
         }
     }
 
+    fn tape(&self) -> String {
+        let counters = &self.totals.counters;
+        let mut text = format!(
+            "{} of {} threads followed it: {} pages in {} batches",
+            count(counters.tape_threads),
+            count(counters.tape_threads + counters.tape_threads_without),
+            count(counters.tape_pages),
+            count(counters.tape_batches)
+        );
+        if counters.tape_left > 0 {
+            let [left, resumed] = [counters.tape_left, counters.tape_resumed].map(count);
+            let principal = self.totals.principal().map(|row| row.principal).unwrap_or_default();
+            let at = count(principal.tape_left_position);
+            let _ = write!(text, "; left {left} times, the last time at position {at}, found again {resumed} times");
+        }
+        text
+    }
+
     fn prefetched(&self) -> String {
         let (counters, figures) = (&self.totals.counters, self.prefetching());
         let [pages, hits] = [counters.prefetched_pages, counters.prefetch_hits].map(count);
-        let mut text = format!("{pages} pages by {}, {hits} of them used", self.run.prefetch);
+        let tape = if counters.tape_batches > 0 { "the tape and " } else { "" };
+        let mut text = format!("{pages} pages by {tape}{}, {hits} of them used", self.run.prefetch);
         if let (Some(accuracy), Some(coverage)) = (figures.accuracy, figures.coverage) {
             let wait = duration(Duration::from_nanos(figures.wait_p50_ns));
             let (coverage, accuracy) = (percent(coverage), percent(accuracy));

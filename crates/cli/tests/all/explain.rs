@@ -13,7 +13,7 @@ fn stats() -> Value {
             "window_pages_max": 64, "choice": 1, "fetched_pages": 20_000, "unused_pages": 20,
         })
     };
-    json!({
+    let mut stats = json!({
         "stats_version": 2, "program": "job", "fault_path": "inline", "reason": "pages move", "process_count": 1,
         "local_budget_bytes": 1 << 27, "managed_peak_bytes": 1 << 28, "stall_seconds": 1.5, "stall_share": 0.4,
         "first_touch_faults": 20, "major_faults": 6000, "minor_faults": 1000,
@@ -26,7 +26,11 @@ fn stats() -> Value {
         "prefetch_window_pages_max": 64, "prefetch_window_bound_pages": 64, "load_one_ns": 6300, "load_page_ns": 1310, "prefetch_windows_dropped": 0, "prefetch_windows_refused": 0,
         "threads": [place(71, 3900), place(72, 100)],
         "regions": [place(0x2000_0000_0000, 3900), place(0x2000_0400_0000, 100)],
-    })
+    });
+    for name in ["threads", "threads_without", "batches", "pages", "left", "left_position", "left_page", "resumed"] {
+        stats[format!("tape_{name}")] = 0.into();
+    }
+    stats
 }
 
 fn explain(stats: &str, arguments: &[&str]) -> Output {
@@ -80,6 +84,24 @@ fn the_json_has_the_promised_names() {
     assert_eq!(found["regions"][1]["pattern"], "irregular");
     assert_eq!(found["saw"]["patterns"]["sequential"], 0.5);
     assert_eq!(found["advice"][0]["change"], "nothing");
+}
+
+#[test]
+fn says_how_a_tape_was_followed_and_where_it_was_left() {
+    let mut stats = stats();
+    assert!(!String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap().contains("tape"));
+    let figures = [("threads", 2), ("threads_without", 1), ("batches", 400), ("pages", 40_000), ("left", 3)];
+    for (name, value) in figures.into_iter().chain([("left_position", 71_234), ("left_page", 0x1e2f), ("resumed", 2)]) {
+        stats[format!("tape_{name}")] = value.into();
+    }
+    let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    for part in
+        ["2 of 3 threads followed it: 40,000 pages were asked for in 400 batches", "left 3 times", "position 71,234"]
+            .into_iter()
+            .chain(["page 0x1e2f was asked for", "found on it again 2 times"])
+    {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
 }
 
 /// The changes that are advised after some figures were changed.

@@ -19,6 +19,7 @@ use crate::scratch::Scratch;
 use crate::{Config, FaultPath, Kernel, Pager, State};
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed};
+use hinterland_paging::Urgency;
 use hinterland_policy::{Arbiter, Arrival, EvictionPolicy, PrefetchWindow, Prefetcher, Request, Thread};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::thread::SignalsBlocked;
@@ -212,7 +213,7 @@ impl Stage {
         self.script.0.lock().unwrap().extend(victims);
         let _signals = thread::SignalsBlocked::new();
         let inside = self.pager.pages.gate.enter();
-        self.pager.beside.reclaim.step(&mut Scratch::new());
+        self.pager.beside.reclaim.step(Urgency::Now, &mut Scratch::new());
         drop(inside);
     }
 

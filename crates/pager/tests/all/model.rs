@@ -8,7 +8,8 @@ use crate::traced;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
 use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess, State};
-use hinterland_policy::Arbiter;
+use hinterland_policy::tape::{TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
+use hinterland_policy::{Arbiter, EvictionPolicy};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_testkit::{Rng, sigbus};
@@ -190,6 +191,8 @@ struct Case {
     operations: u32,
     /// Traced in microsets of so many pages.
     microset_pages: Option<u32>,
+    /// Each thread follows a tape of pages at random.
+    tapes: bool,
 }
 
 impl Case {
@@ -207,6 +210,7 @@ impl Case {
             seed,
             operations,
             microset_pages: None,
+            tapes: false,
         }
     }
 
@@ -218,10 +222,39 @@ impl Case {
         Case { prefetcher: "none", microset_pages: Some(microset_pages), ..self }
     }
 
+    fn following_tapes(self) -> Case {
+        Case { tapes: true, ..self }
+    }
+
+    /// The prefetcher, or tapes before it, and what evicts.
+    fn arbiter(&self) -> (Arbiter, Box<dyn EvictionPolicy>) {
+        let policy = hinterland_policy::make(self.policy, 4096).unwrap();
+        let prefetcher = hinterland_policy::make_prefetcher(self.prefetcher, Some(32)).unwrap();
+        if !self.tapes {
+            return (Arbiter::new(prefetcher), policy);
+        }
+        let tapes = (0..THREADS).map(|thread| random_tape(self.seed + 50 + thread));
+        Arbiter::following(prefetcher, policy, TapeSource::new(tapes, TapePace::default()))
+    }
+
     /// A tenth of the operations, for far memory that takes its time.
     fn short(self) -> Case {
         Case { operations: self.operations / 10, ..self }
     }
+}
+
+/// A tape of pages at random; most requests are on it soon, and it is wrong all the time.
+fn random_tape(seed: u64) -> ThreadTape {
+    let pages = move || {
+        let mut random = Rng(seed);
+        (0..500_000).map(move |position| (position, PageNo(random.below_u32(PAGES))))
+    };
+    let arrivals = pages().map(|(position, page)| TapeArrival { position, page, own: page.0 % 8 > 0 });
+    let departures = pages().map(|(position, page)| {
+        let position = position + 1_000;
+        TapeDeparture { position, page, used_until: position - 500, next_use: Some(position + page.0 % 5_000) }
+    });
+    ThreadTape { arrivals: Box::new(arrivals), departures: Box::new(departures), ahead_pages: 200 }
 }
 
 /// A pager on a far range of its own.
@@ -234,6 +267,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
     let kernel = Kernel::new(features, uffd.unwrap(), OwnMemory::open().unwrap());
     // SAFETY: a row of atomics is valid when zero.
     let row: &'static ProcessRow = Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() });
+    let (arbiter, policy) = case.arbiter();
     let config = Config {
         path: case.path,
         base: range.start,
@@ -241,8 +275,8 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         local: Some(ByteCount(16 << 20)),
         ram: None,
         backend: Arc::clone(&case.backend),
-        policy: hinterland_policy::make(case.policy, 4096).unwrap(),
-        arbiter: Arbiter::new(hinterland_policy::make_prefetcher(case.prefetcher, Some(32)).unwrap()),
+        policy,
+        arbiter,
         prefetch_cache_pages: None,
         row,
         monitors: 1,
@@ -304,6 +338,11 @@ fn run(case: &Case) {
             .map(|c| c.load(Relaxed));
     assert!(observed + unused <= unmapped, "{observed} used + {unused} given up of {unmapped}");
     assert!(prefetcher != "next-n-line" || observed > 1000 && unused > 1000, "{observed} used, {unused} given up");
+    if case.tapes {
+        let [batches, left] = [&row.tape_batches, &row.tape_left].map(|counter| counter.load(Relaxed));
+        assert!(batches > 0, "no batch was asked for");
+        assert!(left > 0 || operations < 100_000, "a thread leaves a tape of random pages at some time");
+    }
     if path == FaultPath::Inline && features.drop_vector() {
         assert!(row.copied_out_pages.load(Relaxed) > 1000, "scattered victims left by copy");
     }
@@ -385,4 +424,19 @@ fn traced_page_by_page() {
 #[test]
 fn traced_on_older_kernels() {
     run(&Case::new(11, Monitor, FeatureSet::V6_1, compressed()).traced(100));
+}
+
+#[test]
+fn following_tapes() {
+    run(&Case::new(12, Monitor, FeatureSet::All, compressed()).following_tapes());
+}
+
+#[test]
+fn inline_following_tapes() {
+    run(&Case::new(13, Inline, FeatureSet::V6_8, reference()).with("2q", "leap").following_tapes());
+}
+
+#[test]
+fn following_tapes_with_slow_and_failing_far_memory() {
+    run(&Case::new(14, Inline, FeatureSet::V6_1, slow_and_failing()).following_tapes().short());
 }

@@ -76,12 +76,17 @@ impl EvictionPolicy for ByTape {
 
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
         let end = out.len() + count;
+        self.spare_victims(count, out);
+        self.take(end - out.len(), out, Holds::take_last_asked);
+        self.policy.victims(end - out.len(), out);
+    }
+
+    fn spare_victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
+        let end = out.len() + count;
         self.take(count, out, Holds::take_furthest);
         if out.len() < end {
             self.free_victims(end - out.len(), out);
         }
-        self.take(end - out.len(), out, Holds::take_last_asked);
-        self.policy.victims(end - out.len(), out);
     }
 
     fn left_early(&mut self, page: PageNo) {
@@ -142,7 +147,9 @@ mod tests {
         held.release(PageNo(5), 200);
         drop(held);
         assert!(policy.spares_neighbours());
-        assert_eq!(victims(&mut policy, 3), [5, 4, 8]);
+        let mut spare = Vec::new();
+        policy.spare_victims(3, &mut spare);
+        assert_eq!(spare, [5, 4, 8].map(PageNo));
         assert_eq!(policy.resident(), 7);
         assert_eq!(victims(&mut policy, 100), [9, 7, 6, 3, 2, 1, 0], "all there are, what is needed first last");
         assert_eq!(policy.resident(), 0);

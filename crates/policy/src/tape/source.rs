@@ -35,6 +35,8 @@ pub struct TapeFigures {
     pub pages: u64,
     /// Times that a thread left its tape.
     pub left: u64,
+    /// Where that was the last time: the position, and the page that the thread asked for there.
+    pub left_at: Option<(u32, PageNo)>,
     /// Times that one was found on it again.
     pub resumed: u64,
     /// Threads that follow a tape, or did.
@@ -226,10 +228,12 @@ impl TapeSource {
         if track.misses >= MISSES_MAX {
             (track.has_left, track.misses, track.candidate) = (true, 0, None);
             track.needed = (track.needed * 2).min(CONFIRMED_MAX);
+            let position = cursor.position;
             for page in cursor.give_up() {
                 self.asked.remove(&page);
             }
             self.figures.left += 1;
+            self.figures.left_at = Some((position, page));
             // Which pages other threads hold is found out again, as they go on.
             self.holds().clear();
         }

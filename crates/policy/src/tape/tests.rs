@@ -137,6 +137,8 @@ fn a_thread_that_leaves_its_tape_has_the_prefetcher_and_comes_back() {
     assert!(by_prefetcher > 10, "{by_prefetcher} windows");
     let figures = arbiter.tape_figures().unwrap();
     assert_eq!((figures.left, figures.resumed), (1, 0));
+    let (position, page) = figures.left_at.unwrap();
+    assert!((2_900..3_000).contains(&position) && (10_000..12_000).contains(&page.0), "{position} {page}");
     // It goes on a bit further, past what was fetched.
     let before = world.majors;
     on_tape[1_200..].iter().for_each(|page| drop(world.touch(&mut arbiter, 1, *page)));

@@ -39,6 +39,7 @@ mod sockets;
 mod start_up;
 mod storm;
 mod strange_forks;
+mod tapes;
 mod traces;
 mod trees;
 
@@ -55,6 +56,7 @@ pub fn trials() -> Vec<Trial> {
         simulated::trials(),
         prefetch::trials(),
         explain::trials(),
+        tapes::trials(),
         traces::trials(),
         storm::trials(),
         nodes::trials(),

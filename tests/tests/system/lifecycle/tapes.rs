@@ -1,0 +1,149 @@
+//! Programs that follow a tape: they print what they print without one, the figures say that the tape was followed, and a tape that is
+//! wrong, or no tape, does no harm.
+
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::launch::{Ended, Launch, c_program};
+use hinterland_tests::suite::Trial;
+use hinterland_tests::{places, skips, suite};
+use std::path::{Path, PathBuf};
+
+/// What `walks` ends with.
+const CODE: i32 = 7;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: String, test: Box<dyn Fn(&str) -> Result<()> + Send>| {
+        let name = format!("lifecycle::tapes::{name}");
+        trials.push(suite::trial(name.clone(), skips::no_userfaultfd, move || test(&name)));
+    };
+    for path in ["monitor", "inline"] {
+        add(format!("followed::{path}"), Box::new(move |name| followed(name, path, "sequential", 1)));
+        add(format!("threads::{path}"), Box::new(move |name| followed(name, path, "threads", 2)));
+        add(format!("wrong::{path}"), Box::new(move |name| wrong(name, path)));
+    }
+    add("of_another_program".into(), Box::new(of_another_program));
+    add("one_process_follows".into(), Box::new(one_process_follows));
+    add("refused".into(), Box::new(refused));
+    trials
+}
+
+fn walks() -> Result<String> {
+    Ok(c_program("walks", &[])?.display().to_string())
+}
+
+/// Traces a program and plans a tape for 16 MiB; where it is, and what the program printed.
+fn planned(name: &str, program: &[&str]) -> Result<(PathBuf, String)> {
+    let words = [&["trace", "-o", "app.trace", "--microset", "64", "--"], program].concat();
+    let launch = Launch::bare(&format!("{name}-trace"), &words)?;
+    let directory = launch.directory.clone();
+    let traced = launch.run()?;
+    traced.expect(CODE, "done")?;
+    let mut plan = Launch::bare(&format!("{name}-plan"), &["tape", "app.trace", "--local", "16M", "-o", "app.tape"])?;
+    plan.set_directory(&directory);
+    plan.run()?.expect(0, "")?;
+    Ok((directory.join("app.tape"), traced.stdout))
+}
+
+fn run_with(name: &str, tape: &Path, options: &[&str], program: &[&str]) -> Result<Ended> {
+    let tape = tape.display().to_string();
+    let options = [&["--tape", &tape, "--quiet"], options].concat();
+    Launch::new(name, &options, program)?.run()
+}
+
+fn count(ended: &Ended, figure: &str) -> Result<u64> {
+    ended.stats()?[figure].as_u64().with_context(|| format!("no {figure}"))
+}
+
+/// Twice as many pages as there is room for: pages that the tape names are fetched ahead.
+fn followed(name: &str, path: &str, pattern: &str, threads: u64) -> Result<()> {
+    let walks = walks()?;
+    let program = [&walks, pattern, "8192", "3"];
+    let (tape, printed) = planned(name, &program)?;
+    // A share is of the recorded peak.
+    let ended = run_with(name, &tape, &["--fault-path", path, "--local", "50%"], &program)?;
+    ended.expect(CODE, "done")?.expect_paging()?;
+    ensure!(ended.stdout == printed, "{} instead of {printed}", ended.stdout);
+    let [followed, batches, pages, fetched] =
+        ["tape_threads", "tape_batches", "tape_pages", "prefetched_pages"].map(|figure| count(&ended, figure));
+    let (followed, batches, pages, fetched) = (followed?, batches?, pages?, fetched?);
+    ensure!(followed == threads, "{followed} threads followed the tape");
+    ensure!(pages >= 4096 && (2..pages).contains(&batches), "{pages} pages in {batches} batches");
+    ensure!(fetched > 0, "nothing was fetched ahead");
+    ensure!(count(&ended, "local_budget_bytes")? <= 17 << 20, "half of 32 MiB, and a bit");
+    Ok(())
+}
+
+/// The tape of another walk of the same program.
+fn wrong(name: &str, path: &str) -> Result<()> {
+    let walks = walks()?;
+    let (tape, _) = planned(name, &[&walks, "random", "8192", "3"])?;
+    let options = ["--fault-path", path, "--local", "16M"];
+    let ended = run_with(name, &tape, &options, &[&walks, "stride-7", "16384", "9"])?;
+    // It checks what it reads.
+    ended.expect(CODE, "done")?;
+    let pages = count(&ended, "tape_pages")?;
+    ensure!(pages < 16_384, "{pages} pages of a wrong tape were asked for");
+    Ok(())
+}
+
+/// Whatever the tape is of, the program runs, and the user is told.
+fn of_another_program(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let (tape, _) = planned(name, &[&walks, "sequential", "8192", "1"])?;
+    let ended = run_with(name, &tape, &["--local", "16M"], &["sh", "-c", "echo native"])?;
+    ended.expect(0, "native")?;
+    ensure!(ended.stderr.contains("walks, and no process of the run was that program"), "{}", ended.stderr);
+    // Behind a shell the program follows it.
+    let script = format!("{walks} sequential 8192 3; exit $?");
+    let ended = run_with(&format!("{name}-shell"), &tape, &["--local", "16M"], &["sh", "-c", &script])?;
+    ended.expect(CODE, "done")?;
+    ensure!(count(&ended, "tape_threads")? == 1, "the program behind the shell did not follow the tape");
+    Ok(())
+}
+
+/// The same program twice: the first one follows.
+fn one_process_follows(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let (tape, printed) = planned(name, &[&walks, "sequential", "8192", "2"])?;
+    let script = format!("({walks} sequential 8192 2); {walks} sequential 8192 2");
+    let ended = run_with(name, &tape, &["--local", "16M"], &["sh", "-c", &script])?;
+    ended.expect(CODE, "done")?;
+    ensure!(ended.stdout == printed.repeat(2), "{}", ended.stdout);
+    ensure!(count(&ended, "tape_threads")? == 1, "one process follows a tape");
+    Ok(())
+}
+
+/// What is no whole tape is refused before the program starts.
+fn refused(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let (tape, _) = planned(name, &[&walks, "sequential", "8192", "2"])?;
+    let bytes = std::fs::read(&tape)?;
+    let directory = places::emptied(places::tests().join("lifecycle").join("tapes-refused"))?;
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 1;
+    let mut later = bytes.clone();
+    later[4] = 9;
+    let trace = std::fs::read(tape.with_file_name("app.trace"))?;
+    let cases: [(&str, &[u8], &str); 5] = [
+        ("truncated", &bytes[..bytes.len() - 10], "plan the tape again"),
+        ("damaged", &damaged, "plan the tape again"),
+        ("later", &later, "format version 9"),
+        ("trace", &trace, "this is a trace, not a tape"),
+        ("text", b"no tape at all", "this is no tape"),
+    ];
+    for (what, content, says) in cases {
+        let file = directory.join(what);
+        std::fs::write(&file, content)?;
+        must_refuse(&run_with(&format!("{name}-{what}"), &file, &[], &["sh", "-c", "echo started"])?, says)?;
+    }
+    must_refuse(&run_with(&format!("{name}-nowhere"), &directory.join("nowhere"), &[], &["true"])?, "No such file")?;
+    must_refuse(&Launch::new(&format!("{name}-share"), &["--local", "20%"], &["true"])?.run()?, "20% of what")
+}
+
+fn must_refuse(ended: &Ended, says: &str) -> Result<()> {
+    let Ended { code, stdout, stderr, .. } = ended;
+    ensure!(*code == 125 && stdout.is_empty(), "ended with {code}: {stdout}{stderr}");
+    ensure!(stderr.contains("--tape") && stderr.contains(says), "no word of {says}: {stderr}");
+    Ok(())
+}
