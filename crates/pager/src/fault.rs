@@ -328,10 +328,14 @@ impl Faults {
         }
     }
 
-    /// Tells the arbiter of a request for far memory, and asks for what it names: see `ReadAhead::request`.
+    /// Tells the arbiter of a request for far memory, and asks for what it names. The number of what the read-ahead thread is late with: see
+    /// `ReadAhead::help`.
     fn request_prefetch(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
         let wanted = self.driver.requested(page, request, fault);
         wanted.batches.into_iter().for_each(|batch| self.read_ahead.request_batch(batch));
+        if wanted.is_on_tape && request == Request::Major {
+            return self.read_ahead.late_batch(page);
+        }
         wanted.window.and_then(|window| self.read_ahead.request(window))
     }
 }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Where the read-ahead thread is late, because the program's threads have the processors or walk more streams than it keeps up
-//! with, a thread that serves its own faults prefetches the next pages of its window itself (`help`, decision 0046).
+//! with, a thread that serves its own faults prefetches the next pages of its window, or of its tape, itself (`help`, decision 0046).
 
 use crate::bell::Bell;
 use crate::far_memory::FarMemory;
@@ -164,6 +164,11 @@ impl ReadAhead {
         self.queue.push(batch);
     }
 
+    /// The number of the batch that a page is to come with which a thread waits for now.
+    pub(crate) fn late_batch(&self, page: PageNo) -> Option<u64> {
+        self.queue.with(|queue| queue.late_batch(page))
+    }
+
     /// Requests a window from the read-ahead thread. The window's number, if that thread is late with the one before: see `help`.
     pub(crate) fn request(&self, window: PrefetchWindow) -> Option<u64> {
         match self.queue.push(window.into()) {
@@ -243,8 +248,11 @@ impl ReadAhead {
         }
     }
 
+    /// No frames are free for a part of a window: it is given up. A tape's batch is not, of which each page will be needed.
     fn refuse_window(&self, of: &PendingWindow) {
-        self.queue.with(|queue| queue.remove(of.number));
+        if matches!(of.wanted, Prefetch::Window(_)) {
+            self.queue.with(|queue| queue.remove(of.number));
+        }
         self.pages.row().prefetch_windows_refused.fetch_add(1, Relaxed);
     }
 

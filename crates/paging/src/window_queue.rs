@@ -8,6 +8,7 @@
 //! needs all of them.
 
 use hinterland_policy::{Prefetch, PrefetchWindow};
+use hinterland_units::PageNo;
 use std::collections::VecDeque;
 
 /// Windows that wait; when there are more, the oldest is dropped, because the program has probably passed it.
@@ -128,6 +129,15 @@ impl WindowQueue {
         self.known.iter().find(|pending| pending.number == number)
     }
 
+    /// The batch of a tape that has a page which was not claimed: the program has come to it before those who fetch it.
+    pub fn late_batch(&self, page: PageNo) -> Option<u64> {
+        let has = |pending: &&PendingWindow| match &pending.wanted {
+            Prefetch::Batch(batch) => batch.pages.iter().skip(pending.offset as usize).any(|other| *other == page),
+            Prefetch::Window(_) => false,
+        };
+        self.known.iter().find(has).map(|pending| pending.number)
+    }
+
     /// Changes a window, unless it was dropped meanwhile: then it is `None`.
     pub fn update<R>(&mut self, number: u64, change: impl FnOnce(&mut PendingWindow) -> R) -> Option<R> {
         self.known.iter_mut().find(|pending| pending.number == number).map(change)
@@ -148,7 +158,6 @@ impl WindowQueue {
 mod tests {
     use super::*;
     use hinterland_policy::{TapeBatch, Unmapped};
-    use hinterland_units::PageNo;
 
     fn window(first: u32, step: i64, pages: u32) -> PrefetchWindow {
         PrefetchWindow { first: PageNo(first), step, pages, unmapped: Unmapped::All }
@@ -184,10 +193,12 @@ mod tests {
             assert_eq!(queue.push(batch(0, first)), Pushed::Behind);
         }
         queue.push(batch(1, 900));
+        assert_eq!([207, 208].map(|page| queue.late_batch(PageNo(page))), [Some(2), None]);
         for first in 1..=9 {
             queue.push(window(first * 1000, 1, 4));
         }
         let order = order_in_fours(&mut queue);
+        assert_eq!(queue.late_batch(PageNo(207)), None, "all of it is claimed");
         let of = |pages: std::ops::Range<u32>| -> Vec<u32> {
             order.iter().copied().filter(|page| pages.contains(page)).collect()
         };

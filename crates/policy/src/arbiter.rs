@@ -25,6 +25,8 @@ pub struct Wanted {
     pub window: Option<PrefetchWindow>,
     /// The batches of tapes, in order.
     pub batches: Vec<Prefetch>,
+    /// The thread is on its tape: what it waits for may be in a batch that is late.
+    pub is_on_tape: bool,
 }
 
 impl Arbiter {
@@ -46,7 +48,7 @@ impl Arbiter {
     /// A request of `thread` for `page` reached the pager. What is asked for may be there already.
     pub fn requested(&mut self, page: PageNo, request: Request, thread: Thread, places: &dyn Places) -> Wanted {
         let Some(tapes) = &mut self.tapes else {
-            return Wanted { window: self.prefetcher.requested(page, request, thread), batches: Vec::new() };
+            return Wanted { window: self.prefetcher.requested(page, request, thread), ..Wanted::default() };
         };
         let is_first = request == Request::FirstTouch;
         let zeros = if is_first { self.prefetcher.requested(page, request, thread) } else { None };
@@ -58,7 +60,7 @@ impl Arbiter {
             // Each of the next first touches tells where the thread is.
             Course::Lost => None,
         };
-        Wanted { window, batches }
+        Wanted { window, batches, is_on_tape: course != Course::OffTape }
     }
 
     /// See [`Prefetcher::wasted`].

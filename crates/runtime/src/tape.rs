@@ -19,19 +19,23 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 /// It cannot be read, in words: the launcher could.
 pub fn begin(settings: &Settings) -> Result<Option<TapeSource>, String> {
     let Some(ledger) = ledger::get().filter(|_| !settings.tape_memory.is_empty()) else { return Ok(None) };
-    let bytes = std::fs::read(&settings.tape_memory).map_err(|error| error.to_string())?;
-    // As long as the process lives.
-    let tape = Tape::open(bytes.leak()).map_err(|error| error.to_string())?;
-    if !is_of_this_program(tape.head()) {
+    let pid = i32::try_from(thread::process()).unwrap_or(0);
+    // Most processes of a run are not the one: they need not read it.
+    if ![0, pid].contains(&ledger.tape_pid.load(Acquire)) {
         return Ok(None);
     }
-    let pid = i32::try_from(thread::process()).unwrap_or(0);
+    let bytes = std::fs::read(&settings.tape_memory).map_err(|error| error.to_string())?;
+    if !is_of_this_program(Tape::open(&bytes).map_err(|error| error.to_string())?.head()) {
+        return Ok(None);
+    }
     match ledger.tape_pid.compare_exchange(0, pid, AcqRel, Acquire) {
         Err(follows) if follows != pid => return Ok(None),
         _ => {}
     }
     let pace = TapePace { batch_pages: settings.tape_batch_pages, lookahead_pages: settings.tape_lookahead_pages };
-    let tape: &'static Tape<'static> = Box::leak(Box::new(tape));
+    // As long as the process lives.
+    let tape: &'static Tape<'static> =
+        Box::leak(Box::new(Tape::open(bytes.leak()).map_err(|error| error.to_string())?));
     let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
     Ok(Some(TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), pace)))
 }

@@ -144,7 +144,9 @@ impl Machine<'_> {
         self.figures.major += 1;
         self.figures.pollution += u64::from(self.pages[slot].marks.has(Marks::DISPLACED));
         let wanted = self.requested(touch, Request::Major);
+        let is_on_tape = wanted.is_on_tape;
         let late = self.request_wanted(now, wanted);
+        let late = if is_on_tape { self.late_batch(touch.slot) } else { late };
         let asked_ns = now;
         let now = self.carry(now, 1, Priority::Demand);
         if is_timed(self.figures.major - 1) {

@@ -97,6 +97,11 @@ impl Machine<'_> {
         }
     }
 
+    /// The number of the batch that a page is to come with which the program waits for now.
+    pub(crate) fn late_batch(&self, slot: u32) -> Option<u64> {
+        self.read_ahead.windows.late_batch(self.work.page(slot))
+    }
+
     /// The thread that faults brings in the next pages of its window, if the read-ahead thread is late (decision 0046); returns when
     /// it goes on.
     pub(crate) fn help_read_ahead(&mut self, late: Option<u64>, now: u64) -> u64 {
@@ -219,9 +224,11 @@ impl Machine<'_> {
         self.read_ahead.task = Task::Starting(now);
     }
 
-    /// Memory is too tight for a window: it is given up, and its pages stay where they are.
+    /// Memory is too tight for a window: it is given up, and its pages stay where they are. A tape's batch is not given up.
     fn refuse(&mut self, of: &PendingWindow, claimed: &[u32]) {
-        self.read_ahead.windows.remove(of.number);
+        if matches!(of.wanted, Prefetch::Window(_)) {
+            self.read_ahead.windows.remove(of.number);
+        }
         for slot in claimed {
             self.pages[*slot as usize].state = State::Remote;
         }

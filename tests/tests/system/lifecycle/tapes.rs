@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 /// What `walks` ends with.
 const CODE: i32 = 7;
 
+/// A test that is told its name.
+type Test = Box<dyn Fn(&str) -> Result<()> + Send>;
+
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, test: Box<dyn Fn(&str) -> Result<()> + Send>| {
+    let mut add = |name: String, test: Test| {
         let name = format!("lifecycle::tapes::{name}");
         trials.push(suite::trial(name.clone(), skips::no_userfaultfd, move || test(&name)));
     };
