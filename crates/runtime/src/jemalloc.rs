@@ -11,6 +11,8 @@
 //! jemalloc never reads or writes memory that is free (arena bitmaps and extent headers lie outside), so a freed page that
 //! was evicted is not fetched until it is used again.
 //!
+//! Size classes are finer than jemalloc's own: 32 from each power of two to the next (`jemalloc/internal/sc.h` beside `src`).
+//!
 //! Sources: jemalloc 5.3.1 `src/arena.c`, `src/base.c` (`metadata_use_hooks`), `src/tcache.c` (caches come from arena 0).
 
 use crate::errno::Preserved;
@@ -25,12 +27,12 @@ use hinterland_units::{PAGE_BYTES, PageNo};
 /// Read by jemalloc after every other source of options, so that no variable of the environment changes what follows.
 ///
 /// - `narenas:1`: only arena 0 is automatic. `oversize_threshold:0`: no further arena for large objects.
-/// - `dirty_decay_ms:3000`: freed pages keep their frames for reuse (a first touch costs a fault) and are dropped smoothly
-///   over three seconds: garbage is neither evicted nor kept for long. `muzzy_decay_ms:0`: they are dropped at once then.
+/// - `dirty_decay_ms:1000`: freed pages keep their frames for reuse (a first touch costs a fault) and are dropped smoothly
+///   over a second: garbage is neither evicted nor kept for long. `muzzy_decay_ms:0`: they are dropped at once then.
 /// - `cache_oblivious:false`: large objects start on a page, so whole pages can be moved and dropped.
 /// - `dss:disabled`: never the break, which is the program's.
 static OPTIONS: [u8; 320] = *b"narenas:1,percpu_arena:disabled,oversize_threshold:0,background_thread:false,\
-hpa:false,retain:true,cache_oblivious:false,dss:disabled,dirty_decay_ms:3000,muzzy_decay_ms:0,tcache:true,\
+hpa:false,retain:true,cache_oblivious:false,dss:disabled,dirty_decay_ms:1000,muzzy_decay_ms:0,tcache:true,\
 lg_tcache_max:15,thp:never,metadata_thp:disabled,abort:false,abort_conf:false,confirm_conf:false,stats_print:false,\
 junk:false,zero:false\0";
 
@@ -139,7 +141,7 @@ fn next_arena() -> Option<c_uint> {
 /// Allocates far memory; null when there is none. (Near memory of glibc's for a thread that is ending: see `exchange`.)
 #[inline]
 pub fn allocate(bytes: usize) -> *mut c_void {
-    let bytes = at_least_one_unit(bytes);
+    let bytes = request(bytes);
     // SAFETY: any size may be asked for.
     let pointer = unsafe { je::malloc(bytes) };
     if is_far(pointer) { pointer } else { exchange(pointer, bytes, 16, false) }
@@ -148,7 +150,7 @@ pub fn allocate(bytes: usize) -> *mut c_void {
 /// As `allocate`, all zeros; overwrites what it reuses.
 #[inline]
 pub fn allocate_zeroed(bytes: usize) -> *mut c_void {
-    let bytes = at_least_one_unit(bytes);
+    let bytes = request(bytes);
     // SAFETY: any size may be asked for.
     let pointer = unsafe { je::calloc(1, bytes) };
     if is_far(pointer) { pointer } else { exchange(pointer, bytes, 16, true) }
@@ -156,7 +158,7 @@ pub fn allocate_zeroed(bytes: usize) -> *mut c_void {
 
 /// As `allocate`, the address a multiple of `alignment`, a power of two.
 pub fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_void {
-    let bytes = at_least_one_unit(bytes);
+    let bytes = request(bytes);
     // SAFETY: the alignment is a power of two and the size is not 0.
     let pointer = unsafe { je::mallocx(bytes, je::MALLOCX_ALIGN(alignment)) };
     if is_far(pointer) { pointer } else { exchange(pointer, bytes, alignment, false) }
@@ -216,10 +218,14 @@ fn is_far(pointer: *mut c_void) -> bool {
     region_map::contains(pointer as usize)
 }
 
-/// glibc aligns every object to 16 bytes, also the smallest; jemalloc would align one of 8 bytes to 8.
+/// From this size on an object has its pages to itself.
+pub const WHOLE_PAGES_BYTES: usize = 32 << 10;
+
+/// What is asked of jemalloc for an object of `bytes`: glibc aligns every object to 16 bytes, also the smallest, where jemalloc
+/// would align one of 8 bytes to 8. Classes below 128 KiB are finer than a page; those that are whole pages share none.
 #[inline]
-fn at_least_one_unit(bytes: usize) -> usize {
-    bytes.max(16)
+fn request(bytes: usize) -> usize {
+    if bytes < WHOLE_PAGES_BYTES { bytes.max(16) } else { bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes) }
 }
 
 /// Exchanges an object that arena 0 gave for a far one, and binds the thread, so that this stays the exception.
@@ -353,4 +359,33 @@ unsafe extern "C" fn extent_merge(
     _: c_uint,
 ) -> bool {
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an object of `bytes` takes.
+    fn taken(bytes: usize) -> usize {
+        // SAFETY: any size but 0 may be asked about.
+        unsafe { je::nallocx(request(bytes), 0) }
+    }
+
+    /// Fails where the library was built without `.cargo/config.toml`.
+    #[test]
+    fn objects_take_at_most_a_thirty_second_more_than_they_ask_for() {
+        for bytes in 512..WHOLE_PAGES_BYTES {
+            let taken = taken(bytes);
+            assert!(taken >= bytes && taken <= bytes + bytes / 32 + 16, "{bytes} bytes take {taken}");
+        }
+        assert_eq!(taken(4344), 4352);
+    }
+
+    #[test]
+    fn larger_objects_take_whole_pages_and_no_more() {
+        for bytes in (WHOLE_PAGES_BYTES..1 << 20).step_by(61) {
+            assert_eq!(taken(bytes), bytes.next_multiple_of(PAGE_BYTES), "{bytes} bytes");
+        }
+        assert_eq!(request(usize::MAX), usize::MAX, "what cannot be had is asked for as it is");
+    }
 }

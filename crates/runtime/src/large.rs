@@ -1,7 +1,7 @@
 //! Large objects: their pages are zeroed, moved and forgotten as pages, without fetching what is not local.
 //!
-//! An object of at least `LARGE_BYTES` starts on a page and fills whole pages (jemalloc's large classes with
-//! `cache_oblivious:false`), and no other object shares them.
+//! An object of at least `WHOLE_PAGES_BYTES` starts on a page and fills whole pages, and no other object shares them: jemalloc's
+//! large classes with `cache_oblivious:false`, and below 128 KiB those of its small classes that are whole pages.
 
 use crate::errno::Preserved;
 use crate::on_near_stack;
@@ -9,12 +9,14 @@ use crate::{jemalloc, region_map};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use libc::c_void;
 
-/// From this size on `calloc` zeroes pages instead of overwriting bytes. At least jemalloc's smallest large class, 16 KiB.
-pub const ZERO_BYTES: usize = 32 << 10;
+/// From this size on `calloc` zeroes pages instead of overwriting bytes.
+pub const ZERO_BYTES: usize = jemalloc::WHOLE_PAGES_BYTES;
 /// From this size on a freed object's evicted content is dropped at once. Larger than what a thread cache holds (32 KiB).
 const FORGET_BYTES: usize = 64 << 10;
 /// From this size on `realloc` moves pages instead of copying bytes.
 const MOVE_BYTES: usize = 256 << 10;
+/// Below this size an object cannot grow where it is: jemalloc's smallest large class.
+const GROWS_IN_PLACE_BYTES: usize = 128 << 10;
 /// Objects are no smaller than this (`jemalloc::allocate`).
 const SMALLEST: usize = 16;
 
@@ -22,6 +24,7 @@ const SMALLEST: usize = 16;
 fn pages(pointer: *mut c_void, bytes: usize) -> (PageNo, u32) {
     let address = pointer as usize;
     assert!(address.is_multiple_of(PAGE_BYTES), "a large object starts at {address:#x}, inside a page");
+    debug_assert!(bytes >= jemalloc::WHOLE_PAGES_BYTES, "an object of {bytes} bytes shares its pages");
     let count = u32::try_from(bytes / PAGE_BYTES).expect("an object is no larger than the far range");
     (PageNo(region_map::page_of(address)), count)
 }
@@ -66,6 +69,12 @@ pub unsafe fn forget_content(pointer: *mut c_void) {
     }
 }
 
+/// What an object of `held` bytes that is to have `bytes` asks for: one that grows by little and cannot do so in place would be
+/// copied at each step from one class to the next, so it gets room for an eighth more.
+fn grown(held: usize, bytes: usize) -> usize {
+    if bytes > held && held < GROWS_IN_PLACE_BYTES { bytes.max(held + held / 8) } else { bytes }
+}
+
 /// realloc(3) of a far object: in place if that wastes less than half of it; else large objects move page by page, and
 /// small ones byte by byte.
 ///
@@ -77,7 +86,7 @@ pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize) -> *mut c_void {
     if now >= bytes && bytes.max(SMALLEST) > now / 2 {
         return pointer;
     }
-    let new = jemalloc::allocate(bytes);
+    let new = jemalloc::allocate(grown(held, bytes));
     if new.is_null() {
         return new;
     }
@@ -100,4 +109,22 @@ pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize) -> *mut c_void {
         jemalloc::free(pointer);
     }
     new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_grows_by_little_is_copied_seldom_and_one_that_grows_by_much_gets_what_it_asks_for() {
+        let (mut held, mut moves) = (1024, 0);
+        for bytes in (1024..GROWS_IN_PLACE_BYTES).step_by(16) {
+            if bytes > held {
+                (held, moves) = (grown(held, bytes), moves + 1);
+            }
+        }
+        assert!(moves <= 42, "{moves} moves from 1 to 128 KiB, in steps of an eighth");
+        assert_eq!((grown(1000, 2000), grown(1000, 900)), (2000, 900));
+        assert_eq!(grown(GROWS_IN_PLACE_BYTES, GROWS_IN_PLACE_BYTES + 1), GROWS_IN_PLACE_BYTES + 1);
+    }
 }
