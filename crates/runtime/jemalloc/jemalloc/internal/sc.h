@@ -1,5 +1,5 @@
 /*
- * Size classes of the far heap: 32 from each power of two to the next instead of jemalloc's 4 (decision 0004).
+ * Size classes of the far heap: 32 from each power of two to the next instead of jemalloc's 4 (decision 0057).
  *
  * Stands before jemalloc's own sc.h in the search path (.cargo/config.toml), reads it and changes SC_LG_NGROUP; all that
  * depends on it are macros, which are expanded later. One thing is not: the array of classes in sc_data_s. It is made long
