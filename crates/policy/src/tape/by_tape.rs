@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Times that the policy is asked for pages that no tape holds.
 const ROUNDS: u32 = 4;
-/// Pages that it is asked for at a time at least.
+/// Pages that it is asked for at a time at least, once it has named a page that is held.
 const AT_A_TIME: usize = 16;
 
 /// See the module. The policy knows all resident pages.
@@ -31,10 +31,12 @@ impl ByTape {
     /// Victims of the policy that no tape holds, as far as there are; those that it named beside them are put back.
     fn free_victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
         let (end, mut stay) = (out.len() + count, Vec::new());
+        // As a rule none is held, and no page is named that is not to leave: one that is put back counts as used.
+        let mut wanted = count;
         for _ in 0..ROUNDS {
             let mut named = Vec::new();
-            self.policy.victims(AT_A_TIME.max(end - out.len()), &mut named);
-            let all = named.len() < AT_A_TIME;
+            self.policy.victims(wanted, &mut named);
+            let all = named.len() < wanted;
             let mut holds = self.holds();
             for page in named {
                 if out.len() == end || holds.is_held(page) {
@@ -47,6 +49,7 @@ impl ByTape {
             if out.len() == end || all {
                 break;
             }
+            wanted = AT_A_TIME.max(end - out.len());
         }
         stay.into_iter().for_each(|page| self.policy.putback(page));
     }
@@ -153,6 +156,24 @@ mod tests {
         assert_eq!(policy.resident(), 7);
         assert_eq!(victims(&mut policy, 100), [9, 7, 6, 3, 2, 1, 0], "all there are, what is needed first last");
         assert_eq!(policy.resident(), 0);
+    }
+
+    #[test]
+    fn while_nothing_is_held_the_policy_evicts_as_ever() {
+        let (mut policy, _) = by_tape(0);
+        let mut alone = make("s3-fifo", 100).unwrap();
+        policy.policy = make("s3-fifo", 100).unwrap();
+        let (mut ours, mut expected) = (Vec::new(), Vec::new());
+        for page in 0..2_000 {
+            [&mut policy as &mut dyn EvictionPolicy, &mut *alone]
+                .into_iter()
+                .for_each(|p| p.arrived(PageNo(page), Arrival::Demand));
+            if page > 100 {
+                policy.spare_victims(1, &mut ours);
+                alone.victims(1, &mut expected);
+            }
+        }
+        assert_eq!(ours, expected);
     }
 
     #[test]

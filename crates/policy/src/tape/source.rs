@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 const BATCH_PART: u32 = 5;
 /// What is fetched ahead of all threads takes this part of local memory at most.
 const BUDGET_PART: u64 = 8;
-/// Major faults that are not among what comes next, one after the other, until a thread has left its tape.
+/// Major faults that are not among what comes next until a thread has left its tape; a key page that it comes to halves their number.
 const MISSES_MAX: u32 = 16;
 /// Arrivals among which a page is looked for to find a thread on its tape; so many are asked for at most, where most are local already.
 const REACH: usize = 4096;
@@ -222,7 +222,10 @@ impl TapeSource {
             found = confirmed(cursor, track, page, 2);
         }
         if let Some(at) = found {
-            track.misses = 0;
+            // A page that was fetched in time speaks for the tape; one that was not may be there by chance.
+            if request != Request::Major {
+                track.misses /= 2;
+            }
             return self.pass(index, at);
         }
         if track.misses >= MISSES_MAX {
