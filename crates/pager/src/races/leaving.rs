@@ -1,6 +1,6 @@
 //! Pages that leave, against threads that touch them meanwhile.
 
-use super::{For, on_both_paths};
+use super::{FORKS, For, on_both_paths};
 use crate::State;
 use crate::kernel::Stay;
 use crate::schedule::Point;
@@ -103,6 +103,7 @@ fn a_page_that_becomes_read_only_while_it_leaves_keeps_its_content() {
 #[test]
 fn pages_that_were_moved_but_not_counted_are_found_in_their_slots() {
     const PAGES: usize = 6;
+    let _no_fork = FORKS.read().unwrap();
     on_both_paths(|stage| {
         let kernel = stage.pager.kernel();
         if !kernel.features().move_pages {

@@ -27,7 +27,7 @@ use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd, thread};
 use hinterland_testkit::sigbus;
 use hinterland_units::{ByteCount, PAGE_BYTES, PageCount, PageNo};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, Once, RwLock};
 use waits::For;
 
 const PAGES: u32 = 1024;
@@ -268,9 +268,11 @@ impl Stage {
     /// Forks; the child runs `body` and ends well if that does not panic.
     fn fork(&self, body: impl FnOnce(&Stage)) -> Child {
         self.pager.freeze(&[]);
+        let forking = FORKS.write().unwrap();
         // SAFETY: the child works with this pager alone, allocates through libc (which is made for it), and leaves by exit_now.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork failed");
+        drop(forking);
         if pid != 0 {
             self.pager.thaw();
             return Child { pid };
@@ -284,6 +286,10 @@ impl Stage {
         thread::exit_now(if well { 0 } else { 101 })
     }
 }
+
+/// A fork in one test shares the pages of all others with its child, and a shared page cannot be moved (`EBUSY`): a test that moves some
+/// by itself holds this for reading.
+static FORKS: RwLock<()> = RwLock::new(());
 
 /// A forked child.
 struct Child {
