@@ -1,7 +1,7 @@
 //! Large objects: their pages are zeroed, moved and forgotten as pages, without fetching what is not local.
 //!
 //! An object of at least `WHOLE_PAGES_BYTES` starts on a page and fills whole pages, and no other object shares them: jemalloc's
-//! large classes with `cache_oblivious:false`, and below 128 KiB those of its small classes that are whole pages.
+//! large classes with `cache_oblivious:false`, and below 64 KiB those of its small classes that are whole pages.
 
 use crate::errno::Preserved;
 use crate::on_near_stack;
@@ -16,7 +16,7 @@ const FORGET_BYTES: usize = 64 << 10;
 /// From this size on `realloc` moves pages instead of copying bytes.
 const MOVE_BYTES: usize = 256 << 10;
 /// Below this size an object cannot grow where it is: jemalloc's smallest large class.
-const GROWS_IN_PLACE_BYTES: usize = 128 << 10;
+const GROWS_IN_PLACE_BYTES: usize = 64 << 10;
 /// Objects are no smaller than this (`jemalloc::allocate`).
 const SMALLEST: usize = 16;
 
