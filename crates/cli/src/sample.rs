@@ -149,8 +149,10 @@ mod tests {
     #[test]
     fn exec_changes_the_image() {
         let mut shell = std::process::Command::new("sh");
-        let shell = shell.args(["-c", "read go; exec sleep 60"]).stdin(std::process::Stdio::piped());
-        let mut child = shell.spawn().unwrap();
+        shell.args(["-c", "echo; read go; exec sleep 60"]);
+        let mut child = shell.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        // It is there as a whole when it has said so: while the kernel makes it, its code begins nowhere.
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let shell = image(pid).unwrap();
         assert_eq!(image(pid), Some(shell));
