@@ -93,12 +93,13 @@ fn map_in_gap(text: &Range<usize>, bytes: usize) -> Option<Mapping> {
     gaps(&maps, text, bytes).find_map(|gap| Mapping::at(gap.start, bytes).ok())
 }
 
-/// Maps `bytes` within reach of all of `text`, but not right behind it, where the program's break may begin, if there is room elsewhere.
+/// Maps `bytes` within reach of all of `text`, but not where the program's break may begin or grow to, if there is room elsewhere: the kernel
+/// puts it up to 1 GiB behind the executable. So below it; or else as far above as reaches.
 pub(super) fn map_near(text: &Range<usize>, bytes: usize) -> Option<Mapping> {
     const APART_BYTES: usize = 1 << 30;
-    let above = text.end.checked_add(APART_BYTES).map(|start| start.next_multiple_of(PAGE_BYTES));
-    let below = text.start.checked_sub(APART_BYTES).map(|start| start & !(PAGE_BYTES - 1));
-    let apart = above.into_iter().chain(below).find_map(|start| Mapping::at(start, bytes).ok());
+    let below = text.start.checked_sub(APART_BYTES);
+    let above = text.start.checked_add(REACH_BYTES - bytes);
+    let apart = below.into_iter().chain(above).find_map(|start| Mapping::at(start & !(PAGE_BYTES - 1), bytes).ok());
     apart.or_else(|| map_in_gap(text, bytes))
 }
 
@@ -256,6 +257,15 @@ mod tests {
         let text = 0x7f00_0000_1000..0x7f00_0000_4000;
         let found: Vec<_> = gaps(maps, &text, PAGE_BYTES).collect();
         assert_eq!(found, [0x7f00_0000_4000..0x7f00_0000_5000, 0x7f00_0000_6000..0x7fff_0000_0000]);
+    }
+
+    #[test]
+    fn code_near_a_text_lies_below_it_where_no_break_grows_to() {
+        let text = (map_near as *const () as usize) & !(PAGE_BYTES - 1);
+        let mapping = map_near(&(text..text + PAGE_BYTES), PAGE_BYTES).unwrap();
+        assert!(mapping.start < text && text - mapping.start < REACH_BYTES, "{:#x} for {text:#x}", mapping.start);
+        // SAFETY: nobody uses it.
+        unsafe { mapping.end() };
     }
 
     #[test]
