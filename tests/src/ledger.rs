@@ -39,6 +39,16 @@ impl LiveLedger {
         unsafe { &*self.0.as_ptr().cast::<Ledger>() }
     }
 
+    /// What the processes hold of the run's RAM: local pages, tables, and stores.
+    pub fn held_bytes(&self) -> u64 {
+        let rows = self.get().processes.iter().map(|row| {
+            let count = usize::try_from(row.backend_count.load(Acquire)).unwrap_or(0);
+            let stores: u64 = row.backends.iter().take(count).map(|backend| backend.ram_bytes.load(Relaxed)).sum();
+            row.resident_managed_bytes.load(Relaxed) + row.metadata_bytes.load(Relaxed) + stores
+        });
+        rows.sum()
+    }
+
     /// Pages that the processes that run now have copied to memory nodes in place of lost ones.
     pub fn rebuilt_pages(&self) -> u64 {
         let backends = self.get().processes.iter().flat_map(|row| {
