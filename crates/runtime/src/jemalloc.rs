@@ -11,7 +11,7 @@
 //! jemalloc never reads or writes memory that is free (arena bitmaps and extent headers lie outside), so a freed page that
 //! was evicted is not fetched until it is used again.
 //!
-//! Size classes are finer than jemalloc's own: 32 from each power of two to the next (`jemalloc/internal/sc.h` beside `src`).
+//! Size classes are finer than jemalloc's own: 16 from each power of two to the next (`jemalloc/internal/sc.h` beside `src`).
 //!
 //! Sources: jemalloc 5.3.1 `src/arena.c`, `src/base.c` (`metadata_use_hooks`), `src/tcache.c` (caches come from arena 0).
 

@@ -123,7 +123,7 @@ mod tests {
                 (held, moves) = (grown(held, bytes), moves + 1);
             }
         }
-        assert!(moves <= 42, "{moves} moves from 1 to 128 KiB, in steps of an eighth");
+        assert!(moves <= 36, "{moves} moves from 1 to 64 KiB, in steps of an eighth");
         assert_eq!((grown(1000, 2000), grown(1000, 900)), (2000, 900));
         assert_eq!(grown(GROWS_IN_PLACE_BYTES, GROWS_IN_PLACE_BYTES + 1), GROWS_IN_PLACE_BYTES + 1);
     }

@@ -9,7 +9,7 @@
 use crate::descriptors;
 use hinterland_sys::confinement;
 use std::io::{self, BufRead, Read};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// This process's smaps; -1: not open.
@@ -51,6 +51,12 @@ impl Read for OwnSmaps {
         self.offset += read;
         Ok(read)
     }
+}
+
+/// The addresses of a mapping, as a line of /proc/PID/maps begins with them.
+pub fn addresses(line: &str) -> Option<Range<usize>> {
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
 }
 
 /// One mapping.

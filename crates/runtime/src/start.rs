@@ -15,6 +15,7 @@ use hinterland_sys::{
 use hinterland_tls::{ClientCredentials, CredentialError, Hiding, Sources};
 use hinterland_units::{Budget, ByteCount, Foreign, PAGE_BYTES};
 use inline::syscall_sites::{RedirectError, Redirects, go_object};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
@@ -248,11 +249,8 @@ fn reserve_far_range() -> Result<Mapping, Refusal> {
 /// The first mapping in the far range, as /proc/self/maps, whose format this is, tells it: addresses, and what it is of.
 fn first_mapping_of_others(maps: &str) -> Option<String> {
     maps.lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16));
-        let (start, end) = (start.ok()?, end.ok()?);
-        let name = words.nth(4).unwrap_or("anonymous memory");
+        let Range { start, end } = smaps::addresses(line)?;
+        let name = line.split_ascii_whitespace().nth(5).unwrap_or("anonymous memory");
         (start < FAR_END && end > FAR_BASE).then(|| format!("{start:#x} to {end:#x} ({name})"))
     })
 }

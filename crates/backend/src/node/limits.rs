@@ -40,7 +40,7 @@ pub(super) const SECOND_LIMIT: Duration = Duration::from_millis(5);
 
 /// The shortest time after which another node is asked: a busy machine lets a thread wait so long for a processor.
 pub(super) const PATIENCE_MIN: Duration = Duration::from_millis(20);
-/// The longest: a stall of the program, once until the node is known as slow. Also for what nobody waits for yet.
+/// The longest: a stall of the program, once until the node is known as slow. Also for what no thread waits for yet.
 pub(super) const PATIENCE_MAX: Duration = Duration::from_millis(500);
 /// The shortest time after which another node is asked, too: what a thread waits for a processor is no news.
 pub(super) const LATE_AFTER_MIN: Duration = Duration::from_millis(1);
@@ -113,7 +113,7 @@ pub struct Timing {
     pub return_max: Duration,
     /// How long a node that may be there again is waited for.
     pub return_limit: Duration,
-    /// Time that the node keeps a session whose process has gone, in milliseconds; nobody comes back to it, and what it held is wanted.
+    /// Time that the node keeps a session whose process has gone, in milliseconds; it is never resumed, and what it held is wanted.
     pub lease_ms: u32,
     /// Bytes that are rebuilt or moved in a second at most.
     pub rebuild_bytes_per_second: u64,

@@ -136,7 +136,7 @@ impl Slabs {
 
     /// A node sent other bytes than it was given: its slab is given up if another node has that, and after several times the node,
     /// if others have all of its slabs. The last copy of a page is kept: every load of it is checked. (A slab that is given up
-    /// goes back to its node when nobody reads from it any more.)
+    /// goes back to its node when no load reads from it any more.)
     pub(super) fn distrust(&self, location: Location, replica: &Replica) {
         let times = replica.link.damages.fetch_add(1, Relaxed) + 1;
         let mut table = self.table();
@@ -225,7 +225,7 @@ impl Slabs {
         self.give_up(&unread);
     }
 
-    /// Returns the slabs that have been replaced or given up, and that nobody reads from any more.
+    /// Returns the slabs that have been replaced or given up, and that no load reads from any more.
     pub(super) fn return_unread(&self) {
         let unread = self.table().take_unread();
         self.give_up(&unread);

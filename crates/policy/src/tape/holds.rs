@@ -75,7 +75,7 @@ impl Holds {
         }
     }
 
-    /// Takes the page with the furthest next use out, of those that are resident and that nobody holds.
+    /// Takes the page with the furthest next use out, of those that are resident and that no thread holds.
     pub(crate) fn take_furthest(&mut self) -> Option<PageNo> {
         while let Some((_, page, version)) = self.may_leave.pop() {
             let Some(known) = self.pages.get(&page).filter(|known| known.version == version && known.holders == 0)

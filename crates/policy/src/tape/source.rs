@@ -333,7 +333,7 @@ impl TapeSource {
         }
     }
 
-    /// The pages that are to be fetched for the next `batch` arrivals: those that are not local and that nobody has asked for. The first that
+    /// The pages that are to be fetched for the next `batch` arrivals: those that are not local and that no batch has yet. The first that
     /// the thread touches itself is the key page.
     fn next_batch(
         &mut self,

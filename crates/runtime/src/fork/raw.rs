@@ -30,7 +30,7 @@ struct CloneArgs {
 const CLONE_ARGS_MAX: usize = 256;
 
 /// `CLONE_CLEAR_SIGHAND` of clone3(2): the child has no handlers. linux/sched.h.
-const CLEARS_HANDLERS: u64 = 1 << 32;
+pub(crate) const CLEARS_HANDLERS: u64 = 1 << 32;
 
 /// Whether a child must not lose its handlers, because three of them are ours.
 fn keeps_handlers(flags: u64) -> bool {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acquire, Ordering
 /// More than glibc's `struct pthread` and its alignment: 2304 bytes and the area for rseq.
 const DESCRIPTOR_BYTES: usize = 4 << 10;
 /// For the frames of a thread's first functions, and of a trapped call among them.
-const BEGIN_BYTES: usize = 20 << 10;
+pub(super) const BEGIN_BYTES: usize = 20 << 10;
 
 /// Stacks of threads whose descriptor is pinned.
 static WATCHED: AtomicPtr<Stack> = AtomicPtr::new(null_mut());

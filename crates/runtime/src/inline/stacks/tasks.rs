@@ -7,9 +7,10 @@
 //! An entry is free again when its task is gone: the maintenance thread looks, because a task can end anywhere.
 
 use super::super::raw;
+use super::far::BEGIN_BYTES;
 use super::{Stack, altstack, give_back, stack_switch, take};
 use crate::inline::syscalls::is_far;
-use hinterland_pager::Pin;
+use hinterland_pager::{FAR_BASE, Pin};
 use hinterland_sys::thread::SignalsBlocked;
 use libc::{c_int, c_void};
 use std::cell::UnsafeCell;
@@ -20,8 +21,6 @@ use std::sync::atomic::{
 
 type Body = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// For the first frames of a task, and of a trapped call among them.
-const BEGIN_BYTES: usize = 20 << 10;
 /// Tasks at a time; one beyond begins as the kernel makes it.
 const TASKS: usize = 64;
 
@@ -94,11 +93,13 @@ pub(crate) fn prepare(flags: u32, stack: usize, function: Body, argument: *mut c
             return None;
         };
         task.stack.store(from_ref(faults).cast_mut(), Relaxed);
+        // A stack may be smaller than what is to stay local.
+        let first = (stack - BEGIN_BYTES).max(FAR_BASE);
         // SAFETY: the entry is claimed.
         unsafe {
             *task.function.get() = Some(function);
             *task.argument.get() = argument;
-            *task.pin.get() = crate::pager().map(|pager| pager.pin_for_good(stack - BEGIN_BYTES, BEGIN_BYTES));
+            *task.pin.get() = crate::pager().map(|pager| pager.pin_for_good(first, stack - first));
         }
         task.thread.store(UNBORN, Release);
         Some(task)

@@ -32,6 +32,7 @@
 
 use super::{SITE_BYTES, SYSCALL};
 use crate::inline::signals;
+use crate::smaps;
 use hinterland_sys::{Mapping, mem};
 use hinterland_units::PAGE_BYTES;
 use std::ops::Range;
@@ -105,12 +106,9 @@ pub(super) fn map_near(text: &Range<usize>, bytes: usize) -> Option<Mapping> {
 
 /// Address space between mappings, within reach of all of `text`. `maps` is in the format of /proc/self/maps.
 fn gaps(maps: &str, text: &Range<usize>, bytes: usize) -> impl Iterator<Item = Range<usize>> {
-    let mappings = maps.lines().filter_map(|line| {
-        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-        Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
-    });
+    let mappings = maps.lines().filter_map(smaps::addresses);
     let mut end_before = None;
-    let gaps = mappings.filter_map(move |(start, end)| end_before.replace(end).map(|before| before..start));
+    let gaps = mappings.filter_map(move |mapping| end_before.replace(mapping.end).map(|before| before..mapping.start));
     let (lowest, highest) = (text.end.saturating_sub(REACH_BYTES), text.start.saturating_add(REACH_BYTES));
     gaps.filter(move |gap| gap.len() >= bytes && lowest <= gap.start && gap.start + bytes <= highest)
 }
@@ -248,6 +246,7 @@ core::arch::global_asm!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fork::raw::CLEARS_HANDLERS;
     use iced_x86::{Code, Decoder, DecoderOptions};
 
     #[test]
@@ -286,7 +285,6 @@ mod tests {
 
     #[test]
     fn a_clone_that_would_clear_our_handlers_is_refused_and_every_other_one_is_made() {
-        const CLEARS_HANDLERS: u64 = 1 << 32;
         let page = Mapping::anonymous(PAGE_BYTES).unwrap();
         let (stub, back) = (page.start, page.start + STUB_BYTES);
         // SAFETY: the page is new and writable; `back` is inside.
