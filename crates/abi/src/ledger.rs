@@ -18,7 +18,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 13;
+pub const LEDGER_VERSION: u64 = 14;
 /// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -76,6 +76,28 @@ pub fn file_id(device: u64, inode: u64) -> u64 {
 impl<const BYTES: usize> fmt::Debug for Text<BYTES> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.get(), f)
+    }
+}
+
+/// A limit on memory that a program set for itself (setrlimit(2)) and the library keeps in the kernel's place. All zero: there is none.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct MemoryLimit {
+    /// Their complements: without a limit both are zero.
+    soft: AtomicU64,
+    hard: AtomicU64,
+}
+
+impl MemoryLimit {
+    /// The soft and the hard limit in bytes, `u64::MAX` for none.
+    pub fn get(&self) -> [u64; 2] {
+        [!self.soft.load(Relaxed), !self.hard.load(Relaxed)]
+    }
+
+    /// Replaces them.
+    pub fn set(&self, [soft, hard]: [u64; 2]) {
+        self.soft.store(!soft, Relaxed);
+        self.hard.store(!hard, Relaxed);
     }
 }
 
@@ -208,9 +230,17 @@ impl Ledger {
 
     /// What can be asked of a live process; `None`: it has no row.
     pub fn asks_of_process(&self, process: Numbered) -> Option<&Asks> {
+        self.asks.get(self.index_of_process(process)?)
+    }
+
+    /// The row of a live process; `None`: it has none.
+    pub fn row_of_process(&self, process: Numbered) -> Option<&ProcessRow> {
+        self.processes.get(self.index_of_process(process)?)
+    }
+
+    fn index_of_process(&self, process: Numbered) -> Option<usize> {
         let used = self.shares_used.load(Relaxed) as usize;
-        let index = self.shares.iter().take(used).position(|share| process.pid != 0 && share.is_of(process))?;
-        self.asks.get(index)
+        self.shares.iter().take(used).position(|share| process.pid != 0 && share.is_of(process))
     }
 
     fn index_of(&self, row: &ProcessRow) -> usize {

@@ -11,8 +11,8 @@ pub mod statistics;
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
 pub use asks::{ASKS_MAX, Ask, AskPhase, AskState, Asks};
 pub use ledger::{
-    BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, MESSAGE_BYTES, Numbered,
-    PROCESSES_MAX, RowState, Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,
+    BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, MESSAGE_BYTES, MemoryLimit,
+    Numbered, PROCESSES_MAX, RowState, Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,
 };
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use settings::{

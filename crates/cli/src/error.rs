@@ -92,11 +92,15 @@ pub enum Error {
         /// What to do.
         remedy: String,
     },
-    /// `ulimit -v` leaves too little address space.
+    /// `ulimit -v` or `ulimit -d` leaves too little address space.
     #[error(
-        "the address space is limited to {limit} (ulimit -v), and far memory reserves {needed} of it; `ulimit -v unlimited` (the reservation takes no memory)"
+        "{what} is limited to {limit} ({ulimit}), and far memory reserves {needed} of it; `{ulimit} unlimited` (the reservation takes no memory)"
     )]
     AddressSpace {
+        /// The address space, or the part of it that is private and writable.
+        what: &'static str,
+        /// The shell's command for the limit.
+        ulimit: &'static str,
         /// The limit.
         limit: ByteCount,
         /// What far memory needs.

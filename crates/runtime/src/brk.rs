@@ -5,6 +5,7 @@
 //! stays with that one.
 
 use crate::mapping::{self, Outcome};
+use crate::memory_limit::{self, Account};
 use crate::region_map::{self, Attributes, Kind, RegionMap};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::cell::Cell;
@@ -68,6 +69,7 @@ fn move_break(to: impl FnOnce(usize) -> Option<usize>) -> Option<Outcome> {
 
 /// Opens room; not where the program has mapped something else meanwhile.
 fn grow(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i32> {
+    memory_limit::check_in(region_map, |_| Account::of_mapping(count as usize * PAGE_BYTES, true))?;
     let room = region_map.runs_in(first, count);
     let free: u32 = room.iter().filter(|run| run.attributes.kind == Kind::Room).map(|run| run.count).sum();
     if free != count {

@@ -15,8 +15,8 @@ use std::ptr::null;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// What a child opens: userfaultfd, memory, smaps, stat; and two for its backend.
-const SPARES: usize = 6;
+/// What a child opens: userfaultfd, memory, smaps, statm, stat; and two for its backend.
+const SPARES: usize = 7;
 
 static SPARE: [AtomicI32; SPARES] = [const { AtomicI32::new(-1) }; SPARES];
 

@@ -16,6 +16,7 @@
 //! Sources: jemalloc 5.3.1 `src/arena.c`, `src/base.c` (`metadata_use_hooks`), `src/tcache.c` (caches come from arena 0).
 
 use crate::errno::Preserved;
+use crate::memory_limit::{self, Account};
 use crate::on_near_stack;
 use crate::region_map::{self, Attributes, Kind};
 use libc::{c_int, c_uint, c_void};
@@ -293,6 +294,7 @@ unsafe extern "C" fn extent_alloc(
     let attributes = Attributes::plain(Kind::Heap, READ_WRITE);
     let open = || {
         let mut region_map = region_map::lock();
+        memory_limit::check_in(&region_map, |_| Account::of_mapping(bytes, true)).ok()?;
         let first = if wanted.is_null() {
             region_map.place(count, alignment, attributes)
         } else {

@@ -18,6 +18,8 @@
 //! | `device_pins` | devices that keep pages of the program |
 //! | `descriptors` | our descriptors survive programs that close everything |
 //! | `descriptor_limit` | numbers for the descriptors of a child, below a limit that the program lowers |
+//! | `memory_limit` | limits on address space and data that the program sets |
+//! | `proc_file` | files of `/proc` that stay open |
 //!
 //! The invariants (ARCHITECTURE.md): the library's own memory is never far; its threads never call an interposed name, never touch far
 //! memory outside the pager, and block the program's signals.
@@ -60,6 +62,8 @@ mod libc_heap;
 #[cfg(feature = "local-only")]
 mod local_only;
 mod mapping;
+mod memory_limit;
+mod proc_file;
 mod region_map;
 mod smaps;
 #[cfg(not(feature = "local-only"))]

@@ -24,6 +24,7 @@ pub use residency::{in_core, lock, lock_all, sync, unlock, unlock_all};
 pub use seal::seal;
 pub use shared::{attach, detach};
 
+use crate::memory_limit;
 use crate::region_map::{self, Locked, Place};
 use hinterland_units::PAGE_BYTES;
 
@@ -100,6 +101,9 @@ pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outco
     }
     let protection = protection & PROTECTION_BITS;
     let mut region_map = region_map::lock();
+    if protection & libc::PROT_WRITE != 0 {
+        memory_limit::check_in(&region_map, |map| memory_limit::made_writable(map, first, count))?;
+    }
     let mut next = first;
     for run in region_map.mapped_in(first, count) {
         if run.first != next {

@@ -1,56 +1,28 @@
 //! The kernel's account of each mapping: `/proc/self/smaps`, proc_pid_smaps(5).
 //!
-//! Read once at the end of every process, so lines are looked at as bytes, and nothing is allocated for them.
-//!
-//! The file is kept open under a protected number: a descriptor that came and went in the middle of the program's life could get
-//! the number that the program expects for its own next file, or be closed by a program that closes everything. It is opened
-//! before the program runs and inside a fork, where the program opens nothing.
+//! Read once at the end of every process, so lines are looked at as bytes, and nothing is allocated for them. The file is opened before the
+//! program runs and inside a fork, where the program opens nothing.
 
-use crate::descriptors;
-use hinterland_sys::confinement;
+use crate::proc_file::ProcFile;
 use std::io::{self, BufRead, Read};
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// This process's smaps; -1: not open.
-static SMAPS: AtomicI32 = AtomicI32::new(-1);
+static SMAPS: ProcFile = ProcFile::new(c"/proc/self/smaps");
 
 /// Opens this process's smaps. While the program opens nothing.
 pub fn open() {
-    if SMAPS.load(Relaxed) >= 0 {
-        return;
-    }
-    // A process that is confined, or gave its privileges up, may not look.
-    if let Some(fd) = confinement::with_files(|| descriptors::open(c"/proc/self/smaps")).flatten() {
-        SMAPS.store(fd, Relaxed);
-    }
+    SMAPS.open();
 }
 
 /// In the child of a fork: the parent's file tells of the parent.
 pub fn open_in_child() {
-    descriptors::release(SMAPS.swap(-1, Relaxed));
-    open();
+    SMAPS.close();
+    SMAPS.open();
 }
 
 /// This process's smaps from the beginning; `None`: the process may not look.
 pub fn own() -> Option<impl Read> {
-    let fd = SMAPS.load(Relaxed);
-    (fd >= 0).then_some(OwnSmaps { fd, offset: 0 })
-}
-
-struct OwnSmaps {
-    fd: i32,
-    offset: usize,
-}
-
-impl Read for OwnSmaps {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: `into` is writable for its length.
-        let read = unsafe { libc::syscall(libc::SYS_pread64, self.fd, into.as_mut_ptr(), into.len(), self.offset) };
-        let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
-        self.offset += read;
-        Ok(read)
-    }
+    SMAPS.read()
 }
 
 /// The addresses of a mapping, as a line of /proc/PID/maps begins with them.

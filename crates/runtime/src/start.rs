@@ -1,8 +1,8 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
 use crate::{
-    caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, libc_heap, region_map,
-    smaps, tape, trace,
+    caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, libc_heap,
+    memory_limit, region_map, smaps, tape, trace,
 };
 use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
 use hinterland_backend::{OpenError, OpenOptions};
@@ -134,9 +134,11 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     // path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere. Something else in its
     // place is told of then.
     let _ = hinterland_sys::trampoline::map();
+    let counted = memory_limit::count_before_ours();
     // Before anything that could call an allocator of the program's: it may map its memory at addresses of its choice.
     let range = reserve_far_range()?;
     let begun = begin_in_range(settings, row);
+    memory_limit::begin(counted, row);
     if begun.is_err() && PAGER.get().is_none() {
         // SAFETY: nothing was mapped in it.
         unsafe { range.end() };

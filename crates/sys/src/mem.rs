@@ -138,10 +138,20 @@ fn unmap(mapping: Mapping) {
 /// Memory for an allocator: mappings that come, change their size and go. Not recorded as Hinterland's own.
 pub mod chunk {
     use super::{Mapping, map, unmap};
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+    /// Bytes that are mapped by this module.
+    pub fn mapped_bytes() -> usize {
+        MAPPED_BYTES.load(Relaxed)
+    }
 
     /// Maps `len` bytes of zeros; `None` when there is no memory.
     pub fn map_new(len: usize) -> Option<Mapping> {
-        map(0, len, libc::PROT_READ | libc::PROT_WRITE, 0).ok()
+        let mapping = map(0, len, libc::PROT_READ | libc::PROT_WRITE, 0).ok()?;
+        MAPPED_BYTES.fetch_add(len, Relaxed);
+        Some(mapping)
     }
 
     /// Changes the size of a mapping, elsewhere if `may_move`; `None` when that cannot be done.
@@ -154,7 +164,10 @@ pub mod chunk {
         let moved = unsafe {
             super::call("mremap", libc::SYS_mremap, [mapping.start, mapping.len, len, super::word(flags), 0, 0])
         };
-        moved.ok().map(|start| Mapping { start, len })
+        let start = moved.ok()?;
+        // Modulo 2^64: the mapping may have become smaller.
+        MAPPED_BYTES.fetch_add(len.wrapping_sub(mapping.len), Relaxed);
+        Some(Mapping { start, len })
     }
 
     /// Gives a mapping back.
@@ -162,6 +175,7 @@ pub mod chunk {
     /// # Safety
     /// It came from this module (or is the end of one that did), and nobody uses it.
     pub unsafe fn give_back(mapping: Mapping) {
+        MAPPED_BYTES.fetch_sub(mapping.len, Relaxed);
         unmap(mapping);
     }
 }

@@ -182,7 +182,7 @@ const BETWEEN: [Case; 13] = [
 
 const DEAF: Outcome = Named("a process with little far memory, which cannot be asked for its pages yet");
 
-const CHILDREN: [Case; 10] = [
+const CHILDREN: [Case; 18] = [
     case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),
     case(
         "shared_files_clone",
@@ -194,6 +194,14 @@ const CHILDREN: [Case; 10] = [
     case("shared_files_clone3", "the same by `clone3`", program("field/shared_files", &["clone3"]))
         .but(OWN_TABLE, OWN_TABLE)
         .otherwise(),
+    case("limit_as", "sets `RLIMIT_AS`, and goes on below it", program("field/limited", &["as", "self"])),
+    case("limit_as_forked", "forks below it", program("field/limited", &["as", "fork"])),
+    case("limit_as_exec", "starts a program below it", program("field/limited", &["as", "exec"])),
+    case("limit_as_spawned", "the same by posix_spawn", program("field/limited", &["as", "spawn"])),
+    case("limit_data", "sets `RLIMIT_DATA`", program("field/limited", &["data", "self"])),
+    case("limit_data_forked", "forks below it", program("field/limited", &["data", "fork"])),
+    case("limit_data_exec", "starts a program below it", program("field/limited", &["data", "exec"])),
+    case("limit_data_spawned", "the same by posix_spawn", program("field/limited", &["data", "spawn"])),
     case("jailed", "chroot, rights given up, no dumps, then memory and a fork", program("field/jailed", &[])),
     case(
         "task_old",

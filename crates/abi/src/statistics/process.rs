@@ -3,7 +3,7 @@
 use super::declare::{figures, json_name, peak_name, statistics};
 use super::{Added, Statistic, Unit};
 use crate::activity::{ACTIVITIES_MAX, ActivityRow};
-use crate::ledger::{BACKENDS_MAX, CacheLine, Counter, MESSAGE_BYTES, Text};
+use crate::ledger::{BACKENDS_MAX, CacheLine, Counter, MESSAGE_BYTES, MemoryLimit, Text};
 use crate::statistics::backend::BackendRow;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
@@ -31,6 +31,10 @@ statistics! {
         pid_namespace: Counter,
         /// Store and tables in bytes, of which those of processes that share them since a fork count in each by its part only.
         counted_beside_bytes: Counter,
+        /// The limit on address space (`RLIMIT_AS`) that the program set.
+        address_space_limit: MemoryLimit,
+        /// The limit on private writable memory (`RLIMIT_DATA`) that the program set.
+        data_limit: MemoryLimit,
         /// The program's path.
         program: Text,
         /// `monitor` or `inline`; empty when the process is not managed.

@@ -1,7 +1,7 @@
 //! Resource limits that the program inherits (ulimit).
 
 use super::Check;
-use crate::launch::{ADDRESS_SPACE_BYTES, LEDGER_BYTES};
+use crate::launch::{ADDRESS_SPACE_BYTES, DATA_BYTES, LEDGER_BYTES};
 use hinterland_units::ByteCount;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
@@ -11,7 +11,8 @@ const DESCRIPTORS_MIN: u64 = 256;
 /// All checks of this file.
 pub fn checks() -> Vec<Check> {
     vec![
-        address_space(soft(Resource::RLIMIT_AS)),
+        reserved("ulimit -v", "address space", ADDRESS_SPACE_BYTES, soft(Resource::RLIMIT_AS)),
+        reserved("ulimit -d", "private writable memory", DATA_BYTES, soft(Resource::RLIMIT_DATA)),
         locked(soft(Resource::RLIMIT_MEMLOCK)),
         descriptors(soft(Resource::RLIMIT_NOFILE)),
         file_length(soft(Resource::RLIMIT_FSIZE)),
@@ -23,15 +24,16 @@ fn soft(resource: Resource) -> Option<u64> {
     getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY)
 }
 
-fn address_space(limit: Option<u64>) -> Check {
+/// Address space, of all kinds or private and writable.
+fn reserved(ulimit: &'static str, what: &str, needed: u64, limit: Option<u64>) -> Check {
     match limit {
-        Some(bytes) if bytes < ADDRESS_SPACE_BYTES => Check::missing(
-            "ulimit -v",
-            format!("{} of address space; far memory reserves {}", ByteCount(bytes), ByteCount(ADDRESS_SPACE_BYTES)),
-            "ulimit -v unlimited (no memory is taken by the reservation; --local bounds what is used)",
+        Some(bytes) if bytes < needed => Check::missing(
+            ulimit,
+            format!("{} of {what}; far memory reserves {}", ByteCount(bytes), ByteCount(needed)),
+            format!("{ulimit} unlimited (no memory is taken by the reservation; --local bounds what is used)"),
         ),
-        Some(bytes) => Check::ok("ulimit -v", format!("{} of address space", ByteCount(bytes))),
-        None => Check::ok("ulimit -v", "unlimited address space"),
+        Some(bytes) => Check::ok(ulimit, format!("{} of {what}", ByteCount(bytes))),
+        None => Check::ok(ulimit, format!("unlimited {what}")),
     }
 }
 
@@ -77,8 +79,10 @@ mod tests {
 
     #[test]
     fn a_small_address_space_is_a_refusal() {
-        assert_eq!(address_space(Some(64 << 30)).status, Status::Missing);
-        assert_eq!(address_space(None).status, Status::Ok);
+        for needed in [ADDRESS_SPACE_BYTES, DATA_BYTES] {
+            assert_eq!(reserved("ulimit -v", "address space", needed, Some(64 << 30)).status, Status::Missing);
+            assert_eq!(reserved("ulimit -v", "address space", needed, None).status, Status::Ok);
+        }
         assert_eq!(descriptors(Some(20)).status, Status::Limited);
         assert_eq!(file_length(Some(1 << 10)).status, Status::Missing);
     }

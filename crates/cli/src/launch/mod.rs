@@ -25,7 +25,7 @@ mod watch;
 
 pub use ledger::LEDGER_BYTES;
 pub use library::find as find_library;
-pub use readiness::{ADDRESS_SPACE_BYTES, TRAP_REMEDY, remedy as userfaultfd_remedy};
+pub use readiness::{ADDRESS_SPACE_BYTES, DATA_BYTES, TRAP_REMEDY, remedy as userfaultfd_remedy};
 
 use crate::args::RunArgs;
 use crate::config::{self, RunConfig, StatsTarget};

@@ -8,13 +8,20 @@ use nix::sys::resource::{Resource, getrlimit};
 
 /// Address space that far memory reserves: 4 TiB for the far range, and room for its tables.
 pub const ADDRESS_SPACE_BYTES: u64 = (4 << 40) + (32 << 30);
+/// Private writable mappings (`RLIMIT_DATA`) that far memory reserves: 64 bytes of table for each page of the far range, and room for a store.
+pub const DATA_BYTES: u64 = 68 << 30;
 
 /// Refuses a machine without userfaultfd, without the privilege to serve the kernel's own faults, or without address space.
 pub fn check(set: FeatureSet, path: FaultPathName) -> Result<(), Error> {
-    if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_AS)
-        && soft < ADDRESS_SPACE_BYTES
-    {
-        return Err(Error::AddressSpace { limit: ByteCount(soft), needed: ByteCount(ADDRESS_SPACE_BYTES) });
+    for (resource, needed, what, ulimit) in [
+        (Resource::RLIMIT_AS, ADDRESS_SPACE_BYTES, "the address space", "ulimit -v"),
+        (Resource::RLIMIT_DATA, DATA_BYTES, "private writable memory", "ulimit -d"),
+    ] {
+        if let Ok((soft, _)) = getrlimit(resource)
+            && soft < needed
+        {
+            return Err(Error::AddressSpace { what, ulimit, limit: ByteCount(soft), needed: ByteCount(needed) });
+        }
     }
     let features = Features::probe(set);
     let privilege = features.privilege;

@@ -62,11 +62,13 @@ fn a_missing_library_is_refused() {
 
 #[test]
 fn a_small_address_space_is_refused() {
-    let script = format!("ulimit -v 10000000; exec {} run -- true", env!("CARGO_BIN_EXE_hinterland"));
-    let mut command = std::process::Command::new("sh");
-    let (ended, _, stderr) = output(command.args(["-c", &script]).env("XDG_CONFIG_HOME", "/nonexistent"));
-    assert_eq!(ended.status.code(), Some(125), "{stderr}");
-    assert!(stderr.contains("ulimit -v unlimited"), "{stderr}");
+    for limit in ["-v", "-d"] {
+        let script = format!("ulimit {limit} 10000000; exec {} run -- true", env!("CARGO_BIN_EXE_hinterland"));
+        let mut command = std::process::Command::new("sh");
+        let (ended, _, stderr) = output(command.args(["-c", &script]).env("XDG_CONFIG_HOME", "/nonexistent"));
+        assert_eq!(ended.status.code(), Some(125), "{stderr}");
+        assert!(stderr.contains(&format!("`ulimit {limit} unlimited`")), "{stderr}");
+    }
 }
 
 #[test]

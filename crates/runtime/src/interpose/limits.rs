@@ -1,13 +1,19 @@
-//! Limits on descriptors (`descriptor_limit`); all others are the kernel's business.
+//! The limits that the library keeps in the kernel's place (`descriptor_limit`, `memory_limit`); all others are the kernel's business.
 
-use crate::{descriptor_limit, errno};
+use crate::{descriptor_limit, errno, memory_limit};
 use hinterland_sys::thread;
 use libc::{c_int, pid_t, rlimit};
 
-/// Whether a call is about this process's limit on descriptors.
-fn is_ours(process: pid_t, resource: c_int) -> bool {
+/// The program sets a limit of this process, or only asks for it; returns the one before. `None`: the kernel keeps it.
+fn change(process: pid_t, resource: c_int, new: Option<&rlimit>) -> Option<Result<rlimit, c_int>> {
     let this = process == 0 || u32::try_from(process) == Ok(thread::process());
-    this && resource == libc::RLIMIT_NOFILE.cast_signed() && crate::pager().is_some()
+    if !this || crate::pager().is_none() {
+        return None;
+    }
+    if resource == libc::RLIMIT_NOFILE.cast_signed() {
+        return Some(descriptor_limit::change(new));
+    }
+    memory_limit::of(resource).map(|limit| memory_limit::change(limit, resource, new))
 }
 
 /// The call as the kernel has it.
@@ -19,20 +25,18 @@ fn pass(process: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prlimit(process: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
-    if !is_ours(process, resource) {
-        return pass(process, resource, new, old);
-    }
     // SAFETY: null or a limit, by the call's contract.
     let wanted = unsafe { new.as_ref() }.copied();
-    match descriptor_limit::change(wanted.as_ref()) {
-        Ok(before) => {
+    match change(process, resource, wanted.as_ref()) {
+        None => pass(process, resource, new, old),
+        Some(Ok(before)) => {
             if !old.is_null() {
                 // SAFETY: room for a limit, by the call's contract.
                 unsafe { old.write(before) };
             }
             0
         }
-        Err(number) => {
+        Some(Err(number)) => {
             errno::set(number);
             -1
         }

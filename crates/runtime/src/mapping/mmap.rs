@@ -16,6 +16,7 @@
 
 use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, seal};
 use crate::caller;
+use crate::memory_limit::{self, Account};
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -63,6 +64,13 @@ impl MapRequest {
         kernel(libc::SYS_mmap, [address, bytes, bits(protection), bits(flags), bits(fd), offset])
     }
 
+    /// What it adds to the program's memory. In place of something it adds no address space, and is taken to make all of it writable.
+    fn growth(&self) -> Account {
+        let private = self.flags & libc::MAP_TYPE == libc::MAP_PRIVATE && !self.has(libc::MAP_GROWSDOWN);
+        let growth = Account::of_mapping(self.bytes, private && self.protection & libc::PROT_WRITE != 0);
+        if self.has(libc::MAP_FIXED) { Account { address_space: 0, ..growth } } else { growth }
+    }
+
     fn attributes(&self) -> Attributes {
         let locked = if self.has(libc::MAP_LOCKED) { Locked::Now } else { Locked::No };
         Attributes { locked, ..Attributes::plain(Kind::Mapping, self.protection & PROTECTION_BITS) }
@@ -75,6 +83,7 @@ pub fn map(request: MapRequest, caller: usize) -> Outcome {
     if crate::pager().is_none() || (!regular && request.is_fixed()) {
         return request.pass_on();
     }
+    memory_limit::check(|_| request.growth())?;
     if request.is_fixed() {
         return match region_map::place_of(request.address, request.bytes) {
             Place::Outside => request.pass_on(),

@@ -2,6 +2,7 @@
 
 use super::mmap::move_in;
 use super::{Outcome, Target, apply, bits, kernel, seal, target};
+use crate::memory_limit::{self, Account};
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 
@@ -20,6 +21,7 @@ struct Move {
 
 /// mremap(2).
 pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new_address: usize) -> Outcome {
+    memory_limit::check(|_| Account::of_mapping(new_bytes.saturating_sub(old_bytes), true))?;
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let pass_on = || kernel(libc::SYS_mremap, [address, old_bytes, new_bytes, bits(flags), new_address, 0]);
     let new_place = if fixed && new_address.is_multiple_of(PAGE_BYTES) {
