@@ -123,8 +123,7 @@ mod handlers {
         row.fault_path.set(start::name_of(pager.path()));
         row.reason.set("forked");
         row.forked.store(1, Relaxed);
-        ledger::hand_limits_on(pager.row(), row);
-        crate::memory_limit::begin_child(row);
+        crate::memory_limit::begin_child(pager.row(), row);
         pager.begin_child(uffd, memory, row, &left, &wiped)?;
         if crate::inline::active() {
             crate::inline::trap::begin_child();

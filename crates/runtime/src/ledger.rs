@@ -11,25 +11,19 @@ static LEDGER: OnceLock<Option<&'static Ledger>> = OnceLock::new();
 /// Maps the ledger at `path` (empty: there is none) and takes a row; a private one when that cannot be.
 pub fn open(path: &str) -> &'static ProcessRow {
     let ledger = LEDGER.get_or_init(|| if path.is_empty() { None } else { map(path) });
-    let limits = ledger.and_then(limits_before);
+    // A new program keeps the limits that this process had before exec, or else its parent's. Read first: a row that ended is soon another's.
+    let limits = ledger.and_then(|ledger| {
+        // SAFETY: getppid(2) takes nothing and cannot fail.
+        let parent = i32::try_from(unsafe { libc::syscall(libc::SYS_getppid) }).unwrap_or(0);
+        let before = ledger.row_of_process(own_number()).or_else(|| ledger.row_of_process(numbered(parent)))?;
+        Some((before.address_space_limit.get(), before.data_limit.get()))
+    });
     let row = ledger.and_then(claim).unwrap_or_else(private_row);
-    if let Some(before) = limits {
-        hand_limits_on(before, row);
+    if let Some((address_space, data)) = limits {
+        row.address_space_limit.set(address_space);
+        row.data_limit.set(data);
     }
     row
-}
-
-/// The row whose limits this process inherits: its own before exec, else its parent's.
-fn limits_before(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
-    // SAFETY: getppid(2) takes nothing and cannot fail.
-    let parent = i32::try_from(unsafe { libc::syscall(libc::SYS_getppid) }).unwrap_or(0);
-    ledger.row_of_process(own_number()).or_else(|| ledger.row_of_process(numbered(parent)))
-}
-
-/// A new program and a forked process keep the limits on memory that were set before.
-pub fn hand_limits_on(from: &ProcessRow, to: &ProcessRow) {
-    to.address_space_limit.set(from.address_space_limit.get());
-    to.data_limit.set(from.data_limit.get());
 }
 
 /// Whether this process is the one that a launcher started, and the launcher would rather not have it run than unmanaged.

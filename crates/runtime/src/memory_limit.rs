@@ -56,8 +56,10 @@ pub fn begin(before: Option<Account>, row: &ProcessRow) {
     }
 }
 
-/// In the child of a fork.
-pub fn begin_child(row: &ProcessRow) {
+/// In the child of a fork, which inherits its parent's limits.
+pub fn begin_child(parent: &ProcessRow, row: &ProcessRow) {
+    row.address_space_limit.set(parent.address_space_limit.get());
+    row.data_limit.set(parent.data_limit.get());
     STATM.close();
     if is_set(row) {
         STATM.open();
