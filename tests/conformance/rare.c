@@ -277,7 +277,7 @@ static void queues(void) {
 }
 
 static void processes(void) {
-    const struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t priority; uint64_t times[3]; } plain = {48};
+    const struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t priority; uint64_t times[3]; } plain = {48, 0, 0, getpriority(PRIO_PROCESS, 0)};
     uint64_t processors[16], nodes = 1;
     memset(processors, 0, sizeof processors);
     syscall(SYS_sched_getaffinity, 0, sizeof processors, processors);

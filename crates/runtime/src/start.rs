@@ -57,6 +57,8 @@ enum Refusal {
          under which Hinterland cannot begin"
     )]
     Confined,
+    #[error("it runs under Valgrind, which emulates its instructions and knows no userfaultfd")]
+    Valgrind,
     #[error("a descriptor cannot be kept: {0}")]
     Descriptor(#[from] std::io::Error),
     #[error("the inline fault path cannot be taken: {0}")]
@@ -127,6 +129,9 @@ fn in_bytes(variable: &'static str, budget: Option<Budget>) -> Result<Option<Byt
 
 /// Takes hold of the program's memory.
 fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Refusal> {
+    if hinterland_sys::valgrind::is_running() {
+        return Err(Refusal::Valgrind);
+    }
     if confine::is_inherited(settings.filters) {
         return Err(Refusal::Confined);
     }

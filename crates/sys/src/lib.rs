@@ -15,6 +15,7 @@ pub mod socket;
 pub mod thread;
 pub mod trampoline;
 pub mod uffd;
+pub mod valgrind;
 
 pub use features::{FeatureSet, Features, Privilege};
 pub use mem::Mapping;

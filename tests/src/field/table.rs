@@ -182,7 +182,7 @@ const BETWEEN: [Case; 13] = [
 
 const DEAF: Outcome = Named("a process with little far memory, which cannot be asked for its pages yet");
 
-const CHILDREN: [Case; 18] = [
+const CHILDREN: [Case; 19] = [
     case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),
     case(
         "shared_files_clone",
@@ -202,6 +202,7 @@ const CHILDREN: [Case; 18] = [
     case("limit_data_forked", "forks below it", program("field/limited", &["data", "fork"])),
     case("limit_data_exec", "starts a program below it", program("field/limited", &["data", "exec"])),
     case("limit_data_spawned", "the same by posix_spawn", program("field/limited", &["data", "spawn"])),
+    case("tracer", "traces a child that it began by vfork, as gdb does", program("field/tracer", &[])),
     case("jailed", "chroot, rights given up, no dumps, then memory and a fork", program("field/jailed", &[])),
     case(
         "task_old",
@@ -286,7 +287,9 @@ const fn script(script: &'static str) -> Proof {
     Proof::Script(script, "outside")
 }
 
-const OTHERS: [Case; 6] = [
+const VALGRIND: Outcome = Refused("it runs under Valgrind");
+
+const OTHERS: [Case; 7] = [
     case("mpi", "Open MPI, two ranks", Proof::Test("lifecycle::real::mpi")),
     case("sbcl", "SBCL", Proof::Test("lifecycle::real::sbcl")),
     case("file", "file(1), which confines itself", Proof::Test("lifecycle::real::file")),
@@ -297,4 +300,5 @@ const OTHERS: [Case; 6] = [
         Proof::Test("lifecycle::real::mimalloc"),
     ),
     case("jemalloc", "the same with jemalloc", Proof::Test("lifecycle::real::jemalloc")),
+    case("valgrind", "echo under Valgrind", Proof::Test("lifecycle::real::valgrind")).but(VALGRIND, VALGRIND),
 ];

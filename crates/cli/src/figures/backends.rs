@@ -87,11 +87,13 @@ impl BackendTotals {
         }
     }
 
-    /// Adds the traffic of a process that has ended.
-    pub fn add_traffic(&mut self, process: &[BackendFigures]) {
+    /// Adds the traffic of a process that has ended, and its peaks: no look may have come before its end.
+    pub fn add(&mut self, process: &[BackendFigures]) {
         for (tier, seen) in process.iter().enumerate() {
             let total = self.of(tier, &seen.url);
             total.figures.counters.combine(&seen.counters, u64::saturating_add);
+            total.figures.peak.combine(&seen.peak, u64::max);
+            total.figures.maxima.combine(&seen.maxima, u64::max);
             total.at_end = seen.now;
         }
     }
@@ -112,7 +114,8 @@ mod tests {
     /// A process with so many pages at a node, which does not answer.
     fn process(pages: u64) -> [BackendFigures; 1] {
         let now = Gauges { pages, absent: 1, ..Gauges::default() };
-        [BackendFigures { url: "tcp://host:1".into(), now, ..BackendFigures::default() }]
+        let maxima = Maxima { encrypted: 1, ..Maxima::default() };
+        [BackendFigures { url: "tcp://host:1".into(), now, peak: now, maxima, ..BackendFigures::default() }]
     }
 
     #[test]
@@ -123,14 +126,18 @@ mod tests {
         totals.see(&process(4));
         totals.finish();
         assert_eq!(totals.0[0].figures.now.pages, 7);
-        totals.add_traffic(&process(5));
+        totals.add(&process(5));
         totals.begin();
         totals.see(&process(4));
         totals.finish();
         assert_eq!(totals.0[0].figures.now.pages, 4, "one has ended, the other has not");
-        totals.add_traffic(&process(6));
+        totals.add(&process(6));
         totals.begin();
         totals.finish();
         assert_eq!((totals.0[0].figures.now.pages, totals.0[0].is_absent()), (6, true));
+        let mut unseen = BackendTotals::default();
+        unseen.add(&process(6));
+        let BackendFigures { peak, maxima, .. } = &unseen.0[0].figures;
+        assert_eq!((peak.pages, maxima.encrypted), (6, 1));
     }
 }

@@ -124,7 +124,7 @@ impl Totals {
             self.unmanaged_source = self.unmanaged_source.max(UnmanagedSource::Library);
         }
         self.counters.combine(&row.counters, u64::saturating_add);
-        self.backends.add_traffic(&row.backends);
+        self.backends.add(&row.backends);
         self.maxima.combine(&row.maxima, u64::max);
         self.histograms.add(&row.histograms);
         Activity::merge(&mut self.threads, &row.threads);

@@ -27,6 +27,12 @@ pub(crate) enum Ineligible {
     /// The program.
     #[error("{0}")]
     DirectSyscalls(DirectSyscalls),
+    /// A debugger: what it traces stops at every fault.
+    #[error("it traces other processes")]
+    Tracer,
+    /// Every fault is a signal, at which the process stops.
+    #[error("it is traced, and would stop at every fault")]
+    Traced,
     /// `no_new_privs` would take set-user-id programs their rights.
     #[error("programs that it starts could not gain privileges any more")]
     Privileges,
@@ -56,11 +62,26 @@ pub(crate) fn can(features: &Features) -> Result<Eligible, Ineligible> {
 /// # Errors
 /// Why not.
 pub(crate) fn suits(ready: Eligible, chosen: bool) -> Result<Eligible, Ineligible> {
-    if chosen && ready.permission == Permission::ForNewPrivileges {
-        return Err(Ineligible::Privileges);
+    if chosen {
+        if ready.permission == Permission::ForNewPrivileges {
+            return Err(Ineligible::Privileges);
+        }
+        if syscall_sites::program_imports(c"ptrace") {
+            return Err(Ineligible::Tracer);
+        }
+        if is_traced() {
+            return Err(Ineligible::Traced);
+        }
     }
     syscall_sites::first_direct_syscall(&goes_through_libc)
         .map_or(Ok(ready), |found| Err(Ineligible::DirectSyscalls(found)))
+}
+
+/// Whether a debugger or tracer is attached to this process: proc_pid_status(5).
+fn is_traced() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| tracer.trim() != "0")
 }
 
 /// Calls whose instructions in libc are replaced.

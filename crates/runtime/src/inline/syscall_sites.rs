@@ -23,6 +23,12 @@ pub(crate) use patch::{Plan, SitesError, is_patched};
 pub(crate) use redirect::{RedirectError, Redirects, begin_child};
 
 use elf::{Image, Kind};
+use std::ffi::CStr;
+
+/// Whether the program's own file calls a function of this name in another object.
+pub(crate) fn program_imports(name: &CStr) -> bool {
+    elf::program_imports(name)
+}
 
 /// Bytes of `syscall`, and of `ud2`.
 pub(crate) const SITE_BYTES: usize = 2;

@@ -18,13 +18,14 @@ struct Real {
     words: fn(&Who) -> Result<Vec<String>>,
 }
 
-const REAL: [Real; 6] = [
+const REAL: [Real; 7] = [
     Real { name: "mpi", budget: "32M", missing: || missing(&["mpicc", "mpirun"]), words: mpi },
     Real { name: "sbcl", budget: "32M", missing: || missing(&["sbcl"]), words: sbcl },
     Real { name: "file", budget: "16M", missing: no_sandbox, words: file },
     Real { name: "collector", budget: "16M", missing: || no_file("/usr/include/gc.h"), words: collector },
     Real { name: "mimalloc", budget: "24M", missing: || no_allocator("mimalloc"), words: |_| preloaded("mimalloc") },
     Real { name: "jemalloc", budget: "24M", missing: || no_allocator("jemalloc"), words: |_| preloaded("jemalloc") },
+    Real { name: "valgrind", budget: "16M", missing: || no_file("/usr/bin/valgrind"), words: valgrind },
 ];
 
 /// The tests of this file.
@@ -102,6 +103,10 @@ fn sbcl(who: &Who) -> Result<Vec<String>> {
 /// file(1) confines itself, where it was built to.
 fn file(_: &Who) -> Result<Vec<String>> {
     Ok(words(&["/usr/bin/file", "/usr/bin/env", "/etc/passwd"]))
+}
+
+fn valgrind(_: &Who) -> Result<Vec<String>> {
+    Ok(words(&["/usr/bin/valgrind", "-q", "/bin/echo", "emulated"]))
 }
 
 fn no_sandbox() -> Option<String> {

@@ -39,6 +39,87 @@ struct Functions {
     descriptions: (usize, usize),
 }
 
+/// Whether the program's file (not its libraries) calls a function of this name in another object.
+pub(super) fn program_imports(name: &CStr) -> bool {
+    let mut asked = (name, false);
+    // SAFETY: `look_for_import` has the type that libc wants, and `asked` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look_for_import), (&raw mut asked).cast()) };
+    asked.1
+}
+
+/// The first object that libc passes is the program; the answer ends the search.
+unsafe extern "C" fn look_for_import(info: *mut dl_phdr_info, _: size_t, asked: *mut c_void) -> c_int {
+    // SAFETY: libc passes a valid object with its headers, and our question.
+    let (info, headers, asked) = unsafe {
+        let info = &*info;
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+        (info, headers, &mut *asked.cast::<(&CStr, bool)>())
+    };
+    let base = usize::try_from(info.dlpi_addr).unwrap_or(0);
+    if let Some(header) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) {
+        let dynamic = base.wrapping_add(usize::try_from(header.p_vaddr).unwrap_or(0));
+        // SAFETY: the dynamic section of a loaded object, which the loader has used.
+        asked.1 = unsafe { Dynamic::read(dynamic, base) }.is_some_and(|dynamic| unsafe { dynamic.imports(asked.0) });
+    }
+    1
+}
+
+/// What the dynamic section says of relocations (ELF gABI, chapter 5): addresses and lengths in bytes.
+#[derive(Default)]
+struct Dynamic {
+    names: usize,
+    symbols: usize,
+    relocations: [(usize, usize); 2],
+}
+
+impl Dynamic {
+    /// Reads pairs of tag and value up to the end mark.
+    ///
+    /// # Safety
+    /// There is a dynamic section of a loaded object at `at`.
+    unsafe fn read(at: usize, base: usize) -> Option<Dynamic> {
+        let mut dynamic = Dynamic::default();
+        let mut at = at as *const [usize; 2];
+        loop {
+            // SAFETY: the caller's promise.
+            let [tag, value] = unsafe { at.read() };
+            // glibc makes addresses of offsets, in place.
+            let address = if value < base { base + value } else { value };
+            match tag {
+                0 => break,                               // DT_NULL
+                2 => dynamic.relocations[1].1 = value,    // DT_PLTRELSZ
+                5 => dynamic.names = address,             // DT_STRTAB
+                6 => dynamic.symbols = address,           // DT_SYMTAB
+                7 => dynamic.relocations[0].0 = address,  // DT_RELA
+                8 => dynamic.relocations[0].1 = value,    // DT_RELASZ
+                23 => dynamic.relocations[1].0 = address, // DT_JMPREL
+                _ => {}
+            }
+            // SAFETY: the end mark has not come.
+            at = unsafe { at.add(1) };
+        }
+        (dynamic.names != 0 && dynamic.symbols != 0).then_some(dynamic)
+    }
+
+    /// Whether a relocation names an undefined symbol `name`.
+    ///
+    /// # Safety
+    /// As for `read`.
+    unsafe fn imports(&self, name: &CStr) -> bool {
+        const RELOCATION_BYTES: usize = size_of::<libc::Elf64_Rela>();
+        self.relocations.iter().filter(|(start, _)| *start != 0).any(|(start, bytes)| {
+            // SAFETY: the loader has read these relocations, the symbols that they name, and those symbols' names.
+            (0..bytes / RELOCATION_BYTES).any(|index| unsafe {
+                let relocation = (start + index * RELOCATION_BYTES) as *const libc::Elf64_Rela;
+                let symbol = usize::try_from((*relocation).r_info >> 32).unwrap_or(0);
+                let symbol = &*(self.symbols as *const libc::Elf64_Sym).add(symbol);
+                symbol.st_shndx == 0
+                    && CStr::from_ptr((self.names as *const libc::c_char).add(symbol.st_name as usize)) == name
+            })
+        })
+    }
+}
+
 /// Every loaded object. The loader's lock is held meanwhile.
 pub(super) fn images() -> Vec<Image> {
     let mut found: Vec<Image> = Vec::new();
