@@ -88,7 +88,7 @@ pub fn manual_pages() -> Result<BTreeSet<String>> {
 }
 
 /// Files of an installation beside its manual pages, below the prefix.
-pub const FILES: [&str; 9] = [
+pub const FILES: [&str; 13] = [
     "/bin/hinterland",
     "/lib/hinterland/libhinterland.so",
     "/lib/systemd/system/hinterland-node.service",
@@ -97,5 +97,9 @@ pub const FILES: [&str; 9] = [
     "/share/bash-completion/completions/hinterland",
     "/share/fish/vendor_completions.d/hinterland.fish",
     "/share/doc/hinterland/examples/config.toml",
+    "/include/hinterland.h",
+    "/share/pkgconfig/hinterland.pc",
+    "/share/hinterland/python/hinterland.py",
+    "/share/hinterland/python/pyproject.toml",
     "/share/hinterland/stats.schema.json",
 ];

@@ -19,6 +19,7 @@ use crate::bell::Bell;
 use crate::evictor_start::EvictorStart;
 use crate::far_memory::FarMemory;
 use crate::inline_fault::InlineFaults;
+use crate::interval::Intervals;
 use crate::local_memory::LocalMemory;
 use crate::maintenance::Maintenance;
 use crate::pages::Pages;
@@ -47,6 +48,7 @@ pub(crate) struct Fork {
     pub(crate) pins: &'static Pins,
     pub(crate) wp_ranges: &'static WpRanges,
     pub(crate) tracer: Option<&'static Tracer>,
+    pub(crate) intervals: &'static Intervals,
     pub(crate) driver: &'static PrefetchDriver,
     pub(crate) cache: &'static PrefetchCache,
     pub(crate) read_ahead: &'static ReadAhead,
@@ -127,6 +129,7 @@ impl Fork {
         if let Some(tracer) = self.tracer {
             tracer.leave();
         }
+        self.intervals.begin_child();
         self.pins.clear();
         self.wp_ranges.clear();
         debug_assert!(self.inline_faults.is_idle(), "a thread was being served during a fork");

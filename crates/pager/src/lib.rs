@@ -31,6 +31,7 @@ mod fault_path;
 mod fork;
 mod forward_progress;
 mod inline_fault;
+mod interval;
 mod kernel;
 mod local_memory;
 mod long_term_pin;
@@ -65,6 +66,7 @@ mod write_back;
 
 pub use config::Config;
 pub use fault_path::{FATAL_EXIT_CODE, FaultPath};
+pub use interval::{InForce, IntervalMode};
 pub use kernel::Kernel;
 pub use pager::Pager;
 pub use pin::{Pin, PinAccess};

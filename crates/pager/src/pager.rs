@@ -12,6 +12,7 @@ use crate::fault::Faults;
 use crate::fault_path::FaultPath;
 use crate::fork::Fork;
 use crate::inline_fault::InlineFaults;
+use crate::interval::{InForce, IntervalMode, Intervals};
 use crate::kernel::Kernel;
 use crate::local_memory::LocalMemory;
 use crate::maintenance::Maintenance;
@@ -47,6 +48,7 @@ pub struct Pager {
     pub(crate) pages: &'static Pages,
     far: &'static FarMemory,
     tracer: Option<&'static Tracer>,
+    intervals: &'static Intervals,
     pub(crate) copy_out: &'static CopyOut,
     pins: &'static Pins,
     inline_faults: &'static InlineFaults,
@@ -133,6 +135,7 @@ impl Pager {
             room(Monitors::new(pages, local, tracer, read_ahead, faults, bell, evictor, count, processor_of));
 
         let range = room(RangeCalls::new(pages, local, far, staging, tracer, pins, pinning, evictor));
+        let intervals = room(Intervals::new(pages, tracer, driver));
         let fork = Fork {
             pages,
             local,
@@ -140,6 +143,7 @@ impl Pager {
             pins,
             wp_ranges,
             tracer,
+            intervals,
             driver,
             cache,
             read_ahead,
@@ -159,6 +163,7 @@ impl Pager {
             pages,
             far,
             tracer,
+            intervals,
             copy_out,
             pins,
             inline_faults,
@@ -285,6 +290,17 @@ impl Pager {
         if let Some(tracer) = self.tracer {
             tracer.begin(fault_cost);
         }
+    }
+
+    /// The program says that an interval begins in which it is to be recorded or prefetched; call it on a near stack. What is done: that
+    /// of the outermost interval.
+    pub fn begin_interval(&self, mode: IntervalMode) -> InForce {
+        self.intervals.begin(mode)
+    }
+
+    /// The interval ends that began last; false: there is none.
+    pub fn end_interval(&self) -> bool {
+        self.intervals.end()
     }
 
     /// The program ends: what was seen is written.

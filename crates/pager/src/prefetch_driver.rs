@@ -127,6 +127,16 @@ impl PrefetchDriver {
         self.requests().regions.count_prefetched(&self.pages.row().regions, pages, Owned::page);
     }
 
+    /// An interval of the program begins, its `number`-th; `follow`: its tapes are to be followed. Whether they are.
+    pub(crate) fn begin_interval(&self, number: u32, follow: bool) -> bool {
+        self.requests().arbiter.begin_interval(number, follow)
+    }
+
+    /// The interval ends.
+    pub(crate) fn end_interval(&self) {
+        self.requests().arbiter.end_interval();
+    }
+
     /// In the child of a fork: it follows no tape, and has rows of its own, which are unused.
     pub(crate) fn begin_child(&self) {
         let mut requests = self.requests();

@@ -244,8 +244,8 @@ impl RangeCalls {
             policy.arrived(target.page(), Arrival::Demand);
         }
         drop(policy);
-        if let Some(tracer) = self.tracer.filter(|_| entry.state() == State::Resident) {
-            tracer.moved(target.page());
+        if let Some(tracer) = self.tracer {
+            tracer.moved(page, target.page(), entry.state() == State::Resident);
         }
         self.pages.complete_moved(owned, target);
     }

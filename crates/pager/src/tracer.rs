@@ -18,10 +18,11 @@
 //! another touches it in the same microset. A child of a fork is not traced: it goes on without, and takes its parked pages
 //! back as it touches them.
 //!
-//! A fault takes processor time of the thread that it stops: the kernel's entry, its sleep and its awakening. Untraced it has no
-//! such fault, so a thread's clock is its processor time less what its faults cost, which is measured where tracing begins.
-//!
-//! Invariant: outside the tracer's lock, every `Resident` page that the tracer saw arrive is in `mapped`.
+//! Invariant: outside the tracer's lock, every `Resident` page that the tracer saw arrive is in `mapped`, but for those that were allocated
+//! outside of intervals (`interval`).
+
+mod clock;
+mod interval;
 
 use crate::departure::{Claimed, Departures};
 use crate::forward_progress::ForwardProgress;
@@ -32,11 +33,13 @@ use crate::schedule::Point;
 use crate::slot::{Kind, SwapCached};
 use crate::staging::Staging;
 use crate::state::{Entry, State};
+use clock::Clocks;
 use hinterland_paging::CHUNK_SLOTS;
 use hinterland_policy::Arrival;
 use hinterland_sys::{Fault, Mapping, SysError, mem, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::collections::{HashMap, HashSet};
+use interval::{Allocations, Phase};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -53,6 +56,12 @@ pub trait Recorder: Send {
 
     /// The microset is whole. False: as above.
     fn microset_ended(&mut self) -> bool;
+
+    /// The program says which part of it is to be recorded: what came until now is forgotten. False: as above.
+    fn begin_again(&mut self) -> bool;
+
+    /// The program's `number`-th interval begins, from 1. False: as above.
+    fn interval_began(&mut self, number: u32) -> bool;
 
     /// The program ends: nothing more will come.
     fn finished(&mut self);
@@ -91,26 +100,12 @@ struct Microset {
     members: HashSet<PageNo>,
     /// Pages that may be mapped: the members, what `mremap` moved, and what could not leave.
     mapped: Vec<PageNo>,
+    /// Pages in `mapped` from which on it is looked through.
+    mapped_max: usize,
     progress: ForwardProgress,
-    /// What a fault costs its thread.
-    fault_ns: u64,
-    clocks: HashMap<u32, Clock>,
-}
-
-/// A thread's processor time without its faults.
-#[derive(Default)]
-struct Clock {
-    /// That were served.
-    faults: u64,
-    /// What it showed: a fault that costs less than others does not turn it back.
-    shown_ns: u64,
-}
-
-impl Clock {
-    fn show(&mut self, cpu_ns: u64, fault_ns: u64) -> u64 {
-        self.shown_ns = self.shown_ns.max(cpu_ns.saturating_sub(self.faults * fault_ns));
-        self.shown_ns
-    }
+    clocks: Clocks,
+    phase: Phase,
+    allocations: Allocations,
 }
 
 impl Tracer {
@@ -130,9 +125,11 @@ impl Tracer {
             trace,
             members: HashSet::new(),
             mapped: Vec::new(),
+            mapped_max: KEPT_PAGES,
             progress: ForwardProgress::default(),
-            fault_ns: 0,
-            clocks: HashMap::new(),
+            clocks: Clocks::default(),
+            phase: Phase::default(),
+            allocations: Allocations::default(),
         };
         Ok(Tracer {
             pages,
@@ -169,8 +166,7 @@ impl Microset {
             return true;
         }
         self.mapped.push(page);
-        let cpu_ns = u64::try_from(thread::cpu_time_of(thread).as_nanos()).unwrap_or(u64::MAX);
-        let shown_ns = self.clocks.entry(thread).or_default().show(cpu_ns, self.fault_ns);
+        let shown_ns = self.clocks.show(thread);
         self.trace.recorder.touched(page, thread, shown_ns)
     }
 }
@@ -182,7 +178,7 @@ impl Tracer {
         let fault_ns = u64::try_from(fault_cost().as_nanos()).unwrap_or(0);
         let _signals = thread::SignalsBlocked::new();
         let _inside = self.pages.gate.enter();
-        self.microset().fault_ns = fault_ns;
+        self.microset().clocks.begin(fault_ns);
         self.active.store(true, Relaxed);
     }
 
@@ -198,6 +194,9 @@ impl Tracer {
             return;
         }
         let mut microset = self.microset();
+        if !self.admits(&mut microset, page, state == State::Untouched) {
+            return;
+        }
         microset.progress.fault(fault.thread, page, || thread::place_of(fault.thread));
         let bound =
             u64::from(microset.trace.microset_pages).min(self.local.shared_budget.budget().0 / BUDGET_PART).max(1);
@@ -206,7 +205,7 @@ impl Tracer {
         if !(goes_on && microset.note(page, fault.thread)) {
             self.active.store(false, Relaxed);
         }
-        microset.clocks.entry(fault.thread).or_default().faults += 1;
+        microset.clocks.count_fault(fault.thread);
     }
 
     /// Ends the microset and parks its pages, but for those that a thread needs to get on: they begin the next one.
@@ -406,17 +405,29 @@ impl Tracer {
         self.end.fetch_max(target.page().0 + 1, Relaxed);
     }
 
-    /// A mapped page has become another one (`mremap`): it leaves with the microset, too.
-    pub(crate) fn moved(&self, target: PageNo) {
+    /// A page has become another one (`mremap`): if it is mapped, it leaves with the microset, too.
+    pub(crate) fn moved(&self, from: PageNo, target: PageNo, is_mapped: bool) {
         if !self.active.load(Relaxed) {
             return;
         }
         let mut microset = self.microset();
-        // A program that moves the same pages to and fro leaves many behind that are not mapped any more.
-        if microset.mapped.len() > 4 * microset.trace.microset_pages as usize + STEP_KEPT {
-            microset.mapped.retain(|page| self.pages.table.load(*page).state() == State::Resident);
+        microset.allocations.moved(from, target);
+        if !is_mapped || microset.allocations.is_outside(target) {
+            return;
         }
-        microset.mapped.push(target);
+        self.remember(&mut microset, target);
+    }
+
+    /// A page is mapped, or about to be, and leaves with the microset.
+    fn remember(&self, microset: &mut Microset, page: PageNo) {
+        // A program that moves the same pages to and fro leaves many behind that are not mapped any more.
+        if microset.mapped.len() >= microset.mapped_max {
+            microset.mapped.sort_unstable();
+            microset.mapped.dedup();
+            microset.mapped.retain(|page| self.pages.table.load(*page).state() == State::Resident);
+            microset.mapped_max = 2 * microset.mapped.len() + KEPT_PAGES;
+        }
+        microset.mapped.push(page);
     }
 
     /// See `Pager::end_trace`.
@@ -436,23 +447,5 @@ impl Tracer {
     }
 }
 
-/// Pages beyond the members that are remembered as mapped before they are looked through.
-const STEP_KEPT: usize = 4096;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_leaves_faults_out_and_never_runs_backwards() {
-        let mut clock = Clock::default();
-        let shown: Vec<u64> = [1_000, 6_000, 9_500, 16_000, 40_000]
-            .map(|cpu_ns| {
-                let shown = clock.show(cpu_ns, 4_000);
-                clock.faults += 1;
-                shown
-            })
-            .into();
-        assert_eq!(shown, [1_000, 2_000, 2_000, 4_000, 24_000]);
-    }
-}
+/// Pages that are remembered as mapped before they are looked through, beyond twice those that were.
+const KEPT_PAGES: usize = 8192;

@@ -88,6 +88,18 @@ impl Arbiter {
         self.tapes.as_ref().map(TapeSource::figures)
     }
 
+    /// See [`TapeSource::begin_interval`]; false: there are no tapes.
+    pub fn begin_interval(&mut self, number: u32, follow: bool) -> bool {
+        self.tapes.as_mut().is_some_and(|tapes| tapes.begin_interval(number, follow))
+    }
+
+    /// See [`TapeSource::end_interval`].
+    pub fn end_interval(&mut self) {
+        if let Some(tapes) = &mut self.tapes {
+            tapes.end_interval();
+        }
+    }
+
     /// No tape is followed any longer: in the child of a fork.
     pub fn end_tapes(&mut self) {
         if let Some(mut tapes) = self.tapes.take() {

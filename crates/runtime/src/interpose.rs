@@ -9,6 +9,8 @@
 mod files;
 mod heap;
 #[cfg(not(feature = "local-only"))]
+mod intervals;
+#[cfg(not(feature = "local-only"))]
 mod io;
 #[cfg(not(feature = "local-only"))]
 mod limits;

@@ -37,7 +37,8 @@ pub fn begin(settings: &Settings) -> Result<Option<TapeSource>, String> {
     let tape: &'static Tape<'static> =
         Box::leak(Box::new(Tape::open(bytes.leak()).map_err(|error| error.to_string())?));
     let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
-    Ok(Some(TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), pace)))
+    let source = TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), pace);
+    Ok(Some(if tape.head().has_intervals { source.of_intervals() } else { source }))
 }
 
 /// Whether a tape is of the program that runs here: by the name of its file, because files move. A tape of an imported trace does not know.
@@ -52,7 +53,7 @@ fn of_thread(tape: &'static Tape<'static>, thread: u32) -> ThreadTape {
     let arrivals = tape
         .arrivals(thread)
         .filter(move |arrival| is_far(arrival.region, arrival.page))
-        .map(|a| TapeArrival { position: a.position, page: PageNo(a.page), own: a.own });
+        .map(|a| TapeArrival { position: a.position, page: PageNo(a.page), own: a.own, interval: a.interval });
     // Within a microset the trace does not show when a page was used last.
     let more = tape.head().microset_pages.saturating_sub(1);
     let departures =

@@ -88,7 +88,7 @@ pub fn fault_cost() -> Duration {
     least / u32::try_from(BATCH_PAGES).expect("a few")
 }
 
-fn head(microset_pages: u32) -> Head {
+fn head(microset_pages: u32, has_intervals: bool) -> Head {
     let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = command.strip_suffix(&[0]).unwrap_or(&command).split(|byte| *byte == 0).skip(1);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -108,12 +108,14 @@ fn head(microset_pages: u32) -> Head {
             processors.trim_end()
         ),
         begun_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        has_intervals,
     }
 }
 
 /// Writes what the tracer sees.
 struct TapeRecorder {
     writer: Writer<File>,
+    microset_pages: u32,
     region: u32,
     /// The trace's number of each thread, by kernel id.
     threads: HashMap<u32, u32>,
@@ -121,14 +123,30 @@ struct TapeRecorder {
     row: &'static TraceRow,
 }
 
+/// A trace with its region.
+fn open(file: File, head: &Head) -> io::Result<(Writer<File>, u32)> {
+    let mut writer = Writer::new(file, head)?;
+    // The far range begins at the same address in every run: a page's number in it is a position that ASLR does not change.
+    let region = writer.region(&Region { name: "far".into(), pages: FAR_PAGES.into() })?;
+    Ok((writer, region))
+}
+
 impl TapeRecorder {
     fn begin(path: &str, microset_pages: u32, row: &'static TraceRow) -> io::Result<TapeRecorder> {
-        let mut writer = Writer::new(File::create(path)?, &head(microset_pages))?;
-        // The far range begins at the same address in every run: a page's number in it is a position that ASLR does not change.
-        let region = writer.region(&Region { name: "far".into(), pages: FAR_PAGES.into() })?;
-        let recorder = TapeRecorder { writer, region, threads: HashMap::new(), flushed: Instant::now(), row };
+        let (writer, region) = open(File::create(path)?, &head(microset_pages, false))?;
+        let (threads, flushed) = (HashMap::new(), Instant::now());
+        let recorder = TapeRecorder { writer, microset_pages, region, threads, flushed, row };
         recorder.publish();
         Ok(recorder)
+    }
+
+    /// Begins the file anew, with a trace of intervals.
+    fn restart(&mut self) -> io::Result<()> {
+        let file = std::mem::replace(self.writer.sink(), File(-1));
+        file.empty()?;
+        (self.writer, self.region) = open(file, &head(self.microset_pages, true))?;
+        self.threads.clear();
+        Ok(())
     }
 
     fn thread(&mut self, id: u32) -> u32 {
@@ -169,6 +187,16 @@ impl Recorder for TapeRecorder {
         self.done(outcome)
     }
 
+    fn begin_again(&mut self) -> bool {
+        let outcome = self.restart();
+        self.done(outcome)
+    }
+
+    fn interval_began(&mut self, number: u32) -> bool {
+        let outcome = self.writer.begin_interval(number);
+        self.done(outcome)
+    }
+
     fn finished(&mut self) {
         let outcome = self.writer.finish();
         if self.done(outcome) {
@@ -200,6 +228,15 @@ impl File {
     fn cut(&self, bytes: u64) {
         // SAFETY: changes the length of a file of ours.
         unsafe { libc::syscall(libc::SYS_ftruncate, self.0, bytes) };
+    }
+
+    /// Nothing is in it any more.
+    fn empty(&self) -> io::Result<()> {
+        // SAFETY: changes a file of ours.
+        let (cut, sought) = unsafe {
+            (libc::syscall(libc::SYS_ftruncate, self.0, 0), libc::syscall(libc::SYS_lseek, self.0, 0, libc::SEEK_SET))
+        };
+        if cut == 0 && sought == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     fn close(&mut self) {

@@ -103,8 +103,21 @@ impl<'a> Machine<'a> {
 
     /// Replays the whole trace. `progress` is told from time to time how many references are done.
     pub(crate) fn run(mut self, progress: &mut dyn FnMut(u64)) -> Figures {
-        let work = self.work;
-        for touches in work.touches().chunks(REPORT_REFERENCES) {
+        let (work, mut begun) = (self.work, 0);
+        for (first, number) in work.intervals() {
+            self.replay(&work.touches()[begun..*first as usize], progress);
+            self.arbiter.end_interval();
+            self.arbiter.begin_interval(*number, true);
+            begun = *first as usize;
+        }
+        self.replay(&work.touches()[begun..], progress);
+        // What was asked for before the program ended still comes: it costs the link, and nobody's time.
+        self.run_until(u64::MAX - 1);
+        self.finish()
+    }
+
+    fn replay(&mut self, touches: &[Touch], progress: &mut dyn FnMut(u64)) {
+        for touches in touches.chunks(REPORT_REFERENCES) {
             for touch in touches {
                 let now = touch.at_ns + self.figures.stalled_ns;
                 if now >= self.next_ns {
@@ -117,9 +130,6 @@ impl<'a> Machine<'a> {
             self.figures.references += touches.len() as u64;
             progress(self.figures.references);
         }
-        // What was asked for before the program ended still comes: it costs the link, and nobody's time.
-        self.run_until(u64::MAX - 1);
-        self.finish()
     }
 
     fn finish(self) -> Figures {

@@ -24,6 +24,7 @@ pub fn follow(
     let threads: Option<Vec<ThreadTape>> =
         (0..).zip(tape.threads()).map(|(number, _)| of_thread(work, tape, number)).collect();
     let tapes = TapeSource::new(threads.ok_or(SetupError::Tape)?, TapePace::default());
+    let tapes = if tape.head().has_intervals { tapes.of_intervals() } else { tapes };
     let (eviction, prefetcher) = BESIDE;
     let policy = make(eviction, 0).ok_or_else(|| SetupError::Eviction { name: eviction.into() })?;
     let prefetcher = make_prefetcher(prefetcher, setup.window_pages_max)
@@ -37,7 +38,10 @@ fn of_thread(work: &Workload, tape: &Tape<'_>, thread: u32) -> Option<ThreadTape
     let page = |region, page| work.slot_of(region, page).map(|slot| work.page(slot));
     let arrivals: Vec<TapeArrival> = tape
         .arrivals(thread)
-        .map(|a| Some(TapeArrival { position: a.position, page: page(a.region, a.page)?, own: a.own }))
+        .map(|a| {
+            let page = page(a.region, a.page)?;
+            Some(TapeArrival { position: a.position, page, own: a.own, interval: a.interval })
+        })
         .collect::<Option<_>>()?;
     // Within a microset the trace does not show when a page was used last.
     let more = tape.head().microset_pages.saturating_sub(1);

@@ -54,9 +54,16 @@ pub struct Workload {
     touched: Vec<bool>,
     touched_pages: u64,
     slots: Slots,
+    /// First touch and number of each interval.
+    intervals: Vec<(u32, u32)>,
 }
 
 impl Workload {
+    /// The program's intervals: index of the first touch, and number.
+    pub(crate) fn intervals(&self) -> &[(u32, u32)] {
+        &self.intervals
+    }
+
     /// The touches.
     pub fn touches(&self) -> &[Touch] {
         &self.touches
@@ -114,6 +121,7 @@ pub struct Collector {
     /// Processor time of each thread.
     threads: Vec<u64>,
     now_ns: u64,
+    intervals: Vec<(u32, u32)>,
 }
 
 impl Collector {
@@ -141,6 +149,13 @@ impl Collector {
         }
         self.touches.push(Touch { at_ns: self.now_ns, slot, thread });
         Ok(())
+    }
+
+    /// The references to come are of this interval of the program.
+    pub fn enter_interval(&mut self, number: u32) {
+        if self.intervals.last().map_or(0, |(_, last)| *last) != number {
+            self.intervals.push((u32::try_from(self.touches.len()).unwrap_or(u32::MAX), number));
+        }
     }
 
     /// Processor time of a thread since its last reference.
@@ -182,8 +197,8 @@ impl Collector {
                 first_pages[chunk as usize] = first;
             }
         }
-        let Collector { touches, touched, touched_pages, slots, .. } = self;
-        Ok(Workload { touches, first_pages, chunks, touched, touched_pages, slots })
+        let Collector { touches, touched, touched_pages, slots, intervals, .. } = self;
+        Ok(Workload { touches, first_pages, chunks, touched, touched_pages, slots, intervals })
     }
 }
 

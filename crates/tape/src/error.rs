@@ -12,7 +12,7 @@ pub enum TraceError {
     #[error("this is a tape, planned from a trace, and not a trace: `hinterland tape show` says what is in it")]
     Tape,
     /// Another version wrote it.
-    #[error("this trace has format version {found}; this program reads version {read}", read = crate::VERSION)]
+    #[error("this trace has format version {found}; this program reads versions 1 to {read}", read = crate::VERSION)]
     Version {
         /// The version that stands in it.
         found: u8,

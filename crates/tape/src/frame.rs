@@ -17,8 +17,15 @@ use twox_hash::XxHash3_64;
 pub struct Format {
     /// The first bytes of each block. Not ASCII throughout, so that no text begins like one.
     pub marker: [u8; 4],
-    /// The version that is written, and the only one that is read.
+    /// The version that is written, and the last one that is read; the first is 1.
     pub version: u8,
+}
+
+impl Format {
+    /// Whether blocks of a version are read.
+    pub fn reads(self, version: u8) -> bool {
+        (1..=self.version).contains(&version)
+    }
 }
 
 /// Bytes before the payload.
@@ -50,6 +57,7 @@ impl Kind {
 /// A block whose checksum is right.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
+    pub version: u8,
     pub kind: Kind,
     pub number: u32,
     pub checksum: u64,
@@ -102,9 +110,10 @@ pub fn take(format: Format, bytes: &[u8], offset: u64, seed: u64) -> Result<Fram
     if checksum(&bytes[..CHECKED_BYTES], payload, seed) != stated {
         return Err(TraceError::Damaged { offset });
     }
-    if bytes[4] != format.version {
-        return Err(TraceError::Version { found: bytes[4] });
+    let version = bytes[4];
+    if !format.reads(version) {
+        return Err(TraceError::Version { found: version });
     }
     let kind = Kind::of(bytes[5]).ok_or(TraceError::Malformed { offset, what: "a block of an unknown kind" })?;
-    Ok(Frame { kind, number: word(bytes, 12), checksum: stated, payload })
+    Ok(Frame { version, kind, number: word(bytes, 12), checksum: stated, payload })
 }

@@ -31,6 +31,8 @@ pub struct Head {
     pub machine: String,
     /// When recording began, in seconds since 1970; 0: not known.
     pub begun_unix_s: u64,
+    /// Only intervals of the program were recorded, of which it said where they begin and end (3PO §3.1.1); in version 1, none was.
+    pub has_intervals: bool,
 }
 
 impl Head {
@@ -50,10 +52,11 @@ impl Head {
         put(&mut out, self.has_cpu_times.into());
         put_text(&mut out, &self.machine);
         put(&mut out, self.begun_unix_s);
+        put(&mut out, self.has_intervals.into());
         out
     }
 
-    pub(crate) fn decode(payload: &[u8]) -> Option<Head> {
+    pub(crate) fn decode(payload: &[u8], version: u8) -> Option<Head> {
         let mut left = Bytes(payload);
         let head = Head {
             origin: left.text()?,
@@ -64,6 +67,7 @@ impl Head {
             has_cpu_times: left.number()? == 1,
             machine: left.text()?,
             begun_unix_s: left.number()?,
+            has_intervals: version > 1 && left.number()? == 1,
         };
         left.is_empty().then_some(head)
     }

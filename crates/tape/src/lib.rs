@@ -30,7 +30,7 @@ pub use slots::Slots;
 pub use writer::Writer;
 
 /// Version of the format that is written, and the only one that is read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The frame around a trace's blocks.
 pub(crate) const FORMAT: frame::Format = frame::Format { marker: *b"HLT\xb1", version: VERSION };
 /// Threads in one trace at most, and regions.

@@ -35,7 +35,7 @@ impl<'a> Trace<'a> {
         }
         let frame = match frame::take(FORMAT, bytes, 0, 0) {
             // A later version may count its checksum otherwise.
-            Err(_) if bytes.get(4).is_some_and(|version| *version != crate::VERSION) => {
+            Err(_) if bytes.get(4).is_some_and(|version| !FORMAT.reads(*version)) => {
                 return Err(TraceError::Version { found: bytes[4] });
             }
             other => other?,
@@ -44,7 +44,7 @@ impl<'a> Trace<'a> {
         if frame.kind != Kind::Head || frame.number != 0 {
             return Err(malformed("a trace begins with its head"));
         }
-        let head = Head::decode(frame.payload).ok_or(malformed("the head cannot be read"))?;
+        let head = Head::decode(frame.payload, frame.version).ok_or(malformed("the head cannot be read"))?;
         Ok(Trace { bytes, head, seed: frame.checksum, body: FRAME_BYTES + frame.payload.len() })
     }
 
@@ -67,6 +67,7 @@ impl<'a> Trace<'a> {
             region_limit: 0,
             sequence: 0,
             microset: 0,
+            interval: 0,
             ending: Ending::Open,
             skipped: false,
             disordered: false,
@@ -117,6 +118,7 @@ pub struct References<'a> {
     region_limit: u32,
     sequence: u64,
     microset: u64,
+    interval: u32,
     ending: Ending,
     /// A gap was skipped: numbers need not follow each other.
     skipped: bool,
@@ -212,6 +214,13 @@ impl<'a> References<'a> {
                 if sequence < self.sequence || microset < self.microset {
                     return Err("references are numbered backwards");
                 }
+                if frame.version > 1 {
+                    let interval = left.small().ok_or("a block of references is cut off")?;
+                    if interval < self.interval {
+                        return Err("intervals are numbered backwards");
+                    }
+                    self.interval = interval;
+                }
                 (self.sequence, self.microset, self.skipped) = (sequence, microset, false);
                 self.left = left;
                 self.context.clear();
@@ -257,9 +266,9 @@ impl Iterator for References<'_> {
             }
             match self.context.take(&mut self.left, self.region_limit) {
                 Ok(Record::Touch(reference)) => {
-                    let (sequence, microset) = (self.sequence, self.microset);
+                    let (sequence, microset, interval) = (self.sequence, self.microset, self.interval);
                     self.sequence += 1;
-                    return Some(Ok(Reference { sequence, microset, ..reference }));
+                    return Some(Ok(Reference { sequence, microset, interval, ..reference }));
                 }
                 Ok(Record::End) => self.microset += 1,
                 Err(what) => {

@@ -22,6 +22,8 @@ pub struct Reference {
     pub sequence: u64,
     /// Which microset it belongs to, from 0.
     pub microset: u64,
+    /// Which of the program's intervals it lies in, from 1; 0: all of the program was recorded.
+    pub interval: u32,
     /// Which thread, in order of their first references, from 0.
     pub thread: u32,
     /// Which region.
@@ -131,7 +133,15 @@ impl Context {
                         return Err("a region was never declared");
                     }
                     let Last { region, page, cpu_ns } = *last;
-                    return Ok(Record::Touch(Reference { sequence: 0, microset: 0, thread, region, page, cpu_ns }));
+                    return Ok(Record::Touch(Reference {
+                        sequence: 0,
+                        microset: 0,
+                        interval: 0,
+                        thread,
+                        region,
+                        page,
+                        cpu_ns,
+                    }));
                 }
                 THREAD => self.thread = index(value).ok_or("a thread's number is too large")?,
                 REGION => self.last().region = index(value).ok_or("a region's number is too large")?,

@@ -19,6 +19,7 @@ pub struct Writer<W> {
     regions: u32,
     sequence: u64,
     microsets: u64,
+    interval: u32,
     /// References in the microset that is not whole yet.
     open: u64,
     /// References in the blocks that were written.
@@ -44,6 +45,7 @@ impl<W: io::Write> Writer<W> {
             regions: 0,
             sequence: 0,
             microsets: 0,
+            interval: 0,
             open: 0,
             written: 0,
             microsets_written: 0,
@@ -97,6 +99,20 @@ impl<W: io::Write> Writer<W> {
         self.open = 0;
         self.microsets += 1;
         self.write_full_block()
+    }
+
+    /// Begins an interval of the program, with a block of its own; numbers grow.
+    ///
+    /// # Errors
+    /// The sink's; `InvalidInput` for a number that does not grow.
+    pub fn begin_interval(&mut self, number: u32) -> io::Result<()> {
+        if number <= self.interval {
+            return Err(invalid("intervals are numbered upwards"));
+        }
+        self.end_microset()?;
+        self.flush()?;
+        self.interval = number;
+        Ok(())
     }
 
     /// Writes the block that is not full yet.
@@ -165,6 +181,7 @@ impl<W: io::Write> Writer<W> {
         if self.payload.is_empty() {
             bytes::put(&mut self.payload, self.sequence);
             bytes::put(&mut self.payload, self.microsets);
+            bytes::put(&mut self.payload, self.interval.into());
         }
     }
 

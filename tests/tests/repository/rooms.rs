@@ -28,7 +28,7 @@ const BUILDINGS: &[Building] = &[
             ("prefetching", &["prefetch_driver", "prefetch_cache", "read_ahead"]),
             ("faults", &["fault", "inline_fault", "pinning"]),
             ("threads", &["asks", "maintenance", "report", "evictor", "evictor_start", "monitor"]),
-            ("calls", &["range", "fork"]),
+            ("calls", &["range", "interval", "fork"]),
             ("pager", &["config", "pager"]),
             ("tests", &["races"]),
         ],

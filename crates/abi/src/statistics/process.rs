@@ -79,6 +79,7 @@ statistics! {
             prefetch_windows: Windows = "Windows that the prefetcher requested from far memory.";
             prefetch_window_pages: Pages = "Pages of those windows, wherever they were.";
             prefetch_windows_dropped: Windows = "Windows that were dropped because too many others came after them.";
+            intervals: Events = "Intervals between hinterland_begin() and hinterland_end() that were recorded, or in which tapes were followed.";
             tape_threads: Events = "Threads that followed a tape.";
             tape_threads_without: Events = "Threads of the program that followed one for which there was none.";
             tape_batches: Events = "Batches that tapes asked for.";

@@ -52,6 +52,7 @@ fn collect(args: &SimArgs, trace: &Trace<'_>) -> Result<(Workload, Vec<String>, 
     while let Some(next) = references.next() {
         match next {
             Ok(reference) => {
+                collector.enter_interval(reference.interval);
                 collector
                     .push(reference.thread, reference.region, reference.page, reference.cpu_ns)
                     .map_err(workload)?;

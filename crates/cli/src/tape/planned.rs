@@ -165,6 +165,7 @@ impl Planning<'_> {
             local_pages: case.local_pages,
             peak_pages: self.recording.pages(),
             eviction: case.eviction.name().into(),
+            has_intervals: of.has_intervals,
         }
     }
 

@@ -41,6 +41,8 @@ struct Figures {
     arguments_digest: String,
     /// When the trace was begun, in seconds since 1970; 0: not known.
     begun_unix_s: u64,
+    /// It is of intervals of which the program says where they begin and end.
+    has_intervals: bool,
     /// Bytes of a page.
     page_bytes: u32,
     /// Pages of a microset of the trace at most.
@@ -109,6 +111,7 @@ fn figures(tape: &Tape<'_>, tape_bytes: u64) -> Figures {
         program: head.program.clone(),
         arguments_digest: format!("{:016x}", head.arguments_digest),
         begun_unix_s: head.begun_unix_s,
+        has_intervals: head.has_intervals,
         page_bytes: head.page_bytes,
         microset_pages: head.microset_pages,
         local_pages: head.local_pages,
@@ -136,6 +139,9 @@ fn text(figures: &Figures, path: &Path) -> String {
             Foreign(&figures.eviction)
         ),
     );
+    if figures.has_intervals {
+        line("intervals", "followed between hinterland_begin() and hinterland_end() only".into());
+    }
     line("size", ByteCount(figures.tape_bytes).to_string());
     for (number, thread) in figures.threads.iter().enumerate().take(THREADS_MAX) {
         let ThreadFigures { references, pages, fetched_pages, first_touches, left_pages, left_for_good_pages, .. } =

@@ -58,6 +58,8 @@ pub struct Figures {
     pub machine: String,
     /// When, in seconds since 1970; 0: not known.
     pub begun_unix_s: u64,
+    /// Only the intervals were recorded of which the program said where they begin and end.
+    pub has_intervals: bool,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Pages of a microset at most.
@@ -240,6 +242,7 @@ impl Read {
             arguments_digest: format!("{:016x}", head.arguments_digest),
             machine: head.machine.clone(),
             begun_unix_s: head.begun_unix_s,
+            has_intervals: head.has_intervals,
             page_bytes: head.page_bytes,
             microset_pages: head.microset_pages,
             whole: self.whole,

@@ -28,6 +28,9 @@ pub fn of(figures: &Figures, path: &Path) -> String {
         "references",
         format!("{} in {} microsets of {} {unit}", figures.references, figures.microsets, figures.microset_pages),
     );
+    if figures.has_intervals {
+        line("intervals", "between hinterland_begin() and hinterland_end() only".into());
+    }
     let regions = figures.regions.iter().filter(|region| region.pages > 0);
     let regions: Vec<String> = regions.map(|region| format!("{} {}", region.pages, Foreign(&region.name))).collect();
     line("pages", format!("{} ({}): {}", figures.pages, bytes(figures.pages), regions.join(", ")));

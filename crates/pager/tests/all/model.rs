@@ -249,7 +249,7 @@ fn random_tape(seed: u64) -> ThreadTape {
         let mut random = Rng(seed);
         (0..500_000).map(move |position| (position, PageNo(random.below_u32(PAGES))))
     };
-    let arrivals = pages().map(|(position, page)| TapeArrival { position, page, own: page.0 % 8 > 0 });
+    let arrivals = pages().map(|(position, page)| TapeArrival { position, page, own: page.0 % 8 > 0, interval: 0 });
     let departures = pages().map(|(position, page)| {
         let position = position + 1_000;
         TapeDeparture { position, page, used_until: position - 500, next_use: Some(position + page.0 % 5_000) }

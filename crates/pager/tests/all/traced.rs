@@ -32,6 +32,15 @@ impl Recorder for Check {
         true
     }
 
+    fn begin_again(&mut self) -> bool {
+        self.members.clear();
+        true
+    }
+
+    fn interval_began(&mut self, _: u32) -> bool {
+        true
+    }
+
     fn finished(&mut self) {
         assert!(self.touches > 10_000 && self.ended > 100, "{} touches, {} microsets", self.touches, self.ended);
     }

@@ -24,13 +24,15 @@ pub struct Coming {
 
 /// See the module.
 pub struct Cursor {
-    arrivals: Box<dyn Iterator<Item = TapeArrival> + Send>,
+    arrivals: Peekable<Box<dyn Iterator<Item = TapeArrival> + Send>>,
     departures: Peekable<Box<dyn Iterator<Item = TapeDeparture> + Send>>,
     /// Departures for what was asked for, of pages that the thread still uses.
     used: Vec<TapeDeparture>,
     /// Pages that were planned to be fetched ahead.
     pub ahead_pages: u32,
     coming: VecDeque<Coming>,
+    /// Arrivals of later intervals are not read.
+    interval: u32,
     asked: usize,
     /// Of those that were asked for, those on which the thread is going to fault.
     faults: u32,
@@ -44,14 +46,26 @@ pub struct Cursor {
 impl Cursor {
     pub fn new(tape: ThreadTape) -> Cursor {
         let ThreadTape { arrivals, departures, ahead_pages } = tape;
-        let (coming, departures, used) = (VecDeque::new(), departures.peekable(), Vec::new());
-        Cursor { arrivals, departures, used, ahead_pages, coming, asked: 0, faults: 0, kept: 0, position: 0, offset: 0 }
+        Cursor {
+            arrivals: arrivals.peekable(),
+            departures: departures.peekable(),
+            used: Vec::new(),
+            ahead_pages,
+            coming: VecDeque::new(),
+            interval: 0,
+            asked: 0,
+            faults: 0,
+            kept: 0,
+            position: 0,
+            offset: 0,
+        }
     }
 
     /// Reads on until `count` arrivals are coming, if there are so many.
     fn read(&mut self, count: usize) {
         while self.coming.len() < count {
-            let Some(arrival) = self.arrivals.next() else { return };
+            let interval = self.interval;
+            let Some(arrival) = self.arrivals.next_if(|arrival| arrival.interval <= interval) else { return };
             self.coming.push_back(Coming { arrival, is_fetched: false, will_fault: false, is_kept: false });
         }
     }
@@ -159,10 +173,26 @@ impl Cursor {
         })
     }
 
+    /// Passes over what is left of earlier intervals than this one; nothing is asked for.
+    pub fn skip_to_interval(&mut self, number: u32) {
+        self.interval = number;
+        loop {
+            self.read(1);
+            let Some(first) = self.coming.front().map(|coming| coming.arrival) else { return };
+            if first.interval >= number {
+                self.position = first.position;
+                break;
+            }
+            self.coming.pop_front();
+        }
+        let position = self.position;
+        self.used.clear();
+        while self.departures.next_if(|departure| departure.position < position).is_some() {}
+    }
+
     /// Whether the thread has passed all arrivals.
     pub fn is_at_end(&mut self) -> bool {
-        self.read(1);
-        self.coming.is_empty()
+        self.coming.is_empty() && self.arrivals.peek().is_none()
     }
 
     /// Where the thread is, on the scale of all threads.

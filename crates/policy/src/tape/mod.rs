@@ -34,6 +34,8 @@ pub struct TapeArrival {
     pub page: PageNo,
     /// The thread touches it itself; otherwise another one may have it mapped, and it is no key page.
     pub own: bool,
+    /// In which of the program's intervals, from 1; 0: the tape is of all of the program.
+    pub interval: u32,
 }
 
 /// A page that leaves local memory in the plan.

@@ -104,6 +104,10 @@ pub struct TapeSource {
     asked: HashMap<PageNo, Asked>,
     holds: Arc<Mutex<Holds>>,
     pace: TapePace,
+    /// The tapes are of intervals.
+    has_intervals: bool,
+    /// The program is in none that is to be followed.
+    is_paused: bool,
     figures: TapeFigures,
 }
 
@@ -117,6 +121,8 @@ impl TapeSource {
             asked: HashMap::new(),
             holds: Arc::default(),
             pace,
+            has_intervals: false,
+            is_paused: false,
             figures: TapeFigures::default(),
         }
     }
@@ -145,6 +151,9 @@ impl TapeSource {
         places: &dyn Places,
         out: &mut Vec<Prefetch>,
     ) -> Course {
+        if self.is_paused {
+            return Course::OffTape;
+        }
         let seat = self.seat_of(thread, page);
         self.key_is_taken(page, seat, places, out);
         let Some(index) = seat else { return Course::OffTape };
@@ -373,6 +382,38 @@ impl TapeSource {
             cursor.set_will_fault(at, is_key || own && place == Place::Untouched && !is_zeros(page));
         }
         (pages, key)
+    }
+
+    /// The tapes are of intervals, of which the program says where they begin: it is in none yet.
+    pub fn of_intervals(mut self) -> TapeSource {
+        (self.has_intervals, self.is_paused) = (true, true);
+        self
+    }
+
+    /// An interval begins, the program's `number`-th from 1; `follow`: its tapes are to be followed. Whether they are: tapes of all of the
+    /// program go on as ever.
+    pub fn begin_interval(&mut self, number: u32, follow: bool) -> bool {
+        if self.has_intervals && follow {
+            self.is_paused = false;
+            for (cursor, track) in &mut self.cursors {
+                cursor.skip_to_interval(number);
+                (track.has_left, track.misses, track.candidate) = (false, 0, None);
+            }
+        }
+        !self.is_paused
+    }
+
+    /// The interval ends: what the program touches from now on is on no tape. What is held is let go.
+    pub fn end_interval(&mut self) {
+        if !self.has_intervals {
+            return;
+        }
+        self.is_paused = true;
+        for (cursor, _) in &mut self.cursors {
+            cursor.give_up().for_each(drop);
+        }
+        self.asked.clear();
+        self.holds().clear();
     }
 
     /// No thread follows a tape any longer.

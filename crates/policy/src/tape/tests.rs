@@ -64,8 +64,12 @@ impl World {
 
 /// A tape of these pages, of which each is gone after 50 more.
 fn tape(pages: impl Iterator<Item = u32> + Clone + Send + 'static) -> ThreadTape {
-    let arrivals =
-        (0..).zip(pages.clone()).map(|(at, page)| TapeArrival { position: at * 3, page: PageNo(page), own: true });
+    let arrivals = (0..).zip(pages.clone()).map(|(at, page)| TapeArrival {
+        position: at * 3,
+        page: PageNo(page),
+        own: true,
+        interval: 0,
+    });
     let departures = (50..).zip(pages).map(|(at, page)| TapeDeparture {
         position: at * 3,
         page: PageNo(page),
@@ -78,6 +82,19 @@ fn tape(pages: impl Iterator<Item = u32> + Clone + Send + 'static) -> ThreadTape
 fn following(tapes: Vec<ThreadTape>, prefetcher: &str) -> (Arbiter, Box<dyn EvictionPolicy>) {
     let source = TapeSource::new(tapes, TapePace::default());
     Arbiter::following(make_prefetcher(prefetcher, None).unwrap(), make("fifo", 1000).unwrap(), source)
+}
+
+/// A tape of intervals, the first of number 1.
+fn tape_of_intervals(intervals: &[std::ops::Range<u32>]) -> ThreadTape {
+    let pages: Vec<(u32, u32)> =
+        (1..).zip(intervals).flat_map(|(number, pages)| pages.clone().map(move |page| (number, page))).collect();
+    let arrivals = (0..).zip(pages).map(|(position, (interval, page))| TapeArrival {
+        position,
+        page: PageNo(page),
+        own: true,
+        interval,
+    });
+    ThreadTape { arrivals: Box::new(arrivals), departures: Box::new(std::iter::empty()), ahead_pages: 50 }
 }
 
 /// Scattered pages, each once.
@@ -203,4 +220,36 @@ fn a_forked_child_follows_no_tape() {
     arbiter.end_tapes();
     assert!(world.touch(&mut arbiter, 1, 500).is_some_and(|wanted| wanted.batches.is_empty()));
     assert!(!policy.spares_neighbours() && arbiter.tape_figures().is_none());
+}
+
+#[test]
+fn an_interval_is_followed_from_its_beginning_and_nothing_between() {
+    let intervals = [0..1_000, 2_000..3_000, 4_000..5_000, 6_000..7_000];
+    let source = TapeSource::new([tape_of_intervals(&intervals)], TapePace::default()).of_intervals();
+    let (prefetcher, policy) = (make_prefetcher("none", None).unwrap(), make("fifo", 1000).unwrap());
+    let (mut arbiter, _policy) = Arbiter::following(prefetcher, policy, source);
+    let mut world = World::new(10_000);
+    let walk = |world: &mut World, arbiter: &mut Arbiter, pages: std::ops::Range<u32>| {
+        let majors = world.majors;
+        pages.for_each(|page| drop(world.touch(arbiter, 1, page)));
+        world.majors - majors
+    };
+    assert_eq!(walk(&mut world, &mut arbiter, 9_000..9_100), 100, "it has not begun");
+    assert_eq!(arbiter.tape_figures().unwrap().threads, 0);
+    assert!(arbiter.begin_interval(1, true));
+    // It breaks off in the middle.
+    assert_eq!(walk(&mut world, &mut arbiter, 0..500), 1);
+    arbiter.end_interval();
+    assert_eq!(walk(&mut world, &mut arbiter, 9_100..9_200), 100);
+    assert!(arbiter.begin_interval(2, true));
+    assert_eq!(walk(&mut world, &mut arbiter, 2_000..3_000), 1);
+    arbiter.end_interval();
+    // One that is not to be followed counts.
+    assert!(!arbiter.begin_interval(3, false));
+    assert_eq!(walk(&mut world, &mut arbiter, 4_000..4_100), 100);
+    arbiter.end_interval();
+    assert!(arbiter.begin_interval(4, true));
+    assert_eq!(walk(&mut world, &mut arbiter, 6_000..7_000), 1);
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.threads, figures.left), (1, 0));
 }

@@ -81,6 +81,15 @@ impl Memory {
         had
     }
 
+    /// No page is local any more; `gone` is told of each. Not inside a microset.
+    pub fn clear(&mut self, mut gone: impl FnMut(u32)) {
+        while let Some(slot) = self.order.leave() {
+            self.pages[slot as usize] &= !LOCAL;
+            gone(slot);
+        }
+        self.local = 0;
+    }
+
     /// The microset is whole: its pages can leave.
     pub fn end_microset(&mut self) {
         for (slot, next) in self.microset.drain(..).skip(std::mem::take(&mut self.evicted)) {

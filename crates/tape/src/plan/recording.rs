@@ -144,4 +144,6 @@ impl Receiver for Recording {
     }
 
     fn end_microset(&mut self, _thread: u32) {}
+
+    fn begin_interval(&mut self) {}
 }

@@ -122,6 +122,16 @@ impl Running {
         carried
     }
 
+    /// What the program touched since the last interval may have taken all frames: where not everything has room, the next one asks for all
+    /// that it needs. What is local then is not fetched.
+    fn begin_interval(&mut self, recording: &Recording) {
+        for (share, thread) in self.shares.iter_mut().zip(&recording.threads) {
+            if share.plan.share_pages < share.plan.pages {
+                share.memory.clear(|slot| self.holders[thread.own.global(slot) as usize] -= 1);
+            }
+        }
+    }
+
     fn finish(self, recording: &Recording) -> Plan {
         let cpu_ns = recording.cpu_ns();
         let mut stalled = [0_u64; SPEEDS_MBIT.len()];
@@ -178,8 +188,12 @@ impl Replay<'_, '_> {
             let (region, page) = self.recording.slots.page(thread.own.global(leaves));
             Departure { position, region, page, last_use, next_use: (next != NEVER).then_some(next) }
         });
-        tape(step.thread, Arrival { position, region, page, fetched, own: step.own }, departure)
-            .map_err(PlanError::Sink)
+        tape(
+            step.thread,
+            Arrival { position, region, page, fetched, own: step.own, interval: step.interval },
+            departure,
+        )
+        .map_err(PlanError::Sink)
     }
 }
 
@@ -212,6 +226,12 @@ impl Receiver for Replay<'_, '_> {
     fn end_microset(&mut self, thread: u32) {
         for running in &mut self.running {
             running.shares[thread as usize].memory.end_microset();
+        }
+    }
+
+    fn begin_interval(&mut self) {
+        for running in &mut self.running {
+            running.begin_interval(self.recording);
         }
     }
 }

@@ -19,6 +19,8 @@ pub struct Step {
     pub own: bool,
     /// Processor time of the thread.
     pub cpu_ns: u64,
+    /// In which of the program's intervals; 0: all of it was recorded.
+    pub interval: u32,
 }
 
 /// What is done with them.
@@ -30,12 +32,16 @@ pub trait Receiver {
 
     /// The microset of the thread's last steps is whole.
     fn end_microset(&mut self, thread: u32);
+
+    /// An interval begins: what is local now is not known.
+    fn begin_interval(&mut self);
 }
 
 #[derive(Default)]
 struct Turns {
     reference_ns: Option<u64>,
     microset: u64,
+    interval: u32,
     steps: Vec<Step>,
     /// Threads of the microset, in order of their first reference in it.
     threads: Vec<u32>,
@@ -68,6 +74,10 @@ pub fn walk(trace: &Trace<'_>, reference_ns: Option<u64>, receiver: &mut impl Re
             turns.deliver(receiver)?;
             turns.microset = reference.microset;
         }
+        if reference.interval != turns.interval {
+            receiver.begin_interval();
+            turns.interval = reference.interval;
+        }
         let slot = receiver.slot(reference.region, reference.page);
         turns.push(&reference, slot);
     }
@@ -95,7 +105,8 @@ impl Turns {
         if self.steps.last().is_none_or(|last| last.thread != thread) && !self.threads.contains(&thread) {
             self.threads.push(thread);
         }
-        self.steps.push(Step { thread, slot, fresh, own: true, cpu_ns });
+        let interval = reference.interval;
+        self.steps.push(Step { thread, slot, fresh, own: true, cpu_ns, interval });
     }
 
     fn deliver(&mut self, receiver: &mut impl Receiver) -> Result<(), PlanError> {

@@ -13,7 +13,7 @@ pub enum TapeError {
     Foreign,
     /// Another version planned it.
     #[error(
-        "this tape has format version {found}; this program reads version {read}: plan it again from its trace",
+        "this tape has format version {found}; this program reads versions 1 to {read}: plan it again from its trace",
         read = crate::tape::VERSION
     )]
     Version {

@@ -24,6 +24,8 @@ pub struct TapeHead {
     pub peak_pages: u64,
     /// The eviction that was planned with: `min`, `lru`.
     pub eviction: String,
+    /// It is of intervals of which the program says where they begin and end; in version 1, of all of the program.
+    pub has_intervals: bool,
 }
 
 impl TapeHead {
@@ -38,10 +40,11 @@ impl TapeHead {
         put(&mut out, self.local_pages);
         put(&mut out, self.peak_pages);
         put_text(&mut out, &self.eviction);
+        put(&mut out, self.has_intervals.into());
         out
     }
 
-    pub(crate) fn decode(payload: &[u8]) -> Option<TapeHead> {
+    pub(crate) fn decode(payload: &[u8], version: u8) -> Option<TapeHead> {
         let mut left = Bytes(payload);
         let head = TapeHead {
             origin: left.text()?,
@@ -53,6 +56,7 @@ impl TapeHead {
             local_pages: left.number()?,
             peak_pages: left.number()?,
             eviction: left.text()?,
+            has_intervals: version > 1 && left.number()? == 1,
         };
         left.is_empty().then_some(head)
     }

@@ -22,8 +22,8 @@ use crate::frame::{self, FRAME_BYTES, Format, Frame, Kind};
 use crate::{Region, TraceError};
 use records::Part;
 
-/// Version of the format that is written, and the only one that is read.
-pub const VERSION: u8 = 1;
+/// Version of the format that is written; version 1 is read, too.
+pub const VERSION: u8 = 2;
 /// The frame around a tape's blocks.
 pub(crate) const FORMAT: Format = Format { marker: *b"HLP\xb1", version: VERSION };
 
@@ -47,7 +47,7 @@ impl<'a> Tape<'a> {
         let malformed =
             |offset: usize| move |what| TapeError::Block(TraceError::Malformed { offset: offset as u64, what });
         let head = match frame.kind {
-            Kind::Head if frame.number == 0 => TapeHead::decode(frame.payload),
+            Kind::Head if frame.number == 0 => TapeHead::decode(frame.payload, frame.version),
             _ => None,
         };
         let head = head.ok_or("the head cannot be read").map_err(malformed(0))?;
@@ -92,7 +92,7 @@ impl<'a> Tape<'a> {
                 self.regions.push(region);
             }
             Kind::References => {
-                let part = Part::decode(frame.payload).ok_or("a part cannot be read")?;
+                let part = Part::decode(frame.payload, frame.version).ok_or("a part cannot be read")?;
                 let index = part.thread as usize;
                 if index >= totals.len() {
                     totals.resize(index + 1, Counted::default());
@@ -144,7 +144,7 @@ impl<'a> Tape<'a> {
 
 /// The first block; tells what is no tape from a tape that is damaged.
 fn first(bytes: &[u8]) -> Result<Frame<'_>, TapeError> {
-    let Format { marker, version } = FORMAT;
+    let Format { marker, .. } = FORMAT;
     if !bytes.starts_with(&marker) {
         let missing = (FRAME_BYTES - bytes.len().min(FRAME_BYTES)) as u64;
         return Err(match bytes {
@@ -155,7 +155,9 @@ fn first(bytes: &[u8]) -> Result<Frame<'_>, TapeError> {
     }
     match frame::take(FORMAT, bytes, 0, 0) {
         // A later version may count its checksum otherwise.
-        Err(_) if bytes.get(4).is_some_and(|found| *found != version) => Err(TapeError::Version { found: bytes[4] }),
+        Err(_) if bytes.get(4).is_some_and(|found| !FORMAT.reads(*found)) => {
+            Err(TapeError::Version { found: bytes[4] })
+        }
         Err(error) => Err(TapeError::Block(error)),
         Ok(frame) => Ok(frame),
     }

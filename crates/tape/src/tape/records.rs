@@ -33,6 +33,8 @@ pub struct Arrival {
     /// The trace has the thread's own reference for it. Otherwise another thread touched it in a microset in which this one ran, too: it is
     /// no key page, because this one may find it mapped.
     pub own: bool,
+    /// In which of the program's intervals, from 1; 0: the tape is of all of the program.
+    pub interval: u32,
 }
 
 /// A page that leaves local memory.
@@ -87,18 +89,29 @@ pub struct Records {
     last_departure: Last,
     /// Where the part begins.
     from: u32,
+    interval: u32,
 }
 
 impl Records {
-    /// A part whose positions begin at `from`.
-    pub fn starting_at(from: u32) -> Records {
+    /// A part of an interval, whose positions begin at `from`.
+    pub fn starting_at(from: u32, interval: u32) -> Records {
         let last = Last { position: from, ..Last::default() };
-        Records { last_arrival: last, last_departure: last, from, ..Records::default() }
+        Records { last_arrival: last, last_departure: last, from, interval, ..Records::default() }
+    }
+
+    /// The interval that it is of.
+    pub fn interval(&self) -> u32 {
+        self.interval
+    }
+
+    /// Behind the last arrival.
+    pub fn end(&self) -> u32 {
+        self.arrival.map_or(self.last_arrival.position, |run| run.position(run.pages - 1) + 1)
     }
 
     /// Appends an arrival, behind those that are there.
     pub fn arrive(&mut self, arrival: Arrival) {
-        let Arrival { position, region, page, fetched, own } = arrival;
+        let Arrival { position, region, page, fetched, own, .. } = arrival;
         let how = How { fetched, own };
         if self.arrival.as_mut().is_some_and(|run| run.continues(how, region, page, position)) {
             return;
@@ -156,7 +169,7 @@ impl Records {
         self.arrivals.len() + self.departures.len()
     }
 
-    /// The part's payload: thread, first position, bytes of the arrivals, arrivals, departures. `None`: there is nothing in it.
+    /// The part's payload: thread, first position, interval, bytes of the arrivals, arrivals, departures. `None`: there is nothing in it.
     pub fn finish(mut self, thread: u32) -> Option<Vec<u8>> {
         self.end_arrivals();
         self.end_departures();
@@ -164,7 +177,7 @@ impl Records {
             return None;
         }
         let mut payload = Vec::with_capacity(self.bytes() + 16);
-        for number in [u64::from(thread), u64::from(self.from), self.arrivals.len() as u64] {
+        for number in [u64::from(thread), u64::from(self.from), u64::from(self.interval), self.arrivals.len() as u64] {
             put(&mut payload, number);
         }
         payload.extend_from_slice(&self.arrivals);
@@ -178,18 +191,20 @@ impl Records {
 pub struct Part<'a> {
     pub thread: u32,
     from: u32,
+    interval: u32,
     arrivals: &'a [u8],
     departures: &'a [u8],
 }
 
 impl<'a> Part<'a> {
-    pub fn decode(payload: &'a [u8]) -> Option<Part<'a>> {
+    pub fn decode(payload: &'a [u8], version: u8) -> Option<Part<'a>> {
         let mut left = Bytes(payload);
         let thread = left.small().filter(|thread| *thread < INDEX_MAX)?;
         let from = left.small().filter(|from| *from < NEVER - 1)?;
+        let interval = if version > 1 { left.small()? } else { 0 };
         let arrival_bytes = usize::try_from(left.number()?).ok()?;
         let (arrivals, departures) = left.0.split_at_checked(arrival_bytes)?;
-        Some(Part { thread, from, arrivals, departures })
+        Some(Part { thread, from, interval, arrivals, departures })
     }
 
     fn runs<D: Detail>(&self, bytes: &'a [u8], regions: u32) -> Runs<'a, D> {
@@ -198,7 +213,7 @@ impl<'a> Part<'a> {
     }
 
     pub fn arrivals(&self, regions: u32) -> Arrivals<'a> {
-        Arrivals(self.runs(self.arrivals, regions))
+        Arrivals(self.runs(self.arrivals, regions), self.interval)
     }
 
     pub fn departures(&self, regions: u32) -> Departures<'a> {
@@ -245,7 +260,7 @@ impl<D: Detail> Runs<'_, D> {
 
 /// The arrivals of a part.
 #[derive(Clone, Debug)]
-pub struct Arrivals<'a>(Runs<'a, How>);
+pub struct Arrivals<'a>(Runs<'a, How>, u32);
 
 impl Runs<'_, How> {
     fn take_arrivals(&mut self) -> Result<Run<How>, &'static str> {
@@ -278,8 +293,9 @@ impl Iterator for Arrivals<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.0.next(Runs::take_arrivals).map(|place| {
             place.map(|(run, index)| {
-                let How { fetched, own } = run.detail;
-                Arrival { position: run.position(index), region: run.region, page: run.page(index), fetched, own }
+                let (How { fetched, own }, interval) = (run.detail, self.1);
+                let (position, page) = (run.position(index), run.page(index));
+                Arrival { position, region: run.region, page, fetched, own, interval }
             })
         })
     }
@@ -362,7 +378,7 @@ mod tests {
             let length = random.below_u32(24) as usize;
             let payload: Vec<u8> =
                 (0..length).map(|_| random.next_u64().to_le_bytes()[0] >> random.below_u32(8)).collect();
-            let Some(part) = Part::decode(&payload) else { continue };
+            let Some(part) = Part::decode(&payload, 2) else { continue };
             let mut end = 0;
             for arrival in part.arrivals(2) {
                 let Ok(Arrival { position, region, .. }) = arrival else { break };

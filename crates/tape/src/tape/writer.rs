@@ -43,6 +43,11 @@ impl<W: io::Write> TapeWriter<W> {
         if index >= self.parts.len() {
             self.parts.resize_with(index + 1, Records::default);
         }
+        if self.parts[index].interval() != arrival.interval {
+            let part = &mut self.parts[index];
+            let whole = std::mem::replace(part, Records::starting_at(part.end(), arrival.interval));
+            self.put_part(thread, whole)?;
+        }
         let part = &mut self.parts[index];
         if let Some(departure) = departure {
             part.depart(departure);
@@ -51,7 +56,7 @@ impl<W: io::Write> TapeWriter<W> {
         if part.bytes() < PART_BYTES {
             return Ok(());
         }
-        let full = std::mem::replace(part, Records::starting_at(arrival.position + 1));
+        let full = std::mem::replace(part, Records::starting_at(arrival.position + 1, arrival.interval));
         self.put_part(thread, full)
     }
 

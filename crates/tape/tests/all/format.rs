@@ -13,6 +13,7 @@ fn head() -> Head {
         has_cpu_times: true,
         machine: "x86_64".into(),
         begun_unix_s: 1_700_000_000,
+        has_intervals: true,
     }
 }
 
@@ -22,10 +23,15 @@ fn make(seed: u64, references: u32, flush_every: u32) -> (Vec<u8>, Vec<Reference
     let mut writer = Writer::new(Vec::new(), &head()).unwrap();
     let mut expected = Vec::new();
     let (mut regions, mut microset, mut open) = (0, 0, false);
-    let mut times = [0u64; 5];
+    let (mut times, mut interval) = ([0u64; 5], 0);
     for sequence in 0..references {
         if regions == 0 || random.below_u32(references) < 3 {
             regions = writer.region(&Region { name: format!("region {regions}"), pages: 1 << 32 }).unwrap() + 1;
+        }
+        if random.below_u32(60) == 0 {
+            interval += 1 + random.below_u32(3);
+            writer.begin_interval(interval).unwrap();
+            microset += u64::from(open);
         }
         let thread = if random.below_u32(4) == 0 { random.below_u32(5) } else { 0 };
         let page = match random.below_u32(4) {
@@ -38,7 +44,7 @@ fn make(seed: u64, references: u32, flush_every: u32) -> (Vec<u8>, Vec<Reference
         let region = random.below_u32(regions);
         writer.touch(thread, region, page, *cpu_ns).unwrap();
         let sequence = u64::from(sequence);
-        expected.push(Reference { sequence, microset, thread, region, page, cpu_ns: *cpu_ns });
+        expected.push(Reference { sequence, microset, interval, thread, region, page, cpu_ns: *cpu_ns });
         open = true;
         if random.below_u32(7) == 0 {
             writer.end_microset().unwrap();
@@ -177,8 +183,20 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(Trace::open(&[0; 4096]).unwrap_err(), TraceError::Foreign);
     assert!(matches!(Trace::open(b"").unwrap_err(), TraceError::Truncated { offset: 0, .. }));
     let mut later = make(1, 10, 10).0;
-    later[4] = 2;
-    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 2 });
+    later[4] = 3;
+    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 3 });
+}
+
+/// Made by the last program that wrote version 1, of the lines `0 5`, `0 6`, `0 70000`, `1 6`, `0 5`.
+#[test]
+fn version_1_is_read() {
+    let bytes = include_bytes!("../version-1.trace");
+    assert_eq!(bytes[4], 1);
+    let trace = Trace::open(bytes).unwrap();
+    assert!(trace.head().origin == "text" && !trace.head().has_intervals);
+    let (seen, error, whole) = read(bytes);
+    let seen: Vec<(u32, u32, u32)> = seen.iter().map(|seen| (seen.thread, seen.page, seen.interval)).collect();
+    assert_eq!((seen, error, whole), (vec![(0, 5, 0), (0, 6, 0), (0, 70_000, 0), (1, 6, 0), (0, 5, 0)], None, true));
 }
 
 #[test]

@@ -277,3 +277,33 @@ fn tapes_of_patterns_can_be_followed_as_they_were_written() {
         }
     }
 }
+
+/// What was touched between two intervals may have taken the frames: each interval's tape begins with nothing local, unless all has room.
+#[test]
+fn an_interval_asks_for_all_that_it_touches() {
+    let head = Head { page_bytes: 4096, microset_pages: 1, has_intervals: true, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+    let intervals = [(1, 0..300), (2, 100..120), (5, 100..400)];
+    for (number, pages) in intervals.clone() {
+        writer.begin_interval(number).unwrap();
+        for page in pages {
+            writer.touch(0, 0, page, 0).unwrap();
+            writer.end_microset().unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    let bytes = std::mem::take(writer.sink());
+    for (local, everything) in [(50, true), (400, false)] {
+        let (plans, tape) = planned(&bytes, &[case(local, Eviction::Min)]);
+        let arrivals: Vec<(u32, u32)> = tape[&0].iter().map(|(arrival, _)| (arrival.interval, arrival.page)).collect();
+        let mut expected: Vec<(u32, u32)> =
+            intervals.iter().flat_map(|(number, pages)| pages.clone().map(|page| (*number, page))).collect();
+        if !everything {
+            // What is local stays.
+            expected.retain(|(number, page)| *number == 1 || *number == 5 && *page >= 300);
+        }
+        assert_eq!(arrivals, expected, "{local} local");
+        assert_eq!(plans[0].threads[0].references, 620);
+    }
+}

@@ -12,6 +12,7 @@ fn head() -> TapeHead {
         page_bytes: 4096,
         microset_pages: 64,
         begun_unix_s: 1_700_000_000,
+        has_intervals: true,
         local_pages: 5000,
         peak_pages: 12_000,
         eviction: "min".into(),
@@ -22,7 +23,7 @@ type Planned = Vec<(Arrival, Option<Departure>)>;
 
 /// What a tape may have for one thread: walks in both directions, single pages, pages at the ends of regions.
 fn some_thread(random: &mut Rng, arrivals: u32, regions: u32) -> Planned {
-    let (mut planned, mut position) = (Vec::new(), 0);
+    let (mut planned, mut position, mut interval) = (Vec::new(), 0, 0);
     let (mut page, mut region, mut stride, mut down, mut fetched, mut idle, mut next) =
         (0_u32, 0, 1, false, false, 0, 0);
     for _ in 0..arrivals {
@@ -34,6 +35,7 @@ fn some_thread(random: &mut Rng, arrivals: u32, regions: u32) -> Planned {
             (idle, next) = (random.below_u32(5000), random.below_u32(3) * random.below_u32(70_000));
         }
         position += stride;
+        interval += u32::from(random.below_u32(100) == 0) * (1 + random.below_u32(3));
         let departure = (random.below_u32(8) > 0 && idle <= position).then(|| Departure {
             position,
             region,
@@ -43,7 +45,7 @@ fn some_thread(random: &mut Rng, arrivals: u32, regions: u32) -> Planned {
         });
         // Falling next uses, and one that never comes behind them.
         next = if random.below_u32(3) == 0 { next / 3 } else { next };
-        planned.push((Arrival { position, region, page, fetched, own: page % 64 < 60 }, departure));
+        planned.push((Arrival { position, region, page, fetched, own: page % 64 < 60, interval }, departure));
         page = if down { page.wrapping_sub(1) } else { page.wrapping_add(1) };
     }
     planned
@@ -113,7 +115,7 @@ fn every_arrival_and_departure_of_a_tape_comes_back() {
 #[test]
 fn consecutive_pages_are_ranges() {
     let walk = |position: u32| {
-        let arrival = Arrival { position, region: 0, page: 70_000 + position, fetched: true, own: true };
+        let arrival = Arrival { position, region: 0, page: 70_000 + position, fetched: true, own: true, interval: 0 };
         let next_use = Some(position + 900);
         (arrival, Some(Departure { position, region: 0, page: 10_000 + position, last_use: position - 50, next_use }))
     };
@@ -121,7 +123,7 @@ fn consecutive_pages_are_ranges() {
     assert!(bytes.len() < 1000, "100,000 pages in {} bytes", bytes.len());
     // MIN evicts what was used last: backwards, while the program walks on.
     let back = |position: u32| {
-        let arrival = Arrival { position, region: 0, page: 70_000 + position, fetched: true, own: true };
+        let arrival = Arrival { position, region: 0, page: 70_000 + position, fetched: true, own: true, interval: 0 };
         let (round, at) = (position / 1000 * 1000, position % 1000);
         let (last_use, next_use) = (round - at - 1, Some(round + 9_000 - at));
         (arrival, Some(Departure { position, region: 0, page: round - at, last_use, next_use }))
@@ -167,8 +169,8 @@ fn what_is_no_tape_is_refused_with_what_it_is() {
     assert_eq!(Tape::open(trace.sink()).unwrap_err(), TapeError::Trace);
     let mut later = make(1, 10).0;
     assert_eq!(hinterland_tape::Trace::open(&later).unwrap_err(), TraceError::Tape);
-    later[4] = 2;
-    assert_eq!(Tape::open(&later).unwrap_err(), TapeError::Version { found: 2 });
+    later[4] = 3;
+    assert_eq!(Tape::open(&later).unwrap_err(), TapeError::Version { found: 3 });
     let mut random = Rng(77);
     for _ in 0..20_000 {
         let mut bytes = b"HLP\xb1\x01".to_vec();
@@ -184,4 +186,14 @@ fn totals_that_do_not_match_are_refused() {
     writer.finish(&[ThreadTotals { fetched: 1, references: 1, ..ThreadTotals::default() }]).unwrap();
     let error = Tape::open(&bytes).unwrap_err();
     assert!(error.to_string().contains("the end does not match"), "{error}");
+}
+
+/// Planned for 16 MiB by the last program that wrote version 1, of two threads that walk through 6000 pages, one after the other.
+#[test]
+fn a_tape_of_version_1_is_read() {
+    let bytes = include_bytes!("../version-1.tape");
+    assert_eq!(bytes[4], 1);
+    let tape = Tape::open(bytes).unwrap();
+    assert_eq!((tape.head().local_pages, tape.threads().len(), tape.head().has_intervals), (4096, 2, false));
+    assert!(tape.arrivals(0).map(|arrival| (arrival.page, arrival.interval)).eq((0..6_000).map(|page| (page, 0))));
 }

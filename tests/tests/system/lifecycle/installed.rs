@@ -84,6 +84,12 @@ fn prefix() -> Result<()> {
             "{line}: {unit}"
         );
     }
+    let pc = std::fs::read_to_string(prefix.join("share/pkgconfig/hinterland.pc"))?;
+    ensure!(pc.contains(&format!("prefix={}\n", prefix.display())), "{pc}");
+    let python = std::fs::read_to_string(prefix.join("share/hinterland/python/pyproject.toml"))?;
+    for (text, line) in [(&pc, "Version: "), (&python, "version = \"")] {
+        ensure!(text.contains(&format!("{line}{}", env!("CARGO_PKG_VERSION"))), "{text}");
+    }
     pages("prefix", &prefix.join("bin"))?;
     let elsewhere = root.join("elsewhere");
     std::fs::rename(&prefix, &elsewhere)?;

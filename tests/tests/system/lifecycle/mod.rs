@@ -14,6 +14,7 @@ mod fault_path;
 mod field;
 mod figures;
 mod installed;
+mod intervals;
 mod kills;
 mod last_threads;
 mod memory_calls;
@@ -57,6 +58,7 @@ pub fn trials() -> Vec<Trial> {
         prefetch::trials(),
         explain::trials(),
         tapes::trials(),
+        intervals::trials(),
         traces::trials(),
         storm::trials(),
         nodes::trials(),
