@@ -137,6 +137,7 @@ Examples:
   hinterland run -- python3 job.py
   hinterland run --local 512M -- python3 job.py
   hinterland run --local 20% --tape fft.tape -- python3 fft.py input.npy
+  hinterland run --local 20% --tape auto -- ./matmul 4096
   hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
   hinterland run --local 1G --heap large --stats out.json -- ./service
   hinterland run --local 1G --far unix:/run/user/1000/hinterland.sock -- ./service

@@ -23,6 +23,7 @@ mod error;
 mod explain;
 mod figures;
 mod host;
+mod kept;
 mod launch;
 mod manual;
 mod node;

@@ -88,7 +88,21 @@ pub fn fault_cost() -> Duration {
     least / u32::try_from(BATCH_PAGES).expect("a few")
 }
 
-fn head(microset_pages: u32, has_intervals: bool) -> Head {
+/// Files with code that are mapped: /proc/self/maps, whose format this is.
+fn mapped_objects() -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let code = maps.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(' ')?;
+        let path = rest.find('/').map(|at| &rest[at..])?;
+        rest.get(..4).filter(|rights| rights.contains('x')).map(|_| path.to_owned())
+    });
+    let mut objects: Vec<String> = code.collect();
+    objects.sort_unstable();
+    objects.dedup();
+    objects
+}
+
+fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head {
     let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = command.strip_suffix(&[0]).unwrap_or(&command).split(|byte| *byte == 0).skip(1);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -109,6 +123,7 @@ fn head(microset_pages: u32, has_intervals: bool) -> Head {
         ),
         begun_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         has_intervals,
+        objects,
     }
 }
 
@@ -116,6 +131,7 @@ fn head(microset_pages: u32, has_intervals: bool) -> Head {
 struct TapeRecorder {
     writer: Writer<File>,
     microset_pages: u32,
+    objects: Vec<String>,
     region: u32,
     /// The trace's number of each thread, by kernel id.
     threads: HashMap<u32, u32>,
@@ -133,9 +149,10 @@ fn open(file: File, head: &Head) -> io::Result<(Writer<File>, u32)> {
 
 impl TapeRecorder {
     fn begin(path: &str, microset_pages: u32, row: &'static TraceRow) -> io::Result<TapeRecorder> {
-        let (writer, region) = open(File::create(path)?, &head(microset_pages, false))?;
+        let objects = mapped_objects();
+        let (writer, region) = open(File::create(path)?, &head(microset_pages, false, objects.clone()))?;
         let (threads, flushed) = (HashMap::new(), Instant::now());
-        let recorder = TapeRecorder { writer, microset_pages, region, threads, flushed, row };
+        let recorder = TapeRecorder { writer, microset_pages, objects, region, threads, flushed, row };
         recorder.publish();
         Ok(recorder)
     }
@@ -144,7 +161,7 @@ impl TapeRecorder {
     fn restart(&mut self) -> io::Result<()> {
         let file = std::mem::replace(self.writer.sink(), File(-1));
         file.empty()?;
-        (self.writer, self.region) = open(file, &head(self.microset_pages, true))?;
+        (self.writer, self.region) = open(file, &head(self.microset_pages, true, self.objects.clone()))?;
         self.threads.clear();
         Ok(())
     }

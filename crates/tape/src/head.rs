@@ -33,6 +33,8 @@ pub struct Head {
     pub begun_unix_s: u64,
     /// Only intervals of the program were recorded, of which it said where they begin and end (3PO §3.1.1); in version 1, none was.
     pub has_intervals: bool,
+    /// Files with code that were mapped when recording began: the program and the libraries that it was linked with.
+    pub objects: Vec<String>,
 }
 
 impl Head {
@@ -53,6 +55,8 @@ impl Head {
         put_text(&mut out, &self.machine);
         put(&mut out, self.begun_unix_s);
         put(&mut out, self.has_intervals.into());
+        put(&mut out, self.objects.len() as u64);
+        self.objects.iter().for_each(|object| put_text(&mut out, object));
         out
     }
 
@@ -68,9 +72,14 @@ impl Head {
             machine: left.text()?,
             begun_unix_s: left.number()?,
             has_intervals: version > 1 && left.number()? == 1,
+            objects: if version > 1 { texts(&mut left)? } else { Vec::new() },
         };
         left.is_empty().then_some(head)
     }
+}
+
+fn texts(left: &mut Bytes<'_>) -> Option<Vec<String>> {
+    (0..left.number()?).map(|_| left.text()).collect()
 }
 
 impl Region {

@@ -82,8 +82,8 @@ settings! {
 
     /// What only the launcher needs to know.
     struct LauncherSettings {
-        TAPE "tape" tape: String = TEXT, One("FILE"), Run,
-            "Follow a tape of this program, made by `hinterland tape`; --local 20% is of the recorded peak then",
+        TAPE "tape" tape: String = TEXT, One("FILE|auto"), Run,
+            "Follow a tape of this program, made by `hinterland tape`; --local 20% is of the recorded peak then. auto: record this run, and let later ones with the same arguments follow it",
             "none is followed", "fft.tape";
         STATS "stats" stats: String = TEXT, One("FILE|-"), Run,
             "Write the run's figures as JSON to FILE, or to stdout (-)",

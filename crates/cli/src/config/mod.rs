@@ -13,6 +13,7 @@ mod tests;
 use crate::args::RunArgs;
 use crate::error::Error;
 use crate::host::Host;
+use crate::kept::Kept;
 use crate::launch::tape::CheckedTape;
 use crate::node;
 use hinterland_abi::{LauncherSettings, Settings, variables};
@@ -34,6 +35,9 @@ pub enum StatsTarget {
     File(PathBuf),
 }
 
+/// The value of `--tape` that names no file.
+const AUTO: &str = "auto";
+
 /// A run's settings, resolved.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunConfig {
@@ -45,6 +49,10 @@ pub struct RunConfig {
     pub features: FeatureSet,
     /// The tape that the program is to follow.
     pub tape: Option<Arc<CheckedTape>>,
+    /// Where it comes from.
+    pub tape_source: Option<String>,
+    /// With `--tape auto`: what is kept of earlier runs, and where this one is to be.
+    pub kept: Option<Kept>,
     /// Where the JSON goes, if anywhere.
     pub stats: Option<StatsTarget>,
     /// No summary.
@@ -98,17 +106,34 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         let why = format!("four windows of --read-ahead {pages} take more than {cache}; lower one or raise the other");
         return Err(merged.refuse(variables::PREFETCH_CACHE, why));
     }
-    let tape = match launcher.tape.as_str() {
-        "" => None,
+    let mut tape = match launcher.tape.as_str() {
+        "" | AUTO => None,
         path => Some(CheckedTape::read(Path::new(path)).map_err(|why| merged.refuse(variables::TAPE, why))?),
     };
-    let budget_source = fill_budgets(&mut settings, &merged, host, tape.as_ref())?;
+    let mut tape_source = tape.as_ref().map(|tape| tape.path.display().to_string());
+    let is_auto = launcher.tape == AUTO;
+    let mut kept = if is_auto { Kept::look_up(&args.program, &settings, &env) } else { None };
+    let recorded = tape.as_ref().map(|tape| (tape.recorded_peak(), tape.path.clone()));
+    let recorded = recorded.or(kept.as_ref().and_then(Kept::recorded_peak));
+    if is_auto && recorded.is_none() {
+        // Of what, is known only after this run.
+        let is_known = |budget: &Budget| !matches!(budget, Budget::PercentOfTouched(_));
+        (settings.local, settings.ram) = (settings.local.filter(is_known), settings.ram.filter(is_known));
+    }
+    let budget_source = fill_budgets(&mut settings, &merged, host, recorded.as_ref())?;
+    if let (Some(kept), Some(Budget::Bytes(local))) = (&mut kept, settings.local)
+        && let Some((planned, from)) = kept.tape(local)
+    {
+        (tape, tape_source) = (Some(planned), Some(from));
+    }
     let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
     Ok(RunConfig {
         settings,
         credentials,
         features,
         tape: tape.map(Arc::new),
+        tape_source,
+        kept,
         stats: match launcher.stats.as_str() {
             "" => None,
             "-" => Some(StatsTarget::Stdout),
@@ -184,10 +209,10 @@ fn fill_budgets(
     settings: &mut Settings,
     merged: &Merged,
     host: &Host,
-    tape: Option<&CheckedTape>,
+    recorded: Option<&(ByteCount, PathBuf)>,
 ) -> Result<Option<String>, Error> {
     let size = |variable, budget: Option<Budget>| {
-        budget.map(|budget| in_bytes(variable, budget, merged, host, tape)).transpose()
+        budget.map(|budget| in_bytes(variable, budget, merged, host, recorded)).transpose()
     };
     let (local, ram) = (size(variables::LOCAL, settings.local)?, size(variables::RAM, settings.ram)?);
     match (local, ram) {
@@ -235,13 +260,12 @@ fn in_bytes(
     budget: Budget,
     merged: &Merged,
     host: &Host,
-    tape: Option<&CheckedTape>,
+    recorded: Option<&(ByteCount, PathBuf)>,
 ) -> Result<(ByteCount, Option<String>), Error> {
     match budget {
         Budget::Bytes(bytes) => Ok((bytes, None)),
-        Budget::PercentOfTouched(percent) if let Some(tape) = tape => {
-            let peak = tape.recorded_peak();
-            Ok((budget.bytes(peak), Some(format!("{percent} % of {peak}, the peak that {} has recorded", tape.path.display()))))
+        Budget::PercentOfTouched(percent) if let Some((peak, path)) = recorded => {
+            Ok((budget.bytes(*peak), Some(format!("{percent} % of {peak}, the peak that {} has recorded", path.display()))))
         }
         Budget::PercentOfTouched(percent) => Err(merged.refuse(
             variable,

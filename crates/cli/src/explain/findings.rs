@@ -113,8 +113,10 @@ pub struct Did {
 }
 
 /// How a tape was followed.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Serialize)]
 pub struct TapeDid {
+    /// Where it comes from.
+    pub source: Option<String>,
     /// Threads that followed it.
     pub threads: u64,
     /// Threads for which it had none.
@@ -136,6 +138,7 @@ pub struct TapeDid {
 impl TapeDid {
     fn of(stats: &Stats) -> Option<TapeDid> {
         (stats.tape_threads + stats.tape_threads_without > 0).then_some(TapeDid {
+            source: stats.tape_source.clone(),
             threads: stats.tape_threads,
             threads_without: stats.tape_threads_without,
             batches: stats.tape_batches,

@@ -24,7 +24,7 @@ pub fn of(findings: &Findings) -> String {
     }
     out += &saw(findings);
     out += &did(findings);
-    out += &findings.tape.map(|tape| followed(&tape)).unwrap_or_default();
+    out += &findings.tape.as_ref().map(followed).unwrap_or_default();
     out += &threads(findings);
     out += &regions(findings);
     out += "\nwhat might be changed\n";
@@ -113,6 +113,9 @@ fn followed(tape: &TapeDid) -> String {
         count(tape.pages),
         count(tape.batches)
     );
+    if let Some(source) = &tape.source {
+        let _ = writeln!(out, "  it is {}", Foreign(source));
+    }
     if tape.left > 0 {
         let _ = writeln!(
             out,

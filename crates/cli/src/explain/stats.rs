@@ -119,6 +119,7 @@ pub struct Stats {
     pub load_one_ns: u64,
     pub load_page_ns: u64,
     pub prefetch_windows_dropped: u64,
+    pub tape_source: Option<String>,
     pub tape_threads: u64,
     pub tape_threads_without: u64,
     pub tape_batches: u64,

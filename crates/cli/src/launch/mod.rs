@@ -25,7 +25,7 @@ mod watch;
 
 pub use ledger::LEDGER_BYTES;
 pub use library::find as find_library;
-pub use readiness::{ADDRESS_SPACE_BYTES, DATA_BYTES, TRAP_REMEDY, remedy as userfaultfd_remedy};
+pub use readiness::{ADDRESS_SPACE_BYTES, DATA_BYTES, TRAP_REMEDY, can_monitor, remedy as userfaultfd_remedy};
 
 use crate::args::RunArgs;
 use crate::config::{self, RunConfig, StatsTarget};
@@ -71,10 +71,13 @@ pub fn run_and_record(args: &RunArgs, recording: Option<&Recording>) -> ExitCode
     }
 }
 
-fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error> {
+fn launch(args: &RunArgs, asked_for: Option<&Recording>) -> Result<Ending, Error> {
     let env = |name: &str| std::env::var(name).ok();
     let host = Host::here();
     let mut config = config::resolve(args, env, &host)?;
+    let kept = config.kept.clone().filter(|_| asked_for.is_none());
+    let in_progress = kept.as_ref().and_then(|kept| kept.begin(&config));
+    let recording = asked_for.or(in_progress.as_ref().map(|run| &run.recording));
     if let Some(recording) = recording {
         recording.settle(&mut config);
     }
@@ -128,7 +131,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
         Plan::Unmanaged(_) => None,
     };
     let ended = watch::until_end(child, ledger, &signals, outside, config.strict, &mut totals)?;
-    let run = Run {
+    let mut run = Run {
         program: name.to_string_lossy().into_owned(),
         ending: ended.ending,
         wall: started.elapsed(),
@@ -139,6 +142,7 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
         budget_source: config.budget_source.clone(),
         prefetch: config.settings.prefetch.to_string(),
         prefetch_source: config.prefetch_source.clone(),
+        tape_source: config.tape_source.clone().filter(|_| recording.is_none()),
         read_ahead_pages: config.settings.read_ahead_pages,
         prefetch_cache: config.settings.prefetch_cache,
         unmanaged_because: match plan {
@@ -149,13 +153,16 @@ fn launch(args: &RunArgs, recording: Option<&Recording>) -> Result<Ending, Error
     if let Some(killed) = kills.since(&host, &run.program, run.ending) {
         complain(killed);
     }
+    if let Some((in_progress, kept)) = in_progress.zip(kept) {
+        run.tape_source = kept.finish(in_progress, &ledger.get().trace, &totals, run.program_wall);
+    }
     let summary = Summary::new(&run, &totals);
     say(&config, &summary);
     if let Some(tape) = checked_tape.filter(|_| summary.is_managed()) {
         tape.say(ledger.get(), totals.counters.tape_threads_without);
     }
     let written = stats.map_or(Ok(()), |stats| stats.write(&summary));
-    if let Some(recording) = recording {
+    if let Some(recording) = asked_for {
         recording.say(&ledger.get().trace, &totals, config.quiet);
     }
     match (written, summary.ending()) {

@@ -106,6 +106,7 @@ mod tests {
         let settings = hinterland_abi::Settings { local, ..Default::default() };
         RunConfig {
             tape: None,
+            kept: None,
             credentials: None,
             settings,
             features: hinterland_sys::FeatureSet::default(),
@@ -115,6 +116,7 @@ mod tests {
             strict: false,
             budget_source: None,
             prefetch_source: None,
+            tape_source: None,
             local_origin: local.map(|_| "--local".into()),
             ram_origin: None,
         }

@@ -11,6 +11,11 @@ pub const ADDRESS_SPACE_BYTES: u64 = (4 << 40) + (32 << 30);
 /// Private writable mappings (`RLIMIT_DATA`) that far memory reserves: 64 bytes of table for each page of the far range, and room for a store.
 pub const DATA_BYTES: u64 = 68 << 30;
 
+/// Refuses a machine without the privilege to serve faults on the monitor path.
+pub fn can_monitor(set: FeatureSet) -> Result<(), Error> {
+    check(set, FaultPathName::Monitor)
+}
+
 /// Refuses a machine without userfaultfd, without the privilege to serve the kernel's own faults, or without address space.
 pub fn check(set: FeatureSet, path: FaultPathName) -> Result<(), Error> {
     for (resource, needed, what, ulimit) in [

@@ -34,6 +34,15 @@ impl CheckedTape {
             return Err(refuse("a tape is a file".into()));
         }
         let bytes = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+        CheckedTape::of(path, bytes)
+    }
+
+    /// Reads all records of a tape that is in memory; `path` is where it belongs.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn of(path: &Path, bytes: Vec<u8>) -> Result<CheckedTape, String> {
+        let refuse = |why: String| format!("{}: {why}", path.display());
         let tape = Tape::open(&bytes).map_err(|error| refuse(error.to_string()))?;
         let (head, threads) = (tape.head().clone(), tape.threads().len());
         if head.page_bytes as usize != PAGE_BYTES {

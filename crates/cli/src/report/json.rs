@@ -62,6 +62,8 @@ documented! {
         prefetcher: &'a str,
         /// The flag, variable or file that chose it; null: none did.
         prefetcher_source: Option<&'a str>,
+        /// Where the tape of `--tape` comes from, or what was recorded for later runs; null: neither.
+        tape_source: Option<&'a str>,
         /// What `--read-ahead` says; null: it was not set.
         read_ahead_pages: Option<u32>,
         /// What `--prefetch-cache` says; null: it was not set.
@@ -237,6 +239,7 @@ impl Summary<'_> {
             fault_ns: FaultNs { p50: times.p50, p99: times.p99, statistics: self.statistics("fault_ns.") },
             prefetcher: &run.prefetch,
             prefetcher_source: run.prefetch_source.as_deref(),
+            tape_source: run.tape_source.as_deref(),
             read_ahead_pages: run.read_ahead_pages,
             prefetch_cache_bytes: run.prefetch_cache.map(|size| size.0),
             prefetch_hits_inferred: prefetching.hits_inferred,

@@ -52,6 +52,7 @@ mod tests {
             budget_source: None,
             prefetch: "leap".into(),
             prefetch_source: None,
+            tape_source: None,
             read_ahead_pages: None,
             prefetch_cache: None,
             unmanaged_because: None,

@@ -59,6 +59,8 @@ pub struct Run {
     pub prefetch: String,
     /// The flag, variable or file that chose it, if any did.
     pub prefetch_source: Option<String>,
+    /// Where the tape comes from, or what was recorded for later runs; `None`: neither.
+    pub tape_source: Option<String>,
     /// Largest read-ahead window, when it was set.
     pub read_ahead_pages: Option<u32>,
     /// Bound on prefetched pages, when it was set.
@@ -244,6 +246,7 @@ mod tests {
             budget_source: None,
             prefetch: "streams".into(),
             prefetch_source: None,
+            tape_source: None,
             read_ahead_pages: None,
             prefetch_cache: None,
             unmanaged_because: None,

@@ -109,6 +109,9 @@ impl Summary<'_> {
         if counters.tape_threads + counters.tape_threads_without > 0 {
             line("tape", self.tape());
         }
+        if let Some(source) = &self.run.tape_source {
+            line("tape", source.clone());
+        }
         line(
             "evicted",
             format!(

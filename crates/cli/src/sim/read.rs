@@ -4,7 +4,6 @@ use super::{Refusal, SimArgs};
 use crate::error::complain;
 use hinterland_sim::{Collector, Workload, reserve};
 use hinterland_tape::plan::{self, Case, Pace, Recording};
-use hinterland_tape::tape::{TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Head, Trace, TraceError};
 use hinterland_units::PAGE_BYTES;
 
@@ -78,15 +77,9 @@ fn planned(args: &SimArgs, trace: &Trace<'_>, work: &Workload) -> Result<Vec<u8>
     let refuse = |source| Refusal::Plan { path: args.trace.clone(), source };
     let local_pages = args.link.first().map_or(0, |link| args.setup(link).frames(work));
     let recording = Recording::read(trace, args.reference_ns).map_err(refuse)?;
-    let written = |error: std::io::Error| refuse(plan::PlanError::Sink(error));
-    let (mut bytes, head) =
-        (Vec::new(), TapeHead { local_pages, microset_pages: trace.head().microset_pages, ..TapeHead::default() });
-    let mut tape = TapeWriter::new(&mut bytes, &head, recording.regions()).map_err(written)?;
-    let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);
     let case = Case { local_pages, reserve_pages: reserve(local_pages), eviction: plan::Eviction::Min };
-    let plans = plan::plan(trace, &recording, &[case], &Pace::default(), Some(&mut sink)).map_err(refuse)?;
-    let totals: Vec<ThreadTotals> = plans.iter().flat_map(|plan| &plan.threads).map(ThreadTotals::from).collect();
-    tape.finish(&totals).map_err(written)?;
+    let mut bytes = Vec::new();
+    plan::write_tape(trace, &recording, &[case], &Pace::default(), "hinterland sim", &mut bytes).map_err(refuse)?;
     Ok(bytes)
 }
 

@@ -11,6 +11,8 @@ mod report;
 mod show;
 mod table;
 
+pub use planned::tape_of;
+
 use crate::error::{EXIT_REFUSED, complain};
 use clap::{Args, Subcommand, ValueEnum};
 use hinterland_sim::LinkModel;

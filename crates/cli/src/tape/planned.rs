@@ -5,7 +5,6 @@ use crate::error::complain;
 use crate::{output, print};
 use hinterland_sim::{Costs, FaultPath, reserve};
 use hinterland_tape::plan::{self, Case, Pace, Plan, PlanError, Recording};
-use hinterland_tape::tape::{TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Head, Trace};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
 use std::io;
@@ -13,6 +12,29 @@ use std::path::{Path, PathBuf};
 
 /// Sizes that are planned beside the wanted one, in percent of the recorded peak.
 const LOCAL_PERCENT: [u8; 6] = [100, 60, 40, 20, 10, 5];
+
+/// Who plans.
+const ORIGIN: &str = concat!("hinterland ", env!("CARGO_PKG_VERSION"));
+
+/// The tape for a size, by the eviction that moves fewer bytes.
+///
+/// # Errors
+/// The trace is damaged, or has nothing to plan.
+pub fn tape_of(trace: &Trace<'_>, local_pages: u64) -> Result<Vec<u8>, PlanError> {
+    let recording = Recording::read(trace, None)?;
+    let case = |eviction| Case { local_pages, reserve_pages: reserve(local_pages), eviction };
+    let (min, lru) = (case(plan::Eviction::Min), case(plan::Eviction::Lru));
+    let written = |cases: &[Case]| {
+        let mut bytes = Vec::new();
+        let (plans, _) = plan::write_tape(trace, &recording, cases, &Pace::default(), ORIGIN, &mut bytes)?;
+        Ok((plans, bytes))
+    };
+    let (plans, bytes) = written(&[min, lru])?;
+    if plans[0].pages_moved() <= plans[1].pages_moved() {
+        return Ok(bytes);
+    }
+    written(&[lru]).map(|(_, bytes)| bytes)
+}
 
 /// All that the figures come from.
 pub struct Planned {
@@ -137,36 +159,13 @@ impl Planning<'_> {
         };
         let unwritten = |source: io::Error| Refusal::Io { path: path.clone(), source };
         output::write(path, unwritten, |out| {
-            let head = self.tape_head(cases[0]);
-            let mut tape = TapeWriter::new(out, &head, self.recording.regions()).map_err(unwritten)?;
-            let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);
-            let plans =
-                plan::plan(&self.trace, &self.recording, cases, &self.pace(), Some(&mut sink)).map_err(|error| {
-                    match error {
-                        PlanError::Sink(source) => unwritten(source),
-                        other => refuse(&self.path)(other),
-                    }
-                })?;
-            let totals: Vec<ThreadTotals> = plans[0].threads.iter().map(ThreadTotals::from).collect();
-            let bytes = tape.finish(&totals).map_err(unwritten)?;
+            let written = plan::write_tape(&self.trace, &self.recording, cases, &self.pace(), ORIGIN, out);
+            let (plans, bytes) = written.map_err(|error| match error {
+                PlanError::Sink(source) => unwritten(source),
+                other => refuse(&self.path)(other),
+            })?;
             Ok((plans, Some(bytes)))
         })
-    }
-
-    fn tape_head(&self, case: Case) -> TapeHead {
-        let of = self.trace.head();
-        TapeHead {
-            origin: concat!("hinterland ", env!("CARGO_PKG_VERSION")).into(),
-            program: of.program.clone(),
-            arguments_digest: of.arguments_digest,
-            page_bytes: of.page_bytes,
-            microset_pages: of.microset_pages,
-            begun_unix_s: of.begun_unix_s,
-            local_pages: case.local_pages,
-            peak_pages: self.recording.pages(),
-            eviction: case.eviction.name().into(),
-            has_intervals: of.has_intervals,
-        }
     }
 
     /// Faults cost what they cost inline: the simulator's figures.

@@ -34,6 +34,8 @@ pub struct Recording {
     /// As the user wrote it.
     shown: PathBuf,
     microset_pages: Option<u32>,
+    /// The user asked for a trace, and for nothing that would have none.
+    is_asked_for: bool,
 }
 
 /// Runs a program and records its trace.
@@ -53,7 +55,7 @@ fn recording(args: &RecordArgs) -> Result<Recording, Error> {
     let path = std::path::absolute(&shown).map_err(|source| Error::Trace { path: shown.clone(), source })?;
     let refuse = |why: EnvError| Error::Setting { origin: "--microset".into(), why: why.to_string() };
     let microset_pages = args.settings.value(variables::MICROSET).map(parse_microset).transpose().map_err(refuse)?;
-    Ok(Recording { path, shown, microset_pages })
+    Ok(Recording { path, shown, microset_pages, is_asked_for: true })
 }
 
 fn run_args(args: RecordArgs) -> RunArgs {
@@ -61,13 +63,18 @@ fn run_args(args: RecordArgs) -> RunArgs {
 }
 
 impl Recording {
+    /// One for later runs with `--tape auto`; the file is there.
+    pub fn to_be_kept(path: PathBuf) -> Recording {
+        Recording { shown: path.clone(), path, microset_pages: None, is_asked_for: false }
+    }
+
     /// Sets a run up for it.
     pub fn settle(&self, config: &mut RunConfig) {
         config.settings.trace = self.path.to_string_lossy().into_owned();
         config.settings.microset_pages = self.microset_pages;
         config.settings.fault_path = FaultPathName::Monitor;
         config.settings.prefetch = PrefetchName::None;
-        config.allow_unmanaged = false;
+        config.allow_unmanaged &= !self.is_asked_for;
     }
 
     /// Where it goes, as the user wrote it.

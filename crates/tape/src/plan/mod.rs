@@ -16,10 +16,12 @@ mod recording;
 mod replay;
 mod schedule;
 mod turns;
+mod write;
 
 pub use recording::Recording;
 pub use replay::plan;
 pub use schedule::{SPEEDS_MBIT, Stall};
+pub use write::write_tape;
 
 use crate::TraceError;
 use crate::tape::ThreadTotals;

@@ -14,6 +14,7 @@ fn head() -> Head {
         machine: "x86_64".into(),
         begun_unix_s: 1_700_000_000,
         has_intervals: true,
+        objects: vec!["/bin/prögram".into(), "/lib/libc.so.6".into()],
     }
 }
 

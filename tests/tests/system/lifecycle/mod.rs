@@ -15,6 +15,7 @@ mod field;
 mod figures;
 mod installed;
 mod intervals;
+mod kept;
 mod kills;
 mod last_threads;
 mod memory_calls;
@@ -59,6 +60,7 @@ pub fn trials() -> Vec<Trial> {
         explain::trials(),
         tapes::trials(),
         intervals::trials(),
+        kept::trials(),
         traces::trials(),
         storm::trials(),
         nodes::trials(),

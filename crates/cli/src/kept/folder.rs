@@ -1,0 +1,166 @@
+//! The folder of kept tapes: `$XDG_CACHE_HOME/hinterland/tapes`, of which nobody else can read anything.
+//!
+//! ```text
+//!   KEY.json          what the trace is of; what has none is not there
+//!   KEY.trace         the trace
+//!   KEY-PAGES.tape    what was planned from it for that much local memory
+//! ```
+//!
+//! Each file is written beside its place and renamed, so that of runs at the same time the last one counts, and none is there in part. All
+//! together take 1 GiB at most: those that were not used for the longest time go.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tempfile::{NamedTempFile, TempPath};
+
+/// Bytes of all files at most.
+pub const BYTES_MAX: u64 = 1 << 30;
+/// How the names of files begin that are being written.
+const NEW: &str = ".new-";
+/// A file that is being written, and was not for so long, is nobody's.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// The user's, which is made if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made, or is somebody else's.
+    pub fn open(env: &impl Fn(&str) -> Option<String>) -> Result<Folder, String> {
+        let cache = env("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = cache.or_else(|| env("HOME").map(|home| Path::new(&home).join(".cache")));
+        let path = cache.ok_or("neither XDG_CACHE_HOME nor HOME names a place for tapes")?.join("hinterland/tapes");
+        let refuse = |error: io::Error| format!("{}: {error}", path.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(refuse)?;
+        let found = fs::metadata(&path).map_err(refuse)?;
+        if found.uid() != nix::unistd::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+            return Err(format!("{}: others may write there", path.display()));
+        }
+        Ok(Folder(path))
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A file that is to be renamed when it is whole; mode 0600.
+    pub fn begin(&self) -> io::Result<TempPath> {
+        tempfile::Builder::new().prefix(NEW).tempfile_in(&self.0).map(NamedTempFile::into_temp_path)
+    }
+
+    /// Writes a whole file.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let place = self.begin()?;
+        File::options().write(true).open(&place)?.write_all(bytes)?;
+        place.persist(self.path(name)).map_err(|error| error.error)
+    }
+
+    /// The files of a key were used now.
+    pub fn used(&self, key: &str) {
+        for (path, ..) in self.files().into_iter().filter(|(path, ..)| key_of(path) == key) {
+            // It counts as older than it is, if it cannot be.
+            let _ = File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
+        }
+    }
+
+    /// Removes what was planned from a trace that is replaced.
+    pub fn remove_tapes(&self, key: &str) {
+        let is_tape = |path: &Path| path.extension().is_some_and(|ending| ending == "tape");
+        for (path, ..) in self.files().into_iter().filter(|(path, ..)| key_of(path) == key && is_tape(path)) {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Makes room: of the keys other than `but`, those that were used least lately go, until all take no more than `bytes_max`.
+    pub fn bound(&self, but: &str, bytes_max: u64) {
+        let mut keys: BTreeMap<String, (SystemTime, u64, Vec<PathBuf>)> = BTreeMap::new();
+        for (path, used, bytes) in self.files() {
+            if is_new(&path) && used.elapsed().is_ok_and(|idle| idle > ABANDONED) {
+                let _ = fs::remove_file(&path);
+                continue;
+            }
+            let of = keys.entry(key_of(&path)).or_insert((used, 0, Vec::new()));
+            *of = (of.0.max(used), of.1 + bytes, std::mem::take(&mut of.2));
+            of.2.push(path);
+        }
+        let mut all: u64 = keys.values().map(|(_, bytes, _)| bytes).sum();
+        let mut by_use: Vec<_> = keys.into_iter().filter(|(key, _)| key != but && !key.starts_with(NEW)).collect();
+        by_use.sort_unstable_by_key(|(_, (used, ..))| *used);
+        for (_, (_, bytes, paths)) in by_use {
+            if all <= bytes_max {
+                break;
+            }
+            // Without its description nothing of it is used.
+            paths.iter().rev().for_each(|path| drop(fs::remove_file(path)));
+            all -= bytes;
+        }
+    }
+
+    /// All files: when they were used, and their bytes.
+    fn files(&self) -> Vec<(PathBuf, SystemTime, u64)> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let of = |entry: fs::DirEntry| {
+            let found = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+            Some((entry.path(), found.modified().ok()?, found.len()))
+        };
+        entries.filter_map(of).collect()
+    }
+}
+
+fn is_new(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(NEW))
+}
+
+/// The key that a file is of; of one that is being written, its name.
+fn key_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if is_new(path) { name.into_owned() } else { name.split(['-', '.']).next().unwrap_or_default().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_least_lately_goes_with_all_its_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().display().to_string();
+        let folder = Folder::open(&|name| (name == "HOME").then(|| home.clone())).unwrap();
+        let names = || {
+            let mut names: Vec<String> =
+                folder.files().iter().map(|(path, ..)| path.file_name().unwrap().to_string_lossy().into()).collect();
+            names.sort();
+            names
+        };
+        for (age, key) in [(30, "a"), (20, "b"), (10, "c")] {
+            for file in [".json", ".trace", "-4096.tape"] {
+                folder.write(&format!("{key}{file}"), &[0; 100]).unwrap();
+                let file = File::options().append(true).open(folder.path(&format!("{key}{file}"))).unwrap();
+                file.set_modified(SystemTime::now() - Duration::from_secs(age * 3600)).unwrap();
+            }
+        }
+        let being_written = folder.begin().unwrap();
+        let abandoned = folder.begin().unwrap().keep().unwrap();
+        File::options().append(true).open(&abandoned).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        folder.bound("c", 1_000);
+        assert_eq!(names().len(), 10, "the abandoned file is gone: {:?}", names());
+        assert!(being_written.exists());
+        folder.used("a");
+        folder.bound("c", 650);
+        let left: Vec<String> = names().into_iter().filter(|name| !name.starts_with(NEW)).collect();
+        assert_eq!(left, ["a-4096.tape", "a.json", "a.trace", "c-4096.tape", "c.json", "c.trace"]);
+        folder.bound("a", 0);
+        assert_eq!(names().len(), 4);
+        folder.remove_tapes("a");
+        assert_eq!(names().len(), 3);
+        let modes = folder.files().iter().map(|(path, ..)| fs::metadata(path).unwrap().mode() & 0o777).max();
+        assert_eq!((modes, fs::metadata(folder.path("")).unwrap().mode() & 0o777), (Some(0o600), 0o700));
+    }
+}

@@ -1,0 +1,228 @@
+//! `--tape auto` (AUTO of 3PO, Table 1): a run for which there is no tape is recorded, and later runs of the same program with the same
+//! arguments follow tapes that are planned from that trace, for whatever local memory they have.
+//!
+//! ```text
+//!   key of the run ──► KEY.json: is the trace of these files? ──yes──► KEY-PAGES.tape, or planned now from KEY.trace ──► followed
+//!                                └──no──► this run is recorded; when the program has ended in order: KEY.trace, then KEY.json
+//! ```
+//!
+//! The trace says which files with code were mapped; when one of them has changed, it is of no use. Whatever is wrong with the folder, or with
+//! what lies in it, costs the tape and a message, and nothing else.
+
+mod folder;
+mod key;
+
+use crate::config::RunConfig;
+use crate::error::complain;
+use crate::figures::Totals;
+use crate::launch::can_monitor;
+use crate::launch::tape::CheckedTape;
+use crate::program;
+use crate::tape::tape_of;
+use crate::trace::Recording;
+use folder::{BYTES_MAX, Folder};
+use hinterland_abi::{FaultPathName, Settings, TraceRow};
+use hinterland_tape::plan;
+use hinterland_tape::{Head, Trace};
+use hinterland_units::{ByteCount, Foreign, PAGE_BYTES};
+use key::{Key, identity};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use tempfile::TempPath;
+
+/// What the folder has for a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    key: Key,
+    folder: Folder,
+    /// A trace of it, and what is known of that.
+    description: Option<Description>,
+}
+
+/// What stands in KEY.json.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Description {
+    /// The text of the key.
+    key: String,
+    /// Different pages in the trace.
+    peak_pages: u64,
+    /// Files with code that were mapped, and their identities.
+    objects: Vec<(String, String)>,
+}
+
+/// Says something of `--tape auto`.
+fn say(what: impl std::fmt::Display) {
+    complain(format_args!("--tape auto: {what}"));
+}
+
+impl Kept {
+    /// Looks for a trace of a run. `None`, with a message: nothing can be kept here, or the program is not there.
+    pub fn look_up(program: &[OsString], settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Option<Kept> {
+        let name = program.first()?;
+        // What cannot be found is refused when it is to be started.
+        let file = program::find(name, &std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into())).ok()?;
+        let nothing = |why: String| say(format_args!("{why}; nothing is recorded, and no tape is followed"));
+        let key = Key::of(&file, &program[1..], settings, env);
+        let key = key.map_err(|error| nothing(format!("{}: {error}", file.display()))).ok()?;
+        let folder = Folder::open(env).map_err(nothing).ok()?;
+        let mut kept = Kept { key, folder, description: None };
+        kept.description = kept.read().unwrap_or_else(|why| {
+            say(format_args!("{why}: the program is recorded anew"));
+            None
+        });
+        Some(kept)
+    }
+
+    fn path(&self, ending: &str) -> PathBuf {
+        self.folder.path(&format!("{}{ending}", self.key.name))
+    }
+
+    /// The description of a trace that is of use.
+    fn read(&self) -> Result<Option<Description>, String> {
+        let path = self.path(".json");
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|error| format!("{}: {error}", path.display()))?,
+        };
+        let description: Description =
+            serde_json::from_slice(&bytes).map_err(|_| format!("{} is damaged", path.display()))?;
+        if description.key != self.key.text {
+            return Err(format!("{} is of another run", path.display()));
+        }
+        for (object, was) in &description.objects {
+            if identity(Path::new(object)).ok().as_ref() != Some(was) {
+                return Err(format!("{} has changed since the program was recorded", Foreign(object)));
+            }
+        }
+        Ok(Some(description))
+    }
+
+    /// All that the program touched when it was recorded, and the trace that says so; `None`: it was not.
+    pub fn recorded_peak(&self) -> Option<(ByteCount, PathBuf)> {
+        let description = self.description.as_ref()?;
+        Some((ByteCount(description.peak_pages * PAGE_BYTES as u64), self.path(".trace")))
+    }
+
+    /// The tape for so much local memory, which is planned if there is none yet, and where it comes from. `None`: the program is to be
+    /// recorded.
+    pub fn tape(&mut self, local: ByteCount) -> Option<(CheckedTape, String)> {
+        self.description.as_ref()?;
+        let local_pages = local.0 / PAGE_BYTES as u64;
+        let path = self.path(&format!("-{local_pages}.tape"));
+        let kept = if path.exists() { CheckedTape::read(&path).map_err(say).ok() } else { None };
+        if let Some(tape) = kept {
+            self.folder.used(&self.key.name);
+            return Some((tape, format!("kept in {}", path.display())));
+        }
+        let begun = Instant::now();
+        match self.plan(local_pages) {
+            Ok(bytes) => {
+                self.folder.used(&self.key.name);
+                if let Err(error) = self.folder.write(&format!("{}-{local_pages}.tape", self.key.name), &bytes) {
+                    say(format_args!("{}: {error}; the tape is followed, and not kept", path.display()));
+                }
+                self.folder.bound(&self.key.name, BYTES_MAX);
+                let tape = CheckedTape::of(&path, bytes).map_err(say).ok()?;
+                let took = begun.elapsed().as_secs_f64();
+                Some((tape, format!("planned in {took:.1} s from {}", self.path(".trace").display())))
+            }
+            Err(why) => {
+                say(format_args!("{why}: the program is recorded anew"));
+                self.description = None;
+                None
+            }
+        }
+    }
+
+    fn plan(&self, local_pages: u64) -> Result<Vec<u8>, String> {
+        let path = self.path(".trace");
+        let refuse = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let bytes = fs::read(&path).map_err(|error| refuse(&error))?;
+        let trace = Trace::open(&bytes).map_err(|error| refuse(&error))?;
+        tape_of(&trace, local_pages).map_err(|error| refuse(&error))
+    }
+
+    /// Prepares the recording of a run for which there is no trace; `None`, with a message: it cannot be recorded.
+    pub fn begin(&self, config: &RunConfig) -> Option<InProgress> {
+        if self.description.is_some() {
+            return None;
+        }
+        let unrecorded = |why: String| say(format_args!("{why}; no tape yet, and this run is not recorded"));
+        if config.settings.fault_path == FaultPathName::Inline {
+            unrecorded("programs are recorded on the monitor path, and --fault-path inline forbids it".into());
+            return None;
+        }
+        can_monitor(config.features).map_err(|error| unrecorded(error.to_string())).ok()?;
+        let place = self.folder.begin().map_err(|error| unrecorded(error.to_string())).ok()?;
+        let recording = Recording::to_be_kept(place.to_path_buf());
+        Some(InProgress { place, recording })
+    }
+
+    /// The program has ended: its trace is kept if it is whole. What is told of it.
+    pub fn finish(&self, run: InProgress, row: &TraceRow, totals: &Totals, wall: Duration) -> Option<String> {
+        match self.keep(run, row) {
+            Ok((references, bytes)) => {
+                let faults = Duration::from_nanos(totals.counters.stall_ns);
+                Some(format!(
+                    "{references} references were recorded for later runs ({}); the tracer's faults took {:.1} s of {:.1} s",
+                    ByteCount(bytes),
+                    faults.as_secs_f64(),
+                    wall.as_secs_f64()
+                ))
+            }
+            Err(why) => {
+                say(format_args!("the trace of this run is not kept: {why}"));
+                None
+            }
+        }
+    }
+
+    fn keep(&self, run: InProgress, row: &TraceRow) -> Result<(u64, u64), String> {
+        let error = row.error.get();
+        if !error.is_empty() {
+            return Err(error);
+        }
+        if row.pid.load(Relaxed) == 0 {
+            return Err("the program was not managed".into());
+        }
+        if row.closed.load(Relaxed) == 0 {
+            return Err("the program did not exit normally".into());
+        }
+        let refuse = |error: &dyn std::fmt::Display| error.to_string();
+        let bytes = fs::read(&run.place).map_err(|error| refuse(&error))?;
+        let length = bytes.len() as u64;
+        if length > BYTES_MAX {
+            return Err(format!("it has {}, more than all tapes may take", ByteCount(length)));
+        }
+        let trace = Trace::open(&bytes).map_err(|error| refuse(&error))?;
+        let recording = plan::Recording::read(&trace, None).map_err(|error| refuse(&error))?;
+        let description = self.describe(trace.head(), recording.pages())?;
+        let failed = |error: std::io::Error| format!("{}: {error}", self.path(".trace").display());
+        self.folder.remove_tapes(&self.key.name);
+        run.place.persist(self.path(".trace")).map_err(|error| failed(error.error))?;
+        let json = serde_json::to_vec_pretty(&description).map_err(|error| refuse(&error))?;
+        self.folder.write(&format!("{}.json", self.key.name), &json).map_err(failed)?;
+        self.folder.bound(&self.key.name, BYTES_MAX);
+        Ok((recording.references(), length))
+    }
+
+    fn describe(&self, head: &Head, peak_pages: u64) -> Result<Description, String> {
+        let of = |path: &String| match identity(Path::new(path)) {
+            Ok(id) => Ok((path.clone(), id)),
+            Err(error) => Err(format!("{}: {error}", Foreign(path))),
+        };
+        let objects = head.objects.iter().map(of).collect::<Result<_, _>>()?;
+        Ok(Description { key: self.key.text.clone(), peak_pages, objects })
+    }
+}
+
+/// A run that is being recorded. Where it is dropped, nothing is left of it.
+pub struct InProgress {
+    place: TempPath,
+    /// How it is recorded.
+    pub recording: Recording,
+}

@@ -1,0 +1,39 @@
+//! Plans, and writes the tape of the first size.
+
+use super::{Case, Pace, Plan, PlanError, Recording, plan};
+use crate::Trace;
+use crate::tape::{TapeHead, TapeWriter, ThreadTotals};
+use std::io;
+
+/// Plans for each of `cases` and writes the tape of the first to `out`; returns the plans, and the tape's bytes. `origin`: who plans.
+///
+/// # Errors
+/// As [`plan`]'s.
+pub fn write_tape(
+    trace: &Trace<'_>,
+    recording: &Recording,
+    cases: &[Case],
+    pace: &Pace,
+    origin: &str,
+    out: impl io::Write,
+) -> Result<(Vec<Plan>, u64), PlanError> {
+    let (of, case) = (trace.head(), cases[0]);
+    let head = TapeHead {
+        origin: origin.into(),
+        program: of.program.clone(),
+        arguments_digest: of.arguments_digest,
+        page_bytes: of.page_bytes,
+        microset_pages: of.microset_pages,
+        begun_unix_s: of.begun_unix_s,
+        local_pages: case.local_pages,
+        peak_pages: recording.pages(),
+        eviction: case.eviction.name().into(),
+        has_intervals: of.has_intervals,
+    };
+    let mut tape = TapeWriter::new(out, &head, recording.regions()).map_err(PlanError::Sink)?;
+    let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);
+    let plans = plan(trace, recording, cases, pace, Some(&mut sink))?;
+    let totals: Vec<ThreadTotals> = plans[0].threads.iter().map(ThreadTotals::from).collect();
+    let bytes = tape.finish(&totals).map_err(PlanError::Sink)?;
+    Ok((plans, bytes))
+}
