@@ -164,7 +164,7 @@ impl Kept {
 
     /// The program has ended: its trace is kept if it is whole. What is told of it.
     pub fn finish(&self, run: InProgress, row: &TraceRow, totals: &Totals, wall: Duration) -> Option<String> {
-        match self.keep(run, row) {
+        match self.keep(run, row, totals) {
             Ok((references, bytes)) => {
                 let faults = Duration::from_nanos(totals.counters.stall_ns);
                 Some(format!(
@@ -181,7 +181,7 @@ impl Kept {
         }
     }
 
-    fn keep(&self, run: InProgress, row: &TraceRow) -> Result<(u64, u64), String> {
+    fn keep(&self, run: InProgress, row: &TraceRow, totals: &Totals) -> Result<(u64, u64), String> {
         let error = row.error.get();
         if !error.is_empty() {
             return Err(error);
@@ -191,6 +191,12 @@ impl Kept {
         }
         if row.closed.load(Relaxed) == 0 {
             return Err("the program did not exit normally".into());
+        }
+        if let Some(other) = totals.principal().filter(|principal| principal.pid != row.pid.load(Relaxed)) {
+            let program = Foreign(&other.program);
+            return Err(format!(
+                "most memory was that of {program}, which was not recorded: name that program, or use `exec` in the shell"
+            ));
         }
         let refuse = |error: &dyn std::fmt::Display| error.to_string();
         let bytes = fs::read(&run.place).map_err(|error| refuse(&error))?;

@@ -151,6 +151,10 @@ fn unrecorded(name: &str) -> Result<()> {
     let killed =
         launch(&format!("{name}-killed"), &folder, &["--local", "16M"], &["sh", "-c", "kill -KILL $$"])?.run()?;
     ensure!(killed.code == 137 && killed.stderr.contains("is not kept: "), "{}: {}", killed.code, killed.stderr);
+    let walks = format!("{} sequential 8192 2; exit 3", c_program("walks", &[])?.display());
+    let behind = launch(&format!("{name}-behind"), &folder, &["--local", "16M"], &["sh", "-c", &walks])?.run()?;
+    behind.expect(3, "done")?;
+    ensure!(behind.stderr.contains("walks, which was not recorded"), "{}", behind.stderr);
     ensure!(kept(&folder, "")?.is_empty(), "{:?}", kept(&folder, "")?);
     Ok(())
 }
