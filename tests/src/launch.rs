@@ -90,7 +90,12 @@ impl Launch {
             command.env_remove(name);
         }
         command.env(INSECURE_LOOPBACK, "1");
-        command.env("TMPDIR", temporary).current_dir(&directory).stdin(Stdio::null()).process_group(0);
+        command
+            .env("XDG_RUNTIME_DIR", &temporary)
+            .env("TMPDIR", temporary)
+            .current_dir(&directory)
+            .stdin(Stdio::null())
+            .process_group(0);
         command.stdout(std::fs::File::create(directory.join("stdout"))?);
         command.stderr(std::fs::File::create(directory.join("stderr"))?);
         Ok(Launch { command, directory })

@@ -7,12 +7,14 @@
 //! together, because a process that wants more adds them all up.
 
 use crate::asks::Asks;
+use crate::commands::Commands;
 use crate::roster::{ROSTERS_MAX, Roster};
 use crate::statistics::process::ProcessRow;
 use hinterland_units::cut;
 use std::fmt;
 use std::sync::atomic::{
-    AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
+    AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
 };
 
 /// First word of a ledger.
@@ -136,6 +138,10 @@ pub struct Share {
     pub beside_bytes: Counter,
     /// The PID namespace (its inode); 0: not known.
     pub pid_namespace: Counter,
+    /// The number of the newest command within which its local memory is (`commands`).
+    pub acknowledged: Counter,
+    /// 1: its evictor runs, which acknowledges commands. 0: it holds so little that nothing has to be evicted whatever the budget.
+    pub evicts: AtomicU32,
 }
 
 impl Share {
@@ -143,9 +149,16 @@ impl Share {
     pub fn clear(&self) {
         self.pid.store(0, Relaxed);
         self.fork_group.store(0, Relaxed);
-        for counter in [&self.granted_bytes, &self.wanted_bytes, &self.beside_bytes, &self.pid_namespace] {
+        self.evicts.store(0, Relaxed);
+        let held = [&self.granted_bytes, &self.wanted_bytes, &self.beside_bytes];
+        for counter in held.into_iter().chain([&self.pid_namespace, &self.acknowledged]) {
             counter.store(0, Relaxed);
         }
+    }
+
+    /// Whether its process has applied command `number`, or holds too little for it to matter.
+    pub fn has_applied(&self, number: u64) -> bool {
+        self.pid.load(Relaxed) == 0 || self.evicts.load(Acquire) == 0 || self.acknowledged.load(Acquire) >= number
     }
 
     /// Whether it is that of a process. Two namespaces have the same numbers.
@@ -199,6 +212,8 @@ pub struct Ledger {
     pub asks_wanted: AtomicU32,
     /// The process that follows a tape: the first of the run that it is of; 0: none yet. It stays that one when it calls exec.
     pub tape_pid: AtomicI32,
+    /// What the launcher has changed since the start.
+    pub commands: Commands,
     /// The trace, where one is recorded.
     pub trace: TraceRow,
     /// The nodes of pools that are kept in directories.
@@ -253,6 +268,8 @@ impl Ledger {
         let end = u32::try_from(index + 1).unwrap_or(0);
         self.shares_used.fetch_max(end, Relaxed);
         self.asks[index].reset();
+        self.shares[index].evicts.store(0, Relaxed);
+        self.shares[index].acknowledged.store(0, Relaxed);
         self.shares[index].pid_namespace.store(process.namespace, Relaxed);
         self.shares[index].pid.store(process.pid, Relaxed);
     }

@@ -3,6 +3,7 @@
 use crate::bench::BenchArgs;
 use crate::config::example::SettingsArgs;
 use crate::config::flags::{Flags, Run};
+use crate::control::{PsArgs, SetArgs};
 use crate::explain::ExplainArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::node::NodeArgs;
@@ -28,6 +29,10 @@ pub struct Cli {
 pub enum Command {
     /// Run a program with a bound on its local memory.
     Run(Box<RunArgs>),
+    /// List the programs that run, with their memory, faults and stalls.
+    Ps(PsArgs),
+    /// Change the budget of a program that runs.
+    Set(SetArgs),
     /// Record which pages a program touches, or look at such a trace.
     Trace(Box<TraceArgs>),
     /// Plan from a trace what to fetch and what to evict with less memory, or look at such a tape.
@@ -128,6 +133,7 @@ fn run_examples() -> String {
 const EXAMPLES: &str = "\
 Examples:
   hinterland run --local 512M -- python3 job.py
+  hinterland ps
   hinterland trace -o job.trace -- python3 job.py
   hinterland doctor
   hinterland bench --help";

@@ -3,6 +3,7 @@
 //! ```text
 //! args ─▶ config ─▶ launch ─▶ report        what `run` does, from the command line to the summary
 //!           host     program   figures       what it needs to know of the machine, the program, the ledger
+//! control                                    runs that are under way: listed and changed
 //! explain                                    what the prefetcher saw and did, from what `run --stats` wrote
 //! doctor                                     the same questions asked of the machine alone
 //! sim                                        a trace, replayed on the runtime's policies
@@ -18,6 +19,7 @@
 mod args;
 mod bench;
 mod config;
+mod control;
 mod doctor;
 mod error;
 mod explain;
@@ -69,6 +71,8 @@ pub fn main() -> ExitCode {
     };
     match command {
         Command::Run(args) => launch::run(&args),
+        Command::Ps(args) => control::ps(&args),
+        Command::Set(args) => control::set(&args),
         Command::Trace(args) => trace::run(*args),
         Command::Tape(args) => tape::run(&args),
         Command::Explain(args) => explain::run(&args),

@@ -1,6 +1,7 @@
 //! docs/reference: the settings and the statistics as tables, and the schema of the JSON, made of the same rows as the command itself. The
 //! tests fail when a file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
 
+use crate::control::{Behind, Change, PS_VERSION, Running, Status};
 use crate::figures::Activity;
 use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Unmanaged, WaitNs};
 use crate::schema::Described;
@@ -135,6 +136,31 @@ pub fn stats_schema() -> serde_json::Value {
     schema
 }
 
+/// The schema of what `ps --json` writes.
+fn ps_schema() -> serde_json::Value {
+    let mut schema = Running::schema();
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "What hinterland ps --json writes".into();
+    schema["$comment"] = MADE.into();
+    schema["properties"]["ps_version"]["const"] = PS_VERSION.into();
+    schema
+}
+
+/// The tables of what a launcher says of its run.
+fn runs() -> String {
+    let mut text = format!(
+        "# Runs that are under way\n\nThe JSON that `hinterland ps --json` writes; [ps.schema.json](ps.schema.json) is its schema (JSON \
+         Schema 2020-12). A launcher answers with\nthe same objects on its socket ([control.md](../control.md)). This file is made from \
+         `crates/cli/src/control` ({MADE}).\n\n"
+    );
+    let document = [("", Running::MEMBERS), ("runs[].", Status::MEMBERS)];
+    text += &table(&["member", "meaning"], document.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
+    text += "## A change\n\nThe object `set` in the answer of a launcher:\n\n";
+    let change = [("", Change::MEMBERS), ("behind[].", Behind::MEMBERS)];
+    text += &table(&["member", "meaning"], change.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
+    text.trim_end().to_owned() + "\n"
+}
+
 /// Compares a file with what it should be; with `UPDATE_REFERENCE` set, writes it.
 fn check(name: &str, made: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
@@ -160,4 +186,11 @@ fn the_table_of_statistics_is_up_to_date() {
 fn the_schema_of_the_figures_is_up_to_date() {
     let schema = serde_json::to_string_pretty(&stats_schema()).expect("JSON");
     check("stats.schema.json", &(schema + "\n"));
+}
+
+#[test]
+fn the_table_of_runs_and_its_schema_are_up_to_date() {
+    check("runs.md", &runs());
+    let schema = serde_json::to_string_pretty(&ps_schema()).expect("JSON");
+    check("ps.schema.json", &(schema + "\n"));
 }

@@ -105,8 +105,12 @@ pub fn descendants(root: i32) -> Vec<(i32, String)> {
         found.extend(children(found[next]));
         next += 1;
     }
-    let name = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
     found.into_iter().map(|pid| (pid, name(pid))).collect()
+}
+
+/// The name of a process; empty when it is gone.
+pub fn name(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// The proportional set of this process and of everything that descends from it.

@@ -1,5 +1,5 @@
-//! The evictor: the thread that keeps local memory under the watermarks. It also samples what the process needs, answers asks, and
-//! reports.
+//! The evictor: the thread that keeps local memory under the watermarks. It also samples what the process needs, answers asks,
+//! acknowledges commands, and reports.
 
 use crate::asks::{Answers, Held};
 use crate::bell::Bell;
@@ -52,9 +52,10 @@ impl Evictor {
         Evictor { pages, local, reclaim, read_ahead, bell, answers, maintenance, report, shared, housekeeping }
     }
 
-    /// It was started: who asks before it first runs waits for it.
+    /// It was started: who asks or commands before it first runs waits for it.
     pub(crate) fn begin_answering(&self) {
         self.answers.begin();
+        self.local.shared_budget.begin_acknowledging(self.pages.row());
     }
 
     /// Keeps local memory within its budget for ever: the body of the evictor thread.
@@ -90,6 +91,7 @@ impl Evictor {
                 }
             }
             self.report.write(&mut scratch.usage);
+            self.local.shared_budget.acknowledge(self.pages.row(), &self.local.account);
             if tidied.elapsed() > TIDY_INTERVAL {
                 (self.housekeeping)();
                 tidied = Instant::now();

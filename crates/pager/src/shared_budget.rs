@@ -13,6 +13,9 @@
 //! Invariant: `sum(granted) ≤ budget`, but for what is held below [`SHARE_FLOOR`] and what a fork makes two of. It holds
 //! because a grant is announced before the sum is taken: of two that announce at once, the later sees both.
 //! The fair level is max-min (`hinterland_policy::fair_level`). See decision 0013.
+//!
+//! The local budget is the one that the launcher has commanded last, else that of the start. It is read at each look at the shares,
+//! so a smaller one is a shortage like any other: processes lower their bounds, and their evictors bring local memory down.
 
 mod demand;
 
@@ -58,6 +61,8 @@ pub(crate) struct SharedBudget {
     budget: AtomicU64,
     /// Arrivals before which it is no use to ask for more.
     retry_at: AtomicU64,
+    /// The newest command that the bound follows.
+    applied: AtomicU64,
     /// The process from which all that may share pages with this one descend.
     fork_group: AtomicI32,
     /// Pages that became this process's own between the last two samples, because a process wrote to shared ones: the next
@@ -111,6 +116,7 @@ impl SharedBudget {
             target: AtomicU64::new(0),
             budget: AtomicU64::new(UNBOUNDED),
             retry_at: AtomicU64::new(0),
+            applied: AtomicU64::new(0),
             fork_group: AtomicI32::new(0),
             lead: AtomicU64::new(0),
             forked_at: AtomicU64::new(0),
@@ -135,7 +141,8 @@ impl SharedBudget {
 
     /// The local budget in bytes of processes that have `beside` bytes in store and tables.
     fn budget_beside(&self, beside: u64) -> u64 {
-        let local = self.local.map_or(u64::MAX, |bytes| bytes.0);
+        let commanded = self.ledger.and_then(|ledger| ledger.commands.local_bytes());
+        let local = commanded.or(self.local.map(|bytes| bytes.0)).unwrap_or(u64::MAX);
         // Below the floor no batch would fit: the store must give way then, not the local memory.
         let ram = self.ram.map_or(u64::MAX, |bytes| bytes.0.saturating_sub(beside).max(Budget::FLOOR.0));
         let budget = local.min(ram).clamp(Budget::FLOOR.0, UNBOUNDED);
@@ -204,6 +211,8 @@ impl SharedBudget {
             return account.set_bound(bound, bound);
         };
         let Some(_change) = self.try_change() else { return };
+        // Before the budget is read, which is that of this command or of a later one.
+        let newest = ledger.commands.newest();
         if !self.has_others_in_group(ledger, share) {
             account.proportional_share.end();
             self.lead.store(0, Relaxed);
@@ -223,6 +232,22 @@ impl SharedBudget {
         }
         self.set(share, account, Grant { target, counted, budget, contended: shortage > 0 });
         row.share_bytes.store(target, Relaxed);
+        self.applied.store(newest, Relaxed);
+    }
+
+    /// This process's evictor runs: it acknowledges commands from now on.
+    pub fn begin_acknowledging(&self, row: &ProcessRow) {
+        if let Some((_, share)) = self.share(row) {
+            share.evicts.store(1, Release);
+        }
+    }
+
+    /// Acknowledges the newest command that the bound follows, if local memory is within the bound.
+    pub fn acknowledge(&self, row: &ProcessRow, account: &Account) {
+        let Some((_, share)) = self.share(row) else { return };
+        if account.local() <= account.budget() {
+            share.acknowledged.store(self.applied.load(Relaxed), Release);
+        }
     }
 
     fn set(&self, share: &Share, account: &Account, grant: Grant) {
@@ -313,6 +338,7 @@ impl SharedBudget {
         let half = account.counted().bytes();
         let target = if is_child {
             self.changing.store(false, Relaxed);
+            self.applied.store(0, Relaxed);
             share.fork_group.store(self.fork_group.load(Relaxed), Relaxed);
             share.wanted_bytes.store(half, Relaxed);
             half

@@ -20,7 +20,7 @@ use hinterland_abi::{LauncherSettings, Settings, variables};
 use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use hinterland_units::{Budget, BudgetError, ByteCount, PAGE_BYTES};
 use hinterland_wire::Protection;
 use merge::{Merged, merge};
 use std::path::{Path, PathBuf};
@@ -113,8 +113,7 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     let mut tape_source = tape.as_ref().map(|tape| tape.path.display().to_string());
     let is_auto = launcher.tape == AUTO;
     let mut kept = if is_auto { Kept::look_up(&args.program, &settings, &env) } else { None };
-    let recorded = tape.as_ref().map(|tape| (tape.recorded_peak(), tape.path.clone()));
-    let recorded = recorded.or(kept.as_ref().and_then(Kept::recorded_peak));
+    let recorded = recorded_peak(tape.as_ref(), kept.as_ref());
     if is_auto && recorded.is_none() {
         // Of what, is known only after this run.
         let is_known = |budget: &Budget| !matches!(budget, Budget::PercentOfTouched(_));
@@ -212,7 +211,8 @@ fn fill_budgets(
     recorded: Option<&(ByteCount, PathBuf)>,
 ) -> Result<Option<String>, Error> {
     let size = |variable, budget: Option<Budget>| {
-        budget.map(|budget| in_bytes(variable, budget, merged, host, recorded)).transpose()
+        let refuse = |why| merged.refuse(variable, why);
+        budget.map(|budget| in_bytes(budget, refuse, host, recorded)).transpose()
     };
     let (local, ram) = (size(variables::LOCAL, settings.local)?, size(variables::RAM, settings.ram)?);
     match (local, ram) {
@@ -253,12 +253,38 @@ fn fill_budgets(
     }
 }
 
+/// The local budget that a run which is under way is to have from now on, as `written`: of the same kinds as at its start, and refused
+/// in the same words.
+///
+/// # Errors
+/// Why it cannot be had, and what may be written.
+pub fn changed_local(config: &RunConfig, host: &Host, written: &str) -> Result<ByteCount, Error> {
+    const ORIGIN: &str = "--local";
+    let refuse = |why: String| Error::Setting { origin: ORIGIN.into(), why };
+    let budget = written.parse().map_err(|why: BudgetError| refuse(why.to_string()))?;
+    let recorded = recorded_peak(config.tape.as_deref(), config.kept.as_ref());
+    let (local, _) = in_bytes(budget, refuse, host, recorded.as_ref())?;
+    match config.settings.ram {
+        Some(Budget::Bytes(ram)) if ram < local => Err(Error::RamBelowLocal {
+            ram_origin: config.ram_origin.clone().unwrap_or_else(|| "the bound on RAM of this run".into()),
+            ram: ram.to_string(),
+            local_origin: ORIGIN.into(),
+            local: local.to_string(),
+        }),
+        _ => Ok(local),
+    }
+}
+
+/// The most that the program touched when it was recorded, and the file that says so.
+fn recorded_peak(tape: Option<&CheckedTape>, kept: Option<&Kept>) -> Option<(ByteCount, PathBuf)> {
+    tape.map(|tape| (tape.recorded_peak(), tape.path.clone())).or_else(|| kept.and_then(Kept::recorded_peak))
+}
+
 /// A budget in bytes, and what it is a share of. A share of what the program touches is refused without a tape: it is known only after a
 /// run.
 fn in_bytes(
-    variable: &str,
     budget: Budget,
-    merged: &Merged,
+    refuse: impl Fn(String) -> Error,
     host: &Host,
     recorded: Option<&(ByteCount, PathBuf)>,
 ) -> Result<(ByteCount, Option<String>), Error> {
@@ -267,16 +293,16 @@ fn in_bytes(
         Budget::PercentOfTouched(percent) if let Some((peak, path)) = recorded => {
             Ok((budget.bytes(*peak), Some(format!("{percent} % of {peak}, the peak that {} has recorded", path.display()))))
         }
-        Budget::PercentOfTouched(percent) => Err(merged.refuse(
-            variable,
-            format!(
-                "{percent}% of what? How much a program needs is known only after a run: give a size (512M), or a share of the RAM \
+        Budget::PercentOfTouched(percent) => Err(refuse(format!(
+            "{percent}% of what? How much a program needs is known only after a run: give a size (512M), or a share of the RAM \
                  ({percent}%ram), or a tape with --tape; the summary of a run with enough memory shows the peak (\"managed\")"
-            ),
-        )),
+        ))),
         Budget::PercentOfRam(percent) => {
             let ram = host.ram()?;
-            Ok((budget.bytes(ByteCount(ram.bytes)), Some(format!("{percent} % of {} ({})", ByteCount(ram.bytes), ram.source))))
+            Ok((
+                budget.bytes(ByteCount(ram.bytes)),
+                Some(format!("{percent} % of {} ({})", ByteCount(ram.bytes), ram.source)),
+            ))
         }
     }
 }

@@ -96,7 +96,7 @@ pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives
 }
 
 /// A row's figures, with its process's number in the launcher's PID namespace.
-fn read(row: &ProcessRow, lives: &mut Lives) -> RowFigures {
+pub fn read(row: &ProcessRow, lives: &mut Lives) -> RowFigures {
     let figures = RowFigures::read(row);
     let pid = lives.pid_of(row).unwrap_or(figures.pid);
     RowFigures { pid, ..figures }

@@ -7,6 +7,7 @@
 //! passes signals on, reads the ledger, and ends the way the program ended.
 
 mod collect;
+mod control;
 mod credentials;
 mod ending;
 mod ledger;
@@ -130,7 +131,8 @@ fn launch(args: &RunArgs, asked_for: Option<&Recording>) -> Result<Ending, Error
         // The user has chosen that nobody manages it.
         Plan::Unmanaged(_) => None,
     };
-    let ended = watch::until_end(child, ledger, &signals, outside, config.strict, &mut totals)?;
+    let control = control::Control::begin(&config, &host, &args.program, matches!(plan, Plan::Managed(_)));
+    let ended = watch::until_end(child, ledger, &signals, outside, config.strict, control, &mut totals)?;
     let mut run = Run {
         program: name.to_string_lossy().into_owned(),
         ending: ended.ending,

@@ -12,6 +12,7 @@
 //! ```
 
 use super::collect;
+use super::control::Control;
 use super::ending::take_default;
 use super::ledger::LauncherLedger;
 use super::lives::Lives;
@@ -74,7 +75,8 @@ enum Children {
     None,
 }
 
-/// Watches `child` and its descendants until they have ended, or until a signal ends the wait for those that it has left.
+/// Watches `child` and its descendants until they have ended, or until a signal ends the wait for those that it has left. Serves
+/// the clients of `control` meanwhile.
 ///
 /// `outside` is asked now and then who holds memory outside the budget; with `strict`, the first one ends the run.
 pub fn until_end(
@@ -83,6 +85,7 @@ pub fn until_end(
     signals: &Signals,
     outside: Option<Outside>,
     strict: bool,
+    mut control: Control<'_>,
     totals: &mut Totals,
 ) -> Result<Ended, Error> {
     let mut watch = Watch {
@@ -104,9 +107,11 @@ pub fn until_end(
     let mut due = Instant::now() + interval;
     let mut folded = Instant::now();
     loop {
-        if watch.wait(signals, due.min(folded + LOOK_MAX))? {
+        let next = due.min(folded + LOOK_MAX);
+        if watch.wait(signals, &control, control.due().map_or(next, |asked| asked.min(next)))? {
             collect::look_for_dead(watch.ledger, watch.totals, &mut watch.lives);
         }
+        control.serve(watch.ledger, watch.totals, &mut watch.lives);
         let enough = watch.take_signals(&signals.arrived())?;
         let children = watch.reap()?;
         if let Some(end) = watch.program_end
@@ -154,15 +159,17 @@ fn processor_time() -> Duration {
 }
 
 impl Watch<'_> {
-    /// Sleeps until a signal arrives, a process dies or `due`; says whether one has died.
-    fn wait(&self, signals: &Signals, due: Instant) -> Result<bool, Error> {
+    /// Sleeps until a signal arrives, a process dies, a client asks or `due`; says whether a process has died.
+    fn wait(&self, signals: &Signals, control: &Control<'_>, due: Instant) -> Result<bool, Error> {
         let left = due.saturating_duration_since(Instant::now());
         // Rounded up, so that the loop does not spin through the last part of a millisecond.
         let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
         let all = std::iter::once(signals.fd().as_fd()).chain(self.lives.descriptors());
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let processes = 1..fds.len();
+        fds.extend(control.descriptors().map(|(fd, awaited)| PollFd::new(fd, awaited)));
         match poll(&mut fds, PollTimeout::from(millis)) {
-            Ok(_) => Ok(fds[1..].iter().any(|fd| fd.any() == Some(true))),
+            Ok(_) => Ok(fds[processes].iter().any(|fd| fd.any() == Some(true))),
             Err(Errno::EINTR) => Ok(false),
             Err(errno) => Err(Error::system("poll")(errno)),
         }

@@ -60,12 +60,12 @@ macro_rules! documented {
     (
         $(#[$meta:meta])*
         pub struct $name:ident $(<$life:lifetime>)? {
-            $($(#[doc = $doc:literal])+ $(#[serde($serde:ident)])? $field:ident: $type:ty,)*
+            $($(#[doc = $doc:literal])+ $(#[serde($serde:ident)])? $vis:vis $field:ident: $type:ty,)*
         }
     ) => {
         $(#[$meta])*
         #[derive(Serialize)]
-        pub struct $name $(<$life>)? { $($(#[doc = $doc])+ $(#[serde($serde)])? $field: $type,)* }
+        pub struct $name $(<$life>)? { $($(#[doc = $doc])+ $(#[serde($serde)])? $vis $field: $type,)* }
 
         #[cfg(test)]
         impl $(<$life>)? $name $(<$life>)? {
@@ -83,7 +83,7 @@ macro_rules! documented {
         }
     };
 }
-pub(super) use documented;
+pub(crate) use documented;
 
 /// Describes a member: one of its own, or all statistics that are flattened into it.
 #[cfg(test)]

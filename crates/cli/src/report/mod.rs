@@ -1,7 +1,7 @@
 //! The truth about a run, for people (`text`) and for scripts (`json`).
 
 mod json;
-mod members;
+pub mod members;
 mod prefetch;
 mod summary;
 mod text;

@@ -55,6 +55,7 @@ impl Run {
         row.state.store(RowState::Live as u32, Relaxed);
         self.ledger.open_share(index, Numbered { pid, namespace: 1 });
         let budget = SharedBudget::new(Some(ByteCount(BUDGET)), None, Some(self.ledger));
+        budget.begin_acknowledging(row);
         let demand = Demand::new(self.now, Duration::ZERO);
         self.processes.push(Process { row, account: Account::new(), budget, demand });
     }
@@ -124,6 +125,7 @@ impl Process {
             }
         }
         self.budget.update(self.row, &self.account, 0);
+        self.budget.acknowledge(self.row, &self.account);
     }
 
     fn sample(&mut self, ledger: &Ledger, now: Instant) {
@@ -184,4 +186,58 @@ fn many_that_start_at_once_never_exceed_the_budget() {
     run.pass(Duration::from_secs(2), &[Paging(256 * MIB); 9]);
     let local = run.local();
     assert!(local.iter().all(|bytes| bytes.abs_diff(BUDGET / 9) <= BUDGET / 36), "a ninth each: {local:?}");
+}
+
+#[test]
+fn a_commanded_budget_is_kept_and_acknowledged_when_local_memory_is_within_it() {
+    let mut run = Run::new(3);
+    let busy = [Paging(256 * MIB), Paging(256 * MIB), Sleeping];
+    run.pass(Duration::from_secs(3), &busy);
+    let have_applied = |run: &Run, number| run.ledger.shares_in_use().filter(|share| share.has_applied(number)).count();
+    let number = run.ledger.commands.set_local(24 * MIB);
+    // The one that sleeps is within its share, whatever it is; the others hold half of 64 MiB each.
+    assert_eq!(have_applied(&run, number), 0);
+    let mut ticks = 0;
+    while have_applied(&run, number) < 3 {
+        run.tick(&busy);
+        let over = |process: &Process| process.account.local() > process.account.budget();
+        assert!(run.processes.iter().all(|process| !over(process)), "evicted in the same round");
+        ticks += 1;
+        assert!(ticks < 100, "not acknowledged in a second: {:?}", run.local());
+    }
+    run.pass(Duration::from_secs(1), &busy);
+    let local = run.local();
+    assert!(local.iter().sum::<u64>() <= 24 * MIB, "{local:?}");
+    assert!(local[..2].iter().all(|bytes| bytes.abs_diff(12 * MIB) <= 2 * MIB), "half each: {local:?}");
+    let number = run.ledger.commands.set_local(48 * MIB);
+    run.pass(Duration::from_secs(2), &busy);
+    let local = run.local();
+    assert!(local[..2].iter().all(|bytes| bytes.abs_diff(24 * MIB) <= 3 * MIB), "half of more: {local:?}");
+    assert_eq!(have_applied(&run, number), 3);
+}
+
+/// Pages that cannot leave (locked ones) keep a process above its bound.
+#[test]
+fn a_process_above_its_bound_acknowledges_nothing() {
+    let mut run = Run::new(1);
+    run.pass(Duration::from_secs(3), &[Paging(256 * MIB)]);
+    let number = run.ledger.commands.set_local(32 * MIB);
+    let Process { row, account, budget, .. } = &run.processes[0];
+    budget.update(row, account, 0);
+    budget.acknowledge(row, account);
+    assert!(account.budget().bytes() <= 32 * MIB && account.local().bytes() > 32 * MIB);
+    assert!(!run.ledger.share_of(row).unwrap().has_applied(number));
+    run.tick(&[Sleeping]);
+    assert!(run.ledger.share_of(run.processes[0].row).unwrap().has_applied(number));
+}
+
+#[test]
+fn what_is_commanded_is_bounded_as_if_anybody_had_written_it() {
+    let mut run = Run::new(1);
+    run.ledger.commands.set_local(1);
+    run.pass(Duration::from_secs(3), &[Paging(256 * MIB)]);
+    assert_eq!(run.processes[0].budget.budget().bytes(), Budget::FLOOR.0);
+    run.ledger.commands.set_local(u64::MAX);
+    run.processes[0].evict();
+    assert_eq!(run.processes[0].budget.budget().bytes(), UNBOUNDED);
 }

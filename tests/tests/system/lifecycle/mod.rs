@@ -4,6 +4,7 @@
 mod certificates;
 mod children;
 mod confined;
+mod control;
 mod discovery;
 mod drains;
 mod encrypted;
@@ -53,6 +54,7 @@ pub fn trials() -> Vec<Trial> {
     let busy = [
         figures::trials(),
         outside::trials(),
+        control::trials(),
         trees::trials(),
         snapshots::trials(),
         simulated::trials(),

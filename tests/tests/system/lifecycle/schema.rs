@@ -1,12 +1,13 @@
-//! What `--stats` writes is what its schema says, by a validator of JSON Schema 2020-12, for runs of every kind.
+//! What `--stats` and `ps --json` write is what their schemas say, by a validator of JSON Schema 2020-12, for runs of every kind.
 
 use anyhow::{Result, ensure};
-use hinterland_tests::launch::{Launch, c_program};
+use hinterland_tests::launch::{Launch, c_program, launcher};
 use hinterland_tests::node::{Node, pool_url};
 use hinterland_tests::suite::{self, Trial};
 use hinterland_tests::{Need, places, skips};
 use serde_json::{Value, json};
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Reads lists of documents from standard input, and writes for each document what is wrong with it.
@@ -19,15 +20,18 @@ validator = Draft202012Validator(schema)
 json.dump([[f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)] for document in json.load(sys.stdin)], sys.stdout)
 "#;
 
+const STATS: &str = "stats.schema.json";
+const PS: &str = "ps.schema.json";
+
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let obstacle = || skips::missing(&[Need::Python("jsonschema")]).or_else(skips::no_userfaultfd);
-    vec![suite::trial("lifecycle::schema::stats", obstacle, stats)]
+    vec![suite::trial("lifecycle::schema::stats", obstacle, stats), suite::trial("lifecycle::schema::ps", obstacle, ps)]
 }
 
-/// What is wrong with each of the documents.
-fn wrong(documents: &[Value]) -> Result<Vec<Vec<String>>> {
-    let schema = places::repository().join("docs/reference/stats.schema.json");
+/// What is wrong with each of the documents, by a schema of docs/reference.
+fn wrong(schema: &str, documents: &[Value]) -> Result<Vec<Vec<String>>> {
+    let schema = places::repository().join("docs/reference").join(schema);
     let mut command = Command::new(places::python());
     command.args(["-c", VALIDATE]).arg(schema).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
@@ -67,7 +71,7 @@ fn stats() -> Result<()> {
         documents.push(tree("prefetching", &prefetching)?);
         documents.push(tree("node", &["--far", &pool, "--replicas", "2"])?);
     }
-    for (document, wrong) in documents.iter().zip(wrong(&documents)?) {
+    for (document, wrong) in documents.iter().zip(wrong(STATS, &documents)?) {
         ensure!(wrong.is_empty(), "{wrong:#?} in {document}");
     }
     // They were of every kind.
@@ -110,8 +114,30 @@ fn refuses(document: &Value) -> Result<()> {
         without("/fault_ns", "max"),
         without("/processes_others", "count"),
     ];
-    for (damaged, wrong) in damaged.iter().zip(wrong(&damaged)?) {
+    for (damaged, wrong) in damaged.iter().zip(wrong(STATS, &damaged)?) {
         ensure!(wrong.len() == 1, "{wrong:?} in {damaged}");
     }
+    Ok(())
+}
+
+/// A run that pages, and none.
+fn ps() -> Result<()> {
+    let hold = c_program("hold", &[])?.display().to_string();
+    let mut running = Launch::new("schema-ps", &["--local", "16M"], &[&hold, "48", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    let listed = |runtime: &Path| -> Result<Value> {
+        let output = launcher()?.args(["ps", "--json"]).env("XDG_RUNTIME_DIR", runtime).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(serde_json::from_slice(&output.stdout)?)
+    };
+    let runtime = running.directory.join("tmp");
+    suite::wait_until("a run that is listed", || Ok(listed(&runtime)?["runs"][0]["major_faults"].as_u64() > Some(0)))?;
+    let documents = [listed(&runtime)?, listed(&running.directory)?];
+    for (document, wrong) in documents.iter().zip(wrong(PS, &documents)?) {
+        ensure!(wrong.is_empty(), "{wrong:#?} in {document}");
+    }
+    let mut damaged = documents[0].clone();
+    damaged["runs"][0]["far_bytes"] = json!("7");
+    ensure!(wrong(PS, &[damaged])?[0].len() == 1, "a wrong type is not seen");
     Ok(())
 }

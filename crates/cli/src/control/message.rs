@@ -1,0 +1,208 @@
+//! What goes over a launcher's socket: one JSON object a line, a request and its answer ([control.md](../../../../docs/control.md)).
+
+use crate::report::members::documented;
+use serde::{Deserialize, Serialize};
+
+/// The version of these messages: another one when a name changes its meaning or goes away.
+pub const CONTROL_VERSION: u64 = 1;
+/// Bytes in a request, its line's end included.
+pub const REQUEST_BYTES_MAX: usize = 4096;
+/// Bytes in an answer.
+pub const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// The longest that an answer to `set` is waited for, in milliseconds.
+pub const WAIT_MS_MAX: u64 = 600_000;
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    /// The run's figures.
+    Status,
+    /// A change.
+    Set,
+}
+
+/// A request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// [`CONTROL_VERSION`].
+    pub version: u64,
+    /// What is asked for.
+    pub request: Verb,
+    /// Of `set`: the local budget, as `--local` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<String>,
+    /// Of `set`: how long the answer may wait for the run's processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+
+/// An answer: one of its members beside the version.
+#[derive(Default, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// [`CONTROL_VERSION`].
+    pub version: u64,
+    /// The run's figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+    /// A change, and who has not made it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<Change>,
+    /// Why the request is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+documented! {
+    /// A run, now. Sums are over its processes that live, counts over those that have ended, too.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Status {
+        /// The launcher: what `hinterland set` takes.
+        pub pid: i32,
+        /// The program and its arguments, cut after 1024 bytes.
+        pub command: String,
+        /// `monitor` or `inline`: the fault path of the process that holds most; `none`: nothing is managed.
+        pub fault_path: String,
+        /// Since the program's start.
+        pub wall_seconds: f64,
+        /// Processes that live and are managed.
+        pub process_count: u64,
+        /// The local budget now.
+        pub local_budget_bytes: u64,
+        /// The bound on RAM, or null.
+        pub ram_budget_bytes: Option<u64>,
+        /// Local memory: pages that processes share since a fork count once.
+        pub local_bytes: u64,
+        /// Local memory, store and metadata.
+        pub total_ram_bytes: u64,
+        /// Memory that the program has touched and not given back.
+        pub managed_bytes: u64,
+        /// Pages that backends hold, those that are local, too, included.
+        pub far_bytes: u64,
+        /// Faults that waited for a backend.
+        pub major_faults: u64,
+        /// Faults on pages of the swap cache.
+        pub minor_faults: u64,
+        /// Pages that were fetched ahead.
+        pub prefetched_pages: u64,
+        /// Time that threads stood still for faults, summed over threads.
+        pub stall_seconds: f64,
+        /// Of the pages whose use would be seen, those that were used; null when there were none.
+        pub prefetch_accuracy: Option<f64>,
+        /// Commands that have changed the run.
+        pub commands: u64,
+    }
+}
+
+documented! {
+    /// A change of a run.
+    #[derive(Debug, Deserialize)]
+    pub struct Change {
+        /// The command's number.
+        pub number: u64,
+        /// The local budget that was commanded.
+        pub local_budget_bytes: u64,
+        /// Processes that have not acknowledged it.
+        pub behind_count: u64,
+        /// These, at most 64.
+        pub behind: Vec<Behind>,
+    }
+}
+
+documented! {
+    /// A process that has not acknowledged a command.
+    #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+    pub struct Behind {
+        /// The process.
+        pub pid: i32,
+        /// Its program.
+        pub program: String,
+        /// Its local memory.
+        pub local_bytes: u64,
+        /// What it may hold of the local budget, when it last looked.
+        pub share_bytes: u64,
+    }
+}
+
+impl Request {
+    /// Asks for a run's figures.
+    pub fn status() -> Request {
+        Request { version: CONTROL_VERSION, request: Verb::Status, local: None, wait_ms: None }
+    }
+
+    /// Asks for another local budget.
+    pub fn set(local: &str, wait_ms: u64) -> Request {
+        Request { request: Verb::Set, local: Some(local.to_owned()), wait_ms: Some(wait_ms), ..Request::status() }
+    }
+
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// What is wrong with it, for who wrote it.
+    pub fn read(line: &[u8]) -> Result<Request, String> {
+        let request: Request = serde_json::from_slice(line).map_err(|error| format!("this is no request: {error}"))?;
+        if request.version != CONTROL_VERSION {
+            return Err(format!("version {} is not spoken here, but {CONTROL_VERSION}", request.version));
+        }
+        match (request.request, &request.local, request.wait_ms) {
+            (Verb::Status, None, None) => Ok(request),
+            (Verb::Status, _, _) => Err("status takes nothing".into()),
+            (Verb::Set, None, _) => Err("set takes what to set: local".into()),
+            (Verb::Set, _, Some(wait_ms)) if wait_ms > WAIT_MS_MAX => Err(format!("wait_ms is {WAIT_MS_MAX} at most")),
+            (Verb::Set, Some(_), _) => Ok(request),
+        }
+    }
+}
+
+impl Answer {
+    /// A refusal.
+    pub fn refused(why: impl ToString) -> Answer {
+        Answer { version: CONTROL_VERSION, error: Some(why.to_string()), ..Answer::default() }
+    }
+
+    /// The figures.
+    pub fn of_status(status: Status) -> Answer {
+        Answer { version: CONTROL_VERSION, status: Some(status), ..Answer::default() }
+    }
+
+    /// A change.
+    pub fn of_change(change: Change) -> Answer {
+        Answer { version: CONTROL_VERSION, set: Some(change), ..Answer::default() }
+    }
+
+    /// The line to be sent.
+    pub fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_they_are_written_and_nothing_else_is() {
+        for request in [Request::status(), Request::set("768M", 10_000)] {
+            assert_eq!(Request::read(&serde_json::to_vec(&request).unwrap()), Ok(request));
+        }
+        for (line, words) in [
+            ("", "no request"),
+            ("GET / HTTP/1.1", "no request"),
+            ("{}", "missing field"),
+            (r#"{"version":1,"request":"stop"}"#, "unknown variant"),
+            (r#"{"version":1,"request":"status","more":1}"#, "unknown field"),
+            (r#"{"version":2,"request":"status"}"#, "version 2 is not spoken here"),
+            (r#"{"version":1,"request":"status","local":"1G"}"#, "takes nothing"),
+            (r#"{"version":1,"request":"set"}"#, "takes what to set"),
+            (r#"{"version":1,"request":"set","local":"1G","wait_ms":600001}"#, "at most"),
+            (r#"{"version":1,"request":"set","local":1}"#, "invalid type"),
+            ("\u{fffd}\u{0}", "no request"),
+        ] {
+            let refused = Request::read(line.as_bytes()).expect_err(line);
+            assert!(refused.contains(words), "{line}: {refused}");
+        }
+    }
+}

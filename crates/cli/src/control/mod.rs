@@ -1,0 +1,24 @@
+//! Looking at runs that are under way, and changing them: `ps`, `set`.
+//!
+//! ```text
+//! ps, set ──► ask ──── socket of the launcher ───► clients ──► launch::control ──► ledger ──► every process of the run
+//!             message                              message                         commands
+//! ```
+//! A launcher listens in the user's own directory (`place`). Without it the run goes on as it is: no process waits for a launcher.
+
+mod ask;
+mod clients;
+mod message;
+mod place;
+mod ps;
+mod set;
+
+pub use clients::{Clients, Commanded, NAMED_MAX};
+#[cfg(test)]
+pub use message::Change;
+pub use message::{Behind, Status};
+pub use place::listen;
+#[cfg(test)]
+pub use ps::{PS_VERSION, Running};
+pub use ps::{PsArgs, run as ps};
+pub use set::{SetArgs, run as set};

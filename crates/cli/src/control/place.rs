@@ -1,0 +1,266 @@
+//! Where the sockets of a user's runs lie: one directory of the user's alone, a socket for each launcher, named by its number.
+//!
+//! ```text
+//! $XDG_RUNTIME_DIR/hinterland/PID     where that is the user's own directory
+//! /run/user/UID/hinterland/PID        else, where there is one: a launcher without the variable (cron) is found all the same
+//! /tmp/hinterland-UID/PID             else
+//! ```
+//! A directory that is not the user's own, or open to others, is not used. A socket is reached through a descriptor of its directory,
+//! so its path may have any length. It is complete when it appears under its name; the one of a launcher that was killed is swept by whoever comes by.
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::{Uid, geteuid};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+const DIRECTORY_MODE: u32 = 0o700;
+const SOCKET_MODE: u32 = 0o600;
+/// Sockets that are looked at: more launchers than one user has.
+const RUNS_MAX: usize = 4096;
+
+/// A directory of sockets, open.
+pub struct Place {
+    directory: File,
+    path: PathBuf,
+}
+
+/// The socket of a launcher that listens; removed when it goes.
+pub struct Bound {
+    place: Place,
+    name: String,
+    inode: u64,
+    /// Takes connections, without blocking.
+    pub listener: UnixListener,
+}
+
+/// The directories that a user's sockets may lie in, best first; each with whether the one above it must be the user's own.
+fn candidates(user: Uid, runtime: Option<PathBuf>) -> Vec<(PathBuf, bool)> {
+    let given = runtime.filter(|path| path.is_absolute()).map(|path| path.join("hinterland"));
+    let usual = Path::new("/run/user").join(user.to_string()).join("hinterland");
+    let shared = Path::new("/tmp").join(format!("hinterland-{user}"));
+    let mut found: Vec<(PathBuf, bool)> = given.into_iter().chain([usual]).map(|path| (path, true)).collect();
+    found.dedup();
+    found.push((shared, false));
+    found
+}
+
+fn of_this_user() -> Vec<(PathBuf, bool)> {
+    candidates(geteuid(), std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
+}
+
+fn is_own_directory(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|data| data.is_dir() && data.uid() == geteuid().as_raw())
+}
+
+/// The user at the other end of a connection.
+pub fn peer(stream: &UnixStream) -> Option<Uid> {
+    getsockopt(stream, PeerCredentials).ok().map(|peer| Uid::from_raw(peer.uid()))
+}
+
+/// Whether a process of that number exists, whoever's it is.
+pub fn exists(pid: i32) -> bool {
+    // SAFETY: signal 0 is sent to nobody.
+    let rc = unsafe { libc::kill(pid, 0) };
+    rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+impl Place {
+    /// Opens a directory that is the user's alone.
+    fn open(path: &Path) -> io::Result<Place> {
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let data = directory.metadata()?;
+        if data.uid() != geteuid().as_raw() {
+            return Err(io::Error::new(ErrorKind::PermissionDenied, "it belongs to another user"));
+        }
+        if data.mode() & 0o777 != DIRECTORY_MODE {
+            directory.set_permissions(Permissions::from_mode(DIRECTORY_MODE))?;
+        }
+        Ok(Place { directory, path: path.into() })
+    }
+
+    /// The best place that there is or can be made.
+    ///
+    /// # Errors
+    /// What the last one says; its name is in it.
+    fn make() -> io::Result<Place> {
+        let mut refused = io::Error::from(ErrorKind::NotFound);
+        for (path, in_own) in of_this_user() {
+            if in_own && !path.parent().is_some_and(is_own_directory) {
+                continue;
+            }
+            let made = match DirBuilder::new().mode(DIRECTORY_MODE).create(&path) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+                _ => Place::open(&path),
+            };
+            match made {
+                Ok(place) => return Ok(place),
+                Err(error) => refused = io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+            }
+        }
+        Err(refused)
+    }
+
+    /// For tests: a directory of theirs.
+    #[cfg(test)]
+    pub fn of_test(path: &Path) -> Place {
+        Place::open(path).expect("the test's own directory")
+    }
+
+    /// The places that there are.
+    fn all() -> Vec<Place> {
+        of_this_user().iter().filter_map(|(path, _)| Place::open(path).ok()).collect()
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(name)
+    }
+
+    /// The numbers of launchers that have a socket here.
+    fn launchers(&self) -> Vec<i32> {
+        let names = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        names
+            .take(RUNS_MAX)
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|pid| *pid > 0)
+            .collect()
+    }
+
+    /// Removes the sockets of launchers that are gone: neither does anybody listen, nor does the process exist.
+    fn sweep(&self) {
+        for pid in self.launchers().into_iter().filter(|pid| !exists(*pid)) {
+            let socket = self.at(&pid.to_string());
+            let refused = UnixStream::connect(&socket).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+            // In another PID namespace it may exist all the same; then it listens.
+            if refused && !exists(pid) {
+                let _ = fs::remove_file(socket);
+            }
+        }
+    }
+}
+
+/// Listens for commands to the launcher of this number.
+///
+/// # Errors
+/// No directory can be made, or the socket.
+pub fn listen(pid: i32) -> io::Result<Bound> {
+    let place = Place::make()?;
+    place.sweep();
+    place.listen(pid)
+}
+
+impl Place {
+    /// Listens here under a launcher's number.
+    pub fn listen(self, pid: i32) -> io::Result<Bound> {
+        let (name, fresh) = (pid.to_string(), self.at(&format!(".{pid}")));
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&fresh)?;
+        let finish = || {
+            listener.set_nonblocking(true)?;
+            fs::set_permissions(&fresh, Permissions::from_mode(SOCKET_MODE))?;
+            let inode = fs::symlink_metadata(&fresh)?.ino();
+            // One that lies there is that of a launcher which was killed and whose number this is now.
+            fs::rename(&fresh, self.at(&name)).map(|()| inode)
+        };
+        match finish() {
+            Ok(inode) => Ok(Bound { place: self, name, inode, listener }),
+            Err(error) => {
+                let _ = fs::remove_file(&fresh);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let socket = self.place.at(&self.name);
+        if fs::symlink_metadata(&socket).is_ok_and(|data| data.ino() == self.inode) {
+            let _ = fs::remove_file(socket);
+        }
+    }
+}
+
+/// The launchers of this user that may listen, in order.
+pub fn launchers() -> Vec<i32> {
+    let places = Place::all();
+    places.iter().for_each(Place::sweep);
+    let mut found: Vec<i32> = places.iter().flat_map(Place::launchers).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// A connection to a launcher; `None`: none of that number has a socket.
+///
+/// # Errors
+/// It has one, and does not take connections.
+pub fn connect(pid: i32) -> io::Result<Option<UnixStream>> {
+    for place in Place::all() {
+        match UnixStream::connect(place.at(&pid.to_string())) {
+            Ok(stream) => return Ok(Some(stream)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // Nobody listens any more: it has ended or was killed.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_runtime_directory_comes_first_and_a_relative_one_does_not_count() {
+        let paths = |runtime: Option<&str>| {
+            let found = candidates(Uid::from_raw(7), runtime.map(PathBuf::from));
+            found.into_iter().map(|(path, _)| path.display().to_string()).collect::<Vec<_>>()
+        };
+        let usual = ["/run/user/7/hinterland", "/tmp/hinterland-7"];
+        assert_eq!(paths(Some("/x")), ["/x/hinterland", usual[0], usual[1]]);
+        assert_eq!(paths(Some("/run/user/7")), usual);
+        assert_eq!(paths(Some("x")), usual);
+        assert_eq!(paths(None), usual);
+    }
+
+    #[test]
+    fn a_place_is_its_users_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("hinterland");
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        let place = Place::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, DIRECTORY_MODE, "others are kept out");
+        assert_eq!(place.launchers(), Vec::<i32>::new());
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(Place::open(&link).is_err(), "a link leads to a place that somebody else has chosen");
+    }
+
+    #[test]
+    fn sockets_of_the_dead_are_swept_and_those_of_the_living_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a-directory-with-a-name-of-some-length".repeat(4)).join("hinterland");
+        fs::create_dir_all(&path).unwrap();
+        let place = Place::open(&path).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let (dead, own) = (i32::try_from(child.id()).unwrap(), i32::try_from(std::process::id()).unwrap());
+        // A socket keeps its file when its listener goes.
+        drop(UnixListener::bind(place.at(&dead.to_string())).unwrap());
+        drop(UnixListener::bind(place.at(&own.to_string())).unwrap());
+        fs::write(place.at("notes"), "").unwrap();
+        place.sweep();
+        assert_eq!(place.launchers(), [own]);
+        assert!(place.at("notes").exists());
+    }
+}

@@ -1,0 +1,108 @@
+//! `hinterland set`: changes a run that is under way.
+
+use super::ask::{AskError, Launcher};
+use super::message::{Change, Request, WAIT_MS_MAX};
+use crate::error::{EXIT_REFUSED, complain};
+use crate::print;
+use crate::report::{bytes, count};
+use clap::Args;
+use hinterland_units::Foreign;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Exit code when the change is commanded, and not all processes have made it in time.
+const EXIT_BEHIND: u8 = 1;
+
+/// `hinterland set`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SetArgs {
+    /// The run: its launcher's PID, as `hinterland ps` lists it, or that of any process in it
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: i32,
+    /// Local memory for all processes of the run together, as `hinterland run --local` takes it: a size (768M), or a share of the RAM
+    /// (25%ram)
+    #[arg(long, value_name = "SIZE", required = true)]
+    local: String,
+    /// How long to wait until all processes have made the change, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=WAIT_MS_MAX / 1000))]
+    wait: u64,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland set 4711 --local 768M
+  hinterland set 4711 --local 2G --wait 60
+
+A smaller budget takes pages out at once; with a larger one, fewer leave from now on. The change holds for processes that the run starts
+later, too, and when the launcher is gone.
+
+Exit code: 0 when all processes keep the new budget; 1 when it holds and some are still above it, who are named; 125 when it is refused.";
+
+/// Changes a run.
+pub fn run(args: &SetArgs) -> ExitCode {
+    match change(args) {
+        Ok(change) if change.behind_count == 0 => {
+            let budget = bytes(change.local_budget_bytes);
+            match print::text(&format!("all processes keep the local budget of {budget}\n")) {
+                Ok(_) => ExitCode::SUCCESS,
+                Err(error) => {
+                    complain(format_args!("standard output cannot be written: {error}"));
+                    ExitCode::from(EXIT_REFUSED)
+                }
+            }
+        }
+        Ok(change) => {
+            complain(still_behind(&change, args.wait));
+            ExitCode::from(EXIT_BEHIND)
+        }
+        Err(error) => {
+            complain(error);
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}
+
+fn change(args: &SetArgs) -> Result<Change, AskError> {
+    let mut launcher = Launcher::of(args.pid)?;
+    let answer = launcher.ask(&Request::set(&args.local, args.wait * 1000), Duration::from_secs(args.wait))?;
+    let why = || "it says nothing of a change".into();
+    answer.set.ok_or_else(|| AskError::Garbled { pid: launcher.pid, why: why() })
+}
+
+/// Who has not made a change.
+fn still_behind(change: &Change, waited: u64) -> String {
+    let name = |process: &super::Behind| {
+        let program = process.program.rsplit('/').next().unwrap_or_default();
+        format!(
+            "{} ({}) holds {} of {} that it may",
+            Foreign(program),
+            process.pid,
+            bytes(process.local_bytes),
+            bytes(process.share_bytes)
+        )
+    };
+    let named: Vec<String> = change.behind.iter().map(name).collect();
+    let others = change.behind_count.saturating_sub(named.len() as u64);
+    let more = if others > 0 { format!(", and {} more", count(others)) } else { String::new() };
+    format!(
+        "the local budget is {} now, and after {waited} s it is not kept yet: {}{more}; they are stopped or busy, or hold memory that \
+         cannot leave (locked or pinned)",
+        bytes(change.local_budget_bytes),
+        named.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Behind;
+    use super::*;
+
+    #[test]
+    fn those_that_have_not_made_a_change_are_named() {
+        let process = Behind { pid: 7, program: "/usr/bin/job".into(), local_bytes: 900 << 20, share_bytes: 768 << 20 };
+        let change = Change { number: 1, local_budget_bytes: 768 << 20, behind_count: 3, behind: vec![process] };
+        let words = still_behind(&change, 10);
+        assert!(words.contains("job (7) holds 900 MiB of 768 MiB that it may, and 2 more;"), "{words}");
+    }
+}

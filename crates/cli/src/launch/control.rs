@@ -1,0 +1,180 @@
+//! What can be asked of this run while it goes on: its figures, and another budget (`crate::control`).
+//!
+//! A launcher that cannot listen says so once and goes on: the program is what counts. Commands go into the ledger, where every process
+//! of the run finds them by itself; here they are written, and looked after until all have acknowledged them.
+
+use super::collect;
+use super::ledger::LauncherLedger;
+use super::lives::Lives;
+use crate::config::{self, RunConfig};
+use crate::control::{self, Behind, Clients, Commanded, NAMED_MAX, Status};
+use crate::error::complain;
+use crate::figures::{Gauges, RowFigures, Totals};
+use crate::host::Host;
+use hinterland_abi::ProcessRow;
+use hinterland_sys::gate::shared_futex_ring;
+use hinterland_units::{Budget, PAGE_BYTES, cut};
+use nix::poll::PollFlags;
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Figures that are older are read again.
+const FRESH: Duration = Duration::from_millis(100);
+/// Reading them may take one part in so many of the time.
+const TIME_SHARE: u32 = 100;
+/// Bytes of the command line that are told.
+const COMMAND_BYTES_MAX: usize = 1024;
+
+/// See the module.
+pub struct Control<'a> {
+    /// `None`: it cannot listen.
+    clients: Option<Clients>,
+    about: About<'a>,
+}
+
+/// What is known of the run without the ledger.
+struct About<'a> {
+    config: &'a RunConfig,
+    host: &'a Host,
+    command: String,
+    is_managed: bool,
+    started: Instant,
+    /// The figures as they were read last, and until when they will do.
+    status: Option<(Status, Instant)>,
+}
+
+/// The run, for its clients.
+struct Run<'a, 'b> {
+    about: &'a mut About<'b>,
+    ledger: &'a LauncherLedger,
+    totals: &'a Totals,
+    lives: &'a mut Lives,
+}
+
+impl<'a> Control<'a> {
+    /// Listens; `is_managed`: there is a budget that could be changed.
+    pub fn begin(config: &'a RunConfig, host: &'a Host, program: &[OsString], is_managed: bool) -> Control<'a> {
+        let listening = control::listen(nix::unistd::getpid().as_raw());
+        let clients = listening.map_err(|error| {
+            complain(format_args!("warning: `hinterland ps` and `set` will not know this run: {error}"));
+        });
+        let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
+        let command = cut(&words.join(" "), COMMAND_BYTES_MAX).into_owned();
+        let about = About { config, host, command, is_managed, started: Instant::now(), status: None };
+        Control { clients: clients.ok().map(Clients::new), about }
+    }
+
+    /// What to poll, and for what.
+    pub fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        self.clients.iter().flat_map(Clients::descriptors)
+    }
+
+    /// When to serve at the latest, whether there is news or not.
+    pub fn due(&self) -> Option<Instant> {
+        self.clients.as_ref()?.due(Instant::now())
+    }
+
+    /// Takes and answers what clients ask.
+    pub fn serve(&mut self, ledger: &LauncherLedger, totals: &Totals, lives: &mut Lives) {
+        if let Some(clients) = &mut self.clients {
+            clients.serve(Instant::now(), &mut Run { about: &mut self.about, ledger, totals, lives });
+        }
+    }
+}
+
+/// The rows of processes that have not acknowledged a command.
+fn not_applied(ledger: &LauncherLedger, number: u64) -> impl Iterator<Item = &ProcessRow> {
+    let ledger = ledger.get();
+    let used = ledger.shares_used.load(Relaxed) as usize;
+    let both = ledger.shares.iter().zip(&ledger.processes).take(used);
+    both.filter(move |(share, _)| !share.has_applied(number)).map(|(_, row)| row)
+}
+
+impl Run<'_, '_> {
+    fn read(&mut self) -> Status {
+        let rows = collect::live_rows(self.ledger, self.lives);
+        let rows: Vec<&RowFigures> = rows.iter().filter(|row| row.is_managed()).collect();
+        let (mut counters, mut now) = (self.totals.counters, Gauges::default());
+        for row in &rows {
+            counters.combine(&row.counters, u64::saturating_add);
+            now.combine(&row.now, u64::saturating_add);
+        }
+        let far_pages: u64 = rows.iter().flat_map(|row| &row.backends).map(|backend| backend.now.pages).sum();
+        let config = self.about.config;
+        let commands = &self.ledger.get().commands;
+        let in_bytes = |budget| match budget {
+            Some(Budget::Bytes(bytes)) => Some(bytes.0),
+            _ => None,
+        };
+        let (seen, used) = (counters.prefetched_unmapped_pages, counters.prefetch_hits_observed);
+        let principal = rows.iter().max_by_key(|row| row.now.managed_bytes);
+        Status {
+            pid: nix::unistd::getpid().as_raw(),
+            command: self.about.command.clone(),
+            fault_path: principal.map_or_else(|| "none".into(), |row| row.fault_path.clone()),
+            wall_seconds: self.about.started.elapsed().as_secs_f64(),
+            process_count: rows.len() as u64,
+            local_budget_bytes: commands.local_bytes().or(in_bytes(config.settings.local)).unwrap_or(0),
+            ram_budget_bytes: in_bytes(config.settings.ram),
+            local_bytes: now.counted_local_bytes,
+            total_ram_bytes: now.total_ram_bytes,
+            managed_bytes: now.managed_bytes,
+            far_bytes: far_pages * PAGE_BYTES as u64,
+            major_faults: counters.major_faults,
+            minor_faults: counters.minor_faults,
+            prefetched_pages: counters.prefetched_pages,
+            stall_seconds: Duration::from_nanos(counters.stall_ns).as_secs_f64(),
+            prefetch_accuracy: (seen > 0).then(|| used as f64 / seen as f64),
+            commands: commands.newest(),
+        }
+    }
+}
+
+impl Commanded for Run<'_, '_> {
+    fn status(&mut self) -> Status {
+        let begun = Instant::now();
+        if let Some((status, _)) = self.about.status.as_ref().filter(|(_, until)| begun < *until) {
+            return status.clone();
+        }
+        let status = self.read();
+        let until = begun + FRESH.max(begun.elapsed() * TIME_SHARE);
+        self.about.status = Some((status.clone(), until));
+        status
+    }
+
+    fn set_local(&mut self, written: &str) -> Result<(u64, u64), String> {
+        if !self.about.is_managed {
+            return Err("this program runs unmanaged, without any memory bound".into());
+        }
+        let refuse = |error: crate::error::Error| error.to_string();
+        let bytes = config::changed_local(self.about.config, self.about.host, written).map_err(refuse)?.0;
+        let ledger = self.ledger.get();
+        let number = ledger.commands.set_local(bytes);
+        // Who does not hear it looks a few times a second all the same.
+        let used = ledger.shares_used.load(Relaxed) as usize;
+        let asks = ledger.shares.iter().zip(&ledger.asks).take(used);
+        for (_, asks) in asks.filter(|(share, _)| share.pid.load(Relaxed) != 0) {
+            shared_futex_ring(&asks.bell);
+        }
+        self.about.status = None;
+        Ok((number, bytes))
+    }
+
+    fn is_applied(&mut self, number: u64) -> bool {
+        not_applied(self.ledger, number).next().is_none()
+    }
+
+    fn behind(&mut self, number: u64) -> (u64, Vec<Behind>) {
+        let behind = not_applied(self.ledger, number);
+        let all: Vec<RowFigures> = behind.map(|row| collect::read(row, self.lives)).collect();
+        let named = all.iter().take(NAMED_MAX).map(|row| Behind {
+            pid: row.pid,
+            program: row.program.clone(),
+            local_bytes: row.now.counted_local_bytes,
+            share_bytes: row.own.share_bytes,
+        });
+        (all.len() as u64, named.collect())
+    }
+}

@@ -1,0 +1,353 @@
+//! Runs that are listed and changed while they go on: `ps`, `set`, and whatever else comes to a launcher's socket.
+
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::launch::{Launch, Running, c_program, launcher};
+use hinterland_tests::suite::{self, Trial};
+use hinterland_tests::{MIB, frozen, skips};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The fault paths.
+const PATHS: [&str; 2] = ["monitor", "inline"];
+/// By how much a run may exceed its budget, in hundredths.
+const SLACK_PERCENT: u64 = 5;
+/// A request for figures.
+const STATUS: &[u8] = b"{\"version\":1,\"request\":\"status\"}\n";
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for path in PATHS {
+        let mut add = |name: &str, test: fn(&str, &'static str) -> Result<()>| {
+            let name = format!("lifecycle::control::{name}::{path}");
+            trials.push(suite::trial(name.clone(), skips::no_userfaultfd, move || test(&name, path)));
+        };
+        add("budget", budget);
+        add("children", children);
+        add("exec", exec);
+        add("behind", behind);
+        add("launcher_gone", launcher_gone);
+        add("clients", clients);
+    }
+    let mut add = |name: &str, obstacle: fn() -> Option<String>, test: fn(&str) -> Result<()>| {
+        let name = format!("lifecycle::control::{name}");
+        trials.push(suite::trial(name.clone(), obstacle, move || test(&name)));
+    };
+    add("refusals", skips::no_userfaultfd, refusals);
+    add("stale", skips::no_userfaultfd, stale);
+    add("users", || skips::not_root().or_else(skips::no_userfaultfd), users);
+    trials
+}
+
+fn launch(test: &str, path: &str, local: &str, program: &[&str]) -> Result<Launch> {
+    Launch::new(test, &["--local", local, "--fault-path", path], program)
+}
+
+fn hold() -> Result<String> {
+    Ok(c_program("hold", &[])?.display().to_string())
+}
+
+/// Where the sockets of a run of these tests lie.
+fn runtime(running: &Running) -> PathBuf {
+    running.directory.join("tmp")
+}
+
+fn socket(running: &Running) -> PathBuf {
+    runtime(running).join("hinterland").join(running.pid.to_string())
+}
+
+/// How a command of the launcher ended, and what it said.
+struct Said {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Said {
+    fn of(runtime: &Path, arguments: &[&str]) -> Result<Said> {
+        let mut command = launcher()?;
+        let output = command.args(arguments).env("XDG_RUNTIME_DIR", runtime).stdin(Stdio::null()).output()?;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Said { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
+    }
+
+    fn expect(self, code: i32, words: &str) -> Result<Said> {
+        let found = if code == 0 { &self.stdout } else { &self.stderr };
+        let right = self.code == Some(code) && found.contains(words);
+        ensure!(right, "{:?} instead of {code}, '{words}': {}{}", self.code, self.stdout, self.stderr);
+        Ok(self)
+    }
+}
+
+fn set(running: &Running, pid: Pid, local: &str) -> Result<Said> {
+    Said::of(&runtime(running), &["set", &pid.to_string(), "--local", local])
+}
+
+/// What `ps --json` says of a run; `None`: it is not there.
+fn listed(running: &Running) -> Result<Option<serde_json::Value>> {
+    let said = Said::of(&runtime(running), &["ps", "--json"])?.expect(0, "ps_version")?;
+    let document: serde_json::Value = serde_json::from_str(&said.stdout)?;
+    let runs = document["runs"].as_array().context("no list")?;
+    Ok(runs.iter().find(|run| run["pid"] == running.pid.as_raw()).cloned())
+}
+
+fn figure(running: &Running, name: &str) -> Result<u64> {
+    let run = listed(running)?.with_context(|| format!("launcher {} is not listed", running.pid))?;
+    run[name].as_u64().with_context(|| format!("no {name}: {run}"))
+}
+
+/// Waits until the launcher has opened its socket.
+fn wait_for_socket(running: &Running) -> Result<()> {
+    let socket = socket(running);
+    suite::wait_until("a socket", || Ok(socket.exists()))
+}
+
+/// Demands that a process and all below it hold no more than a budget, as the kernel sees it.
+fn expect_within(root: Pid, budget_mib: u64) -> Result<()> {
+    let held = frozen::far_bytes(root);
+    let most = budget_mib * MIB * (100 + SLACK_PERCENT) / 100;
+    ensure!(held <= most, "{} MiB are held of {budget_mib}", held / MIB);
+    Ok(())
+}
+
+/// A program that verifies its memory all the time gets a smaller budget, and a larger one.
+fn budget(name: &str, path: &'static str) -> Result<()> {
+    let mut running = launch(name, path, "64M", &[&hold()?, "96", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    set(&running, running.pid, "24M")?.expect(0, "all processes keep the local budget of 24 MiB")?;
+    expect_within(running.pid, 24)?;
+    let run = listed(&running)?.context("it is listed")?;
+    ensure!(run["local_budget_bytes"] == 24 * MIB && run["commands"] == 1 && run["process_count"] == 1, "{run}");
+    ensure!(run["fault_path"] == path && run["far_bytes"].as_u64() > Some(60 * MIB), "{run}");
+    ensure!(run["command"].as_str().is_some_and(|command| command.ends_with("hold 96 stay")), "{run}");
+    let table = Said::of(&runtime(&running), &["ps"])?.expect(0, "24 MiB")?;
+    ensure!(table.stdout.lines().count() == 2, "{}", table.stdout);
+    // By the program's own number this time.
+    let program = *running.below().first().context("the program runs")?;
+    set(&running, Pid::from_raw(program), "80M")?.expect(0, "budget of 80 MiB")?;
+    suite::wait_until("more local memory", || Ok(figure(&running, "local_bytes")? > 70 * MIB))?;
+    expect_within(running.pid, 80)?;
+    kill(Pid::from_raw(program), Signal::SIGTERM)?;
+    let ended = running.end()?;
+    ended.expect(143, "ready")?.expect_paging()?;
+    ensure!(!ended.stdout.contains("WRONG") && ended.stats()?["local_budget_bytes"] == 80 * MIB, "{}", ended.stdout);
+    Ok(())
+}
+
+/// Processes that share pages since a fork keep the new budget together.
+fn children(name: &str, path: &'static str) -> Result<()> {
+    let program = c_program("family", &[])?.display().to_string();
+    let mut running = launch(name, path, "80M", &[&program, "96", "3"])?.start()?;
+    running.wait_for("resting")?;
+    let said = running.directory.join("stdout");
+    suite::wait_until("rest", || Ok(std::fs::read_to_string(&said)?.matches("resting").count() >= 4))?;
+    set(&running, running.pid, "40M")?.expect(0, "budget of 40 MiB")?;
+    // Shared pages are counted at the next look of each.
+    suite::wait_until("a tree within its budget", || Ok(expect_within(running.pid, 40).is_ok()))?;
+    ensure!(figure(&running, "process_count")? == 4);
+    std::fs::write(running.directory.join("enough"), "")?;
+    running.end()?.expect(0, "3 of 3 children right")?.expect_paging()?;
+    Ok(())
+}
+
+/// A program that the run starts later, by exec, has the budget that was set before.
+fn exec(name: &str, path: &'static str) -> Result<()> {
+    let hold = hold()?;
+    let script = format!("echo waits; while [ ! -e go ]; do sleep 0.02; done; exec {hold} 96 stay");
+    let mut running = launch(name, path, "64M", &["sh", "-c", &script])?.start()?;
+    running.wait_for("waits")?;
+    wait_for_socket(&running)?;
+    set(&running, running.pid, "24M")?.expect(0, "budget of 24 MiB")?;
+    std::fs::write(running.directory.join("go"), "")?;
+    running.wait_for("ready")?;
+    expect_within(running.pid, 24)?;
+    ensure!(figure(&running, "local_budget_bytes")? == 24 * MIB);
+    kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
+    running.end()?.expect(143, "ready")?;
+    Ok(())
+}
+
+/// A stopped process is named; the budget holds when it goes on.
+fn behind(name: &str, path: &'static str) -> Result<()> {
+    let script = format!("{} 64 stay & echo $! > pid; wait", hold()?);
+    let mut running = launch(name, path, "64M", &["sh", "-c", &script])?.start()?;
+    running.wait_for("ready")?;
+    let pid = std::fs::read_to_string(running.directory.join("pid"))?.trim().parse()?;
+    kill(Pid::from_raw(pid), Signal::SIGSTOP)?;
+    let launcher = running.pid.to_string();
+    let arguments = ["set", launcher.as_str(), "--local", "24M", "--wait", "1"];
+    let said = Said::of(&runtime(&running), &arguments)?.expect(1, &format!("hold ({pid}) holds"))?;
+    ensure!(said.stderr.contains("the local budget is 24 MiB now"), "{}", said.stderr);
+    kill(Pid::from_raw(pid), Signal::SIGCONT)?;
+    suite::wait_until("less local memory", || Ok(figure(&running, "local_bytes")? <= 24 * MIB))?;
+    kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+    running.end()?.expect(0, "ready")?;
+    Ok(())
+}
+
+/// What was set holds for processes that outlive their launcher.
+fn launcher_gone(name: &str, path: &'static str) -> Result<()> {
+    let script = format!("{} 96 stay & echo $! > pid; wait", hold()?);
+    let mut running = launch(name, path, "64M", &["sh", "-c", &script])?.start()?;
+    running.wait_for("ready")?;
+    let pid = Pid::from_raw(std::fs::read_to_string(running.directory.join("pid"))?.trim().parse()?);
+    set(&running, running.pid, "24M")?.expect(0, "budget of 24 MiB")?;
+    let (launcher, runtime) = (running.pid, runtime(&running));
+    running.signal(Signal::SIGKILL)?;
+    let looked = (|| {
+        suite::wait_until("a launcher that is gone", || {
+            Ok(!hinterland_tests::tree::descendants(launcher.as_raw()).contains(&pid.as_raw()))
+        })?;
+        for _ in 0..20 {
+            expect_within(pid, 24)?;
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        Said::of(&runtime, &["set", &pid.to_string(), "--local", "32M"])?.expect(125, "is in no run of hinterland")
+    })();
+    let killed = kill(pid, Signal::SIGKILL);
+    looked?;
+    // It still ran: nobody had to answer for it.
+    Ok(killed?)
+}
+
+/// Garbage, many clients, clients that go away: the program's memory is as it was, and others are answered.
+fn clients(name: &str, path: &'static str) -> Result<()> {
+    let mut running = launch(name, path, "48M", &[&hold()?, "96", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    let socket = socket(&running);
+    let mode = |path: &Path| path.metadata().map(|data| data.permissions().mode() & 0o777);
+    ensure!(mode(&socket)? == 0o600 && mode(socket.parent().context("a directory")?)? == 0o700, "open to others");
+    let mut kept = Vec::new();
+    for turn in 0..64u32 {
+        let mut stream = UnixStream::connect(&socket)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        // Some of these are not read any more when they are written.
+        let _ = match turn % 4 {
+            0 => stream.write_all(&vec![0xff; 100_000]),
+            1 => stream.write_all(b"{\"version\":1,\"request\":\"set\",\"local\":\"20M\",\"wait_ms\":600000}\n"),
+            2 => stream.write_all(b"{\"version\":1"),
+            _ => stream.write_all(STATUS),
+        };
+        if turn % 8 < 4 {
+            kept.push(stream);
+        }
+    }
+    let refused = Said::of(&runtime(&running), &["set", &running.pid.to_string(), "--local", "32M"])?;
+    let (code, words) = (refused.code, refused.stderr.clone());
+    ensure!(code == Some(0) || code == Some(125) && words.contains("too many clients"), "{code:?}: {words}");
+    drop(kept);
+    suite::wait_until("an answer for others", || {
+        let mut stream = UnixStream::connect(&socket)?;
+        stream.write_all(STATUS)?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        Ok(answer.starts_with("{\"version\":1,\"status\":{"))
+    })?;
+    set(&running, running.pid, "24M")?.expect(0, "budget of 24 MiB")?;
+    expect_within(running.pid, 24)?;
+    kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
+    let ended = running.end()?;
+    ended.expect(143, "ready")?.expect_paging()?;
+    ensure!(!ended.stdout.contains("WRONG") && !socket.exists(), "{}", ended.stdout);
+    Ok(())
+}
+
+/// What cannot be done is refused in words, and changes nothing.
+fn refusals(name: &str) -> Result<()> {
+    let mut running = Launch::new(name, &["--local", "48M", "--ram", "256M"], &[&hold()?, "16", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    let mut other = Command::new("sleep").arg("600").spawn()?;
+    let gone = {
+        let mut child = Command::new("true").spawn()?;
+        child.wait()?;
+        child.id()
+    };
+    let (own, launcher) = (other.id().to_string(), running.pid.to_string());
+    let cases: [(&str, &str, i32, &str); 8] = [
+        (&launcher, "1M", 125, "--local: '1M' is below the smallest budget, 16 MiB"),
+        (&launcher, "some", 125, "--local: "),
+        (&launcher, "50%", 125, "50% of what?"),
+        (&launcher, "512M", 125, "--ram (256 MiB) is smaller than --local (512 MiB)"),
+        (&own, "48M", 125, "(sleep) is in no run of hinterland"),
+        (&gone.to_string(), "48M", 125, "there is no process"),
+        ("0", "48M", 125, "invalid value '0'"),
+        ("job", "48M", 125, "invalid value 'job'"),
+    ];
+    let checked = cases.iter().try_for_each(|(pid, local, code, words)| {
+        Said::of(&runtime(&running), &["set", pid, "--local", local])?.expect(*code, words).map(drop)
+    });
+    other.kill()?;
+    other.wait()?;
+    checked?;
+    let run = listed(&running)?.context("it is listed")?;
+    ensure!(
+        run["commands"] == 0 && run["local_budget_bytes"] == 48 * MIB && run["ram_budget_bytes"] == 256 * MIB,
+        "{run}"
+    );
+    kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
+    running.end()?.expect(143, "ready")?;
+    Ok(())
+}
+
+/// The socket of a launcher that was killed is swept by whoever comes by, and nothing is listed for it.
+fn stale(name: &str) -> Result<()> {
+    let mut running = Launch::new(name, &["--local", "32M"], &[&hold()?, "16", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    let (socket, runtime) = (socket(&running), runtime(&running));
+    running.signal(Signal::SIGKILL)?;
+    let ended = running.end()?;
+    ensure!(ended.code == 137 && socket.exists(), "nobody could remove it: {}", ended.code);
+    Said::of(&runtime, &["ps"])?.expect(0, "no program runs")?;
+    ensure!(!socket.exists(), "it is swept");
+    Ok(())
+}
+
+/// Another user is kept out by the directory and, where that was opened, by the launcher; and cannot be changed by root's command.
+fn users(name: &str) -> Result<()> {
+    const NOBODY: u32 = 65534;
+    let shared = tempfile::Builder::new().prefix("hinterland-tests-").tempdir()?;
+    std::fs::set_permissions(shared.path(), Permissions::from_mode(0o755))?;
+    let launch = Launch::new(name, &["--local", "32M"], &[&hold()?, "16", "stay"])?;
+    let mut running = launch.with("XDG_RUNTIME_DIR", &shared.path().display().to_string()).start()?;
+    running.wait_for("ready")?;
+    let directory = shared.path().join("hinterland");
+    let socket = directory.join(running.pid.to_string());
+    suite::wait_until("a socket", || Ok(socket.exists()))?;
+    let script =
+        "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\nprint(s.makefile().readline())";
+    let nobody = || -> Result<(bool, String)> {
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-c", script]).arg(&socket).uid(NOBODY).gid(NOBODY).current_dir("/");
+        let output = command.output()?;
+        Ok((
+            output.status.success(),
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat(),
+        ))
+    };
+    let (connected, words) = nobody()?;
+    ensure!(!connected && words.contains("PermissionError"), "another user gets in: {words}");
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
+    std::fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
+    let (connected, words) = nobody()?;
+    ensure!(connected && words.contains("belongs to another user"), "another user is served: {words}");
+    let mut theirs = Command::new("sleep").arg("600").uid(NOBODY).current_dir("/").spawn()?;
+    let said = Said::of(shared.path(), &["set", &theirs.id().to_string(), "--local", "32M"])?;
+    theirs.kill()?;
+    theirs.wait()?;
+    said.expect(125, "belongs to another user (nobody)")?;
+    kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
+    running.end()?.expect(143, "ready")?;
+    Ok(())
+}
