@@ -3,7 +3,7 @@
 use crate::bench::BenchArgs;
 use crate::config::example::SettingsArgs;
 use crate::config::flags::{Flags, Run};
-use crate::control::{PsArgs, SetArgs};
+use crate::control::{PsArgs, SetArgs, TopArgs};
 use crate::explain::ExplainArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::node::NodeArgs;
@@ -33,6 +33,8 @@ pub enum Command {
     Ps(PsArgs),
     /// Change the budget of a program that runs.
     Set(SetArgs),
+    /// Show the programs that run, live, with keys to change their budgets.
+    Top(TopArgs),
     /// Record which pages a program touches, or look at such a trace.
     Trace(Box<TraceArgs>),
     /// Plan from a trace what to fetch and what to evict with less memory, or look at such a tape.

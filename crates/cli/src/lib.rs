@@ -73,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => launch::run(&args),
         Command::Ps(args) => control::ps(&args),
         Command::Set(args) => control::set(&args),
+        Command::Top(args) => control::top(&args),
         Command::Trace(args) => trace::run(*args),
         Command::Tape(args) => tape::run(&args),
         Command::Explain(args) => explain::run(&args),

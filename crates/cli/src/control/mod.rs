@@ -1,8 +1,8 @@
-//! Looking at runs that are under way, and changing them: `ps`, `set`.
+//! Looking at runs that are under way, and changing them: `ps`, `set`, `top`.
 //!
 //! ```text
-//! ps, set ──► ask ──── socket of the launcher ───► clients ──► launch::control ──► ledger ──► every process of the run
-//!             message                              message                         commands
+//! ps, set, top ──► ask ──── socket of the launcher ───► clients ──► launch::control ──► ledger ──► every process of the run
+//!                  message                              message                         commands
 //! ```
 //! A launcher listens in the user's own directory (`place`). Without it the run goes on as it is: no process waits for a launcher.
 
@@ -12,6 +12,7 @@ mod message;
 mod place;
 mod ps;
 mod set;
+mod top;
 
 pub use clients::{Clients, Commanded, NAMED_MAX};
 #[cfg(test)]
@@ -22,3 +23,4 @@ pub use place::listen;
 pub use ps::{PS_VERSION, Running};
 pub use ps::{PsArgs, run as ps};
 pub use set::{SetArgs, run as set};
+pub use top::{TopArgs, run as top};

@@ -58,7 +58,7 @@ impl<'a> Control<'a> {
     pub fn begin(config: &'a RunConfig, host: &'a Host, program: &[OsString], is_managed: bool) -> Control<'a> {
         let listening = control::listen(nix::unistd::getpid().as_raw());
         let clients = listening.map_err(|error| {
-            complain(format_args!("warning: `hinterland ps` and `set` will not know this run: {error}"));
+            complain(format_args!("warning: `hinterland ps`, `set` and `top` will not know this run: {error}"));
         });
         let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
         let command = cut(&words.join(" "), COMMAND_BYTES_MAX).into_owned();

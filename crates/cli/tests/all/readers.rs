@@ -40,6 +40,9 @@ fn who_stops_reading_changes_neither_the_code_nor_the_words() {
     for arguments in [
         &["doctor"][..],
         &["doctor", "--format", "json"],
+        &["ps"],
+        &["ps", "--json"],
+        &["top", "--count", "1"],
         &["--help"],
         &["run", "--help"],
         &["completions", "bash"],

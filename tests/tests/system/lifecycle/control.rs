@@ -1,18 +1,22 @@
-//! Runs that are listed and changed while they go on: `ps`, `set`, and whatever else comes to a launcher's socket.
+//! Runs that are listed and changed while they go on: `ps`, `set`, `top`, and whatever else comes to a launcher's socket.
 
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Launch, Running, c_program, launcher};
 use hinterland_tests::suite::{self, Trial};
 use hinterland_tests::{MIB, frozen, skips};
+use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::Pid;
+use std::fs::File;
 use std::fs::Permissions;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The fault paths.
@@ -41,6 +45,8 @@ pub fn trials() -> Vec<Trial> {
         let name = format!("lifecycle::control::{name}");
         trials.push(suite::trial(name.clone(), obstacle, move || test(&name)));
     };
+    add("top", skips::no_userfaultfd, top);
+    add("top_in_a_pipe", skips::no_userfaultfd, top_in_a_pipe);
     add("refusals", skips::no_userfaultfd, refusals);
     add("stale", skips::no_userfaultfd, stale);
     add("users", || skips::not_root().or_else(skips::no_userfaultfd), users);
@@ -259,6 +265,88 @@ fn clients(name: &str, path: &'static str) -> Result<()> {
     let ended = running.end()?;
     ended.expect(143, "ready")?.expect_paging()?;
     ensure!(!ended.stdout.contains("WRONG") && !socket.exists(), "{}", ended.stdout);
+    Ok(())
+}
+
+/// `top` in a terminal of 80 columns and 24 lines: it shows the run, its keys change the budget, and it leaves the terminal as it was, whether
+/// it is told to end by a key or by a signal.
+fn top(name: &str) -> Result<()> {
+    let mut running = Launch::new(name, &["--local", "64M"], &[&hold()?, "96", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    for (keys, budget_mib, end) in [("b24M\r", 24, None), ("b48M\r", 48, Some(Signal::SIGTERM))] {
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(&size, None)?;
+        let before = tcgetattr(&pty.slave)?;
+        ensure!(before.local_flags.contains(LocalFlags::ICANON | LocalFlags::ECHO), "an ordinary terminal");
+        let mut command = launcher()?;
+        command.arg("top").env("XDG_RUNTIME_DIR", runtime(&running)).env("TERM", "xterm");
+        command.stdin(pty.slave.try_clone()?).stdout(pty.slave.try_clone()?).stderr(Stdio::null());
+        let mut top = command.spawn()?;
+        drop(command);
+        let mut keyboard = File::from(pty.master.try_clone()?);
+        let screen = Screen::of(File::from(pty.master));
+        let pid = running.pid.to_string();
+        let shown = suite::wait_until("a run on the screen", || Ok(screen.text().contains(&pid)));
+        ensure!(
+            shown.is_ok() && tcgetattr(&pty.slave)?.local_flags != before.local_flags,
+            "keys are not taken: {}",
+            screen.text()
+        );
+        keyboard.write_all(keys.as_bytes())?;
+        suite::wait_until("another budget", || Ok(figure(&running, "local_budget_bytes")? == budget_mib * MIB))?;
+        match end {
+            Some(signal) => kill(Pid::from_raw(i32::try_from(top.id())?), signal)?,
+            None => keyboard.write_all(b"q")?,
+        }
+        let status = top.wait()?;
+        ensure!(status.success(), "{status}: {}", screen.text());
+        let after = tcgetattr(&pty.slave)?;
+        ensure!(
+            after.local_flags == before.local_flags && after.input_flags == before.input_flags,
+            "the terminal is not as before"
+        );
+        suite::wait_until("the screen as it was", || Ok(screen.text().contains("\x1b[?1049l")))?;
+    }
+    kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
+    running.end()?.expect(143, "ready")?;
+    Ok(())
+}
+
+/// What was written to a terminal, read by a thread, which ends with the terminal's last descriptor.
+struct Screen(Arc<Mutex<Vec<u8>>>);
+
+impl Screen {
+    fn of(mut terminal: File) -> Screen {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let screen = Screen(Arc::clone(&written));
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(bytes @ 1..) = terminal.read(&mut piece) {
+                written.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&piece[..bytes]);
+            }
+        });
+        screen
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+/// Where nobody looks at a screen, `top` prints a line for each run at each look, and ends when it was told to.
+fn top_in_a_pipe(name: &str) -> Result<()> {
+    let mut running = Launch::new(name, &["--local", "24M"], &[&hold()?, "48", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    let said = Said::of(&runtime(&running), &["top", "--interval", "0.2", "--count", "3"])?.expect(0, "faults/s")?;
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    let pid = running.pid.to_string();
+    let is_of_the_run = |line: &&str| line.split_whitespace().nth(1) == Some(pid.as_str()) && line.contains("24 MiB");
+    ensure!(lines.len() == 4 && lines[1..].iter().all(is_of_the_run), "{}", said.stdout);
+    let none = Said::of(&running.directory, &["top", "--count", "1"])?.expect(0, "no program runs")?;
+    ensure!(none.stdout.lines().count() == 2, "{}", none.stdout);
+    Said::of(&running.directory, &["top", "--interval", "0"])?.expect(125, "seconds, from 0.1 to 86400")?;
     Ok(())
 }
 

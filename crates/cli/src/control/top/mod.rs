@@ -1,0 +1,200 @@
+//! `hinterland top`: the runs of this user, live.
+//!
+//! ```text
+//! looker (a thread) ── figures, every interval ──► view ──► terminal, or lines in a pipe
+//!                                                   ▲ keys
+//! setter (a thread for each change) ── what came of it
+//! ```
+//! Launchers are asked in threads: one that is stopped does not answer, and keys are taken all the same.
+
+mod rates;
+mod view;
+
+use super::ask::Launcher;
+use super::message::{Request, Status};
+use super::ps::running;
+use crate::error::{EXIT_REFUSED, complain};
+use crate::print::{self, Reader};
+use crate::report::bytes;
+use clap::Args;
+use ratatui::crossterm::event;
+use rates::{Rates, Row};
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use view::{View, Wish};
+
+/// Between two looks for keys and news.
+const TICK: Duration = Duration::from_millis(50);
+
+/// `hinterland top`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TopArgs {
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    interval: Duration,
+    /// End after so many looks. Default: when it is told to
+    #[arg(long, value_name = "LOOKS", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland top
+  hinterland top --interval 5 --count 12 > runs.txt
+
+On a terminal, the keys: up and down (or k and j) choose a run, + and - change its local budget by an eighth, b asks for a budget as
+`hinterland set --local` takes it, q ends. Where standard output is no terminal, each look prints a line for each run.
+
+Exit code: 0; 125 when the terminal cannot be used or standard output cannot be written.";
+
+fn interval(written: &str) -> Result<Duration, String> {
+    let wanted = written.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let allowed = |interval: &Duration| (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(interval);
+    wanted.filter(allowed).ok_or_else(|| "seconds, from 0.1 to 86400".into())
+}
+
+/// What the threads have found out.
+enum News {
+    /// The runs, and what is said of launchers that do not answer.
+    Runs(Vec<Status>, Vec<String>),
+    /// What came of a change.
+    Said(String),
+}
+
+/// Shows runs until it is told to end.
+pub fn run(args: &TopArgs) -> ExitCode {
+    let is_screen = io::stdout().is_terminal() && io::stdin().is_terminal();
+    let can_draw = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+    let outcome = if is_screen && can_draw { screen(args) } else { lines(args) };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(format_args!("top: {error}"));
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}
+
+/// Looks again and again, until nobody listens.
+fn look(interval: Duration, count: Option<u64>, found: &Sender<News>) {
+    let mut due = Instant::now();
+    for _ in 0..count.unwrap_or(u64::MAX) {
+        let (runs, silent) = running();
+        if found.send(News::Runs(runs, silent.iter().map(ToString::to_string).collect())).is_err() {
+            return;
+        }
+        due = (due + interval).max(Instant::now());
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn begin_looking(args: &TopArgs, found: Sender<News>) -> io::Result<()> {
+    let (interval, count) = (args.interval, args.count);
+    std::thread::Builder::new().name("looker".into()).spawn(move || look(interval, count, &found)).map(drop)
+}
+
+/// Commands a budget, and tells what came of it without waiting for the run's processes.
+fn set(pid: i32, local: &str) -> String {
+    let asked = Launcher::of(pid).and_then(|mut launcher| launcher.ask(&Request::set(local, 0), Duration::ZERO));
+    match asked.map(|answer| answer.set) {
+        Ok(Some(change)) => format!("{pid}: the local budget is {} now", bytes(change.local_budget_bytes)),
+        Ok(None) => format!("{pid}: nothing was said of a change"),
+        Err(error) => format!("{pid}: {error}"),
+    }
+}
+
+fn lines(args: &TopArgs) -> io::Result<()> {
+    let (sender, news) = channel();
+    begin_looking(args, sender)?;
+    let (mut rates, begun) = (Rates::default(), Instant::now());
+    if print::text(&rates::head())? == Reader::Gone {
+        return Ok(());
+    }
+    for found in news {
+        let News::Runs(runs, silent) = found else { continue };
+        silent.iter().for_each(complain);
+        let now = Instant::now();
+        let rows = rates.rows(runs, now);
+        let seconds = now.duration_since(begun).as_secs_f64();
+        let text = match rows.is_empty() {
+            true => format!("{seconds:>8.1}  no program runs\n"),
+            false => rows.iter().map(|row| format!("{seconds:>8.1}  {}\n", row.line())).collect(),
+        };
+        if print::text(&text)? == Reader::Gone {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the terminal as it was, however the view ends.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+fn screen(args: &TopArgs) -> io::Result<()> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))?;
+    }
+    let (sender, news) = channel();
+    begin_looking(args, sender.clone())?;
+    let terminal = ratatui::try_init()?;
+    let _restored = Restored;
+    show(terminal, &sender, &news, &ended, args.count)
+}
+
+fn show(
+    mut terminal: ratatui::DefaultTerminal,
+    sender: &Sender<News>,
+    news: &Receiver<News>,
+    ended: &AtomicBool,
+    count: Option<u64>,
+) -> io::Result<()> {
+    let (mut view, mut rates, mut looks) = (View::default(), Rates::default(), 0);
+    terminal.draw(|frame| view.draw(frame))?;
+    while !ended.load(Relaxed) {
+        let mut changed = false;
+        for found in news.try_iter() {
+            changed = true;
+            match found {
+                News::Runs(runs, silent) => {
+                    looks += 1;
+                    let rows: Vec<Row> = rates.rows(runs, Instant::now());
+                    view.see(rows, &silent);
+                }
+                News::Said(words) => view.say(words),
+            }
+        }
+        if count.is_some_and(|count| looks >= count) {
+            return Ok(());
+        }
+        if event::poll(TICK)? {
+            changed = true;
+            if let event::Event::Key(key) = event::read()? {
+                match view.key(key) {
+                    Wish::Nothing => {}
+                    Wish::End => return Ok(()),
+                    Wish::Set { pid, local } => {
+                        let sender = sender.clone();
+                        let setter = move || drop(sender.send(News::Said(set(pid, &local))));
+                        std::thread::Builder::new().name("setter".into()).spawn(setter)?;
+                    }
+                }
+            }
+        }
+        if changed {
+            terminal.draw(|frame| view.draw(frame))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! What runs do now: differences between two looks.
+
+use crate::control::Status;
+use crate::control::ps::short;
+use crate::report::{bytes, count};
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Characters of a command in a line.
+const COMMAND_WIDTH: usize = 40;
+
+/// The looks before.
+#[derive(Default)]
+pub struct Rates {
+    before: HashMap<i32, (Status, Instant)>,
+}
+
+/// A run, as it is shown.
+pub struct Row {
+    /// Its figures.
+    pub status: Status,
+    /// Faults that waited for far memory, in a second; since its start at the first look.
+    pub faults_per_second: f64,
+    /// Time that its threads stood still, in a second of time.
+    pub stall_share: f64,
+}
+
+impl Rates {
+    /// The runs that were found now.
+    pub fn rows(&mut self, runs: Vec<Status>, now: Instant) -> Vec<Row> {
+        let rows = runs.iter().map(|run| self.row(run, now)).collect();
+        self.before = runs.into_iter().map(|run| (run.pid, (run, now))).collect();
+        rows
+    }
+
+    fn row(&self, run: &Status, now: Instant) -> Row {
+        // Another launcher may have got the number.
+        let before = self.before.get(&run.pid).filter(|(before, _)| before.wall_seconds <= run.wall_seconds);
+        let (faults, stall, seconds) = match before {
+            Some((before, at)) => {
+                let seconds = match run.wall_seconds - before.wall_seconds {
+                    // The launcher had nothing newer to say.
+                    0.0 => now.duration_since(*at).as_secs_f64(),
+                    seconds => seconds,
+                };
+                let faults = run.major_faults.saturating_sub(before.major_faults);
+                (faults, run.stall_seconds - before.stall_seconds, seconds)
+            }
+            None => (run.major_faults, run.stall_seconds, run.wall_seconds),
+        };
+        let per_second = |amount: f64| if seconds > 0.0 { amount.max(0.0) / seconds } else { 0.0 };
+        let status = run.clone();
+        #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+        let faults = faults as f64;
+        Row { status, faults_per_second: per_second(faults), stall_share: per_second(stall) }
+    }
+}
+
+/// The columns but for the command.
+pub const COLUMNS: [(&str, usize); 7] =
+    [("PID", 7), ("local", 10), ("budget", 10), ("far", 10), ("faults/s", 9), ("stall", 6), ("accur.", 6)];
+
+impl Row {
+    /// What stands in the columns.
+    pub fn cells(&self) -> [String; 7] {
+        let status = &self.status;
+        [
+            status.pid.to_string(),
+            bytes(status.local_bytes),
+            bytes(status.local_budget_bytes),
+            bytes(status.far_bytes),
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate for people")]
+            count(self.faults_per_second.round() as u64),
+            format!("{:.0} %", self.stall_share * 100.0),
+            status.prefetch_accuracy.map_or_else(|| "–".into(), |share| format!("{:.0} %", share * 100.0)),
+        ]
+    }
+
+    /// A line for a pipe, without the time.
+    pub fn line(&self) -> String {
+        let cells = self.cells().into_iter().zip(COLUMNS);
+        let cells: Vec<String> = cells.map(|(cell, (_, width))| format!("{cell:>width$}")).collect();
+        format!("{}  {}", cells.join(" "), short(&self.status.command, COMMAND_WIDTH))
+    }
+}
+
+/// The line above these.
+pub fn head() -> String {
+    let names: Vec<String> = COLUMNS.iter().map(|(name, width)| format!("{name:>width$}")).collect();
+    format!("{:>8}  {}  command\n", "seconds", names.join(" "))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A run.
+    pub fn run(pid: i32, wall_seconds: f64, major_faults: u64, stall_seconds: f64) -> Status {
+        Status {
+            pid,
+            command: format!("./job {pid} with arguments"),
+            fault_path: "inline".into(),
+            wall_seconds,
+            process_count: 2,
+            local_budget_bytes: 512 << 20,
+            ram_budget_bytes: None,
+            local_bytes: 500 << 20,
+            total_ram_bytes: 700 << 20,
+            managed_bytes: 2 << 30,
+            far_bytes: 1536 << 20,
+            major_faults,
+            minor_faults: 5,
+            prefetched_pages: 1000,
+            stall_seconds,
+            prefetch_accuracy: Some(0.925),
+            commands: 0,
+        }
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_two_looks() {
+        let (mut rates, begun) = (Rates::default(), Instant::now());
+        let row = &rates.rows(vec![run(7, 10.0, 1000, 5.0)], begun)[0];
+        assert_eq!((row.faults_per_second, row.stall_share), (100.0, 0.5), "since the start");
+        let row = &rates.rows(vec![run(7, 12.0, 1500, 5.5)], begun + Duration::from_secs(2))[0];
+        assert_eq!((row.faults_per_second, row.stall_share), (250.0, 0.25));
+        // Figures that are no newer.
+        let row = &rates.rows(vec![run(7, 12.0, 1500, 5.5)], begun + Duration::from_secs(3))[0];
+        assert_eq!((row.faults_per_second, row.stall_share), (0.0, 0.0));
+        // Another run with the number.
+        let row = &rates.rows(vec![run(7, 1.0, 10, 0.0)], begun + Duration::from_secs(4))[0];
+        assert_eq!(row.faults_per_second, 10.0);
+    }
+
+    #[test]
+    fn lines_stand_below_their_names() {
+        let line = Rates::default().rows(vec![run(4711, 10.0, 123_456, 1.0)], Instant::now())[0].line();
+        assert_eq!(line, "   4711    500 MiB    512 MiB    1.5 GiB    12,346   10 %   92 %  ./job 4711 with arguments");
+        assert_eq!(head().find("command").unwrap(), 10 + line.find("./job").unwrap());
+    }
+}
