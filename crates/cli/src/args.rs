@@ -1,5 +1,6 @@
 //! The command line: what may be written. The flags of settings come from the table of settings (`config::flags`).
 
+use crate::balance::BalanceArgs;
 use crate::bench::BenchArgs;
 use crate::config::example::SettingsArgs;
 use crate::config::flags::{Flags, Run};
@@ -47,6 +48,8 @@ pub enum Command {
     Sim(Box<SimArgs>),
     /// Lend this machine's memory to programs, or ask a node how it is.
     Node(Box<NodeArgs>),
+    /// Say what it would bring a cluster if its servers shared their memory, from a public trace.
+    Balance(BalanceArgs),
     /// Measure Hinterland against the kernel's own swap (runs hinterland-bench, where it is installed).
     Bench(BenchArgs),
     /// Print a settings file: every setting of a run with its meaning, commented out.

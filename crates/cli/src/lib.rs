@@ -10,6 +10,7 @@
 //! trace                                      page traces: recording, importing, looking at them
 //! tape                                       tapes: planned from traces, looked at
 //! node                                       the memory node, and what one says of itself
+//! balance                                    what sharing memory would bring a cluster, from a public trace
 //! bench                                      hands over to hinterland-bench
 //! config::example                            a settings file with all settings, commented out
 //! manual                                     manual pages and completions, from the command line
@@ -17,6 +18,7 @@
 //! ```
 
 mod args;
+mod balance;
 mod bench;
 mod config;
 mod control;
@@ -80,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Node(args) => node::run(&args),
+        Command::Balance(args) => balance::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Settings(args) => config::example::run(&args),
         Command::Man(args) => manual::man(&args),

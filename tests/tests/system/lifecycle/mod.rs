@@ -1,6 +1,7 @@
 //! Good and bad days of a managed program: how it starts, makes children, closes things, ends, and what happens when its
 //! settings are nonsense or its far memory is too small, full, forbidden or damaged.
 
+mod balance;
 mod certificates;
 mod children;
 mod confined;
@@ -55,6 +56,7 @@ pub fn trials() -> Vec<Trial> {
         figures::trials(),
         outside::trials(),
         control::trials(),
+        balance::trials(),
         trees::trials(),
         snapshots::trials(),
         simulated::trials(),
