@@ -290,9 +290,10 @@ fn in_bytes(
 ) -> Result<(ByteCount, Option<String>), Error> {
     match budget {
         Budget::Bytes(bytes) => Ok((bytes, None)),
-        Budget::PercentOfTouched(percent) if let Some((peak, path)) = recorded => {
-            Ok((budget.bytes(*peak), Some(format!("{percent} % of {peak}, the peak that {} has recorded", path.display()))))
-        }
+        Budget::PercentOfTouched(percent) if let Some((peak, path)) = recorded => Ok((
+            budget.bytes(*peak),
+            Some(format!("{percent} % of {peak}, the peak that {} has recorded", path.display())),
+        )),
         Budget::PercentOfTouched(percent) => Err(refuse(format!(
             "{percent}% of what? How much a program needs is known only after a run: give a size (512M), or a share of the RAM \
                  ({percent}%ram), or a tape with --tape; the summary of a run with enough memory shows the peak (\"managed\")"
