@@ -30,7 +30,7 @@ pub use compressed::Compressed;
 pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 pub use decorate::Delay;
 pub use file::{FileBackend, FileOptions, IoMethod};
-pub use link::{Link, LinkError, LinkModel};
+pub use link::{Direction, Duplex, Link, LinkError, LinkModel};
 pub use node::{AnswerLimit, Membership, NODES_MAX, NodeAddress, NodePool, Secured, Timing};
 pub use node_error::NodeError;
 pub use open::{OpenError, OpenOptions, check_writable, default_file, open, open_with};

@@ -3,13 +3,15 @@
 //!
 //! ```text
 //!   demand fetch ─┐
-//!   prefetch ─────┼─► one page at a time, by priority ──► on its way for the latency ──► done with its last page
-//!   write-back ───┘   (4096 bytes / bandwidth each)
+//!   prefetch ─────┼─► in ───► 4 KiB at a time, by priority ──► on its way for the latency ──► done with its last byte
+//!   …             │           (bytes / bandwidth)
+//!   write-back ───┴─► out ──► likewise, beside it
 //! ```
 //!
-//! Both directions share the bandwidth, and a request pays the latency once. A page that is being sent is not interrupted.
+//! Each direction has the whole bandwidth, as on a network, unless the link is *half duplex*: then both share it, as reads and writes share a
+//! disk. A request pays for its bytes, and the latency once. A piece that is being sent is not interrupted.
 //!
-//! Invariant: requests of one priority are served in the order of their coming; `free_at_ns` never runs backwards.
+//! Invariant: requests of one direction and priority are served in the order of their coming; `free_at_ns` never runs backwards.
 
 use crate::Priority;
 use hinterland_units::PAGE_BYTES;
@@ -26,16 +28,40 @@ pub struct LinkModel {
     pub latency_ns: u64,
     /// In bits a second; at least 1.
     pub bits_per_second: u64,
+    /// Who shares them.
+    pub duplex: Duplex,
+}
+
+/// Whether what comes and what goes shares the bandwidth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Duplex {
+    /// Each direction has it for itself.
+    #[default]
+    Full,
+    /// Both share it.
+    Half,
+}
+
+/// Which way bytes go, seen from the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From far memory: loads.
+    In,
+    /// To far memory: stores.
+    Out,
 }
 
 /// The links that have names: latency in ns, bandwidth in Gb/s (the targets of the project are set at them).
-const PRESETS: [(&str, u64, u64); 3] = [("rdma-25g", 5_000, 25), ("tcp-10g", 15_000, 10), ("ssd", 90_000, 4)];
+const PRESETS: [(&str, u64, u64, Duplex); 3] =
+    [("rdma-25g", 5_000, 25, Duplex::Full), ("tcp-10g", 15_000, 10, Duplex::Full), ("ssd", 90_000, 4, Duplex::Half)];
 
 /// Why a link cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LinkError {
     /// Neither a name nor two quantities.
-    #[error("'{0}' is no link; take rdma-25g, tcp-10g, ssd, or LATENCY:BANDWIDTH such as 5us:25Gb/s")]
+    #[error(
+        "'{0}' is no link; take rdma-25g, tcp-10g, ssd, or LATENCY:BANDWIDTH such as 5us:25Gb/s, with :half behind it if both directions share it"
+    )]
     Unknown(String),
     /// The part before the colon.
     #[error("'{0}' is no latency; write for example 500ns, 5us or 2ms, at most 10s")]
@@ -46,10 +72,15 @@ pub enum LinkError {
 }
 
 impl LinkModel {
+    /// Nanoseconds that `bytes` occupy the link, rounded up.
+    pub fn send_ns(&self, bytes: u64) -> u64 {
+        let ns = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(u128::from(self.bits_per_second));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
     /// Nanoseconds that one page occupies the link, rounded up.
     pub fn page_ns(&self) -> u64 {
-        let bits = PAGE_BYTES as u64 * 8;
-        (bits * 1_000_000_000).div_ceil(self.bits_per_second)
+        self.send_ns(PAGE_BYTES as u64)
     }
 
     /// The names that are known.
@@ -62,11 +93,14 @@ impl FromStr for LinkModel {
     type Err = LinkError;
 
     fn from_str(written: &str) -> Result<LinkModel, LinkError> {
-        if let Some((name, latency_ns, gigabits)) = PRESETS.iter().find(|preset| preset.0 == written) {
-            let bits_per_second = gigabits * 1_000_000_000;
-            return Ok(LinkModel { name: (*name).into(), latency_ns: *latency_ns, bits_per_second });
+        let duplexes = [(":full", Duplex::Full), (":half", Duplex::Half)];
+        let asked = duplexes.iter().find_map(|(text, duplex)| Some((written.strip_suffix(text)?, *duplex)));
+        let (speed, asked) = asked.map_or((written, None), |(speed, duplex)| (speed, Some(duplex)));
+        if let Some((_, latency_ns, gigabits, usual)) = PRESETS.iter().find(|preset| preset.0 == speed) {
+            let (bits_per_second, duplex) = (gigabits * 1_000_000_000, asked.unwrap_or(*usual));
+            return Ok(LinkModel { name: written.into(), latency_ns: *latency_ns, bits_per_second, duplex });
         }
-        let (latency, bandwidth) = written.split_once(':').ok_or_else(|| LinkError::Unknown(written.into()))?;
+        let (latency, bandwidth) = speed.split_once(':').ok_or_else(|| LinkError::Unknown(written.into()))?;
         let latency_ns = quantity(latency, &[("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000)])
             .filter(|ns| *ns <= 10_000_000_000)
             .ok_or_else(|| LinkError::Latency(latency.into()))?;
@@ -75,7 +109,7 @@ impl FromStr for LinkModel {
             quantity(plain, &[("M", 1_000_000), ("G", 1_000_000_000), ("m", 1_000_000), ("g", 1_000_000_000)])
                 .filter(|bits| (1_000_000..=10_000_000_000_000).contains(bits))
                 .ok_or_else(|| LinkError::Bandwidth(bandwidth.into()))?;
-        Ok(LinkModel { name: written.into(), latency_ns, bits_per_second })
+        Ok(LinkModel { name: written.into(), latency_ns, bits_per_second, duplex: asked.unwrap_or_default() })
     }
 }
 
@@ -98,70 +132,93 @@ impl fmt::Display for LinkModel {
     }
 }
 
-/// Pages that go over the link together, and who waits for them.
+/// Bytes that are sent without interruption, at most.
+const PIECE_BYTES: u64 = PAGE_BYTES as u64;
+/// How many values [`Priority`] has.
+const PRIORITIES: usize = 4;
+
+/// Bytes that go over the link together, and who waits for them.
 #[derive(Clone, Copy, Debug)]
 struct Request<Who> {
     who: Who,
-    pages_left: u32,
+    bytes_left: u64,
+}
+
+/// What shares a bandwidth: one direction, or both.
+#[derive(Debug)]
+struct Channel<Who> {
+    /// When the piece that is being sent is sent.
+    free_at_ns: u64,
+    waiting: [VecDeque<Request<Who>>; PRIORITIES],
+    /// Requests that were sent whole, and when they are done: in this order, because the latency is the same for all.
+    under_way: VecDeque<(u64, Who)>,
+}
+
+impl<Who> Channel<Who> {
+    fn new() -> Channel<Who> {
+        Channel { free_at_ns: 0, waiting: [const { VecDeque::new() }; PRIORITIES], under_way: VecDeque::new() }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.iter().all(VecDeque::is_empty)
+    }
+
+    fn next_ns(&self) -> u64 {
+        let sends = if self.is_idle() { u64::MAX } else { self.free_at_ns };
+        self.under_way.front().map_or(sends, |(done_ns, _)| sends.min(*done_ns))
+    }
 }
 
 /// The link at work; `Who` names the one who waits for a request.
 #[derive(Debug)]
 pub struct Link<Who> {
-    latency_ns: u64,
-    page_ns: u64,
-    /// When the page that is being sent is sent.
-    free_at_ns: u64,
-    /// By priority.
-    waiting: [VecDeque<Request<Who>>; 3],
-    /// Requests that were sent whole, and when they are done: in this order, because the latency is the same for all.
-    under_way: VecDeque<(u64, Who)>,
-    pages: u64,
+    model: LinkModel,
+    /// One for each direction; where both share the bandwidth, the second is never used.
+    channels: [Channel<Who>; 2],
+    bytes: u64,
 }
 
 impl<Who: Copy> Link<Who> {
     /// An idle link.
     pub fn new(model: &LinkModel) -> Link<Who> {
-        Link {
-            latency_ns: model.latency_ns,
-            page_ns: model.page_ns(),
-            free_at_ns: 0,
-            waiting: [const { VecDeque::new() }; 3],
-            under_way: VecDeque::new(),
-            pages: 0,
-        }
+        Link { model: model.clone(), channels: [Channel::new(), Channel::new()], bytes: 0 }
     }
 
-    /// Asks for `pages` to be carried, at least one.
+    /// Asks for `bytes` to be carried, at least one.
     ///
     /// All that happens before `now_ns` has been taken off with [`Link::step`].
-    pub fn submit(&mut self, now_ns: u64, who: Who, pages: u32, priority: Priority) {
-        assert!(pages > 0, "a request of no pages has no end");
-        if self.waiting.iter().all(VecDeque::is_empty) {
-            self.free_at_ns = self.free_at_ns.max(now_ns);
+    pub fn submit(&mut self, now_ns: u64, who: Who, direction: Direction, bytes: u64, priority: Priority) {
+        assert!(bytes > 0, "a request of no bytes has no end");
+        let channel = match (self.model.duplex, direction) {
+            (Duplex::Full, Direction::Out) => &mut self.channels[1],
+            _ => &mut self.channels[0],
+        };
+        if channel.is_idle() {
+            channel.free_at_ns = channel.free_at_ns.max(now_ns);
         }
-        self.waiting[priority as usize].push_back(Request { who, pages_left: pages });
+        channel.waiting[priority as usize].push_back(Request { who, bytes_left: bytes });
     }
 
     /// When something happens next; `u64::MAX`: never.
     pub fn next_ns(&self) -> u64 {
-        let sends = if self.waiting.iter().all(VecDeque::is_empty) { u64::MAX } else { self.free_at_ns };
-        self.under_way.front().map_or(sends, |(done_ns, _)| sends.min(*done_ns))
+        self.channels[0].next_ns().min(self.channels[1].next_ns())
     }
 
-    /// Lets it happen: a page begins to be sent, or a request is done, whose owner is returned.
+    /// Lets it happen: a piece begins to be sent, or a request is done, whose owner is returned.
     pub fn step(&mut self) -> Option<Who> {
-        let next_ns = self.next_ns();
-        if self.under_way.front().is_some_and(|(done_ns, _)| *done_ns == next_ns) {
-            return self.under_way.pop_front().map(|(_, who)| who);
+        let channel = self.channels.iter_mut().min_by_key(|channel| channel.next_ns())?;
+        let next_ns = channel.next_ns();
+        if channel.under_way.front().is_some_and(|(done_ns, _)| *done_ns == next_ns) {
+            return channel.under_way.pop_front().map(|(_, who)| who);
         }
-        let queue = self.waiting.iter_mut().find(|queue| !queue.is_empty())?;
+        let queue = channel.waiting.iter_mut().find(|queue| !queue.is_empty())?;
         let request = queue.front_mut()?;
-        self.free_at_ns += self.page_ns;
-        self.pages += 1;
-        request.pages_left -= 1;
-        if request.pages_left == 0 {
-            self.under_way.push_back((self.free_at_ns + self.latency_ns, request.who));
+        let piece = request.bytes_left.min(PIECE_BYTES);
+        channel.free_at_ns += self.model.send_ns(piece);
+        self.bytes += piece;
+        request.bytes_left -= piece;
+        if request.bytes_left == 0 {
+            channel.under_way.push_back((channel.free_at_ns + self.model.latency_ns, request.who));
             queue.pop_front();
         }
         None
@@ -172,22 +229,25 @@ impl<Who: Copy> Link<Who> {
     where
         Who: PartialEq,
     {
-        if let Some((done_ns, _)) = self.under_way.iter().find(|(_, other)| *other == who) {
-            return Some(*done_ns);
-        }
-        let mut pages = 0;
-        for request in self.waiting.iter().flatten() {
-            pages += u64::from(request.pages_left);
-            if request.who == who {
-                return Some(self.free_at_ns + pages * self.page_ns + self.latency_ns);
+        self.channels.iter().find_map(|channel| {
+            if let Some((done_ns, _)) = channel.under_way.iter().find(|(_, other)| *other == who) {
+                return Some(*done_ns);
             }
-        }
-        None
+            let mut sent_ns = channel.free_at_ns;
+            for request in channel.waiting.iter().flatten() {
+                let (pieces, rest) = (request.bytes_left / PIECE_BYTES, request.bytes_left % PIECE_BYTES);
+                sent_ns += pieces * self.model.page_ns() + self.model.send_ns(rest);
+                if request.who == who {
+                    return Some(sent_ns + self.model.latency_ns);
+                }
+            }
+            None
+        })
     }
 
-    /// Pages that were sent.
-    pub fn pages(&self) -> u64 {
-        self.pages
+    /// Bytes that were sent.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -197,10 +257,16 @@ mod tests {
 
     /// A page takes 100 ns, a request 1000 ns more.
     fn link() -> Link<char> {
-        let model = LinkModel { name: "test".into(), latency_ns: 1_000, bits_per_second: 327_680_000_000 };
-        assert_eq!(model.page_ns(), 100);
-        Link::new(&model)
+        Link::new(&model(Duplex::Full))
     }
+
+    fn model(duplex: Duplex) -> LinkModel {
+        let model = LinkModel { name: "test".into(), latency_ns: 1_000, bits_per_second: 327_680_000_000, duplex };
+        assert_eq!(model.page_ns(), 100);
+        model
+    }
+
+    const PAGE: u64 = PAGE_BYTES as u64;
 
     /// What is done when, up to a moment.
     fn run(link: &mut Link<char>, until_ns: u64) -> Vec<(u64, char)> {
@@ -215,31 +281,55 @@ mod tests {
     #[test]
     fn a_request_pays_its_pages_and_the_latency_once() {
         let mut link = link();
-        link.submit(50, 'a', 1, Priority::Demand);
-        link.submit(50, 'b', 4, Priority::Demand);
+        link.submit(50, 'a', Direction::In, PAGE, Priority::Demand);
+        link.submit(50, 'b', Direction::In, 4 * PAGE, Priority::Demand);
         assert_eq!(run(&mut link, 10_000), [(1_150, 'a'), (1_550, 'b')]);
-        link.submit(20_000, 'c', 1, Priority::Demand);
+        link.submit(20_000, 'c', Direction::In, PAGE, Priority::Demand);
         assert_eq!(run(&mut link, 30_000), [(21_100, 'c')]);
-        assert_eq!((link.pages(), link.next_ns()), (6, u64::MAX));
+        assert_eq!((link.bytes(), link.next_ns()), (6 * PAGE, u64::MAX));
     }
 
     #[test]
     fn demand_overtakes_all_but_the_page_that_is_being_sent() {
         let mut link = link();
-        link.submit(0, 'w', 3, Priority::WriteBack);
-        link.submit(0, 'p', 2, Priority::Prefetch);
+        link.submit(0, 'w', Direction::In, 3 * PAGE, Priority::WriteBack);
+        link.submit(0, 'p', Direction::In, 2 * PAGE, Priority::Prefetch);
         // At 0 the first page of the prefetch starts; at 100 its second would.
         assert_eq!(run(&mut link, 30), []);
-        link.submit(30, 'd', 1, Priority::Demand);
+        link.submit(30, 'd', Direction::In, PAGE, Priority::Demand);
         // p: 0–100, d: 100–200, p: 200–300, w: 300–600.
         assert_eq!(run(&mut link, 10_000), [(1_200, 'd'), (1_300, 'p'), (1_600, 'w')]);
+    }
+
+    #[test]
+    fn bytes_are_charged_and_the_last_piece_is_short() {
+        let mut link = link();
+        link.submit(0, 'a', Direction::In, PAGE / 4, Priority::Demand);
+        link.submit(0, 'b', Direction::In, PAGE + PAGE / 2, Priority::Demand);
+        link.submit(0, 'm', Direction::In, 1, Priority::Migration);
+        assert_eq!([link.done_ns('a'), link.done_ns('b'), link.done_ns('m')], [Some(1_025), Some(1_175), Some(1_176)]);
+        assert_eq!(run(&mut link, 10_000), [(1_025, 'a'), (1_175, 'b'), (1_176, 'm')]);
+        assert_eq!(link.bytes(), PAGE / 4 + PAGE + PAGE / 2 + 1);
+    }
+
+    #[test]
+    fn directions_share_the_bandwidth_where_the_link_is_half_duplex_alone() {
+        for (duplex, done) in
+            [(Duplex::Full, [(1_100, 'd'), (1_200, 'w')]), (Duplex::Half, [(1_100, 'd'), (1_300, 'w')])]
+        {
+            let mut link = Link::new(&model(duplex));
+            link.submit(0, 'w', Direction::Out, 2 * PAGE, Priority::WriteBack);
+            link.submit(0, 'd', Direction::In, PAGE, Priority::Demand);
+            assert_eq!([link.done_ns('d'), link.done_ns('w')], done.map(|(ns, _)| Some(ns)), "{duplex:?}");
+            assert_eq!(run(&mut link, 10_000), done, "{duplex:?}");
+        }
     }
 
     #[test]
     fn one_priority_is_a_queue() {
         let mut link = link();
         for who in ['a', 'b', 'c'] {
-            link.submit(0, who, 2, Priority::WriteBack);
+            link.submit(0, who, Direction::In, 2 * PAGE, Priority::WriteBack);
         }
         assert_eq!(run(&mut link, 10_000), [(1_200, 'a'), (1_400, 'b'), (1_600, 'c')]);
     }
@@ -247,11 +337,11 @@ mod tests {
     #[test]
     fn what_is_foretold_holds_until_somebody_overtakes() {
         let mut link = link();
-        link.submit(0, 'p', 2, Priority::Prefetch);
-        link.submit(0, 'w', 1, Priority::WriteBack);
+        link.submit(0, 'p', Direction::In, 2 * PAGE, Priority::Prefetch);
+        link.submit(0, 'w', Direction::In, PAGE, Priority::WriteBack);
         assert_eq!(['p', 'w', 'd'].map(|who| link.done_ns(who)), [Some(1_200), Some(1_300), None]);
         assert_eq!(run(&mut link, 30), []);
-        link.submit(30, 'd', 1, Priority::Demand);
+        link.submit(30, 'd', Direction::In, PAGE, Priority::Demand);
         assert_eq!(['d', 'p', 'w'].map(|who| link.done_ns(who)), [Some(1_200), Some(1_300), Some(1_400)]);
         assert_eq!(run(&mut link, 1_250), [(1_200, 'd')]);
         assert_eq!(['d', 'p', 'w'].map(|who| link.done_ns(who)), [None, Some(1_300), Some(1_400)]);
@@ -266,6 +356,9 @@ mod tests {
         assert_eq!((link.latency_ns, link.bits_per_second), (1_500, 800_000_000));
         let link: LinkModel = "0ns:10G".parse().unwrap();
         assert_eq!((link.latency_ns, link.bits_per_second), (0, 10_000_000_000));
+        let duplex = |text: &str| text.parse::<LinkModel>().unwrap().duplex;
+        let duplexes = ["tcp-10g", "tcp-10g:half", "ssd", "ssd:full", "5us:1Gb/s", "5us:1Gb/s:half"].map(duplex);
+        assert_eq!(duplexes, [Duplex::Full, Duplex::Half, Duplex::Half, Duplex::Full, Duplex::Full, Duplex::Half]);
         for preset in LinkModel::presets() {
             assert_eq!(preset.parse::<LinkModel>().unwrap().to_string(), preset);
         }
@@ -277,7 +370,7 @@ mod tests {
         for text in ["5:10G", ":10G", "-5us:10G", "11s:10G", "1e3us:10G", "99999999999999999999ms:1G"] {
             assert!(matches!(text.parse::<LinkModel>(), Err(LinkError::Latency(_))), "{text}");
         }
-        for text in ["5us:", "5us:0G", "5us:fast", "5us:1Kb/s", "5us:99999G"] {
+        for text in ["5us:", "5us:0G", "5us:fast", "5us:1Kb/s", "5us:99999G", "5us::half"] {
             assert!(matches!(text.parse::<LinkModel>(), Err(LinkError::Bandwidth(_))), "{text}");
         }
     }

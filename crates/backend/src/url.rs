@@ -6,7 +6,7 @@
 //! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M]    with NODE = tcp://HOST:PORT or unix:/PATH
 //! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N]    nodes that are listed there; etcds:// over TLS
 //! reference[:CAP]
-//! every one:  &link=LATENCY:BANDWIDTH &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
+//! every one:  &link=LATENCY:BANDWIDTH[:half] &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
 //! In a PATH, `%3F` stands for `?`, `%20` for a blank, and so on. Reading a URL opens nothing.
 

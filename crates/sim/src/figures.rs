@@ -1,11 +1,9 @@
 //! What a replay found.
 
-use hinterland_units::PAGE_BYTES;
-
 /// Counts and times of one replay.
 ///
 /// Laws: `references = resident + first + minor + prefetch_hits + awaited + major`;
-/// `link_pages = major + prefetched + evicted_dirty`; `on_time + late = used ≤ prefetched`.
+/// `link_bytes = 4096 × (major + prefetched + evicted_dirty)`; `on_time + late = used ≤ prefetched`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
     /// Touches in the trace.
@@ -52,8 +50,8 @@ pub struct Figures {
     pub evicted_zero: u64,
     /// Times that a fault had to evict by itself.
     pub direct_reclaims: u64,
-    /// Pages that the link carried.
-    pub link_pages: u64,
+    /// Bytes that the link carried, both ways.
+    pub link_bytes: u64,
     /// Frames in use at most, in pages.
     pub local_peak: u64,
     /// Processor time of the program: the run time with all memory local.
@@ -102,10 +100,5 @@ impl Figures {
     /// How long a page waited for its use, on average, in nanoseconds.
     pub fn lead_mean_ns(&self) -> Option<u64> {
         self.lead_ns.checked_div(self.on_time)
-    }
-
-    /// Bytes that the link carried.
-    pub fn link_bytes(&self) -> u64 {
-        self.link_pages * PAGE_BYTES as u64
     }
 }

@@ -4,8 +4,9 @@
 use crate::figures::Figures;
 use crate::machine::REPORT_REFERENCES;
 use crate::{Setup, Workload};
-use hinterland_backend::{Link, Priority};
+use hinterland_backend::{Direction, Link, Priority};
 use hinterland_policy::{Ideal, NextUses};
+use hinterland_units::PAGE_BYTES;
 
 /// Where a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -48,7 +49,7 @@ pub(crate) fn replay(
                 places[victim] = Place::Remote;
                 if dirty {
                     figures.evicted_dirty += 1;
-                    link.submit(now, false, 1, Priority::WriteBack);
+                    link.submit(now, false, Direction::Out, PAGE_BYTES as u64, Priority::WriteBack);
                 } else {
                     figures.evicted_clean += 1;
                 }
@@ -77,13 +78,13 @@ pub(crate) fn replay(
     progress(figures.references);
     figures.resident = figures.references - figures.first - figures.major;
     figures.local_peak = local;
-    figures.link_pages = link.pages();
+    figures.link_bytes = link.bytes();
     figures
 }
 
 /// Carries one page for the program; returns when it is there.
 fn fetch(link: &mut Link<bool>, now: u64) -> u64 {
-    link.submit(now, true, 1, Priority::Demand);
+    link.submit(now, true, Direction::In, PAGE_BYTES as u64, Priority::Demand);
     loop {
         let at = link.next_ns();
         if link.step() == Some(true) {
@@ -95,13 +96,18 @@ fn fetch(link: &mut Link<bool>, now: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Costs, LinkModel, pages_in_order};
+    use crate::{Costs, Duplex, LinkModel, pages_in_order};
     use hinterland_policy::Lru;
     use hinterland_units::{Budget, ByteCount};
 
     /// A page takes 100 ns on the link and 1000 ns more, a fault 10 ns, a major one 5 more.
     fn setup() -> Setup {
-        let link = LinkModel { name: "test".into(), latency_ns: 1_000, bits_per_second: 327_680_000_000 };
+        let link = LinkModel {
+            name: "test".into(),
+            latency_ns: 1_000,
+            bits_per_second: 327_680_000_000,
+            duplex: Duplex::Half,
+        };
         let costs = Costs { fault_ns: 10, major_extra_ns: 5, ..Costs::of(crate::FaultPath::Inline) };
         Setup { costs, ..Setup::new(Budget::Bytes(ByteCount(0)), link) }
     }
@@ -118,7 +124,7 @@ mod tests {
         assert_eq!((figures.first, figures.major, figures.evicted_dirty), (3, 1, 2));
         // Its own victim is asked for first, but demand overtakes: 100 + 1000 on the link.
         assert_eq!(figures.stalled_ns, 4 * 10 + 5 + 1_100);
-        assert_eq!((figures.link_pages, figures.cpu_ns), (3, 4_000_000));
+        assert_eq!((figures.link_bytes, figures.cpu_ns), (3 * 4096, 4_000_000));
         assert_eq!(figures.local_peak, 2);
     }
 }

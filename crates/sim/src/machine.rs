@@ -19,10 +19,10 @@ use crate::prefetch_cache::PrefetchCache;
 use crate::read_ahead::ReadAhead;
 use crate::reclaim::{Chunk, Evictor};
 use crate::{Setup, Touch, Workload};
-use hinterland_backend::{Link, Priority};
+use hinterland_backend::{Direction, Link, Priority};
 use hinterland_paging::{Account, Scans, Urgency};
 use hinterland_policy::{Arbiter, Arrival, EvictionPolicy};
-use hinterland_units::PageCount;
+use hinterland_units::{PAGE_BYTES, PageCount};
 use std::collections::VecDeque;
 
 /// References between two reports of progress.
@@ -136,7 +136,7 @@ impl<'a> Machine<'a> {
         let mut figures = self.figures;
         let faults = figures.first + figures.minor + figures.prefetch_hits + figures.awaited + figures.major;
         figures.resident = figures.references - faults;
-        figures.link_pages = self.link.pages();
+        figures.link_bytes = self.link.bytes();
         figures.cpu_ns = self.work.cpu_ns();
         figures
     }
@@ -190,9 +190,15 @@ impl<'a> Machine<'a> {
         self.next_ns != u64::MAX
     }
 
+    /// Asks the link to carry pages: what is written back goes out, all else comes in.
+    pub(crate) fn send(&mut self, now: u64, who: Who, pages: u32, priority: Priority) {
+        let direction = if priority == Priority::WriteBack { Direction::Out } else { Direction::In };
+        self.link.submit(now, who, direction, u64::from(pages) * PAGE_BYTES as u64, priority);
+    }
+
     /// The program waits for pages on the link; returns when they are done.
     pub(crate) fn carry(&mut self, now: u64, pages: u32, priority: Priority) -> u64 {
-        self.link.submit(now, Who::Program, pages, priority);
+        self.send(now, Who::Program, pages, priority);
         self.program_done = false;
         self.schedule();
         let mut at = now;

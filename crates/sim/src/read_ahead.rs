@@ -136,7 +136,7 @@ impl Machine<'_> {
         match std::mem::take(&mut self.read_ahead.task) {
             Task::Starting(_) => self.next_batch(now),
             Task::Reclaiming { work, steps, .. } if work.dirty_pages > 0 => {
-                self.link.submit(now, Who::ReadAhead, work.dirty_pages, Priority::WriteBack);
+                self.send(now, Who::ReadAhead, work.dirty_pages, Priority::WriteBack);
                 self.read_ahead.task = Task::Storing { work, steps };
             }
             Task::Reclaiming { work, steps, .. } => {
@@ -209,7 +209,7 @@ impl Machine<'_> {
         if self.account.try_charge(pages.into()) {
             self.figures.prefetched += u64::from(pages);
             self.make_room_for_window(pages, &self.of().wanted);
-            self.link.submit(now, Who::ReadAhead, pages, Priority::Prefetch);
+            self.send(now, Who::ReadAhead, pages, Priority::Prefetch);
             self.read_ahead.task = Task::Loading;
             self.read_ahead.asked_ns = now;
             return;

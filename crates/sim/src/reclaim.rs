@@ -55,7 +55,7 @@ impl Machine<'_> {
     pub(crate) fn evictor_goes_on(&mut self, now: u64) {
         match std::mem::replace(&mut self.evictor, Evictor::Idle) {
             Evictor::Working { work, .. } if work.dirty_pages > 0 => {
-                self.link.submit(now, Who::Evictor, work.dirty_pages, Priority::WriteBack);
+                self.send(now, Who::Evictor, work.dirty_pages, Priority::WriteBack);
                 self.evictor = Evictor::Storing(work);
             }
             Evictor::Working { work, .. } => {

@@ -11,8 +11,8 @@
 use super::clock::{Clock, Monotonic};
 use super::pass_on_but_forks;
 use crate::sync::lock;
-use crate::{Backend, ForkSide, Link, LinkModel, LoadError, LoadItem, Location, Priority, StoreError};
-use hinterland_units::PageBytes;
+use crate::{Backend, Direction, ForkSide, Link, LinkModel, LoadError, LoadItem, Location, Priority, StoreError};
+use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::{Arc, Mutex};
 
 /// A backend at the far end of a link.
@@ -58,14 +58,14 @@ impl<C: Clock> OverLink<C> {
     }
 
     /// Asks the link to carry `pages`; returns the call's number.
-    fn submit(&self, pages: usize, priority: Priority) -> u64 {
+    fn submit(&self, pages: usize, direction: Direction, priority: Priority) -> u64 {
         let mut traffic = lock(&self.traffic);
         let now_ns = self.clock.now_ns();
         traffic.advance(now_ns);
         traffic.calls += 1;
         let call = traffic.calls;
         for page in 0..pages {
-            traffic.link.submit(now_ns, (call, page), 1, priority);
+            traffic.link.submit(now_ns, (call, page), direction, PAGE_BYTES as u64, priority);
         }
         call
     }
@@ -86,7 +86,7 @@ impl<C: Clock> OverLink<C> {
 
 impl<C: Clock> Backend for OverLink<C> {
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        let call = self.submit(pages.len(), priority);
+        let call = self.submit(pages.len(), Direction::Out, priority);
         self.inner.store(pages, priority, out);
         if let Some(last) = pages.len().checked_sub(1) {
             self.await_page((call, last), priority);
@@ -99,7 +99,7 @@ impl<C: Clock> Backend for OverLink<C> {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
-        let call = self.submit(items.len(), priority);
+        let call = self.submit(items.len(), Direction::In, priority);
         // The backend may hold locks while it says that a page is done: nobody waits for the link meanwhile.
         let mut arrivals = Vec::with_capacity(items.len());
         self.inner.load(items, priority, &mut |index, result| arrivals.push((index, result.err())));
@@ -123,8 +123,7 @@ impl<C: Clock> Backend for OverLink<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reference;
-    use hinterland_units::PAGE_BYTES;
+    use crate::{Duplex, Reference};
     use std::cell::RefCell;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::time::Instant;
@@ -148,7 +147,12 @@ mod tests {
 
     /// A page takes 100 ns, and 1000 ns more until it is there.
     fn over_link() -> OverLink<ByHand> {
-        let model = LinkModel { name: "test".into(), latency_ns: 1_000, bits_per_second: 327_680_000_000 };
+        let model = LinkModel {
+            name: "test".into(),
+            latency_ns: 1_000,
+            bits_per_second: 327_680_000_000,
+            duplex: Duplex::Full,
+        };
         OverLink::timed(reference(), model, ByHand::default())
     }
 
@@ -186,7 +190,7 @@ mod tests {
         assert_eq!(times, [(0, 2_500), (1, 2_600), (2, 2_700), (3, 2_800)]);
         assert_eq!(load(&far, &locations[..1], Priority::Demand, &|_| {}), [(0, 3_900)]);
         far.load(&mut [], Priority::Demand, &mut |_, _| panic!("nothing was asked for"));
-        assert_eq!((far.clock.now_ns(), lock(&far.traffic).link.pages()), (3_900, 9));
+        assert_eq!((far.clock.now_ns(), lock(&far.traffic).link.bytes()), (3_900, 9 * PAGE_BYTES as u64));
     }
 
     #[test]
@@ -209,12 +213,25 @@ mod tests {
         assert_eq!(times[12..], [(12, 2_400), (13, 2_500), (14, 2_600), (15, 2_700)]);
     }
 
+    /// While pages are written back, those that are loaded come as fast as without, unless both share the bandwidth.
+    #[test]
+    fn what_is_stored_delays_loads_on_a_half_duplex_link_alone() {
+        for (duplex, ns) in [(Duplex::Full, 1_100), (Duplex::Half, 2_100)] {
+            let model = LinkModel { name: "test".into(), latency_ns: 1_000, bits_per_second: 327_680_000_000, duplex };
+            let far = OverLink::timed(reference(), model, ByHand::default());
+            let locations = stored(&far, 1);
+            let begun = far.clock.now_ns();
+            far.submit(10, Direction::Out, Priority::Demand);
+            assert_eq!(load(&far, &locations, Priority::Demand, &|_| {}), [(0, begun + ns)], "{duplex:?}");
+        }
+    }
+
     #[test]
     fn a_child_has_a_link_of_its_own() {
         let far = over_link();
         let locations = stored(&far, 2);
         // Somebody has asked for pages, and is not there any more.
-        far.submit(50, Priority::Demand);
+        far.submit(50, Direction::In, Priority::Demand);
         far.after_fork(ForkSide::Child).unwrap();
         let begun = far.clock.now_ns();
         assert_eq!(load(&far, &locations[..1], Priority::Demand, &|_| {}), [(0, begun + 1_100)]);
@@ -241,6 +258,6 @@ mod tests {
                 });
             }
         });
-        assert!(begun.elapsed().as_micros() >= 2 * 2_983, "three calls share the bandwidth");
+        assert!(begun.elapsed().as_micros() >= 2 * 2_983, "the loads share the bandwidth");
     }
 }

@@ -41,7 +41,8 @@ pub struct SimArgs {
     /// Eviction: all, or some of fifo, second-chance, s3-fifo, 2q, and the references lru and min (which go with none)
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "s3-fifo,min")]
     evict: Vec<String>,
-    /// Links: rdma-25g (5 µs), tcp-10g (15 µs), ssd (90 µs, 4 Gb/s), or LATENCY:BANDWIDTH such as 5us:25Gb/s
+    /// Links: rdma-25g (5 µs), tcp-10g (15 µs), ssd (90 µs, 4 Gb/s), or LATENCY:BANDWIDTH such as 5us:25Gb/s;
+    /// with :half behind it both directions share the bandwidth, as with ssd
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "rdma-25g,tcp-10g,ssd")]
     link: Vec<LinkModel>,
     /// Fault path: decides what faults cost, and which pages are evicted together

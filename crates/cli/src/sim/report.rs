@@ -149,7 +149,7 @@ fn row(one: &Combination, figures: &Figures, has_times: bool) -> Row {
         evicted_dirty_pages: figures.evicted_dirty,
         evicted_clean_pages: figures.evicted_clean,
         direct_reclaims: figures.direct_reclaims,
-        link_bytes: figures.link_bytes(),
+        link_bytes: figures.link_bytes,
         stall_seconds: seconds(figures.stalled_ns),
         run_seconds: has_times.then(|| seconds(figures.run_ns())),
         slowdown: figures.slowdown().filter(|_| has_times),

@@ -1,6 +1,8 @@
 //! Replays so small that their figures can be worked out by hand.
 
-use hinterland_sim::{Collector, Costs, FaultPath, Figures, LinkModel, Setup, Workload, pages_in_order, simulate};
+use hinterland_sim::{
+    Collector, Costs, Duplex, FaultPath, Figures, LinkModel, Setup, Workload, pages_in_order, simulate,
+};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 
 /// Local pages: the fewest. Watermarks at 192 and 128, four chunks of 64; the swap cache keeps none (256/32/64).
@@ -8,7 +10,8 @@ const LOCAL: u64 = 256;
 
 /// A page takes 100 ns on the link and 10 µs more.
 fn setup(costs: Costs) -> Setup {
-    let link = LinkModel { name: "test".into(), latency_ns: 10_000, bits_per_second: 327_680_000_000 };
+    let link =
+        LinkModel { name: "test".into(), latency_ns: 10_000, bits_per_second: 327_680_000_000, duplex: Duplex::Full };
     let local = Budget::Bytes(ByteCount(LOCAL * PAGE_BYTES as u64));
     // No windows: no zeros ahead of first touches.
     Setup { costs, window_pages_max: Some(0), ..Setup::new(local, link) }
@@ -37,7 +40,7 @@ fn what_fits_costs_its_first_touches() {
     for eviction in ["fifo", "s3-fifo", "lru", "min"] {
         let figures = played(&work, &setup(costs()), eviction, "none");
         assert_eq!((figures.first, figures.resident, figures.major), (190, 380, 0), "{eviction}");
-        assert_eq!((figures.stalled_ns, figures.link_pages), (190 * 1_000, 0), "{eviction}");
+        assert_eq!((figures.stalled_ns, figures.link_bytes), (190 * 1_000, 0), "{eviction}");
         assert_eq!(figures.run_ns(), 570 * 10_000 + 190_000);
     }
 }
@@ -65,7 +68,7 @@ fn a_major_fault_waits_for_one_page_and_its_latency() {
     let figures = played(&at(touches), &setup(costs()), "fifo", "none");
     assert_eq!((figures.first, figures.major, figures.resident), (193, 1, 2));
     assert_eq!(figures.stalled_ns, 193 * 1_000 + (1_000 + 500 + 10_000 + 100));
-    assert_eq!(figures.link_pages, 128 + 1);
+    assert_eq!(figures.link_bytes, (128 + 1) * 4096);
     assert_eq!(figures.pollution, 0);
 }
 
@@ -96,7 +99,7 @@ fn a_clean_page_leaves_without_the_link() {
     let clean = Setup { written_percent: 0, ..setup(costs()) };
     let figures = played(&at(touches), &clean, "fifo", "none");
     assert_eq!((figures.major, figures.evicted_clean), (1, 1), "page 0, which came back and left again");
-    assert_eq!(figures.link_pages, figures.evicted_dirty + 1);
+    assert_eq!(figures.link_bytes, (figures.evicted_dirty + 1) * 4096);
 }
 
 /// 300 pages written one after the other, then 0, 1, 2, … read with `gap_ns` in between, prefetched by next-n-line.
@@ -129,7 +132,7 @@ fn a_budget_in_percent_follows_what_is_touched_from_its_floor_on() {
     let share = Setup { local: Budget::PercentOfTouched(50), ..setup(costs()) };
     let floor = u32::try_from(Budget::FLOOR.0 / PAGE_BYTES as u64).unwrap();
     let fits = at(filled(floor - 64));
-    assert_eq!(played(&fits, &share, "fifo", "none").link_pages, 0);
+    assert_eq!(played(&fits, &share, "fifo", "none").link_bytes, 0);
     let figures = played(&at(filled(4 * floor)), &share, "fifo", "none");
     assert!(
         figures.local_peak <= u64::from(2 * floor) && figures.local_peak > u64::from(2 * floor) * 9 / 10,

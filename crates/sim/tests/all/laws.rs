@@ -56,7 +56,7 @@ fn holds(figures: &Figures, work: &Workload, setup: &Setup, what: &str) {
     assert_eq!(f.references, work.touches().len() as u64, "{what}");
     let kinds = f.resident + f.first + f.minor + f.prefetch_hits + f.awaited + f.major;
     assert_eq!(kinds, f.references, "{what}: {f:?}");
-    assert_eq!(f.link_pages, f.major + f.prefetched + f.evicted_dirty, "{what}: {f:?}");
+    assert_eq!(f.link_bytes, (f.major + f.prefetched + f.evicted_dirty) * 4096, "{what}: {f:?}");
     assert!(f.on_time + f.late == f.used && f.used <= f.prefetched, "{what}: {f:?}");
     assert!(f.prefetch_hits <= f.prefetched_unmapped && f.prefetched_unmapped <= f.prefetched, "{what}: {f:?}");
     assert!(f.pollution <= f.major && f.late_ns <= f.stalled_ns, "{what}: {f:?}");

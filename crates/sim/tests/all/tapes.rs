@@ -51,7 +51,7 @@ fn followed(work: &Workload, setup: &Setup, tape: &[u8]) -> Figures {
     let f = figures;
     let kinds = f.resident + f.first + f.minor + f.prefetch_hits + f.awaited + f.major;
     assert_eq!((f.references, kinds), (work.touches().len() as u64, f.references), "{f:?}");
-    assert_eq!(f.link_pages, f.major + f.prefetched + f.evicted_dirty, "{f:?}");
+    assert_eq!(f.link_bytes, (f.major + f.prefetched + f.evicted_dirty) * 4096, "{f:?}");
     assert!(f.on_time + f.late == f.used && f.used <= f.prefetched && f.late_ns <= f.stalled_ns, "{f:?}");
     assert!(f.local_peak <= setup.frames(work), "the budget did not hold: {f:?}");
     figures
@@ -84,12 +84,12 @@ fn the_link_carries_less_than_with_auto_and_with_lru_tapes_no_less_than_with_min
         let (trace, work) = traced(&of_one_thread(&pages), 10_000, 1);
         let setup = setup(1024, "tcp-10g");
         let [min, lru] = [Eviction::Min, Eviction::Lru].map(|e| followed(&work, &setup, &planned(&trace, 1024, e)));
-        assert!(min.link_pages <= lru.link_pages, "{pattern}: {} {}", min.link_pages, lru.link_pages);
+        assert!(min.link_bytes <= lru.link_bytes, "{pattern}: {} {}", min.link_bytes, lru.link_bytes);
         let auto = simulate(&work, &setup, "s3-fifo", "auto", &mut |_| {}).unwrap();
         // `auto` maps zeros ahead of first touches, the tape does not.
         let (run_ns, first_ns) = (min.run_ns(), min.first * setup.costs.fault_ns);
         assert!(run_ns - first_ns <= auto.run_ns(), "{pattern}: {run_ns} ns, auto {}", auto.run_ns());
-        assert!(min.link_pages <= auto.link_pages, "{pattern}: {} pages, auto {}", min.link_pages, auto.link_pages);
+        assert!(min.link_bytes <= auto.link_bytes, "{pattern}: {} bytes, auto {}", min.link_bytes, auto.link_bytes);
     }
 }
 
@@ -101,8 +101,8 @@ fn a_tape_for_less_memory_serves_more_and_moves_no_more() {
     for local_pages in [1_024, 1_536, 2_048, 3_072] {
         let figures = followed(&work, &setup(local_pages, "tcp-10g"), &tape);
         assert_eq!(figures.major, 0, "{local_pages}: {figures:?}");
-        assert!(figures.link_pages <= before, "{local_pages}: {} after {before}", figures.link_pages);
-        before = figures.link_pages;
+        assert!(figures.link_bytes <= before, "{local_pages}: {} after {before}", figures.link_bytes);
+        before = figures.link_bytes;
     }
 }
 
