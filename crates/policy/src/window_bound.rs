@@ -1,10 +1,6 @@
 //! Windows that follow the link: their bound is eight times bandwidth × delay, as the pager's own loads measure it.
 //!
-//! ```text
-//!   load of one page:   |── delay ──|p|                     one_ns  = delay + p
-//!   load of n pages:    |── delay ──|p|p|p|p|p|p|           page_ns = p = (n pages − one page) / (n − 1)
-//!   bandwidth × delay:  one_ns / page_ns pages are on their way while one is waited for
-//! ```
+//! `one_ns / page_ns` pages are on their way while one is waited for ([`LinkEstimate`]).
 //!
 //! With windows of eight times as much, waiting takes at most an eighth of the time in which the pages come. Linux and Leap have a
 //! fixed bound (8 pages), which is right for links that are never slower than those that it was chosen on.
@@ -13,7 +9,7 @@
 //! prefetched pages may wait in. It says how large windows may be; whether they are is told by use and waste, as before.
 
 use crate::{Bounded, Choice, PrefetchWindow, Prefetcher, Request, Thread};
-use hinterland_units::PageNo;
+use hinterland_units::{LinkEstimate, PAGE_BYTES, PageNo};
 
 /// Delays that a window lasts.
 const DELAYS: u64 = 8;
@@ -23,8 +19,6 @@ const PAGES_MAX: u32 = 512;
 pub const WINDOW_PART: u64 = 32;
 /// Loads of each kind before the link is believed to be known.
 const LOADS_MIN: u32 = 8;
-/// Pages of a load that tells of the bandwidth.
-const BATCH_PAGES_MIN: u32 = 4;
 
 /// What is known of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,34 +31,10 @@ pub struct WindowBound {
     pub window_pages_max: u32,
 }
 
-/// A mean in which older values count less and less.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    ns: u64,
-    values: u32,
-}
-
-impl Mean {
-    /// Adds a value. One that is out of all proportion (the thread had to wait for a processor) counts as four times the mean.
-    fn add(&mut self, ns: u64) {
-        const WEIGHT_MAX: u32 = 32;
-        self.values = self.values.saturating_add(1);
-        let ns = if self.values > 4 { ns.min(self.ns * 4 + 4) } else { ns };
-        let weight = u64::from(self.values.min(WEIGHT_MAX));
-        // Rounded to the nearest, so that the mean does not creep down.
-        self.ns = (self.ns * (weight - 1) + ns + weight / 2) / weight;
-    }
-
-    fn known(&self) -> Option<u64> {
-        (self.values >= LOADS_MIN).then_some(self.ns)
-    }
-}
-
 /// A prefetcher whose windows follow the link. See the module.
 pub struct BoundedByLink {
     inner: Box<dyn Bounded>,
-    one: Mean,
-    page: Mean,
+    estimate: LinkEstimate,
     usual_pages: u32,
     window_pages_max: u32,
 }
@@ -72,12 +42,22 @@ pub struct BoundedByLink {
 impl BoundedByLink {
     /// `inner` has windows of at most `usual_pages` until the link is known.
     pub fn new(inner: Box<dyn Bounded>, usual_pages: u32) -> BoundedByLink {
-        BoundedByLink { inner, one: Mean::default(), page: Mean::default(), usual_pages, window_pages_max: usual_pages }
+        BoundedByLink { inner, estimate: LinkEstimate::new(), usual_pages, window_pages_max: usual_pages }
+    }
+
+    /// A load of one page and each further page, in nanoseconds; 0: not known well enough.
+    fn known(&self) -> (u64, u64) {
+        let (ones, batches) = self.estimate.samples();
+        let known = |samples, ns| if samples >= LOADS_MIN { ns } else { 0 };
+        (known(ones, self.estimate.best_ns()), known(batches, self.estimate.page_ns()))
     }
 
     /// The bound for this link and so much local memory.
     fn bound(&self, local_pages: u64) -> Option<u32> {
-        let (one_ns, page_ns) = (self.one.known()?, self.page.known()?.max(1));
+        let (one_ns, page_ns) = self.known();
+        if one_ns == 0 || page_ns == 0 {
+            return None;
+        }
         let wanted = (one_ns * DELAYS / page_ns).clamp(1, PAGES_MAX.into()).next_power_of_two();
         let allowed = wanted.min(local_pages / WINDOW_PART);
         Some(u32::try_from(allowed).unwrap_or(PAGES_MAX).max(self.usual_pages))
@@ -94,13 +74,7 @@ impl Prefetcher for BoundedByLink {
     }
 
     fn loaded(&mut self, pages: u32, ns: u64, local_pages: u64) {
-        match pages {
-            1 => self.one.add(ns),
-            BATCH_PAGES_MIN.. if self.one.values > 0 => {
-                self.page.add(ns.saturating_sub(self.one.ns) / u64::from(pages - 1));
-            }
-            _ => return,
-        }
+        self.estimate.sample(u64::from(pages) * PAGE_BYTES as u64, true, ns);
         let bound = self.bound(local_pages).filter(|bound| *bound != self.window_pages_max);
         if let Some(bound) = bound {
             self.window_pages_max = bound;
@@ -113,7 +87,7 @@ impl Prefetcher for BoundedByLink {
     }
 
     fn window_bound(&self) -> Option<WindowBound> {
-        let [one_ns, page_ns] = [self.one, self.page].map(|mean| mean.known().unwrap_or(0));
+        let (one_ns, page_ns) = self.known();
         Some(WindowBound { one_ns, page_ns, window_pages_max: self.window_pages_max })
     }
 }

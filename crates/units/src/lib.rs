@@ -6,10 +6,12 @@
 
 mod budget;
 mod foreign;
+mod link_estimate;
 mod page;
 mod size;
 
 pub use budget::{Budget, BudgetError};
 pub use foreign::{Foreign, ForeignJson, cut, is_hidden};
+pub use link_estimate::{BATCH_BYTES_MIN, LinkEstimate};
 pub use page::{PAGE_BYTES, PageBytes, PageCount, PageNo};
 pub use size::{ByteCount, SizeError};

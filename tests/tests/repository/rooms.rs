@@ -49,7 +49,7 @@ const BUILDINGS: &[Building] = &[
         layers: &[
             ("values", &["limits", "draws", "recall", "figures", "health", "slots"]),
             ("connections", &["channel", "lane", "lanes"]),
-            ("links", &["latency", "link_estimate", "views", "member", "link", "links"]),
+            ("links", &["link_estimate", "views", "member", "link", "links"]),
             ("slabs", &["table", "slabs"]),
             ("slots", &["placement", "allocation"]),
             ("loads and stores", &["transfer", "asked", "hedge", "load", "store"]),

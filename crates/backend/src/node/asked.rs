@@ -107,7 +107,7 @@ impl<'a> Asked<'a> {
         let patience = match priority {
             _ if !hedged && (first.late != 0 || slabs.is_shard) => slabs.patience(link),
             _ if !hedged => link.node.limit(),
-            Priority::Demand => link.latency.patience(),
+            Priority::Demand => link.estimate.patience(),
             _ => PATIENCE_MAX,
         };
         let (items, outer, damaged) = (Vec::new(), Vec::new(), Vec::new());
@@ -166,7 +166,7 @@ impl<'a> Asked<'a> {
                 wants[index].error.get_or_insert_with(lost);
             }
             if late {
-                link.latency.late(begun.elapsed());
+                link.estimate.late(begun.elapsed());
             } else {
                 slabs.judge(link, &error);
             }

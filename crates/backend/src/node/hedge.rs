@@ -31,7 +31,7 @@ pub(super) fn hedged_load(
 ) {
     let replicas = wants[0].replicas.clone();
     let Some(mut first) = HedgedRequest::start(slabs, &replicas[at], at, wants, item, true) else { return };
-    let late_after = first.replica.link.latency.late_after();
+    let late_after = first.replica.link.estimate.late_after();
     // A lane that owes an answer already is none to owe another.
     if first.transfer.owes() || first.transfer.arrives_within(late_after) {
         return first.take_answer(slabs, wants, item, done);
@@ -105,10 +105,8 @@ impl<'a> HedgedRequest<'a> {
     /// Takes its answer.
     fn take_answer(self, slabs: &Slabs, wants: &mut [Want], item: &mut LoadItem<'_>, done: &mut Done<'_>) {
         let HedgedRequest { replica, mut asked, mut transfer, _demand } = self;
-        let link = &*replica.link;
         let mut there = [LoadItem { location: Location(replica.slot(item.location.0)), into: &mut *item.into }];
         let going = transfer.receive(&mut there, true, &mut |position, page| {
-            link.latency.sample(asked.begun.elapsed());
             asked.took(position, page, wants, done);
         });
         transfer.end(going.is_ok());
@@ -118,7 +116,7 @@ impl<'a> HedgedRequest<'a> {
     /// The other one was heard.
     fn give_up(self) {
         let HedgedRequest { replica, asked, transfer, _demand } = self;
-        replica.link.latency.at_least(asked.begun.elapsed());
+        replica.link.estimate.at_least(asked.begun.elapsed());
         transfer.leave_owed(replica.users.clone());
     }
 }

@@ -7,9 +7,8 @@ use super::channel::Channel;
 use super::figures::{Answered, LastReport};
 use super::lane::Lane;
 use super::lanes::{Lanes, Taken};
-use super::latency::Latency;
 use super::limits::{AnswerLimit, BACKGROUND_LANES, BUSY_PAUSE, DEMAND_LANES, OWING, RETRIED_NS, SECOND_LIMIT, Timing};
-use super::link_estimate::LinkEstimate;
+use super::link_estimate::SharedEstimate;
 use super::member::{Node, NodeAddress};
 use super::recall::Recall;
 use super::views::Views;
@@ -46,9 +45,8 @@ pub(super) struct Link {
     /// When a connection for the second of two could not be made at once.
     no_second: Mutex<Option<Instant>>,
     pub(super) views: Views,
-    pub(super) latency: Latency,
     /// How fast pages come.
-    pub(super) estimate: LinkEstimate,
+    pub(super) estimate: SharedEstimate,
     /// It is avoided, because others are much faster.
     pub(super) slow: AtomicBool,
     /// Pages that came back damaged.
@@ -76,8 +74,7 @@ impl Link {
             full: Mutex::new(None),
             no_second: Mutex::new(None),
             views: Views::new(node.timing.view_silence),
-            latency: Latency::default(),
-            estimate: LinkEstimate::new(),
+            estimate: SharedEstimate::new(),
             slow: AtomicBool::new(false),
             damages: AtomicU32::new(0),
             lost: OnceLock::new(),
@@ -192,14 +189,14 @@ impl Link {
 
     /// Whether it owes an answer that nobody waits for any more.
     pub(super) fn owes(&self) -> bool {
-        let late = |time| self.latency.late(time);
+        let late = |time| self.estimate.late(time);
         // Both have to be looked at.
         self.demand.owe(late) | self.background.owe(late)
     }
 
     /// How long a load is expected to take, in nanoseconds; 0 as long as nothing is known.
     pub(super) fn expected_ns(&self) -> u64 {
-        let mean = self.latency.mean_ns();
+        let mean = self.estimate.mean_ns();
         if self.owes() { mean.saturating_mul(OWING).max(RETRIED_NS) } else { mean }
     }
 
@@ -390,7 +387,7 @@ impl Link {
 
     /// Whether no load asks it: only a ping learns how it is.
     pub(super) fn is_passed_by(&self) -> bool {
-        self.slow.load(Relaxed) || self.latency.mean_ns() >= RETRIED_NS || self.owes()
+        self.slow.load(Relaxed) || self.estimate.mean_ns() >= RETRIED_NS || self.owes()
     }
 
     /// Whether the node still answers, within `limit`, on a lane of its own.

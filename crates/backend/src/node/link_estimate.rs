@@ -1,50 +1,101 @@
-//! How fast pages come over a link, and so how many may come in one message while the program waits for a page beside them.
+//! The estimate of a link, and what a pool decides by it: how long an answer is waited for, which node is slow, and how many pages may come in
+//! one message while the program waits for a page beside them.
 //!
 //! What is on the wire cannot be overtaken: a page that is asked for behind a message of 32 waits a millisecond at 1 Gb/s. DaeMon (§4.1) divides a
 //! link between pages and lines at the sender; here nobody but the client knows of both, so it keeps what is in front of a demand
 //! short: one message at a time, which lasts no longer than [`BESIDE_DEMAND`].
 
-use super::limits::{BESIDE_DEMAND, BESIDE_DEMAND_PAGES_MIN, DEMANDED_LATELY_NS, LOAD_PAGES};
+use super::limits::{
+    BESIDE_DEMAND, BESIDE_DEMAND_PAGES_MIN, DEMANDED_LATELY_NS, LATE_AFTER_MIN, LOAD_PAGES, PATIENCE_MAX, PATIENCE_MIN,
+    SLOW, SLOW_NO_MORE, SLOWER,
+};
+use crate::sync::lock;
+use hinterland_units::LinkEstimate;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// A sample counts as so many times the estimate at most: one that waited for a processor tells nothing of the link.
-const SAMPLE_MAX: u64 = 4;
-
-/// The estimate for one link. Changed without a lock: of two samples at the same moment one may be lost.
-pub(super) struct LinkEstimate {
-    /// Nanoseconds from page to page; 0: not known yet.
-    page_ns: AtomicU64,
-    /// Nanoseconds until one page has come that was asked for alone, at best: it follows upwards slowly. 0: not known yet.
-    one_ns: AtomicU64,
+/// One link's, which all threads share that use it.
+pub(super) struct SharedEstimate {
+    estimate: Mutex<LinkEstimate>,
     /// Zero of `demanded_ns`.
     begun: Instant,
     /// When a demand was answered last; 0: never.
     demanded_ns: AtomicU64,
 }
 
-impl LinkEstimate {
-    pub(super) fn new() -> LinkEstimate {
-        LinkEstimate {
-            page_ns: AtomicU64::new(0),
-            one_ns: AtomicU64::new(0),
-            begun: Instant::now(),
-            demanded_ns: AtomicU64::new(0),
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
+impl SharedEstimate {
+    pub(super) fn new() -> SharedEstimate {
+        let estimate = Mutex::new(LinkEstimate::new());
+        SharedEstimate { estimate, begun: Instant::now(), demanded_ns: AtomicU64::new(0) }
+    }
+
+    fn get(&self) -> LinkEstimate {
+        *lock(&self.estimate)
+    }
+
+    /// See [`LinkEstimate::sample`].
+    pub(super) fn sample(&self, bytes: usize, alone: bool, took: Duration) {
+        lock(&self.estimate).sample(bytes as u64, alone, nanoseconds(took));
+    }
+
+    /// See [`LinkEstimate::late`].
+    pub(super) fn late(&self, after: Duration) {
+        lock(&self.estimate).late(nanoseconds(after));
+    }
+
+    /// See [`LinkEstimate::at_most`].
+    pub(super) fn at_most(&self, took: Duration) {
+        lock(&self.estimate).at_most(nanoseconds(took));
+    }
+
+    /// See [`LinkEstimate::at_least`].
+    pub(super) fn at_least(&self, took: Duration) {
+        lock(&self.estimate).at_least(nanoseconds(took));
+    }
+
+    /// See [`LinkEstimate::mean_ns`].
+    pub(super) fn mean_ns(&self) -> u64 {
+        self.get().mean_ns()
+    }
+
+    /// How long a load takes in nineteen of twenty cases, in which another node is not asked, too.
+    pub(super) fn late_after(&self) -> Duration {
+        match self.get().percentile_ns() {
+            0 => PATIENCE_MAX,
+            percentile => Duration::from_nanos(percentile).clamp(LATE_AFTER_MIN, PATIENCE_MAX),
         }
     }
 
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    /// How long a load may take before another node is asked: mean and eight deviations.
+    pub(super) fn patience(&self) -> Duration {
+        let estimate = self.get();
+        match estimate.mean_ns() {
+            0 => PATIENCE_MAX,
+            mean => Duration::from_nanos(mean.saturating_add(estimate.deviation_ns().saturating_mul(8)))
+                .clamp(PATIENCE_MIN, PATIENCE_MAX),
+        }
+    }
+
+    /// Whether it is slow now, beside a node with the mean `fastest_ns`, if it was `before` or not.
+    pub(super) fn is_slow(&self, fastest_ns: u64, before: bool) -> bool {
+        let mean = self.mean_ns();
+        let bound = if before { SLOW_NO_MORE } else { SLOW };
+        mean >= nanoseconds(bound) && mean / SLOWER >= fastest_ns
     }
 
     /// A demand was answered.
     pub(super) fn demanded(&self) {
-        self.demanded_ns.store(self.now_ns(), Relaxed);
+        self.demanded_ns.store(nanoseconds(self.begun.elapsed()), Relaxed);
     }
 
     /// Whether messages are to be short although no demand is under way at this moment: on a slow link one may follow before a long one has come.
     pub(super) fn expects_demand(&self) -> bool {
-        self.pages_beside_demand() < LOAD_PAGES && self.expects_demand_at(self.now_ns())
+        self.pages_beside_demand() < LOAD_PAGES && self.expects_demand_at(nanoseconds(self.begun.elapsed()))
     }
 
     fn expects_demand_at(&self, now_ns: u64) -> bool {
@@ -52,31 +103,9 @@ impl LinkEstimate {
         demanded_ns > 0 && now_ns.saturating_sub(demanded_ns) < DEMANDED_LATELY_NS
     }
 
-    /// `pages` came in one message, so long after it was asked for, if it was `alone` on the link as far as we know, or after the one before it.
-    /// Alone it took the round trip, too, which is left out: it is no part of the bandwidth.
-    pub(super) fn sample(&self, pages: usize, alone: bool, took: Duration) {
-        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let one_ns = self.one_ns.load(Relaxed);
-        if alone && pages == 1 {
-            let best_ns = if one_ns == 0 { took_ns } else { took_ns.min(one_ns + one_ns / 64 + 1) };
-            self.one_ns.store(best_ns, Relaxed);
-        }
-        if pages < BESIDE_DEMAND_PAGES_MIN || alone && one_ns == 0 {
-            return;
-        }
-        let (pages, link_ns) =
-            if alone { (pages as u64 - 1, took_ns.saturating_sub(one_ns)) } else { (pages as u64, took_ns) };
-        let mean = self.page_ns.load(Relaxed);
-        let next = match (link_ns / pages, mean) {
-            (page_ns, 0) => page_ns,
-            (page_ns, _) => mean - mean / 8 + page_ns.min(mean.saturating_mul(SAMPLE_MAX)) / 8,
-        };
-        self.page_ns.store(next.max(8), Relaxed);
-    }
-
     /// Pages of one message beside a demand.
     pub(super) fn pages_beside_demand(&self) -> usize {
-        match self.page_ns.load(Relaxed) {
+        match self.get().page_ns() {
             0 => LOAD_PAGES,
             page_ns => usize::try_from(BESIDE_DEMAND.as_nanos() / u128::from(page_ns))
                 .unwrap_or(LOAD_PAGES)
@@ -88,18 +117,27 @@ impl LinkEstimate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hinterland_units::PAGE_BYTES;
 
-    fn after(page_ns: u64, samples: u32) -> LinkEstimate {
-        let estimate = LinkEstimate::new();
+    const MESSAGE: usize = LOAD_PAGES * PAGE_BYTES;
+
+    fn after(page_ns: u64, samples: u32) -> SharedEstimate {
+        let estimate = SharedEstimate::new();
         for _ in 0..samples {
-            estimate.sample(LOAD_PAGES, false, Duration::from_nanos(page_ns) * 32);
+            estimate.sample(MESSAGE, false, Duration::from_nanos(page_ns) * 32);
         }
+        estimate
+    }
+
+    fn after_ones(times: impl IntoIterator<Item = Duration>) -> SharedEstimate {
+        let estimate = SharedEstimate::new();
+        times.into_iter().for_each(|took| estimate.sample(PAGE_BYTES, true, took));
         estimate
     }
 
     #[test]
     fn messages_beside_a_demand_are_as_long_as_the_link_is_fast() {
-        assert_eq!(LinkEstimate::new().pages_beside_demand(), LOAD_PAGES);
+        assert_eq!(SharedEstimate::new().pages_beside_demand(), LOAD_PAGES);
         assert_eq!(after(1_000, 1).pages_beside_demand(), LOAD_PAGES);
         assert_eq!(after(10_000, 1).pages_beside_demand(), 15);
         assert_eq!(after(33_000, 1).pages_beside_demand(), BESIDE_DEMAND_PAGES_MIN);
@@ -122,35 +160,46 @@ mod tests {
         assert!(!slow.expects_demand());
     }
 
-    #[test]
-    fn one_late_message_is_no_slow_link_and_many_are() {
-        let estimate = after(2_000, 8);
-        estimate.sample(LOAD_PAGES, false, Duration::from_secs(1));
-        assert_eq!(estimate.pages_beside_demand(), LOAD_PAGES);
-        (0..40).for_each(|_| estimate.sample(LOAD_PAGES, false, Duration::from_millis(1)));
-        assert!(estimate.pages_beside_demand() <= 5);
-        estimate.sample(1, true, Duration::from_nanos(1));
-        assert!(estimate.pages_beside_demand() <= 5, "a message of one page tells of its round trip");
-    }
-
     /// However long the round trip is: shorter messages, each alone, must not make the link look slower.
     #[test]
     fn a_round_trip_is_no_slow_link() {
-        for (round_trip_ns, page_ns) in [(60_000, 2_300), (200_000, 3_300), (2_000_000, 1_000)] {
-            let estimate = LinkEstimate::new();
+        let settled = |round_trip_ns: u64, page_ns: u64| {
+            let estimate = SharedEstimate::new();
             for _ in 0..100 {
                 for pages in [1, estimate.pages_beside_demand()] {
-                    estimate.sample(pages, true, Duration::from_nanos(round_trip_ns + page_ns * pages as u64));
+                    let took = Duration::from_nanos(round_trip_ns + page_ns * pages as u64);
+                    estimate.sample(pages * PAGE_BYTES, true, took);
                 }
             }
-            assert_eq!(estimate.pages_beside_demand(), LOAD_PAGES, "{round_trip_ns} ns, {page_ns} ns a page");
+            estimate.pages_beside_demand()
+        };
+        for (round_trip_ns, page_ns) in [(60_000, 2_300), (200_000, 3_300), (2_000_000, 1_000)] {
+            assert_eq!(settled(round_trip_ns, page_ns), LOAD_PAGES, "{round_trip_ns} ns, {page_ns} ns a page");
         }
-        let slow = LinkEstimate::new();
-        for _ in 0..100 {
-            for pages in [1, slow.pages_beside_demand()] {
-                slow.sample(pages, true, Duration::from_micros(50 + 33 * pages as u64));
-            }
-        }
-        assert!(slow.pages_beside_demand() <= 5, "1 Gb/s");
+        assert!(settled(50_000, 33_000) <= 5, "1 Gb/s");
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_as_long_as_they_take() {
+        let microseconds = Duration::from_micros;
+        let fresh = SharedEstimate::new();
+        assert_eq!((fresh.patience(), fresh.late_after()), (PATIENCE_MAX, PATIENCE_MAX));
+        let fast = after_ones((0..1000).map(|n| microseconds(30 + n % 3)));
+        assert_eq!((fast.patience(), fast.late_after()), (PATIENCE_MIN, LATE_AFTER_MIN));
+        let slow = after_ones((0..100).map(|_| Duration::from_millis(100)));
+        assert!(slow.patience() >= Duration::from_millis(100) && slow.patience() < PATIENCE_MAX);
+        let scattered = after_ones((0..20_000).map(|n| microseconds(10 + 10 * (n * 7919 % 1000))));
+        assert!(scattered.late_after() > Duration::from_millis(9), "{:?}", scattered.late_after());
+    }
+
+    #[test]
+    fn slow_is_beside_others_and_lasts_until_it_is_clearly_over() {
+        let estimate = after_ones([Duration::from_millis(100)]);
+        assert!(estimate.is_slow(50_000, false));
+        assert!(!estimate.is_slow(30_000_000, false), "all are as slow");
+        estimate.at_most(Duration::from_millis(15));
+        assert!(estimate.is_slow(50_000, true) && !estimate.is_slow(50_000, false));
+        estimate.at_most(Duration::from_millis(5));
+        assert!(!estimate.is_slow(50_000, true));
     }
 }

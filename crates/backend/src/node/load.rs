@@ -124,9 +124,6 @@ impl Loader {
         asked.begun = Instant::now();
         let patience = asked.patience;
         let loaded = transfer(&self.slabs, link, &mut subset, priority, patience, &mut |position, page| {
-            if asked.arrived == 0 && self.slabs.links.len() > 1 && priority == Priority::Demand {
-                link.latency.sample(asked.begun.elapsed());
-            }
             asked.took(position, page, wants, done);
         });
         drop(demand);

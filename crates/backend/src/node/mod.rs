@@ -39,7 +39,6 @@ mod health;
 mod hedge;
 mod lane;
 mod lanes;
-mod latency;
 mod limits;
 mod link;
 mod link_estimate;

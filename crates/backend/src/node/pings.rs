@@ -31,7 +31,7 @@ impl Pings {
             (self.count, self.pinged) = (self.count.wrapping_add(1), Some(Instant::now()));
             let begun = Instant::now();
             match link.ping(slabs.patience(link)) {
-                Ok(()) => link.latency.at_most(begun.elapsed()),
+                Ok(()) => link.estimate.at_most(begun.elapsed()),
                 Err(error) if error.is_absence() => slabs.judge(link, &error),
                 // It is there: the lanes that are used find out what is wrong.
                 Err(_) => {}

@@ -121,11 +121,11 @@ impl Slabs {
     /// Looks which nodes are much slower than others, after one was as slow as that.
     pub(super) fn weigh(&self) {
         let healthy = self.links.healthy();
-        let means = healthy.iter().map(|link| link.latency.mean_ns()).filter(|mean| *mean > 0);
+        let means = healthy.iter().map(|link| link.estimate.mean_ns()).filter(|mean| *mean > 0);
         let Some(fastest_ns) = means.min() else { return };
         let changed = healthy.iter().fold(false, |changed, link| {
             let before = link.slow.load(Relaxed);
-            let now = link.latency.is_slow(fastest_ns, before);
+            let now = link.estimate.is_slow(fastest_ns, before);
             link.slow.store(now, Relaxed);
             changed || now != before || link.is_passed_by() && !self.is_maintenance_due()
         });

@@ -138,7 +138,7 @@ impl Writer {
                         writer.replica.link.node.bytes_in.fetch_add((part(message).len() * PAGE_BYTES) as u64, Relaxed);
                         // Of the last message it is known when it was sent.
                         if self.slabs.links.len() > 1 && message + 1 == messages {
-                            writer.replica.link.latency.at_most(writer.sent.elapsed());
+                            writer.replica.link.estimate.at_most(writer.sent.elapsed());
                         }
                         Ok(())
                     }
@@ -184,7 +184,7 @@ impl Writer {
             writer.waited > LATE_STORE && writers.iter().any(others)
         };
         if let Some(writer) = writers.iter().find(late) {
-            writer.replica.link.latency.late(writer.waited);
+            writer.replica.link.estimate.late(writer.waited);
             self.slabs.weigh();
         }
     }

@@ -8,7 +8,7 @@ use super::link::Link;
 use super::slabs::Slabs;
 use crate::node_error::NodeError;
 use crate::{LoadItem, Priority};
-use hinterland_units::PageBytes;
+use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -140,7 +140,7 @@ impl<'a> Transfer<'a> {
         })?;
         let now = Instant::now();
         if is_timed {
-            self.link.estimate.sample(end - begin, self.alone[self.messages % DEPTH], now - self.since);
+            self.link.estimate.sample((end - begin) * PAGE_BYTES, self.alone[self.messages % DEPTH], now - self.since);
         }
         (self.messages, self.under_way, self.since) = (self.messages + 1, self.under_way - 1, now);
         Ok(())
