@@ -1,7 +1,7 @@
 //! The contract between the pager and whatever keeps pages.
 
 use crate::node_error::NodeError;
-use hinterland_units::{ByteCount, PageBytes};
+use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes};
 pub use hinterland_wire::Priority;
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -113,6 +113,10 @@ pub struct BackendUsage {
     pub bytes_in: u64,
     /// Uncompressed bytes loaded.
     pub bytes_out: u64,
+    /// Bytes of pages that were sent to a memory node.
+    pub sent_bytes: u64,
+    /// Bytes of pages that came from a memory node.
+    pub received_bytes: u64,
     /// Pages stored as one repeated machine word.
     pub same_filled_pages: u64,
     /// Pages stored uncompressed because they do not shrink.
@@ -152,6 +156,34 @@ pub enum ForkSide {
 pub trait Backend: Send + Sync {
     /// Stores `pages`; `out[i]` says where page `i` went or why it could not be stored. `out.len() == pages.len()`.
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]);
+
+    /// As `store`, of pages of which only the first `bytes[i]` bytes are to be kept, at least one; `None`: all of them. Only where
+    /// `keeps_prefixes` says so; a load of such a page leaves what is behind them as anything.
+    fn store_prefixes(
+        &self,
+        pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        assert!(bytes.is_none(), "this backend keeps whole pages alone");
+        self.store(pages, priority, out);
+    }
+
+    /// Whether a part of a page can be kept.
+    fn keeps_prefixes(&self) -> bool {
+        false
+    }
+
+    /// How many bytes of each page are kept.
+    fn prefix_bytes(&self, locations: &mut dyn Iterator<Item = Location>) -> Vec<usize> {
+        locations.map(|_| PAGE_BYTES).collect()
+    }
+
+    /// Nanoseconds that each further page takes over the link behind which this backend is, as far as that is known; else 0.
+    fn link_page_ns(&self) -> u64 {
+        0
+    }
 
     /// Loads `items`. Calls `done(i, result)` exactly once for each item, in the order of completion; the first item is
     /// asked for first. The bytes of item `i` are complete when `done` is called with it.

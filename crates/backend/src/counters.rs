@@ -67,6 +67,8 @@ impl Counters {
             bytes_out: self.bytes_out.load(Relaxed),
             same_filled_pages: self.same_filled_pages.load(Relaxed),
             plain_pages: self.plain_pages.load(Relaxed),
+            sent_bytes: 0,
+            received_bytes: 0,
             losses: 0,
             rebuilt_pages: 0,
             hedged_loads: 0,

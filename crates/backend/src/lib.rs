@@ -11,6 +11,7 @@ mod counters;
 mod decorate;
 mod file;
 mod link;
+mod link_compression;
 mod mapping;
 mod node;
 mod node_error;
@@ -31,6 +32,7 @@ pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Locatio
 pub use decorate::Delay;
 pub use file::{FileBackend, FileOptions, IoMethod};
 pub use link::{Direction, Duplex, Link, LinkError, LinkModel};
+pub use link_compression::{LinkCompressed, LinkCompression};
 pub use node::{AnswerLimit, Membership, NODES_MAX, NodeAddress, NodePool, Secured, Timing};
 pub use node_error::NodeError;
 pub use open::{OpenError, OpenOptions, check_writable, default_file, open, open_with};

@@ -7,8 +7,8 @@ use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
-    AnswerLimit, Backend, Coded, Compressed, FileBackend, FileOptions, Membership, NODES_MAX, NodeAddress, NodeError,
-    NodePool, Reference, Sealed, Secured, Tiers, Timing,
+    AnswerLimit, Backend, Coded, Compressed, FileBackend, FileOptions, LinkCompressed, LinkCompression, Membership,
+    NODES_MAX, NodeAddress, NodeError, NodePool, Reference, Sealed, Secured, Tiers, Timing,
 };
 use hinterland_abi::{ROSTER_NODES_MAX, Roster};
 use hinterland_sys::{Address, SysError};
@@ -216,7 +216,7 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
         Scheme::Compressed { codec } => {
             Arc::new(Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?)
         }
-        Scheme::Nodes { endpoints, replicas, erasure } => {
+        Scheme::Nodes { endpoints, replicas, erasure, .. } => {
             let node = |endpoint| node_address(endpoint, options, &name);
             let nodes = endpoints.iter().map(node).collect::<Result<Vec<_>, OpenError>>()?;
             let unusable = |(url, error)| OpenError::Node { url, error };
@@ -233,7 +233,7 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
                 }
             }
         }
-        Scheme::Pool { directory, replicas } => {
+        Scheme::Pool { directory, replicas, .. } => {
             let directory = directory.to_string();
             let roster = options.rosters.iter().find(|roster| roster.directory.get() == directory);
             let roster = roster.ok_or_else(|| OpenError::Directory(name.clone()))?;
@@ -260,13 +260,17 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
             Arc::new(FileBackend::new(name.clone(), options).map_err(unusable)?)
         }
     };
-    let backend = decorate(backend, name.clone(), &url.decoration);
-    if !options.encrypt || !url.scheme.leaves_process() {
-        return Ok(backend);
+    let mut backend = decorate(backend, name.clone(), &url.decoration);
+    if options.encrypt && url.scheme.leaves_process() {
+        // Around everything that may go wrong on the way.
+        let sealed = Sealed::new(backend, name.clone());
+        backend = Arc::new(sealed.map_err(|error| OpenError::Key { url: name.clone(), error })?);
     }
-    // Around everything that may go wrong on the way.
-    let sealed = Sealed::new(backend, name.clone());
-    Ok(Arc::new(sealed.map_err(|error| OpenError::Key { url: name, error })?))
+    // What is sealed does not shrink any more.
+    Ok(match url.scheme.link_compression() {
+        LinkCompression::Off => backend,
+        mode => Arc::new(LinkCompressed::new(backend, name, mode)),
+    })
 }
 
 /// How a node is reached. `name` is what the backend is called.

@@ -3,15 +3,15 @@
 //! ```text
 //! compressed[:CAP][?codec=lz4|zstd]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
-//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M]    with NODE = tcp://HOST:PORT or unix:/PATH
-//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N]    nodes that are listed there; etcds:// over TLS
+//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto]    with NODE = tcp://HOST:PORT or unix:/PATH
+//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=off|on|auto]    nodes that are listed there; etcds:// over TLS
 //! reference[:CAP]
 //! every one:  &link=LATENCY:BANDWIDTH[:half] &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
 //! In a PATH, `%3F` stands for `?`, `%20` for a blank, and so on. Reading a URL opens nothing.
 
 use crate::decorate::{FaultKind, FaultRule, FaultWhen};
-use crate::{CodecName, ErasureCode, IoMethod, LinkModel, NODES_MAX};
+use crate::{CodecName, ErasureCode, IoMethod, LinkCompression, LinkModel, NODES_MAX};
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
 use hinterland_wire::{Directory, DirectoryError, Endpoint, EndpointError};
 use std::fmt;
@@ -54,6 +54,8 @@ pub enum Scheme {
         replicas: Option<usize>,
         /// Stripes with parity instead of replicas.
         erasure: Option<ErasureCode>,
+        /// Whether pages are compressed on their way.
+        compression: LinkCompression,
     },
     /// Memory nodes that a directory lists, which come and go.
     Pool {
@@ -61,6 +63,8 @@ pub enum Scheme {
         directory: Directory,
         /// Nodes that keep each page; `None`: one.
         replicas: Option<usize>,
+        /// Whether pages are compressed on their way.
+        compression: LinkCompression,
     },
     /// Plain pages in memory.
     Reference,
@@ -164,6 +168,14 @@ pub enum UrlError {
         /// The whole URL.
         url: String,
     },
+    /// Pages compressed on their way to where that cannot be.
+    #[error(
+        "'{url}': pages are compressed for links of tcp:// alone, and as whole pages; leave link-compression out with unix: and with erasure"
+    )]
+    Compression {
+        /// The whole URL.
+        url: String,
+    },
     /// Too many nodes.
     #[error("'{url}': {nodes} nodes are too many; a pool has at most {NODES_MAX}")]
     Nodes {
@@ -215,8 +227,15 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             let path = rest.filter(|path| !path.is_empty()).ok_or_else(|| UrlError::NoPath { url: url.into() })?;
             Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
         }
-        _ if Directory::is_named_by(head) => Scheme::Pool { directory: head.parse()?, replicas: None },
-        _ if names_nodes(head) => Scheme::Nodes { endpoints: endpoints(url, head)?, replicas: None, erasure: None },
+        _ if Directory::is_named_by(head) => {
+            Scheme::Pool { directory: head.parse()?, replicas: None, compression: LinkCompression::Off }
+        }
+        _ if names_nodes(head) => Scheme::Nodes {
+            endpoints: endpoints(url, head)?,
+            replicas: None,
+            erasure: None,
+            compression: LinkCompression::Off,
+        },
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
     };
     let mut decoration = Decoration::default();
@@ -268,6 +287,9 @@ fn check_replicas(url: &str, scheme: &Scheme) -> Result<(), UrlError> {
         Scheme::Nodes { endpoints, erasure: Some(code), .. } if code.units() > endpoints.len() => {
             Err(UrlError::Stripes { url: url.into(), code: *code, nodes: endpoints.len() })
         }
+        Scheme::Nodes { compression: LinkCompression::On, .. } if !scheme.may_compress() => {
+            Err(UrlError::Compression { url: url.into() })
+        }
         _ => Ok(()),
     }
 }
@@ -314,6 +336,9 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
             let number = value.parse().ok().filter(|number| (1..=NODES_MAX).contains(number));
             *replicas = Some(number.ok_or_else(|| bad_value(url, name, value, "write how many nodes keep each page"))?);
         }
+        (Scheme::Nodes { compression, .. } | Scheme::Pool { compression, .. }, "link-compression") => {
+            *compression = value.parse().map_err(|()| bad_value(url, name, value, "write off, on or auto"))?;
+        }
         (Scheme::Nodes { erasure, .. }, "erasure") => {
             let wanted = "write data pages and parity pages of a stripe, eight at most, for example 4+2";
             *erasure = Some(value.parse().map_err(|()| bad_value(url, name, value, wanted))?);
@@ -329,6 +354,25 @@ impl Scheme {
         matches!(self, Scheme::Nodes { .. } | Scheme::Pool { .. })
     }
 
+    /// Whether pages go over links for which they can be compressed.
+    fn may_compress(&self) -> bool {
+        match self {
+            Scheme::Nodes { endpoints, erasure, .. } => {
+                erasure.is_none() && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Tcp { .. }))
+            }
+            Scheme::Pool { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// How pages are compressed on their way.
+    pub(crate) fn link_compression(&self) -> LinkCompression {
+        match self {
+            Scheme::Nodes { compression, .. } | Scheme::Pool { compression, .. } if self.may_compress() => *compression,
+            _ => LinkCompression::Off,
+        }
+    }
+
     /// Whether pages leave the process. Of these the capacity is a parameter.
     pub(crate) fn leaves_process(&self) -> bool {
         self.is_nodes() || matches!(self, Scheme::File { .. })
@@ -338,8 +382,10 @@ impl Scheme {
         match self {
             Scheme::Compressed { .. } => "codec, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::File { .. } => "size, io, direct, link, delay_us, jitter_us, throttle, fault, seed",
-            Scheme::Nodes { .. } => "size, replicas, erasure, link, delay_us, jitter_us, throttle, fault, seed",
-            Scheme::Pool { .. } => "size, replicas, link, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Nodes { .. } => {
+                "size, replicas, erasure, link-compression, link, delay_us, jitter_us, throttle, fault, seed"
+            }
+            Scheme::Pool { .. } => "size, replicas, link-compression, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Reference => COMMON,
         }
     }
@@ -425,15 +471,17 @@ impl fmt::Display for BackendUrl {
                 parameters.push(format!("codec={codec}"));
             }
             Scheme::Reference => f.write_str("reference")?,
-            Scheme::Nodes { endpoints, replicas, erasure } => {
+            Scheme::Nodes { endpoints, replicas, erasure, compression } => {
                 let names: Vec<String> = endpoints.iter().map(Endpoint::to_string).collect();
                 f.write_str(&names.join(","))?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
                 parameters.extend(erasure.map(|code| format!("erasure={code}")));
+                parameters.extend(link_compression(*compression));
             }
-            Scheme::Pool { directory, replicas } => {
+            Scheme::Pool { directory, replicas, compression } => {
                 write!(f, "{directory}")?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
+                parameters.extend(link_compression(*compression));
             }
             Scheme::File { path, io, direct } => {
                 write!(f, "file:{}", escape(&path.to_string_lossy()))?;
@@ -456,6 +504,10 @@ impl fmt::Display for BackendUrl {
         }
         if parameters.is_empty() { Ok(()) } else { write!(f, "?{}", parameters.join("&")) }
     }
+}
+
+fn link_compression(mode: LinkCompression) -> Option<String> {
+    (mode != LinkCompression::Off).then(|| format!("link-compression={mode}"))
 }
 
 fn bad_value(url: &str, name: &str, value: &str, wanted: &'static str) -> UrlError {
@@ -523,6 +575,10 @@ mod tests {
             "unix:/run/hinterland.sock",
             "unix:/a.sock,tcp://127.0.0.1:1,unix:/b?replicas=2",
             "unix:/a.sock,tcp://127.0.0.1:1,unix:/b?size=8G&erasure=2+1",
+            "tcp://127.0.0.1:1?link-compression=auto",
+            "tcp://127.0.0.1:1,tcp://127.0.0.1:2?replicas=2&link-compression=on&link=5us:1Gb/s:half",
+            "unix:/a.sock?link-compression=auto",
+            "etcd://127.0.0.1:2379/pool?link-compression=on",
             "etcd://127.0.0.1:2379/pool",
             "etcds://a:2379,b:1/pool?size=8G&replicas=3&link=5us:25Gb/s",
         ] {
@@ -532,6 +588,20 @@ mod tests {
             panic!("a file")
         };
         assert_eq!(path, PathBuf::from("/a b?"));
+    }
+
+    #[test]
+    fn pages_are_compressed_for_links_alone() {
+        for (url, mode) in [
+            ("tcp://127.0.0.1:1", LinkCompression::Off),
+            ("tcp://127.0.0.1:1?link-compression=auto", LinkCompression::Auto),
+            ("etcd://127.0.0.1:2379/pool?link-compression=on", LinkCompression::On),
+            ("unix:/a?link-compression=auto", LinkCompression::Off),
+            ("tcp://a:1,tcp://b:1,tcp://c:1?erasure=2+1&link-compression=auto", LinkCompression::Off),
+            ("reference", LinkCompression::Off),
+        ] {
+            assert_eq!(parse(url).expect(url).scheme.link_compression(), mode, "{url}");
+        }
     }
 
     #[test]
@@ -559,6 +629,10 @@ mod tests {
             ("tcp://127.0.0.1:1?replicas=0", "how many nodes"),
             ("tcp://127.0.0.1:1,compressed", "'compressed' is not tcp://HOST:PORT"),
             ("tcp://127.0.0.1:1,tcp://127.0.0.1:1", "is named twice"),
+            ("tcp://127.0.0.1:1?link-compression=yes", "no value for link-compression; write off, on or auto"),
+            ("unix:/a?link-compression=on", "for links of tcp:// alone"),
+            ("tcp://127.0.0.1:1,unix:/a,unix:/b?erasure=2+1&link-compression=on", "for links of tcp:// alone"),
+            ("reference?link-compression=on", "no parameter 'link-compression'"),
             ("file:", "the path is missing"),
             ("file", "the path is missing"),
             ("file:/x?io=fast", "write auto or plain"),

@@ -23,9 +23,9 @@ struct Content {
     memory: Memory,
     /// Pages that were written: what a copy has to copy.
     written: Pages,
-    /// Pages that were last written as a whole: their checksums are kept as their writer computed them, so that nobody
-    /// computes them again and what changes here is seen where it is read.
-    whole: Pages,
+    /// So many bytes of each page, from its beginning on, were written last; 0: other parts of it. Their checksums are kept as their writer
+    /// computed them, so that nobody computes them again and what changes here is seen where it is read.
+    begins: Box<[u16; SLAB_PAGES]>,
     sums: Box<[u64; SLAB_PAGES]>,
 }
 
@@ -53,7 +53,7 @@ impl Slab {
     pub(crate) fn new(group: &Arc<CloneGroup>, shared: bool) -> Result<Slab, NoRoom> {
         let charge = Charge::take(group)?;
         let memory = Memory::new(shared).map_err(|_| NoRoom::System)?;
-        let content = Content { memory, written: Pages::default(), whole: Pages::default(), sums: sums() };
+        let content = Content { memory, written: Pages::default(), begins: Box::new([0; SLAB_PAGES]), sums: sums() };
         Ok(Slab { content: RwLock::new(content), charge })
     }
 
@@ -66,7 +66,8 @@ impl Slab {
             for page in (0..SLAB_PAGES).filter(|page| from.written.has(*page)) {
                 into.memory.copy_page(&from.memory, page * PAGE_BYTES).map_err(|_| NoRoom::System)?;
             }
-            (into.written, into.whole) = (from.written, from.whole);
+            into.written = from.written;
+            into.begins.copy_from_slice(&*from.begins);
             into.sums.copy_from_slice(&*from.sums);
         }
         Ok(copy)
@@ -80,12 +81,12 @@ impl Slab {
     /// Puts `data`, whose checksum is `sum`, at `offset`; the range lies inside the slab.
     pub(crate) fn write(&self, offset: usize, data: &[u8], sum: u64) -> Result<(), NoRoom> {
         let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
-        let whole = is_page(offset, data.len());
+        let begins = page_bytes(offset, data.len());
         for page in offset / PAGE_BYTES..(offset + data.len()).div_ceil(PAGE_BYTES) {
             content.written.set(page, true);
-            content.whole.set(page, whole);
+            content.begins[page] = begins.unwrap_or(0);
         }
-        if whole {
+        if begins.is_some() {
             // Also where the write fails: what lies there then is for nobody, and looks damaged.
             content.sums[offset / PAGE_BYTES] = sum;
         }
@@ -114,16 +115,18 @@ impl Reading<'_> {
         self.0.memory.bytes(offset, bytes)
     }
 
-    /// The checksum of `data`, which lies at `offset` here and at `address` in the session: that which it came with, where it came whole.
+    /// The checksum of `data`, which lies at `offset` here and at `address` in the session: that which it came with, where it came so.
     pub(crate) fn sum(&self, offset: usize, address: u64, data: &[u8]) -> u64 {
         let page = offset / PAGE_BYTES;
-        let is_known = is_page(offset, data.len()) && self.0.whole.has(page);
+        let is_known = page_bytes(offset, data.len()).is_some_and(|bytes| self.0.begins[page] == bytes);
         if is_known { self.0.sums[page] } else { checksum(address, data) }
     }
 }
 
-fn is_page(offset: usize, bytes: usize) -> bool {
-    offset.is_multiple_of(PAGE_BYTES) && bytes == PAGE_BYTES
+/// How many bytes of a page, from its beginning on, a range is; `None`: it is another part, or longer.
+fn page_bytes(offset: usize, bytes: usize) -> Option<u16> {
+    let begins = offset.is_multiple_of(PAGE_BYTES) && (1..=PAGE_BYTES).contains(&bytes);
+    begins.then(|| u16::try_from(bytes).expect("a page at most"))
 }
 
 /// No checksums yet.

@@ -141,6 +141,8 @@ impl FarMemory {
             }
             to.bytes_in.store(backend.bytes_in, Relaxed);
             to.bytes_out.store(backend.bytes_out, Relaxed);
+            to.sent_bytes.store(backend.sent_bytes, Relaxed);
+            to.received_bytes.store(backend.received_bytes, Relaxed);
             to.stored_bytes.store(backend.stored_bytes, Relaxed);
             to.stored_peak_bytes.fetch_max(backend.stored_bytes, Relaxed);
             to.pages.store(backend.pages, Relaxed);

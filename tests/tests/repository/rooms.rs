@@ -39,7 +39,7 @@ const BUILDINGS: &[Building] = &[
         layers: &[
             ("contract", &["node_error", "contract", "counters", "shard", "sync", "mapping", "same_filled", "link"]),
             ("backends", &["reference", "samples", "tiers", "codec", "compressed", "file", "node", "sealed", "coded"]),
-            ("around", &["decorate"]),
+            ("around", &["decorate", "link_compression"]),
             ("by URL", &["url", "open"]),
         ],
     },

@@ -28,6 +28,8 @@ statistics! {
         sums {
             bytes_in: Bytes = "Uncompressed bytes stored.";
             bytes_out: Bytes = "Uncompressed bytes loaded.";
+            sent_bytes: Bytes = "Bytes of pages sent to a memory node: less than were stored where they are compressed for the link.";
+            received_bytes: Bytes = "Bytes of pages that came from a memory node by messages.";
             losses: Events = "Losses of a memory node.";
             rebuilt_pages: Pages = "Pages copied to a memory node in place of lost replicas.";
             hedged_loads: Events = "Loads that were sent to another memory node, too, because this one was late.";

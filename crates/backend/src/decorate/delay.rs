@@ -33,9 +33,15 @@ impl Delay {
 }
 
 impl Backend for Delay {
-    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+    fn store_prefixes(
+        &self,
+        pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
         self.wait();
-        self.inner.store(pages, priority, out);
+        self.inner.store_prefixes(pages, bytes, priority, out);
     }
 
     fn load(

@@ -4,7 +4,7 @@
 use super::pass_on;
 use crate::samples::Rng;
 use crate::{Backend, LoadError, LoadItem, Location, Priority, StoreError};
-use hinterland_units::{PAGE_BYTES, PageBytes};
+use hinterland_units::PageBytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -67,19 +67,25 @@ impl Faulty {
         })
     }
 
-    /// `page` with one bit flipped.
-    fn flipped(&self, page: &PageBytes, number: u64) -> Box<PageBytes> {
+    /// `page` with one bit of its first `bytes` flipped.
+    fn flipped(&self, page: &PageBytes, bytes: usize, number: u64) -> Box<PageBytes> {
         let mut copy = Box::new(*page);
-        let bit = Rng(self.seed ^ number).index(PAGE_BYTES * 8);
+        let bit = Rng(self.seed ^ number).index(bytes * 8);
         copy[bit / 8] ^= 1 << (bit % 8);
         copy
     }
 }
 
 impl Backend for Faulty {
-    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+    fn store_prefixes(
+        &self,
+        pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
         let first = self.stores.fetch_add(pages.len() as u64, Relaxed) + 1;
-        self.inner.store(pages, priority, out);
+        self.inner.store_prefixes(pages, bytes, priority, out);
         for (index, answer) in out.iter_mut().enumerate() {
             if let Ok(location) = *answer
                 && self.hits(FaultKind::Store, first + index as u64)
@@ -97,6 +103,7 @@ impl Backend for Faulty {
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
         let first = self.loads.fetch_add(items.len() as u64, Relaxed) + 1;
+        let bytes = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
         let flips = (0..items.len()).filter(|index| self.hits(FaultKind::Flip, first + *index as u64));
         let mut flips: Vec<(usize, Option<Box<PageBytes>>)> = flips.map(|index| (index, None)).collect();
         self.inner.load(items, priority, &mut |index, result| {
@@ -105,7 +112,9 @@ impl Backend for Faulty {
                 return done(index, Err(LoadError::Device { url: self.url.clone(), errno: libc::EIO }));
             }
             match (flips.iter_mut().find(|(flip, _)| *flip == index), result) {
-                (Some((_, damaged)), Ok(page)) => done(index, Ok(&**damaged.insert(self.flipped(page, number)))),
+                (Some((_, damaged)), Ok(page)) => {
+                    done(index, Ok(&**damaged.insert(self.flipped(page, bytes[index], number))))
+                }
                 (_, result) => done(index, result),
             }
         });
@@ -125,6 +134,7 @@ mod tests {
     use super::*;
     use crate::Reference;
     use crate::samples::{Kind, page};
+    use hinterland_units::PAGE_BYTES;
 
     fn faulty(rules: Vec<FaultRule>) -> Faulty {
         Faulty::new(Arc::new(Reference::new("reference".into(), 64 << 20).unwrap()), "faulty".into(), rules, 7)

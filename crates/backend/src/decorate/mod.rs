@@ -1,5 +1,7 @@
 //! Decorators: backends that behave as another does, with one property added. For tests and experiments.
 
+use hinterland_units::PAGE_BYTES;
+
 mod clock;
 mod delay;
 mod faulty;
@@ -11,9 +13,17 @@ pub use faulty::{FaultKind, FaultRule, FaultWhen, Faulty};
 pub(crate) use over_link::OverLink;
 pub use throttle::Throttle;
 
-/// Implements the methods that a decorator passes on unchanged to its field `inner`.
+/// Bytes of each of `pages` that are stored.
+fn stored_bytes(pages: usize, bytes: Option<&[u16]>) -> impl Iterator<Item = u64> {
+    (0..pages).map(move |page| bytes.map_or(PAGE_BYTES as u64, |bytes| bytes[page].into()))
+}
+
+/// Implements the methods that a decorator passes on unchanged to its field `inner`; a store is one of parts of pages.
 macro_rules! pass_on {
     () => {
+        fn link_page_ns(&self) -> u64 {
+            self.inner.link_page_ns()
+        }
         $crate::decorate::pass_on_but_forks!();
         fn after_fork(&self, side: $crate::ForkSide) -> Result<(), $crate::StoreError> {
             self.inner.after_fork(side)
@@ -21,9 +31,23 @@ macro_rules! pass_on {
     };
 }
 
-/// As `pass_on`, but for `after_fork`.
+/// As `pass_on`, but for `after_fork` and `link_page_ns`.
 macro_rules! pass_on_but_forks {
     () => {
+        fn store(
+            &self,
+            pages: &[&hinterland_units::PageBytes],
+            priority: $crate::Priority,
+            out: &mut [Result<$crate::Location, $crate::StoreError>],
+        ) {
+            self.store_prefixes(pages, None, priority, out);
+        }
+        fn keeps_prefixes(&self) -> bool {
+            self.inner.keeps_prefixes()
+        }
+        fn prefix_bytes(&self, locations: &mut dyn Iterator<Item = $crate::Location>) -> Vec<usize> {
+            self.inner.prefix_bytes(locations)
+        }
         fn free(&self, locations: &[$crate::Location]) {
             self.inner.free(locations);
         }

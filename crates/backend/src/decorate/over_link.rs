@@ -9,10 +9,10 @@
 //! the pages travel. Every process has a link of its own.
 
 use super::clock::{Clock, Monotonic};
-use super::pass_on_but_forks;
+use super::{pass_on_but_forks, stored_bytes};
 use crate::sync::lock;
 use crate::{Backend, Direction, ForkSide, Link, LinkModel, LoadError, LoadItem, Location, Priority, StoreError};
-use hinterland_units::{PAGE_BYTES, PageBytes};
+use hinterland_units::PageBytes;
 use std::sync::{Arc, Mutex};
 
 /// A backend at the far end of a link.
@@ -57,15 +57,15 @@ impl<C: Clock> OverLink<C> {
         OverLink { inner, model, clock, traffic }
     }
 
-    /// Asks the link to carry `pages`; returns the call's number.
-    fn submit(&self, pages: usize, direction: Direction, priority: Priority) -> u64 {
+    /// Asks the link to carry pages of so many bytes; returns the call's number.
+    fn submit(&self, pages: impl Iterator<Item = u64>, direction: Direction, priority: Priority) -> u64 {
         let mut traffic = lock(&self.traffic);
         let now_ns = self.clock.now_ns();
         traffic.advance(now_ns);
         traffic.calls += 1;
         let call = traffic.calls;
-        for page in 0..pages {
-            traffic.link.submit(now_ns, (call, page), direction, PAGE_BYTES as u64, priority);
+        for (page, bytes) in pages.enumerate() {
+            traffic.link.submit(now_ns, (call, page), direction, bytes, priority);
         }
         call
     }
@@ -85,9 +85,15 @@ impl<C: Clock> OverLink<C> {
 }
 
 impl<C: Clock> Backend for OverLink<C> {
-    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        let call = self.submit(pages.len(), Direction::Out, priority);
-        self.inner.store(pages, priority, out);
+    fn store_prefixes(
+        &self,
+        pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        let call = self.submit(stored_bytes(pages.len(), bytes), Direction::Out, priority);
+        self.inner.store_prefixes(pages, bytes, priority, out);
         if let Some(last) = pages.len().checked_sub(1) {
             self.await_page((call, last), priority);
         }
@@ -99,7 +105,8 @@ impl<C: Clock> Backend for OverLink<C> {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
-        let call = self.submit(items.len(), Direction::In, priority);
+        let bytes = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
+        let call = self.submit(bytes.into_iter().map(|bytes| bytes as u64), Direction::In, priority);
         // The backend may hold locks while it says that a page is done: nobody waits for the link meanwhile.
         let mut arrivals = Vec::with_capacity(items.len());
         self.inner.load(items, priority, &mut |index, result| arrivals.push((index, result.err())));
@@ -117,6 +124,10 @@ impl<C: Clock> Backend for OverLink<C> {
         self.inner.after_fork(side)
     }
 
+    fn link_page_ns(&self) -> u64 {
+        self.model.page_ns().max(self.inner.link_page_ns())
+    }
+
     pass_on_but_forks!();
 }
 
@@ -124,6 +135,7 @@ impl<C: Clock> Backend for OverLink<C> {
 mod tests {
     use super::*;
     use crate::{Duplex, Reference};
+    use hinterland_units::PAGE_BYTES;
     use std::cell::RefCell;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::time::Instant;
@@ -221,7 +233,7 @@ mod tests {
             let far = OverLink::timed(reference(), model, ByHand::default());
             let locations = stored(&far, 1);
             let begun = far.clock.now_ns();
-            far.submit(10, Direction::Out, Priority::Demand);
+            far.submit(stored_bytes(10, None), Direction::Out, Priority::Demand);
             assert_eq!(load(&far, &locations, Priority::Demand, &|_| {}), [(0, begun + ns)], "{duplex:?}");
         }
     }
@@ -231,7 +243,7 @@ mod tests {
         let far = over_link();
         let locations = stored(&far, 2);
         // Somebody has asked for pages, and is not there any more.
-        far.submit(50, Direction::In, Priority::Demand);
+        far.submit(stored_bytes(50, None), Direction::In, Priority::Demand);
         far.after_fork(ForkSide::Child).unwrap();
         let begun = far.clock.now_ns();
         assert_eq!(load(&far, &locations[..1], Priority::Demand, &|_| {}), [(0, begun + 1_100)]);

@@ -2,10 +2,10 @@
 //! takes is taken from the others.
 
 use super::clock::Monotonic;
-use super::pass_on;
+use super::{pass_on, stored_bytes};
 use crate::sync::lock;
 use crate::{Backend, LoadError, LoadItem, Location, Priority, StoreError};
-use hinterland_units::{PAGE_BYTES, PageBytes};
+use hinterland_units::PageBytes;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -26,9 +26,8 @@ impl Throttle {
     }
 
     /// Takes its time from the link; returns how long it has to wait from `now` on.
-    fn take(&self, pages: usize, priority: Priority, now: Instant) -> Duration {
-        let bytes = (pages * PAGE_BYTES) as u128;
-        let nanoseconds = bytes * 1_000_000_000 / u128::from(self.bytes_per_second);
+    fn take(&self, bytes: u64, priority: Priority, now: Instant) -> Duration {
+        let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
         let duration = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
         let mut free_at = lock(&self.free_at);
         let start = (*free_at).max(now);
@@ -37,16 +36,22 @@ impl Throttle {
         if priority == Priority::Demand { duration } else { start + duration - now }
     }
 
-    fn pass(&self, pages: usize, priority: Priority) {
-        let wait = self.take(pages, priority, Instant::now());
+    fn pass(&self, bytes: u64, priority: Priority) {
+        let wait = self.take(bytes, priority, Instant::now());
         self.clock.wait(wait);
     }
 }
 
 impl Backend for Throttle {
-    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        self.pass(pages.len(), priority);
-        self.inner.store(pages, priority, out);
+    fn store_prefixes(
+        &self,
+        pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        self.pass(stored_bytes(pages.len(), bytes).sum(), priority);
+        self.inner.store_prefixes(pages, bytes, priority, out);
     }
 
     fn load(
@@ -55,7 +60,8 @@ impl Backend for Throttle {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
-        self.pass(items.len(), priority);
+        let bytes = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
+        self.pass(bytes.iter().sum::<usize>() as u64, priority);
         self.inner.load(items, priority, done);
     }
 
@@ -66,6 +72,7 @@ impl Backend for Throttle {
 mod tests {
     use super::*;
     use crate::Reference;
+    use hinterland_units::PAGE_BYTES;
 
     #[test]
     fn the_bandwidth_holds_and_demand_overtakes() {
@@ -77,8 +84,16 @@ mod tests {
         assert!(start.elapsed() >= Duration::from_millis(40) && out.iter().all(Result::is_ok));
         // Long after that.
         let (later, millisecond) = (start + Duration::from_secs(1000), Duration::from_millis(1));
-        assert_eq!(throttle.take(40, Priority::WriteBack, later), 40 * millisecond);
-        assert_eq!(throttle.take(1, Priority::Demand, later + millisecond), millisecond, "it waits for the queue");
-        assert_eq!(throttle.take(1, Priority::Prefetch, later + 2 * millisecond), 40 * millisecond, "40 + 1 + 1 − 2");
+        assert_eq!(throttle.take(40 * PAGE_BYTES as u64, Priority::WriteBack, later), 40 * millisecond);
+        assert_eq!(
+            throttle.take(PAGE_BYTES as u64, Priority::Demand, later + millisecond),
+            millisecond,
+            "it waits for the queue"
+        );
+        assert_eq!(
+            throttle.take(PAGE_BYTES as u64, Priority::Prefetch, later + 2 * millisecond),
+            40 * millisecond,
+            "40 + 1 + 1 − 2"
+        );
     }
 }

@@ -5,6 +5,7 @@
 //! second round: those that were late, for as long as it takes to call them lost
 //! ```
 
+use super::lane::SlotRead;
 use super::limits::{LATE_LOAD, NEAR_NS, PATIENCE_MAX, RETRIED_NS, RETRY_ONE_IN};
 use super::link::Link;
 use super::slabs::Slabs;
@@ -21,6 +22,8 @@ const DAMAGED: &str = "it is not what its checksum says: it changed on its way, 
 #[derive(Default)]
 pub(super) struct Want {
     pub(super) replicas: Replicas,
+    /// Bytes of the page that are kept.
+    pub(super) bytes: usize,
     /// Replicas that have been asked, one bit each; and those of them that were late.
     tried: u32,
     late: u32,
@@ -31,8 +34,8 @@ pub(super) struct Want {
 }
 
 impl Want {
-    pub(super) fn new(replicas: &Replicas) -> Want {
-        Want { replicas: replicas.clone(), ..Want::default() }
+    pub(super) fn new(replicas: &Replicas, bytes: usize) -> Want {
+        Want { replicas: replicas.clone(), bytes, ..Want::default() }
     }
 
     /// Replicas that can be asked.
@@ -120,10 +123,10 @@ impl<'a> Asked<'a> {
         (index, at): (usize, usize),
         want: &Want,
         item: &'i mut LoadItem<'_>,
-    ) -> LoadItem<'i> {
+    ) -> SlotRead<'i> {
         self.items.push((index, at));
         self.outer.push(item.location);
-        LoadItem { location: Location(want.replicas[at].slot(item.location.0)), into: item.into }
+        SlotRead { slot: want.replicas[at].slot(item.location.0), bytes: want.bytes, into: item.into }
     }
 
     /// A page has arrived, or, with `None`, arrived damaged.

@@ -10,12 +10,13 @@
 //! finds out whether the node is still there (see `maintain`).
 
 use super::asked::{Asked, Want};
+use super::lane::SlotRead;
 use super::link::Demand;
 use super::slabs::Slabs;
 use super::table::Replica;
 use super::transfer::Transfer;
 use crate::node_error::NodeError;
-use crate::{LoadError, LoadItem, Location, Priority};
+use crate::{LoadError, LoadItem, Priority};
 use hinterland_units::PageBytes;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -46,7 +47,7 @@ pub(super) fn hedged_load(
             let (winner, loser) = if second_is_it { (second, first) } else { (first, second) };
             winner.take_answer(slabs, wants, item, done);
             if wants[0].answered {
-                loser.give_up();
+                loser.give_up(wants[0].bytes);
             } else {
                 loser.take_answer(slabs, wants, item, done);
             }
@@ -105,7 +106,8 @@ impl<'a> HedgedRequest<'a> {
     /// Takes its answer.
     fn take_answer(self, slabs: &Slabs, wants: &mut [Want], item: &mut LoadItem<'_>, done: &mut Done<'_>) {
         let HedgedRequest { replica, mut asked, mut transfer, _demand } = self;
-        let mut there = [LoadItem { location: Location(replica.slot(item.location.0)), into: &mut *item.into }];
+        let slot = replica.slot(item.location.0);
+        let mut there = [SlotRead { slot, bytes: wants[0].bytes, into: &mut *item.into }];
         let going = transfer.receive(&mut there, true, &mut |position, page| {
             asked.took(position, page, wants, done);
         });
@@ -114,9 +116,9 @@ impl<'a> HedgedRequest<'a> {
     }
 
     /// The other one was heard.
-    fn give_up(self) {
+    fn give_up(self, bytes: usize) {
         let HedgedRequest { replica, asked, transfer, _demand } = self;
         replica.link.estimate.at_least(asked.begun.elapsed());
-        transfer.leave_owed(replica.users.clone());
+        transfer.leave_owed(bytes, replica.users.clone());
     }
 }

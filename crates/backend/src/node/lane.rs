@@ -5,7 +5,6 @@
 
 use super::channel::{Channel, Secured};
 use crate::node_error::NodeError;
-use crate::{LoadItem, Location};
 use hinterland_sys::Address;
 use hinterland_sys::peer_memory::ReceivedFd;
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -20,9 +19,20 @@ use std::time::{Duration, Instant};
 /// Bytes of the answer to a read of one page, without the page.
 const DATA_HEAD_BYTES: usize = HEADER_BYTES + 4;
 const SUM_BYTES: usize = 8;
-/// Bytes of a range: a page.
-const RANGE_BYTES: u32 = 4096;
-const _: () = assert!(RANGE_BYTES as usize == PAGE_BYTES);
+
+/// A page to be read from a slot of the link's session.
+pub(super) struct SlotRead<'a> {
+    pub(super) slot: u64,
+    /// So many bytes of it are kept there.
+    pub(super) bytes: usize,
+    pub(super) into: &'a mut PageBytes,
+}
+
+impl SlotRead<'_> {
+    fn kept(&self) -> &[u8] {
+        &self.into[..self.bytes]
+    }
+}
 
 /// A connection.
 pub(super) struct Lane {
@@ -49,6 +59,8 @@ pub(super) struct Lane {
 /// An answer that nobody waits for.
 struct Owed {
     page: PageBytes,
+    /// Bytes of it that come.
+    bytes: usize,
     since: Instant,
     /// The node may still read from there: the slab is not given back.
     _slab: Arc<()>,
@@ -117,18 +129,18 @@ impl Lane {
         self.limits.0
     }
 
-    /// The answer to the page that was asked for at `since`, and to nothing else, is not waited for any more. Until it is here, `debts`
+    /// The answer to the page of so many `bytes` that was asked for at `since`, and to nothing else, is not waited for any more. Until it is here, `debts`
     /// counts one more, and `slab` who may be read.
-    pub(super) fn leave_owed(&mut self, since: Instant, slab: Arc<()>, debts: &Arc<AtomicUsize>) {
+    pub(super) fn leave_owed(&mut self, bytes: usize, since: Instant, slab: Arc<()>, debts: &Arc<AtomicUsize>) {
         assert!(!self.owes(), "two answers are owed, and one is accounted for");
         debts.fetch_add(1, Relaxed);
-        self.owed = Some(Box::new(Owed { page: [0; PAGE_BYTES], since, _slab: slab, debts: debts.clone() }));
+        self.owed = Some(Box::new(Owed { page: [0; PAGE_BYTES], bytes, since, _slab: slab, debts: debts.clone() }));
     }
 
     /// For how long an answer is owed, if one is that has not come as a whole yet: who only looks waits for nothing.
     pub(super) fn owes_for(&mut self) -> Option<Duration> {
-        let since = self.owed.as_ref()?.since;
-        let whole = DATA_HEAD_BYTES + SUM_BYTES + PAGE_BYTES;
+        let Owed { since, bytes, .. } = **self.owed.as_ref()?;
+        let whole = DATA_HEAD_BYTES + SUM_BYTES + bytes;
         if self.channel.has_whole(whole) { None } else { Some(since.elapsed()) }
     }
 
@@ -140,7 +152,7 @@ impl Lane {
     /// Takes the answer that is owed, if one is.
     pub(super) fn take_owed(&mut self) -> Result<(), NodeError> {
         let Some(mut owed) = self.owed.take() else { return Ok(()) };
-        let mut item = [LoadItem { location: Location(0), into: &mut owed.page }];
+        let mut item = [SlotRead { slot: 0, bytes: owed.bytes, into: &mut owed.page }];
         self.receive_data(&mut item, |_, _, _| ())
     }
 
@@ -196,10 +208,10 @@ impl Lane {
     }
 
     /// Asks for pages, whose bytes `receive_pages` takes.
-    pub(super) fn ask_pages(&mut self, items: &[LoadItem<'_>], priority: Priority) -> Result<(), NodeError> {
+    pub(super) fn ask_pages(&mut self, items: &[SlotRead<'_>], priority: Priority) -> Result<(), NodeError> {
         let number = self.next_number();
         self.urgent = priority == Priority::Demand;
-        let ranges = items.iter().map(|item| page_range(item.location.0, 0));
+        let ranges = items.iter().map(|item| page_range(item.slot, item.bytes, 0));
         Request::read(&mut self.out, number, priority, ranges);
         self.channel.send([&self.out[..]].into_iter())
     }
@@ -208,7 +220,7 @@ impl Lane {
     /// for each.
     pub(super) fn receive_pages(
         &mut self,
-        items: &mut [LoadItem<'_>],
+        items: &mut [SlotRead<'_>],
         done: impl FnMut(usize, bool, &PageBytes),
     ) -> Result<(), NodeError> {
         self.take_owed()?;
@@ -217,10 +229,11 @@ impl Lane {
 
     fn receive_data(
         &mut self,
-        items: &mut [LoadItem<'_>],
+        items: &mut [SlotRead<'_>],
         mut done: impl FnMut(usize, bool, &PageBytes),
     ) -> Result<(), NodeError> {
-        let (whole, data_bytes) = (DATA_HEAD_BYTES + items.len() * SUM_BYTES, items.len() * PAGE_BYTES);
+        let (whole, data_bytes) =
+            (DATA_HEAD_BYTES + items.len() * SUM_BYTES, items.iter().map(|item| item.bytes).sum::<usize>());
         let fits = |head: &[u8]| {
             let header = Header::decode(head.first_chunk().expect("as long as a header")).ok();
             header.is_some_and(|header| {
@@ -229,12 +242,12 @@ impl Lane {
                     && header.data_bytes == data_bytes
             })
         };
-        let pages = items.iter_mut().map(|item| &mut item.into[..]);
+        let pages = items.iter_mut().map(|item| &mut item.into[..item.bytes]);
         let parts = std::iter::once(&mut self.head[..whole]).chain(pages);
         let moved = self.channel.receive_if(parts, HEADER_BYTES, fits)?;
         if moved < whole + data_bytes {
             // A refusal is shorter than what was waited for; what follows its header may lie in the pages.
-            let spilt = items.iter().flat_map(|item| item.into.iter());
+            let spilt = items.iter().flat_map(|item| item.kept());
             for (to, from) in self.head[whole..].iter_mut().zip(spilt).take(moved.saturating_sub(whole)) {
                 *to = *from;
             }
@@ -245,26 +258,23 @@ impl Lane {
         check_number(&header, self.answered)?;
         let Reply::Data(sums) = Reply::decode(&header, control)? else { return Err(NodeError::OtherAnswer) };
         for (index, (item, sum)) in items.iter().zip(sums.iter()).enumerate() {
-            done(index, checksum(page_address(item.location.0), item.into) == sum, item.into);
+            done(index, checksum(page_address(item.slot), item.kept()) == sum, item.into);
         }
         Ok(())
     }
 
-    /// Sends pages to the places of `slots`; `take_done` takes the answer.
-    pub(super) fn send_pages(
-        &mut self,
-        slots: &[u64],
-        pages: &[&PageBytes],
-        priority: Priority,
-    ) -> Result<(), NodeError> {
+    /// Sends pages, or their first bytes, to the places of `slots`; `take_done` takes the answer.
+    pub(super) fn send_pages(&mut self, slots: &[u64], pages: &[&[u8]], priority: Priority) -> Result<(), NodeError> {
         if !self.channel.is_ours() {
             return Err(NodeError::Closed);
         }
         let number = self.next_number();
-        let ranges =
-            slots.iter().zip(pages).map(|(slot, page)| page_range(*slot, checksum(page_address(*slot), *page)));
+        let ranges = slots
+            .iter()
+            .zip(pages)
+            .map(|(slot, page)| page_range(*slot, page.len(), checksum(page_address(*slot), page)));
         Request::write(&mut self.out, number, priority, ranges);
-        let parts = std::iter::once(&self.out[..]).chain(pages.iter().map(|page| &page[..]));
+        let parts = std::iter::once(&self.out[..]).chain(pages.iter().copied());
         self.channel.send(parts)
     }
 
@@ -331,6 +341,7 @@ fn page_address(slot: u64) -> u64 {
     slot * PAGE_BYTES as u64
 }
 
-fn page_range(slot: u64, checksum: u64) -> Range {
-    Range { address: page_address(slot), bytes: RANGE_BYTES, checksum }
+fn page_range(slot: u64, bytes: usize, checksum: u64) -> Range {
+    let bytes = u32::try_from(bytes).expect("a page at most");
+    Range { address: page_address(slot), bytes, checksum }
 }

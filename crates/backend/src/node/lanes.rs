@@ -154,9 +154,9 @@ impl Lanes {
 
 impl Taken<'_> {
     /// See `Lane::leave_owed`.
-    pub(super) fn leave_owed(mut self, since: Instant, slab: Arc<()>) {
+    pub(super) fn leave_owed(mut self, bytes: usize, since: Instant, slab: Arc<()>) {
         let debts = self.lanes.debts.clone();
-        self.deref_mut().leave_owed(since, slab, &debts);
+        self.deref_mut().leave_owed(bytes, since, slab, &debts);
     }
 
     /// Closes it: it is out of step with the node.

@@ -10,7 +10,7 @@ use super::limits::{
     SLOW, SLOW_NO_MORE, SLOWER,
 };
 use crate::sync::lock;
-use hinterland_units::LinkEstimate;
+use hinterland_units::{BATCH_BYTES_MIN, LinkEstimate};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -43,6 +43,13 @@ impl SharedEstimate {
         lock(&self.estimate).sample(bytes as u64, alone, nanoseconds(took));
     }
 
+    /// As `sample`, of bytes that were sent; few of them tell nothing.
+    pub(super) fn sample_batch(&self, bytes: usize, alone: bool, took: Duration) {
+        if bytes as u64 >= BATCH_BYTES_MIN {
+            self.sample(bytes, alone, took);
+        }
+    }
+
     /// See [`LinkEstimate::late`].
     pub(super) fn late(&self, after: Duration) {
         lock(&self.estimate).late(nanoseconds(after));
@@ -61,6 +68,11 @@ impl SharedEstimate {
     /// See [`LinkEstimate::mean_ns`].
     pub(super) fn mean_ns(&self) -> u64 {
         self.get().mean_ns()
+    }
+
+    /// See [`LinkEstimate::page_ns`].
+    pub(super) fn page_ns(&self) -> u64 {
+        self.get().page_ns()
     }
 
     /// How long a load takes in nineteen of twenty cases, in which another node is not asked, too.

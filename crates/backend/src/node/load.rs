@@ -5,6 +5,7 @@
 use super::asked::{Asked, Want};
 use super::draws::Draws;
 use super::hedge::hedged_load;
+use super::lane::SlotRead;
 use super::limits::LOAD_PAGES;
 use super::link::Link;
 use super::slabs::Slabs;
@@ -70,7 +71,9 @@ impl Loader {
         let slabs = &*self.slabs;
         let mut wants: Vec<Want> = {
             let table = slabs.table();
-            items.iter().map(|item| Want::new(table.replicas(item.location.0))).collect()
+            let want =
+                |item: &LoadItem<'_>| Want::new(table.replicas(item.location.0), table.bytes_of(item.location.0));
+            items.iter().map(want).collect()
         };
         let draw = if slabs.links.len() > 1 { self.draws.draw() } else { 0 };
         while let Some(first) = wants.iter().position(|want| !want.answered) {
@@ -92,7 +95,7 @@ impl Loader {
                 continue;
             }
             if let Some(now) = self.new_replicas(items[first].location, &want.replicas) {
-                *want = Want::new(&now);
+                *want = Want::new(&now, want.bytes);
                 continue;
             }
             let error = want.give_up().unwrap_or_else(|| self.loss_of(items[first].location));
@@ -147,7 +150,7 @@ impl Loader {
             chosen.iter().map(|(index, at)| wants[*index].replicas[*at].link.clone()).collect();
         links.sort_by_key(|link| (link.node.index, Arc::as_ptr(link)));
         links.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let mut parts: Vec<(Option<Asked<'_>>, Vec<LoadItem<'_>>)> = links.iter().map(|_| (None, Vec::new())).collect();
+        let mut parts: Vec<(Option<Asked<'_>>, Vec<SlotRead<'_>>)> = links.iter().map(|_| (None, Vec::new())).collect();
         let mut chosen = chosen.into_iter().peekable();
         for (index, item) in items.iter_mut().enumerate() {
             let Some((_, at)) = chosen.next_if(|(chosen, _)| *chosen == index) else { continue };
@@ -203,7 +206,10 @@ impl Loader {
     /// Loads a page from any replica whose bytes are `right`.
     pub(super) fn repair(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
         let LoadItem { location, into } = item;
-        let replicas = self.slabs.table().replicas(location.0).clone();
+        let (replicas, bytes) = {
+            let table = self.slabs.table();
+            (table.replicas(location.0).clone(), table.bytes_of(location.0))
+        };
         let wrong = |url: &str| LoadError::Damaged { url: url.to_owned(), location, what: "it is not what was stored" };
         let mut error = wrong(&self.slabs.url);
         let mut liars = Vec::new();
@@ -211,7 +217,7 @@ impl Loader {
         // its word. Of several, whose bytes were wrong is not known here, and may be gone from the row.
         let may_be_right = |replica: &&Replica| self.slabs.links.len() > 1 || replica.link.views.are_used();
         for replica in replicas.iter().filter(|replica| replica.is_live()).filter(may_be_right) {
-            let mut there = [LoadItem { location: Location(replica.slot(location.0)), into: &mut *into }];
+            let mut there = [SlotRead { slot: replica.slot(location.0), bytes, into: &mut *into }];
             let mut accepted = None;
             let take = &mut |_, page: Option<&PageBytes>| accepted = Some(page.is_some_and(right));
             if let Err(why) = transfer(

@@ -40,6 +40,9 @@ pub(super) struct Node {
     /// Bytes written to it and read from it.
     pub(super) bytes_in: AtomicU64,
     pub(super) bytes_out: AtomicU64,
+    /// What of that went over the link.
+    pub(super) sent_bytes: AtomicU64,
+    pub(super) received_bytes: AtomicU64,
     /// How often it was lost, other than empty after a drain.
     pub(super) losses: AtomicU64,
     /// Pages that were copied to it in place of lost copies.
@@ -65,6 +68,8 @@ impl Node {
             timing,
             bytes_in: zero(),
             bytes_out: zero(),
+            sent_bytes: zero(),
+            received_bytes: zero(),
             losses: zero(),
             rebuilt_pages: zero(),
             hedged_loads: zero(),
@@ -94,7 +99,8 @@ impl Node {
 
     /// Begins to count, in a forked child: what its parent did is the parent's.
     pub(super) fn count_anew(&self) {
-        for counter in [&self.bytes_in, &self.bytes_out, &self.losses, &self.rebuilt_pages, &self.hedged_loads] {
+        let bytes = [&self.bytes_in, &self.bytes_out, &self.sent_bytes, &self.received_bytes];
+        for counter in bytes.into_iter().chain([&self.losses, &self.rebuilt_pages, &self.hedged_loads]) {
             counter.store(0, Relaxed);
         }
         *lock(&self.copied) = Recent::default();

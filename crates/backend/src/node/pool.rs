@@ -90,6 +90,18 @@ impl NodePool {
         Ok(NodePool::of(slabs, is_secured, Some(members)))
     }
 
+    fn store_parts(
+        &self,
+        parts: &[&[u8]],
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        assert_eq!(parts.len(), out.len(), "one answer for each page");
+        self.slabs.return_empty();
+        self.writer.store(parts, priority, out, meanwhile);
+    }
+
     fn open(
         url: String,
         nodes: Vec<NodeAddress>,
@@ -120,6 +132,31 @@ impl NodePool {
 impl Backend for NodePool {
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
         self.store_while(pages, priority, out, &mut || ());
+    }
+
+    fn store_prefixes(
+        &self,
+        pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        let kept = |index: usize| bytes.map_or(PAGE_BYTES, |bytes| bytes[index].into());
+        let parts: Vec<&[u8]> = pages.iter().enumerate().map(|(index, page)| &page[..kept(index)]).collect();
+        self.store_parts(&parts, priority, out, &mut || ());
+    }
+
+    fn keeps_prefixes(&self) -> bool {
+        true
+    }
+
+    fn prefix_bytes(&self, locations: &mut dyn Iterator<Item = Location>) -> Vec<usize> {
+        let table = self.slabs.table();
+        locations.map(|location| table.bytes_of(location.0)).collect()
+    }
+
+    fn link_page_ns(&self) -> u64 {
+        self.slabs.links.healthy().iter().map(|link| link.estimate.page_ns()).max().unwrap_or(0)
     }
 
     fn load(
@@ -154,7 +191,10 @@ impl Backend for NodePool {
             if link.is_vacant() {
                 continue;
             }
-            let pages = self.slabs.table().pages_at(index);
+            let (pages, parts) = {
+                let table = self.slabs.table();
+                (table.pages_at(index), table.parts_at(index))
+            };
             rows.push(BackendUsage {
                 url: link.node.url.clone(),
                 pages,
@@ -163,8 +203,10 @@ impl Backend for NodePool {
                 capacity_bytes: if link.lost().is_some() { 0 } else { link.quota_bytes() },
                 bytes_in: link.node.bytes_in.load(Relaxed),
                 bytes_out: link.node.bytes_out.load(Relaxed),
+                sent_bytes: link.node.sent_bytes.load(Relaxed),
+                received_bytes: link.node.received_bytes.load(Relaxed),
                 same_filled_pages: 0,
-                plain_pages: pages,
+                plain_pages: pages - parts,
                 losses: link.node.losses.load(Relaxed),
                 rebuilt_pages: link.node.rebuilt_pages.load(Relaxed),
                 hedged_loads: link.node.hedged_loads.load(Relaxed),
@@ -218,9 +260,8 @@ impl Shard for NodePool {
         out: &mut [Result<Location, StoreError>],
         meanwhile: &mut dyn FnMut(),
     ) {
-        assert_eq!(pages.len(), out.len(), "one answer for each page");
-        self.slabs.return_empty();
-        self.writer.store(pages, priority, out, meanwhile);
+        let parts: Vec<&[u8]> = pages.iter().map(|page| &page[..]).collect();
+        self.store_parts(&parts, priority, out, meanwhile);
     }
 
     fn is_there(&self) -> bool {

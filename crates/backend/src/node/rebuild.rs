@@ -3,15 +3,16 @@
 //!
 //! All that is kept between steps is in the pool's own memory, so the child of a fork goes on with a rebuild where its parent was.
 
+use super::lane::SlotRead;
 use super::limits::LOAD_PAGES;
 use super::link::Link;
 use super::placement::Placement;
 use super::slabs::Slabs;
 use super::table::{Replica, has_place};
 use super::transfer::transfer;
+use crate::Priority;
 use crate::node_error::NodeError;
 use crate::sync::lock;
-use crate::{LoadItem, Location, Priority};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,12 +51,19 @@ impl Rebuild {
         let Rebuild { number, to, from: leaving, slots, done, pages } = self;
         let all = slots.len();
         let slots = &slots[*done..all.min(*done + LOAD_PAGES)];
-        let Some(from) = slabs.table().replicas_of(*number) else { return Step::Over };
+        let (from, bytes): (_, Vec<usize>) = {
+            let table = slabs.table();
+            let Some(from) = table.replicas_of(*number) else { return Step::Over };
+            // Of a slot that is free by now, as many as there are: nobody reads the copy.
+            (from, slots.iter().map(|slot| table.bytes_of(*slot)).collect())
+        };
         // What goes is what is copied: another replica may be a wrong one, and this the last right one.
         let first = leaving.iter().filter(|leaving| from.iter().any(|replica| replica.is_same(leaving)));
         let read = first.chain(from.iter()).filter(|replica| replica.is_live()).any(|replica| {
-            let there = slots.iter().map(|slot| Location(replica.slot(*slot))).zip(pages.iter_mut());
-            let mut items: Vec<LoadItem<'_>> = there.map(|(location, into)| LoadItem { location, into }).collect();
+            let there = slots.iter().zip(&bytes).zip(pages.iter_mut());
+            let mut items: Vec<SlotRead<'_>> = there
+                .map(|((slot, bytes), into)| SlotRead { slot: replica.slot(*slot), bytes: *bytes, into })
+                .collect();
             let mut damaged = false;
             let take = &mut |_, page: Option<&PageBytes>| damaged |= page.is_none();
             let moved =
@@ -70,7 +78,7 @@ impl Rebuild {
         if !read {
             return Step::Over;
         }
-        let contents: Vec<&PageBytes> = pages[..slots.len()].iter().collect();
+        let contents: Vec<&[u8]> = pages.iter().zip(&bytes).map(|(page, bytes)| &page[..*bytes]).collect();
         let there: Vec<u64> = slots.iter().map(|slot| to.slot(*slot)).collect();
         if let Err(error) = write_one(slabs, to, &there, &contents) {
             slabs.judge(&to.link, &error);
@@ -170,7 +178,7 @@ impl Rebuilds {
 }
 
 /// Writes pages to a replica that is being made.
-fn write_one(slabs: &Slabs, to: &Replica, slots: &[u64], pages: &[&PageBytes]) -> Result<(), NodeError> {
+fn write_one(slabs: &Slabs, to: &Replica, slots: &[u64], pages: &[&[u8]]) -> Result<(), NodeError> {
     let link = &to.link;
     let mut lane = link.background_lane(link.node.limit())?;
     link.views.before_write(to.slab);
@@ -185,5 +193,6 @@ fn write_one(slabs: &Slabs, to: &Replica, slots: &[u64], pages: &[&PageBytes]) -
         lane.close();
     }
     link.node.bytes_in.fetch_add((pages.len() * PAGE_BYTES) as u64, Relaxed);
+    link.node.sent_bytes.fetch_add(pages.iter().map(|page| page.len() as u64).sum(), Relaxed);
     written
 }

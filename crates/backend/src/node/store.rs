@@ -9,7 +9,7 @@ use super::slabs::Slabs;
 use super::table::{Replica, Replicas};
 use crate::node_error::NodeError;
 use crate::{Location, Priority, StoreError};
-use hinterland_units::{PAGE_BYTES, PageBytes};
+use hinterland_units::PAGE_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ impl Writer {
     /// Stores `pages`; `out` has the outcome of each. Calls `meanwhile` when messages have been sent whose answers are to be waited for.
     pub(super) fn store(
         &self,
-        pages: &[&PageBytes],
+        pages: &[&[u8]],
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
         meanwhile: &mut dyn FnMut(),
@@ -58,10 +58,10 @@ impl Writer {
             for run in slots.chunk_by(|a, b| a / pages_of_a_slab == b / pages_of_a_slab) {
                 let indices = &left[begin..begin + run.len()];
                 begin += run.len();
-                let contents: Vec<&PageBytes> = indices.iter().map(|index| pages[*index]).collect();
+                let contents: Vec<&[u8]> = indices.iter().map(|index| pages[*index]).collect();
                 let replicas = self.slabs.table().replicas(run[0]).clone();
                 let fates = self.write(&replicas, run, &contents, priority, meanwhile);
-                self.conclude_writes(run, indices, &fates, out, &mut again);
+                self.conclude_writes(run, indices, &contents, &fates, out, &mut again);
             }
             if again.is_empty() {
                 return;
@@ -77,14 +77,19 @@ impl Writer {
         &self,
         slots: &[u64],
         indices: &[usize],
+        pages: &[&[u8]],
         fates: &[Fate],
         out: &mut [Result<Location, StoreError>],
         again: &mut Vec<usize>,
     ) {
         let mut failed = Vec::new();
+        let mut table = self.slabs.table();
         for (position, (slot, index)) in slots.iter().zip(indices).enumerate() {
             match &fates[position / STORE_PAGES] {
-                Fate::Stored => out[*index] = Ok(Location(*slot)),
+                Fate::Stored => {
+                    table.set_bytes(*slot, pages[position].len());
+                    out[*index] = Ok(Location(*slot));
+                }
                 other => {
                     failed.push(*slot);
                     again.push(*index);
@@ -96,7 +101,6 @@ impl Writer {
                 }
             }
         }
-        let mut table = self.slabs.table();
         if fates.iter().any(|fate| matches!(fate, Fate::Refused(_))) {
             table.refused(slots[0]);
         }
@@ -108,7 +112,7 @@ impl Writer {
         &self,
         replicas: &Replicas,
         slots: &[u64],
-        pages: &[&PageBytes],
+        pages: &[&[u8]],
         priority: Priority,
         meanwhile: &mut dyn FnMut(),
     ) -> Vec<Fate> {
@@ -125,17 +129,25 @@ impl Writer {
             let depth = if demands(&writers) { 1 } else { DEPTH };
             while sent < messages && sent - message < depth {
                 let (slots, pages) = (&slots[part(sent)], &pages[part(sent)]);
-                self.each(&mut writers, |writer| writer.send(slots, pages, priority));
+                let alone = sent == message;
+                self.each(&mut writers, |writer| writer.send(slots, pages, alone, priority));
                 sent += 1;
             }
             meanwhile();
+            let single = writers.len() == 1;
             self.each(&mut writers, |writer| {
                 let begun = Instant::now();
+                // One that has come while something else was waited for does not tell how fast the link is.
+                let is_timed = single && !writer.lane.has_arrived();
                 self.wait_for(writer)?;
                 writer.waited = begun.elapsed();
                 match writer.lane.take_done() {
                     Ok(()) => {
-                        writer.replica.link.node.bytes_in.fetch_add((part(message).len() * PAGE_BYTES) as u64, Relaxed);
+                        let node = &writer.replica.link.node;
+                        node.bytes_in.fetch_add((part(message).len() * PAGE_BYTES) as u64, Relaxed);
+                        let bytes = bytes_of(&pages[part(message)]);
+                        node.sent_bytes.fetch_add(bytes as u64, Relaxed);
+                        writer.answered(is_timed.then_some(bytes));
                         // Of the last message it is known when it was sent.
                         if self.slabs.links.len() > 1 && message + 1 == messages {
                             writer.replica.link.estimate.at_most(writer.sent.elapsed());
@@ -194,7 +206,8 @@ impl Writer {
         match replica.link.background_lane(self.slabs.patience(&replica.link)) {
             Ok(lane) => {
                 replica.link.views.before_write(replica.slab);
-                Some(ReplicaWrite { replica, lane, sent: Instant::now(), waited: Duration::ZERO })
+                let now = Instant::now();
+                Some(ReplicaWrite { replica, lane, sent: now, waited: Duration::ZERO, since: now, alone: true })
             }
             Err(error) => {
                 self.slabs.judge(&replica.link, &error);
@@ -226,6 +239,11 @@ impl Writer {
     }
 }
 
+/// Bytes of some pages.
+fn bytes_of(pages: &[&[u8]]) -> usize {
+    pages.iter().map(|page| page.len()).sum()
+}
+
 /// A replica that is being written to.
 struct ReplicaWrite<'a> {
     replica: &'a Replica,
@@ -234,15 +252,30 @@ struct ReplicaWrite<'a> {
     sent: Instant,
     /// How long its last answer was waited for.
     waited: Duration,
+    /// When the last answer came or, if nothing was under way, the message was sent whose answer is the next; and whether that is so.
+    since: Instant,
+    alone: bool,
 }
 
 impl ReplicaWrite<'_> {
-    fn send(&mut self, slots: &[u64], pages: &[&PageBytes], priority: Priority) -> Result<(), NodeError> {
+    /// Sends a message; `alone`: none is under way.
+    fn send(&mut self, slots: &[u64], pages: &[&[u8]], alone: bool, priority: Priority) -> Result<(), NodeError> {
         let mut there = [0; STORE_PAGES];
         for (there, slot) in there.iter_mut().zip(slots) {
             *there = self.replica.slot(*slot);
         }
         self.sent = Instant::now();
+        if alone {
+            (self.since, self.alone) = (self.sent, true);
+        }
         self.lane.send_pages(&there[..slots.len()], pages, priority)
+    }
+    /// The oldest message was answered; what it tells of the link, if it had so many `bytes`.
+    fn answered(&mut self, bytes: Option<usize>) {
+        let now = Instant::now();
+        if let Some(bytes) = bytes {
+            self.replica.link.estimate.sample_batch(bytes, self.alone, now - self.since);
+        }
+        (self.since, self.alone) = (now, false);
     }
 }

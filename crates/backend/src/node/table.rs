@@ -14,6 +14,7 @@ use super::link::Link;
 use super::slots::{Fill, Slots};
 use crate::Location;
 use crate::node_error::NodeError;
+use hinterland_units::PAGE_BYTES;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -84,10 +85,16 @@ pub(super) struct Table {
     all: usize,
     /// Pages at each node, each replica counted.
     pages: [u64; NODES_MAX],
+    /// Those of them of which only a part is kept.
+    parts: [u64; NODES_MAX],
 }
 
 struct Slab {
     replicas: Replicas,
+    /// Bytes that are kept in each slot, as soon as that is not a whole page everywhere.
+    bytes: Option<Box<[u16]>>,
+    /// Slots in use that have less than a page.
+    parts: u64,
     /// Slots that are being written.
     writing: usize,
     /// What became of the last replica: its node, and why.
@@ -143,7 +150,16 @@ impl Table {
     pub(super) fn new(slab_bytes: u64, refused_pause: Duration) -> Table {
         let slots = Slots::new(slab_bytes);
         let (slabs, leaving) = (BTreeMap::new(), Vec::new());
-        Table { slots, slabs, next: 0, leaving, refused_pause, all: 1, pages: [0; NODES_MAX] }
+        Table {
+            slots,
+            slabs,
+            next: 0,
+            leaving,
+            refused_pause,
+            all: 1,
+            pages: [0; NODES_MAX],
+            parts: Default::default(),
+        }
     }
 
     /// Adds a slab that was leased on several nodes; false: there are no more numbers.
@@ -155,8 +171,16 @@ impl Table {
         let mut replicas = replicas.to_vec();
         replicas.sort_by_key(|replica| replica.link.node.index);
         self.slots.add(self.next);
-        let slab =
-            Slab { replicas: replicas.into(), writing: 0, lost: None, rebuilding: false, refused: None, unmoved: None };
+        let slab = Slab {
+            replicas: replicas.into(),
+            bytes: None,
+            parts: 0,
+            writing: 0,
+            lost: None,
+            rebuilding: false,
+            refused: None,
+            unmoved: None,
+        };
         self.slabs.insert(self.next, slab);
         self.next += 1;
         true
@@ -197,10 +221,43 @@ impl Table {
     /// Gives slots back.
     pub(super) fn free(&mut self, slots: impl Iterator<Item = u64>) {
         for slot in slots {
+            self.set_bytes(slot, PAGE_BYTES);
             self.slots.give_back(slot);
             let slab = &self.slabs[&self.slab_of(slot)];
             slab.replicas.iter().for_each(|replica| self.pages[replica.link.node.index] -= 1);
         }
+    }
+
+    /// Notes how many bytes are kept in a slot in use.
+    pub(super) fn set_bytes(&mut self, slot: u64, bytes: usize) {
+        let (number, at) = (self.slab_of(slot), self.place_of(slot));
+        let slab_pages = self.slots.slab_pages();
+        let slab = self.slabs.get_mut(&number).expect("a slab with a slot in use");
+        if bytes == PAGE_BYTES && slab.bytes.is_none() {
+            return;
+        }
+        let whole = u16::try_from(PAGE_BYTES).expect("4096");
+        let row = slab.bytes.get_or_insert_with(|| vec![whole; slab_pages].into());
+        let kept = u16::try_from(bytes).ok().filter(|bytes| (1..=whole).contains(bytes)).expect("a page at most");
+        let before = std::mem::replace(&mut row[at], kept);
+        // Wraps where it is one less: the sum does not.
+        let more = u64::from(kept < whole).wrapping_sub(u64::from(before < whole));
+        slab.parts = slab.parts.wrapping_add(more);
+        for replica in slab.replicas.iter() {
+            let parts = &mut self.parts[replica.link.node.index];
+            *parts = parts.wrapping_add(more);
+        }
+    }
+
+    /// How many bytes are kept in a slot.
+    pub(super) fn bytes_of(&self, slot: u64) -> usize {
+        let row = self.slabs.get(&self.slab_of(slot)).and_then(|slab| slab.bytes.as_ref());
+        row.map_or(PAGE_BYTES, |row| row[self.place_of(slot)].into())
+    }
+
+    /// Which of its slab's slots it is.
+    fn place_of(&self, slot: u64) -> usize {
+        usize::try_from(slot % self.slots.slab_pages() as u64).expect("below the pages of a slab")
     }
 
     /// The number of the slab that a slot lies in.
@@ -224,9 +281,13 @@ impl Table {
         let used = self.slots.used_count(number).unwrap_or(0) as u64;
         for gone in slab.replicas.iter().filter(|replica| !kept(replica)) {
             self.pages[gone.link.node.index] -= used;
+            self.parts[gone.link.node.index] -= slab.parts;
             self.leaving.push(gone.clone());
         }
-        add.iter().for_each(|new| self.pages[new.link.node.index] += used);
+        if let Some(new) = &add {
+            self.pages[new.link.node.index] += used;
+            self.parts[new.link.node.index] += slab.parts;
+        }
         let left = slab.replicas.iter().filter(|replica| kept(replica)).cloned();
         let mut replicas: Vec<Replica> = left.chain(add).collect();
         replicas.sort_by_key(|replica| replica.link.node.index);
@@ -245,6 +306,7 @@ impl Table {
                 let error = replica.link.lost().cloned().expect("it is not live");
                 slab.lost = Some((replica.link.node.url.clone(), error));
                 self.pages[replica.link.node.index] -= used.unwrap_or(0) as u64;
+                self.parts[replica.link.node.index] -= slab.parts;
             }
             if !gone.is_empty() {
                 slab.replicas = live.into();
@@ -366,6 +428,11 @@ impl Table {
         self.pages[node]
     }
 
+    /// Those of them of which only a part is kept.
+    pub(super) fn parts_at(&self, node: usize) -> u64 {
+        self.parts[node]
+    }
+
     /// What lies at a link; of other links those that it `counts` have copies.
     pub(super) fn at_link(
         &self,
@@ -444,6 +511,8 @@ impl Table {
     /// Bytes of the tables.
     pub(super) fn table_bytes(&self) -> u64 {
         const ROW_BYTES: usize = 160;
-        self.slots.table_bytes() + (self.slabs.len() * ROW_BYTES) as u64
+        let parts =
+            self.slabs.values().filter_map(|slab| slab.bytes.as_ref()).map(|row| size_of_val(&**row)).sum::<usize>();
+        self.slots.table_bytes() + (self.slabs.len() * ROW_BYTES + parts) as u64
     }
 }

@@ -2,17 +2,19 @@
 //!
 //! A load of pages from several links has a transfer on each: all are asked first, then their answers are taken in turn.
 
+use super::lane::SlotRead;
 use super::lanes::Taken;
 use super::limits::{DEPTH, LOAD_PAGES};
 use super::link::Link;
 use super::slabs::Slabs;
+use crate::Priority;
 use crate::node_error::NodeError;
-use crate::{LoadItem, Priority};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// See the module. The items, whose locations are slots in the link's session, are the caller's: the same ones in every call.
+/// See the module. The items are the caller's: the same ones in every call.
 pub(super) struct Transfer<'a> {
     link: &'a Link,
     lane: Taken<'a>,
@@ -33,12 +35,12 @@ pub(super) struct Transfer<'a> {
     seen: bool,
 }
 
-/// Loads `items`, whose locations are slots in the link's session. `take` gets those that arrive, in their order: `None` for one
+/// Loads `items`. `take` gets those that arrive, in their order: `None` for one
 /// that arrived damaged.
 pub(super) fn transfer(
     slabs: &Slabs,
     link: &Link,
-    items: &mut [LoadItem<'_>],
+    items: &mut [SlotRead<'_>],
     priority: Priority,
     patience: Duration,
     take: &mut dyn FnMut(usize, Option<&PageBytes>),
@@ -98,18 +100,18 @@ impl<'a> Transfer<'a> {
     }
 
     /// Asks for as many items as may be under way.
-    pub(super) fn ask(&mut self, items: &[LoadItem<'_>]) -> Result<(), NodeError> {
+    pub(super) fn ask(&mut self, items: &[SlotRead<'_>]) -> Result<(), NodeError> {
         let demand = self.priority == Priority::Demand;
         let beside = !demand && (self.link.has_demands() || self.link.estimate.expects_demand());
         let depth = if beside { 1 } else { DEPTH };
         while self.asked < self.count && self.under_way < depth {
             // A message for the page that the program waits for, then larger ones; short ones beside it.
-            let most = match self.asked {
+            let end = match self.asked {
                 0 if demand => 1,
-                _ if beside => self.link.estimate.pages_beside_demand(),
-                _ => LOAD_PAGES,
-            };
-            let end = (self.asked + most).min(self.count);
+                begin if beside => begin + pages_of(&items[begin..], self.link.estimate.pages_beside_demand()),
+                begin => begin + LOAD_PAGES,
+            }
+            .min(self.count);
             self.lane.ask_pages(&items[self.asked..end], self.priority)?;
             if self.under_way == 0 {
                 self.since = Instant::now();
@@ -124,7 +126,7 @@ impl<'a> Transfer<'a> {
     /// Takes the answer to the oldest message. `alone`: nothing else was waited for since the one before it.
     pub(super) fn receive(
         &mut self,
-        items: &mut [LoadItem<'_>],
+        items: &mut [SlotRead<'_>],
         alone: bool,
         take: &mut dyn FnMut(usize, Option<&PageBytes>),
     ) -> Result<(), NodeError> {
@@ -134,13 +136,15 @@ impl<'a> Transfer<'a> {
             self.lane.wait(self.patience)?;
         }
         let (begin, end) = (self.arrived, self.ends[self.messages % DEPTH]);
+        let bytes = items[begin..end].iter().map(|item| item.bytes).sum();
         self.lane.receive_pages(&mut items[begin..end], |index, undamaged, page| {
             self.arrived += 1;
             take(begin + index, undamaged.then_some(page));
         })?;
         let now = Instant::now();
+        self.link.node.received_bytes.fetch_add(bytes as u64, Relaxed);
         if is_timed {
-            self.link.estimate.sample((end - begin) * PAGE_BYTES, self.alone[self.messages % DEPTH], now - self.since);
+            self.link.estimate.sample(bytes, self.alone[self.messages % DEPTH], now - self.since);
         }
         (self.messages, self.under_way, self.since) = (self.messages + 1, self.under_way - 1, now);
         Ok(())
@@ -187,8 +191,17 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// The one page that was asked for is not waited for any more; `slab` counts who may be reading there.
-    pub(super) fn leave_owed(self, slab: Arc<()>) {
-        self.lane.leave_owed(self.since, slab);
+    /// The one page that was asked for, of so many `bytes`, is not waited for any more; `slab` counts who may be reading there.
+    pub(super) fn leave_owed(self, bytes: usize, slab: Arc<()>) {
+        self.lane.leave_owed(bytes, self.since, slab);
     }
+}
+
+/// How many of `items`, at least one, have no more bytes than so many whole pages.
+fn pages_of(items: &[SlotRead<'_>], whole: usize) -> usize {
+    let ends = items.iter().take(LOAD_PAGES).scan(0, |bytes, item| {
+        *bytes += item.bytes;
+        Some(*bytes)
+    });
+    ends.take_while(|bytes| *bytes <= whole * PAGE_BYTES).count().max(1)
 }

@@ -7,7 +7,7 @@
 
 use crate::mapping::Mapping;
 use hinterland_sys::{SysError, mem, random};
-use hinterland_units::{PAGE_BYTES, PageBytes};
+use hinterland_units::PAGE_BYTES;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -56,14 +56,14 @@ impl Key {
     }
 
     /// Encrypts a page under a nonce of its own; returns its tag.
-    pub(super) fn seal(&self, nonce: u64, page: &mut PageBytes) -> [u8; TAG_BYTES] {
+    pub(super) fn seal(&self, nonce: u64, page: &mut [u8]) -> [u8; TAG_BYTES] {
         let sealed = self.expanded().seal_in_place_separate_tag(nonce_of(nonce), Aad::empty(), page);
         let tag = sealed.expect("a page is shorter than what a nonce is good for");
         *tag.as_ref().first_chunk().expect("a tag has 16 bytes")
     }
 
     /// Decrypts a page. False: it is not what was sealed under this nonce, and the bytes are of no use.
-    pub(super) fn open(&self, nonce: u64, tag: [u8; TAG_BYTES], page: &mut PageBytes) -> bool {
+    pub(super) fn open(&self, nonce: u64, tag: [u8; TAG_BYTES], page: &mut [u8]) -> bool {
         self.expanded().open_in_place_separate_tag(nonce_of(nonce), Aad::empty(), Tag::from(tag), page, 0..).is_ok()
     }
 
@@ -145,7 +145,8 @@ mod tests {
         let mut sealed = page;
         let tag = key.seal(5, &mut sealed);
         assert_ne!(sealed, page);
-        let opens = |key: &Key, nonce, tag, mut bytes: PageBytes| key.open(nonce, tag, &mut bytes).then_some(bytes);
+        let opens =
+            |key: &Key, nonce, tag, mut bytes: [u8; PAGE_BYTES]| key.open(nonce, tag, &mut bytes).then_some(bytes);
         assert_eq!(opens(&key, 5, tag, sealed), Some(page));
         assert_eq!(opens(&key, 6, tag, sealed), None);
         assert_eq!(opens(&other, 5, tag, sealed), None);

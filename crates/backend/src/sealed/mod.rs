@@ -71,6 +71,7 @@ impl Sealed {
     fn store_batch(
         &self,
         pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
         sealed: &mut [PageBytes],
@@ -80,12 +81,13 @@ impl Sealed {
             Err(SysError { errno, .. }) => return out.fill(Err(StoreError::Device { url: self.url.clone(), errno })),
         };
         let mut tags = Vec::with_capacity(pages.len());
-        for ((page, sealed), nonce) in pages.iter().zip(&mut *sealed).zip(ready.first..) {
-            sealed.copy_from_slice(*page);
+        for (index, ((page, sealed), nonce)) in pages.iter().zip(&mut *sealed).zip(ready.first..).enumerate() {
+            let sealed = &mut sealed[..bytes.map_or(PAGE_BYTES, |bytes| bytes[index].into())];
+            sealed.copy_from_slice(&page[..sealed.len()]);
             tags.push(ready.key.seal(nonce, sealed));
         }
         let sealed: Vec<&PageBytes> = sealed.iter().take(pages.len()).collect();
-        self.inner.store(&sealed, priority, out);
+        self.inner.store_prefixes(&sealed, bytes, priority, out);
         let mut seals = lock(&self.seals);
         for (index, (answer, tag)) in out.iter().zip(tags).enumerate() {
             if let Ok(location) = answer {
@@ -95,26 +97,36 @@ impl Sealed {
     }
 
     /// Opens what was loaded, or another copy of it.
-    fn open(&self, seal: Option<&Seal>, item: &mut LoadItem<'_>) -> Result<(), LoadError> {
+    fn open(&self, seal: Option<&Seal>, bytes: usize, item: &mut LoadItem<'_>) -> Result<(), LoadError> {
         let seal = seal.ok_or_else(|| self.damaged(item.location, UNKNOWN))?;
-        if seal.key.open(seal.nonce, seal.tag, item.into) {
+        if seal.key.open(seal.nonce, seal.tag, &mut item.into[..bytes]) {
             return Ok(());
         }
-        self.open_other(seal, LoadItem { location: item.location, into: item.into }, &|_| true)
+        self.open_other(seal, bytes, LoadItem { location: item.location, into: item.into }, &|_| true)
     }
 
     /// Has the page loaded from another place, where its seal is whole and its bytes are `right`.
-    fn open_other(&self, seal: &Seal, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
+    fn open_other(
+        &self,
+        seal: &Seal,
+        kept: usize,
+        item: LoadItem<'_>,
+        right: &dyn Fn(&PageBytes) -> bool,
+    ) -> Result<(), LoadError> {
         let LoadItem { location, into } = item;
         let opens = |bytes: &PageBytes| {
             let mut page = Box::new(*bytes);
-            seal.key.open(seal.nonce, seal.tag, &mut page) && right(&page)
+            seal.key.open(seal.nonce, seal.tag, &mut page[..kept]) && right(&page)
         };
         self.inner.repair(LoadItem { location, into: &mut *into }, &opens).map_err(|error| match error {
             LoadError::Damaged { .. } => self.damaged(location, BROKEN),
             other => other,
         })?;
-        if seal.key.open(seal.nonce, seal.tag, into) { Ok(()) } else { Err(self.damaged(location, BROKEN)) }
+        if seal.key.open(seal.nonce, seal.tag, &mut into[..kept]) {
+            Ok(())
+        } else {
+            Err(self.damaged(location, BROKEN))
+        }
     }
 
     fn damaged(&self, location: Location, what: &'static str) -> LoadError {
@@ -129,10 +141,33 @@ impl Sealed {
 
 impl Backend for Sealed {
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        self.store_prefixes(pages, None, priority, out);
+    }
+
+    fn store_prefixes(
+        &self,
+        pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
         assert_eq!(pages.len(), out.len(), "one answer for each page");
-        for (pages, out) in pages.chunks(BATCH_PAGES).zip(out.chunks_mut(BATCH_PAGES)) {
-            self.scratch.with(|scratch| self.store_batch(pages, priority, out, scratch.pages()));
+        for (turn, (pages, out)) in pages.chunks(BATCH_PAGES).zip(out.chunks_mut(BATCH_PAGES)).enumerate() {
+            let bytes = bytes.map(|bytes| &bytes[turn * BATCH_PAGES..][..pages.len()]);
+            self.scratch.with(|scratch| self.store_batch(pages, bytes, priority, out, scratch.pages()));
         }
+    }
+
+    fn keeps_prefixes(&self) -> bool {
+        self.inner.keeps_prefixes()
+    }
+
+    fn prefix_bytes(&self, locations: &mut dyn Iterator<Item = Location>) -> Vec<usize> {
+        self.inner.prefix_bytes(locations)
+    }
+
+    fn link_page_ns(&self) -> u64 {
+        self.inner.link_page_ns()
     }
 
     /// Opens when all have arrived: the bytes of a page are not complete before.
@@ -146,10 +181,11 @@ impl Backend for Sealed {
             let seals = lock(&self.seals);
             items.iter().map(|item| seals.get(item.location.0)).collect()
         };
+        let kept = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
         let mut loaded: Vec<Result<(), LoadError>> = vec![Ok(()); items.len()];
         self.inner.load(items, priority, &mut |index, result| loaded[index] = result.map(drop));
         for (index, ((item, seal), loaded)) in items.iter_mut().zip(&seals).zip(loaded).enumerate() {
-            let opened = loaded.and_then(|()| self.open(seal.as_ref(), item));
+            let opened = loaded.and_then(|()| self.open(seal.as_ref(), kept[index], item));
             done(index, opened.map(|()| &*item.into));
         }
     }
@@ -157,7 +193,8 @@ impl Backend for Sealed {
     fn repair(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
         let seal = lock(&self.seals).get(item.location.0);
         let seal = seal.ok_or_else(|| self.damaged(item.location, UNKNOWN))?;
-        self.open_other(&seal, item, right)
+        let kept = self.inner.prefix_bytes(&mut std::iter::once(item.location));
+        self.open_other(&seal, kept[0], item, right)
     }
 
     fn free(&self, locations: &[Location]) {

@@ -40,7 +40,7 @@ impl Pools {
         let mut pools: Vec<Followed> = Vec::new();
         for url in &settings.far {
             let parsed = hinterland_backend::parse(url).map_err(|why| refuse(why.to_string()))?;
-            let Scheme::Pool { directory, replicas } = &parsed.scheme else { continue };
+            let Scheme::Pool { directory, replicas, .. } = &parsed.scheme else { continue };
             if pools.iter().any(|known| known.pool.directory == *directory) {
                 return Err(refuse(format!("'{directory}' is named twice; a pool can be one tier only")));
             }

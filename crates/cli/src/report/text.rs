@@ -275,6 +275,10 @@ fn far(total: &BackendTotal) -> String {
     if hinterland_backend::names_nodes(&figures.url) && figures.maxima.capacity_bytes > 0 {
         let _ = write!(text, " of {}", bytes(figures.maxima.capacity_bytes));
     }
+    let (sent, received) = (figures.counters.sent_bytes, figures.counters.received_bytes);
+    if sent > 0 && sent < figures.counters.bytes_in {
+        let _ = write!(text, ", over the link {} in and {} out", bytes(sent), bytes(received));
+    }
     if figures.counters.losses > 0 {
         let _ = write!(text, ", lost {} times", count(figures.counters.losses));
     }

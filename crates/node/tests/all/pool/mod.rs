@@ -1,6 +1,7 @@
 //! Pools of nodes: good days, and bad ones that check every byte. What goes wrong is made by a proxy before each node.
 
 mod alone;
+mod compressed;
 mod copies;
 mod drains;
 mod hedged;
