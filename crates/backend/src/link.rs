@@ -15,6 +15,8 @@
 
 use crate::Priority;
 use hinterland_units::PAGE_BYTES;
+pub use hinterland_wire::LinkShare;
+use hinterland_wire::{LinkScheduler, Turn};
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
@@ -30,6 +32,8 @@ pub struct LinkModel {
     pub bits_per_second: u64,
     /// Who shares them.
     pub duplex: Duplex,
+    /// How they are divided among the classes.
+    pub share: LinkShare,
 }
 
 /// Whether what comes and what goes shares the bandwidth.
@@ -98,7 +102,13 @@ impl FromStr for LinkModel {
         let (speed, asked) = asked.map_or((written, None), |(speed, duplex)| (speed, Some(duplex)));
         if let Some((_, latency_ns, gigabits, usual)) = PRESETS.iter().find(|preset| preset.0 == speed) {
             let (bits_per_second, duplex) = (gigabits * 1_000_000_000, asked.unwrap_or(*usual));
-            return Ok(LinkModel { name: written.into(), latency_ns: *latency_ns, bits_per_second, duplex });
+            return Ok(LinkModel {
+                name: written.into(),
+                latency_ns: *latency_ns,
+                bits_per_second,
+                duplex,
+                share: LinkShare::Strict,
+            });
         }
         let (latency, bandwidth) = speed.split_once(':').ok_or_else(|| LinkError::Unknown(written.into()))?;
         let latency_ns = quantity(latency, &[("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000)])
@@ -109,7 +119,8 @@ impl FromStr for LinkModel {
             quantity(plain, &[("M", 1_000_000), ("G", 1_000_000_000), ("m", 1_000_000), ("g", 1_000_000_000)])
                 .filter(|bits| (1_000_000..=10_000_000_000_000).contains(bits))
                 .ok_or_else(|| LinkError::Bandwidth(bandwidth.into()))?;
-        Ok(LinkModel { name: written.into(), latency_ns, bits_per_second, duplex: asked.unwrap_or_default() })
+        let (duplex, share) = (asked.unwrap_or_default(), LinkShare::Strict);
+        Ok(LinkModel { name: written.into(), latency_ns, bits_per_second, duplex, share })
     }
 }
 
@@ -141,12 +152,15 @@ const PRIORITIES: usize = 4;
 #[derive(Clone, Copy, Debug)]
 struct Request<Who> {
     who: Who,
+    since_ns: u64,
+    bytes: u64,
     bytes_left: u64,
 }
 
 /// What shares a bandwidth: one direction, or both.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Channel<Who> {
+    scheduler: LinkScheduler,
     /// When the piece that is being sent is sent.
     free_at_ns: u64,
     waiting: [VecDeque<Request<Who>>; PRIORITIES],
@@ -154,9 +168,15 @@ struct Channel<Who> {
     under_way: VecDeque<(u64, Who)>,
 }
 
-impl<Who> Channel<Who> {
-    fn new() -> Channel<Who> {
-        Channel { free_at_ns: 0, waiting: [const { VecDeque::new() }; PRIORITIES], under_way: VecDeque::new() }
+impl<Who: Copy> Channel<Who> {
+    fn new(share: LinkShare) -> Channel<Who> {
+        let scheduler = LinkScheduler::new(share);
+        Channel {
+            scheduler,
+            free_at_ns: 0,
+            waiting: [const { VecDeque::new() }; PRIORITIES],
+            under_way: VecDeque::new(),
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -166,6 +186,39 @@ impl<Who> Channel<Who> {
     fn next_ns(&self) -> u64 {
         let sends = if self.is_idle() { u64::MAX } else { self.free_at_ns };
         self.under_way.front().map_or(sends, |(done_ns, _)| sends.min(*done_ns))
+    }
+
+    /// Lets the next thing happen: returns whose request is done, if it is one, and how many bytes began to be sent.
+    fn step(&mut self, model: &LinkModel) -> (Option<Who>, u64) {
+        let next_ns = self.next_ns();
+        if self.under_way.front().is_some_and(|(done_ns, _)| *done_ns == next_ns) {
+            return (self.under_way.pop_front().map(|(_, who)| who), 0);
+        }
+        let waits = std::array::from_fn(|class| !self.waiting[class].is_empty());
+        let class = match self.scheduler.next(waits) {
+            None => return (None, 0),
+            Some(Turn::Pass(bytes)) => {
+                self.free_at_ns += model.send_ns(bytes);
+                self.scheduler.passed(bytes);
+                return (None, 0);
+            }
+            Some(Turn::Send(class)) => class,
+        };
+        let queue = &mut self.waiting[class as usize];
+        let request = queue.front_mut().expect("it waits");
+        if class == Priority::Demand && request.bytes_left == request.bytes {
+            let wait_ns = self.free_at_ns.saturating_sub(request.since_ns);
+            self.scheduler.waited(wait_ns, model.send_ns(request.bytes));
+        }
+        let piece = request.bytes_left.min(PIECE_BYTES);
+        self.scheduler.sent(class, piece);
+        self.free_at_ns += model.send_ns(piece);
+        request.bytes_left -= piece;
+        if request.bytes_left == 0 {
+            self.under_way.push_back((self.free_at_ns + model.latency_ns, request.who));
+            queue.pop_front();
+        }
+        (None, piece)
     }
 }
 
@@ -181,7 +234,7 @@ pub struct Link<Who> {
 impl<Who: Copy> Link<Who> {
     /// An idle link.
     pub fn new(model: &LinkModel) -> Link<Who> {
-        Link { model: model.clone(), channels: [Channel::new(), Channel::new()], bytes: 0 }
+        Link { model: model.clone(), channels: [Channel::new(model.share), Channel::new(model.share)], bytes: 0 }
     }
 
     /// Asks for `bytes` to be carried, at least one.
@@ -196,7 +249,7 @@ impl<Who: Copy> Link<Who> {
         if channel.is_idle() {
             channel.free_at_ns = channel.free_at_ns.max(now_ns);
         }
-        channel.waiting[priority as usize].push_back(Request { who, bytes_left: bytes });
+        channel.waiting[priority as usize].push_back(Request { who, since_ns: now_ns, bytes, bytes_left: bytes });
     }
 
     /// When something happens next; `u64::MAX`: never.
@@ -207,21 +260,9 @@ impl<Who: Copy> Link<Who> {
     /// Lets it happen: a piece begins to be sent, or a request is done, whose owner is returned.
     pub fn step(&mut self) -> Option<Who> {
         let channel = self.channels.iter_mut().min_by_key(|channel| channel.next_ns())?;
-        let next_ns = channel.next_ns();
-        if channel.under_way.front().is_some_and(|(done_ns, _)| *done_ns == next_ns) {
-            return channel.under_way.pop_front().map(|(_, who)| who);
-        }
-        let queue = channel.waiting.iter_mut().find(|queue| !queue.is_empty())?;
-        let request = queue.front_mut()?;
-        let piece = request.bytes_left.min(PIECE_BYTES);
-        channel.free_at_ns += self.model.send_ns(piece);
-        self.bytes += piece;
-        request.bytes_left -= piece;
-        if request.bytes_left == 0 {
-            channel.under_way.push_back((channel.free_at_ns + self.model.latency_ns, request.who));
-            queue.pop_front();
-        }
-        None
+        let (done, sent) = channel.step(&self.model);
+        self.bytes += sent;
+        done
     }
 
     /// When the first request of `who` will be done if nothing more is asked for; `None`: it has been taken off, or there is none.
@@ -230,18 +271,15 @@ impl<Who: Copy> Link<Who> {
         Who: PartialEq,
     {
         self.channels.iter().find_map(|channel| {
-            if let Some((done_ns, _)) = channel.under_way.iter().find(|(_, other)| *other == who) {
-                return Some(*done_ns);
-            }
-            let mut sent_ns = channel.free_at_ns;
-            for request in channel.waiting.iter().flatten() {
-                let (pieces, rest) = (request.bytes_left / PIECE_BYTES, request.bytes_left % PIECE_BYTES);
-                sent_ns += pieces * self.model.page_ns() + self.model.send_ns(rest);
-                if request.who == who {
-                    return Some(sent_ns + self.model.latency_ns);
+            let is_there = channel.under_way.iter().any(|(_, other)| *other == who)
+                || channel.waiting.iter().flatten().any(|request| request.who == who);
+            let mut foretold = is_there.then(|| channel.clone())?;
+            loop {
+                let now_ns = foretold.next_ns();
+                if foretold.step(&self.model).0 == Some(who) {
+                    return Some(now_ns);
                 }
             }
-            None
         })
     }
 
@@ -261,7 +299,13 @@ mod tests {
     }
 
     fn model(duplex: Duplex) -> LinkModel {
-        let model = LinkModel { name: "test".into(), latency_ns: 1_000, bits_per_second: 327_680_000_000, duplex };
+        let model = LinkModel {
+            name: "test".into(),
+            latency_ns: 1_000,
+            bits_per_second: 327_680_000_000,
+            duplex,
+            share: LinkShare::Strict,
+        };
         assert_eq!(model.page_ns(), 100);
         model
     }
@@ -323,6 +367,34 @@ mod tests {
             assert_eq!([link.done_ns('d'), link.done_ns('w')], done.map(|(ns, _)| Some(ns)), "{duplex:?}");
             assert_eq!(run(&mut link, 10_000), done, "{duplex:?}");
         }
+    }
+
+    #[test]
+    fn a_link_is_divided_as_its_share_says() {
+        // Forty pages of bulk, and as many demands of a quarter of a page each.
+        let done = |share: LinkShare| {
+            let mut link = Link::new(&LinkModel { share, ..model(Duplex::Full) });
+            link.submit(0, 'b', Direction::In, 40 * PAGE, Priority::Prefetch);
+            (0..40).for_each(|_| link.submit(0, 'd', Direction::In, PAGE / 4, Priority::Demand));
+            let foretold = link.done_ns('b').expect("it waits");
+            let done = run(&mut link, 100_000);
+            let bulk_ns = done.iter().find(|(_, who)| *who == 'b').expect("it is done").0;
+            assert_eq!(foretold, bulk_ns, "{share}");
+            (bulk_ns - 1_000, done.iter().filter(|(ns, who)| *who == 'd' && *ns <= bulk_ns).count())
+        };
+        assert_eq!(done(LinkShare::Strict), (5_000, 40));
+        // Of two pages' time each has one: ten pages of demands beside ten of bulk, then bulk alone.
+        let (bulk_ns, demands) = done(LinkShare::Weighted(50));
+        assert_eq!((bulk_ns, demands), (5_000, 40));
+        // Bulk has no more than its half, also when demands are over.
+        let (bulk_ns, demands) = done(LinkShare::Fixed(50));
+        assert!(demands == 40 && (7_900..8_500).contains(&bulk_ns), "{bulk_ns} ns");
+        // Demands that want more than their share wait for bulk.
+        let mut link = Link::new(&LinkModel { share: LinkShare::Weighted(20), ..model(Duplex::Full) });
+        link.submit(0, 'b', Direction::In, 8 * PAGE, Priority::Prefetch);
+        (0..10).for_each(|_| link.submit(0, 'd', Direction::In, PAGE, Priority::Demand));
+        let before = run(&mut link, 100_000).into_iter().take_while(|(_, who)| *who == 'd').count();
+        assert!((2..=3).contains(&before), "{before} demands were done before 8 pages of bulk");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
-    AnswerLimit, Backend, Coded, Compressed, FileBackend, FileOptions, LinkCompressed, LinkCompression, Membership,
-    NODES_MAX, NodeAddress, NodeError, NodePool, Reference, Sealed, Secured, Tiers, Timing,
+    AnswerLimit, Backend, Coded, Compressed, FileBackend, FileOptions, LinkCompressed, LinkCompression, LinkModel,
+    LinkShare, Membership, NODES_MAX, NodeAddress, NodeError, NodePool, Reference, Sealed, Secured, Tiers, Timing,
 };
 use hinterland_abi::{ROSTER_NODES_MAX, Roster};
 use hinterland_sys::{Address, SysError};
@@ -211,6 +211,7 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
     let name = url.to_string();
     let capacity_bytes = url.capacity.map_or(0, |bytes| bytes.0);
     let memory = |error| OpenError::Memory { url: name.clone(), error };
+    let timing = Timing { share: url.scheme.share().unwrap_or(options.timing.share), ..options.timing };
     let backend: Arc<dyn Backend> = match &url.scheme {
         Scheme::Reference => Arc::new(Reference::new(name.clone(), capacity_bytes).map_err(memory)?),
         Scheme::Compressed { codec } => {
@@ -222,14 +223,13 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
             let unusable = |(url, error)| OpenError::Node { url, error };
             match erasure {
                 None => {
-                    let pool =
-                        NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1), options.timing);
+                    let pool = NodePool::new(name.clone(), nodes, capacity_bytes, replicas.unwrap_or(1), timing);
                     Arc::new(pool.map_err(unusable)?)
                 }
                 Some(code) => {
-                    let shard = |node| NodePool::one_of_several(node, capacity_bytes, options.timing).map_err(unusable);
+                    let shard = |node| NodePool::one_of_several(node, capacity_bytes, timing).map_err(unusable);
                     let shards = nodes.into_iter().map(shard).collect::<Result<Vec<_>, OpenError>>()?;
-                    Arc::new(Coded::new(name.clone(), shards, *code, options.timing))
+                    Arc::new(Coded::new(name.clone(), shards, *code, timing))
                 }
             }
         }
@@ -243,14 +243,7 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
             if nodes < replicas {
                 return Err(OpenError::TooFew { url: name, replicas, nodes });
             }
-            let pool = NodePool::following(
-                name.clone(),
-                Box::new(membership),
-                known,
-                capacity_bytes,
-                replicas,
-                options.timing,
-            );
+            let pool = NodePool::following(name.clone(), Box::new(membership), known, capacity_bytes, replicas, timing);
             Arc::new(pool.map_err(|(url, error)| OpenError::Node { url, error })?)
         }
         Scheme::File { path, io, direct } => {
@@ -260,7 +253,7 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
             Arc::new(FileBackend::new(name.clone(), options).map_err(unusable)?)
         }
     };
-    let mut backend = decorate(backend, name.clone(), &url.decoration);
+    let mut backend = decorate(backend, name.clone(), &url.decoration, url.scheme.share());
     if options.encrypt && url.scheme.leaves_process() {
         // Around everything that may go wrong on the way.
         let sealed = Sealed::new(backend, name.clone());
@@ -312,7 +305,13 @@ impl Membership for Listed {
 const _: () = assert!(ROSTER_NODES_MAX == NODES_MAX, "a roster is as long as a pool is large");
 
 /// Wraps the decorators around a backend: faults nearest to it, then the link.
-fn decorate(mut backend: Arc<dyn Backend>, url: String, decoration: &Decoration) -> Arc<dyn Backend> {
+/// A link is divided as the URL says, or has demands come first.
+fn decorate(
+    mut backend: Arc<dyn Backend>,
+    url: String,
+    decoration: &Decoration,
+    share: Option<LinkShare>,
+) -> Arc<dyn Backend> {
     let Decoration { delay_us, jitter_us, throttle, link, faults, seed } = decoration;
     if !faults.is_empty() {
         backend = Arc::new(Faulty::new(backend, url, faults.clone(), *seed));
@@ -321,7 +320,7 @@ fn decorate(mut backend: Arc<dyn Backend>, url: String, decoration: &Decoration)
         backend = Arc::new(Throttle::new(backend, rate.0));
     }
     if let Some(model) = link {
-        backend = Arc::new(OverLink::new(backend, model.clone()));
+        backend = Arc::new(OverLink::new(backend, LinkModel { share: share.unwrap_or(model.share), ..model.clone() }));
     }
     if *delay_us > 0 || *jitter_us > 0 {
         backend = Arc::new(Delay::new(backend, *delay_us, *jitter_us, *seed));

@@ -3,15 +3,15 @@
 //! ```text
 //! compressed[:CAP][?codec=lz4|zstd]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
-//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto]    with NODE = tcp://HOST:PORT or unix:/PATH
-//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=off|on|auto]    nodes that are listed there; etcds:// over TLS
+//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto][&share=auto|strict|fixed:P|weighted:P]    with NODE = tcp://HOST:PORT or unix:/PATH
+//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=…][&share=…]    nodes that are listed there; etcds:// over TLS
 //! reference[:CAP]
 //! every one:  &link=LATENCY:BANDWIDTH[:half] &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
 //! In a PATH, `%3F` stands for `?`, `%20` for a blank, and so on. Reading a URL opens nothing.
 
 use crate::decorate::{FaultKind, FaultRule, FaultWhen};
-use crate::{CodecName, ErasureCode, IoMethod, LinkCompression, LinkModel, NODES_MAX};
+use crate::{CodecName, ErasureCode, IoMethod, LinkCompression, LinkModel, LinkShare, NODES_MAX};
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
 use hinterland_wire::{Directory, DirectoryError, Endpoint, EndpointError};
 use std::fmt;
@@ -56,6 +56,8 @@ pub enum Scheme {
         erasure: Option<ErasureCode>,
         /// Whether pages are compressed on their way.
         compression: LinkCompression,
+        /// How links are divided; `None`: as they are by default.
+        share: Option<LinkShare>,
     },
     /// Memory nodes that a directory lists, which come and go.
     Pool {
@@ -65,6 +67,8 @@ pub enum Scheme {
         replicas: Option<usize>,
         /// Whether pages are compressed on their way.
         compression: LinkCompression,
+        /// How links are divided; `None`: as they are by default.
+        share: Option<LinkShare>,
     },
     /// Plain pages in memory.
     Reference,
@@ -228,13 +232,14 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
         }
         _ if Directory::is_named_by(head) => {
-            Scheme::Pool { directory: head.parse()?, replicas: None, compression: LinkCompression::Off }
+            Scheme::Pool { directory: head.parse()?, replicas: None, compression: LinkCompression::Off, share: None }
         }
         _ if names_nodes(head) => Scheme::Nodes {
             endpoints: endpoints(url, head)?,
             replicas: None,
             erasure: None,
             compression: LinkCompression::Off,
+            share: None,
         },
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
     };
@@ -339,6 +344,10 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
         (Scheme::Nodes { compression, .. } | Scheme::Pool { compression, .. }, "link-compression") => {
             *compression = value.parse().map_err(|()| bad_value(url, name, value, "write off, on or auto"))?;
         }
+        (Scheme::Nodes { share, .. } | Scheme::Pool { share, .. }, "share") => {
+            let wanted = "write auto, strict, fixed:PERCENT or weighted:PERCENT, for what the program waits for";
+            *share = Some(value.parse().map_err(|()| bad_value(url, name, value, wanted))?);
+        }
         (Scheme::Nodes { erasure, .. }, "erasure") => {
             let wanted = "write data pages and parity pages of a stripe, eight at most, for example 4+2";
             *erasure = Some(value.parse().map_err(|()| bad_value(url, name, value, wanted))?);
@@ -373,6 +382,14 @@ impl Scheme {
         }
     }
 
+    /// How links are to be divided.
+    pub(crate) fn share(&self) -> Option<LinkShare> {
+        match self {
+            Scheme::Nodes { share, .. } | Scheme::Pool { share, .. } => *share,
+            _ => None,
+        }
+    }
+
     /// Whether pages leave the process. Of these the capacity is a parameter.
     pub(crate) fn leaves_process(&self) -> bool {
         self.is_nodes() || matches!(self, Scheme::File { .. })
@@ -383,9 +400,11 @@ impl Scheme {
             Scheme::Compressed { .. } => "codec, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::File { .. } => "size, io, direct, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Nodes { .. } => {
-                "size, replicas, erasure, link-compression, link, delay_us, jitter_us, throttle, fault, seed"
+                "size, replicas, erasure, link-compression, share, link, delay_us, jitter_us, throttle, fault, seed"
             }
-            Scheme::Pool { .. } => "size, replicas, link-compression, link, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Pool { .. } => {
+                "size, replicas, link-compression, share, link, delay_us, jitter_us, throttle, fault, seed"
+            }
             Scheme::Reference => COMMON,
         }
     }
@@ -471,17 +490,19 @@ impl fmt::Display for BackendUrl {
                 parameters.push(format!("codec={codec}"));
             }
             Scheme::Reference => f.write_str("reference")?,
-            Scheme::Nodes { endpoints, replicas, erasure, compression } => {
+            Scheme::Nodes { endpoints, replicas, erasure, compression, share } => {
                 let names: Vec<String> = endpoints.iter().map(Endpoint::to_string).collect();
                 f.write_str(&names.join(","))?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
                 parameters.extend(erasure.map(|code| format!("erasure={code}")));
                 parameters.extend(link_compression(*compression));
+                parameters.extend(share.map(|share| format!("share={share}")));
             }
-            Scheme::Pool { directory, replicas, compression } => {
+            Scheme::Pool { directory, replicas, compression, share } => {
                 write!(f, "{directory}")?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
                 parameters.extend(link_compression(*compression));
+                parameters.extend(share.map(|share| format!("share={share}")));
             }
             Scheme::File { path, io, direct } => {
                 write!(f, "file:{}", escape(&path.to_string_lossy()))?;
@@ -577,7 +598,9 @@ mod tests {
             "unix:/a.sock,tcp://127.0.0.1:1,unix:/b?size=8G&erasure=2+1",
             "tcp://127.0.0.1:1?link-compression=auto",
             "tcp://127.0.0.1:1,tcp://127.0.0.1:2?replicas=2&link-compression=on&link=5us:1Gb/s:half",
-            "unix:/a.sock?link-compression=auto",
+            "unix:/a.sock?link-compression=auto&share=auto",
+            "tcp://127.0.0.1:1?share=fixed:25",
+            "etcd://127.0.0.1:2379/pool?share=strict",
             "etcd://127.0.0.1:2379/pool?link-compression=on",
             "etcd://127.0.0.1:2379/pool",
             "etcds://a:2379,b:1/pool?size=8G&replicas=3&link=5us:25Gb/s",
@@ -633,6 +656,8 @@ mod tests {
             ("unix:/a?link-compression=on", "for links of tcp:// alone"),
             ("tcp://127.0.0.1:1,unix:/a,unix:/b?erasure=2+1&link-compression=on", "for links of tcp:// alone"),
             ("reference?link-compression=on", "no parameter 'link-compression'"),
+            ("tcp://127.0.0.1:1?share=fixed:0", "'fixed:0' is no value for share; write auto, strict"),
+            ("reference?share=auto", "no parameter 'share'"),
             ("file:", "the path is missing"),
             ("file", "the path is missing"),
             ("file:/x?io=fast", "write auto or plain"),

@@ -96,7 +96,7 @@ fn fetch(link: &mut Link<bool>, now: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Costs, Duplex, LinkModel, pages_in_order};
+    use crate::{Costs, Duplex, LinkModel, LinkShare, pages_in_order};
     use hinterland_policy::Lru;
     use hinterland_units::{Budget, ByteCount};
 
@@ -107,6 +107,7 @@ mod tests {
             latency_ns: 1_000,
             bits_per_second: 327_680_000_000,
             duplex: Duplex::Half,
+            share: LinkShare::Strict,
         };
         let costs = Costs { fault_ns: 10, major_extra_ns: 5, ..Costs::of(crate::FaultPath::Inline) };
         Setup { costs, ..Setup::new(Budget::Bytes(ByteCount(0)), link) }

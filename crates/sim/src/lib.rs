@@ -24,7 +24,7 @@ mod workload;
 
 pub use costs::{Costs, FaultPath};
 pub use figures::Figures;
-pub use hinterland_backend::{Direction, Duplex, Link, LinkError, LinkModel, Priority};
+pub use hinterland_backend::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, Priority};
 pub use tape::follow;
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 

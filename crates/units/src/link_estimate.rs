@@ -62,6 +62,13 @@ impl LinkEstimate {
         }
     }
 
+    /// A page that was asked for alone took so long beside others on the link: at best it takes no longer.
+    pub fn beside_others(&mut self, ns: u64) {
+        let ns = ns.max(1);
+        self.best_ns = if self.best_ns == 0 { ns } else { self.best_ns.min(ns) };
+        self.one(ns);
+    }
+
     /// A single page took so long.
     fn one(&mut self, ns: u64) {
         self.ones = self.ones.saturating_add(1);
@@ -190,6 +197,12 @@ mod tests {
         assert_eq!(estimate.best_ns(), 500_000);
         estimate.sample(PAGE, true, 9_000);
         assert_eq!(estimate.best_ns(), 9_000);
+        // What others on the link cost is none of it, however long they stay.
+        (0..1_000).for_each(|_| estimate.beside_others(500_000));
+        assert_eq!(estimate.best_ns(), 9_000);
+        assert!(estimate.mean_ns() > 400_000);
+        estimate.beside_others(8_000);
+        assert_eq!(estimate.best_ns(), 8_000);
     }
 
     #[test]

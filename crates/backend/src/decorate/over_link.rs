@@ -134,7 +134,7 @@ impl<C: Clock> Backend for OverLink<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Duplex, Reference};
+    use crate::{Duplex, LinkShare, Reference};
     use hinterland_units::PAGE_BYTES;
     use std::cell::RefCell;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -164,6 +164,7 @@ mod tests {
             latency_ns: 1_000,
             bits_per_second: 327_680_000_000,
             duplex: Duplex::Full,
+            share: LinkShare::Strict,
         };
         OverLink::timed(reference(), model, ByHand::default())
     }
@@ -229,7 +230,13 @@ mod tests {
     #[test]
     fn what_is_stored_delays_loads_on_a_half_duplex_link_alone() {
         for (duplex, ns) in [(Duplex::Full, 1_100), (Duplex::Half, 2_100)] {
-            let model = LinkModel { name: "test".into(), latency_ns: 1_000, bits_per_second: 327_680_000_000, duplex };
+            let model = LinkModel {
+                name: "test".into(),
+                latency_ns: 1_000,
+                bits_per_second: 327_680_000_000,
+                duplex,
+                share: LinkShare::Strict,
+            };
             let far = OverLink::timed(reference(), model, ByHand::default());
             let locations = stored(&far, 1);
             let begun = far.clock.now_ns();

@@ -2,7 +2,7 @@
 
 use crate::node_error::ANSWER_LIMIT_DEFAULT;
 use hinterland_units::PAGE_BYTES;
-use hinterland_wire::RANGES_MAX;
+use hinterland_wire::{LinkShare, RANGES_MAX};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -18,11 +18,13 @@ pub(super) const DEPTH: usize = 4;
 pub(super) const LOAD_PAGES: usize = 32;
 /// Pages of one message of a store.
 pub(super) const STORE_PAGES: usize = RANGES_MAX;
-/// How long a message may take beside a demand. At 1 Gb/s: four pages, and two thirds of the bandwidth.
-pub(super) const BESIDE_DEMAND: Duration = Duration::from_micros(150);
-/// No message is smaller for it, and of smaller ones the round trip would be the larger part.
-pub(super) const BESIDE_DEMAND_PAGES_MIN: usize = 4;
-/// A program that waited for a page so short a time ago may soon wait for the next.
+/// As many where only a part of the link may be used, in shorter ones.
+pub(super) const DEPTH_MAX: usize = 16;
+/// A link is slow where `LOAD_PAGES` take so long.
+pub(super) const SLOW_LINK: Duration = Duration::from_micros(150);
+/// Messages that a part of a link is filled with: who comes waits for one of them at most, if nothing queues.
+pub(super) const MESSAGES_OF_A_WINDOW: u64 = 4;
+/// On a slow link, a program that waited for a page so short a time ago may soon wait for the next.
 pub(super) const DEMANDED_LATELY_NS: u64 = 1_000_000;
 
 // Lanes of a link.
@@ -90,7 +92,7 @@ pub(super) const ASKED: usize = 2;
 /// Seconds over which copies are counted.
 pub(super) const COPIED_SECONDS: usize = 10;
 
-/// The pauses and bounds of a pool's maintenance.
+/// The pauses and bounds of a pool's maintenance, and how it divides its links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
     /// Time for which a refusal is believed: a node that had no room, a connection that could not be made at once.
@@ -117,6 +119,8 @@ pub struct Timing {
     pub lease_ms: u32,
     /// Bytes that are rebuilt or moved in a second at most.
     pub rebuild_bytes_per_second: u64,
+    /// How links are divided between what the program waits for and all else.
+    pub share: LinkShare,
 }
 
 impl Default for Timing {
@@ -135,6 +139,7 @@ impl Default for Timing {
             return_limit: milliseconds(300),
             lease_ms: 200,
             rebuild_bytes_per_second: 64 << 20,
+            share: LinkShare::Auto,
         }
     }
 }

@@ -74,7 +74,7 @@ impl Link {
             full: Mutex::new(None),
             no_second: Mutex::new(None),
             views: Views::new(node.timing.view_silence),
-            estimate: SharedEstimate::new(),
+            estimate: SharedEstimate::new(node.timing.share),
             slow: AtomicBool::new(false),
             damages: AtomicU32::new(0),
             lost: OnceLock::new(),

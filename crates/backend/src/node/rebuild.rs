@@ -6,13 +6,14 @@
 use super::lane::SlotRead;
 use super::limits::LOAD_PAGES;
 use super::link::Link;
+use super::link_estimate::Grant;
 use super::placement::Placement;
 use super::slabs::Slabs;
 use super::table::{Replica, has_place};
 use super::transfer::transfer;
-use crate::Priority;
 use crate::node_error::NodeError;
 use crate::sync::lock;
+use crate::{Direction, Priority};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,7 +51,11 @@ impl Rebuild {
     fn copy_some(&mut self, slabs: &Slabs) -> Step {
         let Rebuild { number, to, from: leaving, slots, done, pages } = self;
         let all = slots.len();
-        let slots = &slots[*done..all.min(*done + LOAD_PAGES)];
+        let pages_max = match to.link.estimate.grant(Direction::Out, to.link.has_demands(), 0) {
+            Grant::Bytes(bytes) => (usize::try_from(bytes).unwrap_or(0) / PAGE_BYTES).clamp(1, LOAD_PAGES),
+            _ => LOAD_PAGES,
+        };
+        let slots = &slots[*done..all.min(*done + pages_max)];
         let (from, bytes): (_, Vec<usize>) = {
             let table = slabs.table();
             let Some(from) = table.replicas_of(*number) else { return Step::Over };

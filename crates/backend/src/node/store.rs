@@ -4,15 +4,19 @@
 
 use super::allocation::Allocation;
 use super::lanes::Taken;
-use super::limits::{DEPTH, LATE_STORE, STORE_PAGES};
+use super::limits::{DEPTH, DEPTH_MAX, LATE_STORE, STORE_PAGES};
+use super::link_estimate::{Grant, UnderWay};
 use super::slabs::Slabs;
 use super::table::{Replica, Replicas};
 use crate::node_error::NodeError;
-use crate::{Location, Priority, StoreError};
+use crate::{Direction, Location, Priority, StoreError};
 use hinterland_units::PAGE_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+
+/// Where a message ends among the pages of a write, and what became of it.
+type Message = (usize, Fate);
 
 /// What became of a message of pages.
 #[derive(Clone)]
@@ -60,8 +64,8 @@ impl Writer {
                 begin += run.len();
                 let contents: Vec<&[u8]> = indices.iter().map(|index| pages[*index]).collect();
                 let replicas = self.slabs.table().replicas(run[0]).clone();
-                let fates = self.write(&replicas, run, &contents, priority, meanwhile);
-                self.conclude_writes(run, indices, &contents, &fates, out, &mut again);
+                let messages = self.write(&replicas, run, &contents, priority, meanwhile);
+                self.conclude_writes(run, indices, &contents, &messages, out, &mut again);
             }
             if again.is_empty() {
                 return;
@@ -78,14 +82,14 @@ impl Writer {
         slots: &[u64],
         indices: &[usize],
         pages: &[&[u8]],
-        fates: &[Fate],
+        messages: &[Message],
         out: &mut [Result<Location, StoreError>],
         again: &mut Vec<usize>,
     ) {
         let mut failed = Vec::new();
         let mut table = self.slabs.table();
         for (position, (slot, index)) in slots.iter().zip(indices).enumerate() {
-            match &fates[position / STORE_PAGES] {
+            match &messages[messages.partition_point(|(end, _)| *end <= position)].1 {
                 Fate::Stored => {
                     table.set_bytes(*slot, pages[position].len());
                     out[*index] = Ok(Location(*slot));
@@ -101,13 +105,13 @@ impl Writer {
                 }
             }
         }
-        if fates.iter().any(|fate| matches!(fate, Fate::Refused(_))) {
+        if messages.iter().any(|(_, fate)| matches!(fate, Fate::Refused(_))) {
             table.refused(slots[0]);
         }
         table.end_writes(slots, &failed);
     }
 
-    /// Writes pages to all replicas, several messages under way at once; returns the fate of each message.
+    /// Writes pages to all replicas, several messages under way at once.
     fn write(
         &self,
         replicas: &Replicas,
@@ -115,24 +119,33 @@ impl Writer {
         pages: &[&[u8]],
         priority: Priority,
         meanwhile: &mut dyn FnMut(),
-    ) -> Vec<Fate> {
-        let messages = pages.len().div_ceil(STORE_PAGES);
-        let part = |message: usize| message * STORE_PAGES..((message + 1) * STORE_PAGES).min(pages.len());
-        let mut fates = vec![Fate::Stored; messages];
+    ) -> Vec<Message> {
         // In the order of the nodes: two threads that wait for each other's lanes would wait for ever.
         let mut unreached = None;
         let mut writers: Vec<ReplicaWrite<'_>> =
             replicas.iter().filter_map(|replica| self.writer(replica, &mut unreached)).collect();
-        let demands = |writers: &[ReplicaWrite<'_>]| writers.iter().any(|w| w.replica.link.has_demands());
-        let mut sent = 0;
-        for (message, fate) in fates.iter_mut().enumerate() {
-            let depth = if demands(&writers) { 1 } else { DEPTH };
-            while sent < messages && sent - message < depth {
-                let (slots, pages) = (&slots[part(sent)], &pages[part(sent)]);
-                let alone = sent == message;
-                self.each(&mut writers, |writer| writer.send(slots, pages, alone, priority));
-                sent += 1;
+        let (mut messages, mut answered): (Vec<Message>, usize) = (Vec::new(), 0);
+        loop {
+            let mut sent = messages.last().map_or(0, |(end, _)| *end);
+            while sent < pages.len() {
+                let under_way = messages.len() - answered;
+                let count = match self.grant(&writers) {
+                    Grant::Any if under_way < DEPTH => STORE_PAGES.min(pages.len() - sent),
+                    Grant::Bytes(bytes) if under_way < DEPTH_MAX => pages_of(&pages[sent..], bytes),
+                    _ => break,
+                };
+                let (slots, pages) = (&slots[sent..sent + count], &pages[sent..sent + count]);
+                self.each(&mut writers, |writer| writer.send(slots, pages, under_way == 0, priority));
+                sent += count;
+                messages.push((sent, Fate::Stored));
             }
+            if answered == messages.len() {
+                break;
+            }
+            let begin = if answered == 0 { 0 } else { messages[answered - 1].0 };
+            let is_last = answered + 1 == messages.len();
+            let (end, fate) = &mut messages[answered];
+            let of_message = &pages[begin..*end];
             meanwhile();
             let single = writers.len() == 1;
             self.each(&mut writers, |writer| {
@@ -144,23 +157,24 @@ impl Writer {
                 match writer.lane.take_done() {
                     Ok(()) => {
                         let node = &writer.replica.link.node;
-                        node.bytes_in.fetch_add((part(message).len() * PAGE_BYTES) as u64, Relaxed);
-                        let bytes = bytes_of(&pages[part(message)]);
-                        node.sent_bytes.fetch_add(bytes as u64, Relaxed);
-                        writer.answered(is_timed.then_some(bytes));
+                        node.bytes_in.fetch_add((of_message.len() * PAGE_BYTES) as u64, Relaxed);
+                        node.sent_bytes.fetch_add(bytes_of(of_message) as u64, Relaxed);
+                        writer.answered(bytes_of(of_message), is_timed);
                         // Of the last message it is known when it was sent.
-                        if self.slabs.links.len() > 1 && message + 1 == messages {
+                        if self.slabs.links.len() > 1 && is_last {
                             writer.replica.link.estimate.at_most(writer.sent.elapsed());
                         }
                         Ok(())
                     }
                     Err(error) if error.is_full() => {
+                        writer.answered(bytes_of(of_message), false);
                         *fate = Fate::Refused(self.slabs.store_error(&writer.replica.link, &error));
                         Ok(())
                     }
                     Err(error) => Err(error),
                 }
             });
+            answered += 1;
         }
         self.compare(&writers);
         // Who is still here has answered for every message.
@@ -169,12 +183,25 @@ impl Writer {
         let durable = enough && !replicas.iter().any(missed);
         if !durable {
             let instead = unreached.map_or(Fate::Again, Fate::Refused);
-            let stored = fates.iter_mut().filter(|fate| matches!(fate, Fate::Stored));
-            stored.for_each(|fate| *fate = instead.clone());
-        } else if fates.iter().any(|fate| matches!(fate, Fate::Stored)) {
+            let stored = messages.iter_mut().filter(|(_, fate)| matches!(fate, Fate::Stored));
+            stored.for_each(|(_, fate)| *fate = instead.clone());
+        } else if messages.iter().any(|(_, fate)| matches!(fate, Fate::Stored)) {
             self.each(&mut writers, |writer| writer.replica.link.make_view(&mut writer.lane, writer.replica.slab));
         }
-        fates
+        messages
+    }
+
+    /// What may be sent now: what all links grant.
+    fn grant(&self, writers: &[ReplicaWrite<'_>]) -> Grant {
+        let of_one = |writer: &ReplicaWrite<'_>| {
+            let link = &writer.replica.link;
+            link.estimate.grant(Direction::Out, link.has_demands(), writer.bulk.bytes())
+        };
+        writers.iter().map(of_one).fold(Grant::Any, |least, grant| match (least, grant) {
+            (Grant::Wait, _) | (_, Grant::Wait) => Grant::Wait,
+            (Grant::Bytes(least), Grant::Bytes(bytes)) => Grant::Bytes(least.min(bytes)),
+            (Grant::Any, other) | (other, Grant::Any) => other,
+        })
     }
 
     /// Waits for a writer's answer; for longer, when another node is lost meanwhile and this one has the last copies.
@@ -207,7 +234,8 @@ impl Writer {
             Ok(lane) => {
                 replica.link.views.before_write(replica.slab);
                 let now = Instant::now();
-                Some(ReplicaWrite { replica, lane, sent: now, waited: Duration::ZERO, since: now, alone: true })
+                let bulk = UnderWay::none(&replica.link.estimate, Direction::Out);
+                Some(ReplicaWrite { replica, lane, sent: now, waited: Duration::ZERO, since: now, alone: true, bulk })
             }
             Err(error) => {
                 self.slabs.judge(&replica.link, &error);
@@ -244,6 +272,15 @@ fn bytes_of(pages: &[&[u8]]) -> usize {
     pages.iter().map(|page| page.len()).sum()
 }
 
+/// How many of `pages`, at least one and no more than a message has, are so many bytes.
+fn pages_of(pages: &[&[u8]], bytes_max: u64) -> usize {
+    let ends = pages.iter().take(STORE_PAGES).scan(0, |bytes, page| {
+        *bytes += page.len() as u64;
+        Some(*bytes)
+    });
+    ends.take_while(|bytes| *bytes <= bytes_max).count().max(1)
+}
+
 /// A replica that is being written to.
 struct ReplicaWrite<'a> {
     replica: &'a Replica,
@@ -255,6 +292,8 @@ struct ReplicaWrite<'a> {
     /// When the last answer came or, if nothing was under way, the message was sent whose answer is the next; and whether that is so.
     since: Instant,
     alone: bool,
+    /// What is not answered yet.
+    bulk: UnderWay<'a>,
 }
 
 impl ReplicaWrite<'_> {
@@ -268,12 +307,14 @@ impl ReplicaWrite<'_> {
         if alone {
             (self.since, self.alone) = (self.sent, true);
         }
+        self.bulk.begin(bytes_of(pages));
         self.lane.send_pages(&there[..slots.len()], pages, priority)
     }
-    /// The oldest message was answered; what it tells of the link, if it had so many `bytes`.
-    fn answered(&mut self, bytes: Option<usize>) {
+    /// The oldest message, of so many bytes, was answered; whether that tells how fast the link is.
+    fn answered(&mut self, bytes: usize, is_timed: bool) {
         let now = Instant::now();
-        if let Some(bytes) = bytes {
+        self.bulk.end(bytes);
+        if is_timed {
             self.replica.link.estimate.sample_batch(bytes, self.alone, now - self.since);
         }
         (self.since, self.alone) = (now, false);

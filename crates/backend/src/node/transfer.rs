@@ -4,12 +4,13 @@
 
 use super::lane::SlotRead;
 use super::lanes::Taken;
-use super::limits::{DEPTH, LOAD_PAGES};
+use super::limits::{DEPTH, DEPTH_MAX, LOAD_PAGES};
 use super::link::Link;
+use super::link_estimate::{Grant, UnderWay};
 use super::slabs::Slabs;
-use crate::Priority;
 use crate::node_error::NodeError;
-use hinterland_units::{PAGE_BYTES, PageBytes};
+use crate::{Direction, Priority};
+use hinterland_units::PageBytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -26,11 +27,13 @@ pub(super) struct Transfer<'a> {
     asked: usize,
     arrived: usize,
     /// Where the messages end that are under way, and whether they were alone when they were asked for; how many have been answered.
-    ends: [usize; DEPTH],
-    alone: [bool; DEPTH],
+    ends: [usize; DEPTH_MAX],
+    alone: [bool; DEPTH_MAX],
     messages: usize,
     under_way: usize,
     since: Instant,
+    /// What nobody waits for yet.
+    bulk: UnderWay<'a>,
     /// The answer has begun to arrive: it is not looked for once more.
     seen: bool,
 }
@@ -79,9 +82,9 @@ impl<'a> Transfer<'a> {
 
     /// A load of `count` items over `lane`.
     pub(super) fn new(link: &'a Link, lane: Taken<'a>, count: usize, priority: Priority, patience: Duration) -> Self {
-        let (ends, alone) = ([0; DEPTH], [false; DEPTH]);
+        let (ends, alone) = ([0; DEPTH_MAX], [false; DEPTH_MAX]);
         let (asked, arrived, messages, under_way) = (0, 0, 0, 0);
-        let since = Instant::now();
+        let (since, bulk) = (Instant::now(), UnderWay::none(&link.estimate, Direction::In));
         Transfer {
             link,
             lane,
@@ -95,6 +98,7 @@ impl<'a> Transfer<'a> {
             messages,
             under_way,
             since,
+            bulk,
             seen: false,
         }
     }
@@ -102,23 +106,30 @@ impl<'a> Transfer<'a> {
     /// Asks for as many items as may be under way.
     pub(super) fn ask(&mut self, items: &[SlotRead<'_>]) -> Result<(), NodeError> {
         let demand = self.priority == Priority::Demand;
-        let beside = !demand && (self.link.has_demands() || self.link.estimate.expects_demand());
-        let depth = if beside { 1 } else { DEPTH };
-        while self.asked < self.count && self.under_way < depth {
-            // A message for the page that the program waits for, then larger ones; short ones beside it.
-            let end = match self.asked {
-                0 if demand => 1,
-                begin if beside => begin + pages_of(&items[begin..], self.link.estimate.pages_beside_demand()),
-                begin => begin + LOAD_PAGES,
+        while self.asked < self.count {
+            let rest = &items[self.asked..];
+            let grant = match demand {
+                true => Grant::Any,
+                false => self.link.estimate.grant(Direction::In, self.link.has_demands(), self.bulk.bytes()),
+            };
+            let pages = match grant {
+                // A message for the page that the program waits for, then larger ones.
+                Grant::Any if demand && self.asked == 0 => 1,
+                Grant::Any if self.under_way < DEPTH => LOAD_PAGES.min(rest.len()),
+                Grant::Bytes(bytes) if self.under_way < DEPTH_MAX => pages_of(rest, bytes),
+                _ => break,
+            };
+            let message = &rest[..pages];
+            self.lane.ask_pages(message, self.priority)?;
+            if !demand {
+                self.bulk.begin(bytes_of(message));
             }
-            .min(self.count);
-            self.lane.ask_pages(&items[self.asked..end], self.priority)?;
             if self.under_way == 0 {
                 self.since = Instant::now();
             }
-            let turn = (self.messages + self.under_way) % DEPTH;
-            (self.ends[turn], self.alone[turn]) = (end, self.under_way == 0);
-            (self.asked, self.under_way) = (end, self.under_way + 1);
+            let turn = (self.messages + self.under_way) % DEPTH_MAX;
+            (self.ends[turn], self.alone[turn]) = (self.asked + pages, self.under_way == 0);
+            (self.asked, self.under_way) = (self.asked + pages, self.under_way + 1);
         }
         Ok(())
     }
@@ -135,16 +146,21 @@ impl<'a> Transfer<'a> {
         if !std::mem::take(&mut self.seen) && !self.lane.look() && self.patience < self.lane.limit() {
             self.lane.wait(self.patience)?;
         }
-        let (begin, end) = (self.arrived, self.ends[self.messages % DEPTH]);
-        let bytes = items[begin..end].iter().map(|item| item.bytes).sum();
+        let (begin, end) = (self.arrived, self.ends[self.messages % DEPTH_MAX]);
+        let bytes = bytes_of(&items[begin..end]);
         self.lane.receive_pages(&mut items[begin..end], |index, undamaged, page| {
             self.arrived += 1;
             take(begin + index, undamaged.then_some(page));
         })?;
         let now = Instant::now();
         self.link.node.received_bytes.fetch_add(bytes as u64, Relaxed);
+        if self.priority != Priority::Demand {
+            self.bulk.end(bytes);
+        } else if begin == 0 {
+            self.link.estimate.demand_took(now - self.since);
+        }
         if is_timed {
-            self.link.estimate.sample(bytes, self.alone[self.messages % DEPTH], now - self.since);
+            self.link.estimate.sample(bytes, self.alone[self.messages % DEPTH_MAX], now - self.since);
         }
         (self.messages, self.under_way, self.since) = (self.messages + 1, self.under_way - 1, now);
         Ok(())
@@ -197,11 +213,16 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// How many of `items`, at least one, have no more bytes than so many whole pages.
-fn pages_of(items: &[SlotRead<'_>], whole: usize) -> usize {
+/// Bytes that come for `items`.
+fn bytes_of(items: &[SlotRead<'_>]) -> usize {
+    items.iter().map(|item| item.bytes).sum()
+}
+
+/// How many of `items`, at least one and no more than a message has, come with so many bytes.
+fn pages_of(items: &[SlotRead<'_>], bytes_max: u64) -> usize {
     let ends = items.iter().take(LOAD_PAGES).scan(0, |bytes, item| {
-        *bytes += item.bytes;
+        *bytes += item.bytes as u64;
         Some(*bytes)
     });
-    ends.take_while(|bytes| *bytes <= whole * PAGE_BYTES).count().max(1)
+    ends.take_while(|bytes| *bytes <= bytes_max).count().max(1)
 }

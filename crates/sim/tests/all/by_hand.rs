@@ -1,7 +1,7 @@
 //! Replays so small that their figures can be worked out by hand.
 
 use hinterland_sim::{
-    Collector, Costs, Duplex, FaultPath, Figures, LinkModel, Setup, Workload, pages_in_order, simulate,
+    Collector, Costs, Duplex, FaultPath, Figures, LinkModel, LinkShare, Setup, Workload, pages_in_order, simulate,
 };
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 
@@ -10,8 +10,13 @@ const LOCAL: u64 = 256;
 
 /// A page takes 100 ns on the link and 10 µs more.
 fn setup(costs: Costs) -> Setup {
-    let link =
-        LinkModel { name: "test".into(), latency_ns: 10_000, bits_per_second: 327_680_000_000, duplex: Duplex::Full };
+    let link = LinkModel {
+        name: "test".into(),
+        latency_ns: 10_000,
+        bits_per_second: 327_680_000_000,
+        duplex: Duplex::Full,
+        share: LinkShare::Strict,
+    };
     let local = Budget::Bytes(ByteCount(LOCAL * PAGE_BYTES as u64));
     // No windows: no zeros ahead of first touches.
     Setup { costs, window_pages_max: Some(0), ..Setup::new(local, link) }

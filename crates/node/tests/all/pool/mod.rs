@@ -39,6 +39,7 @@ const TIMING: Timing = Timing {
     return_limit: Duration::from_millis(300),
     lease_ms: 200,
     rebuild_bytes_per_second: 256 << 20,
+    share: hinterland_backend::LinkShare::Auto,
 };
 
 /// As `TIMING`, where something must hold while a refusal is believed.
