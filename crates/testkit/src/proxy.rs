@@ -170,7 +170,7 @@ impl Drop for Proxy {
 }
 
 /// The addresses of the ranges of each read that is under way, in their order.
-type Reads = Arc<Mutex<VecDeque<Vec<u64>>>>;
+type Reads = Arc<Mutex<VecDeque<Vec<(u64, usize)>>>>;
 
 impl State {
     fn mode(&self) -> Mode {
@@ -239,7 +239,10 @@ impl State {
             let Message { header, bytes, .. } = Message::read(&mut from)?;
             let (header, control) = Header::decode_whole(&bytes[..HEADER_BYTES + header.control_bytes]).expect("ours");
             if let Ok(Request::Read { ranges }) = Request::decode(&header, control) {
-                reads.lock().unwrap().push_back(ranges.iter().map(|range| range.address).collect());
+                reads
+                    .lock()
+                    .unwrap()
+                    .push_back(ranges.iter().map(|range| (range.address, range.bytes as usize)).collect());
             }
             self.keep(false);
             to.write_all(&bytes)?;
@@ -268,13 +271,13 @@ impl State {
                 if let Some(barrier) = meeting {
                     barrier.wait();
                 }
-                let addresses = reads.lock().unwrap().pop_front().expect("a read that was asked");
+                let ranges = reads.lock().unwrap().pop_front().expect("a read that was asked");
                 let data = message.data().to_vec();
                 match mode {
-                    Mode::Flip => message.data()[100] ^= 4,
+                    Mode::Flip => message.flip(),
                     Mode::Lie => {
-                        message.data()[100] ^= 4;
-                        message.reseal(&addresses);
+                        message.flip();
+                        message.reseal(&ranges);
                     }
                     Mode::Other => {
                         if let Some(other) = before.filter(|other| other.len() == data.len()) {
@@ -316,10 +319,22 @@ impl Message {
     }
 
     /// Makes the checksums those of the data.
-    fn reseal(&mut self, addresses: &[u64]) {
+    /// Flips a bit of the data, which may be short.
+    fn flip(&mut self) {
+        let data = self.data();
+        let at = 100.min(data.len() - 1);
+        data[at] ^= 4;
+    }
+
+    fn reseal(&mut self, ranges: &[(u64, usize)]) {
         let data = self.data().to_vec();
-        let pieces = data.chunks(data.len() / addresses.len());
-        let sums: Vec<u64> = addresses.iter().zip(pieces).map(|(address, piece)| checksum(*address, piece)).collect();
+        let mut rest = &data[..];
+        let sum = |(address, bytes): &(u64, usize)| {
+            let (piece, behind) = rest.split_at(*bytes);
+            rest = behind;
+            checksum(*address, piece)
+        };
+        let sums: Vec<u64> = ranges.iter().map(sum).collect();
         Reply::data(&mut self.bytes, self.header.number, &sums, data.len());
         self.bytes.extend_from_slice(&data);
     }
