@@ -4,10 +4,10 @@
 //! launcher                                         each process of the run, in its evictor
 //! writes the setting, then a larger number ──────► reads the number, then the setting, and applies it
 //! rings everybody's bell                           its local memory is within its part of the setting:
-//! looks who has acknowledged the number ◄───────── acknowledges the number (in its share)
+//! looks which have acknowledged the number ◄────── acknowledges the number (in its share)
 //! ```
 //!
-//! A setting is one word, written before the number: who has seen a number reads the setting of that command or of a later one. The
+//! A setting is one word, written before the number: a process that has seen a number reads the setting of that command or of a later one. The
 //! launcher is the only writer, and processes apply what stands here without it: one that is gone changes nothing. A process that
 //! starts later, or calls exec, reads the same words. What stands here is bounded by each process that reads it, as if anybody of the
 //! run had written it.

@@ -30,7 +30,7 @@ pub struct LinkModel {
     pub latency_ns: u64,
     /// In bits a second; at least 1.
     pub bits_per_second: u64,
-    /// Who shares them.
+    /// The classes that share them.
     pub duplex: Duplex,
     /// How they are divided among the classes.
     pub share: LinkShare,
@@ -148,7 +148,7 @@ const PIECE_BYTES: u64 = PAGE_BYTES as u64;
 /// How many values [`Priority`] has.
 const PRIORITIES: usize = 4;
 
-/// Bytes that go over the link together, and who waits for them.
+/// Bytes that go over the link together, and the requests that wait for them.
 #[derive(Clone, Copy, Debug)]
 struct Request<Who> {
     who: Who,

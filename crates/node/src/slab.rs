@@ -24,7 +24,7 @@ struct Content {
     /// Pages that were written: what a copy has to copy.
     written: Pages,
     /// So many bytes of each page, from its beginning on, were written last; 0: other parts of it. Their checksums are kept as their writer
-    /// computed them, so that nobody computes them again and what changes here is seen where it is read.
+    /// computed them, so that they are not computed again and what changes here is seen where it is read.
     begins: Box<[u16; SLAB_PAGES]>,
     sums: Box<[u64; SLAB_PAGES]>,
 }

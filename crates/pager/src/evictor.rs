@@ -52,7 +52,7 @@ impl Evictor {
         Evictor { pages, local, reclaim, read_ahead, bell, answers, maintenance, report, shared, housekeeping }
     }
 
-    /// It was started: who asks or commands before it first runs waits for it.
+    /// It was started: an ask or a command before it first runs waits for it.
     pub(crate) fn begin_answering(&self) {
         self.answers.begin();
         self.local.shared_budget.begin_acknowledging(self.pages.row());

@@ -10,7 +10,6 @@
 
 use crate::proc_file::ProcFile;
 use crate::region_map::{self, Kind, RegionMap};
-use crate::{exit, pager};
 use hinterland_abi::{MemoryLimit, ProcessRow};
 use hinterland_sys::mem::chunk;
 use hinterland_units::PAGE_BYTES;
@@ -71,9 +70,12 @@ fn is_set(row: &ProcessRow) -> bool {
 }
 
 /// The limit of this process that a number means; `None`: the kernel keeps it.
+#[cfg(not(feature = "local-only"))]
 pub fn of(resource: c_int) -> Option<&'static MemoryLimit> {
     // A child of vfork shares this memory but not the limits.
-    let row = (OURS[0].load(Relaxed) != 0 && exit::is_own()).then(|| pager().map(crate::Pager::row)).flatten()?;
+    let row = (OURS[0].load(Relaxed) != 0 && crate::exit::is_own())
+        .then(|| crate::pager().map(crate::Pager::row))
+        .flatten()?;
     match resource.cast_unsigned() {
         libc::RLIMIT_AS => Some(&row.address_space_limit),
         libc::RLIMIT_DATA => Some(&row.data_limit),
@@ -126,9 +128,16 @@ pub fn check_in(region_map: &RegionMap, growth: impl FnOnce(&RegionMap) -> Accou
     if refused { Err(libc::ENOMEM) } else { Ok(()) }
 }
 
-/// The soft limits that the program set, if any.
+/// Without far memory nothing is kept: the kernel's limits are left alone.
+#[cfg(feature = "local-only")]
 fn limits() -> Option<[u64; 2]> {
-    let row = pager()?.row();
+    None
+}
+
+/// The soft limits that the program set, if any.
+#[cfg(not(feature = "local-only"))]
+fn limits() -> Option<[u64; 2]> {
+    let row = crate::pager()?.row();
     let soft = [row.address_space_limit.get()[0], row.data_limit.get()[0]];
     (soft != [u64::MAX; 2]).then_some(soft)
 }

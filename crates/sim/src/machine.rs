@@ -111,7 +111,7 @@ impl<'a> Machine<'a> {
             begun = *first as usize;
         }
         self.replay(&work.touches()[begun..], progress);
-        // What was asked for before the program ended still comes: it costs the link, and nobody's time.
+        // What was asked for before the program ended still comes: it costs the link, and no thread's time.
         self.run_until(u64::MAX - 1);
         self.finish()
     }

@@ -218,7 +218,7 @@ mod tests {
         estimate.late(5_000_000);
         estimate.late(4_000_000);
         assert_eq!(estimate.mean_ns(), 5_000_000);
-        // An answer that nobody waited for says nothing, unless it is more than was known.
+        // An answer that no load waited for says nothing, unless it is more than was known.
         estimate.at_least(1_000);
         assert_eq!(estimate.mean_ns(), 5_000_000);
         estimate.at_least(13_000_000);

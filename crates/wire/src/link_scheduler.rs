@@ -1,4 +1,4 @@
-//! Who is next on a link: demands, and the bulk beside them (prefetches, write-back, migration).
+//! Which class is next on a link: demands, and the bulk beside them (prefetches, write-back, migration).
 //!
 //! ```text
 //! strict        demands, then prefetches, then write-back, then migration
@@ -7,7 +7,7 @@
 //! auto          weighted, and P follows what demands wait
 //! ```
 //! Where pieces are sent one after the other ([`next`](LinkScheduler::next), [`sent`](LinkScheduler::sent)) a demand overtakes all but the piece that
-//! is being sent. Who asks for pages cannot recall what the other side has sent already; it bounds how much of its bulk is under way
+//! is being sent. A client cannot recall what the other side has sent already; it bounds how much of its bulk is under way
 //! ([`window_bytes`](LinkScheduler::window_bytes)): no more than bulk's share of what the link holds, so that nothing queues behind it.
 //!
 //! Among themselves, classes of bulk are served as 4 : 2 : 1, by start-time fair queueing (Goyal et al. 1996). No clock: times are arguments.
@@ -40,7 +40,7 @@ const STEP_UP: u8 = 20;
 const STEP_DOWN: u8 = 1;
 /// Bytes of a slot of bulk: a page.
 const SLOT_BYTES: u64 = 4096;
-/// Of a slot that nobody uses, so much passes at a time: who comes meanwhile waits no longer.
+/// Of a slot that no class uses, so much passes at a time: a request that comes meanwhile waits no longer.
 const PASSED_BYTES_MAX: u64 = 256;
 /// Weights of the classes of bulk, in sixteenths of their inverse.
 const COSTS: [u64; 4] = [0, 4, 8, 16];
@@ -83,7 +83,7 @@ impl FromStr for LinkShare {
 pub enum Turn {
     /// The oldest of this class, which waits.
     Send(Priority),
-    /// So many bytes' time of a slot that nobody uses.
+    /// So many bytes' time of a slot that no class uses.
     Pass(u64),
 }
 
@@ -99,7 +99,7 @@ pub struct LinkScheduler {
     /// Weighted: what each class has had, by its weight; demands and bulk, then the classes of bulk.
     level: [u64; 2],
     levels_of_bulk: [u64; 4],
-    /// Who waited when it was looked at last.
+    /// The classes that waited when it was looked at last.
     waited: [bool; 4],
 }
 
@@ -130,7 +130,7 @@ impl LinkScheduler {
         self.percent
     }
 
-    /// Whose turn it is, of those that wait, by urgency; `None`: nobody waits. `sent` or `passed` says that it was taken.
+    /// Whose turn it is, of those that wait, by urgency; `None`: none waits. `sent` or `passed` says that it was taken.
     pub fn next(&mut self, waits: [bool; 4]) -> Option<Turn> {
         let (demand, bulk) = (waits[0], waits[1..].contains(&true));
         if !demand && !bulk {
@@ -149,7 +149,7 @@ impl LinkScheduler {
         Some(Turn::Send(if is_demand { Priority::Demand } else { self.next_of_bulk(waits) }))
     }
 
-    /// Who begins to wait has no claim to what it left before.
+    /// A class that begins to wait has no claim to what it left before.
     fn begin(&mut self, waits: [bool; 4]) {
         let bulk = |waits: [bool; 4]| waits[1..].contains(&true);
         let (before, now) = ([self.waited[0], bulk(self.waited)], [waits[0], bulk(waits)]);

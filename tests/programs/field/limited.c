@@ -38,8 +38,8 @@ static void live(int which) {
     struct rlimit limit;
     getrlimit(which, &limit);
     printf("limit %lu %lu\n", limit.rlim_cur / MIB, limit.rlim_max / MIB);
-    unsigned char *little = malloc(64 * MIB);
-    printf("little %ld\n", fill(little, 64 * MIB));
+    unsigned char *little = malloc(24 * MIB);
+    printf("little %ld\n", fill(little, 24 * MIB));
     TELL("much", malloc(3072 * MIB) != NULL);
     TELL("map", mmap(NULL, 3072 * MIB, both, anonymous, -1, 0) != MAP_FAILED);
     TELL("share", mmap(NULL, 3072 * MIB, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
@@ -71,8 +71,8 @@ int main(int argc, char **argv) {
         live(which);
         return 0;
     }
-    unsigned char *before = malloc(96 * MIB);
-    printf("before %ld\n", fill(before, 96 * MIB));
+    unsigned char *before = malloc(48 * MIB);
+    printf("before %ld\n", fill(before, 48 * MIB));
     struct rlimit limit = {1024 * MIB, 2048 * MIB}, crossed = {2048 * MIB, 1024 * MIB};
     TELL("crossed", setrlimit(which, &crossed));
     TELL("set", setrlimit(which, &limit));
@@ -97,6 +97,6 @@ int main(int argc, char **argv) {
         }
         waitpid(child, &status, 0);
     }
-    printf("status %d, after %ld\n", status, fill(before, 96 * MIB));
+    printf("status %d, after %ld\n", status, fill(before, 48 * MIB));
     return 0;
 }

@@ -22,7 +22,7 @@ pub(super) const STORE_PAGES: usize = RANGES_MAX;
 pub(super) const DEPTH_MAX: usize = 16;
 /// A link is slow where `LOAD_PAGES` take so long.
 pub(super) const SLOW_LINK: Duration = Duration::from_micros(150);
-/// Messages that a part of a link is filled with: who comes waits for one of them at most, if nothing queues.
+/// Messages that a part of a link is filled with: a demand that comes waits for one of them at most, if nothing queues.
 pub(super) const MESSAGES_OF_A_WINDOW: u64 = 4;
 /// On a slow link, a program that waited for a page so short a time ago may soon wait for the next.
 pub(super) const DEMANDED_LATELY_NS: u64 = 1_000_000;

@@ -148,14 +148,14 @@ impl SharedEstimate {
         demanded_ns > 0 && now_ns.saturating_sub(demanded_ns) < DEMANDED_LATELY_NS
     }
 
-    /// What may be asked for or sent now by who has `own` bytes of it under way; `has_demands`: the program waits for a page.
+    /// What may be asked for or sent now by a caller with `own` bytes of it under way; `has_demands`: the program waits for a page.
     pub(super) fn grant(&self, direction: Direction, has_demands: bool, own: u64) -> Grant {
         let estimate = self.get();
         let beside = has_demands || self.expects_demand(&estimate);
         let window = lock(&self.scheduler).window_bytes(beside, estimate.best_ns(), estimate.page_ns());
         match window {
             None => Grant::Any,
-            // Who has none under way is never told to wait: nobody would wake it.
+            // A caller with none under way is never told to wait: nothing would wake it.
             Some(window) if own > 0 && self.bulk_under_way[direction as usize].load(Relaxed) >= window => Grant::Wait,
             Some(window) => Grant::Bytes(window / MESSAGES_OF_A_WINDOW),
         }
@@ -244,7 +244,7 @@ mod tests {
         under_way.begin(7 * PAGE_BYTES);
         assert_eq!((grant(1), slow.grant(Direction::Out, true, 1)), (Grant::Bytes(2 * page), Grant::Bytes(2 * page)));
         under_way.begin(PAGE_BYTES);
-        assert_eq!((grant(1), grant(0)), (Grant::Wait, Grant::Bytes(2 * page)), "who has none goes on");
+        assert_eq!((grant(1), grant(0)), (Grant::Wait, Grant::Bytes(2 * page)), "a caller with none goes on");
         under_way.end(PAGE_BYTES);
         assert_eq!((grant(1), under_way.bytes()), (Grant::Bytes(2 * page), 7 * page));
         drop(under_way);

@@ -59,7 +59,7 @@ impl Rebuild {
         let (from, bytes): (_, Vec<usize>) = {
             let table = slabs.table();
             let Some(from) = table.replicas_of(*number) else { return Step::Over };
-            // Of a slot that is free by now, as many as there are: nobody reads the copy.
+            // Of a slot that is free by now, as many as there are: the copy is not read.
             (from, slots.iter().map(|slot| table.bytes_of(*slot)).collect())
         };
         // What goes is what is copied: another replica may be a wrong one, and this the last right one.

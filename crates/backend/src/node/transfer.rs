@@ -32,7 +32,7 @@ pub(super) struct Transfer<'a> {
     messages: usize,
     under_way: usize,
     since: Instant,
-    /// What nobody waits for yet.
+    /// What no load waits for yet.
     bulk: UnderWay<'a>,
     /// The answer has begun to arrive: it is not looked for once more.
     seen: bool,
@@ -207,7 +207,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// The one page that was asked for, of so many `bytes`, is not waited for any more; `slab` counts who may be reading there.
+    /// The one page that was asked for, of so many `bytes`, is not waited for any more; `slab` counts the loads that may be reading there.
     pub(super) fn leave_owed(self, bytes: usize, slab: Arc<()>) {
         self.lane.leave_owed(bytes, self.since, slab);
     }

@@ -99,7 +99,7 @@ impl Launcher {
         }
     }
 
-    /// Asks, and waits for the answer: for `wait` longer than a launcher takes that waits for nobody.
+    /// Asks, and waits for the answer: for `wait` longer than a launcher takes that waits for no process.
     ///
     /// # Errors
     /// It refuses, or does not answer.

@@ -23,7 +23,7 @@ const CLIENTS_MAX: usize = 16;
 const IDLE: Duration = Duration::from_secs(30);
 /// How long an answer waits for the run's processes when the request does not say.
 const WAIT: Duration = Duration::from_secs(10);
-/// Between two looks at who has acknowledged a command.
+/// Between two looks at which processes have acknowledged a command.
 const LOOK: Duration = Duration::from_millis(5);
 /// Processes that are named because they have not acknowledged.
 pub const NAMED_MAX: usize = 64;
@@ -230,7 +230,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Whether both directions are closed: nobody waits for the answer.
+    /// Whether both directions are closed: the client does not wait for the answer.
     fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::empty())];
         poll(&mut fds, PollTimeout::ZERO).is_ok()

@@ -46,7 +46,7 @@ pub struct Answer {
     /// The run's figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// A change, and who has not made it yet.
+    /// A change, and the processes that have not made it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<Change>,
     /// Why the request is refused.
@@ -139,7 +139,7 @@ impl Request {
     /// Reads a line.
     ///
     /// # Errors
-    /// What is wrong with it, for who wrote it.
+    /// What is wrong with it, for the user.
     pub fn read(line: &[u8]) -> Result<Request, String> {
         let request: Request = serde_json::from_slice(line).map_err(|error| format!("this is no request: {error}"))?;
         if request.version != CONTROL_VERSION {

@@ -6,7 +6,7 @@
 //! /tmp/hinterland-UID/PID             else
 //! ```
 //! A directory that is not the user's own, or open to others, is not used. A socket is reached through a descriptor of its directory,
-//! so its path may have any length. It is complete when it appears under its name; the one of a launcher that was killed is swept by whoever comes by.
+//! so its path may have any length. It is complete when it appears under its name; the one of a launcher that was killed is swept by the next command that lists runs.
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Uid, geteuid};
@@ -61,9 +61,9 @@ pub fn peer(stream: &UnixStream) -> Option<Uid> {
     getsockopt(stream, PeerCredentials).ok().map(|peer| Uid::from_raw(peer.uid()))
 }
 
-/// Whether a process of that number exists, whoever's it is.
+/// Whether a process of that number exists, of any user.
 pub fn exists(pid: i32) -> bool {
-    // SAFETY: signal 0 is sent to nobody.
+    // SAFETY: signal 0 is not sent.
     let rc = unsafe { libc::kill(pid, 0) };
     rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
@@ -207,7 +207,7 @@ pub fn connect(pid: i32) -> io::Result<Option<UnixStream>> {
         match UnixStream::connect(place.at(&pid.to_string())) {
             Ok(stream) => return Ok(Some(stream)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // Nobody listens any more: it has ended or was killed.
+            // The launcher has ended or was killed.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(error),
         }

@@ -70,7 +70,7 @@ fn change(args: &SetArgs) -> Result<Change, AskError> {
     answer.set.ok_or_else(|| AskError::Garbled { pid: launcher.pid, why: why() })
 }
 
-/// Who has not made a change.
+/// The processes that have not made a change.
 fn still_behind(change: &Change, waited: u64) -> String {
     let name = |process: &super::Behind| {
         let program = process.program.rsplit('/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The folder of kept tapes: `$XDG_CACHE_HOME/hinterland/tapes`, of which nobody else can read anything.
+//! The folder of kept tapes: `$XDG_CACHE_HOME/hinterland/tapes`, which no other user can read.
 //!
 //! ```text
 //!   KEY.json          what the trace is of; what has none is not there
@@ -21,7 +21,7 @@ use tempfile::{NamedTempFile, TempPath};
 pub const BYTES_MAX: u64 = 1 << 30;
 /// How the names of files begin that are being written.
 const NEW: &str = ".new-";
-/// A file that is being written, and was not for so long, is nobody's.
+/// A file under a temporary name that was not written for so long was left behind.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// See the module.

@@ -152,7 +152,7 @@ impl Commanded for Run<'_, '_> {
         let bytes = config::changed_local(self.about.config, self.about.host, written).map_err(refuse)?.0;
         let ledger = self.ledger.get();
         let number = ledger.commands.set_local(bytes);
-        // Who does not hear it looks a few times a second all the same.
+        // A process that does not hear it looks a few times a second all the same.
         let used = ledger.shares_used.load(Relaxed) as usize;
         let asks = ledger.shares.iter().zip(&ledger.asks).take(used);
         for (_, asks) in asks.filter(|(share, _)| share.pid.load(Relaxed) != 0) {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Sizes that are planned beside the wanted one, in percent of the recorded peak.
 const LOCAL_PERCENT: [u8; 6] = [100, 60, 40, 20, 10, 5];
 
-/// Who plans.
+/// The command that plans.
 const ORIGIN: &str = concat!("hinterland ", env!("CARGO_PKG_VERSION"));
 
 /// The tape for a size, by the eviction that moves fewer bytes.

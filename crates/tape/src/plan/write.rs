@@ -5,7 +5,7 @@ use crate::Trace;
 use crate::tape::{TapeHead, TapeWriter, ThreadTotals};
 use std::io;
 
-/// Plans for each of `cases` and writes the tape of the first to `out`; returns the plans, and the tape's bytes. `origin`: who plans.
+/// Plans for each of `cases` and writes the tape of the first to `out`; returns the plans, and the tape's bytes. `origin`: the command that plans.
 ///
 /// # Errors
 /// As [`plan`]'s.

@@ -221,7 +221,7 @@ fn launcher_gone(name: &str, path: &'static str) -> Result<()> {
     })();
     let killed = kill(pid, Signal::SIGKILL);
     looked?;
-    // It still ran: nobody had to answer for it.
+    // It still ran: no answer was needed.
     Ok(killed?)
 }
 
@@ -334,7 +334,7 @@ impl Screen {
     }
 }
 
-/// Where nobody looks at a screen, `top` prints a line for each run at each look, and ends when it was told to.
+/// Without a terminal, `top` prints a line for each run at each look, and ends when it was told to.
 fn top_in_a_pipe(name: &str) -> Result<()> {
     let mut running = Launch::new(name, &["--local", "24M"], &[&hold()?, "48", "stay"])?.start()?;
     running.wait_for("ready")?;
@@ -388,7 +388,7 @@ fn refusals(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The socket of a launcher that was killed is swept by whoever comes by, and nothing is listed for it.
+/// The socket of a launcher that was killed is swept by the next command that lists runs, and nothing is listed for it.
 fn stale(name: &str) -> Result<()> {
     let mut running = Launch::new(name, &["--local", "32M"], &[&hold()?, "16", "stay"])?.start()?;
     running.wait_for("ready")?;

@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 const PAGES: u64 = 8192;
 /// What `intervals` ends with.
 const CODE: i32 = 7;
-/// What it prints where nobody records or prefetches.
+/// What it prints in a run without a trace or a tape.
 const NOTHING: &str = "began 0 0 0, ended 0 0";
 
 /// A test that is told its name.

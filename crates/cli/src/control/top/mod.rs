@@ -80,7 +80,7 @@ pub fn run(args: &TopArgs) -> ExitCode {
     }
 }
 
-/// Looks again and again, until nobody listens.
+/// Looks again and again, until its output is closed.
 fn look(interval: Duration, count: Option<u64>, found: &Sender<News>) {
     let mut due = Instant::now();
     for _ in 0..count.unwrap_or(u64::MAX) {

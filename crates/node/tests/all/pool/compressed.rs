@@ -142,7 +142,7 @@ fn a_block_that_passes_every_checksum_is_repaired_or_refused() {
     let cluster = Compressed::new(1, 1);
     let stored = Stored::new(&*cluster.pool, 0..300);
     cluster.proxies[0].set(Mode::Lie);
-    // Nobody else has it: no page is right, and none is said to be.
+    // No other node has it: no page is right, and none is said to be.
     let pages = loaded_or_repaired(&*cluster.pool, &stored);
     assert!(pages.iter().flatten().count() < 300 && pages.iter().any(Option::is_none));
     let wrong = load(&*cluster.pool, &[stored.0[0].0], Priority::Demand).remove(0);
