@@ -1,6 +1,6 @@
 //! How fast the model is, in processor time: million references a second through the caches, and million misses a second on each scheme.
 //!
-//! `cargo run --release -p hinterland-model --example rate`
+//! `cargo run --release -p hinterland-model --example model_rate`
 
 use hinterland_model::workloads::Workload;
 use hinterland_model::{Parameters, Scheme, replay};
