@@ -3,7 +3,7 @@
 //! Private, so that fork gives the child a copy-on-write duplicate. Never huge pages: what is touched must be what is
 //! counted.
 
-use hinterland_units::PAGE_BYTES;
+use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::io;
 
 /// A reservation of address space.
@@ -56,6 +56,25 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no reference into it outlives the value that owns it.
         unsafe { self.0.end() };
+    }
+}
+
+/// Room for so many pages, in which layers make the bytes that they store.
+pub(crate) struct PageRoom<const PAGES: usize>(Mapping);
+
+impl<const PAGES: usize> PageRoom<PAGES> {
+    /// Its memory, once it is written.
+    pub(crate) const RAM_BYTES: u64 = (PAGES * PAGE_BYTES) as u64;
+
+    /// Reserves it.
+    pub(crate) fn new() -> PageRoom<PAGES> {
+        PageRoom(Mapping::reserve(PAGES * PAGE_BYTES).expect("address space for some pages"))
+    }
+
+    /// All of its pages.
+    pub(crate) fn pages(&mut self) -> &mut [PageBytes] {
+        // SAFETY: the mapping is this long, aligned to pages, zeroed by the kernel, and borrowed exclusively through `&mut self`.
+        unsafe { std::slice::from_raw_parts_mut(self.0.at(0).cast::<PageBytes>(), PAGES) }
     }
 }
 

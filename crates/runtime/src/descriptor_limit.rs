@@ -8,10 +8,9 @@
 //!
 //! Not hidden: `/proc/PID/limits`, the limit after exec, and limits set past libc, after which a child may not be served.
 
-use crate::descriptors;
+use crate::{descriptors, kernel_limit};
 use libc::{c_int, rlimit};
 use std::os::fd::RawFd;
-use std::ptr::null;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -28,18 +27,9 @@ struct Shown {
 
 static SHOWN: Mutex<Option<Shown>> = Mutex::new(None);
 
-/// Sets this process's limit, or only asks for it; returns the one before, as the kernel has it.
-///
-/// # Errors
-/// An error number: the kernel's.
-pub fn real(new: Option<&rlimit>) -> Result<rlimit, c_int> {
-    let mut old = rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both limits are valid for the call; 0 is this process.
-    let rc = unsafe {
-        let new = new.map_or(null(), std::ptr::from_ref);
-        libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, new, &raw mut old)
-    };
-    if rc < 0 { Err(crate::errno::get()) } else { Ok(old) }
+/// The kernel's limit.
+fn real(new: Option<&rlimit>) -> Result<rlimit, c_int> {
+    kernel_limit::change(libc::RLIMIT_NOFILE, new)
 }
 
 /// The program sets its limit, or only asks for it; returns the one before, as the program set it.

@@ -112,11 +112,7 @@ pub fn highest() -> RawFd {
 
 /// The limit on descriptor numbers.
 fn limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // Past libc's name, which tells the program's own limit (`descriptor_limit`).
-    // SAFETY: `limit` is valid for the call; 0 is this process.
-    unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0usize, &raw mut limit) };
-    limit.rlim_cur
+    crate::kernel_limit::change(libc::RLIMIT_NOFILE, None).map_or(0, |limit| limit.rlim_cur)
 }
 
 /// Whether `fd` is Hinterland's.

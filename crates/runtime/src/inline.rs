@@ -68,7 +68,7 @@ pub(crate) fn activate(ready: eligibility::Eligible) -> Result<Installed, Activa
     let installed =
         Filter::new(&syscalls::table::rules(), FAR_BASE..FAR_BASE + FAR_PAGES as usize * PAGE_BYTES).install()?;
     crate::fork::raw::see(eligibility::is_caught_by_libc);
-    crate::fork::vfork::begin(syscall_sites::program_imports(c"ptrace"));
+    crate::fork::vfork::begin(ready.traces);
     ACTIVE.store(true, Relaxed);
     Ok(installed)
 }

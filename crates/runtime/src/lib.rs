@@ -18,6 +18,7 @@
 //! | `device_pins` | devices that keep pages of the program |
 //! | `descriptors` | our descriptors survive programs that close everything |
 //! | `descriptor_limit` | numbers for the descriptors of a child, below a limit that the program lowers |
+//! | `kernel_limit` | limits as the kernel has them |
 //! | `memory_limit` | limits on address space and data that the program sets |
 //! | `proc_file` | files of `/proc` that stay open |
 //!
@@ -54,6 +55,7 @@ mod heap;
 mod inline;
 mod interpose;
 mod jemalloc;
+mod kernel_limit;
 mod large;
 #[cfg(not(feature = "local-only"))]
 mod leader;

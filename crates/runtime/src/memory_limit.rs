@@ -8,6 +8,7 @@
 //! Not hidden: `/proc/PID/limits`, limits set past libc. Not limited: what libc maps for itself (stacks of threads, its own heap),
 //! although it counts, and programs that cannot be managed.
 
+use crate::kernel_limit;
 use crate::proc_file::ProcFile;
 use crate::region_map::{self, Kind, RegionMap};
 use hinterland_abi::{MemoryLimit, ProcessRow};
@@ -89,7 +90,7 @@ pub fn of(resource: c_int) -> Option<&'static MemoryLimit> {
 /// `EINVAL`: the soft limit is above the hard one. `EPERM`: the hard one may not be raised.
 pub fn change(limit: &MemoryLimit, resource: c_int, new: Option<&rlimit>) -> Result<rlimit, c_int> {
     let before = match limit.get() {
-        [u64::MAX, u64::MAX] => kernels(resource)?,
+        [u64::MAX, u64::MAX] => kernel_limit::change(resource.cast_unsigned(), None)?,
         [rlim_cur, rlim_max] => rlimit { rlim_cur, rlim_max },
     };
     if let Some(new) = new {
@@ -165,14 +166,6 @@ fn counted(mut statm: impl Read) -> Option<Account> {
     let mut fields = std::str::from_utf8(line.get(..read)?).ok()?.split_ascii_whitespace();
     let mut bytes = |skipped: usize| fields.nth(skipped)?.parse::<usize>().ok()?.checked_mul(PAGE_BYTES);
     Some(Account { address_space: bytes(0)?, data: bytes(4)? })
-}
-
-/// The kernel's limit.
-fn kernels(resource: c_int) -> Result<rlimit, c_int> {
-    let mut limit = rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for the call; 0 is this process.
-    let rc = unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource, 0usize, &raw mut limit) };
-    if rc < 0 { Err(crate::errno::get()) } else { Ok(limit) }
 }
 
 /// Whether the calling thread has `CAP_SYS_RESOURCE` (24), as setrlimit(2) asks of one that raises a hard limit.

@@ -15,7 +15,7 @@
 mod worth;
 
 use crate::codec::{Codec, CodecName, decompress_lz4};
-use crate::mapping::Mapping;
+use crate::mapping::PageRoom;
 use crate::sync::{Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -80,21 +80,12 @@ pub struct LinkCompressed {
 /// A codec, and room for what it makes of a batch.
 struct Compressor {
     codec: Codec,
-    room: Mapping,
+    room: PageRoom<STORE_PAGES>,
 }
 
 impl Compressor {
-    const ROOM_BYTES: usize = STORE_PAGES * PAGE_BYTES;
-
     fn new() -> Compressor {
-        let room = Mapping::reserve(Compressor::ROOM_BYTES).expect("512 KiB of address space");
-        Compressor { codec: Codec::new(CodecName::Lz4), room }
-    }
-
-    fn parts(&mut self) -> (&mut Codec, &mut [PageBytes]) {
-        // SAFETY: the mapping is this long, aligned to pages, zeroed by the kernel, and borrowed exclusively through `&mut self`.
-        let room = unsafe { std::slice::from_raw_parts_mut(self.room.at(0).cast::<PageBytes>(), STORE_PAGES) };
-        (&mut self.codec, room)
+        Compressor { codec: Codec::new(CodecName::Lz4), room: PageRoom::new() }
     }
 }
 
@@ -117,8 +108,8 @@ impl LinkCompressed {
         if decisions.iter().all(|decision| *decision == Decision::Whole) {
             return self.inner.store(pages, priority, out);
         }
-        self.compressors.with(|compressor| {
-            let (codec, room) = compressor.parts();
+        self.compressors.with(|Compressor { codec, room }| {
+            let room = room.pages();
             let mut bytes = [0_u16; STORE_PAGES];
             for (index, (page, decision)) in pages.iter().zip(&decisions).enumerate() {
                 bytes[index] = self.compress(codec, page, *decision, &mut room[index]);
@@ -192,7 +183,7 @@ impl LinkCompressed {
     }
 
     fn own_ram_bytes(&self) -> u64 {
-        let each = Codec::ram_bytes(CodecName::Lz4) + Compressor::ROOM_BYTES as u64;
+        let each = Codec::ram_bytes(CodecName::Lz4) + PageRoom::<STORE_PAGES>::RAM_BYTES;
         self.compressors.made() as u64 * each
     }
 }

@@ -16,7 +16,7 @@
 mod key;
 mod seals;
 
-use crate::mapping::Mapping;
+use crate::mapping::PageRoom;
 use crate::sync::{Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use hinterland_sys::SysError;
@@ -46,16 +46,7 @@ pub struct Sealed {
 }
 
 /// Room for a batch of sealed pages.
-struct Scratch(Mapping);
-
-impl Scratch {
-    const RAM_BYTES: u64 = (BATCH_PAGES * PAGE_BYTES) as u64;
-
-    fn pages(&mut self) -> &mut [PageBytes] {
-        // SAFETY: the mapping is this long, aligned to pages, zeroed by the kernel, and borrowed exclusively through `&mut self`.
-        unsafe { std::slice::from_raw_parts_mut(self.0.at(0).cast::<PageBytes>(), BATCH_PAGES) }
-    }
-}
+type Scratch = PageRoom<BATCH_PAGES>;
 
 impl Sealed {
     /// Seals what goes to `inner`; `url` names it in messages.
@@ -63,9 +54,8 @@ impl Sealed {
     /// # Errors
     /// No memory, or no random bytes for a key.
     pub fn new(inner: Arc<dyn Backend>, url: String) -> Result<Sealed, SysError> {
-        let room = || Scratch(Mapping::reserve(BATCH_PAGES * PAGE_BYTES).expect("512 KiB of address space"));
         let seals = Mutex::new(Seals::new(PAGES_OF_A_KEY)?);
-        Ok(Sealed { inner, url, seals, scratch: Pool::new(SEALERS_MAX, room) })
+        Ok(Sealed { inner, url, seals, scratch: Pool::new(SEALERS_MAX, Scratch::new) })
     }
 
     fn store_batch(

@@ -186,7 +186,7 @@ fn answer(args: &BalanceArgs) -> Result<(), Refusal> {
     Ok(written.map(drop)?)
 }
 
-/// Reads the trace; how far it is is told on a terminal.
+/// Reads the trace; a terminal shows the progress.
 fn read(path: &Path) -> Result<Usage, UsageError> {
     let is_shown = io::stderr().is_terminal();
     let (file, length): (Box<dyn Read>, u64) = if path == Path::new("-") {

@@ -133,7 +133,7 @@ fn shown(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..field.len().min(SHOWN_MAX)]).into_owned()
 }
 
-/// Reads a file; `progress` is told the bytes that were read so far, now and then.
+/// Reads a file; `progress` gets the bytes that were read so far, now and then.
 ///
 /// # Errors
 /// The first line that is not as it should be.

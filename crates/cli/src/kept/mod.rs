@@ -162,7 +162,7 @@ impl Kept {
         Some(InProgress { place, recording })
     }
 
-    /// The program has ended: its trace is kept if it is whole. What is told of it.
+    /// The program has ended: its trace is kept if it is whole. Returns the message about it.
     pub fn finish(&self, run: InProgress, row: &TraceRow, totals: &Totals, wall: Duration) -> Option<String> {
         match self.keep(run, row, totals) {
             Ok((references, bytes)) => {

@@ -1,7 +1,7 @@
 //! What can be asked of this run while it goes on: its figures, and another budget (`crate::control`).
 //!
 //! A launcher that cannot listen says so once and goes on: the program is what counts. Commands go into the ledger, where every process
-//! of the run finds them by itself; here they are written, and looked after until all have acknowledged them.
+//! of the run finds them by itself; here they are written, and followed until all have acknowledged them.
 
 use super::collect;
 use super::ledger::LauncherLedger;

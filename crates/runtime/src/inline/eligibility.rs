@@ -41,6 +41,8 @@ pub(crate) enum Ineligible {
 /// What was found; the path can be taken.
 pub(crate) struct Eligible {
     pub(super) sites: syscall_sites::Plan,
+    /// The program can trace others.
+    pub(super) traces: bool,
     permission: Permission,
 }
 
@@ -54,7 +56,8 @@ pub(crate) fn can(features: &Features) -> Result<Eligible, Ineligible> {
     }
     let permission = seccomp::permission().map_err(Ineligible::Filter)?;
     trampoline::map().map_err(Ineligible::Trampoline)?;
-    Ok(Eligible { sites: syscall_sites::Plan::make(&is_caught_by_libc)?, permission })
+    let sites = syscall_sites::Plan::make(&is_caught_by_libc)?;
+    Ok(Eligible { sites, traces: syscall_sites::program_imports(c"ptrace"), permission })
 }
 
 /// Whether a path that can be taken suits the program, for somebody who has the choice (`chosen`) or has not.
@@ -66,7 +69,7 @@ pub(crate) fn suits(ready: Eligible, chosen: bool) -> Result<Eligible, Ineligibl
         if ready.permission == Permission::ForNewPrivileges {
             return Err(Ineligible::Privileges);
         }
-        if syscall_sites::program_imports(c"ptrace") {
+        if ready.traces {
             return Err(Ineligible::Tracer);
         }
         if is_traced() {

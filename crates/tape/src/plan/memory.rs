@@ -81,7 +81,7 @@ impl Memory {
         had
     }
 
-    /// No page is local any more; `gone` is told of each. Not inside a microset.
+    /// No page is local any more; `gone` is called for each. Not inside a microset.
     pub fn clear(&mut self, mut gone: impl FnMut(u32)) {
         while let Some(slot) = self.order.leave() {
             self.pages[slot as usize] &= !LOCAL;
