@@ -3,7 +3,7 @@
 
 use crate::control::{Behind, Change, PS_VERSION, Running, Status};
 use crate::figures::Activity;
-use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Unmanaged, WaitNs};
+use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs};
 use crate::schema::Described;
 use hinterland_abi::statistics::{Statistic, backend, process};
 use hinterland_abi::{EvictName, FaultPathName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
@@ -113,6 +113,7 @@ fn statistics() -> String {
     let objects = [
         ("", Document::MEMBERS),
         ("unmanaged.", Unmanaged::MEMBERS),
+        ("service_level.", Service::MEMBERS),
         ("fault_ns.", FaultNs::MEMBERS),
         ("prefetch_wait_ns.", WaitNs::MEMBERS),
         ("backends[].", Backend::MEMBERS),

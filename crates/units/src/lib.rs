@@ -9,9 +9,11 @@ mod foreign;
 mod link_estimate;
 mod page;
 mod size;
+mod slowdown;
 
 pub use budget::{Budget, BudgetError};
 pub use foreign::{Foreign, ForeignJson, cut, is_hidden};
 pub use link_estimate::{BATCH_BYTES_MIN, LinkEstimate};
 pub use page::{PAGE_BYTES, PageBytes, PageCount, PageNo};
 pub use size::{ByteCount, SizeError};
+pub use slowdown::{Slowdown, SlowdownError};

@@ -1,6 +1,6 @@
 //! The kinds of values that settings have: how each is read, how it is written, and why it may be refused.
 
-use hinterland_units::{Budget, BudgetError, ByteCount, SizeError};
+use hinterland_units::{Budget, BudgetError, ByteCount, SizeError, Slowdown, SlowdownError};
 use std::fmt;
 use std::str::FromStr;
 
@@ -32,6 +32,8 @@ pub const TAPE_PAGES: Kind<Option<u32>> = Kind { read: parse_tape_pages, write: 
 /// A number that the launcher writes: what is none says nothing.
 pub const COUNT: Kind<Option<u32>> = Kind { read: |text| Ok(text.parse().ok()), write: shown };
 pub const MICROSET: Kind<Option<u32>> = Kind { read: |text| parse_microset(text).map(Some), write: shown };
+pub const SLOWDOWN: Kind<Option<Slowdown>> =
+    Kind { read: |text| text.parse().map(Some).map_err(EnvError::Slowdown), write: shown };
 pub const CACHE: Kind<Option<ByteCount>> = Kind {
     read: |text| parse_prefetch_cache(text).map(Some),
     // In full: a size for people is rounded.
@@ -75,6 +77,8 @@ pub enum EnvError {
     Microset(String),
     /// Neither yes nor no.
     Switch(String),
+    /// Not a slowdown.
+    Slowdown(SlowdownError),
 }
 
 impl fmt::Display for EnvError {
@@ -97,6 +101,7 @@ impl fmt::Display for EnvError {
                     "{question}{size} is below the smallest prefetch cache, {PREFETCH_CACHE_MIN}: four usual windows"
                 )
             }
+            EnvError::Slowdown(e) => e.fmt(f),
             EnvError::Switch(s) => write!(f, "'{s}' is neither yes nor no; write 1 or 0"),
             EnvError::Microset(s) => write!(f, "'{s}' is not a number of pages from 1 to {MICROSET_PAGES_MAX}"),
         }

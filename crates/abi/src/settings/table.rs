@@ -1,10 +1,12 @@
 //! The table of settings. Where a default was decided: `evict` 0005, `prefetch` 0028, `fault-path` 0011 (docs/decisions).
 
 use super::choices::{EvictName, FaultPathName, HeapMode, PrefetchName};
-use super::kind::{BUDGET, CACHE, COUNT, EnvError, MICROSET, PAGES, REPLICAS, SWITCH, TAPE_PAGES, TEXT, WORDS, choice};
+use super::kind::{
+    BUDGET, CACHE, COUNT, EnvError, MICROSET, PAGES, REPLICAS, SLOWDOWN, SWITCH, TAPE_PAGES, TEXT, WORDS, choice,
+};
 use super::setting::Form::{Choice, Many, One, Switch};
 use super::setting::{Setting, Sources, settings};
-use hinterland_units::{Budget, ByteCount};
+use hinterland_units::{Budget, ByteCount, Slowdown};
 
 settings! {
     /// What a managed program needs to know.
@@ -85,6 +87,9 @@ settings! {
         TAPE "tape" tape: String = TEXT, One("FILE|auto"), Run,
             "Follow a tape of this program, made by `hinterland tape`; --local 20% is of the recorded peak then. auto: record this run, and let later ones with the same arguments follow it",
             "none is followed", "fft.tape";
+        SLOWDOWN "slowdown" slowdown: Option<Slowdown> = SLOWDOWN, One("FACTOR"), Run,
+            "Hold the program within this factor of its own time with all memory local, with the least local memory: found and adjusted while it runs; --local is the ceiling",
+            "the budget stays as it is", "1.2";
         STATS "stats" stats: String = TEXT, One("FILE|-"), Run,
             "Write the run's figures as JSON to FILE, or to stdout (-)",
             "", "hinterland.json";

@@ -20,7 +20,7 @@ use hinterland_abi::{LauncherSettings, Settings, variables};
 use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
-use hinterland_units::{Budget, BudgetError, ByteCount, PAGE_BYTES};
+use hinterland_units::{Budget, BudgetError, ByteCount, PAGE_BYTES, Slowdown};
 use hinterland_wire::Protection;
 use merge::{Merged, merge};
 use std::path::{Path, PathBuf};
@@ -53,6 +53,8 @@ pub struct RunConfig {
     pub tape_source: Option<String>,
     /// With `--tape auto`: what is kept of earlier runs, and where this one is to be.
     pub kept: Option<Kept>,
+    /// What local memory is adjusted to, if it is.
+    pub slowdown: Option<Slowdown>,
     /// Where the JSON goes, if anywhere.
     pub stats: Option<StatsTarget>,
     /// No summary.
@@ -133,6 +135,7 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         tape: tape.map(Arc::new),
         tape_source,
         kept,
+        slowdown: launcher.slowdown,
         stats: match launcher.stats.as_str() {
             "" => None,
             "-" => Some(StatsTarget::Stdout),

@@ -216,6 +216,7 @@ fn example(setting: &Setting) -> (&'static str, &'static str) {
         variables::TAPE_BATCH | variables::TAPE_LOOKAHEAD => ("50", "50"),
         variables::FAULT_PATH => ("inline", "\"inline\""),
         variables::FEATURES => ("6.1", "\"6.1\""),
+        variables::SLOWDOWN => ("1.2", "1.2"),
         variables::STATS => ("a.json", "\"a.json\""),
         _ if setting.form == Form::Switch => ("1", "true"),
         other => panic!("{other}: an example, please"),

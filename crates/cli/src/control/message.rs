@@ -92,6 +92,10 @@ documented! {
         pub prefetch_accuracy: Option<f64>,
         /// Commands that have changed the run.
         pub commands: u64,
+        /// The slowdown of the run as it is measured; null without `--slowdown`.
+        pub slowdown: Option<f64>,
+        /// The slowdown that `--slowdown` allows, or null.
+        pub slowdown_asked: Option<f64>,
     }
 }
 

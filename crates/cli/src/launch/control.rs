@@ -1,4 +1,5 @@
-//! What can be asked of this run while it goes on: its figures, and another budget (`crate::control`).
+//! What can be asked of this run while it goes on: its figures, and another budget (`crate::control`). The budget also follows the service
+//! level, if the run has one.
 //!
 //! A launcher that cannot listen says so once and goes on: the program is what counts. Commands go into the ledger, where every process
 //! of the run finds them by itself; here they are written, and followed until all have acknowledged them.
@@ -6,14 +7,16 @@
 use super::collect;
 use super::ledger::LauncherLedger;
 use super::lives::Lives;
+use super::service_level::Keeper;
 use crate::config::{self, RunConfig};
 use crate::control::{self, Behind, Clients, Commanded, NAMED_MAX, Status};
 use crate::error::complain;
 use crate::figures::{Gauges, RowFigures, Totals};
 use crate::host::Host;
+use crate::report::ServiceReport;
 use hinterland_abi::ProcessRow;
 use hinterland_sys::gate::shared_futex_ring;
-use hinterland_units::{Budget, PAGE_BYTES, cut};
+use hinterland_units::{Budget, PAGE_BYTES, Slowdown, cut};
 use nix::poll::PollFlags;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
@@ -32,6 +35,8 @@ pub struct Control<'a> {
     /// `None`: it cannot listen.
     clients: Option<Clients>,
     about: About<'a>,
+    /// What adjusts the budget, if anything does.
+    keeper: Option<Keeper>,
 }
 
 /// What is known of the run without the ledger.
@@ -51,6 +56,7 @@ struct Run<'a, 'b> {
     ledger: &'a LauncherLedger,
     totals: &'a Totals,
     lives: &'a mut Lives,
+    keeper: &'a mut Option<Keeper>,
 }
 
 impl<'a> Control<'a> {
@@ -63,7 +69,9 @@ impl<'a> Control<'a> {
         let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
         let command = cut(&words.join(" "), COMMAND_BYTES_MAX).into_owned();
         let about = About { config, host, command, is_managed, started: Instant::now(), status: None };
-        Control { clients: clients.ok().map(Clients::new), about }
+        let ceiling = config.local_bytes().filter(|_| is_managed);
+        let keeper = config.slowdown.zip(ceiling).map(|(slowdown, ceiling)| Keeper::new(slowdown, ceiling.0));
+        Control { clients: clients.ok().map(Clients::new), about, keeper }
     }
 
     /// What to poll, and for what.
@@ -73,15 +81,42 @@ impl<'a> Control<'a> {
 
     /// When to serve at the latest, whether there is news or not.
     pub fn due(&self) -> Option<Instant> {
-        self.clients.as_ref()?.due(Instant::now())
+        let clients = self.clients.as_ref().and_then(|clients| clients.due(Instant::now()));
+        clients.into_iter().chain(self.keeper.as_ref().map(Keeper::due)).min()
     }
 
-    /// Takes and answers what clients ask.
+    /// Takes and answers what clients ask, and holds the service level.
     pub fn serve(&mut self, ledger: &LauncherLedger, totals: &Totals, lives: &mut Lives) {
+        if let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.due() <= Instant::now()) {
+            let budget = keeper.measure(ledger, totals, lives);
+            if ledger.get().commands.local_bytes() != Some(budget) {
+                command_local(ledger, budget);
+                self.about.status = None;
+            }
+        }
         if let Some(clients) = &mut self.clients {
-            clients.serve(Instant::now(), &mut Run { about: &mut self.about, ledger, totals, lives });
+            let keeper = &mut self.keeper;
+            clients.serve(Instant::now(), &mut Run { about: &mut self.about, ledger, totals, lives, keeper });
         }
     }
+
+    /// What the service level came to, if the run has one.
+    pub fn service(&self) -> Option<ServiceReport> {
+        self.keeper.as_ref().map(Keeper::report)
+    }
+}
+
+/// Commands a local budget, in bytes; returns the command's number.
+fn command_local(ledger: &LauncherLedger, bytes: u64) -> u64 {
+    let ledger = ledger.get();
+    let number = ledger.commands.set_local(bytes);
+    // A process that does not hear it looks a few times a second all the same.
+    let used = ledger.shares_used.load(Relaxed) as usize;
+    let asks = ledger.shares.iter().zip(&ledger.asks).take(used);
+    for (_, asks) in asks.filter(|(share, _)| share.pid.load(Relaxed) != 0) {
+        shared_futex_ring(&asks.bell);
+    }
+    number
 }
 
 /// The rows of processes that have not acknowledged a command.
@@ -128,6 +163,8 @@ impl Run<'_, '_> {
             stall_seconds: Duration::from_nanos(counters.stall_ns).as_secs_f64(),
             prefetch_accuracy: (seen > 0).then(|| used as f64 / seen as f64),
             commands: commands.newest(),
+            slowdown: self.keeper.as_ref().map(|keeper| keeper.report().achieved),
+            slowdown_asked: config.slowdown.map(Slowdown::factor),
         }
     }
 }
@@ -150,14 +187,9 @@ impl Commanded for Run<'_, '_> {
         }
         let refuse = |error: crate::error::Error| error.to_string();
         let bytes = config::changed_local(self.about.config, self.about.host, written).map_err(refuse)?.0;
-        let ledger = self.ledger.get();
-        let number = ledger.commands.set_local(bytes);
-        // A process that does not hear it looks a few times a second all the same.
-        let used = ledger.shares_used.load(Relaxed) as usize;
-        let asks = ledger.shares.iter().zip(&ledger.asks).take(used);
-        for (_, asks) in asks.filter(|(share, _)| share.pid.load(Relaxed) != 0) {
-            shared_futex_ring(&asks.bell);
-        }
+        // A service level takes the size as its ceiling.
+        let bytes = self.keeper.as_mut().map_or(bytes, |keeper| keeper.set_ceiling(bytes));
+        let number = command_local(self.ledger, bytes);
         self.about.status = None;
         Ok((number, bytes))
     }

@@ -18,10 +18,12 @@ mod oom;
 mod outside;
 mod pools;
 mod readiness;
+mod service_level;
 mod signals;
 mod spawn;
 mod stopped;
 pub mod tape;
+mod thread_times;
 mod watch;
 
 pub use ledger::LEDGER_BYTES;
@@ -144,6 +146,7 @@ fn launch(args: &RunArgs, asked_for: Option<&Recording>) -> Result<Ending, Error
         budget_source: config.budget_source.clone(),
         prefetch: config.settings.prefetch.to_string(),
         prefetch_source: config.prefetch_source.clone(),
+        service: ended.service,
         tape_source: config.tape_source.clone().filter(|_| recording.is_none()),
         read_ahead_pages: config.settings.read_ahead_pages,
         prefetch_cache: config.settings.prefetch_cache,

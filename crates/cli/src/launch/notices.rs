@@ -107,6 +107,7 @@ mod tests {
         RunConfig {
             tape: None,
             kept: None,
+            slowdown: None,
             credentials: None,
             settings,
             features: hinterland_sys::FeatureSet::default(),

@@ -21,7 +21,7 @@ use super::signals::{Arrived, Signals};
 use super::stopped::stop_with;
 use crate::error::{Error, complain};
 use crate::figures::{RowFigures, Totals};
-use crate::report::Ending;
+use crate::report::{Ending, ServiceReport};
 use crate::sample;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -56,6 +56,8 @@ pub struct Ended {
     pub rss_peak_bytes: u64,
     /// The largest sampled proportional set of the whole tree, launcher included.
     pub pss_peak_bytes: u64,
+    /// What `--slowdown` came to.
+    pub service: Option<ServiceReport>,
 }
 
 /// The program's end.
@@ -117,7 +119,7 @@ pub fn until_end(
         if let Some(end) = watch.program_end
             && (enough || watch.refused || matches!(children, Children::None))
         {
-            return watch.finish(end);
+            return watch.finish(end, control.service());
         }
         let now = Instant::now();
         if now >= due {
@@ -246,7 +248,7 @@ impl Watch<'_> {
     }
 
     /// The last look.
-    fn finish(mut self, end: ProgramEnd) -> Result<Ended, Error> {
+    fn finish(mut self, end: ProgramEnd, service: Option<ServiceReport>) -> Result<Ended, Error> {
         if self.refused {
             // Those that were made while the others were being ended.
             self.end_all();
@@ -261,6 +263,7 @@ impl Watch<'_> {
             at: end.at,
             rss_peak_bytes: self.rss_peak_bytes.max(reaped_peak_bytes),
             pss_peak_bytes: self.pss_peak_bytes,
+            service,
         })
     }
 

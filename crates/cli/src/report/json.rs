@@ -48,6 +48,8 @@ documented! {
         wall_seconds: f64,
         /// Where the local budget comes from when it is not given as a size; else null.
         budget_source: Option<&'a str>,
+        /// What became of `--slowdown`, or null.
+        service_level: Option<Service>,
         /// Managed / (managed + unmanaged anonymous); Hinterland's own counts in neither; null when the run was too short to look.
         managed_share_of_anonymous: Option<f64>,
         /// The largest resident set of any process, as the kernel counts it.
@@ -103,6 +105,22 @@ documented! {
         processes: Vec<Process<'a>>,
         /// The rest of them: counts are sums, peaks the largest of any.
         processes_others: Others,
+    }
+}
+
+documented! {
+    /// What became of `--slowdown`.
+    pub struct Service {
+        /// The slowdown that was asked for.
+        slowdown_asked: f64,
+        /// The slowdown as it was measured: the time of the program's threads over that time without their stall for far memory.
+        slowdown: f64,
+        /// The local budget in the end.
+        local_budget_last_bytes: u64,
+        /// The mean of local memory over the run's time.
+        local_mean_bytes: u64,
+        /// Whether the slowdown was exceeded at the ceiling, where only a larger `--local` would have helped.
+        out_of_reach: bool,
     }
 }
 
@@ -240,6 +258,13 @@ impl Summary<'_> {
             prefetcher: &run.prefetch,
             prefetcher_source: run.prefetch_source.as_deref(),
             tape_source: run.tape_source.as_deref(),
+            service_level: run.service.map(|service| Service {
+                slowdown_asked: service.asked.factor(),
+                slowdown: service.achieved,
+                local_budget_last_bytes: service.budget_bytes,
+                local_mean_bytes: service.local_mean_bytes,
+                out_of_reach: service.out_of_reach,
+            }),
             read_ahead_pages: run.read_ahead_pages,
             prefetch_cache_bytes: run.prefetch_cache.map(|size| size.0),
             prefetch_hits_inferred: prefetching.hits_inferred,

@@ -9,8 +9,8 @@ mod verdict;
 
 pub use json::STATS_VERSION;
 #[cfg(test)]
-pub use json::{Backend, Document, FaultNs, Others, Outside, Process, Unmanaged, WaitNs};
+pub use json::{Backend, Document, FaultNs, Others, Outside, Process, Service, Unmanaged, WaitNs};
 #[cfg(test)]
 pub use members::Members;
-pub use summary::{Ending, Run, Summary};
+pub use summary::{Ending, Run, ServiceReport, Summary};
 pub use text::{bytes, count, duration, percent};

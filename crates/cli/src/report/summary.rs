@@ -2,7 +2,7 @@
 
 use crate::figures::{BackendTotal, Gauges, RowFigures, Totals, UnmanagedSource};
 use hinterland_abi::bucket_upper_ns;
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, Slowdown};
 use std::time::Duration;
 
 /// How the program ended.
@@ -37,6 +37,21 @@ impl Ending {
     }
 }
 
+/// What became of `--slowdown`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ServiceReport {
+    /// What was asked for.
+    pub asked: Slowdown,
+    /// The slowdown of the run as it was measured.
+    pub achieved: f64,
+    /// The local budget in the end, in bytes.
+    pub budget_bytes: u64,
+    /// The mean of local memory, in bytes.
+    pub local_mean_bytes: u64,
+    /// The slowdown was exceeded although the budget was at its ceiling.
+    pub out_of_reach: bool,
+}
+
 /// What the launcher knows of a run besides the ledger.
 pub struct Run {
     /// The program, as the user wrote it.
@@ -59,6 +74,8 @@ pub struct Run {
     pub prefetch: String,
     /// The flag, variable or file that chose it, if any did.
     pub prefetch_source: Option<String>,
+    /// What `--slowdown` came to.
+    pub service: Option<ServiceReport>,
     /// Where the tape comes from, or what was recorded for later runs; `None`: neither.
     pub tape_source: Option<String>,
     /// Largest read-ahead window, when it was set.
@@ -247,6 +264,7 @@ mod tests {
             prefetch: "streams".into(),
             prefetch_source: None,
             tape_source: None,
+            service: None,
             read_ahead_pages: None,
             prefetch_cache: None,
             unmanaged_because: None,

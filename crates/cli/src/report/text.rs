@@ -1,6 +1,6 @@
 //! The figures for people: one line for each question, aligned, nothing about what did not happen.
 
-use super::summary::{Ending, Summary, compression_ratio};
+use super::summary::{Ending, ServiceReport, Summary, compression_ratio};
 use crate::figures::{BackendTotal, RowFigures, UnmanagedSource};
 use hinterland_units::{ByteCount, Foreign};
 use std::fmt::Write;
@@ -55,6 +55,9 @@ impl Summary<'_> {
                 bytes(self.local_budget_bytes)
             ),
         );
+        if let Some(service) = &self.run.service {
+            line("slowdown", slowdown(service));
+        }
         let share = match self.managed_share_of_anonymous() {
             Some(share) => format!("{} of the program's anonymous memory", percent(share)),
             None => "the run was too short to look at the rest of the memory".into(),
@@ -336,6 +339,18 @@ pub fn duration(duration: Duration) -> String {
         1_000_000..1_000_000_000 => format!("{:.1} ms", seconds * 1e3),
         _ => format!("{seconds:.2} s"),
     }
+}
+
+/// What became of a service level.
+fn slowdown(service: &ServiceReport) -> String {
+    let beyond = if service.out_of_reach { "; --local was too low for it at times" } else { "" };
+    format!(
+        "{:.2} of {} allowed; local memory {} on average, {} allowed in the end{beyond}",
+        service.achieved,
+        service.asked,
+        bytes(service.local_mean_bytes),
+        bytes(service.budget_bytes)
+    )
 }
 
 #[cfg(test)]

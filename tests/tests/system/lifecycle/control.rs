@@ -40,6 +40,7 @@ pub fn trials() -> Vec<Trial> {
         add("behind", behind);
         add("launcher_gone", launcher_gone);
         add("clients", clients);
+        add("slowdown", slowdown);
     }
     let mut add = |name: &str, obstacle: fn() -> Option<String>, test: fn(&str) -> Result<()>| {
         let name = format!("lifecycle::control::{name}");
@@ -179,6 +180,29 @@ fn exec(name: &str, path: &'static str) -> Result<()> {
     ensure!(figure(&running, "local_budget_bytes")? == 24 * MIB);
     kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
     running.end()?.expect(143, "ready")?;
+    Ok(())
+}
+
+/// With a slowdown, memory that the program does not work in leaves by itself, the budget is written down at the end, and `--local` is the
+/// ceiling, which `set` changes.
+fn slowdown(name: &str, path: &'static str) -> Result<()> {
+    let flags = ["--local", "160M", "--slowdown", "1.5", "--fault-path", path];
+    let mut running =
+        Launch::new(name, &flags, &[&c_program("hot", &[])?.display().to_string(), "96", "8"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    suite::wait_until("a smaller budget", || Ok(figure(&running, "local_budget_bytes")? < 64 * MIB))?;
+    let run = listed(&running)?.context("it is listed")?;
+    ensure!(run["slowdown_asked"] == 1.5 && run["slowdown"].as_f64() >= Some(1.0), "{run}");
+    set(&running, running.pid, "48M")?.expect(0, "")?;
+    ensure!(figure(&running, "local_budget_bytes")? <= 48 * MIB, "the ceiling holds");
+    std::fs::write(running.directory.join("enough"), "")?;
+    let ended = running.end()?;
+    ended.expect(0, "done")?.expect_paging()?;
+    let service = &ended.stats()?["service_level"];
+    ensure!(service["slowdown_asked"] == 1.5 && service["slowdown"].as_f64() >= Some(1.0), "{service}");
+    ensure!(service["local_budget_last_bytes"].as_u64() <= Some(48 * MIB), "{service}");
+    ensure!((8 * MIB..160 * MIB).contains(&service["local_mean_bytes"].as_u64().unwrap_or(0)), "{service}");
     Ok(())
 }
 
@@ -385,6 +409,11 @@ fn refusals(name: &str) -> Result<()> {
     );
     kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
     running.end()?.expect(143, "ready")?;
+    for slowdown in ["0.9", "1", "fast"] {
+        let refused = Launch::new(name, &["--slowdown", slowdown], &["true"])?.start()?.end()?;
+        let words = "is not a slowdown from 1.01 to 10";
+        ensure!(refused.code == 125 && refused.stderr.contains(words), "{slowdown}: {}", refused.stderr);
+    }
     Ok(())
 }
 

@@ -115,6 +115,8 @@ pub mod tests {
             stall_seconds,
             prefetch_accuracy: Some(0.925),
             commands: 0,
+            slowdown: None,
+            slowdown_asked: None,
         }
     }
 

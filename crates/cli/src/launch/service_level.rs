@@ -1,0 +1,163 @@
+//! Holds a run within its slowdown (`--slowdown`): measures what its processes waited and worked, and sets the local budget as
+//! [`ServiceLevel`] decides.
+//!
+//! The stall is what the processes count of themselves, less the faults on pages without content: these cost the same with all memory local.
+//! The time of a process's threads is taken from the kernel: their processor time, without that of the pager's threads, and the stall; at
+//! least the time that went by, because a thread that waits for its input is not slowed down meanwhile.
+
+use super::collect;
+use super::ledger::LauncherLedger;
+use super::lives::Lives;
+use super::thread_times::ThreadTimes;
+use crate::figures::{Counters, RowFigures, Totals};
+use crate::report::ServiceReport;
+use hinterland_policy::{Interval, ServiceLevel};
+use hinterland_units::{Budget, Slowdown};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Between two decisions.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Measuring may take one part in so many of the time.
+const TIME_SHARE: u32 = 200;
+/// A process that worked and waited for less than this part of an interval was asleep.
+const ASLEEP: u64 = 10;
+/// First touches that say what one costs.
+const TOUCHES_MIN: u64 = 64;
+
+/// See the module.
+pub struct Keeper {
+    asked: Slowdown,
+    level: ServiceLevel,
+    due: Instant,
+    last: Instant,
+    counters: Counters,
+    processes: HashMap<i32, Measured>,
+    /// What a fault on a page without content costs, in nanoseconds, as intervals without others have shown.
+    first_touch_ns: f64,
+    /// Bytes of local memory, times nanoseconds.
+    local_byte_ns: f64,
+    observed_ns: f64,
+    out_of_reach: bool,
+}
+
+/// A process, as it was measured last.
+#[derive(Default)]
+struct Measured {
+    threads: ThreadTimes,
+    stall_ns: u64,
+}
+
+/// What an interval had beyond the one before.
+#[derive(Clone, Copy, Default)]
+struct Gone {
+    stall_ns: u64,
+    first_touches: u64,
+    far_faults: u64,
+}
+
+impl Keeper {
+    /// Holds the run within `slowdown`, with a budget of `ceiling` bytes at most.
+    pub fn new(slowdown: Slowdown, ceiling: u64) -> Keeper {
+        let now = Instant::now();
+        Keeper {
+            asked: slowdown,
+            level: ServiceLevel::new(slowdown.factor(), Budget::FLOOR.0, ceiling),
+            due: now + INTERVAL,
+            last: now,
+            counters: Counters::default(),
+            processes: HashMap::new(),
+            first_touch_ns: 0.0,
+            local_byte_ns: 0.0,
+            observed_ns: 0.0,
+            out_of_reach: false,
+        }
+    }
+
+    /// When to measure next.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Sets the largest budget; returns the budget now.
+    pub fn set_ceiling(&mut self, bytes: u64) -> u64 {
+        self.level.set_ceiling(bytes);
+        self.level.budget()
+    }
+
+    /// Measures, and says the budget that is right now, in bytes.
+    pub fn measure(&mut self, ledger: &LauncherLedger, totals: &Totals, lives: &mut Lives) -> u64 {
+        let now = Instant::now();
+        let elapsed_ns = u64::try_from(now.duration_since(self.last).as_nanos()).unwrap_or(u64::MAX);
+        self.last = now;
+        let rows = collect::live_rows(ledger, lives);
+        let mut counters = totals.counters;
+        rows.iter().for_each(|row| counters.combine(&row.counters, u64::saturating_add));
+        let gone = Gone {
+            stall_ns: counters.stall_ns.saturating_sub(self.counters.stall_ns),
+            first_touches: counters.first_touch_faults.saturating_sub(self.counters.first_touch_faults),
+            far_faults: far_faults(&counters).saturating_sub(far_faults(&self.counters)),
+        };
+        self.counters = counters;
+        let stall_ns = self.far_stall(gone);
+        let local_bytes = rows.iter().map(|row| row.now.counted_local_bytes).sum();
+        let thread_ns =
+            self.thread_time(&rows, elapsed_ns, stall_ns as f64 / gone.stall_ns.max(1) as f64).max(stall_ns);
+        let was_out_of_reach = self.level.is_out_of_reach();
+        let budget = self.level.observe(&Interval { elapsed_ns, thread_ns, stall_ns, local_bytes });
+        // Not for one burst: pages that return when memory has just been given.
+        self.out_of_reach |= was_out_of_reach && self.level.is_out_of_reach();
+        self.local_byte_ns += local_bytes as f64 * elapsed_ns as f64;
+        self.observed_ns += elapsed_ns as f64;
+        self.due = Instant::now() + INTERVAL.max(now.elapsed() * TIME_SHARE);
+        budget
+    }
+
+    /// What was reached so far.
+    pub fn report(&self) -> ServiceReport {
+        ServiceReport {
+            asked: self.asked,
+            achieved: self.level.achieved(),
+            budget_bytes: self.level.budget(),
+            local_mean_bytes: whole(self.local_byte_ns / self.observed_ns.max(1.0)),
+            out_of_reach: self.out_of_reach,
+        }
+    }
+
+    /// The stall that less memory has caused.
+    fn far_stall(&mut self, gone: Gone) -> u64 {
+        if gone.far_faults == 0 && gone.first_touches >= TOUCHES_MIN {
+            let now = gone.stall_ns as f64 / gone.first_touches as f64;
+            self.first_touch_ns = if self.first_touch_ns == 0.0 { now } else { (self.first_touch_ns + now) / 2.0 };
+        }
+        match gone.far_faults {
+            0 => 0,
+            _ => gone.stall_ns.saturating_sub(whole(self.first_touch_ns * gone.first_touches as f64)),
+        }
+    }
+
+    /// The time that threads of the program worked or stood still for far memory, which is so large a share of their stall.
+    fn thread_time(&mut self, rows: &[RowFigures], elapsed_ns: u64, far_share: f64) -> u64 {
+        self.processes.retain(|pid, _| rows.iter().any(|row| row.pid == *pid));
+        let mut sum = 0;
+        for row in rows.iter().filter(|row| row.is_managed()) {
+            let process = self.processes.entry(row.pid).or_default();
+            let before = std::mem::replace(&mut process.stall_ns, row.counters.stall_ns);
+            let stall_ns = whole(row.counters.stall_ns.saturating_sub(before) as f64 * far_share);
+            let Some((worked_ns, count)) = process.threads.read(row.pid) else { continue };
+            let busy_ns = (worked_ns + stall_ns).min(count.saturating_mul(elapsed_ns));
+            sum += if busy_ns < elapsed_ns / ASLEEP { busy_ns } else { busy_ns.max(elapsed_ns) };
+        }
+        sum
+    }
+}
+
+/// Faults that less memory has caused.
+fn far_faults(counters: &Counters) -> u64 {
+    counters.major_faults + counters.minor_faults + counters.prefetch_late_faults + counters.direct_reclaims
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn whole(number: f64) -> u64 {
+    number as u64
+}
