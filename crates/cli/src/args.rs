@@ -1,5 +1,6 @@
 //! The command line: what may be written. The flags of settings come from the table of settings (`config::flags`).
 
+use crate::advise::AdviseArgs;
 use crate::balance::BalanceArgs;
 use crate::bench::BenchArgs;
 use crate::config::example::SettingsArgs;
@@ -46,6 +47,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Replay a trace on the runtime's policies, over links that need not be there.
     Sim(Box<SimArgs>),
+    /// Say which far memory suits a program, and how much local memory it needs.
+    Advise(AdviseArgs),
     /// Lend this machine's memory to programs, or ask a node how it is.
     Node(Box<NodeArgs>),
     /// Say what it would bring a cluster if its servers shared their memory, from a public trace.

@@ -17,6 +17,7 @@
 //! output  print                              files that commands write, and what they print
 //! ```
 
+mod advise;
 mod args;
 mod balance;
 mod bench;
@@ -81,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Balance(args) => balance::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -1,6 +1,7 @@
 //! docs/reference: the settings and the statistics as tables, and the schema of the JSON, made of the same rows as the command itself. The
 //! tests fail when a file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
 
+use crate::advise::{ADVICE_VERSION, Advice, Ranked, Traits};
 use crate::control::{Behind, Change, PS_VERSION, Running, Status};
 use crate::figures::Activity;
 use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs};
@@ -147,6 +148,27 @@ fn ps_schema() -> serde_json::Value {
     schema
 }
 
+/// The schema of what `advise --json` writes.
+fn advice_schema() -> serde_json::Value {
+    let mut schema = Advice::schema();
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "What hinterland advise --json writes".into();
+    schema["$comment"] = MADE.into();
+    schema["properties"]["advice_version"]["const"] = ADVICE_VERSION.into();
+    schema
+}
+
+/// The table of what `advise --json` writes.
+fn advice() -> String {
+    let mut text = format!(
+        "# Advice\n\nThe JSON that `hinterland advise --json` writes; [advice.schema.json](advice.schema.json) is its schema (JSON \
+         Schema 2020-12). Ratios\nare from 0 to 1. This file is made from `crates/cli/src/advise` ({MADE}).\n\n"
+    );
+    let objects = [("", Advice::MEMBERS), ("features.", Traits::MEMBERS), ("backends[].", Ranked::MEMBERS)];
+    text += &table(&["member", "meaning"], objects.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
+    text.trim_end().to_owned() + "\n"
+}
+
 /// The tables of what a launcher says of its run.
 fn runs() -> String {
     let mut text = format!(
@@ -194,4 +216,11 @@ fn the_table_of_runs_and_its_schema_are_up_to_date() {
     check("runs.md", &runs());
     let schema = serde_json::to_string_pretty(&ps_schema()).expect("JSON");
     check("ps.schema.json", &(schema + "\n"));
+}
+
+#[test]
+fn the_table_of_advice_and_its_schema_are_up_to_date() {
+    check("advice.md", &advice());
+    let schema = serde_json::to_string_pretty(&advice_schema()).expect("JSON");
+    check("advice.schema.json", &(schema + "\n"));
 }

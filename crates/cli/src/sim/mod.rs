@@ -10,13 +10,15 @@ mod replays;
 mod report;
 mod table;
 
+pub use combinations::Combination;
+pub use read::{Whole, whole as read_whole};
+
 use crate::args::prefetchers;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use clap::{Args, ValueEnum};
-use combinations::Combination;
 use hinterland_abi::parse_prefetch_cache;
-use hinterland_sim::{FaultPath, LinkModel, Setup, SetupError, WorkloadError};
+use hinterland_sim::{FaultPath, Figures, LinkModel, Setup, SetupError, Workload, WorkloadError};
 use hinterland_tape::TraceError;
 use hinterland_tape::plan::PlanError;
 use hinterland_tape::tape::{Tape, TapeError};
@@ -46,8 +48,8 @@ pub struct SimArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "rdma-25g,tcp-10g,ssd")]
     link: Vec<LinkModel>,
     /// Fault path: decides what faults cost, and which pages are evicted together
-    #[arg(long, value_enum, value_name = "PATH", default_value_t = Path::Inline)]
-    fault_path: Path,
+    #[arg(long, value_enum, value_name = "PATH", default_value_t = FaultPathArg::Inline)]
+    fault_path: FaultPathArg,
     /// Largest prefetch window in pages, 0 to 512. Default: 64 with auto, streams and next-n, more where the link
     /// asks for it; 8 with the others
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=512))]
@@ -74,11 +76,21 @@ pub struct SimArgs {
 
 /// Fault paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Path {
+pub enum FaultPathArg {
     /// A thread beside the program's.
     Monitor,
     /// The thread that faults.
     Inline,
+}
+
+impl FaultPathArg {
+    /// As it is simulated.
+    pub fn model(self) -> FaultPath {
+        match self {
+            FaultPathArg::Monitor => FaultPath::Monitor,
+            FaultPathArg::Inline => FaultPath::Inline,
+        }
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -123,6 +135,14 @@ enum Refusal {
     Output(io::Error),
 }
 
+/// Replays a workload on all combinations, none of which follows a tape.
+///
+/// # Errors
+/// The first combination's that cannot be simulated.
+pub fn replay_all(work: &Workload, combinations: &[Combination]) -> Result<Vec<Figures>, SetupError> {
+    replays::all(work, None, combinations)
+}
+
 /// Runs the command.
 pub fn run(args: &SimArgs) -> ExitCode {
     match simulate(args) {
@@ -150,10 +170,6 @@ fn simulate(args: &SimArgs) -> Result<(), Refusal> {
 
 impl SimArgs {
     fn setup(&self, link: &LinkModel) -> Setup {
-        let path = match self.fault_path {
-            Path::Monitor => FaultPath::Monitor,
-            Path::Inline => FaultPath::Inline,
-        };
         Setup {
             window_pages_max: self.read_ahead,
             prefetch_cache_pages: self
@@ -161,7 +177,7 @@ impl SimArgs {
                 .map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX)),
             written_percent: self.written,
             seed: self.seed,
-            ..Setup::new(self.local, link.clone()).on(path)
+            ..Setup::new(self.local, link.clone()).on(self.fault_path.model())
         }
     }
 }

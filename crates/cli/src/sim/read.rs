@@ -4,8 +4,10 @@ use super::{Refusal, SimArgs};
 use crate::error::complain;
 use hinterland_sim::{Collector, Workload, reserve};
 use hinterland_tape::plan::{self, Case, Pace, Recording};
+use hinterland_tape::study::{FeatureStudy, Features};
 use hinterland_tape::{Head, Trace, TraceError};
 use hinterland_units::PAGE_BYTES;
+use std::path::Path;
 
 /// A trace that was read.
 pub struct Traced {
@@ -40,6 +42,47 @@ pub fn trace(args: &SimArgs, with_tape: bool) -> Result<Traced, Refusal> {
         complain(format_args!("{}: {note}", path.display()));
     }
     Ok(traced)
+}
+
+/// A whole trace, as something else than the simulator's own command reads it.
+pub struct Whole {
+    /// Its program.
+    pub program: String,
+    /// What is replayed.
+    pub work: Workload,
+    /// What its pages do.
+    pub features: Features,
+}
+
+/// Reads a trace that has all that a prediction needs.
+///
+/// # Errors
+/// What is wrong or missing, with the file and the remedy.
+pub fn whole(path: &Path) -> Result<Whole, String> {
+    let refuse = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let bytes = std::fs::read(path).map_err(|error| refuse(&error))?;
+    let trace = Trace::open(&bytes).map_err(|error| refuse(&error))?;
+    let head = trace.head();
+    if head.page_bytes as usize != PAGE_BYTES {
+        return Err(refuse(&format_args!(
+            "its pages have {} bytes; only those of {PAGE_BYTES} can be simulated",
+            head.page_bytes
+        )));
+    }
+    if !head.has_cpu_times {
+        return Err(refuse(&"the trace has no times, so nothing can be predicted: record one with `hinterland trace`"));
+    }
+    let (mut collector, mut study) = (Collector::new(None), FeatureStudy::default());
+    for reference in trace.references() {
+        let again = "; nothing is predicted from a damaged trace: record it again";
+        let reference = reference.map_err(|error| refuse(&format_args!("{error}{again}")))?;
+        study.reference(&reference);
+        collector.enter_interval(reference.interval);
+        let pushed = collector.push(reference.thread, reference.region, reference.page, reference.cpu_ns);
+        pushed.map_err(|error| refuse(&error))?;
+    }
+    let work = collector.finish().map_err(|error| refuse(&error))?;
+    Ok(Whole { program: head.program.clone(), work, features: study.finish() })
 }
 
 fn collect(args: &SimArgs, trace: &Trace<'_>) -> Result<(Workload, Vec<String>, bool), Refusal> {

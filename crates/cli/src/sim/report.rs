@@ -115,8 +115,8 @@ pub fn of(args: &SimArgs, traced: &Traced, combinations: &[Combination], figures
         pages: work.touched_pages(),
         local_pages: combinations.first().map_or(0, |one| one.setup.frames(work)),
         fault_path: match args.fault_path {
-            super::Path::Monitor => "monitor",
-            super::Path::Inline => "inline",
+            super::FaultPathArg::Monitor => "monitor",
+            super::FaultPathArg::Inline => "inline",
         },
         written_percent: args.written,
         seed: args.seed,

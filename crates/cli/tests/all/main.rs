@@ -3,6 +3,7 @@
 //! The preloaded library is whatever the build has put beside the command; where it is missing (a build of this crate
 //! alone), an empty one is compiled, because these tests are about the launcher.
 
+mod advise;
 mod balance;
 mod bench;
 mod endings;

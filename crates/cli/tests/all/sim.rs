@@ -27,7 +27,7 @@ fn refusal(trace: &Path, arguments: &[&str]) -> String {
 }
 
 /// A trace of a program that walks through its pages three times, a microsecond from each to the next.
-fn trace(directory: &tempfile::TempDir) -> PathBuf {
+pub(crate) fn trace(directory: &tempfile::TempDir) -> PathBuf {
     let head =
         Head { program: "walk".into(), page_bytes: 4096, microset_pages: 64, has_cpu_times: true, ..Head::default() };
     let mut writer = Writer::new(Vec::new(), &head).unwrap();

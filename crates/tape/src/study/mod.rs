@@ -5,10 +5,12 @@
 //! program as seen through a first level of memory of `microset_pages` pages, which is emptied when it is full. Miss ratios are
 //! ratios of the recorded references, and say nothing of memory smaller than a microset.
 
+mod features;
 mod map;
 mod pattern;
 mod stack;
 
+pub use features::{FRAGMENT_PAGES, FeatureStudy, Features, WINDOW_REFERENCES};
 pub use map::AccessMap;
 pub use pattern::{Pattern, Patterns, Shares};
 pub use stack::{Recency, StackDistances};

@@ -61,6 +61,8 @@ struct Stream {
     last: u64,
     /// 0: not known yet.
     step: i64,
+    /// Pages of the sequential run that ends here.
+    run: u64,
     /// When it was last continued; 0: unused.
     used: u64,
 }
@@ -70,6 +72,7 @@ struct Stream {
 pub struct Patterns {
     streams: [Stream; STREAMS],
     now: u64,
+    longest: u64,
 }
 
 impl Patterns {
@@ -82,17 +85,26 @@ impl Patterns {
         };
         if let Some(stream) = self.streams.iter_mut().find(continued) {
             (stream.last, stream.used) = (position, now);
+            if stream.step.abs() == 1 {
+                stream.run += 1;
+                self.longest = self.longest.max(stream.run);
+            }
             return if stream.step.abs() == 1 { Pattern::Sequential } else { Pattern::Stride };
         }
         let distance = |stream: &Stream| stream.last.abs_diff(position);
         let near = self.streams.iter_mut().filter(|s| s.used != 0 && (1..=NEAR_PAGES).contains(&distance(s)));
         if let Some(stream) = near.min_by_key(|stream| distance(stream)) {
             let step = position.wrapping_sub(stream.last).cast_signed();
-            *stream = Stream { last: position, step, used: now };
+            *stream = Stream { last: position, step, run: 2, used: now };
         } else if let Some(stream) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
-            *stream = Stream { last: position, step: 0, used: now };
+            *stream = Stream { last: position, step: 0, run: 1, used: now };
         }
         Pattern::Irregular
+    }
+
+    /// Pages of the longest run of references that continued a stream by one page; 0: none did.
+    pub fn longest_run(&self) -> u64 {
+        self.longest
     }
 }
 
@@ -113,6 +125,16 @@ mod tests {
         assert_eq!(shares(100..200), Shares { sequential: 98, stride: 0, irregular: 2 });
         assert_eq!(shares((100..200).rev()), Shares { sequential: 98, stride: 0, irregular: 2 });
         assert_eq!(shares((0..100).map(|i| i * 10)), Shares { sequential: 0, stride: 98, irregular: 2 });
+    }
+
+    #[test]
+    fn the_longest_run_is_counted_in_pages() {
+        let mut patterns = Patterns::default();
+        assert_eq!(patterns.longest_run(), 0);
+        for position in (10..15).chain((0..50).map(|i| 10_000 - i)).chain((0..90).map(|i| 1_000_000 + 5 * i)) {
+            patterns.reference(position);
+        }
+        assert_eq!(patterns.longest_run(), 50);
     }
 
     #[test]

@@ -1,0 +1,90 @@
+//! `hinterland advise`: which far memory suits a program, how much local memory it needs, and with which parameters (xDM, §IV-A and §IV-B).
+//!
+//! ```text
+//! trace ─▶ features (hinterland-tape)
+//!       └▶ predict: replays for each backend and size ─▶ report: effectiveness, cost, the least local memory ─▶ table or JSON
+//! costs ───┘
+//! ```
+
+mod costs;
+mod predict;
+mod report;
+
+pub use report::Advice;
+#[cfg(test)]
+pub use report::{ADVICE_VERSION, Ranked, Traits};
+
+use crate::error::{EXIT_REFUSED, complain};
+use crate::print;
+use crate::sim::{FaultPathArg, read_whole};
+use clap::Args;
+use costs::{Costs, DEFAULTS};
+use hinterland_units::Slowdown;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// `hinterland advise`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct AdviseArgs {
+    /// The trace, as `hinterland trace` writes it
+    #[arg(required_unless_present = "example_costs")]
+    trace: Option<PathBuf>,
+    /// The backends to choose from, with their links and costs (see --example-costs)
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    /// Print a file for --costs: what is taken without it
+    #[arg(long)]
+    example_costs: bool,
+    /// The slowdown that the least local memory is looked for
+    #[arg(long, value_name = "FACTOR", default_value = "1.2")]
+    slowdown: Slowdown,
+    /// Fault path: decides what faults cost, and which pages are evicted together
+    #[arg(long, value_enum, value_name = "PATH", default_value_t = FaultPathArg::Inline)]
+    fault_path: FaultPathArg,
+    /// As JSON (schema: docs/reference/advice.schema.json)
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland trace -o job.trace -- ./job
+  hinterland advise job.trace
+  hinterland advise --example-costs > costs.toml
+  hinterland advise job.trace --costs costs.toml --slowdown 1.1 --json
+
+Backends are ranked by their effectiveness for this program: run time on the slowest of them / run time, over their cost, with half of the
+memory local. For each: predicted slowdowns at several sizes, the least local memory that keeps the slowdown, and what local
+and far memory cost then, beside all memory local. Predictions are replays of the trace in virtual time, with the policies of a run.
+
+Exit code: 0, or 125 when it refuses.";
+
+/// Runs the command.
+pub fn run(args: &AdviseArgs) -> ExitCode {
+    match advise(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            complain(why);
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}
+
+fn advise(args: &AdviseArgs) -> Result<(), String> {
+    let output = |error: std::io::Error| format!("stdout: {error}");
+    let Some(path) = args.trace.as_ref().filter(|_| !args.example_costs) else {
+        return print::text(DEFAULTS).map(drop).map_err(output);
+    };
+    let costs = Costs::read(args.costs.as_deref())?;
+    let traced = read_whole(path)?;
+    let factor = args.slowdown.factor();
+    let refuse = |why| format!("{}: {why}", path.display());
+    let predictions = predict::all(&traced.work, args.fault_path.model(), &costs.backends, factor).map_err(refuse)?;
+    let advice = Advice::of(path, &traced, args.slowdown, &costs, &predictions);
+    let written = match args.json {
+        true => print::json(&(serde_json::to_string_pretty(&advice).map_err(|error| error.to_string())? + "\n")),
+        false => print::text(&advice.text()),
+    };
+    written.map(drop).map_err(output)
+}

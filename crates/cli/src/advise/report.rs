@@ -1,0 +1,218 @@
+//! The advice, as it is written to JSON and for people.
+
+use super::costs::{Backend, Costs};
+use super::predict::{COMPARED_PERCENT, Prediction, SIZES_PERCENT};
+use crate::report::members::documented;
+use crate::report::{bytes, count, percent};
+use crate::sim::Whole;
+use crate::table::table;
+use hinterland_tape::study::{FRAGMENT_PAGES, Features, WINDOW_REFERENCES};
+use hinterland_units::{Foreign, PAGE_BYTES, Slowdown};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The version of the document: another one when a name changes its meaning or goes away.
+pub const ADVICE_VERSION: u64 = 1;
+/// A backend whose prefetching brings less than this is as well off without.
+const PREFETCHING_PAYS: f64 = 1.02;
+
+documented! {
+    /// What suits a program.
+    pub struct Advice {
+        /// The version of the document's names.
+        advice_version: u64,
+        /// The trace.
+        trace: String,
+        /// Its program.
+        program: String,
+        /// Memory that the program touches.
+        touched_bytes: u64,
+        /// Processor time in the trace: the run time with all memory local.
+        cpu_seconds: f64,
+        /// What its pages do.
+        features: Traits,
+        /// The slowdown that was asked for.
+        slowdown_asked: f64,
+        /// Local memory at which `backends[].slowdowns` are predicted, in per cent of `touched_bytes`.
+        sizes_percent: Vec<u64>,
+        /// The most effective first.
+        backends: Vec<Ranked>,
+        /// The backend with which memory costs least at the slowdown that was asked for.
+        cheapest: String,
+    }
+}
+
+documented! {
+    /// What the pages of a program do.
+    pub struct Traits {
+        /// Of the pages touched within 65,536 references, the share in contiguous runs of fewer than 16.
+        fragment_ratio: f64,
+        /// The smallest share of the pages that has 90 % of the references.
+        hot_ratio: f64,
+        /// References that continue a stream by one page, over all.
+        sequential_share: f64,
+        /// References that continue a stream by the same step of several pages, over all.
+        stride_share: f64,
+        /// The longest sequential run, in pages.
+        longest_sequential_run_pages: u64,
+    }
+}
+
+documented! {
+    /// A backend, and what it would be for the program.
+    pub struct Ranked {
+        /// Its name in the cost file.
+        name: String,
+        /// Its link: latency:bandwidth.
+        link: String,
+        /// What a GiB costs beside a GiB of local RAM.
+        cost: f64,
+        /// Memory effectiveness improvement: (run time on the slowest backend / run time) / cost, with half of the memory local.
+        effectiveness: f64,
+        /// Predicted slowdowns at `sizes_percent`.
+        slowdowns: Vec<f64>,
+        /// The least local memory that keeps the slowdown; all of it where none less does.
+        least_local_bytes: u64,
+        /// The predicted slowdown with it.
+        least_local_slowdown: f64,
+        /// What local and far memory cost then, beside all memory local.
+        memory_cost: f64,
+        /// What prefetching divides the run time by, with half of the memory local.
+        prefetching_gain: f64,
+        /// A command with it, or null where the cost file says no `far`.
+        command: Option<String>,
+    }
+}
+
+impl Advice {
+    /// Ranks the backends; `predictions` are in their order.
+    pub fn of(path: &Path, traced: &Whole, asked: Slowdown, costs: &Costs, predictions: &[Prediction]) -> Advice {
+        let touched_bytes = traced.work.touched_bytes();
+        let compared = SIZES_PERCENT.iter().position(|size| *size == COMPARED_PERCENT).expect("one of the sizes");
+        let slowest = predictions.iter().map(|one| one.slowdowns[compared]).fold(1.0, f64::max);
+        let rank = |(backend, prediction): (&Backend, &Prediction)| {
+            let local_bytes = prediction.least.pages * PAGE_BYTES as u64;
+            let local_share = (local_bytes as f64 / touched_bytes.max(1) as f64).min(1.0);
+            let here = prediction.slowdowns[compared];
+            Ranked {
+                name: backend.name.clone(),
+                link: backend.link.clone(),
+                cost: backend.cost,
+                effectiveness: slowest / here / backend.cost,
+                slowdowns: prediction.slowdowns.clone(),
+                least_local_bytes: local_bytes,
+                least_local_slowdown: prediction.least.slowdown,
+                memory_cost: local_share + (1.0 - local_share) * backend.cost,
+                prefetching_gain: prediction.without_prefetching / here,
+                command: backend.far.as_ref().map(|far| {
+                    let mebibytes = local_bytes.div_ceil(1 << 20).max(16);
+                    format!("hinterland run --local {mebibytes}M --far '{far}' -- {}", traced.program)
+                }),
+            }
+        };
+        let mut backends: Vec<Ranked> = costs.backends.iter().zip(predictions).map(rank).collect();
+        backends.sort_by(|one, other| other.effectiveness.total_cmp(&one.effectiveness));
+        let cheapest = backends.iter().min_by(|one, other| one.memory_cost.total_cmp(&other.memory_cost));
+        Advice {
+            advice_version: ADVICE_VERSION,
+            trace: path.display().to_string(),
+            program: traced.program.clone(),
+            touched_bytes,
+            cpu_seconds: traced.work.cpu_ns() as f64 / 1e9,
+            features: Traits::of(&traced.features),
+            slowdown_asked: asked.factor(),
+            sizes_percent: SIZES_PERCENT.to_vec(),
+            cheapest: cheapest.map(|backend| backend.name.clone()).unwrap_or_default(),
+            backends,
+        }
+    }
+
+    /// The tables, and what follows from them.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let _ = writeln!(
+            out,
+            "{}: {} touched, {:.2} s with all memory local\n",
+            Foreign(&self.program),
+            bytes(self.touched_bytes),
+            self.cpu_seconds
+        );
+        out += &self.features.text();
+        let sizes: Vec<String> = self.sizes_percent.iter().map(|size| format!("{size} %")).collect();
+        let least = format!("least for {}", self.slowdown_asked);
+        let mut names = vec!["backend", "cost", "effectiveness"];
+        names.extend(sizes.iter().map(String::as_str));
+        names.extend([least.as_str(), "memory cost"]);
+        let last = names.len();
+        let mut rows = table(&names, 1..last);
+        for backend in &self.backends {
+            let mut cells = vec![
+                Foreign(&backend.name).to_string(),
+                format!("{}", backend.cost),
+                format!("{:.2}", backend.effectiveness),
+            ];
+            cells.extend(backend.slowdowns.iter().map(|slowdown| format!("{slowdown:.2}")));
+            cells.extend([bytes(backend.least_local_bytes), format!("{:.2}", backend.memory_cost)]);
+            rows.add_row(cells);
+        }
+        let _ = writeln!(out, "\nSlowdowns by local memory:\n{rows}\n");
+        out += &self.conclusion();
+        out
+    }
+
+    fn conclusion(&self) -> String {
+        let Some(best) = self.backends.iter().find(|backend| backend.name == self.cheapest) else {
+            return String::new();
+        };
+        if best.least_local_bytes >= self.touched_bytes {
+            return format!(
+                "With none of them the program keeps a slowdown of {}: keep its memory local.\n",
+                self.slowdown_asked
+            );
+        }
+        let mut text = format!(
+            "{} keeps the slowdown of {} at the least cost: {} local, {:.2} of what all local memory costs.\n",
+            Foreign(&best.name),
+            self.slowdown_asked,
+            bytes(best.least_local_bytes),
+            best.memory_cost
+        );
+        if best.prefetching_gain < PREFETCHING_PAYS {
+            text += "Prefetching brings it nothing: --prefetch none spares its work.\n";
+        }
+        if let Some(command) = &best.command {
+            let _ = writeln!(text, "  {}", Foreign(command));
+        }
+        text
+    }
+}
+
+impl Traits {
+    fn of(features: &Features) -> Traits {
+        Traits {
+            fragment_ratio: features.fragment_ratio,
+            hot_ratio: features.hot_ratio,
+            sequential_share: features.sequential_share,
+            stride_share: features.stride_share,
+            longest_sequential_run_pages: features.longest_sequential_run,
+        }
+    }
+
+    fn text(&self) -> String {
+        let rows = [
+            ("fragment ratio", percent(self.fragment_ratio), {
+                format!(
+                    "of the pages touched within {} references, in runs of fewer than {FRAGMENT_PAGES}",
+                    count(WINDOW_REFERENCES)
+                )
+            }),
+            ("hot ratio", percent(self.hot_ratio), "of the pages have 90 % of the references".into()),
+            ("sequential", percent(self.sequential_share), {
+                format!("of the references; the longest run has {} pages", count(self.longest_sequential_run_pages))
+            }),
+            ("strided", percent(self.stride_share), "of the references".into()),
+        ];
+        rows.iter().map(|(name, value, meaning)| format!("  {name:<15} {value:>7}  {meaning}\n")).collect()
+    }
+}

@@ -1,0 +1,62 @@
+//! `hinterland advise` as a user runs it: the table, the JSON, and what it refuses.
+
+use crate::sim::trace;
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn advise(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hinterland")).arg("advise").args(arguments).output().unwrap()
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn backends_are_ranked_by_effectiveness_and_the_cheapest_has_a_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory).display().to_string();
+    let output = advise(&[&path, "--json", "--slowdown", "3"]);
+    assert!(output.status.success(), "{}", text(output.stderr));
+    let advice: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&advice["advice_version"], &advice["touched_bytes"]), (&1.into(), &(32 << 20).into()));
+    let backends = advice["backends"].as_array().unwrap();
+    let effectiveness: Vec<f64> = backends.iter().map(|one| one["effectiveness"].as_f64().unwrap()).collect();
+    assert!(effectiveness.is_sorted_by(|one, next| one >= next), "{effectiveness:?}");
+    for backend in backends {
+        assert_eq!(backend["slowdowns"].as_array().unwrap().len(), advice["sizes_percent"].as_array().unwrap().len());
+        assert!(backend["least_local_slowdown"].as_f64() <= Some(3.0), "{backend}");
+    }
+    let features = &advice["features"];
+    assert_eq!((&features["fragment_ratio"], &features["longest_sequential_run_pages"]), (&0.0.into(), &8192.into()));
+    let table = text(advise(&[&path, "--slowdown", "3"]).stdout);
+    let cheapest = advice["cheapest"].as_str().unwrap();
+    assert!(table.contains(&format!("{cheapest} keeps the slowdown of 3 at the least cost")), "{table}");
+    assert!(table.contains("  hinterland run --local ") && table.contains("8,192 pages"), "{table}");
+}
+
+#[test]
+fn a_cost_file_is_taken_and_what_is_wrong_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory).display().to_string();
+    let costs = directory.path().join("costs.toml");
+    let written = text(advise(&["--example-costs"]).stdout);
+    std::fs::write(&costs, written.replace("cost = 0.3", "cost = 0.001")).unwrap();
+    let costs = costs.display().to_string();
+    let output = advise(&[&path, "--costs", &costs, "--json"]);
+    let advice: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(advice["backends"][0]["name"], "node-25g", "nearly free");
+    let refused = |arguments: &[&str], code: i32, words: &str| {
+        let output = advise(arguments);
+        let said = text(output.stderr);
+        assert!(output.status.code() == Some(code) && output.stdout.is_empty() && said.contains(words), "{said}");
+    };
+    std::fs::write(&costs, "version = 1\n[[backend]]\nname = \"a\"\nlink = \"ssd\"\ncost = -1\n").unwrap();
+    refused(&[&path, "--costs", &costs], 125, "costs.toml: backend 'a': -1 is not a cost");
+    refused(&[&costs], 125, "this is no trace");
+    refused(&["/nowhere.trace"], 125, "/nowhere.trace: ");
+    refused(&[&path, "--slowdown", "0.5"], 125, "'0.5' is not a slowdown");
+    let half = directory.path().join("half.trace");
+    std::fs::write(&half, &std::fs::read(&path).unwrap()[..40_000]).unwrap();
+    refused(&[&half.display().to_string()], 125, "record it again");
+}
