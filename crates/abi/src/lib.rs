@@ -4,6 +4,7 @@
 mod activity;
 mod asks;
 mod commands;
+mod hint_site;
 mod ledger;
 mod roster;
 mod settings;
@@ -12,6 +13,7 @@ pub mod statistics;
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
 pub use asks::{ASKS_MAX, Ask, AskPhase, AskState, Asks};
 pub use commands::Commands;
+pub use hint_site::{HINT_SITES_MAX, HintSiteRow, SITE_NAME_BYTES};
 pub use ledger::{
     BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, MESSAGE_BYTES, MemoryLimit,
     Numbered, PROCESSES_MAX, RowState, Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,

@@ -4,6 +4,7 @@
 //! made them `Leaving`.
 
 use crate::copy_out::CopyOut;
+use crate::departing::Departing;
 use crate::kernel::Stay;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages, run_length};
@@ -25,7 +26,7 @@ use std::vec::Drain;
 enum Attempt {
     /// It is `Leaving`, and ours.
     Ours(Owned),
-    /// The kernel works on it: it stays `Resident`.
+    /// The kernel works on it, or the program wants it kept: it stays `Resident`.
     Pinned,
     /// It was not `Resident` but in this state.
     Not(State),
@@ -81,6 +82,7 @@ pub(crate) struct Departures {
     pins: &'static Pins,
     wp_ranges: &'static WpRanges,
     copy_out: &'static CopyOut,
+    departing: &'static Departing,
     scans: Scans,
 }
 
@@ -92,16 +94,41 @@ impl Departures {
         pins: &'static Pins,
         wp_ranges: &'static WpRanges,
         copy_out: &'static CopyOut,
+        departing: &'static Departing,
     ) -> Departures {
-        Departures { pages, local, staging, pins, wp_ranges, copy_out, scans: Scans::default() }
+        Departures { pages, local, staging, pins, wp_ranges, copy_out, departing, scans: Scans::default() }
     }
 
-    /// Takes a batch of the policy's victims out of the program into a chunk. False: there were none, or none could leave.
+    /// Takes a batch of victims out of the program into a chunk: those that hints name, then the policy's. False: there were none, or none
+    /// could leave.
     pub(crate) fn take_batch_out(&self, urgency: Urgency, scratch: &mut Scratch) -> bool {
+        if self.take_hinted_out(scratch) {
+            return true;
+        }
         let Scratch { named, owned, .. } = scratch;
         let (mut choice, copies) = (Choice { departures: self, owned }, self.copy_out.is_possible());
         let (account, scans) = (&self.local.account, &self.scans);
         choose_victims(&mut choice, &mut *self.local.policy(), account, scans, copies, urgency, named);
+        self.take_victims_out(owned)
+    }
+
+    /// Takes a batch of those pages out of the program of which it says that it will not use them. False: none could leave.
+    pub(crate) fn take_hinted_out(&self, scratch: &mut Scratch) -> bool {
+        let Scratch { named, owned, .. } = scratch;
+        self.departing.take(named, CHUNK_SLOTS as usize);
+        for page in named.drain(..) {
+            if let Claimed::Ours(victim) = self.claim_named(page) {
+                owned.push(victim);
+            }
+        }
+        if owned.is_empty() {
+            return false;
+        }
+        self.pages.row().hint_evicted_pages.fetch_add(owned.len() as u64, Relaxed);
+        // Once they are claimed: what has been said of their arrival is told to the policy before.
+        let mut policy = self.local.policy();
+        owned.iter().for_each(|victim| policy.left_early(victim.page()));
+        drop(policy);
         self.take_victims_out(owned)
     }
 
@@ -167,6 +194,9 @@ impl Departures {
     fn claim_victim(&self, page: PageNo, entry: Entry) -> Attempt {
         if entry.state() != State::Resident {
             return Attempt::Not(entry.state());
+        }
+        if self.local.keeps(page) {
+            return Attempt::Pinned;
         }
         let Some(owned) = self.pages.claim(page, entry, entry.with_state(State::Leaving)) else {
             return Attempt::Changed;

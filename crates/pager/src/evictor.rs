@@ -3,6 +3,7 @@
 
 use crate::asks::{Answers, Held};
 use crate::bell::Bell;
+use crate::departing::Departing;
 use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
 use crate::maintenance::Maintenance;
@@ -24,6 +25,7 @@ pub(crate) struct Evictor {
     pages: &'static Pages,
     local: &'static LocalMemory,
     reclaim: &'static Reclaim,
+    departing: &'static Departing,
     read_ahead: &'static ReadAhead,
     bell: &'static Bell,
     answers: Answers,
@@ -41,6 +43,7 @@ impl Evictor {
         pages: &'static Pages,
         local: &'static LocalMemory,
         reclaim: &'static Reclaim,
+        departing: &'static Departing,
         read_ahead: &'static ReadAhead,
         bell: &'static Bell,
         answers: Answers,
@@ -49,7 +52,19 @@ impl Evictor {
         shared: fn(bool) -> Option<SharedBytes>,
         housekeeping: fn(),
     ) -> Evictor {
-        Evictor { pages, local, reclaim, read_ahead, bell, answers, maintenance, report, shared, housekeeping }
+        Evictor {
+            pages,
+            local,
+            reclaim,
+            departing,
+            read_ahead,
+            bell,
+            answers,
+            maintenance,
+            report,
+            shared,
+            housekeeping,
+        }
     }
 
     /// It was started: an ask or a command before it first runs waits for it.
@@ -79,6 +94,12 @@ impl Evictor {
             if look_again.is_some() {
                 let _inside = self.pages.gate.enter();
                 self.local.update_budget();
+            }
+            while self.departing.wait() {
+                let inside = self.pages.gate.enter();
+                self.reclaim.hinted_step(&mut scratch);
+                drop(inside);
+                self.answers.answer(&mut held);
             }
             let mut worked = false;
             while self.local.account.above_low() {

@@ -244,14 +244,14 @@ impl Faults {
         Some(Request::Minor)
     }
 
-    /// A prefetched page that waited unmapped is used.
+    /// A prefetched page that waited unmapped is used. `None`: nobody is to be told.
     fn prefetch_hit(&self, owned: Owned, slot: KeySlot) -> Option<Request> {
         let owned = self.map_from(owned, slot)?;
-        self.cache.used(slot);
+        let tells = self.cache.used(slot);
         let arrived = self.local.arrive(std::iter::once(owned.page()), Arrival::Demand);
         let released = self.complete_fetched(owned, arrived);
         self.far.free(released);
-        Some(Request::PrefetchHit)
+        tells.then_some(Request::PrefetchHit)
     }
 
     /// Maps a copy of what a page's slot holds. `None`: the kernel would not.
@@ -333,9 +333,11 @@ impl Faults {
     fn request_prefetch(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
         let wanted = self.driver.requested(page, request, fault);
         wanted.batches.into_iter().for_each(|batch| self.read_ahead.request_batch(batch));
-        if wanted.is_on_tape && request == Request::Major {
-            return self.read_ahead.late_batch(page);
+        let late = wanted.window.and_then(|window| self.read_ahead.request(window));
+        match request {
+            Request::Major if wanted.is_on_tape => self.read_ahead.late_batch(page),
+            Request::Major => self.read_ahead.late_hints(page).or(late),
+            _ => late,
         }
-        wanted.window.and_then(|window| self.read_ahead.request(window))
     }
 }

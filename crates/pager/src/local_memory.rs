@@ -3,6 +3,7 @@
 use crate::account::{Account, Arrived};
 use crate::far_memory::FarMemory;
 use crate::kernel::Stay;
+use crate::page_counts::PageCounts;
 use crate::pages::{Owned, Pages};
 use crate::queues::{Locked, Queues};
 use crate::schedule::Point;
@@ -13,6 +14,9 @@ use hinterland_sys::gate::Inside;
 use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// What the program wants kept may be this part of the budget.
+const KEPT_PART: u64 = 4;
+
 /// See the module.
 pub(crate) struct LocalMemory {
     pages: &'static Pages,
@@ -21,6 +25,8 @@ pub(crate) struct LocalMemory {
     pub(crate) account: Account,
     pub(crate) shared_budget: SharedBudget,
     policy: Queues,
+    /// What the program wants kept, by page.
+    pub(crate) kept: PageCounts,
     /// Pages for which the policy was last sized.
     policy_capacity: AtomicU64,
 }
@@ -34,13 +40,25 @@ impl LocalMemory {
         policy: Box<dyn EvictionPolicy>,
     ) -> LocalMemory {
         let (account, policy) = (Account::new(), Queues::new(policy));
-        LocalMemory { pages, far, staging, account, shared_budget, policy, policy_capacity: AtomicU64::new(0) }
+        let (kept, policy_capacity) = (PageCounts::default(), AtomicU64::new(0));
+        LocalMemory { pages, far, staging, account, shared_budget, policy, kept, policy_capacity }
     }
 
     /// The eviction policy. Held for short operations only, and inside the gate: the child of a fork must find it open.
     pub(crate) fn policy(&self) -> Locked<'_> {
         debug_assert!(self.pages.gate.is_entered(), "the policy's lock was asked for outside the gate");
         self.policy.lock()
+    }
+
+    /// The program wants a page kept. False: what it wants kept is a quarter of the budget already.
+    pub(crate) fn keep(&self, page: PageNo) -> bool {
+        (self.kept.pages() as u64 + 1) * KEPT_PART <= self.account.budget().0 && self.kept.add(page, self.pages.count)
+    }
+
+    /// Whether a page is no victim because the program wants it kept: not while that is more than a quarter of a budget that has shrunk.
+    pub(crate) fn keeps(&self, page: PageNo) -> bool {
+        let kept = self.kept.pages() as u64;
+        kept > 0 && kept * KEPT_PART <= self.account.budget().0 && self.kept.touch(page, PageNo(page.0 + 1))
     }
 
     /// Counts arrivals, and tells the policy of them without waiting for its lock. The caller owns the pages (`Fetching` or

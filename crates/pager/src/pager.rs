@@ -4,6 +4,7 @@ use crate::asks::Answers;
 use crate::bell::Bell;
 use crate::config::Config;
 use crate::copy_out::CopyOut;
+use crate::departing::Departing;
 use crate::departure::Departures;
 use crate::evictor::Evictor;
 use crate::evictor_start::EvictorStart;
@@ -11,6 +12,7 @@ use crate::far_memory::FarMemory;
 use crate::fault::Faults;
 use crate::fault_path::FaultPath;
 use crate::fork::Fork;
+use crate::hints::Hints;
 use crate::inline_fault::InlineFaults;
 use crate::interval::{InForce, IntervalMode, Intervals};
 use crate::kernel::Kernel;
@@ -49,6 +51,7 @@ pub struct Pager {
     far: &'static FarMemory,
     tracer: Option<&'static Tracer>,
     intervals: &'static Intervals,
+    hints: &'static Hints,
     pub(crate) copy_out: &'static CopyOut,
     pins: &'static Pins,
     inline_faults: &'static InlineFaults,
@@ -101,14 +104,15 @@ impl Pager {
         let bell = room(Bell::new(pages, config.ledger));
 
         let copy_out = room(CopyOut::new(pages, local, staging, pins, wp_ranges));
-        let departures = room(Departures::new(pages, local, staging, pins, wp_ranges, copy_out));
+        let departing = room(Departing::new(pages)?);
+        let departures = room(Departures::new(pages, local, staging, pins, wp_ranges, copy_out, departing));
         let tracer =
             config.trace.map(|trace| Tracer::new(trace, pages, local, staging, departures)).transpose()?.map(room);
         let reclaim = room(Reclaim::new(pages, local, far, staging, pins, departures, tracer));
 
         let driver = room(PrefetchDriver::new(pages, local, config.arbiter, tracer.is_some()));
         let cache = room(PrefetchCache::new(pages, local, staging, departures, driver, config.prefetch_cache_pages));
-        let read_ahead = room(ReadAhead::new(pages, local, far, reclaim, cache, driver, bell));
+        let read_ahead = room(ReadAhead::new(pages, local, far, reclaim, cache, driver, bell)?);
 
         let faults = room(Faults::new(pages, local, far, staging, reclaim, tracer, driver, cache, read_ahead));
         let inline_faults = room(InlineFaults::new(pages, local, read_ahead, faults, bell)?);
@@ -121,6 +125,7 @@ impl Pager {
             pages,
             local,
             reclaim,
+            departing,
             read_ahead,
             bell,
             answers,
@@ -136,10 +141,12 @@ impl Pager {
 
         let range = room(RangeCalls::new(pages, local, far, staging, tracer, pins, pinning, evictor));
         let intervals = room(Intervals::new(pages, tracer, driver));
+        let hints = room(Hints::new(pages, local, departing, driver, read_ahead, bell));
         let fork = Fork {
             pages,
             local,
             far,
+            departing,
             pins,
             wp_ranges,
             tracer,
@@ -164,6 +171,7 @@ impl Pager {
             far,
             tracer,
             intervals,
+            hints,
             copy_out,
             pins,
             inline_faults,
@@ -301,6 +309,11 @@ impl Pager {
     /// The interval ends that began last; false: there is none.
     pub fn end_interval(&self) -> bool {
         self.intervals.end()
+    }
+
+    /// What the program says of the use it will make of its memory.
+    pub fn hints(&self) -> &'static Hints {
+        self.hints
     }
 
     /// The program ends: what was seen is written.

@@ -8,7 +8,7 @@
 //! publishes the range first and looks at the pages then; the thread that evicts makes the page `Leaving` first and looks at
 //! the pins then. The second one sees the first.
 
-use crate::long_term_pin::LongTermPins;
+use crate::page_counts::PageCounts;
 use hinterland_sys::{Mapping, SysError, thread};
 use hinterland_units::PageNo;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
@@ -39,7 +39,7 @@ pub(crate) struct Pins {
     /// Slots that were ever used: from the first one.
     used: AtomicUsize,
     /// Pages that stay for longer than a call.
-    pub(crate) long_term: LongTermPins,
+    pub(crate) long_term: PageCounts,
 }
 
 impl Pins {
@@ -48,7 +48,7 @@ impl Pins {
         let memory = Mapping::anonymous(PINS_MAX * size_of::<Slot>())?;
         // SAFETY: a slot is free when it is zero; the mapping is aligned, long enough, and lives for ever.
         let slots = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<Slot>(), PINS_MAX) };
-        Ok(Pins { slots, used: AtomicUsize::new(0), long_term: LongTermPins::default() })
+        Ok(Pins { slots, used: AtomicUsize::new(0), long_term: PageCounts::default() })
     }
 
     /// Pages that are pinned, for a call or long-term; those of two pins twice.

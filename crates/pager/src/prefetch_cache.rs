@@ -53,8 +53,16 @@ struct Beside {
     mapped: AtomicU32,
     /// When it arrived.
     since_ns: AtomicU64,
+    /// The site of the hints for which it came, and 1; 0: it came otherwise.
+    site: AtomicU32,
     /// Whose key page it is.
     key_of: Mutex<Option<Prefetch>>,
+}
+
+impl Beside {
+    fn site(&self) -> Option<u16> {
+        self.site.load(Relaxed).checked_sub(1).and_then(|site| u16::try_from(site).ok())
+    }
 }
 
 impl PrefetchCache {
@@ -139,7 +147,9 @@ impl PrefetchCache {
             self.local.account.uncharge(1);
         }
         let beside = &self.beside[index as usize];
-        beside.mapped.store(mapped, Relaxed);
+        let hinted = wanted.hinted();
+        beside.mapped.store(mapped + hinted.map_or(0, |batch| batch.before), Relaxed);
+        beside.site.store(hinted.map_or(0, |batch| u32::from(batch.site) + 1), Relaxed);
         beside.since_ns.store(self.now_ns(), Relaxed);
         *self.key_of(index) = wanted.key().map(|_| wanted.clone());
         self.pages.note_slot(&owned, slot);
@@ -213,7 +223,10 @@ impl PrefetchCache {
         let mapped = self.beside(slot).mapped.swap(0, Relaxed);
         self.pages.row().prefetch_unused_pages.fetch_add(1, Relaxed);
         self.pages.complete_remote(owned);
-        self.driver.wasted(page, mapped);
+        match self.beside(slot).site() {
+            Some(site) => self.driver.hint_wasted(site, mapped),
+            None => self.driver.wasted(page, mapped),
+        }
         self.pages.at(Point::SlotEmptied, page);
         true
     }
@@ -225,16 +238,21 @@ impl PrefetchCache {
     }
 
     /// The page in `slot` was used for the first time, and is mapped: counts it, and frees the slot at once. The caller owns the
-    /// page.
-    pub(crate) fn used(&self, slot: KeySlot) {
+    /// page. Whether it came for the prefetcher or for a tape: what came for hints tells them nothing.
+    pub(crate) fn used(&self, slot: KeySlot) -> bool {
         let beside = self.beside(slot);
         let row = self.pages.row();
-        row.prefetch_hits.fetch_add(1 + u64::from(beside.mapped.swap(0, Relaxed)), Relaxed);
+        let (mapped, site) = (beside.mapped.swap(0, Relaxed), beside.site());
+        row.prefetch_hits.fetch_add(1 + u64::from(mapped), Relaxed);
         row.prefetch_hits_observed.fetch_add(1, Relaxed);
         let waited_ns = self.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
         row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
         // The slot goes on naming the page: until the page is completed, that tells a thread that takes slots that it is busy.
         self.list().release(slot.index());
+        if let Some(site) = site {
+            self.driver.hint_used(site, mapped);
+        }
+        site.is_none()
     }
 }
 

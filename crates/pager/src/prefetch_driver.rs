@@ -14,10 +14,12 @@ use crate::pages::{Owned, Pages};
 use crate::state::State;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, ProcessRow, REGION_PAGES};
 use hinterland_policy::tape::{Place, Places, TapeFigures};
-use hinterland_policy::{Arbiter, Choice, Pattern, PrefetchWindow, Recent, Request, Thread, Wanted};
+use hinterland_policy::{
+    Arbiter, Choice, HintBatch, HintFigures, Pattern, PrefetchWindow, Recent, Request, Thread, Wanted,
+};
 use hinterland_sys::{Fault, thread};
 use hinterland_units::PageNo;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -29,7 +31,10 @@ pub(crate) struct PrefetchDriver {
     pages: &'static Pages,
     local: &'static LocalMemory,
     /// Nothing is prefetched in a traced program: the tracer would not see it touched.
-    is_traced: bool,
+    pub(crate) is_traced: bool,
+    /// A load of one page, and each further one, in nanoseconds; 0: not known.
+    pub(crate) one_ns: AtomicU64,
+    pub(crate) page_ns: AtomicU64,
     requests: Mutex<Requests>,
 }
 
@@ -56,7 +61,8 @@ impl PrefetchDriver {
         is_traced: bool,
     ) -> PrefetchDriver {
         let requests = Requests { arbiter, threads: Busiest::default(), regions: Busiest::default() };
-        PrefetchDriver { pages, local, is_traced, requests: Mutex::new(requests) }
+        let [one_ns, page_ns] = [const { AtomicU64::new(0) }; 2];
+        PrefetchDriver { pages, local, is_traced, one_ns, page_ns, requests: Mutex::new(requests) }
     }
 
     fn requests(&self) -> MutexGuard<'_, Requests> {
@@ -105,6 +111,8 @@ impl PrefetchDriver {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut requests = self.requests();
         requests.arbiter.loaded(pages, ns, local_pages);
+        self.one_ns.store(requests.arbiter.link().mean_ns(), Relaxed);
+        self.page_ns.store(requests.arbiter.link().page_ns(), Relaxed);
         if let Some(bound) = requests.arbiter.window_bound() {
             let row = self.pages.row();
             row.load_one_ns.store(bound.one_ns, Relaxed);
@@ -122,6 +130,35 @@ impl PrefetchDriver {
         }
     }
 
+    /// Tells the arbiter that hints of a site name remote pages; returns those that are to be fetched.
+    pub(crate) fn hinted(&self, site: u16, pages: &[PageNo]) -> Option<HintBatch> {
+        let mut requests = self.requests();
+        let batch = requests.arbiter.hinted(site, pages);
+        let row = self.pages.row();
+        match &batch {
+            Some(batch) => add(&row.hint_fetched_pages, batch.pages.len() as u64),
+            None => add(&row.hint_refused_pages, pages.len() as u64),
+        }
+        note_site(row, &requests.arbiter, site);
+        batch
+    }
+
+    /// Tells the arbiter that a page which was fetched for hints was used, and `mapped` pages beside it.
+    pub(crate) fn hint_used(&self, site: u16, mapped: u32) {
+        let mut requests = self.requests();
+        requests.arbiter.hint_used(site, mapped + 1);
+        add(&self.pages.row().hint_used_pages, u64::from(mapped) + 1);
+        note_site(self.pages.row(), &requests.arbiter, site);
+    }
+
+    /// The same of pages that were not used.
+    pub(crate) fn hint_wasted(&self, site: u16, mapped: u32) {
+        let mut requests = self.requests();
+        requests.arbiter.hint_wasted(site, mapped + 1);
+        add(&self.pages.row().hint_unused_pages, u64::from(mapped) + 1);
+        note_site(self.pages.row(), &requests.arbiter, site);
+    }
+
     /// Counts prefetched pages, in order of address.
     pub(crate) fn count_prefetched(&self, pages: &[Owned]) {
         self.requests().regions.count_prefetched(&self.pages.row().regions, pages, Owned::page);
@@ -137,10 +174,11 @@ impl PrefetchDriver {
         self.requests().arbiter.end_interval();
     }
 
-    /// In the child of a fork: it follows no tape, and has rows of its own, which are unused.
+    /// In the child of a fork: it follows no tape, nothing is known of places that give hints, and it has rows of its own, which are unused.
     pub(crate) fn begin_child(&self) {
         let mut requests = self.requests();
         requests.arbiter.end_tapes();
+        requests.arbiter.forget_hint_sites();
         (requests.threads, requests.regions) = (Busiest::default(), Busiest::default());
     }
 }
@@ -177,6 +215,17 @@ fn note_tapes(row: &ProcessRow, figures: &TapeFigures) {
         row.tape_left_position.store(position.into(), Relaxed);
         row.tape_left_page.store(page.0.into(), Relaxed);
     }
+}
+
+/// Writes what hints of a site led to; the caller holds the lock.
+fn note_site(row: &ProcessRow, arbiter: &Arbiter, site: u16) {
+    let (HintFigures { fetched, used, unused, refused }, has_lost) = arbiter.hint_figures(site);
+    let Some(row) = row.hint_sites.get(usize::from(site)) else { return };
+    row.fetched_pages.store(fetched, Relaxed);
+    row.used_pages.store(used, Relaxed);
+    row.unused_pages.store(unused, Relaxed);
+    row.refused_pages.store(refused, Relaxed);
+    row.has_lost.store(has_lost.into(), Relaxed);
 }
 
 /// Counts; the caller holds the lock.

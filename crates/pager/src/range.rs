@@ -68,6 +68,7 @@ impl RangeCalls {
     fn drop_where(&self, first: PageNo, count: u32, wanted: impl Fn(State) -> bool) {
         let _signals = SignalsBlocked::new();
         let mut claimed = Vec::new();
+        self.local.kept.forget_all(first, count);
         for (step, pages) in steps(first, count) {
             if !self.pages.table.any_touched(step, pages) {
                 continue;
@@ -174,6 +175,7 @@ impl RangeCalls {
     /// See `Pager::relocate`.
     pub(crate) fn relocate(&self, from: PageNo, to: PageNo, count: u32) {
         self.discard(to, count);
+        self.local.kept.forget_all(from, count);
         let _signals = SignalsBlocked::new();
         let mut claimed = Vec::new();
         for (step, pages) in steps(from, count) {
@@ -310,6 +312,7 @@ impl RangeCalls {
     /// See `Pager::give_up`.
     pub(crate) fn give_up(&self, first: PageNo, count: u32) {
         let _signals = SignalsBlocked::new();
+        self.local.kept.forget_all(first, count);
         for page in range(first, count) {
             let _inside = self.pages.gate.enter();
             let owned = self.claim_target(page);

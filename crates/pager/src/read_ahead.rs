@@ -15,6 +15,7 @@
 use crate::bell::Bell;
 use crate::far_memory::FarMemory;
 use crate::fault_path::FaultPath;
+use crate::hint_ring::{HintRing, Run};
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages, Released, neighbours};
 use crate::prefetch_cache::PrefetchCache;
@@ -33,8 +34,15 @@ use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_sys::{SysError, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
+
+/// Pages of a batch that is made of hints.
+const HINT_BATCH_PAGES: usize = 64;
+/// Batches of hints that wait to be fetched: the others stay hints, and join those that come after them.
+const HINT_BATCHES_WAITING_MAX: u32 = 2;
+/// Pages that are looked at for one of them.
+const LOOKED_AT_MAX: u32 = 8192;
 
 /// Windows on their way to the read-ahead thread.
 #[derive(Default)]
@@ -42,7 +50,11 @@ struct Queue {
     windows: Mutex<WindowQueue>,
     /// Windows that have pages left to claim, to be read without the lock.
     pending: AtomicU32,
+    /// Batches of hints among them.
+    hinted: AtomicU32,
     signal: AtomicU32,
+    /// The thread sleeps, or is about to.
+    sleeps: AtomicBool,
 }
 
 impl Queue {
@@ -51,6 +63,7 @@ impl Queue {
         let mut queue = self.windows.lock().expect("no thread panics while it holds the queue");
         let result = work(&mut queue);
         self.pending.store(u32::try_from(queue.waiting()).unwrap_or(u32::MAX), Relaxed);
+        self.hinted.store(u32::try_from(queue.waiting_hinted()).unwrap_or(u32::MAX), Relaxed);
         result
     }
 
@@ -65,6 +78,14 @@ impl Queue {
     /// Whether windows wait.
     fn has_work(&self) -> bool {
         self.pending.load(Relaxed) > 0
+    }
+
+    /// Wakes the thread, if it sleeps, for what it looks at before it does.
+    fn wake(&self) {
+        if self.sleeps.load(SeqCst) {
+            self.signal.fetch_add(1, SeqCst);
+            futex_wake(&self.signal);
+        }
     }
 
     /// Drops all windows.
@@ -83,6 +104,11 @@ pub(crate) struct ReadAhead {
     driver: &'static PrefetchDriver,
     bell: &'static Bell,
     queue: Queue,
+    hints: HintRing,
+    /// When the oldest hint was put that nobody took, since `begun`, and how long hints wait; in nanoseconds.
+    hinted_ns: AtomicU64,
+    hints_wait_ns: AtomicU64,
+    begun: Instant,
     /// The thread runs (or is about to).
     started: AtomicBool,
 }
@@ -124,14 +150,29 @@ impl ReadAhead {
         cache: &'static PrefetchCache,
         driver: &'static PrefetchDriver,
         bell: &'static Bell,
-    ) -> ReadAhead {
-        let (queue, started) = (Queue::default(), AtomicBool::new(false));
-        ReadAhead { pages, local, far, reclaim, cache, driver, bell, queue, started }
+    ) -> Result<ReadAhead, SysError> {
+        let (queue, hints, started) = (Queue::default(), HintRing::new()?, AtomicBool::new(false));
+        let ([hinted_ns, hints_wait_ns], begun) = ([const { AtomicU64::new(0) }; 2], Instant::now());
+        Ok(ReadAhead {
+            pages,
+            local,
+            far,
+            reclaim,
+            cache,
+            driver,
+            bell,
+            queue,
+            hints,
+            hinted_ns,
+            hints_wait_ns,
+            begun,
+            started,
+        })
     }
 
-    /// Whether windows wait.
+    /// Whether windows or hints wait.
     pub(crate) fn has_work(&self) -> bool {
-        self.queue.has_work()
+        self.queue.has_work() || !self.hints.is_empty()
     }
 
     /// Whether the thread runs (or is about to).
@@ -142,7 +183,10 @@ impl ReadAhead {
     /// In the child of a fork: no window waits, and no thread runs.
     pub(crate) fn forget(&self) {
         self.started.store(false, Relaxed);
+        self.queue.sleeps.store(false, Relaxed);
         self.queue.clear();
+        self.hints.clear();
+        self.hinted_ns.store(0, Relaxed);
     }
 
     /// Starts the thread once, after what `first` starts.
@@ -167,6 +211,79 @@ impl ReadAhead {
     /// The number of the batch that a page is to come with which a thread waits for now.
     pub(crate) fn late_batch(&self, page: PageNo) -> Option<u64> {
         self.queue.with(|queue| queue.late_batch(page))
+    }
+
+    /// The program says that it will need a run of pages. For any thread at any moment; `wake_for_hints` follows. False: too many others
+    /// wait.
+    pub(crate) fn hint(&self, run: Run) -> bool {
+        self.hints.put(run)
+    }
+
+    /// Has the read-ahead thread look at hints.
+    pub(crate) fn wake_for_hints(&self) {
+        if self.hinted_ns.load(Relaxed) == 0 {
+            self.hinted_ns.store(self.now_ns(), Relaxed);
+        }
+        self.queue.wake();
+        if !self.is_started() {
+            // The evictor starts it.
+            self.bell.ring();
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// How long hints wait for the thread, in nanoseconds.
+    pub(crate) fn hints_wait_ns(&self) -> u64 {
+        self.hints_wait_ns.load(Relaxed)
+    }
+
+    /// Makes batches of hints that wait, as long as few wait to be fetched; the number of the last one.
+    fn take_hints(&self) -> Option<u64> {
+        let mut last = None;
+        while !self.hints.is_empty() && self.queue.hinted.load(Relaxed) < HINT_BATCHES_WAITING_MAX {
+            last = self.take_hint_batch().or(last);
+        }
+        last
+    }
+
+    /// Makes a batch of hints of one site. `None`: their pages are local, or the site has lost.
+    fn take_hint_batch(&self) -> Option<u64> {
+        let since_ns = self.hinted_ns.swap(0, Relaxed);
+        if since_ns != 0 {
+            let (waited, mean) = (self.now_ns().saturating_sub(since_ns), self.hints_wait_ns.load(Relaxed));
+            self.hints_wait_ns.store(mean - mean / 8 + waited / 8, Relaxed);
+        }
+        let (mut pages, mut site, mut looked_at) = (Vec::with_capacity(HINT_BATCH_PAGES), None, 0);
+        self.hints.take(|run| {
+            let mut taken = 0;
+            let is_others = *site.get_or_insert(run.tag) != run.tag;
+            while !is_others && taken < run.pages && pages.len() < HINT_BATCH_PAGES && looked_at < LOOKED_AT_MAX {
+                let page = PageNo(run.first.0 + taken);
+                if self.pages.state(page) == State::Remote && !pages.contains(&page) {
+                    pages.push(page);
+                }
+                taken += 1;
+                looked_at += 1;
+            }
+            taken
+        });
+        let batch = site.filter(|_| !pages.is_empty()).and_then(|site| self.driver.hinted(site, &pages))?;
+        Some(self.queue.with(|queue| {
+            queue.push(Prefetch::Hinted(batch));
+            queue.newest()
+        }))
+    }
+
+    /// The number of the batch that a page is to come with for which a thread waits now, where there are hints: of one that is late, or
+    /// of those that the read-ahead thread has not come to.
+    pub(crate) fn late_hints(&self, page: PageNo) -> Option<u64> {
+        if self.queue.hinted.load(Relaxed) == 0 && self.hints.is_empty() {
+            return None;
+        }
+        self.late_batch(page).or_else(|| self.take_hints())
     }
 
     /// Requests a window from the read-ahead thread. The window's number, if that thread is late with the one before: see `help`.
@@ -211,6 +328,7 @@ impl ReadAhead {
             let seen = self.queue.signal.load(SeqCst);
             // Inside the gate: the child of a fork must find the queue's lock free, and no page busy.
             let inside = self.pages.gate.enter();
+            self.take_hints();
             claim_next_batch(&mut &*self, &mut batch);
             let had_work = batch.of.is_some();
             while let Some(of) = batch.of.take() {
@@ -222,7 +340,11 @@ impl ReadAhead {
             }
             drop(inside);
             if !had_work {
-                futex_wait(&self.queue.signal, seen);
+                self.queue.sleeps.store(true, SeqCst);
+                if self.hints.is_empty() {
+                    futex_wait(&self.queue.signal, seen);
+                }
+                self.queue.sleeps.store(false, SeqCst);
             }
         }
     }
@@ -238,6 +360,7 @@ impl ReadAhead {
         }
         next.of = None;
         if !self.pages.gate.is_closing() {
+            self.take_hints();
             claim_next_batch(&mut &*self, next);
         }
         self.pages.at(Point::ReadAheadClaimed, batch.pages[0].page());

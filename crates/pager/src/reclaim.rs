@@ -13,7 +13,7 @@ use crate::slot::ChunkNo;
 use crate::staging::Staging;
 use crate::tracer::Tracer;
 use crate::write_back::WriteBack;
-use hinterland_paging::{ReclaimBody, Urgency, reclaim_step};
+use hinterland_paging::{CHUNK_SLOTS, ReclaimBody, Urgency, reclaim_step};
 use hinterland_sys::thread;
 use hinterland_units::ByteCount;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -108,6 +108,16 @@ impl Reclaim {
     /// Takes a batch of pages out of the program, or out of the tracer's second range, into a chunk. False: none could leave.
     fn take_batch_out(&self, urgency: Urgency, scratch: &mut Scratch) -> bool {
         self.tracer.is_some_and(|tracer| tracer.stage_parked() > 0) || self.departures.take_batch_out(urgency, scratch)
+    }
+
+    /// One step for pages that the program will not use any longer. False: none could leave.
+    pub(crate) fn hinted_step(&self, scratch: &mut Scratch) -> bool {
+        let left = self.departures.take_hinted_out(scratch);
+        let keep = self.local.account.swap_cache().0 / u64::from(CHUNK_SLOTS);
+        while let Some((chunk, used, frames)) = self.staging.take_oldest(usize::try_from(keep).unwrap_or(usize::MAX)) {
+            self.write_back.drain(chunk, used, frames, scratch);
+        }
+        left
     }
 
     /// Charges `pages` frames; reclaims when they do not fit under the hard floor.

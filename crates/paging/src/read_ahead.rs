@@ -39,9 +39,9 @@ pub fn is_timed(major_faults: u64) -> bool {
 /// second is loaded. Never so many that a small budget has no frames for them at once.
 pub fn batch_pages(wanted: &Prefetch, budget_pages: u64, copies_cost_ram: bool) -> usize {
     let pages = wanted.pages() as usize;
-    // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them. A tape's batch
-    // is as long as it is wherever far memory is.
-    let is_usual = pages <= WINDOW_BATCH_PAGES || matches!(wanted, Prefetch::Batch(_));
+    // Windows beyond the usual one exist only where loads were measured to take long, or where somebody asked for them. A batch of a
+    // tape or of hints is as long as it is wherever far memory is.
+    let is_usual = pages <= WINDOW_BATCH_PAGES || !matches!(wanted, Prefetch::Window(_));
     if is_usual && copies_cost_ram {
         return BATCH_PAGES;
     }
@@ -113,7 +113,7 @@ pub fn claim_batch<B: WindowBody>(
     match wanted {
         Prefetch::Window(_) if wanted.is_downwards() => batch.pages.reverse(),
         Prefetch::Window(_) => {}
-        Prefetch::Batch(_) => batch.pages.sort_unstable_by_key(|claimed| body.page(claimed)),
+        Prefetch::Batch(_) | Prefetch::Hinted(_) => batch.pages.sort_unstable_by_key(|claimed| body.page(claimed)),
     }
 }
 

@@ -5,7 +5,7 @@
 //! inside another one replaces it: the program was faster, and has passed what lies before.
 //!
 //! Batches of tapes are served in between. Those of one thread wait for each other, and none is dropped: a thread asks for few, and
-//! needs all of them.
+//! needs all of them. So are batches of hints; those who ask for them see to it that few wait.
 
 use hinterland_policy::{Prefetch, PrefetchWindow};
 use hinterland_units::PageNo;
@@ -48,6 +48,9 @@ impl PendingWindow {
             }
             (Prefetch::Batch(batch), Prefetch::Batch(before)) => {
                 batch.thread == before.thread && self.number > other.number
+            }
+            (Prefetch::Hinted(batch), Prefetch::Hinted(before)) => {
+                batch.site == before.site && self.number > other.number
             }
             _ => false,
         }
@@ -114,6 +117,11 @@ impl WindowQueue {
         self.known.iter().filter(|pending| !pending.is_claimed()).count()
     }
 
+    /// Batches of hints among them.
+    pub fn waiting_hinted(&self) -> usize {
+        self.known.iter().filter(|pending| !pending.is_claimed() && pending.wanted.hinted().is_some()).count()
+    }
+
     /// The window to serve now; it goes to the end of the queue.
     pub fn take_next(&mut self) -> Option<PendingWindow> {
         let waits = |pending: &PendingWindow, other: &PendingWindow| !other.is_claimed() && pending.continues(other);
@@ -129,13 +137,17 @@ impl WindowQueue {
         self.known.iter().find(|pending| pending.number == number)
     }
 
-    /// The batch of a tape that has a page which was not claimed: the program has come to it before those who fetch it.
+    /// The batch of a tape, or of hints, that has a page which was not claimed: the program has come to it before those who fetch it.
     pub fn late_batch(&self, page: PageNo) -> Option<u64> {
-        let has = |pending: &&PendingWindow| match &pending.wanted {
-            Prefetch::Batch(batch) => batch.pages.iter().skip(pending.offset as usize).any(|other| *other == page),
-            Prefetch::Window(_) => false,
+        let has = |pending: &&PendingWindow| {
+            !pending.is_window() && pending.wanted.iter().skip(pending.offset as usize).any(|other| other == page)
         };
         self.known.iter().find(has).map(|pending| pending.number)
+    }
+
+    /// The number of the window that was queued last.
+    pub fn newest(&self) -> u64 {
+        self.asked
     }
 
     /// Changes a window, unless it was dropped meanwhile: then it is `None`.

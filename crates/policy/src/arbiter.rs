@@ -1,21 +1,27 @@
-//! The arbiter: one place that is told of all requests, and that says what is to be fetched ahead, from two sources.
+//! The arbiter: one place that is told of all requests, and that says what is to be fetched ahead, from three sources.
 //!
 //! ```text
 //!   request ──► the thread is on its tape: batches of the tape ──┐
 //!           └─► it is not, or has none: the prefetcher's window ─┴─► what is to be fetched
 //!                first touches are always the prefetcher's, which maps zeros ahead of them, if another fault will tell where the thread is
+//!
+//!   hint ──► the site has not lost: its pages (see `hints`)
 //! ```
 //!
 //! What should leave comes from the same tapes, by the eviction policy that [`Arbiter::following`] returns.
 
 use crate::tape::{ByTape, Course, Places, TapeFigures, TapeSource};
-use crate::{Choice, EvictionPolicy, Prefetch, PrefetchWindow, Prefetcher, Request, Thread, WindowBound};
-use hinterland_units::PageNo;
+use crate::{
+    Choice, EvictionPolicy, HintBatch, HintFigures, HintSource, Prefetch, PrefetchWindow, Prefetcher, Request, Thread,
+    WindowBound,
+};
+use hinterland_units::{LinkEstimate, PageNo};
 
 /// See the module.
 pub struct Arbiter {
     prefetcher: Box<dyn Prefetcher>,
     tapes: Option<TapeSource>,
+    hints: HintSource,
 }
 
 /// What a request leads to.
@@ -32,7 +38,7 @@ pub struct Wanted {
 impl Arbiter {
     /// One that follows no tape: all is as the prefetcher says.
     pub fn new(prefetcher: Box<dyn Prefetcher>) -> Arbiter {
-        Arbiter { prefetcher, tapes: None }
+        Arbiter { prefetcher, tapes: None, hints: HintSource::default() }
     }
 
     /// One that follows tapes, and the eviction policy to go with it; where they say nothing, it is as `prefetcher` and `policy` say.
@@ -42,7 +48,7 @@ impl Arbiter {
         tapes: TapeSource,
     ) -> (Arbiter, Box<dyn EvictionPolicy>) {
         let policy = ByTape::new(policy, tapes.shared_holds());
-        (Arbiter { prefetcher, tapes: Some(tapes) }, Box::new(policy))
+        (Arbiter { prefetcher, tapes: Some(tapes), hints: HintSource::default() }, Box::new(policy))
     }
 
     /// A request of `thread` for `page` reached the pager. What is asked for may be there already.
@@ -70,7 +76,38 @@ impl Arbiter {
 
     /// See [`Prefetcher::loaded`].
     pub fn loaded(&mut self, pages: u32, ns: u64, local_pages: u64) {
+        self.hints.loaded(pages, ns);
         self.prefetcher.loaded(pages, ns, local_pages);
+    }
+
+    /// See [`HintSource::hinted`].
+    pub fn hinted(&mut self, site: u16, pages: &[PageNo]) -> Option<HintBatch> {
+        self.hints.hinted(site, pages)
+    }
+
+    /// See [`HintSource::used`].
+    pub fn hint_used(&mut self, site: u16, pages: u32) {
+        self.hints.used(site, pages);
+    }
+
+    /// See [`HintSource::wasted`].
+    pub fn hint_wasted(&mut self, site: u16, pages: u32) {
+        self.hints.wasted(site, pages);
+    }
+
+    /// See [`HintSource::figures`].
+    pub fn hint_figures(&self, site: u16) -> (HintFigures, bool) {
+        self.hints.figures(site)
+    }
+
+    /// See [`HintSource::link`].
+    pub fn link(&self) -> &LinkEstimate {
+        self.hints.link()
+    }
+
+    /// See [`HintSource::forget_sites`].
+    pub fn forget_hint_sites(&mut self) {
+        self.hints.forget_sites();
     }
 
     /// See [`Prefetcher::choice`].

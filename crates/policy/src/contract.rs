@@ -148,6 +148,19 @@ pub struct TapeBatch {
     pub thread: u32,
 }
 
+/// Pages that the program has said it will need soon.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HintBatch {
+    /// In the order in which they were named; each once, at least one.
+    pub pages: Arc<[PageNo]>,
+    /// The one that stays unmapped, so that its use is seen; not every batch has one.
+    pub key: Option<PageNo>,
+    /// Where the program has said so ([`crate::HintSource`]).
+    pub site: u16,
+    /// Pages of the site's batches before this one of which nothing tells, and that are taken for used when the key page is.
+    pub before: u32,
+}
+
 /// Pages to bring in ahead of the program, as one of the sources of the arbiter asks for them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Prefetch {
@@ -155,6 +168,8 @@ pub enum Prefetch {
     Window(PrefetchWindow),
     /// A listed batch, of a tape.
     Batch(TapeBatch),
+    /// A listed batch, of hints.
+    Hinted(HintBatch),
 }
 
 impl From<PrefetchWindow> for Prefetch {
@@ -169,7 +184,9 @@ impl Prefetch {
     pub fn pages(&self) -> u32 {
         match self {
             Prefetch::Window(window) => window.pages,
-            Prefetch::Batch(batch) => u32::try_from(batch.pages.len()).unwrap_or(u32::MAX),
+            Prefetch::Batch(TapeBatch { pages, .. }) | Prefetch::Hinted(HintBatch { pages, .. }) => {
+                u32::try_from(pages.len()).unwrap_or(u32::MAX)
+            }
         }
     }
 
@@ -178,7 +195,9 @@ impl Prefetch {
     pub fn page(&self, index: u32) -> Option<PageNo> {
         match self {
             Prefetch::Window(window) => window.page(index),
-            Prefetch::Batch(batch) => batch.pages.get(index as usize).copied(),
+            Prefetch::Batch(TapeBatch { pages, .. }) | Prefetch::Hinted(HintBatch { pages, .. }) => {
+                pages.get(index as usize).copied()
+            }
         }
     }
 
@@ -193,7 +212,7 @@ impl Prefetch {
     pub fn leaves_unmapped(&self, page: PageNo) -> bool {
         match self {
             Prefetch::Window(window) => window.leaves_unmapped(page),
-            Prefetch::Batch(batch) => batch.key == Some(page),
+            Prefetch::Batch(TapeBatch { key, .. }) | Prefetch::Hinted(HintBatch { key, .. }) => *key == Some(page),
         }
     }
 
@@ -203,7 +222,16 @@ impl Prefetch {
         match self {
             Prefetch::Window(PrefetchWindow { unmapped: Unmapped::Key(key), .. }) => Some(*key),
             Prefetch::Window(_) => None,
-            Prefetch::Batch(batch) => batch.key,
+            Prefetch::Batch(TapeBatch { key, .. }) | Prefetch::Hinted(HintBatch { key, .. }) => *key,
+        }
+    }
+
+    /// The hints that ask for it.
+    #[inline]
+    pub fn hinted(&self) -> Option<&HintBatch> {
+        match self {
+            Prefetch::Hinted(batch) => Some(batch),
+            Prefetch::Window(_) | Prefetch::Batch(_) => None,
         }
     }
 

@@ -8,6 +8,7 @@ mod auto;
 mod contract;
 mod fair_share;
 mod fifo;
+mod hints;
 mod ideal;
 mod leap;
 mod make;
@@ -32,11 +33,12 @@ mod zero_ahead;
 pub use arbiter::{Arbiter, Wanted};
 pub use auto::{Auto, REGION_PAGES};
 pub use contract::{
-    Arrival, Bounded, Choice, EvictionPolicy, Prefetch, PrefetchWindow, Prefetcher, Request, TapeBatch, Thread,
-    Unmapped,
+    Arrival, Bounded, Choice, EvictionPolicy, HintBatch, Prefetch, PrefetchWindow, Prefetcher, Request, TapeBatch,
+    Thread, Unmapped,
 };
 pub use fair_share::fair_level;
 pub use fifo::Fifo;
+pub use hints::{HintFigures, HintSource};
 pub use ideal::{Ideal, Lru, Min, NEVER, NextUses};
 pub use leap::Leap;
 pub use make::{EVICTION_POLICIES, PREFETCHERS, make, make_prefetcher};

@@ -1,5 +1,6 @@
-/* What a program says to Hinterland while it runs. A program that is built with this header needs no library of Hinterland's: where it runs
- * without Hinterland, each call does nothing and returns 0.
+/* What a program says to Hinterland while it runs: which part of it is to be recorded or to follow its tape, and, by hints, what use it will
+ * make of its memory. A program that is built with this header needs no library of Hinterland's: where it runs without Hinterland, each call
+ * does nothing and returns 0.
  *
  *     cc $(pkg-config --cflags hinterland) fft.c
  *
@@ -10,6 +11,9 @@
  */
 #ifndef HINTERLAND_H
 #define HINTERLAND_H
+
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,6 +52,76 @@ extern int hinterland_begin(int mode) HINTERLAND_OPTIONAL;
 /* Ends the interval that began last. Returns 0, or -1 with errno EINVAL where there is none. */
 extern int hinterland_end(void) HINTERLAND_OPTIONAL;
 #define hinterland_end() (hinterland_end ? hinterland_end() : 0)
+
+/* Hints. None can fault, fail, wait for far memory, or change what a program computes. Addresses that are not far, not mapped, freed or nonsense,
+ * and lengths of any size, have no effect. Any thread may give them at any moment, also in a signal handler. */
+
+/* Begins to fetch what is far of the range, and returns at once. */
+extern void hinterland_fetch(const void *address, size_t length) HINTERLAND_OPTIONAL;
+#define hinterland_fetch(address, length) (hinterland_fetch ? hinterland_fetch(address, length) : (void)0)
+
+/* The same of the `length` bytes at each of the addresses, as one batch. */
+extern void hinterland_fetchv(const void *const *addresses, size_t count, size_t length) HINTERLAND_OPTIONAL;
+#define hinterland_fetchv(addresses, count, length) \
+    (hinterland_fetchv ? hinterland_fetchv(addresses, count, length) : (void)0)
+
+/* Pages wholly inside the range leave, before any others: as soon as the evictor comes to it. */
+extern void hinterland_evict(const void *address, size_t length) HINTERLAND_OPTIONAL;
+#define hinterland_evict(address, length) (hinterland_evict ? hinterland_evict(address, length) : (void)0)
+
+/* The same when frames are needed. */
+extern void hinterland_evict_soon(const void *address, size_t length) HINTERLAND_OPTIONAL;
+#define hinterland_evict_soon(address, length) (hinterland_evict_soon ? hinterland_evict_soon(address, length) : (void)0)
+
+/* Pages of the range that are local, or come to be, stay so until they are released as often: a quarter of the budget at most; beyond that there
+ * is no effect. A child of a fork keeps nothing; what is unmapped is forgotten. */
+extern void hinterland_keep(const void *address, size_t length) HINTERLAND_OPTIONAL;
+#define hinterland_keep(address, length) (hinterland_keep ? hinterland_keep(address, length) : (void)0)
+
+/* Takes hinterland_keep() back. */
+extern void hinterland_release(const void *address, size_t length) HINTERLAND_OPTIONAL;
+#define hinterland_release(address, length) (hinterland_release ? hinterland_release(address, length) : (void)0)
+
+/* A phase of the program begins, with a number of its own choice. Phases are counted. */
+extern void hinterland_phase(unsigned id) HINTERLAND_OPTIONAL;
+#define hinterland_phase(id) (hinterland_phase ? hinterland_phase(id) : (void)0)
+
+/* For compiled code: a loop that fetches ahead has one, static and zero but for the name. */
+struct hinterland_loop {
+    /* "function file:line:column"; at most 127 bytes of it are shown. */
+    const char *name;
+    /* The runtime's. */
+    uint64_t state[8];
+};
+
+/* For compiled code: constant, and lives as long as the process. */
+struct hinterland_hints {
+    /* 1, and the size of this structure. */
+    uint32_t version, bytes;
+    /* The functions above. */
+    void (*fetch)(const void *address, size_t length);
+    void (*fetchv)(const void *const *addresses, size_t count, size_t length);
+    void (*evict)(const void *address, size_t length);
+    void (*evict_soon)(const void *address, size_t length);
+    void (*keep)(const void *address, size_t length);
+    void (*release)(const void *address, size_t length);
+    /* Has no effect. */
+    void (*overwrite)(void *address, size_t length);
+    void (*phase)(unsigned id);
+    /* Asked at the entry of a loop that will touch `length` bytes from `address` on, in about `iterations` iterations: once for each array that
+     * it walks. Returns how many iterations ahead the hinted body is to fetch: a round trip, as measured, at the loop's own pace, at least 1; or
+     * 0: nothing of the range is far, and the plain body will do. */
+    uint64_t (*loop_begin)(struct hinterland_loop *loop, const void *address, uint64_t length, uint64_t iterations);
+    /* After a hinted body: its pace is measured. */
+    void (*loop_end)(struct hinterland_loop *loop, uint64_t iterations);
+    void (*loop_fetch)(struct hinterland_loop *loop, const void *address, size_t length);
+    void (*loop_fetchv)(struct hinterland_loop *loop, const void *const *addresses, size_t count, size_t length);
+    void (*loop_evict)(struct hinterland_loop *loop, const void *address, size_t length, int soon);
+};
+
+/* The table of a version; a null pointer where the runtime does not know it, or where there is none. */
+extern const struct hinterland_hints *hinterland_hints(uint32_t version) HINTERLAND_OPTIONAL;
+#define hinterland_hints(version) (hinterland_hints ? hinterland_hints(version) : (const struct hinterland_hints *)0)
 
 #ifdef __cplusplus
 }

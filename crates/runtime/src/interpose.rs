@@ -9,6 +9,8 @@
 mod files;
 mod heap;
 #[cfg(not(feature = "local-only"))]
+mod hints;
+#[cfg(not(feature = "local-only"))]
 mod intervals;
 #[cfg(not(feature = "local-only"))]
 mod io;

@@ -3,6 +3,7 @@
 use super::declare::{figures, json_name, peak_name, statistics};
 use super::{Added, Statistic, Unit};
 use crate::activity::{ACTIVITIES_MAX, ActivityRow};
+use crate::hint_site::{HINT_SITES_MAX, HintSiteRow};
 use crate::ledger::{BACKENDS_MAX, CacheLine, Counter, MESSAGE_BYTES, MemoryLimit, Text};
 use crate::statistics::backend::BackendRow;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -86,6 +87,15 @@ statistics! {
             tape_pages: Pages = "Pages of those batches.";
             tape_left: Events = "Times that a thread left its tape.";
             tape_resumed: Events = "Times that a thread was found on its tape again.";
+            hint_fetched_pages: Pages = "Far pages that were fetched because hints name them.";
+            hint_used_pages: Pages = "Of those, used: observed and inferred.";
+            hint_unused_pages: Pages = "Of those, left unused: observed and inferred.";
+            hint_refused_pages: Pages = "Pages that were not fetched because most of what their place names is useless.";
+            hints_dropped: Events = "Hints that were dropped because too many others waited.";
+            hint_kept_pages: Pages = "Pages that hints asked to be kept, and that were.";
+            hint_loops: Events = "Runs of compiled loops that fetched ahead.";
+            hint_plain_loops: Events = "Runs of such loops for which nothing was far.";
+            hint_phases: Events = "Phases that the program said begin.";
             direct_reclaims: Faults = "Faults that reclaimed memory themselves.";
             stall_ns: Seconds => "stall_seconds" = "Time that threads of the program waited for faults, summed over threads.";
             forks: Events = "Forks of managed processes.";
@@ -111,6 +121,7 @@ statistics! {
             evicted_clean_pages: Pages = "Pages dropped because the stored copy was still right.";
             evicted_dirty_pages: Pages = "Pages written to a backend.";
             evicted_zero_pages: Pages = "Pages dropped because they were all zero.";
+            hint_evicted_pages: Pages = "Victims that hints named.";
             putback_pages: Pages = "Victims that could not be evicted (pinned, or written to meanwhile) and went back to the policy.";
             moved_out_pages: Pages = "Pages taken out of the program by UFFDIO_MOVE, or by write-protect and copy.";
             copied_out_pages: Pages = "Pages evicted by write-protect, copy and drop.";
@@ -127,6 +138,8 @@ statistics! {
         threads: [ActivityRow; ACTIVITIES_MAX],
         /// The busiest regions.
         regions: [ActivityRow; ACTIVITIES_MAX],
+        /// Places of the program that give hints.
+        hint_sites: [HintSiteRow; HINT_SITES_MAX],
         /// One row for each backend.
         backends: [BackendRow; BACKENDS_MAX],
     }

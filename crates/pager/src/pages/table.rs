@@ -167,6 +167,27 @@ impl PageTable {
         self.open_word(page.index()).load(Relaxed) >> (page.index() % OPEN_BITS) & 1 != 0
     }
 
+    /// Calls `visit` for each page of the range that the program may touch, in order, until it returns false.
+    pub fn for_each_open(&self, first: PageNo, count: u32, mut visit: impl FnMut(PageNo) -> bool) {
+        let end = (first.index() + count as usize).min(self.pages as usize);
+        let mut page = first.index();
+        while page < end {
+            let bits = (OPEN_BITS - page % OPEN_BITS).min(end - page);
+            let mut open = self.open_word(page).load(Relaxed) >> (page % OPEN_BITS);
+            for at in 0..bits {
+                if open == 0 {
+                    break;
+                }
+                let number = u32::try_from(page + at).unwrap_or(u32::MAX);
+                if open & 1 != 0 && !visit(PageNo(number)) {
+                    return;
+                }
+                open >>= 1;
+            }
+            page += bits;
+        }
+    }
+
     fn open_word(&self, page: usize) -> &AtomicU64 {
         assert!(page < self.pages as usize, "page {page:#x} is outside the far range");
         // SAFETY: one bit for each page, in bounds; the mapping lives for ever and is accessed atomically.
@@ -245,6 +266,12 @@ mod tests {
         assert_eq!((open(0..60), open(60..260), open(260..1000)), (0, 200, 0));
         table.set_open(PageNo(63), 2, false);
         assert_eq!((open(60..260), table.is_open(PageNo(62)), table.is_open(PageNo(63))), (198, true, false));
+        let mut seen = Vec::new();
+        table.for_each_open(PageNo(58), 900, |page| {
+            seen.push(page.0);
+            page.0 < 130
+        });
+        assert_eq!(seen, (60..63).chain(65..=130).collect::<Vec<_>>());
         table.set_open(PageNo(0), 1000, false);
         assert_eq!(open(0..1000), 0);
     }

@@ -1,34 +1,33 @@
-//! Long-term pins: pages that stay local for longer than a call, because the kernel reads them when a thread ends, and waits for
-//! no fault then.
+//! Counts by page of what keeps pages local for longer than a call: long-term pins, and what the program says it will use for long
+//! (`hinterland_keep`).
 //!
-//! A robust mutex is linked into a list that the kernel walks in a thread that ends or is killed. There it meets missing and
+//! Long-term pins are for memory that the kernel reads when a thread ends, and waits for no fault then. A robust mutex is linked into a list that the kernel walks in a thread that ends or is killed. There it meets missing and
 //! protected pages with an error on both fault paths (`handle_userfault` in Linux's fs/userfaultfd.c does not wait in a task
 //! that ends), stops, and a thread that waits for one of the mutexes waits for ever.
 //!
-//! Each page has a count of its long-term pins, so that two mutexes may lie in one. A child of a fork has the same pages and the
-//! same counts.
+//! Two mutexes may lie in one page. A child of a fork has the same pages and the same counts.
 
-use hinterland_sys::Mapping;
+use hinterland_sys::{Mapping, mem};
 use hinterland_units::PageNo;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
-/// All long-term pins of a process.
+/// See the module.
 #[derive(Default)]
-pub(crate) struct LongTermPins {
-    /// Pins, by page; mapped with the first one. A page with as many as fit stays for good.
+pub(crate) struct PageCounts {
+    /// By page; mapped with the first one. A page with as many as fit stays for good.
     counts: OnceLock<&'static [AtomicU8]>,
-    /// Pages with a pin.
+    /// Pages with a count.
     pages: AtomicUsize,
 }
 
-impl LongTermPins {
-    /// Pages that are pinned long-term.
+impl PageCounts {
+    /// Pages with a count.
     pub(crate) fn pages(&self) -> usize {
         self.pages.load(Relaxed)
     }
 
-    /// Whether a page of a range is pinned long-term. The caller has published what it is about to do with the range before, and a fence.
+    /// Whether a page of a range has a count. The caller has published what it is about to do with the range before, and a fence.
     pub(crate) fn touch(&self, first: PageNo, end: PageNo) -> bool {
         if self.pages.load(SeqCst) == 0 {
             return false;
@@ -37,7 +36,7 @@ impl LongTermPins {
         part.is_some_and(|part| part.iter().any(|count| count.load(SeqCst) != 0))
     }
 
-    /// Adds a pin of a page out of `all`. False: there is no memory for the counts.
+    /// Counts a page out of `all` once more. False: there is no memory for the counts.
     pub(crate) fn add(&self, page: PageNo, all: u32) -> bool {
         let Some(counts) = self.counts.get().copied().or_else(|| self.begin(all)) else { return false };
         let count = &counts[page.0 as usize];
@@ -56,7 +55,7 @@ impl LongTermPins {
         Some(self.counts.get_or_init(|| counts))
     }
 
-    /// Takes a pin away.
+    /// Counts a page once less.
     pub(crate) fn remove(&self, page: PageNo) {
         let Some(count) = self.counts.get().map(|all| &all[page.0 as usize]) else { return };
         let less = |count: u8| if count == u8::MAX { None } else { count.checked_sub(1) };
@@ -65,7 +64,7 @@ impl LongTermPins {
         }
     }
 
-    /// The page's content is gone, and with it the pins.
+    /// The page's content is gone, and with it its count.
     pub(crate) fn forget(&self, page: PageNo) {
         if self.pages.load(Relaxed) == 0 {
             return;
@@ -74,5 +73,22 @@ impl LongTermPins {
         if count.swap(0, Relaxed) != 0 {
             self.pages.fetch_sub(1, Relaxed);
         }
+    }
+
+    /// The same for the pages of a range.
+    pub(crate) fn forget_all(&self, first: PageNo, count: u32) {
+        if self.pages.load(Relaxed) != 0 {
+            (first.0..first.0.saturating_add(count)).for_each(|page| self.forget(PageNo(page)));
+        }
+    }
+
+    /// No page has a count.
+    ///
+    /// # Panics
+    /// When the kernel cannot drop private memory.
+    pub(crate) fn clear(&self) {
+        let Some(counts) = self.counts.get().filter(|_| self.pages.swap(0, Relaxed) != 0) else { return };
+        // SAFETY: counts, which are zero afterwards.
+        unsafe { mem::drop_pages(counts.as_ptr().addr(), counts.len()) }.expect("private memory can be dropped");
     }
 }

@@ -1,0 +1,319 @@
+//! Hints: what the program says of the use it will make of its memory (Mira §4.5, §4.6). None waits, faults, or changes what a page holds.
+//!
+//! ```text
+//!   fetch      ──► read-ahead thread: the arbiter lets it through ──► far pages are loaded ahead of the program
+//!   evict      ──► evictor: first victims, now                        evict_soon: first victims, when frames are needed
+//!   keep       ──► no victim, as long as that is a quarter of the budget at most
+//!   loop_begin ──► how many iterations ahead a loop is to fetch: a round trip at its own pace
+//! ```
+//!
+//! A hint looks at page states and puts a word into a ring: no lock, no call of the kernel but the one that wakes a sleeping thread. So
+//! it may be given anywhere: in a signal handler, beside a fork, or in one.
+
+use crate::bell::Bell;
+use crate::departing::{Departing, Leave};
+use crate::hint_ring::{RUN_PAGES_MAX, Run};
+use crate::local_memory::LocalMemory;
+use crate::pages::Pages;
+use crate::prefetch_driver::PrefetchDriver;
+use crate::read_ahead::ReadAhead;
+use crate::state::State;
+use hinterland_abi::{Counter, HintSiteRow};
+use hinterland_sys::thread;
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// One hint asks for this part of the budget at most: more would leave again before it is used. A loop has so much fetched ahead of it at
+/// most, halved once more.
+const FETCH_PART: u64 = 4;
+/// States that a hint looks at in the thread of the program; those behind them are looked at by the thread that acts on it.
+const LOOKED_AT_MAX: u32 = 256;
+/// Pages of a loop's range that are looked at, evenly spread, where it has more.
+const SAMPLES: u32 = 256;
+/// An iteration of a loop of which nothing is known takes so long at least, in picoseconds.
+const ITERATION_PS_MIN: u64 = 20_000;
+/// Pages that come with one that is waited for, on average, in the time of a round trip.
+const BATCH_PAGES: u64 = 16;
+/// Of an iteration's time so small a part is its own at least: what it waited is known for all threads together.
+const OWN_PART: u64 = 64;
+/// Far pages of an iteration are counted in parts of so many.
+const PAGE_PARTS: u64 = 1 << 20;
+
+/// What is kept for a loop, in its own memory: `state` of `struct hinterland_loop`. Several threads may run it.
+#[repr(C)]
+pub struct LoopState {
+    /// An iteration, in picoseconds, as far as it does not wait; 0: not known.
+    iteration_ps: AtomicU64,
+    /// Far pages that an iteration asks for, times [`PAGE_PARTS`].
+    pages_per_iteration: AtomicU64,
+    /// The thread whose run is measured; 0: none.
+    thread: AtomicU64,
+    /// When that run began, in nanoseconds, and how long all threads had waited for faults then.
+    begun_ns: AtomicU64,
+    stalled_ns: AtomicU64,
+    /// Far pages that it has asked for.
+    pages: AtomicU64,
+    reserved: [AtomicU64; 2],
+}
+
+/// See the module.
+pub struct Hints {
+    pages: &'static Pages,
+    local: &'static LocalMemory,
+    departing: &'static Departing,
+    driver: &'static PrefetchDriver,
+    read_ahead: &'static ReadAhead,
+    bell: &'static Bell,
+    begun: Instant,
+}
+
+impl Hints {
+    pub(crate) fn new(
+        pages: &'static Pages,
+        local: &'static LocalMemory,
+        departing: &'static Departing,
+        driver: &'static PrefetchDriver,
+        read_ahead: &'static ReadAhead,
+        bell: &'static Bell,
+    ) -> Hints {
+        Hints { pages, local, departing, driver, read_ahead, bell, begun: Instant::now() }
+    }
+
+    /// The far part of `len` bytes at `address` will be needed soon. `site`: where the program says so, not 0.
+    pub fn fetch(&self, site: u64, address: usize, len: usize) {
+        self.fetch_all(site, std::iter::once(address), len);
+    }
+
+    /// The same of `len` bytes at each of the addresses.
+    pub fn fetch_all(&self, site: u64, addresses: impl Iterator<Item = usize>, len: usize) {
+        let mut asked = Asked::default();
+        for address in addresses {
+            self.ask(&mut asked, site, address, len);
+        }
+        self.end(&asked);
+    }
+
+    /// Asks for the far pages of a range, unless they were asked for a moment ago; returns how many, as far as it has looked.
+    fn ask(&self, asked: &mut Asked, site: u64, address: usize, len: usize) {
+        let Some((first, end)) = self.pages.far_part(address, len) else { return };
+        if (first, end) == asked.range {
+            return;
+        }
+        asked.range = (first, end);
+        let most = u32::try_from(self.local.account.budget().0 / FETCH_PART).unwrap_or(u32::MAX).min(RUN_PAGES_MAX);
+        let end = end.min(first.saturating_add(most));
+        let seen = end.min(first + LOOKED_AT_MAX);
+        let is_far = |page: &u32| self.pages.state(PageNo(*page)) == State::Remote;
+        let far = (first..seen).filter(is_far).count() as u64;
+        let first = (first..seen).find(is_far).unwrap_or(seen);
+        // Traced, a program must touch its pages itself; a process that was copied past the gate has no far memory.
+        if first == end || self.driver.is_traced || self.pages.gate.is_escaped() {
+            return;
+        }
+        if asked.site.is_none() {
+            asked.site = Some(HintSiteRow::of(&self.pages.row().hint_sites, site).0);
+        }
+        asked.pages += far;
+        let run = Run { first: PageNo(first), pages: end - first, tag: asked.site.unwrap_or(0) };
+        if self.read_ahead.hint(run) {
+            asked.some = true;
+        } else {
+            self.pages.row().hints_dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn end(&self, asked: &Asked) {
+        if asked.some {
+            self.read_ahead.wake_for_hints();
+        }
+    }
+
+    /// Whether `len` bytes at `address` can be read without a fault on far memory; what is far of them is asked for.
+    pub fn can_be_read(&self, address: usize, len: usize) -> bool {
+        let Some((first, end)) = self.pages.far_part(address, len) else { return true };
+        let is_there =
+            (first..end).all(|page| matches!(self.pages.state(PageNo(page)), State::Resident | State::Foreign));
+        if !is_there {
+            self.fetch(u64::MAX, address, len);
+        }
+        is_there
+    }
+
+    /// The pages that lie wholly inside `len` bytes at `address` will not be used for a while: they are the first victims.
+    pub fn evict(&self, address: usize, len: usize, when: Leave) {
+        let Some((first, end)) = self.pages_inside(address, len) else { return };
+        let seen = end.min(first.saturating_add(LOOKED_AT_MAX));
+        let is_local = |page: u32| self.pages.state(PageNo(page)) == State::Resident;
+        if seen == end && !(first..seen).any(is_local) || self.driver.is_traced || self.pages.gate.is_escaped() {
+            return;
+        }
+        if !self.departing.put(first, end, when) {
+            self.pages.row().hints_dropped.fetch_add(1, Relaxed);
+        }
+        if when == Leave::Now {
+            self.bell.ring();
+        }
+    }
+
+    fn pages_inside(&self, address: usize, len: usize) -> Option<(u32, u32)> {
+        let start = address.checked_next_multiple_of(PAGE_BYTES)?;
+        let end = address.saturating_add(len) & !(PAGE_BYTES - 1);
+        self.pages.far_part(start, end.checked_sub(start)?)
+    }
+
+    /// The pages of `len` bytes at `address` are no victims until they are released as often, as far as what is kept is a quarter of the
+    /// budget at most.
+    pub fn keep(&self, address: usize, len: usize) {
+        let Some((first, end)) = self.pages.far_part(address, len) else { return };
+        if self.pages.gate.is_escaped() {
+            return;
+        }
+        let mut kept = 0;
+        self.pages.table.for_each_open(PageNo(first), end - first, |page| {
+            let has_room = self.local.keep(page);
+            kept += u64::from(has_room);
+            has_room
+        });
+        self.pages.row().hint_kept_pages.fetch_add(kept, Relaxed);
+    }
+
+    /// Takes back what `keep` said.
+    pub fn release(&self, address: usize, len: usize) {
+        let Some((first, end)) = self.pages.far_part(address, len) else { return };
+        if self.pages.gate.is_escaped() || self.local.kept.pages() == 0 {
+            return;
+        }
+        self.pages.table.for_each_open(PageNo(first), end - first, |page| {
+            self.local.kept.remove(page);
+            self.local.kept.pages() > 0
+        });
+    }
+
+    /// A phase of the program begins.
+    pub fn phase(&self) {
+        self.pages.row().hint_phases.fetch_add(1, Relaxed);
+    }
+}
+
+/// Pages that one call asks for.
+#[derive(Default)]
+struct Asked {
+    site: Option<u16>,
+    /// The range that was looked at last.
+    range: (u32, u32),
+    /// Far pages, as far as was looked.
+    pages: u64,
+    /// Some are on their way to the read-ahead thread.
+    some: bool,
+}
+
+/// Loops of compiled code.
+impl Hints {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// A loop begins that will touch `len` bytes from `address` on in about so many iterations. How many iterations ahead it is to fetch;
+    /// 0: nothing of it is far. `site`: the loop's address; `name` is asked for its name once.
+    pub fn loop_begin(
+        &self,
+        state: &LoopState,
+        site: u64,
+        name: impl FnOnce() -> String,
+        (address, len): (usize, usize),
+        iterations: u64,
+    ) -> u64 {
+        let Some((first, end)) = self.pages.far_part(address, len) else { return 0 };
+        if self.driver.is_traced || self.pages.gate.is_escaped() {
+            return 0;
+        }
+        let row = self.pages.row();
+        let (number, is_new) = HintSiteRow::of(&row.hint_sites, site);
+        let site = &row.hint_sites[usize::from(number)];
+        if is_new {
+            site.name.set(&name());
+        }
+        if !self.is_partly_far(first, end) {
+            site.plain_runs.fetch_add(1, Relaxed);
+            row.hint_plain_loops.fetch_add(1, Relaxed);
+            return 0;
+        }
+        let bytes = len as u64 / iterations.max(1);
+        let distance = self.distance(state, bytes).min(iterations.max(1));
+        site.distance.store(distance, Relaxed);
+        state.thread.store(thread::pointer() as u64, Relaxed);
+        state.begun_ns.store(self.now_ns(), Relaxed);
+        state.stalled_ns.store(row.stall_ns.load(Relaxed), Relaxed);
+        state.pages.store(0, Relaxed);
+        distance
+    }
+
+    /// Whether a page of a range, of those that are looked at, is not mapped and has content.
+    fn is_partly_far(&self, first: u32, end: u32) -> bool {
+        let step = ((end - first) / SAMPLES).max(1);
+        let is_far =
+            |page: u32| !matches!(self.pages.state(PageNo(page)), State::Resident | State::Untouched | State::Foreign);
+        (first..end).step_by(step as usize).any(is_far)
+    }
+
+    /// Iterations in a round trip, of a loop that passes so many bytes in each.
+    fn distance(&self, state: &LoopState, bytes: u64) -> u64 {
+        let (one_ns, page_ns) = (self.driver.one_ns.load(Relaxed), self.driver.page_ns.load(Relaxed));
+        let round_trip_ns = one_ns + self.read_ahead.hints_wait_ns() + BATCH_PAGES * page_ns;
+        let bytes = bytes.clamp(PAGE_BYTES as u64 / 64, PAGE_BYTES as u64);
+        // It cannot be faster than its pages come.
+        let least_ps = ITERATION_PS_MIN.max(page_ns.saturating_mul(1000) * bytes / PAGE_BYTES as u64);
+        let iteration_ps = match state.iteration_ps.load(Relaxed) {
+            0 => least_ps,
+            known => known,
+        };
+        let parts = match state.pages_per_iteration.load(Relaxed) {
+            0 => bytes * PAGE_PARTS / PAGE_BYTES as u64,
+            known => known,
+        };
+        let room = self.local.account.budget().0 / FETCH_PART / 2;
+        let most = room.saturating_mul(PAGE_PARTS) / parts.max(1);
+        (round_trip_ns.saturating_mul(1000) / iteration_ps.max(1)).min(most).max(1)
+    }
+
+    /// A loop for which something was far has ended, after so many iterations.
+    pub fn loop_end(&self, state: &LoopState, site: u64, iterations: u64) {
+        if self.pages.gate.is_escaped() || iterations == 0 {
+            return;
+        }
+        let row = self.pages.row();
+        let site = &row.hint_sites[usize::from(HintSiteRow::of(&row.hint_sites, site).0)];
+        site.runs.fetch_add(1, Relaxed);
+        row.hint_loops.fetch_add(1, Relaxed);
+        if state.thread.swap(0, Relaxed) != thread::pointer() as u64 {
+            return;
+        }
+        let took_ns = self.now_ns().saturating_sub(state.begun_ns.load(Relaxed));
+        let stalled_ns = row.stall_ns.load(Relaxed).saturating_sub(state.stalled_ns.load(Relaxed));
+        let own_ns = took_ns.saturating_sub(stalled_ns).max(took_ns / OWN_PART);
+        let iteration_ps = (own_ns.saturating_mul(1000) / iterations).max(1);
+        let parts = state.pages.load(Relaxed).saturating_mul(PAGE_PARTS) / iterations;
+        note_mean(&state.iteration_ps, iteration_ps);
+        note_mean(&state.pages_per_iteration, parts.max(1));
+        site.iteration_ps.store(state.iteration_ps.load(Relaxed), Relaxed);
+    }
+
+    /// As [`Hints::fetch_all`], in a loop.
+    pub fn loop_fetch(&self, state: &LoopState, site: u64, addresses: impl Iterator<Item = usize>, len: usize) {
+        let mut asked = Asked::default();
+        for address in addresses {
+            self.ask(&mut asked, site, address, len);
+        }
+        if asked.pages > 0 {
+            state.pages.fetch_add(asked.pages, Relaxed);
+        }
+        self.end(&asked);
+    }
+}
+
+/// A mean that follows its samples: an eighth of the way, and all the way to the first.
+fn note_mean(mean: &Counter, sample: u64) {
+    let now = mean.load(Relaxed);
+    mean.store(if now == 0 { sample } else { (now - now / 8 + sample / 8).max(1) }, Relaxed);
+}
