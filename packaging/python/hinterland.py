@@ -1,4 +1,5 @@
-"""What a Python program says to Hinterland while it runs. Without Hinterland nothing happens.
+"""What a Python program says to Hinterland while it runs: which part of it counts, and, by hints, what use it will make of its memory.
+Without Hinterland nothing happens.
 
     import hinterland
 
@@ -7,12 +8,17 @@
         numpy.fft.rfft(data)
 
 `hinterland trace` records only what is inside, and `hinterland run --tape` follows its tape only there.
+
+    hinterland.fetch(data[1 << 20:2 << 20])
+
+begins to fetch what is far of a buffer: of an array of numpy, a memoryview, or any other object with the buffer protocol. Hints cannot fail,
+do not wait for far memory, and change no content.
 """
 
 import ctypes
 import os
 
-__all__ = ["region"]
+__all__ = ["region", "fetch", "evict", "evict_soon", "keep", "release", "phase"]
 
 _MODES = {"record": 1, "prefetch": 2, "auto": 3}
 _IN_FORCE = {0: None, 1: "record", 2: "prefetch"}
@@ -28,6 +34,83 @@ def _library():
 
 
 _FUNCTIONS = _library()
+
+
+def _hints():
+    """The hints of the preloaded library by name; none where there is none."""
+    try:
+        loaded = ctypes.CDLL(None)
+        loaded.hinterland_phase.argtypes, loaded.hinterland_phase.restype = [ctypes.c_uint], None
+        found = {"phase": loaded.hinterland_phase}
+        for name in ("fetch", "evict", "evict_soon", "keep", "release"):
+            found[name] = getattr(loaded, "hinterland_" + name)
+            found[name].argtypes, found[name].restype = [ctypes.c_void_p, ctypes.c_size_t], None
+        return found
+    except (AttributeError, OSError):
+        return {}
+
+
+_HINTS = _hints()
+
+
+class _Buffer(ctypes.Structure):
+    """Py_buffer (Include/pybuffer.h)."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+def _hint(name, buffer):
+    view = _Buffer()
+    # PyBUF_SIMPLE: contiguous bytes, which need not be writable. Raises what is wrong with the object.
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(view), 0)
+    try:
+        if name in _HINTS:
+            _HINTS[name](view.buf, view.len)
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
+
+
+def fetch(buffer):
+    """Begins to fetch what is far of a buffer, and returns at once."""
+    _hint("fetch", buffer)
+
+
+def evict(buffer):
+    """The pages wholly inside a buffer leave, before any others."""
+    _hint("evict", buffer)
+
+
+def evict_soon(buffer):
+    """The pages wholly inside a buffer leave before any others when memory is needed."""
+    _hint("evict_soon", buffer)
+
+
+def keep(buffer):
+    """A buffer's pages stay until they are released as often: a quarter of local memory at most."""
+    _hint("keep", buffer)
+
+
+def release(buffer):
+    """Takes `keep` back."""
+    _hint("release", buffer)
+
+
+def phase(number):
+    """A phase of the program begins."""
+    if "phase" in _HINTS:
+        _HINTS["phase"](number)
 
 
 class region:

@@ -3,8 +3,10 @@
 
 use crate::advise::{ADVICE_VERSION, Advice, Ranked, Traits};
 use crate::control::{Behind, Change, PS_VERSION, Running, Status};
-use crate::figures::Activity;
-use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs};
+use crate::figures::{Activity, HintSite};
+use crate::report::{
+    Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs,
+};
 use crate::schema::Described;
 use hinterland_abi::statistics::{Statistic, backend, process};
 use hinterland_abi::{EvictName, FaultPathName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
@@ -125,6 +127,8 @@ fn statistics() -> String {
     text += &table(&["member", "meaning"], objects.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
     text += "## Of each of the busiest threads and regions\n\nThe objects of `threads` and `regions`:\n\n";
     text += &table(&["member", "meaning"], of_members("", Activity::MEMBERS));
+    text += "## Of each place that gives hints\n\nThe objects of `hint_sites`:\n\n";
+    text += &table(&["member", "meaning"], of_members("", HintSite::MEMBERS));
     text.trim_end().to_owned() + "\n"
 }
 

@@ -84,10 +84,15 @@ impl Faults {
             State::Remote => self.fetch(page, entry, fault, scratch),
             State::Leaving if self.pages.own_threads.contain(fault.thread) => self.dropped_behind_us(page),
             State::Fetching | State::Leaving | State::WritingBack | State::Changing => Outcome::Busy(entry),
-            State::Foreign | State::Sectioned => {
+            State::Foreign => {
                 self.pages.wake(self.pages.address(page), PAGE_BYTES);
                 Outcome::Served
             }
+            // A touch that nobody serves would fault for ever.
+            State::Sectioned => self.pages.fatal(&format!(
+                "{page} is held by cache section {}, which there is not; the program is ended",
+                entry.owner()
+            )),
         }
     }
 

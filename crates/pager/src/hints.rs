@@ -57,6 +57,15 @@ pub struct LoopState {
     reserved: [AtomicU64; 2],
 }
 
+/// Where a program gives hints.
+#[derive(Clone, Copy)]
+pub struct HintSite<'a> {
+    /// Tells it from others; not 0.
+    pub key: u64,
+    /// What it is called: asked once, by any thread at any moment.
+    pub name: &'a dyn Fn() -> String,
+}
+
 /// See the module.
 pub struct Hints {
     pages: &'static Pages,
@@ -80,13 +89,13 @@ impl Hints {
         Hints { pages, local, departing, driver, read_ahead, bell, begun: Instant::now() }
     }
 
-    /// The far part of `len` bytes at `address` will be needed soon. `site`: where the program says so, not 0.
-    pub fn fetch(&self, site: u64, address: usize, len: usize) {
+    /// The far part of `len` bytes at `address` will be needed soon. `site`: where the program says so.
+    pub fn fetch(&self, site: HintSite<'_>, address: usize, len: usize) {
         self.fetch_all(site, std::iter::once(address), len);
     }
 
     /// The same of `len` bytes at each of the addresses.
-    pub fn fetch_all(&self, site: u64, addresses: impl Iterator<Item = usize>, len: usize) {
+    pub fn fetch_all(&self, site: HintSite<'_>, addresses: impl Iterator<Item = usize>, len: usize) {
         let mut asked = Asked::default();
         for address in addresses {
             self.ask(&mut asked, site, address, len);
@@ -94,9 +103,14 @@ impl Hints {
         self.end(&asked);
     }
 
+    /// The pages of a range of bytes that the program could ever touch: the first, and the one after the last.
+    fn far_part(&self, address: usize, len: usize) -> Option<(u32, u32)> {
+        self.pages.table.ever_open(self.pages.far_part(address, len)?)
+    }
+
     /// Asks for the far pages of a range, unless they were asked for a moment ago; returns how many, as far as it has looked.
-    fn ask(&self, asked: &mut Asked, site: u64, address: usize, len: usize) {
-        let Some((first, end)) = self.pages.far_part(address, len) else { return };
+    fn ask(&self, asked: &mut Asked, site: HintSite<'_>, address: usize, len: usize) {
+        let Some((first, end)) = self.far_part(address, len) else { return };
         if (first, end) == asked.range {
             return;
         }
@@ -112,7 +126,7 @@ impl Hints {
             return;
         }
         if asked.site.is_none() {
-            asked.site = Some(HintSiteRow::of(&self.pages.row().hint_sites, site).0);
+            asked.site = Some(self.row_of(site).0);
         }
         asked.pages += far;
         let run = Run { first: PageNo(first), pages: end - first, tag: asked.site.unwrap_or(0) };
@@ -121,6 +135,17 @@ impl Hints {
         } else {
             self.pages.row().hints_dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// The number and the row of a site.
+    fn row_of(&self, site: HintSite<'_>) -> (u16, &'static HintSiteRow) {
+        let rows = &self.pages.row().hint_sites;
+        let (number, is_new) = HintSiteRow::of(rows, site.key);
+        let row = &rows[usize::from(number)];
+        if is_new {
+            row.name.set(&(site.name)());
+        }
+        (number, row)
     }
 
     fn end(&self, asked: &Asked) {
@@ -135,7 +160,7 @@ impl Hints {
         let is_there =
             (first..end).all(|page| matches!(self.pages.state(PageNo(page)), State::Resident | State::Foreign));
         if !is_there {
-            self.fetch(u64::MAX, address, len);
+            self.fetch(HintSite { key: u64::MAX, name: &|| "lists of addresses".into() }, address, len);
         }
         is_there
     }
@@ -159,13 +184,13 @@ impl Hints {
     fn pages_inside(&self, address: usize, len: usize) -> Option<(u32, u32)> {
         let start = address.checked_next_multiple_of(PAGE_BYTES)?;
         let end = address.saturating_add(len) & !(PAGE_BYTES - 1);
-        self.pages.far_part(start, end.checked_sub(start)?)
+        self.far_part(start, end.checked_sub(start)?)
     }
 
     /// The pages of `len` bytes at `address` are no victims until they are released as often, as far as what is kept is a quarter of the
     /// budget at most.
     pub fn keep(&self, address: usize, len: usize) {
-        let Some((first, end)) = self.pages.far_part(address, len) else { return };
+        let Some((first, end)) = self.far_part(address, len) else { return };
         if self.pages.gate.is_escaped() {
             return;
         }
@@ -180,7 +205,7 @@ impl Hints {
 
     /// Takes back what `keep` said.
     pub fn release(&self, address: usize, len: usize) {
-        let Some((first, end)) = self.pages.far_part(address, len) else { return };
+        let Some((first, end)) = self.far_part(address, len) else { return };
         if self.pages.gate.is_escaped() || self.local.kept.pages() == 0 {
             return;
         }
@@ -215,25 +240,20 @@ impl Hints {
     }
 
     /// A loop begins that will touch `len` bytes from `address` on in about so many iterations. How many iterations ahead it is to fetch;
-    /// 0: nothing of it is far. `site`: the loop's address; `name` is asked for its name once.
+    /// 0: nothing of it is far.
     pub fn loop_begin(
         &self,
         state: &LoopState,
-        site: u64,
-        name: impl FnOnce() -> String,
+        site: HintSite<'_>,
         (address, len): (usize, usize),
         iterations: u64,
     ) -> u64 {
-        let Some((first, end)) = self.pages.far_part(address, len) else { return 0 };
+        let Some((first, end)) = self.far_part(address, len) else { return 0 };
         if self.driver.is_traced || self.pages.gate.is_escaped() {
             return 0;
         }
         let row = self.pages.row();
-        let (number, is_new) = HintSiteRow::of(&row.hint_sites, site);
-        let site = &row.hint_sites[usize::from(number)];
-        if is_new {
-            site.name.set(&name());
-        }
+        let (_, site) = self.row_of(site);
         if !self.is_partly_far(first, end) {
             site.plain_runs.fetch_add(1, Relaxed);
             row.hint_plain_loops.fetch_add(1, Relaxed);
@@ -278,12 +298,12 @@ impl Hints {
     }
 
     /// A loop for which something was far has ended, after so many iterations.
-    pub fn loop_end(&self, state: &LoopState, site: u64, iterations: u64) {
+    pub fn loop_end(&self, state: &LoopState, site: HintSite<'_>, iterations: u64) {
         if self.pages.gate.is_escaped() || iterations == 0 {
             return;
         }
         let row = self.pages.row();
-        let site = &row.hint_sites[usize::from(HintSiteRow::of(&row.hint_sites, site).0)];
+        let (_, site) = self.row_of(site);
         site.runs.fetch_add(1, Relaxed);
         row.hint_loops.fetch_add(1, Relaxed);
         if state.thread.swap(0, Relaxed) != thread::pointer() as u64 {
@@ -300,7 +320,13 @@ impl Hints {
     }
 
     /// As [`Hints::fetch_all`], in a loop.
-    pub fn loop_fetch(&self, state: &LoopState, site: u64, addresses: impl Iterator<Item = usize>, len: usize) {
+    pub fn loop_fetch(
+        &self,
+        state: &LoopState,
+        site: HintSite<'_>,
+        addresses: impl Iterator<Item = usize>,
+        len: usize,
+    ) {
         let mut asked = Asked::default();
         for address in addresses {
             self.ask(&mut asked, site, address, len);

@@ -70,7 +70,7 @@ mod write_back;
 pub use config::Config;
 pub use departing::Leave;
 pub use fault_path::{FATAL_EXIT_CODE, FaultPath};
-pub use hints::{Hints, LoopState};
+pub use hints::{HintSite, Hints, LoopState};
 pub use interval::{InForce, IntervalMode};
 pub use kernel::Kernel;
 pub use pager::Pager;

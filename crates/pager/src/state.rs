@@ -37,7 +37,7 @@ pub enum State {
     Changing = 7,
     /// Released to another kind of mapping.
     Foreign = 8,
-    /// Reserved: parts of the page are held by a cache section.
+    /// Reserved: parts of the page are held by a cache section, which the entry names ([`Entry::owner`]).
     Sectioned = 9,
 }
 
@@ -92,7 +92,11 @@ const PREFETCHED: u64 = 1 << 6;
 const REFERENCED: u64 = 1 << 7;
 const ARRIVED_SHIFT: u32 = 8;
 const ARRIVED_MASK: u64 = 0xff << ARRIVED_SHIFT;
+/// Which cache section holds a `Sectioned` page.
+const OWNER_SHIFT: u32 = 16;
+const OWNER_BITS: u32 = 4;
 const LOCATION_SHIFT: u32 = 64 - Location::BITS;
+const _: () = assert!(OWNER_SHIFT + OWNER_BITS <= LOCATION_SHIFT);
 
 /// One page-table entry: state, flags and location in one word, so that they change together.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,6 +167,11 @@ impl Entry {
         self.0 & REFERENCED != 0
     }
 
+    /// The cache section that holds parts of a `Sectioned` page.
+    pub fn owner(self) -> u8 {
+        self.0.to_le_bytes()[OWNER_SHIFT as usize / 8] & ((1 << OWNER_BITS) - 1)
+    }
+
     /// Prefetched and not yet used, as far as the pager knows.
     pub fn prefetched(self) -> bool {
         self.0 & PREFETCHED != 0
@@ -227,5 +236,10 @@ mod tests {
         let stable = entry.with_state(State::Resident);
         assert!(!stable.waited() && stable.prefetched() && stable.copy_retained());
         assert!(!stable.without_location().copy_retained());
+        let owned = Entry(stable.0 | 0xb << OWNER_SHIFT);
+        assert_eq!(
+            (owned.owner(), stable.owner(), owned.location(), owned.arrival_epoch()),
+            (0xb, 0, stable.location(), 0xa5)
+        );
     }
 }

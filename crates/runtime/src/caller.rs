@@ -61,6 +61,15 @@ pub fn is_internal(return_address: usize) -> bool {
     INTERNAL.iter().any(|range| range.contains(return_address))
 }
 
+/// What an address of code is called: by its place in the program's file, or, of a library, by itself.
+pub fn name(address: usize) -> String {
+    let program = &IMAGES[0];
+    match program.contains(address) {
+        true => format!("program+{:#x}", address - program.start.load(Relaxed)),
+        false => format!("{address:#x}"),
+    }
+}
+
 /// Whether an address is within reach of a near jump from the program or a library.
 pub fn is_near_code(address: usize) -> bool {
     IMAGES.iter().any(|image| {

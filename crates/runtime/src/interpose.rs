@@ -9,7 +9,7 @@
 mod files;
 mod heap;
 #[cfg(not(feature = "local-only"))]
-mod hints;
+pub(crate) mod hints;
 #[cfg(not(feature = "local-only"))]
 mod intervals;
 #[cfg(not(feature = "local-only"))]

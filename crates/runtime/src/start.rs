@@ -14,7 +14,7 @@ use hinterland_sys::{
 };
 use hinterland_tls::{ClientCredentials, CredentialError, Hiding, Sources};
 use hinterland_units::{Budget, ByteCount, Foreign, PAGE_BYTES};
-use inline::syscall_sites::{RedirectError, Redirects, go_object};
+use inline::syscall_sites::{RedirectError, Redirects, go_object, newer_hints};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -218,6 +218,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         inline::activate(ready)?;
     }
     redirects.apply()?;
+    say_what_is_newer();
     last_thread::prepare();
     last_thread::before_the_end(exit::finish);
     pager.start()?;
@@ -232,6 +233,18 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         pager.start_all()?;
     }
     Ok(path)
+}
+
+/// Of code that was compiled for a newer version of the hints' interface, hints have no effect.
+fn say_what_is_newer() {
+    use crate::interpose::hints::VERSION;
+    for (object, version) in newer_hints(VERSION) {
+        thread::write_stderr(&format!(
+            "hinterland: {} was compiled to give hints by version {version} of their interface, and this library knows version \
+             {VERSION}: its hints have no effect; use the hinterland that it was compiled with, or a newer one\n",
+            Foreign(&object)
+        ));
+    }
 }
 
 /// What the maintenance thread does for this crate, now and then.

@@ -2,7 +2,7 @@
 
 use super::advice::{self, Advice};
 use super::stats::Stats;
-use crate::figures::Activity;
+use crate::figures::{Activity, HintSite};
 use serde::Serialize;
 
 /// A pattern has a row to itself from this share of its requests on.
@@ -29,6 +29,8 @@ pub struct Findings {
     pub did: Did,
     /// What tapes did, where one was followed.
     pub tape: Option<TapeDid>,
+    /// What hints did, where the program gave some.
+    pub hints: Option<HintsDid>,
     /// The busiest threads.
     pub threads: Vec<Place>,
     /// The busiest regions of 64 MiB.
@@ -151,6 +153,52 @@ impl TapeDid {
     }
 }
 
+/// What hints of the program did.
+#[derive(Serialize)]
+pub struct HintsDid {
+    /// Pages that were fetched because it named them.
+    pub fetched: u64,
+    /// Of those, known to have been used.
+    pub used: u64,
+    /// Of those, known not to have been.
+    pub unused: u64,
+    /// Pages that were not fetched because most of what their place names is useless.
+    pub refused: u64,
+    /// Hints that were dropped because too many others waited.
+    pub dropped: u64,
+    /// Victims that it named.
+    pub evicted: u64,
+    /// Pages that were kept because it said so.
+    pub kept: u64,
+    /// Runs of compiled loops that fetched ahead.
+    pub loops: u64,
+    /// Runs of such loops for which nothing was far.
+    pub plain_loops: u64,
+    /// Phases that it said begin.
+    pub phases: u64,
+    /// The places that had most fetched.
+    pub sites: Vec<HintSite>,
+}
+
+impl HintsDid {
+    fn of(stats: &Stats) -> Option<HintsDid> {
+        let is_told = !stats.hint_sites.is_empty() || stats.hint_evicted_pages + stats.hint_kept_pages > 0;
+        is_told.then(|| HintsDid {
+            fetched: stats.hint_fetched_pages,
+            used: stats.hint_used_pages,
+            unused: stats.hint_unused_pages,
+            refused: stats.hint_refused_pages,
+            dropped: stats.hints_dropped,
+            evicted: stats.hint_evicted_pages,
+            kept: stats.hint_kept_pages,
+            loops: stats.hint_loops,
+            plain_loops: stats.hint_plain_loops,
+            phases: stats.hint_phases,
+            sites: stats.hint_sites.clone(),
+        })
+    }
+}
+
 /// A thread or a region.
 #[derive(Serialize)]
 pub struct Place {
@@ -207,6 +255,7 @@ impl Findings {
             saw,
             did,
             tape: TapeDid::of(stats),
+            hints: HintsDid::of(stats),
             threads: stats.threads.iter().map(Place::of).collect(),
             regions: stats.regions.iter().map(Place::of).collect(),
             advice: Vec::new(),

@@ -1,6 +1,6 @@
 //! The findings as text.
 
-use super::findings::{Findings, Patterns, Place, TapeDid};
+use super::findings::{Findings, HintsDid, Patterns, Place, TapeDid};
 use crate::report::{bytes, count, duration, percent};
 use crate::table::table;
 use hinterland_abi::REGION_PAGES;
@@ -25,6 +25,7 @@ pub fn of(findings: &Findings) -> String {
     out += &saw(findings);
     out += &did(findings);
     out += &findings.tape.as_ref().map(followed).unwrap_or_default();
+    out += &findings.hints.as_ref().map(hinted).unwrap_or_default();
     out += &threads(findings);
     out += &regions(findings);
     out += "\nwhat might be changed\n";
@@ -128,6 +129,48 @@ fn followed(tape: &TapeDid) -> String {
         );
     }
     out
+}
+
+/// What hints did, by place.
+fn hinted(hints: &HintsDid) -> String {
+    let [fetched, used, unused, evicted, kept] =
+        [hints.fetched, hints.used, hints.unused, hints.evicted, hints.kept].map(count);
+    let mut out = format!(
+        "\nwhat the program's hints did\n  \
+         {fetched} pages were fetched because it named them: {used} are known to have been used, {unused} not\n  \
+         {evicted} pages left because it gave them up; {kept} were kept because it asked for it\n"
+    );
+    if hints.loops + hints.plain_loops > 0 {
+        let [loops, plain] = [hints.loops, hints.plain_loops].map(count);
+        let _ = writeln!(out, "  compiled loops: {loops} runs fetched ahead, for {plain} nothing was far");
+    }
+    let lost = [
+        (hints.refused, "pages were not fetched because most of what their place names is not used"),
+        (hints.dropped, "hints were dropped because too many others waited"),
+    ];
+    for (number, what) in lost.into_iter().filter(|(number, _)| *number > 0) {
+        let _ = writeln!(out, "  {} {what}", count(number));
+    }
+    if hints.sites.is_empty() {
+        return out;
+    }
+    let names = ["place", "fetched", "used", "unused", "refused", "runs", "plain", "ahead", "believed"];
+    let mut columns = table(&names, 1..names.len());
+    for site in &hints.sites {
+        let name = if site.name.is_empty() { "others".into() } else { Foreign(&site.name).to_string() };
+        let figures = [
+            site.fetched_pages,
+            site.used_pages,
+            site.unused_pages,
+            site.refused_pages,
+            site.runs,
+            site.plain_runs,
+            site.distance,
+        ];
+        let believed = if site.has_lost == 0 { "yes" } else { "no" };
+        columns.add_row([name].into_iter().chain(figures.map(count)).chain([believed.into()]));
+    }
+    out + &format!("{columns}\n")
 }
 
 /// What a row is called, its pattern, and its figures.

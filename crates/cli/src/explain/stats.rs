@@ -1,6 +1,6 @@
 //! The figures of a run, read back, and why a file may have none to explain.
 
-use crate::figures::Activity;
+use crate::figures::{Activity, HintSite};
 use crate::report::STATS_VERSION;
 use serde::Deserialize;
 use serde_json::Value;
@@ -131,6 +131,17 @@ pub struct Stats {
     pub prefetch_windows_refused: u64,
     pub threads: Vec<Activity>,
     pub regions: Vec<Activity>,
+    pub hint_fetched_pages: u64,
+    pub hint_used_pages: u64,
+    pub hint_unused_pages: u64,
+    pub hint_refused_pages: u64,
+    pub hint_evicted_pages: u64,
+    pub hint_kept_pages: u64,
+    pub hints_dropped: u64,
+    pub hint_loops: u64,
+    pub hint_plain_loops: u64,
+    pub hint_phases: u64,
+    pub hint_sites: Vec<HintSite>,
 }
 
 /// Reads the figures of a run in which something was paged.

@@ -6,11 +6,13 @@
 
 mod activity;
 mod backends;
+mod hint_site;
 mod row;
 mod totals;
 
 pub use activity::Activity;
 pub use backends::{BackendFigures, BackendTotal};
+pub use hint_site::HintSite;
 pub use hinterland_abi::statistics::process::{Counters, Gauges};
 pub use row::RowFigures;
 pub use totals::{NotManaged, Totals, UnmanagedSource};

@@ -2,6 +2,7 @@
 
 use super::activity::Activity;
 use super::backends::BackendFigures;
+use super::hint_site::HintSite;
 use crate::sample::Process;
 use hinterland_abi::statistics::process::{Counters, Gauges, Histograms, Maxima, Own, Principal};
 use hinterland_abi::{BACKENDS_MAX, ProcessRow};
@@ -45,6 +46,8 @@ pub struct RowFigures {
     pub threads: Vec<Activity>,
     /// The busiest regions of its far memory.
     pub regions: Vec<Activity>,
+    /// Places that give hints.
+    pub hint_sites: Vec<HintSite>,
     /// Backends.
     pub backends: Vec<BackendFigures>,
 }
@@ -86,6 +89,7 @@ impl RowFigures {
             histograms: row.histograms(),
             threads: Activity::read(row, &row.threads),
             regions: Activity::read(row, &row.regions),
+            hint_sites: HintSite::read(row),
             backends,
         }
     }

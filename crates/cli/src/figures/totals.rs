@@ -2,6 +2,7 @@
 
 use super::activity::Activity;
 use super::backends::{BackendTotal, BackendTotals};
+use super::hint_site::HintSite;
 use super::row::RowFigures;
 use crate::sample::{Image, Process};
 use hinterland_abi::statistics::process::{Counters, Gauges, Histograms, Maxima};
@@ -36,6 +37,8 @@ pub struct Totals {
     pub threads: Vec<Activity>,
     /// The busiest regions.
     pub regions: Vec<Activity>,
+    /// Places that give hints, those that had most fetched.
+    pub hint_sites: Vec<HintSite>,
     /// Processes that have ended (or were still running when the last look was taken), at most 256.
     pub processes: Vec<RowFigures>,
     /// The rest of them.
@@ -129,6 +132,7 @@ impl Totals {
         self.histograms.add(&row.histograms);
         Activity::merge(&mut self.threads, &row.threads);
         Activity::merge(&mut self.regions, &row.regions);
+        HintSite::merge(&mut self.hint_sites, &row.hint_sites);
         self.peak.combine(&row.peak, u64::max);
         self.process_count += 1;
         self.processes.push(row);

@@ -6,7 +6,7 @@
 use super::members::{Members, documented};
 use super::summary::{Summary, compression_ratio};
 use crate::figures::{
-    Activity, BackendFigures, BackendTotal, Counters, Gauges, NotManaged, RowFigures, UnmanagedSource,
+    Activity, BackendFigures, BackendTotal, Counters, Gauges, HintSite, NotManaged, RowFigures, UnmanagedSource,
 };
 use hinterland_abi::statistics::process::{Maxima, Own, Principal};
 use serde::Serialize;
@@ -99,6 +99,8 @@ documented! {
         threads: &'a [Activity],
         /// The busiest regions of 64 MiB, at most 16.
         regions: &'a [Activity],
+        /// Places in programs that give hints, at most 64: those that had most pages fetched.
+        hint_sites: &'a [HintSite],
         /// One object for each tier.
         backends: Vec<Backend<'a>>,
         /// At most 256, those with the most managed memory.
@@ -281,6 +283,7 @@ impl Summary<'_> {
             statistics: self.statistics(""),
             threads: &totals.threads,
             regions: &totals.regions,
+            hint_sites: &totals.hint_sites,
             backends: totals.backends().iter().map(backend).collect(),
             processes: totals.processes.iter().map(process).collect(),
             processes_others: Others {

@@ -35,6 +35,9 @@ pub struct PageTable {
     slots: Mapping,
     chunks: Mapping,
     open: Mapping,
+    /// The first page that the program could ever touch, and the one after the last.
+    open_first: AtomicU32,
+    open_end: AtomicU32,
 }
 
 impl PageTable {
@@ -52,6 +55,8 @@ impl PageTable {
             slots: Mapping::anonymous(n * size_of::<AtomicU32>())?,
             chunks: Mapping::anonymous(chunks * size_of::<AtomicU32>())?,
             open: Mapping::anonymous(n.div_ceil(OPEN_BITS) * size_of::<AtomicU64>())?,
+            open_first: AtomicU32::new(u32::MAX),
+            open_end: AtomicU32::new(0),
         })
     }
 
@@ -91,6 +96,12 @@ impl PageTable {
                 Err(seen) => now = seen,
             }
         }
+    }
+
+    /// Makes a page what no transition makes it, to see what becomes of a touch.
+    #[cfg(test)]
+    pub(crate) fn force(&self, page: PageNo, entry: Entry) {
+        self.entry(page).store(entry.0, std::sync::atomic::Ordering::Release);
     }
 
     /// A page that was given up to another kind of mapping is the pager's again, and empty. False: it was never given up.
@@ -149,6 +160,10 @@ impl PageTable {
     pub fn set_open(&self, first: PageNo, count: u32, open: bool) {
         let end = (first.index() + count as usize).min(self.pages as usize);
         let mut page = first.index();
+        if open {
+            self.open_first.fetch_min(first.0, Relaxed);
+            self.open_end.fetch_max(first.0.saturating_add(count).min(self.pages), Relaxed);
+        }
         while page < end {
             let bits = (OPEN_BITS - page % OPEN_BITS).min(end - page);
             let mask = if bits == OPEN_BITS { u64::MAX } else { ((1 << bits) - 1) << (page % OPEN_BITS) };
@@ -160,6 +175,12 @@ impl PageTable {
             }
             page += bits;
         }
+    }
+
+    /// The part of a range of pages (the first, and the one after the last) outside of which the program could never touch one.
+    pub fn ever_open(&self, (first, end): (u32, u32)) -> Option<(u32, u32)> {
+        let part = (first.max(self.open_first.load(Relaxed)), end.min(self.open_end.load(Relaxed)));
+        (part.0 < part.1).then_some(part)
     }
 
     /// Whether the program may touch a page.
@@ -272,6 +293,8 @@ mod tests {
             page.0 < 130
         });
         assert_eq!(seen, (60..63).chain(65..=130).collect::<Vec<_>>());
+        assert_eq!(table.ever_open((0, 1000)), Some((60, 260)));
+        assert_eq!([table.ever_open((100, 120)), table.ever_open((0, 60))], [Some((100, 120)), None]);
         table.set_open(PageNo(0), 1000, false);
         assert_eq!(open(0..1000), 0);
     }

@@ -9,6 +9,7 @@ mod calls;
 mod copies;
 mod faults;
 mod forks;
+mod hints;
 mod leaving;
 mod pins;
 mod waits;
@@ -37,13 +38,21 @@ const WORDS: usize = PAGE_BYTES / 8;
 
 /// Names the pages that a test wants to leave.
 #[derive(Clone, Default)]
-struct Script(Arc<Mutex<Vec<PageNo>>>);
+struct Script {
+    wanted: Arc<Mutex<Vec<PageNo>>>,
+    /// What it was told: pages that arrived, and those that are to be forgotten.
+    told: Arc<Mutex<Vec<(PageNo, bool)>>>,
+}
 
 impl EvictionPolicy for Script {
-    fn arrived(&mut self, _: PageNo, _: Arrival) {}
-    fn forgotten(&mut self, _: PageNo) {}
+    fn arrived(&mut self, page: PageNo, _: Arrival) {
+        self.told.lock().unwrap().push((page, true));
+    }
+    fn forgotten(&mut self, page: PageNo) {
+        self.told.lock().unwrap().push((page, false));
+    }
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
-        let mut wanted = self.0.lock().unwrap();
+        let mut wanted = self.wanted.lock().unwrap();
         let count = count.min(wanted.len());
         out.extend(wanted.drain(..count));
     }
@@ -210,7 +219,7 @@ impl Stage {
     /// One step of the evictor's, in the calling thread: with victims, they go to the swap cache; without, the oldest of those is
     /// written back.
     fn reclaim(&self, victims: &[PageNo]) {
-        self.script.0.lock().unwrap().extend(victims);
+        self.script.wanted.lock().unwrap().extend(victims);
         let _signals = thread::SignalsBlocked::new();
         let inside = self.pager.pages.gate.enter();
         self.pager.beside.reclaim.step(Urgency::Now, &mut Scratch::new());

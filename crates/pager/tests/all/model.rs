@@ -7,7 +7,7 @@
 use crate::traced;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
-use hinterland_pager::{Config, FaultPath, Kernel, Pager, PinAccess, State};
+use hinterland_pager::{Config, FaultPath, HintSite, Kernel, Leave, LoopState, Pager, PinAccess, State};
 use hinterland_policy::tape::{TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
 use hinterland_policy::{Arbiter, EvictionPolicy};
 use hinterland_sys::mem::OwnMemory;
@@ -39,6 +39,8 @@ fn word(seed: u64, index: usize) -> u64 {
 
 struct Arena {
     pager: &'static Pager,
+    /// Loops that give hints.
+    loops: Option<[LoopState; 2]>,
     /// Where system calls read from and write to.
     file: OwnedFd,
 }
@@ -119,9 +121,44 @@ fn part(random: &mut Rng) -> (u32, u32) {
     (first, 1 + random.below_u32(GROUP_PAGES - first))
 }
 
+/// Some bytes, most of them far: any address, any length.
+fn bytes_somewhere(arena: &Arena, random: &mut Rng) -> (usize, usize) {
+    let page = PageNo(random.below_u32(PAGES));
+    let any = usize::try_from(random.next_u64()).unwrap();
+    let length = [0, 1, any % PAGE_BYTES, any % (70 * PAGE_BYTES), any][random.below_u32(5) as usize];
+    let address = if random.below_u32(8) == 0 { any } else { arena.pager.address(page) + any % PAGE_BYTES };
+    (address, length)
+}
+
+/// Says something of the use of some bytes, true or not.
+fn hint(arena: &Arena, loops: &[LoopState], random: &mut Rng) {
+    let hints = arena.pager.hints();
+    let (address, length) = bytes_somewhere(arena, random);
+    let site = HintSite { key: 1 + u64::from(random.below_u32(40)), name: &|| "here".into() };
+    let of = &loops[random.below_u32(2) as usize];
+    let addresses = [address, bytes_somewhere(arena, random).0, bytes_somewhere(arena, random).0];
+    match random.below_u32(10) {
+        0..3 => hints.fetch_all(site, addresses.into_iter(), length),
+        3 => hints.evict(address, length % (64 * PAGE_BYTES), Leave::Now),
+        4 => hints.evict(address, length % (64 * PAGE_BYTES), Leave::Soon),
+        5 => hints.keep(address, length),
+        6 => hints.release(address, length),
+        7 => hints.loop_fetch(of, site, addresses.into_iter(), length),
+        8 => {
+            let iterations = random.next_u64() % 10_000;
+            let ahead = hints.loop_begin(of, site, (address, length), iterations);
+            assert!(ahead <= iterations.max(1), "{ahead} of {iterations}");
+        }
+        _ => hints.loop_end(of, site, random.next_u64() % 10_000),
+    }
+}
+
 fn operate(arena: &Arena, groups: &[Mutex<Vec<Model>>], random: &mut Rng, operations: u32) {
     let mut done = 0;
     while done < operations {
+        if let Some(loops) = &arena.loops {
+            hint(arena, loops, random);
+        }
         let group = random.below_u32(GROUPS);
         let Ok(mut models) = groups[group as usize].try_lock() else { continue };
         let (first, count) = part(random);
@@ -193,6 +230,8 @@ struct Case {
     microset_pages: Option<u32>,
     /// Each thread follows a tape of pages at random.
     tapes: bool,
+    /// Threads give hints at random.
+    hints: bool,
 }
 
 impl Case {
@@ -211,6 +250,7 @@ impl Case {
             operations,
             microset_pages: None,
             tapes: false,
+            hints: false,
         }
     }
 
@@ -224,6 +264,10 @@ impl Case {
 
     fn following_tapes(self) -> Case {
         Case { tapes: true, ..self }
+    }
+
+    fn hinted(self) -> Case {
+        Case { hints: true, ..self }
     }
 
     /// The prefetcher, or tapes before it, and what evicts.
@@ -310,7 +354,9 @@ fn run(case: &Case) {
     }
     // SAFETY: the name is a C string; the descriptor is new.
     let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC)) };
-    let arena = Arena { pager: pager(case, features), file };
+    // SAFETY: atomics are valid when zero.
+    let loops = case.hints.then(|| unsafe { std::mem::zeroed() });
+    let arena = Arena { pager: pager(case, features), loops, file };
     let groups: Vec<Mutex<Vec<Model>>> =
         (0..GROUPS).map(|_| Mutex::new(vec![Model::Zero; GROUP_PAGES as usize])).collect();
     std::thread::scope(|scope| {
@@ -338,6 +384,16 @@ fn run(case: &Case) {
             .map(|c| c.load(Relaxed));
     assert!(observed + unused <= unmapped, "{observed} used + {unused} given up of {unmapped}");
     assert!(prefetcher != "next-n-line" || observed > 1000 && unused > 1000, "{observed} used, {unused} given up");
+    if case.hints {
+        let figures = [
+            &row.hint_fetched_pages,
+            &row.hint_evicted_pages,
+            &row.hint_kept_pages,
+            &row.hint_loops,
+            &row.hint_plain_loops,
+        ];
+        assert!(figures.iter().all(|figure| figure.load(Relaxed) > 0), "{figures:?}");
+    }
     if case.tapes {
         let [batches, left] = [&row.tape_batches, &row.tape_left].map(|counter| counter.load(Relaxed));
         assert!(batches > 0, "no batch was asked for");
@@ -439,4 +495,19 @@ fn inline_following_tapes() {
 #[test]
 fn following_tapes_with_slow_and_failing_far_memory() {
     run(&Case::new(14, Inline, FeatureSet::V6_1, slow_and_failing()).following_tapes().short());
+}
+
+#[test]
+fn hinted() {
+    run(&Case::new(15, Monitor, FeatureSet::All, compressed()).hinted().short());
+}
+
+#[test]
+fn inline_hinted() {
+    run(&Case::new(16, Inline, FeatureSet::All, compressed()).with("2q", "none").hinted().short());
+}
+
+#[test]
+fn hinted_with_slow_and_failing_far_memory() {
+    run(&Case::new(17, Inline, FeatureSet::V6_1, slow_and_failing()).with("fifo", "auto").hinted().short());
 }

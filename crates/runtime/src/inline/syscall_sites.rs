@@ -30,6 +30,12 @@ pub(crate) fn program_imports(name: &CStr) -> bool {
     elf::program_imports(name)
 }
 
+/// Loaded objects that were compiled for a newer version of the hints' interface, with that version.
+pub(crate) fn newer_hints(known: u32) -> impl Iterator<Item = (String, u32)> {
+    let newer = move |image: &Image| image.hints_version.filter(|version| *version > known);
+    elf::images().into_iter().filter_map(move |image| newer(&image).map(|version| (image.display_name(), version)))
+}
+
 /// Bytes of `syscall`, and of `ud2`.
 pub(crate) const SITE_BYTES: usize = 2;
 const SYSCALL: [u8; SITE_BYTES] = [0x0f, 0x05];

@@ -4,8 +4,9 @@
 //! `struct hinterland_loop`.
 
 use super::with_caller;
+use crate::caller;
 use hinterland_abi::SITE_NAME_BYTES;
-use hinterland_pager::{Hints, Leave, LoopState};
+use hinterland_pager::{HintSite, Hints, Leave, LoopState};
 use libc::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 
@@ -22,13 +23,14 @@ pub struct Loop {
 }
 
 impl Loop {
+    fn site<'a>(&self, name: &'a dyn Fn() -> String) -> HintSite<'a> {
+        HintSite { key: std::ptr::from_ref(self).addr() as u64, name }
+    }
+
     /// What the compiler calls it, as far as there is room for it.
-    ///
-    /// # Safety
-    /// `name` is null or the compiler's text, which ends with a zero.
-    unsafe fn name(&self) -> String {
+    fn name(&self) -> String {
         let byte = |at: usize| {
-            // SAFETY: no zero came before this byte.
+            // SAFETY: the compiler's text, which ends with a zero; none came before this byte.
             unsafe { self.name.add(at).read() }.cast_unsigned()
         };
         let most = if self.name.is_null() { 0 } else { SITE_NAME_BYTES };
@@ -96,7 +98,8 @@ with_caller! {
 
 unsafe extern "C" fn fetch_from(address: *const c_void, length: usize, caller: usize) {
     if let Some(hints) = hints() {
-        hints.fetch(caller as u64, address.addr(), length);
+        let site = HintSite { key: caller as u64, name: &|| caller::name(caller) };
+        hints.fetch(site, address.addr(), length);
     }
 }
 
@@ -104,7 +107,7 @@ unsafe extern "C" fn fetchv_from(addresses: *const *const c_void, count: usize, 
     let Some(hints) = hints() else { return };
     // SAFETY: the program's promise.
     if let Some(addresses) = unsafe { read(hints, addresses, count) } {
-        hints.fetch_all(caller as u64, addresses, length);
+        hints.fetch_all(HintSite { key: caller as u64, name: &|| caller::name(caller) }, addresses, length);
     }
 }
 
@@ -167,21 +170,20 @@ unsafe extern "C" fn loop_begin(this: *mut Loop, address: *const c_void, length:
     // SAFETY: compiled code passes a loop of its own, which lives as long as that code and is shared by threads.
     let (Some(hints), Some(this)) = (hints(), unsafe { this.as_ref() }) else { return 0 };
     let range = (address.addr(), usize::try_from(length).unwrap_or(usize::MAX));
-    // SAFETY: the compiler's name for it.
-    hints.loop_begin(&this.state, key(this), || unsafe { this.name() }, range, iterations)
+    hints.loop_begin(&this.state, this.site(&|| this.name()), range, iterations)
 }
 
 unsafe extern "C" fn loop_end(this: *mut Loop, iterations: u64) {
     // SAFETY: as in `loop_begin`.
     if let (Some(hints), Some(this)) = (hints(), unsafe { this.as_ref() }) {
-        hints.loop_end(&this.state, key(this), iterations);
+        hints.loop_end(&this.state, this.site(&|| this.name()), iterations);
     }
 }
 
 unsafe extern "C" fn loop_fetch(this: *mut Loop, address: *const c_void, length: usize) {
     // SAFETY: as in `loop_begin`.
     if let (Some(hints), Some(this)) = (hints(), unsafe { this.as_ref() }) {
-        hints.loop_fetch(&this.state, key(this), std::iter::once(address.addr()), length);
+        hints.loop_fetch(&this.state, this.site(&|| this.name()), std::iter::once(address.addr()), length);
     }
 }
 
@@ -190,7 +192,7 @@ unsafe extern "C" fn loop_fetchv(this: *mut Loop, addresses: *const *const c_voi
     let (Some(hints), Some(this)) = (hints(), unsafe { this.as_ref() }) else { return };
     // SAFETY: the compiler's promise.
     if let Some(addresses) = unsafe { read(hints, addresses, count) } {
-        hints.loop_fetch(&this.state, key(this), addresses, length);
+        hints.loop_fetch(&this.state, this.site(&|| this.name()), addresses, length);
     }
 }
 
@@ -198,8 +200,4 @@ unsafe extern "C" fn loop_evict(_: *mut Loop, address: *const c_void, length: us
     if let Some(hints) = hints() {
         hints.evict(address.addr(), length, if soon == 0 { Leave::Now } else { Leave::Soon });
     }
-}
-
-fn key(this: &Loop) -> u64 {
-    std::ptr::from_ref(this).addr() as u64
 }

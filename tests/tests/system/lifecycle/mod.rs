@@ -15,6 +15,7 @@ mod far_memory;
 mod fault_path;
 mod field;
 mod figures;
+mod hints;
 mod installed;
 mod intervals;
 mod kept;
@@ -63,6 +64,7 @@ pub fn trials() -> Vec<Trial> {
         prefetch::trials(),
         explain::trials(),
         tapes::trials(),
+        hints::trials(),
         intervals::trials(),
         kept::trials(),
         traces::trials(),

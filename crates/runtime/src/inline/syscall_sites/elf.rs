@@ -23,6 +23,8 @@ pub(super) struct Image {
     pub kind: Kind,
     /// Go's linker made it.
     pub is_go: bool,
+    /// The version of the hints' interface that a part of it was compiled for: the newest.
+    pub hints_version: Option<u32>,
     /// Its executable segments.
     pub text: Vec<Range<usize>>,
     functions: Option<Functions>,
@@ -157,35 +159,68 @@ unsafe extern "C" fn note(info: *mut dl_phdr_info, _: size_t, found: *mut c_void
         unsafe { Functions::read(range, segment) }
     });
     let notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE).map(place);
-    // SAFETY: the notes are loaded as part of this object, if a loaded segment holds them.
-    let is_go = notes
-        .filter(|range| {
-            loaded.clone().map(place).any(|segment| segment.start <= range.start && range.end <= segment.end)
-        })
-        .any(|range| unsafe { has_go_note(range) });
-    found.push(Image { name: name.into_owned(), kind, is_go, text, functions });
+    let notes = notes.filter(|range| {
+        loaded.clone().map(place).any(|segment| segment.start <= range.start && range.end <= segment.end)
+    });
+    // SAFETY: the notes are loaded as part of this object: a loaded segment holds them.
+    let notes = notes.flat_map(|range| unsafe { Notes::of(range) });
+    let is_go = notes.clone().any(|note| note.name == b"Go\0\0");
+    let hints_version = notes.filter_map(|note| note.hints_version()).max();
+    found.push(Image { name: name.into_owned(), kind, is_go, hints_version, text, functions });
     0
 }
 
-/// Whether one of a segment's notes is Go's: each has the lengths of its name and content, its kind, the name, the content.
-///
-/// # Safety
-/// The range is readable.
-unsafe fn has_go_note(range: Range<usize>) -> bool {
-    const HEAD_BYTES: usize = 12;
-    const GO: [u8; 4] = *b"Go\0\0";
-    let mut at = range.start;
-    while at + HEAD_BYTES + GO.len() <= range.end {
-        // SAFETY: the caller's promise, and the head and four bytes of the name lie in the range.
-        let ([name_bytes, content_bytes, _], name) = unsafe {
-            ((at as *const [u32; 3]).read_unaligned(), ((at + HEAD_BYTES) as *const [u8; 4]).read_unaligned())
-        };
-        if name_bytes as usize == GO.len() && name == GO {
-            return true;
-        }
-        at += HEAD_BYTES + (name_bytes as usize).next_multiple_of(4) + (content_bytes as usize).next_multiple_of(4);
+/// One note of an object (ELF gABI, chapter 5).
+struct Note {
+    /// Its owner's, with the zero at its end.
+    name: &'static [u8],
+    kind: u32,
+    content: &'static [u8],
+}
+
+impl Note {
+    /// Of a note of code that gives hints: the version of the interface that it was compiled for. The digest of its plan follows.
+    fn hints_version(&self) -> Option<u32> {
+        const VERSION_AND_PLAN: u32 = 1;
+        let is_so = self.name == b"Hinterland\0" && self.kind == VERSION_AND_PLAN;
+        self.content.first_chunk().filter(|_| is_so).map(|version| u32::from_ne_bytes(*version))
     }
-    false
+}
+
+/// The notes of a segment: each has the lengths of its name and content, its kind, the name, the content.
+#[derive(Clone)]
+struct Notes(Range<usize>);
+
+impl Notes {
+    /// # Safety
+    /// The range is readable as long as the notes are looked at.
+    unsafe fn of(range: Range<usize>) -> Notes {
+        Notes(range)
+    }
+}
+
+impl Iterator for Notes {
+    type Item = Note;
+
+    fn next(&mut self) -> Option<Note> {
+        const HEAD_BYTES: usize = 12;
+        if self.0.len() < HEAD_BYTES {
+            return None;
+        }
+        // SAFETY: `Notes::of`, and the head lies in the range.
+        let [name_bytes, content_bytes, kind] = unsafe { (self.0.start as *const [u32; 3]).read_unaligned() };
+        let name = self.0.start + HEAD_BYTES;
+        let content = name + (name_bytes as usize).next_multiple_of(4);
+        let end = content + content_bytes as usize;
+        if end > self.0.end {
+            self.0.start = self.0.end;
+            return None;
+        }
+        self.0.start = end.next_multiple_of(4).min(self.0.end);
+        // SAFETY: as above: both end in the range.
+        let part = |start: usize, bytes: u32| unsafe { std::slice::from_raw_parts(start as *const u8, bytes as usize) };
+        Some(Note { name: part(name, name_bytes), kind, content: part(content, content_bytes) })
+    }
 }
 
 impl Functions {

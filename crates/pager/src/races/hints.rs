@@ -1,0 +1,180 @@
+//! Hints, against what happens to their pages meanwhile.
+
+use super::{FORKS, For, Stage, on_both_paths};
+use crate::schedule::Point;
+use crate::state::Entry;
+use crate::{FATAL_EXIT_CODE, HintSite, Leave, State};
+use hinterland_units::{PAGE_BYTES, PageNo};
+use std::sync::atomic::Ordering::Relaxed;
+
+const PAGE: PageNo = PageNo(21);
+const SITE: HintSite<'static> = HintSite { key: 7, name: &|| String::new() };
+
+impl Stage {
+    fn fetch(&self, page: PageNo) {
+        // As where memory is scarce: the evictor starts the thread that reads ahead.
+        self.pager.start_all().unwrap();
+        self.pager.hints().fetch(SITE, self.pager.address(page), PAGE_BYTES);
+    }
+
+    /// Says that a page will not be used, and does what the evictor does then.
+    fn give_up(&self, page: PageNo) {
+        self.pager.hints().evict(self.pager.address(page), PAGE_BYTES, Leave::Soon);
+        self.reclaim(&[]);
+    }
+
+    fn wait_for(&self, page: PageNo, state: State) {
+        while self.state(page) != state {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_hinted_page_comes_without_a_fault_of_the_program() {
+    on_both_paths(|stage| {
+        stage.send_far(PAGE, 1);
+        let before = stage.pager.row().major_faults.load(Relaxed);
+        stage.fetch(PAGE);
+        stage.wait_for(PAGE, State::Resident);
+        stage.check(PAGE, 1);
+        let row = stage.pager.row();
+        assert_eq!((row.major_faults.load(Relaxed) - before, stage.loaded_pages()), (0, 1));
+        assert_eq!(row.hint_fetched_pages.load(Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_fault_waits_for_a_hinted_page_that_is_on_its_way() {
+    on_both_paths(|stage| {
+        stage.send_far(PAGE, 2);
+        let loaded = stage.hold(Point::ReadAheadLoaded, PAGE);
+        stage.fetch(PAGE);
+        let loaded = loaded.reached();
+        let reader = stage.beside(|s| s.check(PAGE, 2));
+        stage.must_wait(&reader, For::Page(PAGE));
+        loaded.release();
+        reader.must_end();
+        assert_eq!(stage.loaded_pages(), 1);
+    });
+}
+
+#[test]
+fn a_page_is_dropped_while_it_is_fetched_for_a_hint() {
+    on_both_paths(|stage| {
+        stage.send_far(PAGE, 3);
+        let loaded = stage.hold(Point::ReadAheadLoaded, PAGE);
+        stage.fetch(PAGE);
+        let loaded = loaded.reached();
+        let dropper = stage.beside(|s| s.pager.discard(PAGE, 1));
+        stage.must_wait(&dropper, For::Owner(PAGE));
+        loaded.release();
+        dropper.must_end();
+        stage.check(PAGE, 0);
+        assert_eq!(stage.stored_pages(), 0);
+    });
+}
+
+#[test]
+fn a_page_that_is_touched_on_its_way_out_comes_back() {
+    on_both_paths(|stage| {
+        let _no_forks = FORKS.read().unwrap();
+        stage.write(PAGE, 4);
+        let out = stage.hold(Point::TakenOut, PAGE);
+        let evictor = stage.beside(|s| s.give_up(PAGE));
+        let out = out.reached();
+        let writer = stage.beside(|s| s.write(PAGE, 5));
+        stage.must_wait(&writer, For::Page(PAGE));
+        out.release();
+        evictor.must_end();
+        writer.must_end();
+        assert_eq!(stage.state(PAGE), State::Resident);
+        stage.check(PAGE, 5);
+    });
+}
+
+/// A page that leaves before the policy has been told of its arrival would be in its record for ever.
+#[test]
+fn the_policy_is_told_of_an_arrival_before_a_hinted_departure() {
+    on_both_paths(|stage| {
+        let _no_forks = FORKS.read().unwrap();
+        let held = stage.hold(Point::PolicyHeld, PageNo(0));
+        let teller = stage.beside(Stage::fit_policy);
+        let held = held.reached();
+        stage.write(PAGE, 6);
+        stage.wait_for(PAGE, State::Resident);
+        let leaving = stage.hold(Point::Marked, PAGE);
+        let evictor = stage.beside(|s| s.give_up(PAGE));
+        leaving.reached().release();
+        held.release();
+        teller.must_end();
+        evictor.must_end();
+        let told: Vec<bool> =
+            stage.script.told.lock().unwrap().iter().filter(|(page, _)| *page == PAGE).map(|(_, came)| *came).collect();
+        assert_eq!(told, [true, false]);
+        stage.check(PAGE, 6);
+    });
+}
+
+#[test]
+fn what_is_kept_stays_until_it_is_released_as_often_and_leaves_in_a_child() {
+    on_both_paths(|stage| {
+        let hints = stage.pager.hints();
+        let (at, next) = (stage.pager.address(PAGE), PageNo(PAGE.0 + 1));
+        stage.write(PAGE, 7);
+        stage.write(next, 8);
+        hints.keep(at, 1);
+        hints.keep(at, PAGE_BYTES);
+        stage.give_up(PAGE);
+        stage.evict(PAGE);
+        hints.release(at, 1);
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::Resident, "it is released once");
+        let child = stage.fork(|s| {
+            s.evict(PAGE);
+            assert_ne!(s.state(PAGE), State::Resident, "a child keeps nothing");
+            s.check(PAGE, 7);
+        });
+        child.must_be_well();
+        let _no_forks = FORKS.read().unwrap();
+        hints.release(at, 1);
+        stage.evict(PAGE);
+        assert_ne!(stage.state(PAGE), State::Resident);
+        // What is dropped is forgotten.
+        hints.keep(stage.pager.address(next), 1);
+        stage.pager.discard(next, 1);
+        stage.write(next, 9);
+        stage.evict(next);
+        assert_ne!(stage.state(next), State::Resident);
+        stage.check(PAGE, 7);
+        stage.check(next, 9);
+    });
+}
+
+#[test]
+fn hints_that_wait_in_a_parent_are_not_a_childs() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 10);
+        stage.pager.hints().evict(stage.pager.address(PAGE), PAGE_BYTES, Leave::Soon);
+        let child = stage.fork(|s| {
+            s.reclaim(&[]);
+            assert_eq!(s.state(PAGE), State::Resident);
+        });
+        child.must_be_well();
+        let _no_forks = FORKS.read().unwrap();
+        stage.reclaim(&[]);
+        assert_ne!(stage.state(PAGE), State::Resident);
+        stage.check(PAGE, 10);
+    });
+}
+
+#[test]
+fn a_touch_of_a_section_that_there_is_not_ends_the_program() {
+    on_both_paths(|stage| {
+        let child = stage.fork(|s| {
+            s.pager.pages.table.force(PAGE, Entry(Entry::new(State::Sectioned).0 | 5 << 16));
+            s.check(PAGE, 0);
+        });
+        assert_eq!(libc::WEXITSTATUS(child.wait()), FATAL_EXIT_CODE);
+    });
+}

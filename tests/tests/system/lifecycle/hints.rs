@@ -1,0 +1,204 @@
+//! Programs that say what use they will make of their memory, by `hinterland.h`, by its table, and from Python; with Hinterland and without.
+
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::launch::{Ended, Launch, c_program};
+use hinterland_tests::suite::{self, Trial};
+use hinterland_tests::{places, skips};
+use std::process::Command;
+
+/// Pages of the walks: four times what there is room for.
+const PAGES: &str = "16384";
+/// A link on which a page is worth waiting for.
+const LINK: &str = "reference:256M?link=15us:10Gb/s";
+
+/// A test that is told its name.
+type Test = Box<dyn Fn(&str) -> Result<()> + Send>;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: String, skip: fn() -> Option<String>, test: Test| {
+        let name = format!("lifecycle::hints::{name}");
+        trials.push(suite::trial(name.clone(), skip, move || test(&name)));
+    };
+    add("native".into(), || None, Box::new(|_| native()));
+    for path in ["monitor", "inline"] {
+        add(format!("fetched::{path}"), skips::no_userfaultfd, Box::new(move |name| fetched(name, path)));
+        add(format!("abused::{path}"), skips::no_userfaultfd, Box::new(move |name| abused(name, path)));
+    }
+    add("useless".into(), skips::no_userfaultfd, Box::new(useless));
+    add("evicted".into(), skips::no_userfaultfd, Box::new(evicted));
+    add("kept".into(), skips::no_userfaultfd, Box::new(kept));
+    add("loops".into(), skips::no_userfaultfd, Box::new(loops));
+    add("versions".into(), skips::no_userfaultfd, Box::new(versions));
+    let no_python = || skips::no_userfaultfd().or_else(no_python);
+    add("python".into(), no_python, Box::new(python));
+    trials
+}
+
+fn no_python() -> Option<String> {
+    skips::find("python3").is_none().then(|| "python3 is not installed (./dev setup)".into())
+}
+
+fn program(flags: &[&str]) -> Result<String> {
+    let include = format!("-I{}", places::repository().join("crates/runtime/include").display());
+    let flags = [&[include.as_str(), "-Wall", "-Wextra", "-Werror", "-pedantic", "-pthread"], flags].concat();
+    Ok(c_program("hints", &flags)?.display().to_string())
+}
+
+/// Runs `hints` in a quarter of its memory.
+fn run(name: &str, options: &[&str], words: &[&str]) -> Result<Ended> {
+    let (options, program) = ([&["--local", "16M", "--quiet"], options].concat(), program(&[])?);
+    let ended = Launch::new(name, &options, &[&[program.as_str()], words].concat())?.run()?;
+    ended.expect(0, "done")?;
+    Ok(ended)
+}
+
+fn count(ended: &Ended, figure: &str) -> Result<u64> {
+    ended.stats()?[figure].as_u64().with_context(|| format!("no {figure}"))
+}
+
+/// Without Hinterland the calls do nothing, however the program was built.
+fn native() -> Result<()> {
+    for flags in [&[][..], &["-no-pie", "-fno-pic"], &["-static"]] {
+        let program = program(flags)?;
+        for words in [["walk", "64", "2", "8"], ["loop", "64", "2", "8"], ["abuse", "64", "300", "1"]] {
+            let output = Command::new(&program).args(words).output()?;
+            let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+            ensure!(output.status.success() && printed.contains("done"), "{flags:?} {words:?}: {printed}");
+        }
+    }
+    Ok(())
+}
+
+/// What is named ahead of its use is there when it is used: most of it, of a walk at random that no prefetcher can know.
+fn fetched(name: &str, path: &str) -> Result<()> {
+    let options = ["--far", LINK, "--fault-path", path, "--prefetch", "none"];
+    let ended = run(name, &options, &["walk", PAGES, "1", "128"])?;
+    let [major, fetched, used, refused] =
+        ["major_faults", "hint_fetched_pages", "hint_used_pages", "hint_refused_pages"]
+            .map(|figure| count(&ended, figure));
+    let (major, fetched, used, refused) = (major?, fetched?, used?, refused?);
+    ensure!(fetched > 10_000 && refused == 0, "{fetched} pages were fetched, {refused} refused");
+    ensure!(used * 10 > fetched * 8, "of {fetched} pages {used} were used");
+    ensure!(major * 4 < fetched, "the program waited for {major} pages beside {fetched} that were fetched");
+    Ok(())
+}
+
+/// A place that names pages which are not used loses, and the program is not held up for long.
+fn useless(name: &str) -> Result<()> {
+    let ended = run(name, &["--far", LINK, "--prefetch", "none"], &["useless", PAGES, "2", "64"])?;
+    let (fetched, refused) = (count(&ended, "hint_fetched_pages")?, count(&ended, "hint_refused_pages")?);
+    ensure!(refused > 5 * fetched, "{fetched} pages were fetched, {refused} refused");
+    let sites = ended.stats()?["hint_sites"].clone();
+    ensure!(sites[0]["has_lost"] == 1 && sites[0]["unused_pages"].as_u64() > Some(100), "{sites}");
+    Ok(())
+}
+
+/// What is given up behind its use leaves first.
+fn evicted(name: &str) -> Result<()> {
+    for soon in ["0", "1"] {
+        let ended = run(&format!("{name}-{soon}"), &[], &["evict", PAGES, "2", soon])?;
+        let evicted = count(&ended, "hint_evicted_pages")?;
+        ensure!(evicted > 20_000, "{evicted} pages left because they were named");
+        ended.expect_eviction()?;
+    }
+    Ok(())
+}
+
+/// What is kept does not leave; more than a quarter of the budget is not kept.
+fn kept(name: &str) -> Result<()> {
+    let faults = |share: &str| {
+        let options = ["--prefetch", "none", "--evict", "fifo"];
+        let ended = run(&format!("{name}-{share}"), &options, &["keep", PAGES, "2", share])?;
+        Ok::<_, anyhow::Error>((count(&ended, "hint_kept_pages")?, count(&ended, "major_faults")?))
+    };
+    // A twentieth of the pages is a fifth of the budget.
+    let (kept, major) = faults("20")?;
+    ensure!(kept == 819, "{kept} pages were kept");
+    // Each other page once a round, and those that are kept once.
+    ensure!(major <= 2 * (16_384 - 819) + 819 + 100, "{major} faults: kept pages left");
+    let (kept, _) = faults("8")?;
+    ensure!((900..=1024).contains(&kept), "{kept} pages of a budget of 4096 were kept");
+    Ok(())
+}
+
+/// A loop of compiled code is told how far ahead to fetch, and that it need not where nothing is far.
+fn loops(name: &str) -> Result<()> {
+    let ended = run(name, &["--far", LINK, "--prefetch", "none"], &["loop", PAGES, "3", "0"])?;
+    let stats = ended.stats()?;
+    let site = &stats["hint_sites"][0];
+    ensure!(site["name"].as_str().is_some_and(|name| name.starts_with("walk_loop hints.c:")), "{site}");
+    let distance = site["distance"].as_u64().context("a distance")?;
+    ensure!(site["runs"] == 3 && site["plain_runs"] == 0 && (2..4096).contains(&distance), "{site}");
+    ensure!(count(&ended, "hint_fetched_pages")? > 20_000, "{site}");
+    let explained = Launch::bare(
+        &format!("{name}-explain"),
+        &["explain", &ended.directory().join("stats.json").display().to_string()],
+    )?;
+    explained.run()?.expect(0, "walk_loop hints.c:")?;
+    let ended = run(&format!("{name}-local"), &[], &["loop", "1024", "3", "0"])?;
+    ensure!(
+        count(&ended, "hint_plain_loops")? == 3 && count(&ended, "hint_loops")? == 0,
+        "a loop fetched what is local"
+    );
+    Ok(())
+}
+
+/// Code that was compiled for a newer interface runs, and the user is told that its hints have no effect.
+fn versions(name: &str) -> Result<()> {
+    for (version, is_newer) in [("1", false), ("2", true)] {
+        let program = program(&[&format!("-DNOTE_VERSION={version}")])?;
+        let options = ["--local", "16M", "--quiet"];
+        let ended = Launch::new(&format!("{name}-{version}"), &options, &[&program, "walk", "64", "1", "8"])?.run()?;
+        ended.expect(0, "done")?;
+        let words =
+            "the program was compiled to give hints by version 2 of their interface, and this library knows version 1";
+        ensure!(ended.stderr.contains(words) == is_newer, "{}", ended.stderr);
+    }
+    Ok(())
+}
+
+/// Objects with the buffer protocol, with Hinterland and without; what is none has its words.
+fn python(name: &str) -> Result<()> {
+    const SCRIPT: &str = r#"
+import array, hinterland
+data = bytearray(40 << 20)
+data[::4096] = bytes(at % 251 for at in range(len(data) // 4096))
+numbers = array.array("d", range(100000))
+for buffer in (data, memoryview(data)[4096:8192], bytes(5000), numbers, b""):
+    for hint in (hinterland.keep, hinterland.release, hinterland.evict_soon, hinterland.evict, hinterland.fetch):
+        hint(buffer)
+for first in range(0, len(data), 1 << 20):
+    hinterland.fetch(memoryview(data)[first + (1 << 20):first + (2 << 20)])
+    assert all(data[at] == at // 4096 % 251 for at in range(first, first + (1 << 20), 4096))
+    hinterland.evict(memoryview(data)[first:first + (1 << 20)])
+hinterland.phase(1)
+data.append(1)
+try:
+    hinterland.fetch(7)
+except TypeError as error:
+    print(error)
+"#;
+    let python = skips::find("python3").context("python3")?.display().to_string();
+    let package = places::repository().join("packaging/python").display().to_string();
+    let output = Command::new(&python).args(["-c", SCRIPT]).env("PYTHONPATH", &package).output()?;
+    let native = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success() && native.contains("bytes-like object is required"), "{output:?}");
+    let launch = Launch::new(name, &["--local", "16M"], &[&python, "-c", SCRIPT])?.with("PYTHONPATH", &package);
+    let ended = launch.run()?;
+    ended.expect(0, &native)?;
+    let [evicted, phases] = ["hint_evicted_pages", "hint_phases"].map(|figure| count(&ended, figure));
+    let (evicted, phases) = (evicted?, phases?);
+    ensure!(evicted > 1000 && phases == 1, "{evicted} pages left because they were named; {phases} phases");
+    Ok(())
+}
+
+/// Hints that name anything at any moment change nothing: near, freed, foreign and unmapped memory, lengths of any size, from threads, handlers
+/// and forked children.
+fn abused(name: &str, path: &str) -> Result<()> {
+    let ended = run(name, &["--fault-path", path], &["abuse", "8192", "1500", "1"])?;
+    ended.expect_eviction()?;
+    ensure!(count(&ended, "hint_fetched_pages")? > 0, "no hint had an effect");
+    Ok(())
+}
