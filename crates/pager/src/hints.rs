@@ -30,7 +30,7 @@ const FETCH_PART: u64 = 4;
 /// States that a hint looks at in the thread of the program; those behind them are looked at by the thread that acts on it.
 const LOOKED_AT_MAX: u32 = 256;
 /// Pages of a loop's range that are looked at, evenly spread, where it has more.
-const SAMPLES: u32 = 256;
+const SAMPLES: u32 = 64;
 /// An iteration of a loop of which nothing is known takes so long at least, in picoseconds.
 const ITERATION_PS_MIN: u64 = 20_000;
 /// Pages that come with one that is waited for, on average, in the time of a round trip.
@@ -253,6 +253,11 @@ impl Hints {
             return 0;
         }
         let row = self.pages.row();
+        if row.moved_out_pages.load(Relaxed) + row.copied_out_pages.load(Relaxed) == 0 {
+            // No page has ever left.
+            row.hint_plain_loops.fetch_add(1, Relaxed);
+            return 0;
+        }
         let (_, site) = self.row_of(site);
         if !self.is_partly_far(first, end) {
             site.plain_runs.fetch_add(1, Relaxed);
