@@ -1,0 +1,285 @@
+#include "analysis.h"
+#include "chain.h"
+#include "eviction.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/Demangle/Demangle.h"
+#include "llvm/Transforms/Utils/LoopUtils.h"
+
+using namespace llvm;
+
+namespace hinterland {
+
+static constexpr int64_t page = 4096;
+// An object below this size is not worth a question (16 pages).
+static constexpr uint64_t smallBytes = 64 * 1024;
+// Accesses of a loop that are hinted; of a gather, with a buffer of 64 addresses for each.
+static constexpr unsigned accessesMax = 12;
+
+StringRef name(Pattern pattern) {
+  switch (pattern) {
+  case Pattern::Sequential: return "sequential";
+  case Pattern::Strided: return "strided";
+  case Pattern::Nest: return "a range for each iteration";
+  case Pattern::Gather: return "indirect";
+  case Pattern::Chain: return "a chain";
+  }
+  llvm_unreachable("every pattern has a name");
+}
+
+namespace {
+
+class Decider {
+public:
+  Decider(Loop &loop, FunctionAnalyses &analyses)
+      : loop_(loop), analyses_(analyses), evolution_(analyses.evolution),
+        check_(loop, analyses.evolution, analyses.dominators, analyses.loops, analyses.aliases), layout_(loop.getHeader()->getDataLayout()) {}
+
+  LoopDecision decide();
+
+private:
+  std::string unfit();
+  void classify(Instruction &instruction);
+  bool merge(const Access &access);
+  void range(Access access, const SCEV *step);
+  void inner(Access access);
+  void gather(Access access, const Loop *reader);
+  bool countable(const Loop *inner, Slice &slice);
+  void leads();
+
+  Loop &loop_;
+  FunctionAnalyses &analyses_;
+  ScalarEvolution &evolution_;
+  SliceCheck check_;
+  const DataLayout &layout_;
+  LoopDecision decision_;
+};
+
+// Objects that are never far, or not worth it.
+std::string near(const Value *object, const DataLayout &layout) {
+  if (isa<AllocaInst>(object)) return "it is on the stack";
+  if (auto *argument = dyn_cast<Argument>(object); argument && argument->hasByValAttr()) return "it is on the stack";
+  if (auto *global = dyn_cast<GlobalVariable>(object)) {
+    if (global->isThreadLocal()) return "it belongs to one thread";
+    if (!global->hasInitializer()) return "";
+    if (layout.getTypeAllocSize(global->getValueType()) < smallBytes) return "it is small";
+  }
+  return "";
+}
+
+// Why the loop cannot be cut into pieces of some iterations.
+std::string Decider::unfit() {
+  if (!loop_.isLoopSimplifyForm() || !loop_.isSafeToClone()) return "its shape does not allow a second version";
+  if (loop_.getExitingBlock() != loop_.getLoopLatch()) return "it can be left in the middle of an iteration";
+  if (!isa<BranchInst>(loop_.getLoopLatch()->getTerminator())) return "its shape does not allow a second version";
+  const SCEV *taken = evolution_.getBackedgeTakenCount(&loop_);
+  if (isa<SCEVCouldNotCompute>(taken)) return "its number of iterations is not known when it begins";
+  if (evolution_.getTypeSizeInBits(taken->getType()) > 64) return "its counter has more than 64 bits";
+  SCEVExpander expander(evolution_, "hinterland");
+  if (!expander.isSafeToExpandAt(taken, loop_.getLoopPreheader()->getTerminator())) return "its number of iterations cannot be computed ahead";
+  if (auto count = evolution_.getSmallConstantMaxTripCount(&loop_); count && count < 64) return "it has few iterations";
+  decision_.taken = taken;
+  return "";
+}
+
+LoopDecision Decider::decide() {
+  decision_.loop = &loop_;
+  decision_.refused = unfit();
+  if (!decision_.refused.empty()) return std::move(decision_);
+  for (BasicBlock *block : loop_.blocks())
+    for (Instruction &instruction : *block)
+      if (isa<LoadInst, StoreInst>(instruction)) classify(instruction);
+  if (decision_.accesses.empty()) decision_.refused = "nothing that it walks can be fetched ahead";
+  leads();
+  return std::move(decision_);
+}
+
+void Decider::classify(Instruction &instruction) {
+  const Value *pointer = getLoadStorePointerOperand(&instruction);
+  if (pointer->getType()->getPointerAddressSpace() != 0) return;
+  TypeSize size = layout_.getTypeStoreSize(getLoadStoreType(&instruction));
+  if (size.isScalable()) return;
+  const SCEV *address = evolution_.getSCEV(const_cast<Value *>(pointer));
+  if (evolution_.isLoopInvariant(address, &loop_)) return;
+
+  Access access;
+  access.address = address;
+  access.bytes = size.getFixedValue();
+  access.holder = analyses_.loops.getLoopFor(instruction.getParent());
+  access.at = &instruction;
+  access.object = getUnderlyingObject(pointer, 12);
+  access.writes = isa<StoreInst>(instruction);
+  if (auto why = near(access.object, layout_); !why.empty()) return;
+  if (merge(access)) return;
+  if (decision_.accesses.size() == accessesMax) return decision_.refusals.push_back({&instruction, "the loop walks too much else"});
+
+  auto *recurrence = dyn_cast<SCEVAddRecExpr>(address);
+  if (recurrence && recurrence->getLoop() == &loop_ && recurrence->isAffine()) return range(std::move(access), recurrence->getStepRecurrence(evolution_));
+  const Loop *inside = access.holder;
+  if (inside != &loop_) return inner(std::move(access));
+  gather(std::move(access), nullptr);
+}
+
+// An access at a fixed distance from another becomes part of it.
+bool Decider::merge(const Access &access) {
+  for (Access &other : decision_.accesses) {
+    if (other.holder != access.holder) continue;
+    if (evolution_.getPointerBase(other.address) != evolution_.getPointerBase(access.address)) continue;
+    const SCEV *difference = evolution_.getMinusSCEV(access.address, other.address);
+    auto *constant = dyn_cast<SCEVConstant>(difference);
+    if (!constant || constant->getAPInt().getSignificantBits() > 32) continue;
+    int64_t low = std::min<int64_t>(0, constant->getAPInt().getSExtValue());
+    int64_t high = std::max<int64_t>(other.bytes, constant->getAPInt().getSExtValue() + int64_t(access.bytes));
+    if (high - low > page) continue;
+    if (low < 0) other.address = access.address;
+    other.bytes = high - low;
+    other.writes |= access.writes;
+    return true;
+  }
+  return false;
+}
+
+void Decider::range(Access access, const SCEV *step) {
+  Slice slice = check_.check(access.address, {}, nullptr);
+  if (!slice.refused.empty()) return decision_.refusals.push_back({access.at, slice.refused});
+  auto *constant = dyn_cast<SCEVConstant>(step);
+  access.step = constant && constant->getAPInt().getSignificantBits() <= 32 ? constant->getAPInt().getSExtValue() : 0;
+  access.holder = &loop_;
+  bool apart = access.step == 0 || std::abs(access.step) >= page;
+  access.pattern = apart ? Pattern::Gather : uint64_t(std::abs(access.step)) <= access.bytes ? Pattern::Sequential : Pattern::Strided;
+  decision_.accesses.push_back(std::move(access));
+}
+
+// Whether the iterations of a loop inside can be counted for a later iteration.
+bool Decider::countable(const Loop *inner, Slice &slice) {
+  const SCEV *taken = evolution_.getBackedgeTakenCount(inner);
+  if (isa<SCEVCouldNotCompute>(taken)) {
+    slice.refused = "the loop inside has no number of iterations that is known when it begins";
+    return false;
+  }
+  Slice count = check_.check(taken, {}, nullptr);
+  slice.loads.append(count.loads);
+  slice.advances |= count.advances;
+  if (slice.refused.empty()) slice.refused = count.refused;
+  return slice.refused.empty();
+}
+
+// What loops inside walk: a range for each iteration, or addresses of their own.
+void Decider::inner(Access access) {
+  SmallVector<const Loop *, 4> between;
+  for (const Loop *inside = access.holder; inside != &loop_; inside = inside->getParentLoop()) between.push_back(inside);
+  Slice slice = check_.check(access.address, between, nullptr);
+  bool last = loop_.isInnermost();
+  if (slice.refused.empty() && !slice.inner) { // the loops inside don't move it
+    if (slice.loads.empty()) return decision_.refusals.push_back({access.at, "it does not advance by steps of one length"});
+    access.holder = &loop_;
+    return gather(std::move(access), nullptr);
+  }
+  if (slice.refused.empty()) {
+    if (!slice.advances) {
+      decision_.rewalks |= !last;
+      return decision_.refusals.push_back({access.at, "each iteration walks it again"});
+    }
+    for (const Loop *inside : between)
+      if (!countable(inside, slice)) return decision_.refusals.push_back({access.at, slice.refused});
+    access.pattern = Pattern::Nest;
+    access.loads = slice.loads;
+    return decision_.accesses.push_back(std::move(access));
+  }
+  if (access.holder->getParentLoop() != &loop_) return decision_.refusals.push_back({access.at, slice.refused});
+  gather(std::move(access), access.holder);
+}
+
+void Decider::gather(Access access, const Loop *reader) {
+  const Loop *inside[] = {reader};
+  Slice slice = check_.check(access.address, reader ? ArrayRef(inside) : ArrayRef<const Loop *>(), reader);
+  if (slice.refused.empty() && reader) {
+    // Its loop is entered in each iteration, or under a condition that can be evaluated too.
+    Slice guard;
+    if (!analyses_.dominators.dominates(reader->getLoopPreheader(), loop_.getLoopLatch())) {
+      BranchInst *branch = reader->getLoopGuardBranch();
+      if (!branch || !analyses_.dominators.dominates(branch->getParent(), loop_.getLoopLatch()))
+        guard.refused = "the loop inside is entered under conditions that are not understood";
+      else
+        guard = check_.check(branch->getCondition());
+    }
+    countable(reader, slice);
+    slice.loads.append(guard.loads);
+    if (slice.refused.empty()) slice.refused = guard.refused;
+    slice.advances |= guard.advances;
+    if (slice.refused.empty() && !slice.advances) {
+      decision_.rewalks = true;
+      slice.refused = "each iteration walks it again";
+    }
+  }
+  if (!slice.refused.empty()) return decision_.refusals.push_back({access.at, slice.refused});
+  if (slice.loads.empty() && !slice.advances) return decision_.refusals.push_back({access.at, "it does not advance"});
+  access.pattern = Pattern::Gather;
+  access.loads = slice.loads;
+  decision_.accesses.push_back(std::move(access));
+}
+
+// What an address depends on is there before it is computed.
+void Decider::leads() {
+  for (unsigned round = 0; round < 3; round++)
+    for (const Access &reader : decision_.accesses)
+      for (LoadInst *load : reader.loads) {
+        const SCEV *address = evolution_.getSCEV(load->getPointerOperand());
+        for (Access &access : decision_.accesses) {
+          if (evolution_.getPointerBase(access.address) != evolution_.getPointerBase(address) || &access == &reader) continue;
+          access.lead = std::max(access.lead, std::min(reader.lead + 1, 4u));
+        }
+      }
+}
+
+// Whether a name of a plan is a function's.
+bool names(StringRef wanted, StringRef file, const DISubprogram *program, StringRef linkage) {
+  std::string demangled = demangle(linkage);
+  StringRef plain = StringRef(demangled).take_until([](char c) { return c == '('; });
+  bool called = wanted == linkage || wanted == demangled || wanted == plain || (program && wanted == program->getName());
+  return called && (file.empty() || !program || program->getFilename().ends_with(file));
+}
+
+} // namespace
+
+LoopWish wish(const Plan &plan, const Loop &loop) {
+  LoopWish result;
+  if (!plan.given) return result;
+  result.fetch = false;
+  DebugLoc start = loop.getStartLoc();
+  auto apply = [&](const DISubprogram *program, StringRef linkage, unsigned line) {
+    for (const FunctionPlan &function : plan.functions) {
+      if (!names(function.name, function.file, program, linkage)) continue;
+      result = {function.fetch, function.evict, true};
+      for (const LoopPlan &one : function.loops)
+        if (one.line == line) result = {one.fetch, one.evict ? one.evict : function.evict, true};
+      return true;
+    }
+    return false;
+  };
+  // From the function that the loop was written in, outwards through the calls that were inlined.
+  for (const DILocation *place = start.get(); place; place = place->getInlinedAt()) {
+    const DISubprogram *program = place->getScope()->getSubprogram();
+    StringRef linkage = program->getLinkageName().empty() ? program->getName() : program->getLinkageName();
+    if (apply(program, linkage, place->getLine())) return result;
+  }
+  const Function &function = *loop.getHeader()->getParent();
+  apply(function.getSubprogram(), function.getName(), start ? start.getLine() : 0);
+  return result;
+}
+
+LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, FunctionAnalyses &analyses) {
+  LoopDecision decision;
+  if (!wish.fetch) {
+    decision.loop = &loop;
+    decision.refused = wish.planned ? "the plan says so" : "the plan does not name its function";
+    return decision;
+  }
+  if (isChain(loop, analyses)) return decideChain(loop, analyses);
+  decision = Decider(loop, analyses).decide();
+  if (decision.refused.empty())
+    for (Access &access : decision.accesses) decideEviction(access, decision, wish, plan, analyses);
+  return decision;
+}
+
+} // namespace hinterland

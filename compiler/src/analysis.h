@@ -1,0 +1,72 @@
+// What a loop does with memory, and what is to be done for it: a result that nothing has acted on yet.
+#pragma once
+
+#include "plan.h"
+#include "slice.h"
+#include "llvm/Analysis/OptimizationRemarkEmitter.h"
+#include "llvm/Analysis/TargetLibraryInfo.h"
+
+namespace hinterland {
+
+// How addresses follow one another.
+enum class Pattern {
+  Sequential, // one element after the other
+  Strided,    // one step of less than a page
+  Nest,       // a range for each iteration, walked by loops inside
+  Gather,     // each iteration has addresses of its own: loaded indices, hashes, steps of a page and more
+  Chain,      // the next element's address is in this one
+};
+
+llvm::StringRef name(Pattern pattern);
+
+// Accesses that advance together, at a fixed distance from one another.
+struct Access {
+  Pattern pattern = Pattern::Sequential;
+  const llvm::SCEV *address = nullptr; // of the lowest byte
+  uint64_t bytes = 0;             // from there to the highest
+  int64_t step = 0;               // bytes from one iteration to the next; 0: not known at compile time
+  llvm::Loop *holder = nullptr;   // the innermost loop that they are in
+  llvm::Instruction *at = nullptr;
+  const llvm::Value *object = nullptr;
+  llvm::SmallVector<llvm::LoadInst *, 4> loads; // whose values the address depends on
+  unsigned lead = 1;              // distances ahead: what others' addresses depend on arrives before those are computed
+  Eviction evict = Eviction::Never;
+  std::string kept;               // why it is not evicted
+  bool writes = false;
+};
+
+// What was not understood.
+struct Refusal {
+  llvm::Instruction *at;
+  std::string why;
+};
+
+struct LoopDecision {
+  llvm::Loop *loop = nullptr;
+  const llvm::SCEV *taken = nullptr; // iterations less one; none for a chain
+  llvm::SmallVector<Access, 8> accesses;
+  llvm::SmallVector<Refusal, 4> refusals;
+  std::string refused;  // why the loop stays as it is; empty: it is hinted
+  bool rewalks = false; // loops inside walk something again in each iteration
+};
+
+// Analyses of a function.
+struct FunctionAnalyses {
+  llvm::DominatorTree &dominators;
+  llvm::LoopInfo &loops;
+  llvm::ScalarEvolution &evolution;
+  llvm::AAResults &aliases;
+  const llvm::TargetLibraryInfo &library;
+};
+
+// What the plan says of a loop: whether it is hinted, and the words on eviction.
+struct LoopWish {
+  bool fetch = true;
+  std::optional<Eviction> evict; // none: what the analysis proves
+  bool planned = false;          // a plan names the function
+};
+LoopWish wish(const Plan &plan, const llvm::Loop &loop);
+
+LoopDecision decide(llvm::Loop &loop, const LoopWish &wish, const Plan &plan, FunctionAnalyses &analyses);
+
+} // namespace hinterland

@@ -1,0 +1,88 @@
+#include "eviction.h"
+#include "llvm/Analysis/CaptureTracking.h"
+#include "llvm/Analysis/MemoryBuiltins.h"
+#include "llvm/Analysis/MemoryLocation.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/IR/IntrinsicInst.h"
+
+using namespace llvm;
+
+namespace hinterland {
+
+// Whether an instruction may use an object: not its release, which looks at no content.
+static bool uses(Instruction &instruction, const MemoryLocation &object, BatchAAResults &aliases, const TargetLibraryInfo &library) {
+  if (!instruction.mayReadOrWriteMemory() || isa<DbgInfoIntrinsic>(instruction) || instruction.isLifetimeStartOrEnd()) return false;
+  if (auto *call = dyn_cast<CallBase>(&instruction)) {
+    if (getFreedOperand(call, &library)) return false;
+    return isModOrRefSet(aliases.getModRefInfo(&instruction, object));
+  }
+  auto place = MemoryLocation::getOrNone(&instruction);
+  return !place || !aliases.isNoAlias(place->getWithNewSize(LocationSize::beforeOrAfterPointer()), object);
+}
+
+// Whether an instruction is part of the same walk: an access of the loop that went into `access`.
+static bool walks(Instruction &instruction, const Access &access, ScalarEvolution &evolution) {
+  const Value *pointer = getLoadStorePointerOperand(&instruction);
+  if (!pointer) return false;
+  const SCEV *address = evolution.getSCEV(const_cast<Value *>(pointer));
+  if (evolution.getPointerBase(address) != evolution.getPointerBase(access.address)) return false;
+  auto *offset = dyn_cast<SCEVConstant>(evolution.getMinusSCEV(address, access.address));
+  return offset && offset->getAPInt().ult(access.bytes);
+}
+
+// Why the object may be used again; empty: the loop's access is the last.
+static std::string usedAgain(const Access &access, Loop &loop, FunctionAnalyses &analyses) {
+  BatchAAResults aliases(analyses.aliases);
+  aliases.enableCrossIterationMode();
+  MemoryLocation object = MemoryLocation::getBeforeOrAfter(access.object);
+  for (BasicBlock *block : loop.blocks())
+    for (Instruction &instruction : *block)
+      if (!walks(instruction, access, analyses.evolution) && uses(instruction, object, aliases, analyses.library))
+        return "the loop may use it elsewhere";
+  // What can be reached from the loop's end; the loop itself is among it where a loop around it begins it anew.
+  SmallVector<BasicBlock *, 32> pending{loop.getUniqueExitBlock()};
+  SmallPtrSet<BasicBlock *, 32> seen;
+  while (!pending.empty()) {
+    BasicBlock *block = pending.pop_back_val();
+    if (!seen.insert(block).second) continue;
+    if (loop.contains(block)) return "a loop around this one may walk it again";
+    for (Instruction &instruction : *block)
+      if (uses(instruction, object, aliases, analyses.library)) return "it may be used after the loop";
+    append_range(pending, successors(block));
+  }
+  return "";
+}
+
+// What the plan says of the place where the object is allocated.
+static std::optional<Eviction> ofSite(const Value *object, const Plan &plan) {
+  auto *call = dyn_cast<CallBase>(object);
+  const DILocation *place = call ? call->getDebugLoc().get() : nullptr;
+  for (; place; place = place->getInlinedAt()) {
+    const DISubprogram *program = place->getScope()->getSubprogram();
+    for (const SitePlan &site : plan.sites)
+      if (site.line == place->getLine() && (site.function == program->getName() || site.function == program->getLinkageName())) return site.evict;
+  }
+  return std::nullopt;
+}
+
+void decideEviction(Access &access, const LoopDecision &decision, const LoopWish &wish, const Plan &plan, FunctionAnalyses &analyses) {
+  auto keep = [&](const Twine &why) { access.kept = why.str(); };
+  if (access.pattern == Pattern::Gather) return keep("its order is not known");
+  if (access.pattern != Pattern::Nest && access.step < 0) return keep("it is walked backwards");
+  std::optional<Eviction> wanted = ofSite(access.object, plan);
+  if (!wanted) wanted = wish.evict;
+  if (wanted == Eviction::Never) return keep("the plan says so");
+  if (wanted) { // people know what aliases cannot tell
+    access.evict = *wanted;
+    return;
+  }
+  if (!isIdentifiedObject(access.object) && !isa<Argument>(access.object)) return keep("which object it is cannot be told");
+  if (auto why = usedAgain(access, *decision.loop, analyses); !why.empty()) return keep(why);
+  bool own = isNoAliasCall(access.object) && !PointerMayBeCaptured(access.object, /*ReturnCaptures=*/true);
+  if (own) access.evict = Eviction::Now;
+  else if (wish.planned) access.evict = Eviction::Soon;
+  else keep("others may use it, and no plan says that it is walked once");
+}
+
+} // namespace hinterland

@@ -1,0 +1,105 @@
+#include "gather.h"
+
+using namespace llvm;
+
+namespace hinterland {
+
+// Iterations whose addresses are handed over together.
+static constexpr unsigned batch = 64;
+
+void emitGather(const Gather &gather, SliceLowering &slices, ScalarEvolution &evolution, DominatorTree &dominators, IRBuilder<> &builder,
+                function_ref<void(Value *, Value *, uint64_t)> fetch) {
+  BasicBlock *before = builder.GetInsertBlock();
+  Function *function = before->getParent();
+  LLVMContext &context = function->getContext();
+  BasicBlock *place = gather.loop.getLoopPreheader();
+  auto block = [&](const Twine &name) { return BasicBlock::Create(context, "hint.gather" + name, function, place); };
+  uint64_t bytes = 0;
+  for (const Access *access : gather.accesses) bytes = std::max(bytes, access->bytes);
+  unsigned width = gather.accesses.size(), room = batch * width;
+
+  IRBuilder<> entry(&*function->getEntryBlock().getFirstInsertionPt());
+  Type *listType = ArrayType::get(builder.getPtrTy(), room);
+  Value *list = entry.CreateAlloca(listType, nullptr, "hint.list");
+
+  bool nested = &gather.holder != &gather.loop;
+  BasicBlock *outer = block(""), *outerEnd = block(".next"), *rest = block(".rest"), *last = block(".last"), *done = block(".done");
+  builder.CreateBr(outer);
+  builder.SetInsertPoint(outer);
+  Type *integer = builder.getInt64Ty();
+  Value *one = builder.getInt64(1), *zero = builder.getInt64(0);
+  PHINode *iteration = builder.CreatePHI(integer, 2), *count = builder.CreatePHI(integer, 2);
+  iteration->addIncoming(gather.from, before);
+  count->addIncoming(zero, before);
+
+  SliceLowering::Iterations at{{&gather.loop, iteration}};
+  PHINode *inside = nullptr, *insideCount = nullptr;
+  Value *taken = nullptr;
+  PHINode *outerCount = PHINode::Create(integer, 2, "", outerEnd);
+  BasicBlock *inner = nullptr;
+  Value *listed = count;
+  if (nested) {
+    inner = block(".inner");
+    BasicBlock *enter = block(".enter");
+    if (dominators.dominates(gather.holder.getLoopPreheader(), gather.loop.getLoopLatch())) {
+      builder.CreateBr(enter);
+    } else {
+      BranchInst *guard = gather.holder.getLoopGuardBranch();
+      Value *condition = builder.CreateFreeze(slices.lower(guard->getCondition(), at, builder));
+      // The way to the loop inside is the one that its preheader is on.
+      bool whenTrue = dominators.dominates(guard->getSuccessor(0), gather.holder.getHeader());
+      builder.CreateCondBr(condition, whenTrue ? enter : outerEnd, whenTrue ? outerEnd : enter);
+      outerCount->addIncoming(count, builder.GetInsertBlock());
+    }
+    builder.SetInsertPoint(enter);
+    taken = slices.lower(evolution.getBackedgeTakenCount(&gather.holder), at, builder);
+    taken = builder.CreateFreeze(builder.CreateZExtOrTrunc(taken, integer));
+    builder.CreateBr(inner);
+    builder.SetInsertPoint(inner);
+    inside = builder.CreatePHI(integer, 2);
+    insideCount = builder.CreatePHI(integer, 2);
+    inside->addIncoming(zero, enter);
+    insideCount->addIncoming(count, enter);
+    at[&gather.holder] = inside;
+    listed = insideCount;
+  }
+  for (const Access *access : gather.accesses) {
+    Value *address = slices.lower(access->address, at, builder);
+    builder.CreateStore(address, builder.CreateInBoundsGEP(builder.getPtrTy(), list, listed));
+    listed = builder.CreateAdd(listed, one, "", true, true);
+  }
+  // A full list is handed over at once.
+  BasicBlock *full = block(".full"), *next = block(".more");
+  BasicBlock *written = builder.GetInsertBlock();
+  builder.CreateCondBr(builder.CreateICmpEQ(listed, builder.getInt64(room)), full, next);
+  builder.SetInsertPoint(full);
+  fetch(list, builder.getInt64(room), bytes);
+  builder.CreateBr(next);
+  builder.SetInsertPoint(next);
+  PHINode *kept = builder.CreatePHI(integer, 2);
+  kept->addIncoming(listed, written);
+  kept->addIncoming(zero, full);
+  if (nested) {
+    Value *following = builder.CreateAdd(inside, one);
+    inside->addIncoming(following, next);
+    insideCount->addIncoming(kept, next);
+    builder.CreateCondBr(builder.CreateICmpEQ(inside, taken), outerEnd, inner);
+  } else {
+    builder.CreateBr(outerEnd);
+  }
+  outerCount->addIncoming(kept, next);
+
+  builder.SetInsertPoint(outerEnd);
+  Value *following = builder.CreateAdd(iteration, one, "", true, true);
+  iteration->addIncoming(following, outerEnd);
+  count->addIncoming(outerCount, outerEnd);
+  builder.CreateCondBr(builder.CreateICmpEQ(following, gather.to), rest, outer);
+  builder.SetInsertPoint(rest);
+  builder.CreateCondBr(builder.CreateIsNotNull(outerCount), last, done);
+  builder.SetInsertPoint(last);
+  fetch(list, outerCount, bytes);
+  builder.CreateBr(done);
+  builder.SetInsertPoint(done);
+}
+
+} // namespace hinterland

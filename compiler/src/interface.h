@@ -1,0 +1,39 @@
+// What compiled code shares with libhinterland.so, version 1: the table of hints (hinterland.h), the pointer to it, and the note.
+//
+// The pointer is null until a constructor has asked `hinterland_hints`, a weak function: a program without Hinterland has none, and each of its
+// hinted loops finds null and runs as it was written. One pointer and one constructor remain of those of all objects that are linked together.
+#pragma once
+
+#include "plan.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/Module.h"
+
+namespace hinterland {
+
+// Functions of the table that loops call.
+enum class Call { LoopBegin, LoopEnd, LoopFetch, LoopFetchv, LoopEvict };
+
+class Interface {
+public:
+  Interface(llvm::Module &module, const Plan &plan) : module_(module), plan_(plan), context_(module.getContext()) {}
+
+  // Loads the table's address; null without Hinterland.
+  llvm::Value *table(llvm::IRBuilderBase &builder);
+  // The loop's own state: "function file:line:column" and the runtime's words.
+  llvm::GlobalVariable *loop(const llvm::Twine &name);
+  llvm::CallInst *call(llvm::IRBuilderBase &builder, llvm::Value *table, Call which, llvm::ArrayRef<llvm::Value *> arguments);
+  // The module has hinted loops: it gets pointer, constructor and note.
+  bool used() const { return pointer_ != nullptr; }
+
+private:
+  llvm::GlobalVariable *pointer();
+  void constructor(llvm::GlobalVariable *pointer, llvm::Comdat *comdat);
+  void note();
+
+  llvm::Module &module_;
+  const Plan &plan_;
+  llvm::LLVMContext &context_;
+  llvm::GlobalVariable *pointer_ = nullptr;
+};
+
+} // namespace hinterland

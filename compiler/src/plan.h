@@ -1,0 +1,51 @@
+// What a plan says of the functions, loops and allocation sites of a program (Mira §4.1).
+//
+// People write plans as TOML; `hinterland cc` checks them and hands them on as JSON, in a file that HINTERLAND_COMPILE_PLAN names.
+// Without a plan the defaults are conservative: every loop that the analysis understands is hinted, and only what a function owns is evicted.
+#pragma once
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hinterland {
+
+// Whether pages leave after their last use: at once, as the next victims, or not before the policy names them.
+enum class Eviction { Never, Soon, Now };
+
+struct LoopPlan {
+  unsigned line = 0;
+  bool fetch = true;
+  std::optional<Eviction> evict;
+};
+
+struct FunctionPlan {
+  std::string name; // mangled or demangled; a demangled name may go without its parameters
+  std::string file; // the end of the path; empty: any
+  bool fetch = true;
+  std::optional<Eviction> evict;
+  std::vector<LoopPlan> loops;
+};
+
+// Where memory is allocated.
+struct SitePlan {
+  std::string function;
+  unsigned line = 0;
+  std::optional<Eviction> evict;
+};
+
+struct Plan {
+  bool given = false;
+  std::array<uint8_t, 32> digest{}; // SHA-256 of the plan's text; zeros where there is none
+  std::vector<FunctionPlan> functions;
+  std::vector<SitePlan> sites;
+
+  // The file that the environment names; no plan where it names none.
+  static llvm::Expected<Plan> fromEnvironment();
+};
+
+} // namespace hinterland

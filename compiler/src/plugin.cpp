@@ -1,0 +1,108 @@
+// The compiler's part of Hinterland, as a plugin of LLVM 22: `clang -fpass-plugin=hinterland-llvm22.so`, `ld.lld --load-pass-plugin=…`.
+//
+// It runs where the vectoriser is about to: loops have the shape that scalar evolution understands, calls are inlined, and both versions of a
+// hinted loop are vectorised afterwards. In full link-time optimisation it runs at the end of it.
+#include "analysis.h"
+#include "remarks.h"
+#include "transform.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Plugins/PassPlugin.h"
+#include "llvm/Transforms/Scalar/LoopPassManager.h"
+#include "llvm/Transforms/Utils/LCSSA.h"
+#include "llvm/Transforms/Utils/LoopSimplify.h"
+
+using namespace llvm;
+
+namespace hinterland {
+
+namespace {
+
+// The outermost loops that are worth it: what a loop inside walks again in each iteration is better hinted there.
+void choose(Loop &loop, const Plan &plan, FunctionAnalyses &analyses, OptimizationRemarkEmitter &remarks, SmallPtrSetImpl<BasicBlock *> &seen,
+            std::optional<LoopDecision> &chosen) {
+  if (chosen || seen.contains(loop.getHeader())) return;
+  LoopDecision decision = decide(loop, wish(plan, loop), plan, analyses);
+  bool inside = !loop.isInnermost();
+  if (decision.refused.empty() && decision.rewalks && inside) decision.refused = "loops inside walk something again in each iteration: they are hinted";
+  show(decision, remarks);
+  seen.insert(loop.getHeader());
+  if (decision.refused.empty()) {
+    chosen = std::move(decision);
+    return;
+  }
+  for (Loop *inner : loop) choose(*inner, plan, analyses, remarks, seen, chosen);
+}
+
+class HinterlandPass : public PassInfoMixin<HinterlandPass> {
+public:
+  PreservedAnalyses run(Module &module, ModuleAnalysisManager &manager);
+  static bool isRequired() { return false; }
+
+private:
+  bool run(Function &function, const Plan &plan, Interface &interface, FunctionAnalysisManager &manager);
+};
+
+PreservedAnalyses HinterlandPass::run(Module &module, ModuleAnalysisManager &manager) {
+  const Triple &target = module.getTargetTriple();
+  if (!target.isOSLinux() || !target.isArch64Bit()) return PreservedAnalyses::all();
+  auto plan = Plan::fromEnvironment();
+  if (!plan) {
+    module.getContext().emitError("hinterland: " + toString(plan.takeError()));
+    return PreservedAnalyses::all();
+  }
+  Interface interface(module, *plan);
+  auto &functions = manager.getResult<FunctionAnalysisManagerModuleProxy>(module).getManager();
+  SmallVector<Function *> all;
+  for (Function &function : module) all.push_back(&function);
+  bool changed = false;
+  for (Function *function : all) changed |= run(*function, *plan, interface, functions);
+  return changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
+}
+
+bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interface, FunctionAnalysisManager &manager) {
+  if (function.isDeclaration() || function.hasAvailableExternallyLinkage() || function.hasOptNone() || function.hasOptSize() ||
+      function.hasFnAttribute(Attribute::Naked) || function.isPresplitCoroutine())
+    return false;
+  SmallPtrSet<BasicBlock *, 16> seen;
+  bool changed = false;
+  for (;;) {
+    FunctionAnalyses analyses{manager.getResult<DominatorTreeAnalysis>(function), manager.getResult<LoopAnalysis>(function),
+                              manager.getResult<ScalarEvolutionAnalysis>(function), manager.getResult<AAManager>(function),
+                              manager.getResult<TargetLibraryAnalysis>(function)};
+    auto &remarks = manager.getResult<OptimizationRemarkEmitterAnalysis>(function);
+    std::optional<LoopDecision> chosen;
+    for (Loop *loop : analyses.loops) choose(*loop, plan, analyses, remarks, seen, chosen);
+    if (!chosen) return changed;
+    hint(*chosen, interface, analyses, seen);
+    changed = true;
+    manager.invalidate(function, PreservedAnalyses::none());
+  }
+}
+
+void add(ModulePassManager &passes) {
+  FunctionPassManager shape;
+  shape.addPass(LoopSimplifyPass());
+  shape.addPass(LCSSAPass());
+  passes.addPass(createModuleToFunctionPassAdaptor(std::move(shape)));
+  passes.addPass(HinterlandPass());
+}
+
+} // namespace
+
+} // namespace hinterland
+
+extern "C" __attribute__((visibility("default"))) PassPluginLibraryInfo llvmGetPassPluginInfo() {
+  return {LLVM_PLUGIN_API_VERSION, "hinterland", "1", [](PassBuilder &builder) {
+            builder.registerOptimizerEarlyEPCallback([](ModulePassManager &passes, OptimizationLevel level, ThinOrFullLTOPhase phase) {
+              if (level.getSpeedupLevel() >= 2) hinterland::add(passes);
+            });
+            builder.registerFullLinkTimeOptimizationLastEPCallback([](ModulePassManager &passes, OptimizationLevel level) {
+              if (level.getSpeedupLevel() >= 2) hinterland::add(passes);
+            });
+            builder.registerPipelineParsingCallback([](StringRef name, ModulePassManager &passes, ArrayRef<PassBuilder::PipelineElement>) {
+              if (name != "hinterland") return false;
+              hinterland::add(passes);
+              return true;
+            });
+          }};
+}

@@ -1,0 +1,10 @@
+// Shows decisions as optimisation remarks: -Rpass=hinterland what was inserted, -Rpass-missed=hinterland what was not, each with its reason.
+#pragma once
+
+#include "analysis.h"
+
+namespace hinterland {
+
+void show(const LoopDecision &decision, llvm::OptimizationRemarkEmitter &remarks);
+
+} // namespace hinterland

@@ -1,0 +1,213 @@
+#include "slice.h"
+#include "llvm/Analysis/MemoryLocation.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/IntrinsicInst.h"
+
+using namespace llvm;
+
+namespace hinterland {
+
+// Instructions of one slice; more would cost more than a fetch saves.
+static constexpr unsigned instructionsMax = 64;
+
+struct SliceCheck::Walk {
+  Slice slice;
+  ArrayRef<const Loop *> inside;
+  const Loop *reader;
+  bool previous = false;  // the values of the iteration before
+  bool address = false;   // of a load of the slice
+  unsigned instructions = 0;
+
+  void refuse(const Twine &why) {
+    if (slice.refused.empty()) slice.refused = why.str();
+  }
+};
+
+SliceCheck::SliceCheck(Loop &loop, ScalarEvolution &evolution, DominatorTree &dominators, LoopInfo &loops, AAResults &aliases)
+    : loop_(loop), evolution_(evolution), dominators_(dominators), loops_(loops), aliases_(aliases) {
+  for (Loop *inner : loop.getLoopsInPreorder())
+    if (inner != &loop && isa<SCEVCouldNotCompute>(evolution.getBackedgeTakenCount(inner)))
+      uncertain_ = "a loop inside may not end, so a later iteration may never come";
+  for (BasicBlock *block : loop.blocks())
+    for (Instruction &instruction : *block)
+      if (!isGuaranteedToTransferExecutionToSuccessor(&instruction))
+        uncertain_ = "a call may not return, so a later iteration may never come";
+}
+
+Slice SliceCheck::check(const SCEV *address, ArrayRef<const Loop *> inside, const Loop *reader) const {
+  Walk walk{{}, inside, reader};
+  expression(address, walk);
+  return walk.slice;
+}
+
+Slice SliceCheck::check(Value *condition) const {
+  Walk walk{{}, {}, nullptr};
+  value(condition, walk);
+  return walk.slice;
+}
+
+void SliceCheck::expression(const SCEV *expression, Walk &walk) const {
+  if (evolution_.isLoopInvariant(expression, &loop_)) {
+    SCEVExpander expander(evolution_, "hinterland");
+    if (!expander.isSafeToExpandAt(expression, loop_.getLoopPreheader()->getTerminator())) walk.refuse("what it begins with cannot be computed ahead of the loop");
+    return;
+  }
+  switch (expression->getSCEVType()) {
+  case scAddRecExpr: {
+    auto *recurrence = cast<SCEVAddRecExpr>(expression);
+    if (!recurrence->isAffine()) return walk.refuse("it does not advance by steps of one length");
+    if (recurrence->getLoop() == &loop_) walk.slice.advances = true;
+    else if (is_contained(walk.inside, recurrence->getLoop()) && !walk.previous) walk.slice.inner = true;
+    else return walk.refuse("it depends on a loop further inside");
+    break;
+  }
+  case scUDivExpr: {
+    auto *divisor = dyn_cast<SCEVConstant>(cast<SCEVUDivExpr>(expression)->getRHS());
+    if (!divisor || divisor->isZero()) return walk.refuse("it divides by what may be zero");
+    break;
+  }
+  case scUnknown: return value(cast<SCEVUnknown>(expression)->getValue(), walk);
+  case scAddExpr:
+  case scMulExpr:
+  case scZeroExtend:
+  case scSignExtend:
+  case scTruncate:
+  case scPtrToInt:
+  case scSMaxExpr:
+  case scUMaxExpr:
+  case scSMinExpr:
+  case scUMinExpr: break;
+  default: return walk.refuse("its expression is of no kind that is known");
+  }
+  for (const SCEV *operand : expression->operands()) this->expression(operand, walk);
+}
+
+void SliceCheck::value(Value *value, Walk &walk) const {
+  auto *instruction = dyn_cast<Instruction>(value);
+  if (!instruction || !loop_.contains(instruction)) return;
+  if (++walk.instructions > instructionsMax) return walk.refuse("its computation is too long");
+  if (evolution_.isSCEVable(value->getType())) {
+    const SCEV *known = evolution_.getSCEV(value);
+    if (!isa<SCEVUnknown>(known) && !isa<SCEVCouldNotCompute>(known)) return expression(known, walk);
+  }
+  if (auto *phi = dyn_cast<PHINode>(instruction)) {
+    if (phi->getParent() != loop_.getHeader() || walk.previous) return walk.refuse("it depends on earlier iterations or on a condition");
+    // What the iteration before computed.
+    Walk before = walk;
+    before.previous = true;
+    before.inside = {};
+    before.reader = nullptr;
+    this->value(phi->getIncomingValueForBlock(loop_.getLoopLatch()), before);
+    walk.slice = before.slice;
+    walk.slice.advances = true;
+    walk.instructions = before.instructions;
+    return;
+  }
+  if (auto *load = dyn_cast<LoadInst>(instruction)) return this->load(*load, walk);
+  bool pure = isa<BinaryOperator, CastInst, CmpInst, SelectInst, GetElementPtrInst, FreezeInst, IntrinsicInst>(instruction);
+  if (!pure || instruction->mayReadOrWriteMemory() || !isSafeToSpeculativelyExecute(instruction))
+    return walk.refuse("a call or another instruction that cannot be repeated is part of its computation");
+  for (Value *operand : instruction->operands()) this->value(operand, walk);
+}
+
+void SliceCheck::load(LoadInst &load, Walk &walk) const {
+  const Loop *holder = loops_.getLoopFor(load.getParent());
+  if (!load.isSimple()) return walk.refuse("an index is volatile or atomic");
+  if (!uncertain_.empty()) return walk.refuse(uncertain_);
+  if (holder != &loop_ && (holder != walk.reader || walk.previous)) return walk.refuse("an index is read in a loop further inside");
+  if (!dominators_.dominates(load.getParent(), holder->getLoopLatch())) return walk.refuse("an index is read under a condition");
+  if (walk.address && written(load)) return walk.refuse("the loop may write the index that leads to its index");
+  walk.slice.loads.push_back(&load);
+  bool outer = walk.address;
+  walk.address = true;
+  value(load.getPointerOperand(), walk);
+  walk.address = outer;
+}
+
+bool SliceCheck::written(LoadInst &load) const {
+  BatchAAResults aliases(aliases_);
+  aliases.enableCrossIterationMode();
+  MemoryLocation read = MemoryLocation::get(&load).getWithNewSize(LocationSize::beforeOrAfterPointer());
+  for (BasicBlock *block : loop_.blocks())
+    for (Instruction &instruction : *block) {
+      if (!instruction.mayWriteToMemory()) continue;
+      auto place = MemoryLocation::getOrNone(&instruction);
+      if (place && !isa<CallBase>(instruction)) {
+        if (!aliases.isNoAlias(place->getWithNewSize(LocationSize::beforeOrAfterPointer()), read)) return true;
+      } else if (isModSet(aliases.getModRefInfo(&instruction, read))) {
+        return true;
+      }
+    }
+  return false;
+}
+
+SliceLowering::SliceLowering(Loop &loop, ScalarEvolution &evolution, Instruction &invariants)
+    : loop_(loop), evolution_(evolution), invariants_(invariants), expander_(evolution, "hinterland") {}
+
+Value *SliceLowering::lower(const SCEV *expression, const Iterations &at, IRBuilderBase &builder) {
+  if (evolution_.isLoopInvariant(expression, &loop_)) return expander_.expandCodeFor(expression, expression->getType(), &invariants_);
+  return compute(expression, at, builder);
+}
+
+// A sum, of which one part may be a pointer.
+static Value *plus(Value *left, Value *right, IRBuilderBase &builder) {
+  if (right->getType()->isPointerTy()) std::swap(left, right);
+  return left->getType()->isPointerTy() ? builder.CreatePtrAdd(left, right) : builder.CreateAdd(left, right);
+}
+
+Value *SliceLowering::compute(const SCEV *expression, const Iterations &at, IRBuilderBase &builder) {
+  auto operand = [&](unsigned index) { return lower(expression->operands()[index], at, builder); };
+  auto all = [&](auto combine) {
+    Value *result = operand(0);
+    for (unsigned index = 1; index < expression->operands().size(); index++) result = combine(result, operand(index));
+    return result;
+  };
+  auto extreme = [&](Intrinsic::ID which) { return all([&](Value *a, Value *b) { return builder.CreateBinaryIntrinsic(which, a, b); }); };
+  Type *type = expression->getType();
+  switch (expression->getSCEVType()) {
+  case scAddRecExpr: {
+    auto *recurrence = cast<SCEVAddRecExpr>(expression);
+    Value *step = lower(recurrence->getStepRecurrence(evolution_), at, builder);
+    Value *iteration = builder.CreateZExtOrTrunc(at.lookup(recurrence->getLoop()), step->getType());
+    return plus(lower(recurrence->getStart(), at, builder), builder.CreateMul(iteration, step), builder);
+  }
+  case scAddExpr: return all([&](Value *a, Value *b) { return plus(a, b, builder); });
+  case scMulExpr: return all([&](Value *a, Value *b) { return builder.CreateMul(a, b); });
+  case scUDivExpr: return all([&](Value *a, Value *b) { return builder.CreateUDiv(a, b); });
+  case scZeroExtend: return builder.CreateZExt(operand(0), type);
+  case scSignExtend: return builder.CreateSExt(operand(0), type);
+  case scTruncate: return builder.CreateTrunc(operand(0), type);
+  case scPtrToInt: return builder.CreatePtrToInt(operand(0), type);
+  case scSMaxExpr: return extreme(Intrinsic::smax);
+  case scUMaxExpr: return extreme(Intrinsic::umax);
+  case scSMinExpr: return extreme(Intrinsic::smin);
+  case scUMinExpr: return extreme(Intrinsic::umin);
+  case scUnknown: return lower(cast<SCEVUnknown>(expression)->getValue(), at, builder);
+  default: llvm_unreachable("SliceCheck lets no other expression pass");
+  }
+}
+
+Value *SliceLowering::lower(Value *value, const Iterations &at, IRBuilderBase &builder) {
+  auto *instruction = dyn_cast<Instruction>(value);
+  if (!instruction || !loop_.contains(instruction)) return value;
+  if (evolution_.isSCEVable(value->getType())) {
+    const SCEV *known = evolution_.getSCEV(value);
+    if (!isa<SCEVUnknown>(known) && !isa<SCEVCouldNotCompute>(known)) return lower(known, at, builder);
+  }
+  if (auto *phi = dyn_cast<PHINode>(instruction)) {
+    Iterations before;
+    before[&loop_] = builder.CreateSub(at.lookup(&loop_), builder.getInt64(1));
+    return lower(phi->getIncomingValueForBlock(loop_.getLoopLatch()), before, builder);
+  }
+  SmallVector<Value *, 4> operands;
+  for (Value *operand : instruction->operands()) operands.push_back(lower(operand, at, builder));
+  Instruction *copy = instruction->clone();
+  for (unsigned index = 0; index < operands.size(); index++) copy->setOperand(index, operands[index]);
+  // What the program knows of its own iteration need not hold for this one.
+  copy->dropPoisonGeneratingFlags();
+  copy->dropUnknownNonDebugMetadata();
+  copy->setDebugLoc(DebugLoc());
+  return builder.Insert(copy, instruction->getName());
+}
+
+} // namespace hinterland

@@ -1,0 +1,82 @@
+// The value that an expression of a loop has in an iteration that has not begun.
+//
+// Scalar evolution gives what is affine; what it does not see through (loaded indices, hashes) is a slice of the loop's own instructions,
+// evaluated again for another iteration. `check` decides whether that is possible and safe, `lower` does it: the two walk the same way.
+//
+// What is evaluated is an address to fetch, so a wrong value does no harm, but a load could fault. So a load is part of a slice only where the
+// program itself will execute it in that iteration: its block is in every iteration's way, nothing in the loop can end, throw or not return, and
+// its own address depends on loaded values only where nothing in the loop can write those.
+#pragma once
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/Analysis/AliasAnalysis.h"
+#include "llvm/Analysis/LoopInfo.h"
+#include "llvm/Analysis/ScalarEvolution.h"
+#include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/IR/Dominators.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
+#include <string>
+
+namespace hinterland {
+
+// What a check found.
+struct Slice {
+  llvm::SmallVector<llvm::LoadInst *, 4> loads; // which are executed ahead
+  bool advances = false;                        // depends on the loop's iteration
+  bool inner = false;                           // depends on an inner loop's iteration
+  std::string refused;                          // why it cannot be evaluated; empty: it can
+};
+
+class SliceCheck {
+public:
+  SliceCheck(llvm::Loop &loop, llvm::ScalarEvolution &evolution, llvm::DominatorTree &dominators, llvm::LoopInfo &loops,
+             llvm::AAResults &aliases);
+
+  // Whether `address` can be evaluated when the iterations of the loop and of `inside` (loops inside it) are given. Loads are allowed in the loop
+  // itself and in `reader`.
+  Slice check(const llvm::SCEV *address, llvm::ArrayRef<const llvm::Loop *> inside, const llvm::Loop *reader) const;
+  // The same for a condition.
+  Slice check(llvm::Value *value) const;
+
+  // Why loads ahead of their time are not safe anywhere in the loop; empty: they are.
+  const std::string &uncertain() const { return uncertain_; }
+
+private:
+  struct Walk;
+  void expression(const llvm::SCEV *expression, Walk &walk) const;
+  void value(llvm::Value *value, Walk &walk) const;
+  void load(llvm::LoadInst &load, Walk &walk) const;
+  bool written(llvm::LoadInst &load) const;
+
+  llvm::Loop &loop_;
+  llvm::ScalarEvolution &evolution_;
+  llvm::DominatorTree &dominators_;
+  llvm::LoopInfo &loops_;
+  llvm::AAResults &aliases_;
+  std::string uncertain_;
+};
+
+// Writes code that evaluates slices.
+class SliceLowering {
+public:
+  // Iterations by loop; each value is an i64.
+  using Iterations = llvm::SmallDenseMap<const llvm::Loop *, llvm::Value *, 4>;
+
+  // What does not change in the loop is computed before `invariants`, which is ahead of the loop and of all code that is written.
+  SliceLowering(llvm::Loop &loop, llvm::ScalarEvolution &evolution, llvm::Instruction &invariants);
+
+  llvm::Value *lower(const llvm::SCEV *expression, const Iterations &at, llvm::IRBuilderBase &builder);
+  llvm::Value *lower(llvm::Value *value, const Iterations &at, llvm::IRBuilderBase &builder);
+
+private:
+  llvm::Value *compute(const llvm::SCEV *expression, const Iterations &at, llvm::IRBuilderBase &builder);
+
+  llvm::Loop &loop_;
+  llvm::ScalarEvolution &evolution_;
+  llvm::Instruction &invariants_;
+  llvm::SCEVExpander expander_;
+};
+
+} // namespace hinterland

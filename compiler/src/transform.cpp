@@ -1,0 +1,369 @@
+#include "transform.h"
+#include "gather.h"
+#include "llvm/Analysis/MemoryBuiltins.h"
+#include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/IR/MDBuilder.h"
+#include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "llvm/Transforms/Utils/Cloning.h"
+#include "llvm/Transforms/Utils/LoopUtils.h"
+
+using namespace llvm;
+
+namespace hinterland {
+
+static constexpr int64_t page = 4096;
+// Bytes of the widest walk in a chunk: four pages, which travel together.
+static constexpr int64_t chunkBytes = 4 * page;
+// Iterations in a chunk where addresses are gathered.
+static constexpr uint64_t gatherIterations = 64;
+// A walk of fewer bytes is not asked for.
+static constexpr int64_t worthBytes = 16 * page;
+// A range for some iterations that is longer than this comes from indices that are out of order.
+static constexpr int64_t rangeMax = int64_t(1) << 26;
+
+std::string loopName(const Loop &loop) {
+  const Function &function = *loop.getHeader()->getParent();
+  DebugLoc start = loop.getStartLoc();
+  if (!start) return (function.getName() + " ?:0:0").str();
+  const DISubprogram *program = start->getScope()->getSubprogram();
+  return (program->getName() + " " + program->getFilename() + ":" + Twine(start.getLine()) + ":" + Twine(start.getCol())).str();
+}
+
+namespace {
+
+class Transform {
+public:
+  Transform(const LoopDecision &decision, Interface &interface, FunctionAnalyses &analyses)
+      : decision_(decision), loop_(*decision.loop), interface_(interface), analyses_(analyses), context_(loop_.getHeader()->getContext()),
+        builder_(context_) {}
+
+  void counted();
+  void chain();
+
+private:
+  void versions();
+  void ask();
+  Value *begin(const Access &access);
+  Value *iterationsPerChunk();
+  void chunks();
+  void fetchAhead();
+  void fetchRange(const Access &access, Value *from, Value *to);
+  Value *position(const Access &access, Value *iteration, bool end);
+  void evictBehind();
+  void limitIterations(Value *limit);
+  void leave();
+  void exits(BasicBlock *from);
+
+  Value *number(int64_t value) { return builder_.getInt64(value); }
+  BasicBlock *block(const Twine &name) { return BasicBlock::Create(context_, "hint." + name, function(), plainPreheader_); }
+  Function *function() { return loop_.getHeader()->getParent(); }
+  template <typename T> T *hinted(T *original) { return cast<T>(static_cast<Value *>(map_[original])); }
+  void hintCall(Call which, ArrayRef<Value *> arguments) {
+    SmallVector<Value *, 5> all{state_};
+    all.append(arguments.begin(), arguments.end());
+    interface_.call(builder_, table_, which, all);
+  }
+
+  const LoopDecision &decision_;
+  Loop &loop_;
+  Interface &interface_;
+  FunctionAnalyses &analyses_;
+  LLVMContext &context_;
+  IRBuilder<> builder_;
+  ValueToValueMapTy map_;
+  SmallVector<BasicBlock *, 16> blocks_;
+  BasicBlock *before_ = nullptr, *ask_ = nullptr, *decide_ = nullptr, *plainPreheader_ = nullptr, *hintedPreheader_ = nullptr;
+  BasicBlock *chunk_ = nullptr, *chunkEnd_ = nullptr, *innerPreheader_ = nullptr;
+  Value *table_ = nullptr, *state_ = nullptr, *distance_ = nullptr, *total_ = nullptr, *perChunk_ = nullptr;
+  PHINode *first_ = nullptr; // the chunk's first iteration
+  Value *length_ = nullptr;  // and how many it has
+  std::optional<SliceLowering> slices_;
+  SmallVector<std::pair<PHINode *, Value *>, 4> behind_; // values that the next chunk begins with
+};
+
+// The plain loop with a second version beside it, which nothing enters yet.
+void Transform::versions() {
+  before_ = loop_.getLoopPreheader();
+  ask_ = SplitBlock(before_, before_->getTerminator(), &analyses_.dominators, &analyses_.loops, nullptr, "hint.ask");
+  decide_ = SplitBlock(ask_, ask_->getTerminator(), &analyses_.dominators, &analyses_.loops, nullptr, "hint.decide");
+  plainPreheader_ = SplitBlock(decide_, decide_->getTerminator(), &analyses_.dominators, &analyses_.loops, nullptr, "hint.plain");
+  cloneLoopWithPreheader(plainPreheader_, decide_, &loop_, map_, ".hinted", &analyses_.loops, &analyses_.dominators, blocks_);
+  remapInstructionsInBlocks(blocks_, map_);
+  hintedPreheader_ = hinted(plainPreheader_);
+  builder_.SetInsertPoint(before_->getTerminator());
+  builder_.SetCurrentDebugLocation(loop_.getStartLoc());
+  table_ = interface_.table(builder_);
+  auto *unlikely = MDBuilder(context_).createBranchWeights(1, 64);
+  builder_.CreateCondBr(builder_.CreateIsNotNull(table_), ask_, plainPreheader_, unlikely);
+  before_->getTerminator()->eraseFromParent();
+  // What does not change in the loop is computed in a block of its own, ahead of all questions.
+  slices_.emplace(loop_, analyses_.evolution, *ask_->getTerminator());
+  state_ = interface_.loop(loopName(loop_));
+}
+
+// How far ahead, by what the runtime knows of the arrays; 0: as it was.
+void Transform::ask() {
+  builder_.SetInsertPoint(decide_->getTerminator());
+  total_ = builder_.CreateZExtOrTrunc(slices_->lower(decision_.taken, SliceLowering::Iterations(), builder_), builder_.getInt64Ty());
+  total_ = builder_.CreateAdd(total_, number(1), "iterations");
+  // Enough of them, and so few that nothing here overflows.
+  int64_t least = 256;
+  for (const Access &access : decision_.accesses)
+    if (access.pattern == Pattern::Sequential || access.pattern == Pattern::Strided) least = std::min(least, worthBytes / std::abs(access.step));
+    else if (access.pattern == Pattern::Nest) least = std::min<int64_t>(least, 16);
+  least = std::max<int64_t>(least, 2);
+  Value *worth = builder_.CreateICmpULT(builder_.CreateSub(total_, number(least)), number(int64_t(1) << 40));
+  BasicBlock *begins = block("begin"), *starts = block("start");
+  builder_.CreateCondBr(worth, begins, plainPreheader_);
+  decide_->getTerminator()->eraseFromParent();
+
+  builder_.SetInsertPoint(begins);
+  for (const Access &access : decision_.accesses)
+    if (Value *answer = begin(access)) distance_ = distance_ ? builder_.CreateBinaryIntrinsic(Intrinsic::umax, distance_, answer) : answer;
+  // Distances multiply with leads and steps; what is further than 2^24 iterations is not fetched in time for anything.
+  distance_ = builder_.CreateBinaryIntrinsic(Intrinsic::umin, distance_, number(1 << 24));
+  builder_.CreateCondBr(builder_.CreateIsNotNull(distance_), starts, plainPreheader_);
+  builder_.SetInsertPoint(starts);
+  builder_.CreateBr(hintedPreheader_);
+}
+
+// Asks for one array. Null where its place is not known before the loop runs.
+Value *Transform::begin(const Access &access) {
+  Value *address, *length;
+  if (access.pattern == Pattern::Gather) {
+    const SCEV *base = analyses_.evolution.getPointerBase(access.address);
+    if (!analyses_.evolution.isLoopInvariant(base, &loop_)) {
+      if (access.holder != &loop_) return nullptr;
+      // Elements that are pointed to: the first stands for all.
+      address = slices_->lower(access.address, {{&loop_, number(1)}}, builder_);
+      length = number(access.bytes);
+    } else {
+      address = slices_->lower(base, SliceLowering::Iterations(), builder_);
+      uint64_t size = 0;
+      ObjectSizeOpts options;
+      bool known = getObjectSize(access.object, size, function()->getDataLayout(), &analyses_.library, options);
+      // Where the array ends is not known: what is far from here on.
+      length = number(known ? size : INT64_MAX);
+    }
+  } else {
+    Value *last = builder_.CreateSub(total_, number(1));
+    bool down = access.step < 0;
+    address = position(access, down ? last : number(0), false);
+    Value *end = position(access, down ? number(0) : last, true);
+    length = builder_.CreateSub(builder_.CreatePtrToInt(end, builder_.getInt64Ty()), builder_.CreatePtrToInt(address, builder_.getInt64Ty()));
+    length = builder_.CreateBinaryIntrinsic(Intrinsic::smax, length, number(0));
+  }
+  return interface_.call(builder_, table_, Call::LoopBegin, {state_, address, length, total_});
+}
+
+// The lowest byte of an iteration's part of a walk, or the end of it.
+Value *Transform::position(const Access &access, Value *iteration, bool end) {
+  SliceLowering::Iterations at{{&loop_, iteration}};
+  for (const Loop *inside = access.holder; inside != &loop_; inside = inside->getParentLoop())
+    at[inside] = end ? slices_->lower(analyses_.evolution.getBackedgeTakenCount(inside), {{&loop_, iteration}}, builder_) : number(0);
+  Value *address = slices_->lower(access.address, at, builder_);
+  return end ? builder_.CreatePtrAdd(address, number(access.bytes)) : address;
+}
+
+Value *Transform::iterationsPerChunk() {
+  int64_t widest = 1;
+  bool gathers = false;
+  Value *rows = nullptr;
+  for (const Access &access : decision_.accesses) {
+    gathers |= access.pattern == Pattern::Gather;
+    if (access.pattern == Pattern::Sequential || access.pattern == Pattern::Strided) widest = std::max(widest, std::abs(access.step));
+    if (access.pattern != Pattern::Nest) continue;
+    // The rows of a nest are as long as the first one, or as the step between them.
+    Value *start = position(access, number(1), false), *end = position(access, number(1), true);
+    Value *row = builder_.CreateSub(builder_.CreatePtrToInt(end, builder_.getInt64Ty()), builder_.CreatePtrToInt(start, builder_.getInt64Ty()));
+    row = builder_.CreateBinaryIntrinsic(Intrinsic::smax, row, number(64));
+    rows = rows ? builder_.CreateBinaryIntrinsic(Intrinsic::umax, rows, row) : row;
+  }
+  Value *iterations = number(std::max<int64_t>(1, chunkBytes / widest));
+  if (rows) {
+    Value *fitting = builder_.CreateBinaryIntrinsic(Intrinsic::umax, builder_.CreateUDiv(number(chunkBytes), rows), number(1));
+    iterations = builder_.CreateBinaryIntrinsic(Intrinsic::umin, iterations, fitting);
+  }
+  if (gathers) iterations = builder_.CreateBinaryIntrinsic(Intrinsic::umin, iterations, number(gatherIterations));
+  return iterations;
+}
+
+// The outer loop over chunks, around the second version.
+void Transform::chunks() {
+  builder_.SetInsertPoint(hintedPreheader_->getTerminator());
+  perChunk_ = iterationsPerChunk();
+  chunk_ = block("chunk");
+  innerPreheader_ = block("some");
+  chunkEnd_ = block("chunk.end");
+  builder_.CreateBr(chunk_);
+  hintedPreheader_->getTerminator()->eraseFromParent();
+
+  builder_.SetInsertPoint(chunk_);
+  first_ = builder_.CreatePHI(builder_.getInt64Ty(), 2, "first");
+  first_->addIncoming(number(0), hintedPreheader_);
+  // What one iteration hands to the next is handed from chunk to chunk.
+  BasicBlock *header = hinted(loop_.getHeader()), *latch = hinted(loop_.getLoopLatch());
+  for (PHINode &phi : header->phis()) {
+    PHINode *carried = builder_.CreatePHI(phi.getType(), 2, phi.getName());
+    carried->addIncoming(phi.getIncomingValueForBlock(hintedPreheader_), hintedPreheader_);
+    behind_.push_back({carried, phi.getIncomingValueForBlock(latch)});
+    phi.setIncomingValueForBlock(hintedPreheader_, carried);
+    phi.replaceIncomingBlockWith(hintedPreheader_, innerPreheader_);
+  }
+  length_ = builder_.CreateBinaryIntrinsic(Intrinsic::umin, perChunk_, builder_.CreateSub(total_, first_));
+  fetchAhead();
+  evictBehind();
+  builder_.CreateBr(innerPreheader_);
+  builder_.SetInsertPoint(innerPreheader_);
+  builder_.CreateBr(header);
+  limitIterations(length_);
+}
+
+// Each group of accesses with one lead has a cursor: up to which iteration it has been asked for.
+void Transform::fetchAhead() {
+  for (unsigned lead = 4; lead > 0; lead--) {
+    SmallVector<const Access *, 8> group;
+    for (const Access &access : decision_.accesses)
+      if (access.lead == lead) group.push_back(&access);
+    if (group.empty()) continue;
+    PHINode *cursor = PHINode::Create(builder_.getInt64Ty(), 2, "asked", chunk_->begin());
+    // The first iteration comes too soon for a fetch, and what slices carry over from the iteration before is not there yet.
+    cursor->addIncoming(number(1), hintedPreheader_);
+    Value *ahead = builder_.CreateAdd(builder_.CreateMul(distance_, number(lead)), perChunk_);
+    Value *until = builder_.CreateBinaryIntrinsic(Intrinsic::umin, builder_.CreateAdd(first_, ahead), total_);
+    Value *more = builder_.CreateICmpULT(cursor, until);
+    behind_.push_back({cursor, until});
+    BasicBlock *fetch = block("fetch"), *done = block("fetched");
+    builder_.CreateCondBr(more, fetch, done);
+    builder_.SetInsertPoint(fetch);
+    SmallDenseMap<Loop *, SmallVector<const Access *, 4>> gathers;
+    for (const Access *access : group)
+      if (access->pattern == Pattern::Gather) gathers[access->holder].push_back(access);
+      else fetchRange(*access, cursor, until);
+    for (auto &[holder, accesses] : gathers)
+      emitGather({loop_, *holder, accesses, cursor, until}, *slices_, analyses_.evolution, analyses_.dominators, builder_,
+                 [&](Value *addresses, Value *count, uint64_t bytes) { hintCall(Call::LoopFetchv, {addresses, count, number(bytes)}); });
+    builder_.CreateBr(done);
+    builder_.SetInsertPoint(done);
+  }
+}
+
+// `from` to `to`, the end not included.
+void Transform::fetchRange(const Access &access, Value *from, Value *to) {
+  Value *last = builder_.CreateSub(to, number(1));
+  bool down = access.step < 0;
+  Value *start = position(access, down ? last : from, false), *end = position(access, down ? from : last, true);
+  Value *length = builder_.CreateSub(builder_.CreatePtrToInt(end, builder_.getInt64Ty()), builder_.CreatePtrToInt(start, builder_.getInt64Ty()));
+  if (access.pattern == Pattern::Nest) { // indices out of order: nothing
+    Value *sane = builder_.CreateICmpULT(length, number(rangeMax));
+    length = builder_.CreateSelect(sane, length, number(0));
+  }
+  hintCall(Call::LoopFetch, {start, length});
+}
+
+// The pages that the chunk before has left behind. One that it shares with an earlier chunk is among them.
+void Transform::evictBehind() {
+  for (const Access &access : decision_.accesses) {
+    if (access.evict == Eviction::Never) continue;
+    PHINode *left = PHINode::Create(builder_.getPtrTy(), 2, "left", chunk_->begin());
+    {
+      IRBuilder<>::InsertPointGuard back(builder_);
+      builder_.SetInsertPoint(hintedPreheader_->getTerminator());
+      left->addIncoming(position(access, number(0), false), hintedPreheader_);
+    }
+    Value *here = position(access, first_, false);
+    Value *length = builder_.CreateSub(builder_.CreatePtrToInt(here, builder_.getInt64Ty()), builder_.CreatePtrToInt(left, builder_.getInt64Ty()));
+    length = builder_.CreateSelect(builder_.CreateICmpULT(length, number(rangeMax)), length, number(0));
+    hintCall(Call::LoopEvict, {left, length, builder_.getInt32(access.evict == Eviction::Soon)});
+    Value *next = builder_.CreatePtrAdd(here, number(1 - page));
+    next = builder_.CreateSelect(builder_.CreateIsNull(first_), here, next);
+    behind_.push_back({left, next});
+  }
+}
+
+// The second version ends after `limit` iterations instead of by its own condition.
+void Transform::limitIterations(Value *limit) {
+  BasicBlock *header = hinted(loop_.getHeader()), *latch = hinted(loop_.getLoopLatch());
+  auto *counter = PHINode::Create(builder_.getInt64Ty(), 2, "of.chunk", header->begin());
+  auto *branch = cast<BranchInst>(latch->getTerminator());
+  builder_.SetInsertPoint(branch);
+  Value *next = builder_.CreateAdd(counter, number(1), "", true, true);
+  counter->addIncoming(number(0), innerPreheader_);
+  counter->addIncoming(next, latch);
+  auto *limited = builder_.CreateCondBr(builder_.CreateICmpEQ(next, limit), chunkEnd_, header);
+  limited->setMetadata(LLVMContext::MD_loop, branch->getMetadata(LLVMContext::MD_loop));
+  branch->eraseFromParent();
+}
+
+// The next chunk, or the end.
+void Transform::leave() {
+  builder_.SetInsertPoint(chunkEnd_);
+  Value *next = builder_.CreateAdd(first_, length_, "", true, true);
+  first_->addIncoming(next, chunkEnd_);
+  for (auto [phi, value] : behind_) phi->addIncoming(value, chunkEnd_);
+  BasicBlock *end = block("end");
+  builder_.CreateCondBr(builder_.CreateICmpEQ(next, total_), end, chunk_);
+  builder_.SetInsertPoint(end);
+  hintCall(Call::LoopEnd, {total_});
+  builder_.CreateBr(loop_.getUniqueExitBlock());
+  exits(end);
+}
+
+// What is used after the loop comes from either version.
+void Transform::exits(BasicBlock *from) {
+  for (PHINode &phi : loop_.getUniqueExitBlock()->phis()) {
+    Value *value = phi.getIncomingValueForBlock(loop_.getLoopLatch());
+    Value *second = map_.lookup(value);
+    phi.addIncoming(second ? second : value, from);
+  }
+}
+
+void Transform::counted() {
+  versions();
+  ask();
+  chunks();
+  leave();
+}
+
+// A chain has no chunks: the second version asks for the next element as soon as it can.
+void Transform::chain() {
+  const Access &access = decision_.accesses.front();
+  auto *link = cast<LoadInst>(access.at);
+  versions();
+  builder_.SetInsertPoint(decide_->getTerminator());
+  auto *phi = cast<PHINode>(const_cast<Value *>(access.object));
+  Value *head = phi->getIncomingValueForBlock(plainPreheader_);
+  Value *answer = interface_.call(builder_, table_, Call::LoopBegin, {state_, head, number(access.bytes), number(0)});
+  builder_.CreateCondBr(builder_.CreateIsNotNull(answer), hintedPreheader_, plainPreheader_);
+  decide_->getTerminator()->eraseFromParent();
+  LoadInst *second = hinted(link);
+  builder_.SetInsertPoint(second->getNextNode());
+  builder_.SetCurrentDebugLocation(link->getDebugLoc());
+  hintCall(Call::LoopFetch, {second, number(access.bytes)});
+  SmallVector<BasicBlock *, 4> leaving;
+  loop_.getExitingBlocks(leaving);
+  for (BasicBlock *exiting : leaving)
+    for (BasicBlock *exit : successors(exiting)) {
+      if (loop_.contains(exit)) continue;
+      for (PHINode &result : exit->phis()) {
+        Value *value = result.getIncomingValueForBlock(exiting);
+        Value *other = map_.lookup(value);
+        result.addIncoming(other ? other : value, hinted(exiting));
+      }
+    }
+}
+
+} // namespace
+
+void hint(const LoopDecision &decision, Interface &interface, FunctionAnalyses &analyses, SmallPtrSetImpl<BasicBlock *> &done) {
+  for (Loop *loop : decision.loop->getLoopsInPreorder()) done.insert(loop->getHeader());
+  Function &function = *decision.loop->getHeader()->getParent();
+  SmallPtrSet<BasicBlock *, 32> before(llvm::from_range, llvm::make_pointer_range(function));
+  Transform transform(decision, interface, analyses);
+  if (decision.taken) transform.counted();
+  else transform.chain();
+  for (BasicBlock &block : function)
+    if (!before.contains(&block)) done.insert(&block);
+}
+
+} // namespace hinterland

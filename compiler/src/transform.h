@@ -1,0 +1,23 @@
+// Carries out what was decided for a loop.
+//
+//     before ──▶ ask ──▶ loop as it was ─────────────────────────────▶ after
+//        no table │ nothing far                                         ▲
+//                 ▼                                                     │
+//            chunk: fetch what comes, one distance ahead; evict ──▶ loop, some iterations ──▶ more? ──▶ end
+//
+// The hinted version is the same loop cut into chunks of some iterations, so neither version has a hint in its innermost iterations, and
+// both are vectorised as ever.
+#pragma once
+
+#include "analysis.h"
+#include "interface.h"
+
+namespace hinterland {
+
+// Changes the function; its analyses are stale afterwards. Blocks whose loops are done with, both versions' and those of the hints, go to `done`.
+void hint(const LoopDecision &decision, Interface &interface, FunctionAnalyses &analyses, llvm::SmallPtrSetImpl<llvm::BasicBlock *> &done);
+
+// "function file:line:column"
+std::string loopName(const llvm::Loop &loop);
+
+} // namespace hinterland
