@@ -31,8 +31,8 @@ namespace {
 
 class Decider {
 public:
-  Decider(Loop &loop, FunctionAnalyses &analyses)
-      : loop_(loop), analyses_(analyses), evolution_(analyses.evolution),
+  Decider(Loop &loop, ArrayRef<Pattern> patterns, FunctionAnalyses &analyses)
+      : loop_(loop), patterns_(patterns), analyses_(analyses), evolution_(analyses.evolution),
         check_(loop, analyses.evolution, analyses.dominators, analyses.loops, analyses.aliases), layout_(loop.getHeader()->getDataLayout()) {}
 
   LoopDecision decide();
@@ -48,6 +48,7 @@ private:
   void leads();
 
   Loop &loop_;
+  ArrayRef<Pattern> patterns_; // only these; none: all
   FunctionAnalyses &analyses_;
   ScalarEvolution &evolution_;
   SliceCheck check_;
@@ -91,6 +92,10 @@ LoopDecision Decider::decide() {
       if (isa<LoadInst, StoreInst>(instruction)) classify(instruction);
   if (decision_.accesses.empty()) decision_.refused = "nothing that it walks can be fetched ahead";
   leads();
+  if (!patterns_.empty()) {
+    erase_if(decision_.accesses, [&](const Access &access) { return !is_contained(patterns_, access.pattern); });
+    if (decision_.accesses.empty() && decision_.refused.empty()) decision_.refused = "the plan wants none of its patterns";
+  }
   return std::move(decision_);
 }
 
@@ -250,9 +255,9 @@ LoopWish wish(const Plan &plan, const Loop &loop) {
   auto apply = [&](const DISubprogram *program, StringRef linkage, unsigned line) {
     for (const FunctionPlan &function : plan.functions) {
       if (!names(function.name, function.file, program, linkage)) continue;
-      result = {function.fetch, function.evict, true};
+      result = {function.fetch, function.evict, true, function.patterns};
       for (const LoopPlan &one : function.loops)
-        if (one.line == line) result = {one.fetch, one.evict ? one.evict : function.evict, true};
+        if (one.line == line) result = {one.fetch, one.evict ? one.evict : function.evict, true, function.patterns};
       return true;
     }
     return false;
@@ -275,8 +280,13 @@ LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, Function
     decision.refused = wish.planned ? "the plan says so" : "the plan does not name its function";
     return decision;
   }
-  if (isChain(loop, analyses)) return decideChain(loop, analyses);
-  decision = Decider(loop, analyses).decide();
+  if (isChain(loop, analyses)) {
+    decision = decideChain(loop, analyses);
+    // Most chains are short (hash tables), and the question costs more than their walk.
+    if (!wish.planned) decision.refused = "it follows a chain, which is fetched ahead only where a plan names the function";
+    return decision;
+  }
+  decision = Decider(loop, wish.patterns, analyses).decide();
   if (decision.refused.empty())
     for (Access &access : decision.accesses) decideEviction(access, decision, wish, plan, analyses);
   return decision;

@@ -8,15 +8,6 @@
 
 namespace hinterland {
 
-// How addresses follow one another.
-enum class Pattern {
-  Sequential, // one element after the other
-  Strided,    // one step of less than a page
-  Nest,       // a range for each iteration, walked by loops inside
-  Gather,     // each iteration has addresses of its own: loaded indices, hashes, steps of a page and more
-  Chain,      // the next element's address is in this one
-};
-
 llvm::StringRef name(Pattern pattern);
 
 // Accesses that advance together, at a fixed distance from one another.
@@ -64,6 +55,7 @@ struct LoopWish {
   bool fetch = true;
   std::optional<Eviction> evict; // none: what the analysis proves
   bool planned = false;          // a plan names the function
+  std::vector<Pattern> patterns; // only these; none: all
 };
 LoopWish wish(const Plan &plan, const llvm::Loop &loop);
 

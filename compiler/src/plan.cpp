@@ -28,6 +28,16 @@ static bool mapEvict(const json::Value &value, std::optional<Eviction> &evict, j
   return !member || fromJSON(*member, evict, path.field("evict"));
 }
 
+static bool fromJSON(const json::Value &value, Pattern &pattern, json::Path path) {
+  static const std::pair<StringRef, Pattern> words[] = {{"sequential", Pattern::Sequential}, {"strided", Pattern::Strided},
+                                                        {"nest", Pattern::Nest}, {"indirect", Pattern::Gather}, {"chain", Pattern::Chain}};
+  auto word = value.getAsString();
+  for (auto [name, meant] : words)
+    if (word == name) return pattern = meant, true;
+  path.report("no pattern");
+  return false;
+}
+
 static bool fromJSON(const json::Value &value, LoopPlan &loop, json::Path path) {
   json::ObjectMapper map(value, path);
   return map && map.map("line", loop.line) && map.mapOptional("fetch", loop.fetch) && mapEvict(value, loop.evict, path);
@@ -36,7 +46,7 @@ static bool fromJSON(const json::Value &value, LoopPlan &loop, json::Path path) 
 static bool fromJSON(const json::Value &value, FunctionPlan &function, json::Path path) {
   json::ObjectMapper map(value, path);
   return map && map.map("name", function.name) && map.mapOptional("file", function.file) && map.mapOptional("fetch", function.fetch) &&
-         map.mapOptional("loops", function.loops) && mapEvict(value, function.evict, path);
+         map.mapOptional("patterns", function.patterns) && map.mapOptional("loops", function.loops) && mapEvict(value, function.evict, path);
 }
 
 static bool fromJSON(const json::Value &value, SitePlan &site, json::Path path) {

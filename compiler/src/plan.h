@@ -17,6 +17,15 @@ namespace hinterland {
 // Whether pages leave after their last use: at once, as the next victims, or not before the policy names them.
 enum class Eviction { Never, Soon, Now };
 
+// How addresses follow one another.
+enum class Pattern {
+  Sequential, // one element after the other
+  Strided,    // one step of less than a page
+  Nest,       // a range for each iteration, walked by loops inside
+  Gather,     // each iteration has addresses of its own: loaded indices, hashes, steps of a page and more
+  Chain,      // the next element's address is in this one
+};
+
 struct LoopPlan {
   unsigned line = 0;
   bool fetch = true;
@@ -28,6 +37,7 @@ struct FunctionPlan {
   std::string file; // the end of the path; empty: any
   bool fetch = true;
   std::optional<Eviction> evict;
+  std::vector<Pattern> patterns; // only these; none: all
   std::vector<LoopPlan> loops;
 };
 

@@ -48,12 +48,16 @@ private:
   void chunks();
   void fetchAhead();
   void fetchRange(const Access &access, Value *from, Value *to);
+  void fetchRanges(const Access &access, Value *from, Value *to);
   Value *position(const Access &access, Value *iteration, bool end);
   void evictBehind();
   void limitIterations(Value *limit);
   void leave();
   void exits(BasicBlock *from);
 
+  Value *difference(Value *end, Value *start) {
+    return builder_.CreateSub(builder_.CreatePtrToInt(end, builder_.getInt64Ty()), builder_.CreatePtrToInt(start, builder_.getInt64Ty()));
+  }
   Value *number(int64_t value) { return builder_.getInt64(value); }
   BasicBlock *block(const Twine &name) { return BasicBlock::Create(context_, "hint." + name, function(), plainPreheader_); }
   Function *function() { return loop_.getHeader()->getParent(); }
@@ -150,7 +154,7 @@ Value *Transform::begin(const Access &access) {
     bool down = access.step < 0;
     address = position(access, down ? last : number(0), false);
     Value *end = position(access, down ? number(0) : last, true);
-    length = builder_.CreateSub(builder_.CreatePtrToInt(end, builder_.getInt64Ty()), builder_.CreatePtrToInt(address, builder_.getInt64Ty()));
+    length = difference(end, address);
     length = builder_.CreateBinaryIntrinsic(Intrinsic::smax, length, number(0));
   }
   return interface_.call(builder_, table_, Call::LoopBegin, {state_, address, length, total_});
@@ -175,7 +179,7 @@ Value *Transform::iterationsPerChunk() {
     if (access.pattern != Pattern::Nest) continue;
     // The rows of a nest are as long as the first one, or as the step between them.
     Value *start = position(access, number(1), false), *end = position(access, number(1), true);
-    Value *row = builder_.CreateSub(builder_.CreatePtrToInt(end, builder_.getInt64Ty()), builder_.CreatePtrToInt(start, builder_.getInt64Ty()));
+    Value *row = difference(end, start);
     row = builder_.CreateBinaryIntrinsic(Intrinsic::smax, row, number(64));
     rows = rows ? builder_.CreateBinaryIntrinsic(Intrinsic::umax, rows, row) : row;
   }
@@ -239,6 +243,7 @@ void Transform::fetchAhead() {
     SmallDenseMap<Loop *, SmallVector<const Access *, 4>> gathers;
     for (const Access *access : group)
       if (access->pattern == Pattern::Gather) gathers[access->holder].push_back(access);
+      else if (access->pattern == Pattern::Nest) fetchRanges(*access, cursor, until);
       else fetchRange(*access, cursor, until);
     for (auto &[holder, accesses] : gathers)
       emitGather({loop_, *holder, accesses, cursor, until}, *slices_, analyses_.evolution, analyses_.dominators, builder_,
@@ -253,12 +258,45 @@ void Transform::fetchRange(const Access &access, Value *from, Value *to) {
   Value *last = builder_.CreateSub(to, number(1));
   bool down = access.step < 0;
   Value *start = position(access, down ? last : from, false), *end = position(access, down ? from : last, true);
-  Value *length = builder_.CreateSub(builder_.CreatePtrToInt(end, builder_.getInt64Ty()), builder_.CreatePtrToInt(start, builder_.getInt64Ty()));
-  if (access.pattern == Pattern::Nest) { // indices out of order: nothing
-    Value *sane = builder_.CreateICmpULT(length, number(rangeMax));
-    length = builder_.CreateSelect(sane, length, number(0));
-  }
-  hintCall(Call::LoopFetch, {start, length});
+  hintCall(Call::LoopFetch, {start, difference(end, start)});
+}
+
+// The same for a nest, whose ranges need not follow one another: those that do are fetched together.
+//
+//     for (start = end = 0, i = from; i < to; i++) { if (begin(i) is not just behind end) { fetch(start, end); start = begin(i); } end = end(i); }
+void Transform::fetchRanges(const Access &access, Value *from, Value *to) {
+  BasicBlock *before = builder_.GetInsertBlock(), *each = block("range"), *apart = block("range.apart"), *next = block("range.next"),
+             *rest = block("range.rest");
+  Value *none = ConstantPointerNull::get(builder_.getPtrTy());
+  builder_.CreateBr(each);
+  builder_.SetInsertPoint(each);
+  PHINode *iteration = builder_.CreatePHI(builder_.getInt64Ty(), 2), *start = builder_.CreatePHI(builder_.getPtrTy(), 2),
+          *end = builder_.CreatePHI(builder_.getPtrTy(), 2);
+  iteration->addIncoming(from, before);
+  start->addIncoming(none, before);
+  end->addIncoming(none, before);
+  // Freeze: a condition depends on them.
+  Value *begins = builder_.CreateFreeze(position(access, iteration, false)), *ends = builder_.CreateFreeze(position(access, iteration, true));
+  // A range of nothing may have a length like -1, and indices out of order any.
+  ends = builder_.CreateSelect(builder_.CreateICmpULT(difference(ends, begins), number(rangeMax)), ends, begins);
+  Value *follows = builder_.CreateAnd(builder_.CreateICmpULE(difference(begins, end), number(page)),
+                                      builder_.CreateICmpULT(difference(end, start), number(rangeMax)));
+  BasicBlock *compared = builder_.GetInsertBlock();
+  builder_.CreateCondBr(follows, next, apart);
+  builder_.SetInsertPoint(apart);
+  hintCall(Call::LoopFetch, {start, difference(end, start)});
+  builder_.CreateBr(next);
+  builder_.SetInsertPoint(next);
+  PHINode *first = builder_.CreatePHI(builder_.getPtrTy(), 2);
+  first->addIncoming(start, compared);
+  first->addIncoming(begins, apart);
+  Value *following = builder_.CreateAdd(iteration, number(1), "", true, true);
+  iteration->addIncoming(following, next);
+  start->addIncoming(first, next);
+  end->addIncoming(ends, next);
+  builder_.CreateCondBr(builder_.CreateICmpEQ(following, to), rest, each);
+  builder_.SetInsertPoint(rest);
+  hintCall(Call::LoopFetch, {first, difference(ends, first)});
 }
 
 // The pages that the chunk before has left behind. One that it shares with an earlier chunk is among them.
@@ -272,7 +310,7 @@ void Transform::evictBehind() {
       left->addIncoming(position(access, number(0), false), hintedPreheader_);
     }
     Value *here = position(access, first_, false);
-    Value *length = builder_.CreateSub(builder_.CreatePtrToInt(here, builder_.getInt64Ty()), builder_.CreatePtrToInt(left, builder_.getInt64Ty()));
+    Value *length = difference(here, left);
     length = builder_.CreateSelect(builder_.CreateICmpULT(length, number(rangeMax)), length, number(0));
     hintCall(Call::LoopEvict, {left, length, builder_.getInt32(access.evict == Eviction::Soon)});
     Value *next = builder_.CreatePtrAdd(here, number(1 - page));

@@ -3,6 +3,7 @@
 use crate::advise::AdviseArgs;
 use crate::balance::BalanceArgs;
 use crate::bench::BenchArgs;
+use crate::compile::CompileArgs;
 use crate::config::example::SettingsArgs;
 use crate::config::flags::{Flags, Run};
 use crate::control::{PsArgs, SetArgs, TopArgs};
@@ -55,6 +56,11 @@ pub enum Command {
     Balance(BalanceArgs),
     /// Measure Hinterland against the kernel's own swap (runs hinterland-bench, where it is installed).
     Bench(BenchArgs),
+    /// Compile C so that loops fetch ahead of themselves: clang 22 with Hinterland's plugin.
+    Cc(CompileArgs),
+    /// The same for C++: clang++ 22.
+    #[command(name = "c++")]
+    Cxx(CompileArgs),
     /// Print a settings file: every setting of a run with its meaning, commented out.
     Settings(SettingsArgs),
     /// Write the manual pages, one for each subcommand.

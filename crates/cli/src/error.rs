@@ -133,6 +133,33 @@ pub enum Error {
         /// Where the launcher lies.
         home: PathBuf,
     },
+    /// No clang that the compiler's plugin fits.
+    #[error(
+        "{name}-22 is not in PATH{}: the compiler's plugin is made for LLVM 22; install the package clang-22",
+        .found.as_ref().map_or(String::new(), |version| format!(", and {name} there is {version}"))
+    )]
+    NoClang {
+        /// `clang` or `clang++`.
+        name: &'static str,
+        /// The version of the one that is there.
+        found: Option<String>,
+    },
+    /// The compiler's plugin is not there.
+    #[error(
+        "{name} is not installed with the hinterland command: it is built where clang-22 and llvm-22-dev are installed (`compiler/build` makes it)"
+    )]
+    NoPlugin {
+        /// Its file name.
+        name: &'static str,
+    },
+    /// A plan cannot be used.
+    #[error("{}: {why}", path.display())]
+    Plan {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// The statistics file cannot be written.
     #[error("--stats: {}: the figures cannot be written: {source}", path.display())]
     Stats {

@@ -12,6 +12,7 @@
 //! node                                       the memory node, and what one says of itself
 //! balance                                    what sharing memory would bring a cluster, from a public trace
 //! bench                                      hands over to hinterland-bench
+//! compile                                    hands over to clang, with the compiler's plugin and a plan
 //! config::example                            a settings file with all settings, commented out
 //! manual                                     manual pages and completions, from the command line
 //! output  print                              files that commands write, and what they print
@@ -21,6 +22,7 @@ mod advise;
 mod args;
 mod balance;
 mod bench;
+mod compile;
 mod config;
 mod control;
 mod doctor;
@@ -86,6 +88,8 @@ pub fn main() -> ExitCode {
         Command::Node(args) => node::run(&args),
         Command::Balance(args) => balance::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Cc(args) => compile::cc(&args),
+        Command::Cxx(args) => compile::cxx(&args),
         Command::Settings(args) => config::example::run(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The library's file name.
 const NAME: &str = "libhinterland.so";
-/// Where it may be, seen from the directory of the executable.
+/// Where it and the compiler's plugin may be, seen from the directory of the executable.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/hinterland"];
 
 /// The library: `HINTERLAND_LIBRARY`, or beside the executable.
@@ -23,13 +23,24 @@ pub fn find() -> Result<PathBuf, Error> {
             _ => Err(Error::Library { what: format!("{LIBRARY}: {} is not a file", path.display()) }),
         };
     }
-    let executable = std::env::current_exe().map_err(Error::system("cannot find the hinterland command's own path"))?;
-    let home = executable.parent().unwrap_or(Path::new("/"));
-    PLACES
-        .iter()
-        .map(|place| home.join(place).join(NAME))
-        .find_map(|path| path.canonicalize().ok().filter(|path| path.is_file()))
+    let executable = executable()?;
+    beside(NAME)?
         .ok_or_else(|| Error::Library { what: format!("{NAME} is not installed with {}", executable.display()) })
+}
+
+/// A file that is installed with the executable; `None`: it is not.
+///
+/// # Errors
+/// The executable's own path cannot be found.
+pub fn beside(name: &str) -> Result<Option<PathBuf>, Error> {
+    let executable = executable()?;
+    let home = executable.parent().unwrap_or(Path::new("/"));
+    let mut places = PLACES.iter().map(|place| home.join(place).join(name));
+    Ok(places.find_map(|path| path.canonicalize().ok().filter(|path| path.is_file())))
+}
+
+fn executable() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(Error::system("cannot find the hinterland command's own path"))
 }
 
 /// The value of LD_PRELOAD: the library before whatever stands there.

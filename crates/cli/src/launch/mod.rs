@@ -27,7 +27,7 @@ mod thread_times;
 mod watch;
 
 pub use ledger::LEDGER_BYTES;
-pub use library::find as find_library;
+pub use library::{beside, find as find_library};
 pub use readiness::{ADDRESS_SPACE_BYTES, DATA_BYTES, TRAP_REMEDY, can_monitor, remedy as userfaultfd_remedy};
 
 use crate::args::RunArgs;
