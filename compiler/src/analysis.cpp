@@ -10,7 +10,6 @@ using namespace llvm;
 
 namespace hinterland {
 
-static constexpr int64_t page = 4096;
 // An object below this size is not worth a question (16 pages).
 static constexpr uint64_t smallBytes = 64 * 1024;
 // Accesses of a loop that are hinted; of a gather, with a buffer of 64 addresses for each.
@@ -44,6 +43,7 @@ private:
   void range(Access access, const SCEV *step);
   void inner(Access access);
   void gather(Access access, const Loop *reader);
+  void entry(Access access, const std::string &why);
   bool countable(const Loop *inner, Slice &slice);
   void leads();
 
@@ -186,13 +186,24 @@ void Decider::inner(Access access) {
       return decision_.refusals.push_back({access.at, "each iteration walks it again"});
     }
     for (const Loop *inside : between)
-      if (!countable(inside, slice)) return decision_.refusals.push_back({access.at, slice.refused});
+      if (!countable(inside, slice)) return entry(std::move(access), slice.refused);
     access.pattern = Pattern::Nest;
     access.loads = slice.loads;
     return decision_.accesses.push_back(std::move(access));
   }
-  if (access.holder->getParentLoop() != &loop_) return decision_.refusals.push_back({access.at, slice.refused});
-  gather(std::move(access), access.holder);
+  if (access.holder->getParentLoop() != &loop_) return entry(std::move(access), slice.refused);
+  const Loop *reader = access.holder;
+  gather(std::move(access), reader);
+}
+
+// What cannot be followed through a loop inside: where that begins, in each iteration. `why` it cannot.
+void Decider::entry(Access access, const std::string &why) {
+  Slice slice = check_.checkEntry(access.address);
+  if (!slice.refused.empty() || !slice.advances) return decision_.refusals.push_back({access.at, why});
+  access.pattern = Pattern::Gather;
+  access.holder = &loop_;
+  access.loads = slice.loads;
+  decision_.accesses.push_back(std::move(access));
 }
 
 void Decider::gather(Access access, const Loop *reader) {
@@ -217,6 +228,7 @@ void Decider::gather(Access access, const Loop *reader) {
       slice.refused = "each iteration walks it again";
     }
   }
+  if (!slice.refused.empty() && reader) return entry(std::move(access), slice.refused);
   if (!slice.refused.empty()) return decision_.refusals.push_back({access.at, slice.refused});
   if (slice.loads.empty() && !slice.advances) return decision_.refusals.push_back({access.at, "it does not advance"});
   access.pattern = Pattern::Gather;

@@ -8,6 +8,9 @@
 
 namespace hinterland {
 
+// Bytes: what moves between near and far memory.
+inline constexpr int64_t page = 4096;
+
 llvm::StringRef name(Pattern pattern);
 
 // Accesses that advance together, at a fixed distance from one another.

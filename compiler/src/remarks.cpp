@@ -5,7 +5,7 @@ using namespace llvm;
 
 namespace hinterland {
 
-static constexpr char pass[] = "hinterland";
+static constexpr char passName[] = "hinterland";
 
 // The object as people know it: its name, where it has one.
 static std::string objectName(const Access &access) {
@@ -33,13 +33,13 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
   const BasicBlock *header = loop.getHeader();
   if (!decision.refused.empty()) {
     remarks.emit([&] {
-      return OptimizationRemarkMissed(pass, "LoopNotHinted", loop.getStartLoc(), header)
+      return OptimizationRemarkMissed(passName, "LoopNotHinted", loop.getStartLoc(), header)
              << "loop is not hinted: " << ore::NV("Reason", decision.refused);
     });
   } else {
     for (const Access &access : decision.accesses)
       remarks.emit([&] {
-        OptimizationRemark remark(pass, "Fetch", place(*access.at, loop), header);
+        OptimizationRemark remark(passName, "Fetch", place(*access.at, loop), header);
         remark << ore::NV("Object", objectName(access)) << " is fetched ahead: " << ore::NV("Pattern", name(access.pattern));
         if (access.step) remark << ", " << ore::NV("Step", access.step) << " bytes an iteration";
         return remark << "; " << ore::NV("Eviction", eviction(access));
@@ -47,7 +47,7 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
   }
   for (const Refusal &refusal : decision.refusals)
     remarks.emit([&] {
-      return OptimizationRemarkMissed(pass, "NotFetched", place(*refusal.at, loop), header)
+      return OptimizationRemarkMissed(passName, "NotFetched", place(*refusal.at, loop), header)
              << "access is not fetched ahead: " << ore::NV("Reason", refusal.why);
     });
 }

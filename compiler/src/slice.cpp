@@ -14,6 +14,7 @@ struct SliceCheck::Walk {
   Slice slice;
   ArrayRef<const Loop *> inside;
   const Loop *reader;
+  bool entries = false;   // of loops inside, what they begin with
   bool previous = false;  // the values of the iteration before
   bool address = false;   // of a load of the slice
   unsigned instructions = 0;
@@ -25,8 +26,9 @@ struct SliceCheck::Walk {
 
 SliceCheck::SliceCheck(Loop &loop, ScalarEvolution &evolution, DominatorTree &dominators, LoopInfo &loops, AAResults &aliases)
     : loop_(loop), evolution_(evolution), dominators_(dominators), loops_(loops), aliases_(aliases) {
+  // A loop that can be counted ends; so does one in which nothing can be seen from outside (C++ [intro.progress], C11 6.8.5).
   for (Loop *inner : loop.getLoopsInPreorder())
-    if (inner != &loop && isa<SCEVCouldNotCompute>(evolution.getBackedgeTakenCount(inner)))
+    if (inner != &loop && isa<SCEVCouldNotCompute>(evolution.getBackedgeTakenCount(inner)) && !isMustProgress(inner))
       uncertain_ = "a loop inside may not end, so a later iteration may never come";
   for (BasicBlock *block : loop.blocks())
     for (Instruction &instruction : *block)
@@ -34,8 +36,20 @@ SliceCheck::SliceCheck(Loop &loop, ScalarEvolution &evolution, DominatorTree &do
         uncertain_ = "a call may not return, so a later iteration may never come";
 }
 
+// The block ahead of a loop inside, of which this is a phi of the header.
+BasicBlock *SliceCheck::entryOf(const PHINode &phi) const {
+  const Loop *inside = loops_.getLoopFor(phi.getParent());
+  return inside != &loop_ && inside->getHeader() == phi.getParent() ? inside->getLoopPreheader() : nullptr;
+}
+
 Slice SliceCheck::check(const SCEV *address, ArrayRef<const Loop *> inside, const Loop *reader) const {
   Walk walk{{}, inside, reader};
+  expression(address, walk);
+  return walk.slice;
+}
+
+Slice SliceCheck::checkEntry(const SCEV *address) const {
+  Walk walk{{}, {}, nullptr, /*entries=*/true};
   expression(address, walk);
   return walk.slice;
 }
@@ -57,6 +71,7 @@ void SliceCheck::expression(const SCEV *expression, Walk &walk) const {
     auto *recurrence = cast<SCEVAddRecExpr>(expression);
     if (!recurrence->isAffine()) return walk.refuse("it does not advance by steps of one length");
     if (recurrence->getLoop() == &loop_) walk.slice.advances = true;
+    else if (walk.entries && loop_.contains(recurrence->getLoop())) return this->expression(recurrence->getStart(), walk);
     else if (is_contained(walk.inside, recurrence->getLoop()) && !walk.previous) walk.slice.inner = true;
     else return walk.refuse("it depends on a loop further inside");
     break;
@@ -91,6 +106,7 @@ void SliceCheck::value(Value *value, Walk &walk) const {
     if (!isa<SCEVUnknown>(known) && !isa<SCEVCouldNotCompute>(known)) return expression(known, walk);
   }
   if (auto *phi = dyn_cast<PHINode>(instruction)) {
+    if (BasicBlock *before = walk.entries ? entryOf(*phi) : nullptr) return this->value(phi->getIncomingValueForBlock(before), walk);
     if (phi->getParent() != loop_.getHeader() || walk.previous) return walk.refuse("it depends on earlier iterations or on a condition");
     // What the iteration before computed.
     Walk before = walk;
@@ -141,8 +157,8 @@ bool SliceCheck::written(LoadInst &load) const {
   return false;
 }
 
-SliceLowering::SliceLowering(Loop &loop, ScalarEvolution &evolution, Instruction &invariants)
-    : loop_(loop), evolution_(evolution), invariants_(invariants), expander_(evolution, "hinterland") {}
+SliceLowering::SliceLowering(Loop &loop, ScalarEvolution &evolution, LoopInfo &loops, Instruction &invariants)
+    : loop_(loop), evolution_(evolution), loops_(loops), invariants_(invariants), expander_(evolution, "hinterland") {}
 
 Value *SliceLowering::lower(const SCEV *expression, const Iterations &at, IRBuilderBase &builder) {
   if (evolution_.isLoopInvariant(expression, &loop_)) return expander_.expandCodeFor(expression, expression->getType(), &invariants_);
@@ -167,6 +183,7 @@ Value *SliceLowering::compute(const SCEV *expression, const Iterations &at, IRBu
   switch (expression->getSCEVType()) {
   case scAddRecExpr: {
     auto *recurrence = cast<SCEVAddRecExpr>(expression);
+    if (!at.contains(recurrence->getLoop())) return lower(recurrence->getStart(), at, builder); // what a loop inside begins with
     Value *step = lower(recurrence->getStepRecurrence(evolution_), at, builder);
     Value *iteration = builder.CreateZExtOrTrunc(at.lookup(recurrence->getLoop()), step->getType());
     return plus(lower(recurrence->getStart(), at, builder), builder.CreateMul(iteration, step), builder);
@@ -195,6 +212,8 @@ Value *SliceLowering::lower(Value *value, const Iterations &at, IRBuilderBase &b
     if (!isa<SCEVUnknown>(known) && !isa<SCEVCouldNotCompute>(known)) return lower(known, at, builder);
   }
   if (auto *phi = dyn_cast<PHINode>(instruction)) {
+    if (const Loop *inside = loops_.getLoopFor(phi->getParent()); inside != &loop_)
+      return lower(phi->getIncomingValueForBlock(inside->getLoopPreheader()), at, builder);
     Iterations before;
     before[&loop_] = builder.CreateSub(at.lookup(&loop_), builder.getInt64(1));
     return lower(phi->getIncomingValueForBlock(loop_.getLoopLatch()), before, builder);

@@ -37,6 +37,8 @@ public:
   // Whether `address` can be evaluated when the iterations of the loop and of `inside` (loops inside it) are given. Loads are allowed in the loop
   // itself and in `reader`.
   Slice check(const llvm::SCEV *address, llvm::ArrayRef<const llvm::Loop *> inside, const llvm::Loop *reader) const;
+  // Whether the address can be evaluated that loops inside begin with.
+  Slice checkEntry(const llvm::SCEV *address) const;
   // The same for a condition.
   Slice check(llvm::Value *value) const;
 
@@ -49,6 +51,7 @@ private:
   void value(llvm::Value *value, Walk &walk) const;
   void load(llvm::LoadInst &load, Walk &walk) const;
   bool written(llvm::LoadInst &load) const;
+  llvm::BasicBlock *entryOf(const llvm::PHINode &phi) const;
 
   llvm::Loop &loop_;
   llvm::ScalarEvolution &evolution_;
@@ -61,11 +64,11 @@ private:
 // Writes code that evaluates slices.
 class SliceLowering {
 public:
-  // Iterations by loop; each value is an i64.
+  // Iterations by loop; each value is an i64. A loop inside that has none is about to begin.
   using Iterations = llvm::SmallDenseMap<const llvm::Loop *, llvm::Value *, 4>;
 
   // What does not change in the loop is computed before `invariants`, which is ahead of the loop and of all code that is written.
-  SliceLowering(llvm::Loop &loop, llvm::ScalarEvolution &evolution, llvm::Instruction &invariants);
+  SliceLowering(llvm::Loop &loop, llvm::ScalarEvolution &evolution, llvm::LoopInfo &loops, llvm::Instruction &invariants);
 
   llvm::Value *lower(const llvm::SCEV *expression, const Iterations &at, llvm::IRBuilderBase &builder);
   llvm::Value *lower(llvm::Value *value, const Iterations &at, llvm::IRBuilderBase &builder);
@@ -75,6 +78,7 @@ private:
 
   llvm::Loop &loop_;
   llvm::ScalarEvolution &evolution_;
+  llvm::LoopInfo &loops_;
   llvm::Instruction &invariants_;
   llvm::SCEVExpander expander_;
 };

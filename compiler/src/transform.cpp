@@ -11,7 +11,6 @@ using namespace llvm;
 
 namespace hinterland {
 
-static constexpr int64_t page = 4096;
 // Bytes of the widest walk in a chunk: four pages, which travel together.
 static constexpr int64_t chunkBytes = 4 * page;
 // Iterations in a chunk where addresses are gathered.
@@ -101,7 +100,7 @@ void Transform::versions() {
   builder_.CreateCondBr(builder_.CreateIsNotNull(table_), ask_, plainPreheader_, unlikely);
   before_->getTerminator()->eraseFromParent();
   // What does not change in the loop is computed in a block of its own, ahead of all questions.
-  slices_.emplace(loop_, analyses_.evolution, *ask_->getTerminator());
+  slices_.emplace(loop_, analyses_.evolution, analyses_.loops, *ask_->getTerminator());
   state_ = interface_.loop(loopName(loop_));
 }
 

@@ -6,6 +6,7 @@
 mod advise;
 mod balance;
 mod bench;
+mod compile;
 mod endings;
 mod explain;
 mod foreign;

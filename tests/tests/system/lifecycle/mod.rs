@@ -4,6 +4,7 @@
 mod balance;
 mod certificates;
 mod children;
+mod compiled;
 mod confined;
 mod control;
 mod discovery;
@@ -75,6 +76,7 @@ pub fn trials() -> Vec<Trial> {
         installed::trials(),
         packaged::trials(),
         children::trials(),
+        compiled::trials(),
         confined::trials(),
         endings::trials(),
         last_threads::trials(),

@@ -1,0 +1,138 @@
+/* Preloaded, stands in for Hinterland: a table of hints that notes what compiled code asks for, and whether it is true.
+ *
+ * Pages of a watched object are not accessible before their first touch, and not after an eviction: so each touch that comes before
+ * its fetch, and each one of a page that was given up, is seen. HINTED_DISTANCE is what loop_begin answers. */
+#define _GNU_SOURCE
+#include "recorder.h"
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE 4096ul
+#define PAGES_MAX 65536
+#define OBJECTS_MAX 8
+
+static struct object {
+    const char *name;
+    uintptr_t begin, end;
+    unsigned pages, fetched_before, late, outside, evicted, again;
+    unsigned char fetched[PAGES_MAX], touched[PAGES_MAX], left[PAGES_MAX];
+} objects[OBJECTS_MAX];
+static unsigned count, strayed, begins, ends;
+
+static struct object *object_of(uintptr_t address) {
+    for (unsigned i = 0; i < count; i++)
+        if (address >= objects[i].begin && address < objects[i].end) return &objects[i];
+    return NULL;
+}
+
+static void touch(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    uintptr_t address = (uintptr_t)info->si_addr;
+    struct object *object = object_of(address);
+    if (!object) { /* the program's own mistake */
+        signal(SIGSEGV, SIG_DFL);
+        return;
+    }
+    size_t page = (address - object->begin) / PAGE;
+    if (object->left[page]) object->again++;
+    else if (!object->touched[page]) {
+        object->touched[page] = 1;
+        object->pages++;
+        if (object->fetched[page]) object->fetched_before++;
+        else object->late++;
+    }
+    object->left[page] = 0;
+    mprotect((void *)(object->begin + page * PAGE), PAGE, PROT_READ | PROT_WRITE);
+}
+
+void recorder_watch(const char *name, void *address, size_t bytes) {
+    struct object *object = &objects[count++];
+    memset(object, 0, sizeof *object);
+    object->name = name;
+    object->begin = (uintptr_t)address;
+    object->end = object->begin + bytes;
+    if (count > OBJECTS_MAX || object->begin % PAGE || bytes % PAGE || bytes / PAGE > PAGES_MAX) abort();
+    struct sigaction action = {.sa_sigaction = touch, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &action, NULL);
+    mprotect(address, bytes, PROT_NONE);
+}
+
+void recorder_report(void) {
+    for (unsigned i = 0; i < count; i++) {
+        struct object *object = &objects[i];
+        mprotect((void *)object->begin, object->end - object->begin, PROT_READ | PROT_WRITE);
+        fprintf(stderr, "%s touched %u ahead %u late %u evicted %u again %u\n", object->name, object->pages, object->fetched_before, object->late,
+                object->evicted, object->again);
+    }
+    fprintf(stderr, "strayed %u begins %u ends %u\n", strayed, begins, ends);
+    count = strayed = begins = ends = 0;
+}
+
+struct hinterland_loop {
+    const char *name;
+    uint64_t state[8];
+};
+
+static void fetch(struct hinterland_loop *loop, const void *address, size_t bytes) {
+    (void)loop;
+    uintptr_t begin = (uintptr_t)address, end = begin + bytes;
+    if (!bytes || !count || !address) return; /* null: a chain's end */
+    struct object *object = object_of(begin);
+    /* A range is inside one object. */
+    if (!object || end > object->end) {
+        strayed++;
+        return;
+    }
+    for (uintptr_t page = begin / PAGE; page <= (end - 1) / PAGE; page++) object->fetched[page - object->begin / PAGE] = 1;
+}
+
+static void fetchv(struct hinterland_loop *loop, const void *const *addresses, size_t number, size_t bytes) {
+    for (size_t i = 0; i < number; i++) fetch(loop, addresses[i], bytes);
+}
+
+static void evict(struct hinterland_loop *loop, const void *address, size_t bytes, int soon) {
+    (void)loop, (void)soon;
+    uintptr_t begin = ((uintptr_t)address + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t)address + bytes) / PAGE * PAGE;
+    if (!count || begin >= end) return;
+    struct object *object = object_of(begin);
+    if (!object || end > object->end) {
+        strayed++;
+        return;
+    }
+    memset(object->left + (begin - object->begin) / PAGE, 1, (end - begin) / PAGE);
+    object->evicted += (end - begin) / PAGE;
+    mprotect((void *)begin, end - begin, PROT_NONE);
+}
+
+static uint64_t loop_begin(struct hinterland_loop *loop, const void *address, uint64_t bytes, uint64_t iterations) {
+    (void)address, (void)bytes, (void)iterations;
+    if (!loop->name || !strchr(loop->name, ':') || loop->state[0]) abort();
+    begins++;
+    const char *distance = getenv("HINTED_DISTANCE");
+    return distance ? strtoull(distance, NULL, 10) : 0;
+}
+
+static void loop_end(struct hinterland_loop *loop, uint64_t iterations) {
+    (void)loop, (void)iterations;
+    ends++;
+}
+
+static void unused(void) { abort(); }
+
+const void *hinterland_hints(uint32_t version) {
+    static void (*const hints[13])(void) = {
+        unused, unused, unused, unused, unused, unused, unused, unused, (void (*)(void))loop_begin, (void (*)(void))loop_end,
+        (void (*)(void))fetch, (void (*)(void))fetchv, (void (*)(void))evict,
+    };
+    static struct {
+        uint32_t version, bytes;
+        void (*calls[13])(void);
+    } table = {1, sizeof table, {0}};
+    memcpy(table.calls, hints, sizeof hints);
+    return version == 1 ? &table : NULL;
+}

@@ -1,0 +1,226 @@
+//! Programs that are compiled with the compiler's plugin: the same output as without, alone and in little memory; hints that are true.
+
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::launch::{Ended, Launch, c_program};
+use hinterland_tests::suite::Trial;
+use hinterland_tests::{places, skips, suite};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// The plugin, beside the launcher.
+const PLUGIN: &str = "hinterland-llvm22.so";
+
+/// A test that is told its name.
+type Test = Box<dyn Fn(&str) -> Result<()> + Send>;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: &str, skip: fn() -> Option<String>, test: Test| {
+        let name = format!("lifecycle::compiled::{name}");
+        trials.push(suite::trial(name.clone(), skip, move || test(&name)));
+    };
+    add("alone", no_llvm, Box::new(alone));
+    add("noted", no_llvm, Box::new(noted));
+    add("recorded", no_llvm, Box::new(recorded));
+    add("remarks", no_llvm, Box::new(remarks));
+    add("templates", no_llvm, Box::new(templates));
+    add("far::inline", no_far_llvm, Box::new(|name| far(name, "inline")));
+    add("far::monitor", no_far_llvm, Box::new(|name| far(name, "monitor")));
+    trials
+}
+
+fn no_llvm() -> Option<String> {
+    let missing = ["clang-22", "clang++-22", "llvm-config-22"].into_iter().find(|name| skips::find(name).is_none());
+    missing.map(|name| format!("{name} is not installed (./dev setup, where the distribution has LLVM 22)"))
+}
+
+fn no_far_llvm() -> Option<String> {
+    no_llvm().or_else(skips::no_userfaultfd)
+}
+
+/// Where what these tests compile lies, by the test's name.
+fn built(test: &str, file: &str) -> PathBuf {
+    places::tests().join("bin").join(format!("{}_{file}", test.replace("::", "_")))
+}
+
+fn source(file: &str) -> String {
+    places::program("compiler").join(file).display().to_string()
+}
+
+/// `hinterland LANGUAGE WORDS`, with the plugin built; what clang says.
+fn compile(test: &str, language: &str, words: &[&str]) -> Result<String> {
+    static BUILDS: Mutex<()> = Mutex::new(());
+    let one_at_a_time = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let plugin = places::launcher()?.with_file_name(PLUGIN);
+    let made = Command::new(places::repository().join("compiler/build")).arg(plugin).output()?;
+    ensure!(made.status.success(), "compiler/build: {}", String::from_utf8_lossy(&made.stderr));
+    drop(one_at_a_time);
+    std::fs::create_dir_all(places::tests().join("bin"))?;
+    let ended =
+        Launch::bare(&format!("{test}-cc"), &[&[language, "-fverify-intermediate-code"], words].concat())?.run()?;
+    ensure!(ended.code == 0, "{words:?}: {}", ended.stderr);
+    Ok(ended.stderr)
+}
+
+/// `loops.c`, all of whose loops its plan wants hinted.
+fn loops(test: &str, flags: &[&str]) -> Result<PathBuf> {
+    let to = built(test, "loops");
+    let (plan, to_word) = (source("loops.plan"), to.display().to_string());
+    let words = ["-O2", "--far-plan", &plan, &source("loops.c"), "-o", &to_word];
+    compile(test, "cc", &[&words, flags].concat())?;
+    Ok(to)
+}
+
+/// What a command prints, which ends well.
+fn printed(command: &mut Command) -> Result<(String, String)> {
+    let output = command.output()?;
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    ensure!(output.status.success(), "{command:?}: {:?}: {stderr}", output.status);
+    Ok((stdout, stderr))
+}
+
+fn plain_output() -> Result<String> {
+    Ok(printed(&mut Command::new(c_program("compiler/loops", &[])?))?.0)
+}
+
+/// Without Hinterland a program is as it was, however it was linked.
+fn alone(test: &str) -> Result<()> {
+    let expected = plain_output()?;
+    for flags in
+        [&[][..], &["-fno-pic", "-no-pie"], &["-static"], &["-O3", "-march=native"], &["-flto", "-fuse-ld=lld"]]
+    {
+        let (output, _) = printed(&mut Command::new(loops(test, flags)?))?;
+        ensure!(output == expected, "{flags:?}: {output}");
+    }
+    Ok(())
+}
+
+/// The note has the version of the interface and the digest of the plan.
+fn noted(test: &str) -> Result<()> {
+    let program = loops(test, &[])?;
+    let (notes, _) = printed(Command::new("readelf").args(["--notes", "--wide"]).arg(program))?;
+    let (digest, _) = printed(Command::new("sha256sum").arg(source("loops.plan")))?;
+    let note = notes.lines().skip_while(|line| !line.contains(".note.hinterland")).collect::<Vec<_>>().join("\n");
+    let digits: String =
+        note.rsplit("description data:").next().context("no data")?.split_whitespace().take(36).collect();
+    ensure!(note.contains("Hinterland "), "{notes}");
+    ensure!(digits.strip_prefix("01000000") == digest.get(..64), "{digits}, {digest}");
+    Ok(())
+}
+
+/// What the recorder saw of one object.
+struct Seen {
+    touched: u32,
+    ahead: u32,
+    evicted: u32,
+    again: u32,
+}
+
+/// Each fetch names what the loop touches next and nothing else; what was evicted is not touched again.
+fn recorded(test: &str) -> Result<()> {
+    let (program, expected) = (loops(test, &[])?, plain_output()?);
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    for distance in ["0", "1", "500", "1000000"] {
+        let mut command = Command::new(&program);
+        command.env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance);
+        let (output, report) = printed(&mut command)?;
+        ensure!(output == expected, "{distance}: {output}");
+        let mut objects = 0;
+        for line in report.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |name: &str| -> Result<u32> {
+                let at = words.iter().position(|word| *word == name).with_context(|| format!("{name}: {line}"))?;
+                Ok(words.get(at + 1).context("a number")?.parse()?)
+            };
+            if words.first() == Some(&"strayed") {
+                ensure!(number("strayed")? == 0, "{distance}: {line}");
+                ensure!(number("begins")? > 0, "{distance}: {line}");
+                continue;
+            }
+            objects += 1;
+            let seen = Seen {
+                touched: number("touched")?,
+                ahead: number("ahead")?,
+                evicted: number("evicted")?,
+                again: number("again")?,
+            };
+            check(words.first().copied().unwrap_or_default(), &seen, distance != "0")
+                .with_context(|| format!("{distance}: {line}"))?;
+        }
+        ensure!(objects == 15, "{distance}: {report}");
+    }
+    Ok(())
+}
+
+fn check(object: &str, seen: &Seen, is_hinted: bool) -> Result<()> {
+    ensure!(seen.touched >= 40 && seen.again == 0);
+    if !is_hinted {
+        ensure!(seen.ahead == 0 && seen.evicted == 0);
+        return Ok(());
+    }
+    // The first iteration is touched at once, with what its slice reads.
+    ensure!(seen.ahead + 2 >= seen.touched);
+    let leaves = ["values", "records", "edges", "rows", "columns", "matrix", "to", "square"].contains(&object);
+    ensure!(if leaves { seen.evicted + 5 >= seen.touched } else { seen.evicted == 0 });
+    Ok(())
+}
+
+/// Every insertion and every refusal is said, with its reason. `UPDATE_REFERENCE=1` writes the file anew.
+fn remarks(test: &str) -> Result<()> {
+    let to = built(test, "loops").display().to_string();
+    let words = ["-O2", "-w", "-Rpass=hinterland", "-Rpass-missed=hinterland", "-fno-caret-diagnostics", "--far-plan"];
+    let said = compile(test, "cc", &[&words[..], &[&source("loops.plan"), &source("loops.c"), "-o", &to]].concat())?;
+    let mut lines: Vec<&str> = said.lines().filter_map(|line| Some(line.split_once("loops.c:")?.1)).collect();
+    lines.retain(|line| !line.contains("the plan does not name its function"));
+    lines.sort_by_key(|line| line.split(':').take(2).filter_map(|word| word.parse().ok()).collect::<Vec<u32>>());
+    let said = lines.join("\n") + "\n";
+    let reference = source("loops.remarks");
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        std::fs::write(&reference, &said)?;
+    }
+    ensure!(std::fs::read_to_string(&reference)? == said, "other remarks than in {reference}:\n{said}");
+    Ok(())
+}
+
+/// The standard library and templates, with and without hints that are followed.
+fn templates(test: &str) -> Result<()> {
+    let (plain, hinted) = (built(test, "plain"), built(test, "hinted"));
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    let words = ["-O2", "-pthread", &source("templates.cpp"), "-o"].map(str::to_owned);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    printed(Command::new("clang++-22").args(&words).arg(&plain))?;
+    compile(test, "c++", &[&words[..], &[&hinted.display().to_string()]].concat())?;
+    let (expected, _) = printed(&mut Command::new(plain))?;
+    ensure!(printed(&mut Command::new(&hinted))?.0 == expected);
+    for distance in ["1", "700"] {
+        let mut command = Command::new(&hinted);
+        let (output, _) = printed(command.env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance))?;
+        ensure!(output == expected, "{distance}: {output}");
+    }
+    Ok(())
+}
+
+/// In little memory: the same output, and pages come before they are waited for.
+fn far(test: &str, path: &str) -> Result<()> {
+    let programs = places::repository().join("benches/programs");
+    let [plan, walks] = ["walks.plan", "walks.cpp"].map(|file| programs.join(file).display().to_string());
+    let [plain, hinted] = ["plain", "hinted"].map(|file| built(test, file).display().to_string());
+    printed(Command::new("clang++-22").args(["-O2", &walks, "-o", &plain]))?;
+    compile(test, "c++", &["-O2", "--far-plan", &plan, &walks, "-o", &hinted])?;
+    for walk in ["edges", "sum", "sparse", "join"] {
+        let (expected, _) = printed(Command::new(&plain).args([walk, "32"]))?;
+        let run = |program: &str, kind: &str| -> Result<(u64, Ended)> {
+            let options = ["--local", "16M", "--fault-path", path, "--prefetch", "none", "--quiet"];
+            let ended = Launch::new(&format!("{test}-{walk}-{kind}"), &options, &[program, walk, "32"])?.run()?;
+            ended.expect(0, &expected)?.expect_paging()?;
+            let faults = ended.stats()?["major_faults"].as_u64().context("no major faults")?;
+            Ok((faults, ended))
+        };
+        let (without, _) = run(&plain, "plain")?;
+        let (with, ended) = run(&hinted, "hinted")?;
+        ensure!(with * 3 < without * 2, "{walk}: {with} major faults with hints, {without} without: {}", ended.stderr);
+    }
+    Ok(())
+}
