@@ -48,9 +48,9 @@ __attribute__((noinline)) void traverse(const Edge *edges, Node *nodes, uint64_t
     }
 }
 
-// One byte in 16 is edges.
+// One byte in 64 is edges.
 static void edges(uint64_t bytes) {
-    uint64_t edge_count = bytes / 16 / sizeof(Edge), node_count = bytes * 15 / 16 / sizeof(Node);
+    uint64_t edge_count = bytes / 64 / sizeof(Edge), node_count = bytes * 63 / 64 / sizeof(Node);
     auto edges = Array<Edge>(new Edge[edge_count]);
     auto nodes = Array<Node>(new Node[node_count]);
     for (uint64_t i = 0; i < node_count; i++) nodes[i] = {0, 0, {next(), i}};
@@ -90,9 +90,9 @@ __attribute__((noinline)) void multiply(const uint64_t *rows, const uint32_t *co
     }
 }
 
-// Rows of 16 on average; an eighth is the matrix, the rest the vector that it is multiplied with.
+// Rows of 16 on average; one byte in 32 is the matrix, the rest the vector that it is multiplied with.
 static void sparse(uint64_t bytes) {
-    uint64_t filled = bytes / 8 / 12, count = filled / 16, width = bytes * 7 / 8 / sizeof(double);
+    uint64_t filled = bytes / 32 / 12, count = filled / 16, width = bytes * 31 / 32 / sizeof(double);
     auto rows = Array<uint64_t>(new uint64_t[count + 1]);
     auto columns = Array<uint32_t>(new uint32_t[filled]);
     auto values = Array<double>(new double[filled]), from = Array<double>(new double[width]), to = Array<double>(new double[count]);
@@ -114,10 +114,9 @@ struct Partner {
     uint64_t key, value;
 };
 
-static uint64_t hash(uint64_t key) {
-    key *= 0x9e3779b97f4a7c15u;
-    return key ^ key >> 32;
-}
+constexpr uint64_t factor = 0x9e3779b97f4a7c15u;
+
+static uint64_t hash(uint64_t key) { return key * factor; }
 
 __attribute__((noinline)) uint64_t look_up(const uint64_t *keys, uint64_t count, const Partner *table, uint64_t mask) {
     uint64_t sum = 0;
@@ -129,20 +128,17 @@ __attribute__((noinline)) uint64_t look_up(const uint64_t *keys, uint64_t count,
     return sum;
 }
 
-// A table that is half full, and an eighth of its bytes as keys that are looked up.
+// A table that is half full, each key in the slot of its hash, and one byte in 64 as keys that are looked up.
 static void join(uint64_t bytes) {
     uint64_t slots = 1;
     while (slots * 2 * sizeof(Partner) <= bytes) slots *= 2;
-    uint64_t mask = slots - 1, count = bytes / 16 / sizeof(uint64_t);
+    uint64_t mask = slots - 1, count = bytes / 64 / sizeof(uint64_t);
+    uint64_t inverse = factor; // modulo 2^64: each step doubles the bits that are right, of which the first three are
+    for (int step = 0; step < 5; step++) inverse *= 2 - factor * inverse;
     auto table = Array<Partner>(new Partner[slots]);
     auto keys = Array<uint64_t>(new uint64_t[count]);
-    memset(table.get(), 0, slots * sizeof(Partner));
-    for (uint64_t i = 0; i < slots / 2; i++) {
-        uint64_t key = i * 2654435761u | 1, slot = hash(key) & mask;
-        while (table[slot].key) slot = (slot + 1) & mask;
-        table[slot] = {key, next() % 1000};
-    }
-    for (uint64_t i = 0; i < count; i++) keys[i] = next() % slots * 2654435761u | 1;
+    for (uint64_t slot = 0; slot < slots; slot++) table[slot] = next() % 2 ? Partner{slot * inverse & mask, next() % 1000} : Partner{0, 0};
+    for (uint64_t i = 0; i < count; i++) keys[i] = next() & mask;
     uint64_t result;
     {
         Timed timed;

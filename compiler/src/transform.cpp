@@ -17,6 +17,12 @@ static constexpr int64_t chunkBytes = 4 * page;
 static constexpr uint64_t gatherIterations = 64;
 // A walk of fewer bytes is not asked for.
 static constexpr int64_t worthBytes = 16 * page;
+// Bytes of an array whose size is not known.
+static constexpr int64_t unknownBytes = int64_t(1) << 26;
+// Chunks before the runtime is asked again: twice as many each time.
+static constexpr int64_t firstChunks = 4;
+// Addresses that are gathered ahead before it has learnt the loop's pace.
+static constexpr int64_t firstAddresses = 512;
 // A range for some iterations that is longer than this comes from indices that are out of order.
 static constexpr int64_t rangeMax = int64_t(1) << 26;
 
@@ -42,7 +48,8 @@ public:
 private:
   void versions();
   void ask();
-  Value *begin(const Access &access);
+  Value *askAll(Value *from);
+  Value *begin(const Access &access, Value *from);
   Value *iterationsPerChunk();
   void chunks();
   void fetchAhead();
@@ -77,8 +84,9 @@ private:
   SmallVector<BasicBlock *, 16> blocks_;
   BasicBlock *before_ = nullptr, *ask_ = nullptr, *decide_ = nullptr, *plainPreheader_ = nullptr, *hintedPreheader_ = nullptr;
   BasicBlock *chunk_ = nullptr, *chunkEnd_ = nullptr, *innerPreheader_ = nullptr;
-  Value *table_ = nullptr, *state_ = nullptr, *distance_ = nullptr, *total_ = nullptr, *perChunk_ = nullptr;
+  Value *table_ = nullptr, *state_ = nullptr, *answer_ = nullptr, *total_ = nullptr, *perChunk_ = nullptr;
   PHINode *first_ = nullptr; // the chunk's first iteration
+  PHINode *distance_ = nullptr, *asked_ = nullptr, *askAgain_ = nullptr; // how far ahead; when that was asked, and when it will be again
   Value *length_ = nullptr;  // and how many it has
   std::optional<SliceLowering> slices_;
   SmallVector<std::pair<PHINode *, Value *>, 4> behind_; // values that the next chunk begins with
@@ -121,42 +129,56 @@ void Transform::ask() {
   decide_->getTerminator()->eraseFromParent();
 
   builder_.SetInsertPoint(begins);
-  for (const Access &access : decision_.accesses)
-    if (Value *answer = begin(access)) distance_ = distance_ ? builder_.CreateBinaryIntrinsic(Intrinsic::umax, distance_, answer) : answer;
-  // Distances multiply with leads and steps; what is further than 2^24 iterations is not fetched in time for anything.
-  distance_ = builder_.CreateBinaryIntrinsic(Intrinsic::umin, distance_, number(1 << 24));
-  builder_.CreateCondBr(builder_.CreateIsNotNull(distance_), starts, plainPreheader_);
+  answer_ = askAll(number(0));
+  builder_.CreateCondBr(builder_.CreateIsNotNull(answer_), starts, plainPreheader_);
   builder_.SetInsertPoint(starts);
+  // An iteration whose loop inside gathers has many addresses, which no answer has counted yet.
+  for (const Access &access : decision_.accesses) {
+    if (access.pattern != Pattern::Gather || access.holder == &loop_) continue;
+    Value *taken = slices_->lower(analyses_.evolution.getBackedgeTakenCount(access.holder), {{&loop_, number(1)}}, builder_);
+    taken = builder_.CreateBinaryIntrinsic(Intrinsic::umin, builder_.CreateZExtOrTrunc(taken, builder_.getInt64Ty()), number(firstAddresses - 1));
+    Value *few = builder_.CreateUDiv(number(firstAddresses), builder_.CreateAdd(builder_.CreateFreeze(taken), number(1)));
+    answer_ = builder_.CreateBinaryIntrinsic(Intrinsic::umin, answer_, few);
+  }
   builder_.CreateBr(hintedPreheader_);
 }
 
-// Asks for one array. Null where its place is not known before the loop runs.
-Value *Transform::begin(const Access &access) {
+// How far ahead, for the loop's rest from an iteration on: the furthest answer of its arrays.
+Value *Transform::askAll(Value *from) {
+  Value *furthest = number(0);
+  for (const Access &access : decision_.accesses)
+    if (Value *answer = begin(access, from)) furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, answer);
+  // Distances multiply with leads and steps; what is further than 2^24 iterations is not fetched in time for anything.
+  return builder_.CreateBinaryIntrinsic(Intrinsic::umin, furthest, number(1 << 24));
+}
+
+// Asks for what is left of one array. Null where its place is not known before the loop runs.
+Value *Transform::begin(const Access &access, Value *from) {
   Value *address, *length;
   if (access.pattern == Pattern::Gather) {
     const SCEV *base = analyses_.evolution.getPointerBase(access.address);
     if (!analyses_.evolution.isLoopInvariant(base, &loop_)) {
       if (access.holder != &loop_) return nullptr;
       // Elements that are pointed to: the first stands for all.
-      address = slices_->lower(access.address, {{&loop_, number(1)}}, builder_);
+      address = slices_->lower(access.address, {{&loop_, builder_.CreateBinaryIntrinsic(Intrinsic::umax, from, number(1))}}, builder_);
       length = number(access.bytes);
     } else {
       address = slices_->lower(base, SliceLowering::Iterations(), builder_);
       uint64_t size = 0;
       ObjectSizeOpts options;
       bool known = getObjectSize(access.object, size, function()->getDataLayout(), &analyses_.library, options);
-      // Where the array ends is not known: what is far from here on.
-      length = number(known ? size : INT64_MAX);
+      // Where the array ends is not known; the beginning stands for all of it.
+      length = number(known ? size : unknownBytes);
     }
   } else {
     Value *last = builder_.CreateSub(total_, number(1));
     bool down = access.step < 0;
-    address = position(access, down ? last : number(0), false);
-    Value *end = position(access, down ? number(0) : last, true);
+    address = position(access, down ? last : from, false);
+    Value *end = position(access, down ? from : last, true);
     length = difference(end, address);
     length = builder_.CreateBinaryIntrinsic(Intrinsic::smax, length, number(0));
   }
-  return interface_.call(builder_, table_, Call::LoopBegin, {state_, address, length, total_});
+  return interface_.call(builder_, table_, Call::LoopBegin, {state_, address, length, builder_.CreateSub(total_, from)});
 }
 
 // The lowest byte of an iteration's part of a walk, or the end of it.
@@ -195,6 +217,7 @@ Value *Transform::iterationsPerChunk() {
 void Transform::chunks() {
   builder_.SetInsertPoint(hintedPreheader_->getTerminator());
   perChunk_ = iterationsPerChunk();
+  Value *soon = builder_.CreateMul(perChunk_, number(firstChunks));
   chunk_ = block("chunk");
   innerPreheader_ = block("some");
   chunkEnd_ = block("chunk.end");
@@ -204,6 +227,12 @@ void Transform::chunks() {
   builder_.SetInsertPoint(chunk_);
   first_ = builder_.CreatePHI(builder_.getInt64Ty(), 2, "first");
   first_->addIncoming(number(0), hintedPreheader_);
+  distance_ = builder_.CreatePHI(builder_.getInt64Ty(), 2, "distance");
+  distance_->addIncoming(answer_, hintedPreheader_);
+  asked_ = builder_.CreatePHI(builder_.getInt64Ty(), 2, "asked.at");
+  asked_->addIncoming(number(0), hintedPreheader_);
+  askAgain_ = builder_.CreatePHI(builder_.getInt64Ty(), 2, "ask.at");
+  askAgain_->addIncoming(soon, hintedPreheader_);
   // What one iteration hands to the next is handed from chunk to chunk.
   BasicBlock *header = hinted(loop_.getHeader()), *latch = hinted(loop_.getLoopLatch());
   for (PHINode &phi : header->phis()) {
@@ -332,16 +361,39 @@ void Transform::limitIterations(Value *limit) {
   branch->eraseFromParent();
 }
 
-// The next chunk, or the end.
+// The next chunk, or the end. What the loop's pace and needs are the runtime learns after a few chunks: then it is asked again.
 void Transform::leave() {
   builder_.SetInsertPoint(chunkEnd_);
   Value *next = builder_.CreateAdd(first_, length_, "", true, true);
-  first_->addIncoming(next, chunkEnd_);
-  for (auto [phi, value] : behind_) phi->addIncoming(value, chunkEnd_);
-  BasicBlock *end = block("end");
-  builder_.CreateCondBr(builder_.CreateICmpEQ(next, total_), end, chunk_);
+  BasicBlock *end = block("end"), *more = block("more"), *learn = block("learn"), *go = block("go.on");
+  builder_.CreateCondBr(builder_.CreateICmpEQ(next, total_), end, more);
+  builder_.SetInsertPoint(more);
+  builder_.CreateCondBr(builder_.CreateICmpUGE(next, askAgain_), learn, go);
+
+  builder_.SetInsertPoint(learn);
+  Value *passed = builder_.CreateSub(next, asked_);
+  hintCall(Call::LoopEnd, {passed});
+  Value *further = builder_.CreateBinaryIntrinsic(Intrinsic::umax, askAll(next), number(1));
+  Value *askNext = builder_.CreateAdd(next, builder_.CreateMul(passed, number(2)));
+  BasicBlock *learnt = builder_.GetInsertBlock();
+  builder_.CreateBr(go);
+
+  builder_.SetInsertPoint(go);
+  auto either = [&](Value *as_before, Value *anew) {
+    PHINode *phi = builder_.CreatePHI(anew->getType(), 2);
+    phi->addIncoming(as_before, more);
+    phi->addIncoming(anew, learnt);
+    return phi;
+  };
+  behind_.push_back({first_, next});
+  behind_.push_back({distance_, either(distance_, further)});
+  behind_.push_back({asked_, either(asked_, next)});
+  behind_.push_back({askAgain_, either(askAgain_, askNext)});
+  builder_.CreateBr(chunk_);
+  for (auto [phi, value] : behind_) phi->addIncoming(value, go);
+
   builder_.SetInsertPoint(end);
-  hintCall(Call::LoopEnd, {total_});
+  hintCall(Call::LoopEnd, {builder_.CreateSub(total_, asked_)});
   builder_.CreateBr(loop_.getUniqueExitBlock());
   exits(end);
 }
