@@ -1,11 +1,12 @@
-//! Layouts shared between processes: the ledger (statistics in shared memory) and the settings that a launched program
-//! reads from its environment.
+//! Layouts shared between processes: the ledger (statistics in shared memory), the profile while it is taken, and the settings that a
+//! launched program reads from its environment.
 
 mod activity;
 mod asks;
 mod commands;
 mod hint_site;
 mod ledger;
+pub mod profile;
 mod roster;
 mod settings;
 pub mod statistics;

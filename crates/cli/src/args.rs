@@ -10,6 +10,7 @@ use crate::control::{PsArgs, SetArgs, TopArgs};
 use crate::explain::ExplainArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::node::NodeArgs;
+use crate::profile::{PlanArgs, ProfileArgs, ReportArgs};
 use crate::sim::SimArgs;
 use crate::tape::TapeArgs;
 use crate::trace::TraceArgs;
@@ -42,6 +43,12 @@ pub enum Command {
     Trace(Box<TraceArgs>),
     /// Plan from a trace what to fetch and what to evict with less memory, or look at such a tape.
     Tape(Box<TapeArgs>),
+    /// Run a program and find out which functions wait for far memory, and for which allocations.
+    Profile(Box<ProfileArgs>),
+    /// Show a profile: functions, allocations, lines, a flame graph of waiting.
+    Report(ReportArgs),
+    /// Choose from a profile the functions and allocations that are worth optimizing.
+    Plan(PlanArgs),
     /// Say what the prefetcher saw and did in a run, in words.
     Explain(ExplainArgs),
     /// Say what this machine can do, what is missing, and the remedy for each.

@@ -9,6 +9,7 @@
 //! sim                                        a trace, replayed on the runtime's policies
 //! trace                                      page traces: recording, importing, looking at them
 //! tape                                       tapes: planned from traces, looked at
+//! profile                                    which functions wait, and for which allocations; what is worth optimizing
 //! node                                       the memory node, and what one says of itself
 //! balance                                    what sharing memory would bring a cluster, from a public trace
 //! bench                                      hands over to hinterland-bench
@@ -36,6 +37,7 @@ mod manual;
 mod node;
 mod output;
 mod print;
+mod profile;
 mod program;
 #[cfg(test)]
 mod reference;
@@ -81,6 +83,9 @@ pub fn main() -> ExitCode {
         Command::Top(args) => control::top(&args),
         Command::Trace(args) => trace::run(*args),
         Command::Tape(args) => tape::run(&args),
+        Command::Profile(args) => profile::profile(*args),
+        Command::Report(args) => profile::report(&args),
+        Command::Plan(args) => profile::plan(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),

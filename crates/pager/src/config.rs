@@ -3,6 +3,7 @@
 use crate::fault_path::FaultPath;
 use crate::proportional_share::SharedBytes;
 use crate::tracer::Trace;
+use crate::watch::FaultWatch;
 use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::Backend;
 use hinterland_policy::{Arbiter, EvictionPolicy};
@@ -46,4 +47,6 @@ pub struct Config {
     pub housekeeping: fn(),
     /// Records which pages the program touches. On the monitor path, with one monitor; nothing is prefetched then.
     pub trace: Option<Trace>,
+    /// Watches the faults of the program, for a profile. Inherited by forks.
+    pub watch: Option<&'static dyn FaultWatch>,
 }

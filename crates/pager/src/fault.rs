@@ -14,6 +14,7 @@ use crate::slot::{ChunkSlot, KeySlot, StagingSlot, SwapCached};
 use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::tracer::Tracer;
+use crate::watch::{FaultWatch, Place, Served};
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadItem, Priority};
 use hinterland_paging::{ZERO_PAGES, is_timed};
@@ -40,6 +41,24 @@ pub(crate) struct Faults {
     driver: &'static PrefetchDriver,
     cache: &'static PrefetchCache,
     read_ahead: &'static ReadAhead,
+    watch: Option<&'static dyn FaultWatch>,
+}
+
+/// A fault that is being served, as its watcher will hear of it.
+pub(crate) struct Watched {
+    watch: &'static dyn FaultWatch,
+    page: PageNo,
+    was: State,
+    thread: Option<u32>,
+    place: Option<Place>,
+}
+
+impl Watched {
+    /// It has been served, in so much time.
+    pub(crate) fn served(self, wait_ns: u64) {
+        let Watched { watch, page, was, thread, place } = self;
+        watch.served(Served { page, was, thread, place, wait_ns });
+    }
 }
 
 impl Faults {
@@ -54,17 +73,29 @@ impl Faults {
         driver: &'static PrefetchDriver,
         cache: &'static PrefetchCache,
         read_ahead: &'static ReadAhead,
+        watch: Option<&'static dyn FaultWatch>,
     ) -> Faults {
-        Faults { pages, local, far, staging, reclaim, tracer, driver, cache, read_ahead }
+        Faults { pages, local, far, staging, reclaim, tracer, driver, cache, read_ahead, watch }
     }
 
-    /// Counts a fault that was served, and that began then.
-    pub(crate) fn count(&self, begin: Instant) {
+    /// A fault of a thread that waits for a monitor, or (`None`) of the calling one, is about to be served.
+    pub(crate) fn watch(&self, page: PageNo, thread: Option<u32>) -> Option<Watched> {
+        let watch = self.watch?;
+        if thread.is_some_and(|thread| self.pages.own_threads.contain(thread)) {
+            return None;
+        }
+        let place = thread.and_then(|thread| watch.place_of(thread));
+        Some(Watched { watch, page, was: self.pages.table.load(page).state(), thread, place })
+    }
+
+    /// Counts a fault that was served, and that began then; returns the time that it took, in nanoseconds.
+    pub(crate) fn count(&self, begin: Instant) -> u64 {
         let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let row = self.pages.row();
         row.stall_ns.fetch_add(ns, Relaxed);
         row.fault_max_ns.fetch_max(ns, Relaxed);
         row.fault_ns[bucket_of(ns)].fetch_add(1, Relaxed);
+        ns
     }
 
     /// Counts a fault that has to wait for a busy page, if that is being prefetched.

@@ -68,12 +68,16 @@ impl InlineFaults {
         let begin = Instant::now();
         let _signals = SignalsBlocked::already();
         let inside = self.pages.gate.enter();
+        let watched = self.faults.watch(page, None);
         self.scratches.with(|scratch| {
             // The kernel does not say whether the page is missing or protected: lifting a protection that is not there does no harm.
             let fault = Fault { address, write, write_protected: write, thread: 0 };
             self.serve_and_wait(page, need, fault, scratch);
         });
-        self.faults.count(begin);
+        let ns = self.faults.count(begin);
+        if let Some(watched) = watched {
+            watched.served(ns);
+        }
         if self.local.above_high(&inside) || self.read_ahead.has_work() && !self.read_ahead.is_started() {
             self.bell.ring();
         }

@@ -64,6 +64,7 @@ mod staging;
 mod state;
 mod tracer;
 mod waiters;
+mod watch;
 mod wp_range;
 mod write_back;
 
@@ -78,6 +79,7 @@ pub use pin::{Pin, PinAccess};
 pub use proportional_share::SharedBytes;
 pub use state::State;
 pub use tracer::{Recorder, Trace};
+pub use watch::{FaultWatch, Place, Served};
 
 /// First address of the far range: fixed, so that a filter, a tape or a debugger recognises a far pointer.
 pub const FAR_BASE: usize = 0x2000_0000_0000;

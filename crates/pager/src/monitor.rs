@@ -82,8 +82,13 @@ impl Monitors {
                 faults.for_each(|fault| affinity.faulted(fault.thread, self.processor_of));
             }
             for fault in messages[..count].iter().filter_map(Message::fault) {
+                let page = self.pages.page_of(fault.address);
+                let watched = page.and_then(|page| self.faults.watch(page, Some(fault.thread)));
                 self.serve(fault, &mut scratch);
-                self.faults.count(begin);
+                let ns = self.faults.count(begin);
+                if let Some(watched) = watched {
+                    watched.served(ns);
+                }
             }
             let above_high = self.local.above_high(&inside);
             drop(inside);

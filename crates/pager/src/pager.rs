@@ -114,7 +114,8 @@ impl Pager {
         let cache = room(PrefetchCache::new(pages, local, staging, departures, driver, config.prefetch_cache_pages));
         let read_ahead = room(ReadAhead::new(pages, local, far, reclaim, cache, driver, bell)?);
 
-        let faults = room(Faults::new(pages, local, far, staging, reclaim, tracer, driver, cache, read_ahead));
+        let faults =
+            room(Faults::new(pages, local, far, staging, reclaim, tracer, driver, cache, read_ahead, config.watch));
         let inline_faults = room(InlineFaults::new(pages, local, read_ahead, faults, bell)?);
         let pinning = room(Pinning::new(pages, local, pins, wp_ranges, inline_faults));
 

@@ -120,6 +120,7 @@ mod handlers {
         let (uffd, memory) = start::open_kernel(pager.kernel().features(), pager.path())?;
         crate::smaps::open_in_child();
         crate::leader::close();
+        crate::profile::begin_child();
         last_thread::prepare();
         let row = ledger::row_for_child();
         row.fault_path.set(start::name_of(pager.path()));

@@ -4,7 +4,7 @@
 //! Pointers are told apart by address: in the far range they are jemalloc's, else glibc's; so whatever was allocated
 //! before the library was ready is freed and resized correctly later.
 
-use crate::{caller, errno, interpose, jemalloc, large, libc_heap, region_map};
+use crate::{caller, errno, interpose, jemalloc, large, libc_heap, profile, region_map};
 use hinterland_abi::HeapMode;
 use libc::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -64,10 +64,17 @@ fn checked(pointer: *mut c_void) -> *mut c_void {
     pointer
 }
 
+/// An allocation of so many bytes that is far, as the program gets it.
+#[inline]
+fn far(pointer: *mut c_void, bytes: usize) -> *mut c_void {
+    profile::allocated(pointer, bytes);
+    checked(pointer)
+}
+
 /// malloc(3).
 #[inline]
 pub fn allocate(bytes: usize, caller: usize) -> *mut c_void {
-    if goes_far(bytes, caller) { checked(jemalloc::allocate(bytes)) } else { libc_heap::malloc(bytes) }
+    if goes_far(bytes, caller) { far(jemalloc::allocate(bytes), bytes) } else { libc_heap::malloc(bytes) }
 }
 
 /// calloc(3).
@@ -77,7 +84,10 @@ pub fn allocate_zeroed(count: usize, bytes: usize, caller: usize) -> *mut c_void
     if !goes_far(total, caller) {
         return libc_heap::calloc(1, total);
     }
-    checked(if total >= large::ZERO_BYTES { large::allocate_zeroed(total) } else { jemalloc::allocate_zeroed(total) })
+    far(
+        if total >= large::ZERO_BYTES { large::allocate_zeroed(total) } else { jemalloc::allocate_zeroed(total) },
+        total,
+    )
 }
 
 /// free(3).
@@ -90,6 +100,7 @@ pub unsafe fn release(pointer: *mut c_void) {
         // SAFETY: the caller's promise; what is not far is glibc's.
         return unsafe { libc_heap::free(pointer) };
     }
+    profile::released(pointer);
     // SAFETY: the caller's promise; what is far is jemalloc's.
     unsafe {
         if large::may_be_large(pointer) {
@@ -119,8 +130,9 @@ pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize, caller: usize) -> *
     if bytes > OBJECT_BYTES_MAX {
         return checked(std::ptr::null_mut());
     }
+    profile::released(pointer);
     // SAFETY: the caller's promise.
-    checked(unsafe { large::reallocate(pointer, bytes) })
+    far(unsafe { large::reallocate(pointer, bytes) }, bytes)
 }
 
 /// Resizes an object of glibc's; one that has become far by its size or owner moves.
@@ -129,7 +141,7 @@ unsafe fn reallocate_near(pointer: *mut c_void, bytes: usize, caller: usize) -> 
         // SAFETY: the caller's promise.
         return unsafe { libc_heap::realloc(pointer, bytes) };
     }
-    let far = checked(jemalloc::allocate(bytes));
+    let far = far(jemalloc::allocate(bytes), bytes);
     if !far.is_null() {
         // SAFETY: the near object holds `usable_size` bytes, the far one `bytes`; they are distinct.
         unsafe {
@@ -150,7 +162,7 @@ pub fn allocate_aligned(alignment: usize, bytes: usize, caller: usize) -> *mut c
     if bytes > OBJECT_BYTES_MAX - alignment {
         return checked(std::ptr::null_mut());
     }
-    checked(jemalloc::allocate_aligned(alignment, bytes))
+    far(jemalloc::allocate_aligned(alignment, bytes), bytes)
 }
 
 /// malloc_usable_size(3).

@@ -1,8 +1,9 @@
 //! This process's row of the ledger.
 
+use crate::segment;
 use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, Numbered, ProcessRow, RowState};
 use hinterland_sys::{confinement, thread};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -53,43 +54,12 @@ pub fn end(row: &ProcessRow) {
     }
 }
 
-/// Maps the launcher's segment; `None` when it is gone or of another version.
+/// Maps the launcher's ledger.
 fn map(path: &str) -> Option<&'static Ledger> {
-    let path = CString::new(path).ok()?;
-    // SAFETY: the path is a C string.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return None;
-    }
-    // A launcher of another version makes a segment of another length: to read beyond its end would be a SIGBUS.
-    // SAFETY: asks for the length of a file that was just opened.
-    let length = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
-    if usize::try_from(length).is_ok_and(|length| length < size_of::<Ledger>()) {
-        // SAFETY: the descriptor was just opened.
-        unsafe { libc::syscall(libc::SYS_close, fd) };
-        return None;
-    }
-    let flags = libc::MAP_SHARED;
-    // SAFETY: a new mapping; the segment is at least this long.
-    let address = unsafe {
-        // The offset travels on the stack: it must be a whole word.
-        let address = libc::syscall(
-            libc::SYS_mmap,
-            0usize,
-            size_of::<Ledger>(),
-            libc::PROT_READ | libc::PROT_WRITE,
-            flags,
-            fd,
-            0usize,
-        );
-        libc::syscall(libc::SYS_close, fd);
-        address
-    };
-    let address = usize::try_from(address).ok()?;
-    // SAFETY: the mapping is as long as a Ledger, page-aligned, never unmapped, and any bits are valid in its atomics.
-    let ledger: &'static Ledger = unsafe { &*(address as *const Ledger) };
-    let known = ledger.magic.load(Acquire) == LEDGER_MAGIC && ledger.version.load(Acquire) == LEDGER_VERSION;
-    known.then_some(ledger)
+    let is_known =
+        |ledger: &Ledger| ledger.magic.load(Acquire) == LEDGER_MAGIC && ledger.version.load(Acquire) == LEDGER_VERSION;
+    // SAFETY: a ledger consists of atomics.
+    unsafe { segment::map(path, is_known) }
 }
 
 /// Takes a free row and its share. A row that this process already has (before an exec) is ended first.

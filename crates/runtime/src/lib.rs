@@ -20,6 +20,8 @@
 //! | `descriptor_limit` | numbers for the descriptors of a child, below a limit that the program lowers |
 //! | `kernel_limit` | limits as the kernel has them |
 //! | `memory_limit` | limits on address space and data that the program sets |
+//! | `segment` | shared memory of the launcher's |
+//! | `profile` | where the program waits for far memory, and for which |
 //! | `proc_file` | files of `/proc` that stay open |
 //!
 //! The invariants (ARCHITECTURE.md): the library's own memory is never far; its threads never call an interposed name, never touch far
@@ -66,7 +68,10 @@ mod local_only;
 mod mapping;
 mod memory_limit;
 mod proc_file;
+#[cfg(not(feature = "local-only"))]
+mod profile;
 mod region_map;
+mod segment;
 mod smaps;
 #[cfg(not(feature = "local-only"))]
 mod start;
@@ -82,6 +87,6 @@ pub(crate) use inline::stacks::stack_switch::run_blocked as on_near_stack;
 #[cfg(not(feature = "local-only"))]
 pub(crate) use inline::user_copy;
 #[cfg(feature = "local-only")]
-pub(crate) use local_only::{Pager, on_near_stack, pager, user_copy};
+pub(crate) use local_only::{Pager, on_near_stack, pager, profile, user_copy};
 #[cfg(not(feature = "local-only"))]
 pub(crate) use start::pager;

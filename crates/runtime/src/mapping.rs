@@ -78,6 +78,7 @@ pub fn unmap(address: usize, bytes: usize) -> Outcome {
         return kernel(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]);
     };
     mmap::given_back(address, bytes);
+    crate::profile::unmapped(address);
     let mut region_map = region_map::lock();
     seal::refuse(&region_map, first, count)?;
     for run in region_map.mapped_in(first, count) {

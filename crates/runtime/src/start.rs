@@ -2,7 +2,7 @@
 
 use crate::{
     caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, libc_heap,
-    memory_limit, region_map, smaps, tape, trace,
+    memory_limit, profile, region_map, smaps, tape, trace,
 };
 use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
 use hinterland_backend::{OpenError, OpenOptions};
@@ -183,6 +183,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         Some(tapes) => Arbiter::following(prefetcher, policy, tapes),
         None => (Arbiter::new(prefetcher), policy),
     };
+    let watch = profile::begin(settings);
     let config = Config {
         path,
         base: FAR_BASE,
@@ -203,6 +204,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         ledger: ledger::get(),
         shared: fork_group::look,
         trace,
+        watch,
     };
     let pager = Pager::new(config, Kernel::new(features, uffd, memory))?;
     let departure = if features.move_pages { "pages move" } else { "pages are copied: the kernel has no UFFDIO_MOVE" };
@@ -225,6 +227,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     // Not before: without a monitor, the first touch of far memory would wait for ever.
     READY.store(true, Release);
     pager.begin_trace(trace::fault_cost);
+    profile::heap_begins();
     heap::init(settings.heap)?;
     if heap::is_managed() {
         crate::interpose::loading::bind_to_ours();

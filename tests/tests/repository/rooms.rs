@@ -19,7 +19,10 @@ const BUILDINGS: &[Building] = &[
         name: "pager",
         inside: None,
         layers: &[
-            ("values", &["state", "slot", "fault_path", "proportional_share", "forward_progress", "monitor_affinity"]),
+            (
+                "values",
+                &["state", "slot", "fault_path", "watch", "proportional_share", "forward_progress", "monitor_affinity"],
+            ),
             ("waits", &["blocked", "schedule", "waiters", "own_threads"]),
             ("tables", &["kernel", "staging", "account", "queues", "hint_ring", "page_counts", "pin", "wp_range"]),
             ("pages", &["pages", "scratch"]),

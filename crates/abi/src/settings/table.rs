@@ -74,6 +74,9 @@ settings! {
         TAPE_MEMORY "tape-memory" tape_memory: String = TEXT, One("FILE"), Launcher,
             "The tape to follow, as the launcher has checked it",
             "none is followed";
+        PROFILE_MEMORY "profile-memory" profile_memory: String = TEXT, One("FILE"), Launcher,
+            "Where a profile of the run is taken",
+            "none is taken";
         LEDGER "ledger" ledger: String = TEXT, One("FILE"), Launcher,
             "Path of the ledger, the statistics in shared memory",
             "no launcher listens";

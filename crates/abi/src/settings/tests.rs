@@ -37,6 +37,7 @@ fn reads_back_what_it_writes() {
         trace: "/tmp/app.trace".into(),
         microset_pages: Some(7),
         tape_memory: "/proc/1/fd/5".into(),
+        profile_memory: "/proc/1/fd/6".into(),
         ledger: "/proc/1/fd/3".into(),
         filters: Some(3),
     };

@@ -1,18 +1,11 @@
-//! The launcher's side of the ledger: a memfd that managed processes open through `/proc/LAUNCHER/fd/N`.
+//! The launcher's side of the ledger.
 //!
-//! A memfd has no name, so nothing is left behind when the launcher is killed; it lives as long as somebody maps it.
 //! Rows are found without touching the others: `SEEK_DATA` names the pages that somebody wrote.
 
+use super::segment::Segment;
 use crate::error::Error;
 use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, ProcessRow, RowState};
-use hinterland_units::ByteCount;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-use nix::sys::resource::{Resource, getrlimit};
-use nix::unistd::{Whence, ftruncate, lseek};
-use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr::NonNull;
+use nix::unistd::{Whence, lseek};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -21,30 +14,14 @@ pub const LEDGER_BYTES: usize = size_of::<Ledger>();
 const PAGE_BYTES: usize = hinterland_units::PAGE_BYTES;
 
 /// The ledger of this run.
-pub struct LauncherLedger {
-    fd: OwnedFd,
-    map: NonNull<Ledger>,
-}
+pub struct LauncherLedger(Segment<Ledger>);
 
 impl LauncherLedger {
     /// Makes an empty ledger; `unmanaged_allowed`: a program that cannot be managed runs all the same.
     pub fn create(unmanaged_allowed: bool) -> Result<LauncherLedger, Error> {
-        // The kernel would not only refuse what is longer, but end the launcher by a signal.
-        if let Ok((limit, _)) = getrlimit(Resource::RLIMIT_FSIZE)
-            && limit < LEDGER_BYTES as u64
-        {
-            return Err(Error::FileLength { limit: ByteCount(limit), needed: ByteCount(LEDGER_BYTES as u64) });
-        }
         let what = "cannot set up the shared memory for the run's figures";
-        let fd = memfd_create(c"hinterland-ledger", MFdFlags::MFD_CLOEXEC).map_err(Error::system(what))?;
-        let length = i64::try_from(LEDGER_BYTES).unwrap_or(i64::MAX);
-        ftruncate(&fd, length).map_err(Error::system(what))?;
-        let size = NonZeroUsize::new(LEDGER_BYTES).unwrap_or(NonZeroUsize::MIN);
-        // SAFETY: a new shared mapping of a file of exactly this size that nobody truncates (only this process and managed
-        // programs have it, and neither calls ftruncate); the address is the kernel's choice, so nothing is replaced.
-        let map =
-            unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, &fd, 0) };
-        let ledger = LauncherLedger { fd, map: map.map_err(Error::system(what))?.cast() };
+        // SAFETY: a ledger consists of atomics.
+        let ledger = LauncherLedger(unsafe { Segment::create(c"hinterland-ledger", what) }?);
         let head = ledger.get();
         head.version.store(LEDGER_VERSION, Relaxed);
         head.unmanaged_allowed.store(unmanaged_allowed.into(), Relaxed);
@@ -55,14 +32,12 @@ impl LauncherLedger {
 
     /// The path by which other processes open it.
     pub fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", nix::unistd::getpid(), self.fd.as_raw_fd())
+        self.0.path()
     }
 
     /// The mapped ledger.
     pub fn get(&self) -> &Ledger {
-        // SAFETY: the mapping is `LEDGER_BYTES` long, page-aligned, and lives as long as `self`; every field is an atomic,
-        // for which all bit patterns are valid.
-        unsafe { self.map.as_ref() }
+        self.0.get()
     }
 
     /// The rows that somebody has used, in order.
@@ -73,7 +48,7 @@ impl LauncherLedger {
         let mut index = 0;
         while let Some(row) = rows.get(index) {
             let page = offset_of(index) / PAGE_BYTES * PAGE_BYTES;
-            let written = lseek(&self.fd, i64::try_from(page).unwrap_or(0), Whence::SeekData);
+            let written = lseek(self.0.fd(), i64::try_from(page).unwrap_or(0), Whence::SeekData);
             // ENXIO: nothing was written from here to the end.
             let Some(written) = written.ok().and_then(|at| usize::try_from(at).ok()) else { break };
             if written == page {
@@ -98,13 +73,6 @@ impl LauncherLedger {
             share.clear();
         }
         release(row);
-    }
-}
-
-impl Drop for LauncherLedger {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `create` with this size, and `get` cannot lend it past `self`.
-        let _ = unsafe { munmap(self.map.cast(), LEDGER_BYTES) };
     }
 }
 

@@ -18,6 +18,7 @@ mod oom;
 mod outside;
 mod pools;
 mod readiness;
+pub mod segment;
 mod service_level;
 mod signals;
 mod spawn;
@@ -37,6 +38,7 @@ use crate::figures::Totals;
 use crate::host::Host;
 use crate::output::{self, Output};
 use crate::print;
+use crate::profile::{Profiling, Taken};
 use crate::program;
 use crate::report::{Ending, Run, Summary};
 use crate::trace::Recording;
@@ -58,39 +60,60 @@ enum Plan {
 
 /// Runs a program; returns the exit code that the launcher is to end with.
 pub fn run(args: &RunArgs) -> ExitCode {
-    run_and_record(args, None)
+    run_for(args, Asked::default())
+}
+
+/// What a run is to leave, beside its figures.
+#[derive(Clone, Copy, Default)]
+struct Asked<'a> {
+    trace: Option<&'a Recording>,
+    profile: Option<&'a Profiling>,
 }
 
 /// Runs a program and records its trace.
-pub fn run_and_record(args: &RunArgs, recording: Option<&Recording>) -> ExitCode {
-    match launch(args, recording) {
+pub fn run_and_record(args: &RunArgs, recording: &Recording) -> ExitCode {
+    run_for(args, Asked { trace: Some(recording), ..Asked::default() })
+}
+
+/// Runs a program and takes its profile.
+pub fn run_and_profile(args: &RunArgs, profiling: &Profiling) -> ExitCode {
+    run_for(args, Asked { profile: Some(profiling), ..Asked::default() })
+}
+
+fn run_for(args: &RunArgs, asked: Asked<'_>) -> ExitCode {
+    match launch(args, asked) {
         Ok(ending) => ending::end_like(ending),
         Err(error) => {
-            // A trace of what is not managed would be empty.
-            let way_round = if recording.is_none() { error.way_round() } else { "" };
+            // A trace or a profile of what is not managed would be empty.
+            let nothing_asked = asked.trace.is_none() && asked.profile.is_none();
+            let way_round = if nothing_asked { error.way_round() } else { "" };
             complain(format_args!("{error}{way_round}"));
             ExitCode::from(error.exit_code())
         }
     }
 }
 
-fn launch(args: &RunArgs, asked_for: Option<&Recording>) -> Result<Ending, Error> {
+fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     let env = |name: &str| std::env::var(name).ok();
     let host = Host::here();
     let mut config = config::resolve(args, env, &host)?;
-    let kept = config.kept.clone().filter(|_| asked_for.is_none());
+    if let Some(profiling) = asked.profile {
+        profiling.settle(&mut config);
+    }
+    let kept = config.kept.clone().filter(|_| asked.trace.is_none());
     let in_progress = kept.as_ref().and_then(|kept| kept.begin(&config));
-    let recording = asked_for.or(in_progress.as_ref().map(|run| &run.recording));
+    let recording = asked.trace.or(in_progress.as_ref().map(|run| &run.recording));
     if let Some(recording) = recording {
         recording.settle(&mut config);
     }
     let name = args.program.first().cloned().unwrap_or_default();
     let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let file = program::find(&name, &search)?;
-    refuse_needed(&config, recording, &file, arguments(args))?;
+    refuse_needed(&config, recording, asked.profile, &file, arguments(args))?;
     let plan = plan(&config, &name, &file, &search)?;
     let stats = config.stats.as_ref().map(Stats::open).transpose()?;
     recording.map(Recording::begin).transpose()?;
+    let taken = asked.profile.map(|profiling| profiling.begin(&file)).transpose()?;
 
     // For as long as the launcher lives: threads that follow pools write there.
     let ledger: &'static ledger::LauncherLedger =
@@ -98,6 +121,7 @@ fn launch(args: &RunArgs, asked_for: Option<&Recording>) -> Result<Ending, Error
     let pools = pools::Pools::find(&config.settings, &ledger.get().rosters)?;
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();
+    settings.profile_memory = taken.as_ref().map(Taken::path).unwrap_or_default();
     settings.filters = hinterland_sys::seccomp::filters();
     // Nothing is prefetched in a traced program.
     let checked_tape = config.tape.as_ref().filter(|_| recording.is_none());
@@ -167,10 +191,11 @@ fn launch(args: &RunArgs, asked_for: Option<&Recording>) -> Result<Ending, Error
         tape.say(ledger.get(), totals.counters.tape_threads_without);
     }
     let written = stats.map_or(Ok(()), |stats| stats.write(&summary));
-    if let Some(recording) = asked_for {
+    if let Some(recording) = asked.trace {
         recording.say(&ledger.get().trace, &totals, config.quiet);
     }
-    match (written, summary.ending()) {
+    let profiled = taken.map_or(Ok(()), |taken| taken.finish(&run, &totals, config.quiet));
+    match (written.and(profiled), summary.ending()) {
         // A run whose figures were asked for and are not there has not gone well.
         (Err(error), Ending::Exited(0)) => Err(error),
         (Err(error), ending) => {
@@ -191,6 +216,7 @@ fn outside_of(config: &RunConfig, library: &Path, ledger: String) -> outside::Ou
 fn refuse_needed(
     config: &RunConfig,
     recording: Option<&Recording>,
+    profiling: Option<&Profiling>,
     program: &Path,
     arguments: &[OsString],
 ) -> Result<(), Error> {
@@ -199,11 +225,12 @@ fn refuse_needed(
         Some(StatsTarget::Stdout) | None => None,
     };
     let trace = recording.map(|recording| ("--output", recording.shown()));
+    let profile = profiling.map(|profiling| ("--output", profiling.shown()));
     let needed = |(flag, path): (&'static str, &Path)| {
         let what = output::needed_as(path, program, arguments)?;
         Some(Error::Needed { flag, path: path.into(), what })
     };
-    stats.into_iter().chain(trace).find_map(needed).map_or(Ok(()), Err)
+    stats.into_iter().chain(trace).chain(profile).find_map(needed).map_or(Ok(()), Err)
 }
 
 /// Decides whether the program can be managed here; if not, refuses or, when told so, warns and goes on without.

@@ -41,7 +41,7 @@ pub struct Recording {
 /// Runs a program and records its trace.
 pub fn run(args: RecordArgs) -> ExitCode {
     match recording(&args) {
-        Ok(recording) => launch::run_and_record(&run_args(args), Some(&recording)),
+        Ok(recording) => launch::run_and_record(&run_args(args), &recording),
         Err(error) => {
             complain(&error);
             ExitCode::from(EXIT_REFUSED)

@@ -166,6 +166,7 @@ impl Stage {
             processor_of: |_| None,
             housekeeping: || {},
             trace: None,
+            watch: None,
             ledger: None,
             shared: |_| None,
         };

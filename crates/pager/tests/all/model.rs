@@ -328,6 +328,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         processor_of: |_| None,
         housekeeping: || {},
         trace: case.microset_pages.map(traced::trace),
+        watch: None,
         ledger: None,
         shared: |_| None,
     };

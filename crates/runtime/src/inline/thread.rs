@@ -25,6 +25,12 @@ pub(crate) struct Thread {
     pub ending: AtomicBool,
     /// The alternate stack that the program set: address, bytes (0: none), flags.
     pub altstack: [AtomicUsize; 3],
+    /// The context of the fault that is being served in a handler; 0: none.
+    pub fault_context: AtomicUsize,
+    /// The context of the trapped call that is being made; 0: none. A handler that jumped out of a call leaves the call's here.
+    pub call_context: AtomicUsize,
+    /// Bytes that are allocated until the profile takes a sample.
+    pub sample_after: AtomicUsize,
     /// The frame of the wrapped call that this thread is in; 0: none.
     pub frame: AtomicUsize,
     /// Memory that a child of vfork left behind at its exec: address and bytes.

@@ -210,7 +210,11 @@ unsafe extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mu
         let error = *register(&mut *context, REG_ERR);
         (((*info).si_code == NOT_MAPPED).then_some(address), error & 2 != 0)
     };
-    if far.is_some_and(|address| serve(address, write)) {
+    let context_of_fault = &super::thread::Thread::current().fault_context;
+    context_of_fault.store(context.addr(), Relaxed);
+    let served = far.is_some_and(|address| serve(address, write));
+    context_of_fault.store(0, Relaxed);
+    if served {
         // Something sent may have come while this thread was inside the library.
         return pending::deliver_at_return();
     }
@@ -241,7 +245,9 @@ unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut 
     }
     // SAFETY: the context is the kernel's, for this handler.
     let mut call = unsafe { Call::from_context(context) };
+    let outer = super::thread::Thread::current().call_context.swap(context.addr(), Relaxed);
     let result = stacks::stack_switch::run(|| perform(&mut call));
+    super::thread::Thread::current().call_context.store(outer, Relaxed);
     // SAFETY: as above; the call may have changed the context, so it is not borrowed meanwhile.
     unsafe { *register(&mut *context, REG_RAX) = result as i64 };
     pending::deliver_at_return();

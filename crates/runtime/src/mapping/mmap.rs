@@ -17,6 +17,7 @@
 use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, seal};
 use crate::caller;
 use crate::memory_limit::{self, Account};
+use crate::profile;
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -175,7 +176,11 @@ fn finish(region_map: &mut RegionMap, run: Run) -> Outcome {
         apply::clear(region_map, run.first, run.count)?;
         return Err(errno);
     }
-    Ok(region_map::address_of(run.first))
+    let address = region_map::address_of(run.first);
+    if run.attributes.protection != libc::PROT_NONE {
+        profile::mapped(address, run.count as usize * PAGE_BYTES);
+    }
+    Ok(address)
 }
 
 /// A mapping at a commanded place inside the far range.

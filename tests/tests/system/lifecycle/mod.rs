@@ -33,6 +33,7 @@ mod pages;
 mod partitions;
 mod pools;
 mod prefetch;
+mod profile;
 mod real;
 mod refusals;
 mod renewals;
@@ -63,6 +64,7 @@ pub fn trials() -> Vec<Trial> {
         snapshots::trials(),
         simulated::trials(),
         prefetch::trials(),
+        profile::trials(),
         explain::trials(),
         tapes::trials(),
         hints::trials(),

@@ -73,6 +73,7 @@ impl Arena {
             processor_of: |_| None,
             housekeeping: || {},
             trace: None,
+            watch: None,
             ledger: None,
             shared: |_| None,
         };

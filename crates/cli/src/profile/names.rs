@@ -1,0 +1,154 @@
+//! Names for the frames of a profile, looked up as they are needed.
+
+use super::file::{Call, Module};
+use super::symbols::{Line, Named, Symbols};
+use hinterland_abi::profile::{Frame, MODULES_MAX, Profile};
+use std::collections::HashMap;
+use std::path::Path;
+use std::rc::Rc;
+
+/// Functions that give memory for others: their caller is who allocates. By the beginnings of their names.
+const ALLOCATORS: &[&str] = &[
+    "operator new",
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "strdup",
+    "strndup",
+    "mmap",
+    "xmalloc",
+    "xcalloc",
+    "xrealloc",
+    "g_malloc",
+    "g_realloc",
+    "g_slice_alloc",
+    "__rust_alloc",
+    "__rust_realloc",
+    "__rdl_",
+    "__rustc::",
+    "alloc::alloc::",
+    "alloc::raw_vec::",
+    "<alloc::alloc::",
+    "<alloc::raw_vec::",
+    "std::allocator",
+    "std::__new_allocator",
+    "__gnu_cxx::new_allocator",
+    "__gnu_cxx::__alloc_traits",
+    "std::__detail::_Hashtable_alloc",
+    "std::_Vector_base",
+    "std::vector",
+    "std::_Deque_base",
+    "PyObject_Malloc",
+    "PyObject_Calloc",
+    "PyObject_Realloc",
+    "PyMem_",
+    "_PyObject_",
+    "_PyMem_",
+    "npy_alloc",
+    "default_malloc",
+    "default_calloc",
+    "PyDataMem_",
+];
+
+/// Whether a function gives memory for others. A template's result type stands before its name.
+pub fn is_allocator(function: &str) -> bool {
+    let name = function.strip_prefix("void* ").or_else(|| function.strip_prefix("void ")).unwrap_or(function);
+    ALLOCATORS.iter().any(|allocator| name.starts_with(allocator))
+}
+
+/// Names, looked up as they are needed.
+pub struct Names<'a> {
+    profile: &'a Profile,
+    modules: Vec<Option<(Module, Symbols)>>,
+    named: HashMap<Frame, Rc<Named>>,
+}
+
+impl<'a> Names<'a> {
+    /// Those of a profile's frames.
+    pub fn of(profile: &'a Profile) -> Names<'a> {
+        let modules = std::iter::repeat_with(|| None).take(MODULES_MAX).collect();
+        Names { profile, modules, named: HashMap::new() }
+    }
+
+    /// The files of the frames that were named.
+    pub fn modules(self) -> Vec<Module> {
+        self.modules.into_iter().flatten().map(|(module, _)| module).collect()
+    }
+
+    fn module(&mut self, index: usize) -> Option<&(Module, Symbols)> {
+        let taken = self.profile.modules.get(index)?;
+        let slot = self.modules.get_mut(index)?;
+        Some(slot.get_or_insert_with(|| {
+            let (path, id) = (taken.path.get(), taken.build_id());
+            let name = Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let (symbols, unnamed_because) = match Symbols::read(Path::new(&path), &id) {
+                Ok(symbols) => (symbols, None),
+                Err(why) => (Symbols::default(), Some(why)),
+            };
+            (Module { name, path, build_id: hexadecimal(&id), unnamed_because }, symbols)
+        }))
+    }
+
+    /// The name of the file that a frame is in.
+    fn module_name(&mut self, frame: Frame) -> String {
+        frame.module().and_then(|index| self.module(index)).map_or(String::new(), |(module, _)| module.name.clone())
+    }
+
+    /// What a frame is.
+    pub fn name(&mut self, frame: Frame) -> Rc<Named> {
+        if let Some(named) = self.named.get(&frame) {
+            return Rc::clone(named);
+        }
+        let named = match frame.module().and_then(|index| self.module(index)) {
+            Some((module, symbols)) => symbols.name(&module.name, frame.address()),
+            None => {
+                Named { symbol: None, lines: vec![Line { function: "(code of no file)".into(), ..Line::default() }] }
+            }
+        };
+        let named = Rc::new(named);
+        self.named.insert(frame, Rc::clone(&named));
+        named
+    }
+
+    /// A function by its module and name.
+    pub fn function(&mut self, frame: Frame) -> (String, String) {
+        (self.module_name(frame), self.name(frame).function().to_owned())
+    }
+
+    /// The functions that a frame's code was written in, the innermost first.
+    pub fn calls(&mut self, frame: Frame) -> Vec<Call> {
+        let module = self.module_name(frame);
+        let named = self.name(frame);
+        let call = |line: &Line| Call {
+            function: line.function.clone(),
+            module: module.clone(),
+            file: (!line.file.is_empty()).then(|| line.file.clone()),
+            line: (line.line != 0).then_some(line.line),
+        };
+        named.lines.iter().map(call).collect()
+    }
+}
+
+/// Bytes as two digits each.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_are_known_with_and_without_their_types() {
+        for name in ["malloc", "operator new(unsigned long)", "void* std::allocator<int>::allocate(unsigned long)"] {
+            assert!(is_allocator(name), "{name}");
+        }
+        assert!(!is_allocator("my_pool_get") && !is_allocator("main"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Taking a profile: `hinterland run` with samples in the library.
+
+use super::file::Waits;
+use super::gather::{RunFacts, gather};
+use crate::args::RunArgs;
+use crate::config::RunConfig;
+use crate::config::flags::{Flags, Run};
+use crate::error::{Error, complain};
+use crate::figures::Totals;
+use crate::launch;
+use crate::launch::segment::Segment;
+use crate::output::Output;
+use crate::report;
+use clap::Args;
+use hinterland_abi::profile::{PROFILE_MAGIC, PROFILE_VERSION, Profile};
+use hinterland_units::{Budget, Foreign};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// `hinterland profile`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ProfileArgs {
+    /// Where the profile goes; what is there is replaced when the program has ended
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    settings: Flags<Run>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    program: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland profile -o app.prof --local 512M -- ./app
+  hinterland report app.prof
+  hinterland report app.prof --by site --flame app.svg
+  hinterland plan app.prof -o app.plan
+
+The program is unmodified and runs as with `hinterland run`, whose flags it takes; all processes of the run are in the profile. Names
+come from debug information where there is some (-g), else from symbols. A small budget shows more waiting than a large one.
+
+Exit code: the program's own, as for `hinterland run`; 125 also when the profile could not be written.";
+
+/// A profile that a run is to leave.
+pub struct Profiling {
+    shown: PathBuf,
+}
+
+/// Runs a program and takes its profile.
+pub fn run(args: ProfileArgs) -> ExitCode {
+    let profiling = Profiling { shown: args.output };
+    launch::run_and_profile(&RunArgs { settings: args.settings, program: args.program }, &profiling)
+}
+
+impl Profiling {
+    /// Sets a run up for it.
+    pub fn settle(&self, config: &mut RunConfig) {
+        config.allow_unmanaged = false;
+        // A run that is recorded for a tape shows the tracer's waits.
+        config.kept = None;
+    }
+
+    /// Where it goes, as the user wrote it.
+    pub fn shown(&self) -> &Path {
+        &self.shown
+    }
+
+    /// Makes what the library fills, and looks whether the file can be written; `program`: the program's file.
+    ///
+    /// # Errors
+    /// It cannot; or there is no memory.
+    pub fn begin(&self, program: &Path) -> Result<Taken, Error> {
+        let output = Output::open(&self.shown).map_err(|source| Error::Trace { path: self.shown.clone(), source })?;
+        // SAFETY: a profile consists of atomics.
+        let segment: Segment<Profile> =
+            unsafe { Segment::create(c"hinterland-profile", "cannot set up the shared memory for the profile") }?;
+        segment.get().version.store(PROFILE_VERSION, Relaxed);
+        segment.get().magic.store(PROFILE_MAGIC, Release);
+        Ok(Taken { shown: self.shown.clone(), program: program.into(), output, segment })
+    }
+}
+
+/// A profile that is being taken.
+pub struct Taken {
+    shown: PathBuf,
+    program: PathBuf,
+    output: Output,
+    segment: Segment<Profile>,
+}
+
+impl Taken {
+    /// The path by which processes of the run open it.
+    pub fn path(&self) -> String {
+        self.segment.path()
+    }
+
+    /// The run has ended: writes the file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn finish(self, run: &report::Run, totals: &Totals, quiet: bool) -> Result<(), Error> {
+        let Taken { shown, program, output, segment } = self;
+        let profile = segment.get();
+        let local_bytes = match run.budget {
+            Some(Budget::Bytes(bytes)) => Some(bytes.0),
+            _ => None,
+        };
+        let wall_ns = u64::try_from(run.program_wall.as_nanos()).unwrap_or(u64::MAX);
+        let counters = &totals.counters;
+        let waits = Waits {
+            faults: totals.histograms.fault_ns.iter().sum(),
+            fetches: counters.major_faults,
+            first_touches: counters.first_touch_faults,
+            wait_ns: counters.stall_ns,
+        };
+        let facts = RunFacts { name: run.program.clone(), path: &program, wall_ns, local_bytes, waits };
+        let file = gather(profile, &facts);
+        let refuse = |source| Error::Trace { path: shown.clone(), source };
+        let text = serde_json::to_string(&file).map_err(|error| refuse(error.into()))?;
+        output.write(refuse, |out| out.write_all(text.as_bytes()).map_err(refuse))?;
+        let shown = shown.display().to_string();
+        let shown = Foreign(&shown);
+        let error = profile.error.get();
+        if !error.is_empty() {
+            complain(format_args!("{shown}: a process of the run is not in the profile: {error}"));
+        } else if profile.begun.load(Relaxed) == 0 {
+            complain(format_args!("{shown}: the profile is empty: no process of the run was managed"));
+        }
+        if !quiet {
+            let (functions, sites) = (file.functions.len(), file.sites.len());
+            eprintln!("  {:<14} {functions} functions, {sites} allocation sites: {shown}", "profile");
+        }
+        Ok(())
+    }
+}

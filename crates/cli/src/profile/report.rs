@@ -1,0 +1,311 @@
+//! Showing a profile: tables, JSON, a flame graph of waiting.
+
+use super::file::{Call, ProfileFile, Waits};
+use super::{Refusal, ended};
+use crate::output;
+use crate::print;
+use crate::report::{count, duration, percent};
+use crate::table::table;
+use clap::{Args, ValueEnum};
+use hinterland_units::{ByteCount, Foreign};
+use inferno::flamegraph::{self, Options};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// `hinterland report`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ReportArgs {
+    /// The profile, as `hinterland profile` writes it
+    profile: PathBuf,
+    /// What the rows are, one table for each
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "function")]
+    by: Vec<By>,
+    /// Rows of a table
+    #[arg(long, value_name = "ROWS", default_value_t = 20)]
+    top: usize,
+    /// As JSON, all rows
+    #[arg(long)]
+    json: bool,
+    /// Also draw which calls led to how much waiting
+    #[arg(long, value_name = "FILE")]
+    flame: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland report app.prof
+  hinterland report app.prof --by function,site,line --top 5
+  hinterland report app.prof --flame app.svg
+  hinterland report app.prof --by site --json | jq '.site[0].calls'
+
+Exit code: 0, or 125 when the profile cannot be read.";
+
+/// What a row is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum By {
+    /// A function of the program: where it waits.
+    Function,
+    /// An allocation: what is waited for.
+    Site,
+    /// A line of the source.
+    Line,
+}
+
+/// A line of the source.
+#[derive(Serialize)]
+struct LineRow {
+    file: String,
+    line: u32,
+    function: String,
+    #[serde(flatten)]
+    waits: Waits,
+}
+
+/// Runs the command.
+pub fn run(args: &ReportArgs) -> ExitCode {
+    ended(shown(args))
+}
+
+fn shown(args: &ReportArgs) -> Result<(), Refusal> {
+    let file = ProfileFile::read(&args.profile)?;
+    if let Some(path) = &args.flame {
+        flame(&file, &args.profile, path)?;
+    }
+    let words = |error: std::io::Error| Refusal::Words(format!("standard output: {error}"));
+    if args.json {
+        let document = serde_json::to_string_pretty(&rows(&file, &args.by)).map_err(|error| words(error.into()))?;
+        return print::json(&format!("{document}\n")).map(drop).map_err(words);
+    }
+    print::text(&text(&file, &args.by, args.top)).map(drop).map_err(words)
+}
+
+/// The rows by what they are, as JSON.
+fn rows(file: &ProfileFile, by: &[By]) -> serde_json::Value {
+    let mut all = serde_json::Map::new();
+    for by in by {
+        let (name, rows) = match by {
+            By::Function => ("function", serde_json::json!(file.functions)),
+            By::Site => ("site", serde_json::json!(file.sites)),
+            By::Line => ("line", serde_json::json!(lines(file))),
+        };
+        all.insert(name.into(), rows);
+    }
+    all.into()
+}
+
+fn text(file: &ProfileFile, by: &[By], top: usize) -> String {
+    let mut out = head(file);
+    for by in by {
+        let table = match by {
+            By::Function => functions(file, top),
+            By::Site => sites(file, top),
+            By::Line => line_table(file, top),
+        };
+        let _ = write!(out, "\n{table}\n");
+    }
+    out
+}
+
+fn time(ns: u64) -> String {
+    duration(Duration::from_nanos(ns))
+}
+
+fn head(file: &ProfileFile) -> String {
+    let run = &file.run;
+    let local = run.local_bytes.map_or(String::new(), |bytes| format!(", {} local", ByteCount(bytes)));
+    let mut out = format!(
+        "{}: {}{local}; {} faults were served in {}, of which {} fetched a page\n",
+        Foreign(&file.program.name),
+        time(run.wall_ns),
+        count(run.waits.faults),
+        time(run.waits.wait_ns),
+        count(run.waits.fetches),
+    );
+    if let Some(one_in) = run.one_in {
+        let _ = writeln!(out, "  the monitor served faults: functions and lines are estimates from one in {one_in}");
+    }
+    let lost = [
+        (run.lost.faults, "faults have no function"),
+        (run.lost.stacks, "faults have no calls"),
+        (run.lost.allocations, "allocations have no site"),
+    ];
+    for (number, what) in lost.into_iter().filter(|(number, _)| *number > 0) {
+        let _ = writeln!(out, "  {} {what}: the profile has no room for more", count(number));
+    }
+    if run.lost.unplaced > 0 {
+        let _ = writeln!(
+            out,
+            "  {} faults have no function: their threads could not be looked at",
+            count(run.lost.unplaced)
+        );
+    }
+    for module in file.modules.iter().filter(|module| module.unnamed_because.is_some()) {
+        let why = module.unnamed_because.as_deref().unwrap_or_default();
+        let _ = writeln!(out, "  {} has no names: {why}", Foreign(&module.path));
+    }
+    out
+}
+
+/// Long names of templates leave no room for figures.
+fn cut(name: &str) -> String {
+    hinterland_units::cut(&Foreign(name).to_string(), 72).into_owned()
+}
+
+fn wait_cells(waits: &Waits, share: f64) -> [String; 5] {
+    let each = waits.wait_ns.checked_div(waits.faults).unwrap_or(0);
+    [percent(share), time(waits.wait_ns), count(waits.faults), count(waits.fetches), time(each)]
+}
+
+fn functions(file: &ProfileFile, top: usize) -> String {
+    let mut table = table(&["waiting", "time", "faults", "fetches", "each", "function", "in"], 0..5);
+    for function in file.functions.iter().take(top) {
+        let cells = wait_cells(&function.waits, function.wait_share);
+        table.add_row(cells.into_iter().chain([cut(&function.name), cut(&function.module)]));
+    }
+    table.to_string()
+}
+
+fn call(call: &Call) -> String {
+    let place = match (&call.file, call.line) {
+        (Some(file), Some(line)) => format!(" ({}:{line})", base(file)),
+        _ => format!(" ({})", call.module),
+    };
+    format!("{}{}", cut(&call.function), Foreign(&place))
+}
+
+/// The last part of a path.
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn sites(file: &ProfileFile, top: usize) -> String {
+    let names =
+        ["waiting", "time", "faults", "fetches", "each", "held", "allocations", "life", "pattern", "allocated by"];
+    let mut table = table(&names, 0..8);
+    for site in file.sites.iter().take(top) {
+        let calls: Vec<String> = site.calls.iter().map(call).collect();
+        let calls = if calls.is_empty() { "(not known)".into() } else { calls.join("\n  ") };
+        table.add_row(wait_cells(&site.waits, site.wait_share).into_iter().chain([
+            ByteCount(site.held_bytes_max).to_string(),
+            count(site.allocations),
+            site.life_ns.map_or("-".into(), time),
+            Foreign(&site.pattern).to_string(),
+            calls,
+        ]));
+    }
+    table.to_string()
+}
+
+fn lines(file: &ProfileFile) -> Vec<LineRow> {
+    let mut lines: BTreeMap<(&str, u32), LineRow> = BTreeMap::new();
+    for function in &file.functions {
+        for line in &function.lines {
+            let row = lines.entry((&line.file, line.line)).or_insert_with(|| LineRow {
+                file: line.file.clone(),
+                line: line.line,
+                function: function.name.clone(),
+                waits: Waits::default(),
+            });
+            row.waits.add(line.waits);
+        }
+    }
+    let mut lines: Vec<LineRow> = lines.into_values().collect();
+    lines.sort_by_key(|row| std::cmp::Reverse(row.waits.wait_ns));
+    lines
+}
+
+fn line_table(file: &ProfileFile, top: usize) -> String {
+    let rows = lines(file);
+    if rows.is_empty() {
+        return "No line is known: compile the program with -g, or install its debug information.".into();
+    }
+    let all: u64 = file.functions.iter().map(|function| function.waits.wait_ns).sum();
+    let mut table = table(&["waiting", "time", "faults", "fetches", "each", "line", "function"], 0..5);
+    for row in rows.iter().take(top) {
+        let share = if all == 0 { 0.0 } else { row.waits.wait_ns as f64 / all as f64 };
+        let place = Foreign(&format!("{}:{}", row.file, row.line)).to_string();
+        table.add_row(wait_cells(&row.waits, share).into_iter().chain([place, cut(&row.function)]));
+    }
+    table.to_string()
+}
+
+/// Draws the stacks: how wide a function is says how long was waited in it and in what it called.
+fn flame(file: &ProfileFile, read: &Path, path: &Path) -> Result<(), Refusal> {
+    if output::is_same(read, path) {
+        return Err(Refusal::Own { flag: "--flame", path: path.into() });
+    }
+    let folded: Vec<String> = file
+        .stacks
+        .iter()
+        .filter(|stack| stack.wait_ns > 0 && !stack.frames.is_empty())
+        .map(|stack| {
+            let functions: Vec<String> = stack
+                .frames
+                .iter()
+                .map(|frame| Foreign(&file.frames[*frame].function).to_string().replace(';', ":"))
+                .collect();
+            format!("{} {}", functions.join(";"), stack.wait_ns / 1000)
+        })
+        .collect();
+    if folded.is_empty() {
+        return Err(Refusal::File {
+            path: read.into(),
+            why: "it has no stacks to draw: nothing was waited for".into(),
+        });
+    }
+    let mut options = Options::default();
+    options.title = format!("Waiting of {}", Foreign(&file.program.name));
+    options.count_name = "µs".into();
+    options.deterministic = true;
+    let refuse = |source| Refusal::Output { flag: "--flame", path: path.into(), source };
+    output::write(path, refuse, |out| {
+        flamegraph::from_lines(&mut options, folded.iter().map(String::as_str), out).map_err(refuse)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::tests::example;
+    use super::*;
+
+    fn file() -> ProfileFile {
+        ProfileFile::of(example().to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn tables_begin_with_the_worst_and_end_where_they_are_told() {
+        let text = text(&file(), &[By::Function, By::Site, By::Line], 1);
+        assert!(
+            text.starts_with("./app: 5.00 s; 10 faults were served in 900.0 µs, of which 8 fetched a page"),
+            "{text}"
+        );
+        let row = |begin: &str| text.lines().find(|line| line.trim_start().starts_with(begin)).unwrap_or_default();
+        assert!(row("90.0 %").contains("walk(int*)"), "{text}");
+        assert!(!text.contains("sum"), "one row: {text}");
+        assert!(text.contains("make (app.cpp:3)") && text.contains("random") && text.contains("app.cpp:7"), "{text}");
+    }
+
+    #[test]
+    fn json_has_all_rows() {
+        let rows = rows(&file(), &[By::Function, By::Line]);
+        assert_eq!(rows["function"].as_array().map(Vec::len), Some(2));
+        assert_eq!(rows["line"][0]["line"], 7);
+        assert!(rows.get("site").is_none());
+    }
+
+    #[test]
+    fn a_flame_graph_has_the_functions_and_does_not_replace_the_profile() {
+        let directory = tempfile::tempdir().unwrap();
+        let [profile, svg] = ["app.prof", "app.svg"].map(|name| directory.path().join(name));
+        std::fs::write(&profile, example().to_string()).unwrap();
+        flame(&file(), &profile, &svg).unwrap();
+        let drawn = std::fs::read_to_string(&svg).unwrap();
+        assert!(drawn.contains("<svg") && drawn.contains("walk(int*)"), "{}", &drawn[..200]);
+        assert!(matches!(flame(&file(), &profile, &profile), Err(Refusal::Own { .. })));
+    }
+}

@@ -1,0 +1,235 @@
+//! Which file code belongs to, and where its unwinding information lies: asked of glibc's `_dl_find_object` (2.35), which takes no lock and
+//! may be called in a signal handler.
+//!
+//! The answers are kept by address, because the program waits at few places. An entry is two words, one of them mixed with the other: one
+//! that two threads wrote at the same time fits neither.
+
+use super::profile;
+use hinterland_abi::profile::{Frame, key_of};
+use hinterland_sys::confinement;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// `struct dl_find_object` of <dlfcn.h>.
+#[repr(C)]
+#[derive(Default)]
+struct Found {
+    flags: u64,
+    start: usize,
+    end: usize,
+    link_map: usize,
+    eh_frame: usize,
+    reserved: [u64; 7],
+}
+
+/// The beginning of `struct link_map` of <link.h>.
+#[repr(C)]
+struct LinkMap {
+    bias: usize,
+    name: *const c_char,
+}
+
+type Find = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
+
+static FIND: OnceLock<Find> = OnceLock::new();
+/// The program's own file, which the loader has no name for.
+static PROGRAM: OnceLock<String> = OnceLock::new();
+/// This library.
+static OWN: OnceLock<Range<usize>> = OnceLock::new();
+
+/// A loaded file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Object {
+    start: usize,
+    /// Where it ends.
+    pub end: usize,
+    link_map: usize,
+    /// Its `.eh_frame_hdr`; 0: it has none.
+    pub eh_frame_hdr: usize,
+}
+
+/// Before threads and far memory: symbols can still be resolved.
+///
+/// # Errors
+/// The program's libc is too old, in words.
+pub fn begin() -> Result<(), String> {
+    // SAFETY: the name is a C string; the function of this name has this type.
+    let find = unsafe {
+        let find = libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr());
+        if find.is_null() {
+            return Err(
+                "a profile needs glibc 2.35 or newer, whose loader says in a signal handler what code is whose".into(),
+            );
+        }
+        std::mem::transmute::<*mut c_void, Find>(find)
+    };
+    FIND.get_or_init(|| find);
+    let program = confinement::with_files(|| std::fs::read_link("/proc/self/exe").ok()).flatten().unwrap_or_default();
+    PROGRAM.get_or_init(|| program.to_string_lossy().into_owned());
+    if let Some(own) = object_of(begin as *const () as usize) {
+        OWN.get_or_init(|| own.start..own.end);
+    }
+    Ok(())
+}
+
+/// Whether code belongs to this library.
+pub fn is_own(address: usize) -> bool {
+    OWN.get().is_some_and(|own| own.contains(&address))
+}
+
+/// The file that code belongs to.
+pub fn object_of(address: usize) -> Option<Object> {
+    let mut found = Found::default();
+    // SAFETY: glibc's function, with room for its answer.
+    let rc = unsafe { FIND.get()?(address as *const c_void, &raw mut found) };
+    let Found { start, end, link_map, eh_frame, .. } = found;
+    (rc == 0 && link_map != 0).then_some(Object { start, end, link_map, eh_frame_hdr: eh_frame })
+}
+
+/// Answers by address.
+struct Cache<const N: usize>([[AtomicU64; 2]; N]);
+
+impl<const N: usize> Cache<N> {
+    const fn new() -> Cache<N> {
+        Cache([const { [AtomicU64::new(0), AtomicU64::new(0)] }; N])
+    }
+
+    fn entry(&self, key: u64) -> &[AtomicU64; 2] {
+        &self.0[usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).unwrap_or(0) % N]
+    }
+
+    fn get(&self, key: u64) -> Option<u64> {
+        let [mixed, value] = self.entry(key);
+        let value = value.load(Relaxed);
+        (value != 0 && mixed.load(Relaxed) ^ value == key).then_some(value)
+    }
+
+    fn set(&self, key: u64, value: u64) {
+        let [mixed, kept] = self.entry(key);
+        mixed.store(key ^ value, Relaxed);
+        kept.store(value, Relaxed);
+    }
+}
+
+/// Numbers of modules, plus one, by where they lie.
+static MODULES: Cache<1024> = Cache::new();
+/// Answers of `kept`.
+static ANSWERS: Cache<8192> = Cache::new();
+
+/// An answer about an address, which is asked for once: `make` is not to give 0. What is unloaded, and something else loaded in its place,
+/// keeps the answer.
+pub fn kept(address: usize, kind: u8, make: impl FnOnce() -> u64) -> u64 {
+    let key = (address as u64) << 8 | u64::from(kind);
+    if let Some(value) = ANSWERS.get(key) {
+        return value;
+    }
+    let value = make();
+    ANSWERS.set(key, value);
+    value
+}
+
+/// Where code is.
+pub fn frame_of(address: usize) -> Frame {
+    Frame::from_bits(kept(address, 0, || find_frame(address).to_bits()))
+}
+
+fn find_frame(address: usize) -> Frame {
+    let unknown = Frame::new(None, address.max(1));
+    let Some(object) = object_of(address) else { return unknown };
+    // SAFETY: the loader's entry of an object that is loaded; its memory is libc's own, so it is near.
+    let LinkMap { bias, name } = unsafe { (object.link_map as *const LinkMap).read() };
+    let key = object.start as u64 ^ (object.link_map as u64).rotate_left(32);
+    let module = MODULES.get(key).or_else(|| {
+        // SAFETY: as above; the loader's names are C strings or null.
+        let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
+        let module = register(&object, name)? as u64 + 1;
+        MODULES.set(key, module);
+        Some(module)
+    });
+    let module = module.and_then(|module| usize::try_from(module - 1).ok());
+    if module.is_some() { Frame::new(module, address.wrapping_sub(bias)) } else { unknown }
+}
+
+/// The number of a file in the profile.
+fn register(object: &Object, name: &CStr) -> Option<usize> {
+    let name = match name.to_bytes() {
+        b"" => PROGRAM.get().map_or("", String::as_str),
+        // Another name would not be found either.
+        name => std::str::from_utf8(name).unwrap_or("?"),
+    };
+    let id = build_id(object).unwrap_or_default();
+    let key = key_of(name.bytes().chain(id.iter().copied()).map(u64::from));
+    let fill = |module: &hinterland_abi::profile::Module| {
+        module.path.set(name);
+        module.set_build_id(id);
+    };
+    profile()?.modules.entry(key, fill).map(|(index, _)| index)
+}
+
+/// The build-id in a loaded file's notes.
+fn build_id(object: &Object) -> Option<&'static [u8]> {
+    const NOTE_TYPE: u32 = 3; // NT_GNU_BUILD_ID
+    let bytes = |start: usize, len: usize| -> Option<&'static [u8]> {
+        let inside = start >= object.start && start.checked_add(len)? <= object.end;
+        // SAFETY: the file's headers and notes are loaded together, readable, and stay while its code runs.
+        inside.then(|| unsafe { std::slice::from_raw_parts(start as *const u8, len) })
+    };
+    let half = |from: &[u8], at: usize| Some(usize::from(u16::from_le_bytes(from.get(at..at + 2)?.try_into().ok()?)));
+    let word = |from: &[u8], at: usize| Some(u32::from_le_bytes(from.get(at..at + 4)?.try_into().ok()?));
+    let long =
+        |from: &[u8], at: usize| usize::try_from(u64::from_le_bytes(from.get(at..at + 8)?.try_into().ok()?)).ok();
+    // elf(5): the file's header, then those of its segments.
+    let header = bytes(object.start, 64).filter(|header| header.starts_with(b"\x7fELF"))?;
+    let (table, size, count) = (long(header, 32)?, half(header, 54)?, half(header, 56)?);
+    let segments = (0..count).filter_map(|index| bytes(object.start + table + index * size, size));
+    let first = segments.clone().find(|segment| word(segment, 0) == Some(libc::PT_LOAD))?;
+    let bias = object.start - (long(first, 16)? & !(hinterland_units::PAGE_BYTES - 1));
+    for segment in segments.filter(|segment| word(segment, 0) == Some(libc::PT_NOTE)) {
+        let mut notes = bytes(bias + long(segment, 16)?, long(segment, 40)?)?;
+        let align = if long(segment, 48)? == 8 { 8 } else { 4 };
+        while notes.len() >= 12 {
+            let (name, value, kind) = (word(notes, 0)? as usize, word(notes, 4)? as usize, word(notes, 8)?);
+            let start = (12 + name).next_multiple_of(align);
+            if kind == NOTE_TYPE && notes.get(12..16) == Some(b"GNU\0") {
+                return notes.get(start..start + value);
+            }
+            notes = notes.get((start + value).next_multiple_of(align)..).unwrap_or_default();
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_known_by_its_file_and_its_build_id_is_that_of_the_notes() {
+        begin().unwrap();
+        let own = object_of(begin as *const () as usize).unwrap();
+        assert!(is_own(begin as *const () as usize) && !is_own(libc::qsort as *const () as usize));
+        assert!(own.eh_frame_hdr != 0);
+        let libc = object_of(libc::qsort as *const () as usize).unwrap();
+        assert_ne!(libc.start, own.start);
+        assert_eq!(build_id(&libc).map(<[u8]>::len), Some(20), "the distribution's libc has one");
+        let local = 0;
+        assert_eq!(object_of(&raw const local as usize), None, "a stack is no file");
+    }
+
+    #[test]
+    fn an_answer_is_made_once_for_each_kind() {
+        let mut made = 0;
+        for _ in 0..3 {
+            for kind in [8, 9] {
+                let value = kept(0x1234_5678, kind, || {
+                    made += 1;
+                    u64::from(kind)
+                });
+                assert_eq!(value, u64::from(kind));
+            }
+        }
+        assert_eq!(made, 2);
+    }
+}
