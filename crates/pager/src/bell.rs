@@ -41,10 +41,12 @@ impl Bell {
         self.word().load(SeqCst)
     }
 
-    /// The evictor sleeps until the bell rings, unless it did since `seen`.
-    pub(crate) fn wait(&self, seen: u32, limit: Duration) {
+    /// The evictor sleeps until the bell rings, unless it did since `seen`, or there is work that came before it could ring.
+    pub(crate) fn wait(&self, seen: u32, limit: Duration, has_work: impl FnOnce() -> bool) {
         self.idle.store(true, SeqCst);
-        shared_futex_wait_for(self.word(), seen, limit);
+        if !has_work() {
+            shared_futex_wait_for(self.word(), seen, limit);
+        }
         self.idle.store(false, SeqCst);
     }
 

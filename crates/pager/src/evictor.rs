@@ -17,6 +17,8 @@ use crate::shared_budget::DemandSampler;
 use hinterland_paging::Urgency;
 use std::time::{Duration, Instant};
 
+/// Steps for pages that the program gives up, between two looks at everything else.
+const HINTED_STEPS: u32 = 64;
 /// Time between two calls of the housekeeping.
 const TIDY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -95,7 +97,10 @@ impl Evictor {
                 let _inside = self.pages.gate.enter();
                 self.local.update_budget();
             }
-            while self.departing.wait() {
+            for _ in 0..HINTED_STEPS {
+                if !self.departing.wait() {
+                    break;
+                }
                 let inside = self.pages.gate.enter();
                 self.reclaim.hinted_step(&mut scratch);
                 drop(inside);
@@ -120,7 +125,7 @@ impl Evictor {
             // Local memory is above the watermark and nothing can leave: retry soon, without spinning.
             let stuck = !worked && self.local.account.above_high();
             let pause = Duration::from_millis(if stuck { 2 } else { 200 }).min(look_again.unwrap_or(Duration::MAX));
-            self.bell.wait(seen, pause);
+            self.bell.wait(seen, pause, || self.departing.wait());
         }
     }
 }

@@ -2,7 +2,7 @@
 //! handler, and also beside a fork.
 //!
 //! A hint is one word, so that it is there or is not: a run of pages, and a tag of those who put it there. A full ring takes no more:
-//! a hint may be lost. One that a thread was about to put when the taker came by is passed over; it is found a lap later, or overwritten.
+//! a hint may be lost. One of a thread that was held up until its place was taken and emptied comes a lap late.
 
 use hinterland_sys::{Mapping, SysError};
 use hinterland_units::PageNo;
@@ -55,7 +55,7 @@ impl Run {
 /// See the module.
 pub(crate) struct HintRing {
     cells: &'static [AtomicU64],
-    /// Words that were put, and that were taken or passed over.
+    /// Words that were put, and that were taken.
     put: AtomicU64,
     taken: AtomicU64,
     /// Held by the thread that takes: what is left of the run that was taken last.
@@ -82,14 +82,22 @@ impl HintRing {
 
     /// Puts a run in. False: there is no room.
     pub(crate) fn put(&self, run: Run) -> bool {
-        let room = |put: u64| (put.wrapping_sub(self.taken.load(Relaxed)) < WORDS).then_some(put + 1);
-        let Ok(at) = self.put.fetch_update(Relaxed, Relaxed, room) else { return false };
-        // The one who puts looks at whether the taker sleeps afterwards, the taker looks here after it has said that it does.
-        self.cell(at).store(run.encode(), SeqCst);
-        true
+        loop {
+            let at = self.put.load(SeqCst);
+            if at.wrapping_sub(self.taken.load(SeqCst)) >= WORDS {
+                return false;
+            }
+            // The word is there before it is counted; one of a thread that has not come to count it is counted by the next.
+            let is_ours = self.cell(at).compare_exchange(0, run.encode(), SeqCst, Relaxed).is_ok();
+            let _ = self.put.compare_exchange(at, at + 1, SeqCst, Relaxed);
+            if is_ours {
+                return true;
+            }
+        }
     }
 
-    /// Whether there is something to take.
+    /// Whether there is nothing to take. Whoever puts looks at whether the taker sleeps afterwards; the taker looks here once it has said
+    /// that it does.
     pub(crate) fn is_empty(&self) -> bool {
         self.put.load(SeqCst) == self.taken.load(Acquire) && self.has_rest.load(Relaxed) == 0
     }
@@ -206,7 +214,8 @@ mod tests {
         let put: usize = putters.into_iter().map(|thread| thread.join().unwrap()).sum();
         DONE.store(true, SeqCst);
         let runs = taker.join().unwrap();
-        assert!(runs.len() <= put && runs.len() > put / 2, "{} of {put}", runs.len());
+        // One of each thread may be there for the next lap.
+        assert!((put - 3..=put).contains(&runs.len()), "{} of {put}", runs.len());
         for run in runs {
             let at = run.first.0 - u32::from(run.tag) * 1_000_000;
             assert!((1..4).contains(&run.tag) && at < 200_000 && run.pages == 1 + at % 7, "{run:?}");

@@ -217,6 +217,9 @@ impl Hints {
 
     /// A phase of the program begins.
     pub fn phase(&self) {
+        if self.pages.gate.is_escaped() {
+            return;
+        }
         self.pages.row().hint_phases.fetch_add(1, Relaxed);
     }
 }

@@ -6,6 +6,7 @@ use crate::state::Entry;
 use crate::{FATAL_EXIT_CODE, HintSite, Leave, State};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 const PAGE: PageNo = PageNo(21);
 const SITE: HintSite<'static> = HintSite { key: 7, name: &|| String::new() };
@@ -24,7 +25,9 @@ impl Stage {
     }
 
     fn wait_for(&self, page: PageNo, state: State) {
+        let begun = Instant::now();
         while self.state(page) != state {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{page} is {:?}", self.state(page));
             std::thread::yield_now();
         }
     }
