@@ -299,6 +299,9 @@ LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, Function
     return decision;
   }
   decision = Decider(loop, wish.patterns, analyses).decide();
+  // A second version of every loop would double a program; prefetchers follow what goes in steps.
+  bool steps = none_of(decision.accesses, [](const Access &access) { return access.pattern == Pattern::Gather || !access.loads.empty(); });
+  if (decision.refused.empty() && !wish.planned && steps) decision.refused = "it walks in steps, which prefetchers follow; a plan would hint it";
   if (decision.refused.empty())
     for (Access &access : decision.accesses) decideEviction(access, decision, wish, plan, analyses);
   return decision;

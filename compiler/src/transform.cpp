@@ -357,7 +357,9 @@ void Transform::limitIterations(Value *limit) {
   counter->addIncoming(number(0), innerPreheader_);
   counter->addIncoming(next, latch);
   auto *limited = builder_.CreateCondBr(builder_.CreateICmpEQ(next, limit), chunkEnd_, header);
-  limited->setMetadata(LLVMContext::MD_loop, branch->getMetadata(LLVMContext::MD_loop));
+  // One loop that is unrolled beside it is enough.
+  auto *rolled = MDNode::get(context_, MDString::get(context_, "llvm.loop.unroll.runtime.disable"));
+  limited->setMetadata(LLVMContext::MD_loop, makePostTransformationMetadata(context_, branch->getMetadata(LLVMContext::MD_loop), {}, {rolled}));
   branch->eraseFromParent();
 }
 

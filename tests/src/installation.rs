@@ -88,7 +88,21 @@ pub fn manual_pages() -> Result<BTreeSet<String>> {
 }
 
 /// Files of an installation beside its manual pages, below the prefix.
-pub const FILES: [&str; 13] = [
+///
+/// # Errors
+/// Nothing is built.
+pub fn installed_files() -> Result<BTreeSet<String>> {
+    let mut files: BTreeSet<String> = FILES.into_iter().map(str::to_owned).collect();
+    if build()?.join(PLUGIN).exists() {
+        files.insert(format!("/lib/hinterland/{PLUGIN}"));
+    }
+    Ok(files)
+}
+
+/// The compiler's plugin, which is built and installed where there is LLVM 22.
+pub const PLUGIN: &str = "hinterland-llvm22.so";
+
+const FILES: [&str; 13] = [
     "/bin/hinterland",
     "/lib/hinterland/libhinterland.so",
     "/lib/systemd/system/hinterland-node.service",

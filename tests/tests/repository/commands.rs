@@ -16,8 +16,8 @@ use std::path::Path;
 const HISTORY: &str = "docs/decisions";
 /// Here each flag that a code span names is Hinterland's own, or one of [`FOREIGN`].
 const OF_FLAGS: [&str; 3] = ["README.md", "docs/guide", "docs/reference"];
-/// Flags of other commands that these documents name.
-const FOREIGN: [&str; 3] = ["--full", "--cap-add", "--device"];
+/// Flags of other commands that these documents name, and the one that stands among a compiler's words.
+const FOREIGN: [&str; 4] = ["--full", "--cap-add", "--device", "--far-plan"];
 
 /// Lines of code blocks, continued ones joined, and code spans.
 fn code(text: &str) -> (Vec<String>, Vec<String>) {

@@ -1,7 +1,7 @@
 //! `./dev install` and `./dev uninstall`: what is put where, that it works from there and from elsewhere, and that nothing stays.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::installation::{FILES, build, ended, listing, manual_pages, said, same, script};
+use hinterland_tests::installation::{build, ended, installed_files, listing, manual_pages, said, same, script};
 use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::suite::{self, Trial};
 use hinterland_tests::{places, skips};
@@ -60,11 +60,11 @@ fn prefix() -> Result<()> {
     let installed = listing(&prefix)?;
     let own = ["/etc/default/hinterland-node", "/lib/hinterland/installed", "/share/zsh/site-functions/_hinterland"];
     let licences = ["/share/doc/hinterland/LICENSE-APACHE", "/share/doc/hinterland/LICENSE-MIT", "/bin/other"];
-    let listed = FILES.iter().chain(&own).chain(&licences).map(|path| (*path).to_owned());
+    let listed = own.iter().chain(&licences).map(|path| (*path).to_owned()).chain(installed_files()?);
     let wanted: BTreeSet<String> = listed.chain(manual_pages()?).collect();
     let files: BTreeSet<String> = installed.into_iter().filter(|path| !path.ends_with('/')).collect();
     same("installed", &files, &wanted)?;
-    for file in FILES {
+    for file in installed_files()? {
         ensure!(told.contains(&format!("{}{file}\n", prefix.display())), "{file} is not told: {told}");
     }
     let unit = std::fs::read_to_string(prefix.join("lib/systemd/system/hinterland-node.service"))?;
@@ -136,7 +136,7 @@ fn destdir() -> Result<()> {
     let root = directory("destdir")?;
     said(install(Path::new("/usr"))?.env("DESTDIR", &root))?;
     let found = listing(&root)?;
-    ensure!(FILES.iter().all(|file| found.contains(&format!("/usr{file}"))), "{found:?}");
+    ensure!(installed_files()?.iter().all(|file| found.contains(&format!("/usr{file}"))), "{found:?}");
     ensure!(found.contains("/etc/default/hinterland-node") && !found.contains("/usr/etc/"), "{found:?}");
     let unit = std::fs::read_to_string(root.join("usr/lib/systemd/system/hinterland-node.service"))?;
     ensure!(unit.contains("EnvironmentFile=-/etc/default/hinterland-node\n"), "{unit}");

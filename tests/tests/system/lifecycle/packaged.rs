@@ -1,7 +1,7 @@
 //! The Debian package: installed twice, run and removed in a test root, a directory with nothing but the system libraries that it says it needs.
 
 use anyhow::{Context, Result, bail, ensure};
-use hinterland_tests::installation::{FILES, build, listing, manual_pages, said, same, script};
+use hinterland_tests::installation::{build, installed_files, listing, manual_pages, said, same, script};
 use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::suite::{self, Trial};
 use hinterland_tests::{places, skips};
@@ -170,7 +170,7 @@ fn life() -> Result<()> {
 fn installed(root: &Root, package: &Path, before: &BTreeSet<String>) -> Result<()> {
     let now = root.listing()?;
     let files: BTreeSet<String> = now.difference(before).filter(|path| !path.ends_with('/')).cloned().collect();
-    let usr = FILES.iter().map(|file| (*file).to_owned()).chain(manual_pages()?).map(|file| format!("/usr{file}"));
+    let usr = installed_files()?.into_iter().chain(manual_pages()?).map(|file| format!("/usr{file}"));
     let of_debian = [
         SETTINGS,
         "/usr/share/zsh/vendor-completions/_hinterland",
