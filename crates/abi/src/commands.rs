@@ -7,12 +7,14 @@
 //! looks which have acknowledged the number ◄────── acknowledges the number (in its share)
 //! ```
 //!
-//! A setting is one word, written before the number: a process that has seen a number reads the setting of that command or of a later one. The
+//! A setting is written before the number: a process that has seen a number reads the setting of that command or of a later one. The
 //! launcher is the only writer, and processes apply what stands here without it: one that is gone changes nothing. A process that
 //! starts later, or calls exec, reads the same words. What stands here is bounded by each process that reads it, as if anybody of the
 //! run had written it.
 
 use crate::ledger::Counter;
+use crate::text_list::TextList;
+use std::fmt;
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// See the module. All zero: nothing was commanded.
@@ -22,6 +24,53 @@ pub struct Commands {
     number: Counter,
     /// The local budget in bytes; 0: that of the run's start.
     local_bytes: Counter,
+    /// What was changed since the run's start, oldest first.
+    paths: TextList<PATH_CHANGES_MAX>,
+}
+
+/// Changes of the paths to far memory that a run can have: what is opened and closed again takes no place.
+pub const PATH_CHANGES_MAX: usize = 24;
+
+/// A change of the paths to far memory, by URL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PathChange {
+    /// One more path.
+    Add(String),
+    /// One path less, whose pages go to the others.
+    Drop(String),
+}
+
+impl PathChange {
+    fn read(text: &str) -> Option<PathChange> {
+        match text.split_at_checked(1)? {
+            ("+", url) => Some(PathChange::Add(url.to_owned())),
+            ("-", url) => Some(PathChange::Drop(url.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// Makes the changes in a list of URLs; what is not there is not dropped.
+    pub fn apply_all(changes: &[PathChange], urls: &mut Vec<String>) {
+        for change in changes {
+            match change {
+                PathChange::Add(url) => urls.push(url.clone()),
+                PathChange::Drop(url) => {
+                    if let Some(at) = urls.iter().rposition(|other| other == url) {
+                        urls.remove(at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for PathChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PathChange::Add(url) => write!(f, "+{url}"),
+            PathChange::Drop(url) => write!(f, "-{url}"),
+        }
+    }
 }
 
 impl Commands {
@@ -29,6 +78,24 @@ impl Commands {
     pub fn set_local(&self, bytes: u64) -> u64 {
         self.local_bytes.store(bytes, Relaxed);
         self.number.fetch_add(1, Release) + 1
+    }
+
+    /// Commands changes of the paths to far memory: all since the run's start, [`PATH_CHANGES_MAX`] at most. Returns the command's
+    /// number. Only the launcher does, in one thread.
+    pub fn set_paths(&self, changes: &[PathChange]) -> u64 {
+        self.paths.set(&changes.iter().map(ToString::to_string).collect::<Vec<_>>());
+        self.number.fetch_add(1, Release) + 1
+    }
+
+    /// Changes with every change of the paths; 0: there was none.
+    pub fn paths_version(&self) -> u64 {
+        self.paths.version()
+    }
+
+    /// The changes of the paths since the run's start, oldest first, and their version; `None`: they are being written.
+    pub fn path_changes(&self) -> Option<(u64, Vec<PathChange>)> {
+        let (version, texts) = self.paths.get()?;
+        Some((version, texts.iter().filter_map(|text| PathChange::read(text)).collect()))
     }
 
     /// The number of the newest command. What is read after it is at least as new.
@@ -54,5 +121,19 @@ mod tests {
         assert_eq!(commands.set_local(64 << 20), 1);
         assert_eq!(commands.set_local(32 << 20), 2);
         assert_eq!((commands.newest(), commands.local_bytes()), (2, Some(32 << 20)));
+    }
+
+    #[test]
+    fn paths_are_changed_as_they_were_commanded() {
+        // SAFETY: as above.
+        let commands = unsafe { Box::<Commands>::new_zeroed().assume_init() };
+        assert_eq!((commands.paths_version(), commands.path_changes()), (0, Some((0, Vec::new()))));
+        let (a, b) = ("tcp://127.0.0.1:1".to_owned(), "file:/far?size=1G".to_owned());
+        let changes = [PathChange::Add(a.clone()), PathChange::Drop(b.clone()), PathChange::Drop("none".into())];
+        assert_eq!(commands.set_paths(&changes), 1);
+        assert_eq!(commands.path_changes(), Some((commands.paths_version(), changes.to_vec())));
+        let mut urls = vec![b.clone(), b.clone()];
+        PathChange::apply_all(&changes, &mut urls);
+        assert_eq!(urls, [b, a]);
     }
 }

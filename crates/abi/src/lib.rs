@@ -10,10 +10,11 @@ pub mod profile;
 mod roster;
 mod settings;
 pub mod statistics;
+mod text_list;
 
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
 pub use asks::{ASKS_MAX, Ask, AskPhase, AskState, Asks};
-pub use commands::Commands;
+pub use commands::{Commands, PATH_CHANGES_MAX, PathChange};
 pub use hint_site::{HINT_SITES_MAX, HintSiteRow, SITE_NAME_BYTES};
 pub use ledger::{
     BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, MESSAGE_BYTES, MemoryLimit,
@@ -21,8 +22,9 @@ pub use ledger::{
 };
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use settings::{
-    EnvError, EvictName, FaultPathName, Form, HeapMode, LauncherSettings, PrefetchName, SETTINGS, Setting, Settings,
-    Sources, parse_microset, parse_prefetch_cache, parse_switch, variables,
+    EnvError, EvictName, FaultPathName, Form, HeapMode, LauncherSettings, PlacementName, PrefetchName, SETTINGS,
+    Setting, Settings, Sources, parse_microset, parse_prefetch_cache, parse_switch, variables,
 };
 pub use statistics::backend::BackendRow;
 pub use statistics::process::ProcessRow;
+pub use text_list::TextList;

@@ -5,7 +5,7 @@
 //! and the median of the processor time, which other load on the machine disturbs less.
 
 use hinterland_backend::samples::{Kind, Rng, page};
-use hinterland_backend::{Backend, LoadItem, Location, Priority, open};
+use hinterland_backend::{Backend, LoadItem, Location, Paths, Priority, open};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,7 +59,7 @@ fn main() {
             ["reference:1G", "compressed:1G", "compressed:1G?codec=zstd", &file, &format!("{file}&io=plain")];
         urls = defaults.map(str::to_owned).to_vec();
     }
-    let backends: Vec<(String, Arc<dyn Backend>)> = urls
+    let backends: Vec<(String, Arc<Paths>)> = urls
         .into_iter()
         .map(|url| match open(std::slice::from_ref(&url)) {
             Ok(backend) => (url, backend),

@@ -159,14 +159,19 @@ pub trait Backend: Send + Sync {
 
     /// As `store`, of pages of which only the first `bytes[i]` bytes are to be kept, at least one; `None`: all of them. Only where
     /// `keeps_prefixes` says so; a load of such a page leaves what is behind them as anything.
-    fn store_prefixes(
+    ///
+    /// `meanwhile` is called, perhaps more than once, when pages are on their way and their answers are still to be waited for; or never, by
+    /// a backend that does not wait. It may store and load elsewhere: see [`Backend::load_while`].
+    fn store_while(
         &self,
         pages: &[&PageBytes],
         bytes: Option<&[u16]>,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
     ) {
         assert!(bytes.is_none(), "this backend keeps whole pages alone");
+        let _ = meanwhile;
         self.store(pages, priority, out);
     }
 
@@ -193,6 +198,20 @@ pub trait Backend: Send + Sync {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     );
+
+    /// As `load`; `meanwhile` is called, perhaps more than once, when the items were asked for and are still to be waited for; or
+    /// never, by a backend that does not wait. It may load and store at other backends, while this one holds a connection or a
+    /// ring: who nests calls so does it in the same order everywhere, or two threads wait for each other's for ever.
+    fn load_while(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        let _ = meanwhile;
+        self.load(items, priority, done);
+    }
 
     /// Loads a page whose content was found wrong from another place that has it, and whose bytes are `right`; gives up what is
     /// wrong. Only a backend that keeps every page several times can: no other tries again what was damaged once.
@@ -230,8 +249,7 @@ pub trait Backend: Send + Sync {
         0
     }
 
-    /// Whether `maintain` has something to do; cheap enough to be asked all the time. It takes no lock: it is asked outside the fork gate,
-    /// and the child of a fork would find that lock held for ever.
+    /// Whether `maintain` has something to do; cheap enough to be asked all the time.
     fn needs_maintenance(&self) -> bool {
         false
     }

@@ -5,12 +5,13 @@
 
 use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
+use crate::paths::{Opener, PATHS_MAX, Path};
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
     AnswerLimit, Backend, Coded, Compressed, FileBackend, FileOptions, LinkCompressed, LinkCompression, LinkModel,
-    LinkShare, Membership, NODES_MAX, NodeAddress, NodeError, NodePool, Reference, Sealed, Secured, Tiers, Timing,
+    LinkShare, Membership, NODES_MAX, NodeAddress, NodeError, NodePool, Paths, Reference, Sealed, Secured, Timing,
 };
-use hinterland_abi::{ROSTER_NODES_MAX, Roster};
+use hinterland_abi::{PathChange, PlacementName, ROSTER_NODES_MAX, Roster};
 use hinterland_sys::{Address, SysError};
 use hinterland_tls::ClientCredentials;
 use hinterland_units::{ByteCount, PAGE_BYTES};
@@ -18,11 +19,9 @@ use hinterland_wire::{Endpoint, Protection, nobody_there};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Backends that can be composed.
-const TIERS_MAX: usize = 16;
 /// The smallest capacity that is chosen by default.
 const CAPACITY_MIN: u64 = 64 << 20;
 
@@ -100,6 +99,10 @@ pub enum OpenError {
 /// What holds for all backends of a program.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
+    /// Which of several a page goes to.
+    pub placement: PlacementName,
+    /// What was changed of the paths since the run's start, and the version of these changes; 0: nothing.
+    pub changes: (u64, Vec<PathChange>),
     /// Pages are encrypted before they leave the process: for files and memory nodes.
     pub encrypt: bool,
     /// What is shown to memory nodes and demanded of them; `None`: nothing, and only sockets of this machine will do.
@@ -118,7 +121,7 @@ pub struct OpenOptions {
 ///
 /// # Errors
 /// As for `open_with`.
-pub fn open(urls: &[String]) -> Result<Arc<dyn Backend>, OpenError> {
+pub fn open(urls: &[String]) -> Result<Arc<Paths>, OpenError> {
     open_with(urls, &OpenOptions { insecure_loopback: true, ..OpenOptions::default() })
 }
 
@@ -126,20 +129,36 @@ pub fn open(urls: &[String]) -> Result<Arc<dyn Backend>, OpenError> {
 ///
 /// # Errors
 /// What cannot be read or used, and why.
-pub fn open_with(urls: &[String], options: &OpenOptions) -> Result<Arc<dyn Backend>, OpenError> {
-    if urls.len() > TIERS_MAX {
-        return Err(OpenError::TooMany(urls.len()));
+pub fn open_with(urls: &[String], options: &OpenOptions) -> Result<Arc<Paths>, OpenError> {
+    let mut given = urls.to_vec();
+    if given.is_empty() {
+        let filled = |url| fill_in(url).map(|url| url.to_string());
+        given = default_urls().into_iter().map(filled).collect::<Result<_, _>>()?;
     }
-    let mut parsed = urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>, _>>()?;
-    if parsed.is_empty() {
-        parsed = default_urls();
+    let (version, changes) = &options.changes;
+    let mut now = given.clone();
+    PathChange::apply_all(changes, &mut now);
+    if now.len() > PATHS_MAX {
+        return Err(OpenError::TooMany(now.len()));
     }
-    let mut tiers = parsed.into_iter().map(|url| open_one(&fill_in(url)?, options)).collect::<Result<Vec<_>, _>>()?;
-    if tiers.len() == 1 {
-        return Ok(tiers.remove(0));
-    }
+    let open_path =
+        |url: &String| open_url(url, options).map(|(backend, price)| Path::new(url.clone(), backend, price));
+    let paths = now.iter().map(open_path).collect::<Result<Vec<_>, OpenError>>()?;
     let memory = |error| OpenError::Memory { url: urls.join(" "), error };
-    Ok(Arc::new(Tiers::new(tiers).map_err(memory)?))
+    let for_others = options.clone();
+    let opener: Opener = Box::new(move |url| open_url(url, &for_others).map_err(|error| error.to_string()));
+    let paths = Paths::opened(paths, given, options.placement, opener).map_err(memory)?;
+    if *version > 0 {
+        paths.change(*version, changes.clone());
+    }
+    Ok(Arc::new(paths))
+}
+
+/// Opens what a URL describes, and says what a byte there costs.
+fn open_url(url: &str, options: &OpenOptions) -> Result<(Arc<dyn Backend>, f64), OpenError> {
+    let url = fill_in(parse(url)?)?;
+    let price = url.scheme.price();
+    Ok((open_one(&url, options)?, price))
 }
 
 /// Checks that a backend could be opened: that a file's directory exists, can be written and has room. Changes nothing.
@@ -352,7 +371,8 @@ fn cgroup_free_bytes() -> Option<u64> {
             };
             let read = |name| -> Option<u64> {
                 // Inside a container the group's path is that of the host: its files are at the root.
-                let path = [Path::new(root).join(group), PathBuf::from(root)].map(|directory| directory.join(name));
+                let path =
+                    [std::path::Path::new(root).join(group), PathBuf::from(root)].map(|directory| directory.join(name));
                 path.iter().find_map(|path| std::fs::read_to_string(path).ok())?.trim().parse().ok()
             };
             Some(read(limit)?.saturating_sub(read(used)?))
@@ -383,6 +403,32 @@ mod tests {
         assert_eq!(urls, ["compressed:64M?codec=lz4&seed=3", "reference:1M?jitter_us=1", "file:/tmp?size=1M"]);
         assert_eq!(rows[0].capacity_bytes, 64 << 20);
         assert_eq!(rows[0].pages, 1);
+    }
+
+    /// Whatever is wrapped around it: else a batch over several paths would take as long as all of them one after another.
+    #[test]
+    fn what_waits_lets_other_paths_be_asked_meanwhile() {
+        let io_uring = io_uring::IoUring::new(1).is_ok();
+        for url in [
+            "reference:1M?link=1us:1Gb/s",
+            "reference:1M?throttle=1G",
+            "reference:1M?delay_us=1",
+            "reference:1M?link=1us:1Gb/s&fault=load@9",
+            "file:/tmp?size=1M",
+            "file:/tmp?size=1M&fault=load@9",
+        ] {
+            let options = OpenOptions { encrypt: true, ..OpenOptions::default() };
+            let backend = open_one(&parse(url).unwrap(), &options).unwrap();
+            let (mut stored, mut loaded) = (0, 0);
+            let (mut out, mut into) = ([Ok(Location(0))], [0; PAGE_BYTES]);
+            backend.store_while(&[&[7; PAGE_BYTES]], None, Priority::WriteBack, &mut out, &mut || stored += 1);
+            let location = out[0].clone().expect("room");
+            let items = &mut [crate::LoadItem { location, into: &mut into }];
+            backend.load_while(items, Priority::Prefetch, &mut |_, page| assert!(page.is_ok()), &mut || loaded += 1);
+            assert_eq!(into, [7; PAGE_BYTES], "{url}");
+            let waits = io_uring || !url.starts_with("file");
+            assert_eq!((stored > 0, loaded > 0), (waits, waits), "{url}");
+        }
     }
 
     #[test]

@@ -1,20 +1,9 @@
 //! A shard: what stripes ask of each of the places over which they are spread (`coded`).
 
-use crate::contract::{Backend, Location, Priority, StoreError};
-use hinterland_units::PageBytes;
+use crate::contract::{Backend, Location};
 
 /// One of the places over which stripes are spread: what is lost, is lost together.
 pub trait Shard: Backend {
-    /// [`Backend::store`], which calls `meanwhile`, perhaps more than once, when pages are on their way and their answers are
-    /// still to be waited for; or never.
-    fn store_while(
-        &self,
-        pages: &[&PageBytes],
-        priority: Priority,
-        out: &mut [Result<Location, StoreError>],
-        meanwhile: &mut dyn FnMut(),
-    );
-
     /// Whether it can be used now.
     fn is_there(&self) -> bool;
 

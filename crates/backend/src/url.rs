@@ -363,6 +363,15 @@ impl Scheme {
         matches!(self, Scheme::Nodes { .. } | Scheme::Pool { .. })
     }
 
+    /// The price of a byte there, relative to RAM of this machine: memory that another machine has to spare half, a disk a twentieth.
+    pub(crate) fn price(&self) -> f64 {
+        match self {
+            Scheme::Compressed { .. } | Scheme::Reference => 1.0,
+            Scheme::Nodes { .. } | Scheme::Pool { .. } => 0.5,
+            Scheme::File { .. } => 0.05,
+        }
+    }
+
     /// Whether pages go over links for which they can be compressed.
     fn may_compress(&self) -> bool {
         match self {

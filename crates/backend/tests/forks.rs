@@ -2,7 +2,8 @@
 //!
 //! A program of their own, because a child holds every descriptor that other tests of the same program have open.
 
-use hinterland_backend::{Backend, ForkSide, Location, Priority, open};
+use hinterland_abi::PathChange;
+use hinterland_backend::{Backend, ForkSide, Location, Paths, Priority, open};
 use hinterland_testkit::contract::{fork_round, load, page_of, store, with_fork};
 use std::sync::Arc;
 
@@ -28,6 +29,35 @@ fn memory_is_duplicated() {
 #[test]
 fn tiers_go_on_in_both() {
     fork_round(&*opened(&["compressed:256K", "file:/tmp?size=16M"]), 5, 2);
+}
+
+/// In the middle of a change: each process ends it by itself, and each has every page.
+#[test]
+fn paths_are_dropped_in_both() {
+    let urls = ["compressed:64M".to_owned(), "file:/tmp?size=16M".to_owned()];
+    let paths: Arc<Paths> = open(&urls).unwrap_or_else(|error| panic!("{error}"));
+    // All in the file.
+    paths.change(1, vec![PathChange::Drop(urls[0].clone())]);
+    let finish = |version: u64| {
+        while paths.changed_version() != version {
+            assert_eq!(paths.obstacle(), "");
+            paths.maintain();
+        }
+    };
+    finish(1);
+    let pages: Vec<_> = (0..1500).map(page_of).collect();
+    let locations: Vec<Location> = store(&*paths, &pages).into_iter().map(|answer| answer.expect("room")).collect();
+    paths.change(2, vec![PathChange::Drop(urls[1].clone())]);
+    for _ in 0..4 {
+        paths.maintain();
+    }
+    let both = || {
+        finish(2);
+        for (page, loaded) in pages.iter().zip(load(&*paths, &locations, Priority::Demand)) {
+            assert!(loaded.expect("stored") == *page);
+        }
+    };
+    with_fork(&*paths, both, both);
 }
 
 #[test]

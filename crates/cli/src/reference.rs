@@ -2,14 +2,14 @@
 //! tests fail when a file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
 
 use crate::advise::{ADVICE_VERSION, Advice, Ranked, Traits};
-use crate::control::{Behind, Change, PS_VERSION, Running, Status};
+use crate::control::{Behind, Change, PS_VERSION, PathStatus, Running, Status};
 use crate::figures::{Activity, HintSite};
 use crate::report::{
     Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs,
 };
 use crate::schema::Described;
 use hinterland_abi::statistics::{Statistic, backend, process};
-use hinterland_abi::{EvictName, FaultPathName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
+use hinterland_abi::{EvictName, FaultPathName, HeapMode, PlacementName, PrefetchName, SETTINGS, Setting, Sources};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -65,6 +65,7 @@ fn settings() -> String {
         ("--prefetch", PrefetchName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect::<Vec<_>>()),
         ("--evict", EvictName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
         ("--fault-path", FaultPathName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
+        ("--placement", PlacementName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
         ("--heap", HeapMode::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
     ];
     for (flag, choices) in choices {
@@ -180,7 +181,7 @@ fn runs() -> String {
          Schema 2020-12). A launcher answers with\nthe same objects on its socket ([control.md](../control.md)). This file is made from \
          `crates/cli/src/control` ({MADE}).\n\n"
     );
-    let document = [("", Running::MEMBERS), ("runs[].", Status::MEMBERS)];
+    let document = [("", Running::MEMBERS), ("runs[].", Status::MEMBERS), ("runs[].paths[].", PathStatus::MEMBERS)];
     text += &table(&["member", "meaning"], document.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
     text += "## A change\n\nThe object `set` in the answer of a launcher:\n\n";
     let change = [("", Change::MEMBERS), ("behind[].", Behind::MEMBERS)];

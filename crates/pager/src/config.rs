@@ -5,7 +5,7 @@ use crate::proportional_share::SharedBytes;
 use crate::tracer::Trace;
 use crate::watch::FaultWatch;
 use hinterland_abi::{Ledger, ProcessRow};
-use hinterland_backend::Backend;
+use hinterland_backend::{Backend, Paths};
 use hinterland_policy::{Arbiter, EvictionPolicy};
 use hinterland_units::ByteCount;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub struct Config {
     pub ram: Option<ByteCount>,
     /// Where pages go.
     pub backend: Arc<dyn Backend>,
+    /// The same, where its paths may change as the ledger's commands say; `None`: they stay.
+    pub paths: Option<Arc<Paths>>,
     /// Which pages go; that of the arbiter, if it follows tapes.
     pub policy: Box<dyn EvictionPolicy>,
     /// Which pages are prefetched.

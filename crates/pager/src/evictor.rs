@@ -22,6 +22,9 @@ const HINTED_STEPS: u32 = 64;
 /// Time between two calls of the housekeeping.
 const TIDY_INTERVAL: Duration = Duration::from_millis(200);
 
+/// While paths to far memory change, the evictor looks every so many milliseconds whether that is done.
+const CHANGING_MS: u64 = 10;
+
 /// See the module.
 pub(crate) struct Evictor {
     pages: &'static Pages,
@@ -117,14 +120,24 @@ impl Evictor {
                 }
             }
             self.report.write(&mut scratch.usage);
-            self.local.shared_budget.acknowledge(self.pages.row(), &self.local.account);
+            let has_made_changes = self.maintenance.has_made_changes();
+            if has_made_changes {
+                self.local.shared_budget.acknowledge(self.pages.row(), &self.local.account);
+            }
             if tidied.elapsed() > TIDY_INTERVAL {
                 (self.housekeeping)();
                 tidied = Instant::now();
             }
             // Local memory is above the watermark and nothing can leave: retry soon, without spinning.
             let stuck = !worked && self.local.account.above_high();
-            let pause = Duration::from_millis(if stuck { 2 } else { 200 }).min(look_again.unwrap_or(Duration::MAX));
+            let pause = if stuck {
+                2
+            } else if has_made_changes {
+                200
+            } else {
+                CHANGING_MS
+            };
+            let pause = Duration::from_millis(pause).min(look_again.unwrap_or(Duration::MAX));
             self.bell.wait(seen, pause, || self.departing.wait());
         }
     }

@@ -2,7 +2,8 @@
 //! are local again.
 
 use crate::pages::{ContentHash, Owned, Pages, Released};
-use hinterland_backend::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use hinterland_abi::Ledger;
+use hinterland_backend::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Paths, Priority, StoreError};
 use hinterland_units::{PageBytes, PageCount};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -13,13 +14,45 @@ use std::time::Duration;
 pub(crate) struct FarMemory {
     pages: &'static Pages,
     backend: Arc<dyn Backend>,
+    /// The same, where its paths can be changed; and where changes are commanded.
+    paths: Option<(Arc<Paths>, &'static Ledger)>,
+    /// The version of the changes that were read last.
+    seen_changes: AtomicU64,
     /// Stored copies of resident pages, while they cost RAM.
     retained_copies: AtomicU64,
 }
 
 impl FarMemory {
-    pub(crate) fn new(pages: &'static Pages, backend: Arc<dyn Backend>) -> FarMemory {
-        FarMemory { pages, backend, retained_copies: AtomicU64::new(0) }
+    pub(crate) fn new(
+        pages: &'static Pages,
+        backend: Arc<dyn Backend>,
+        paths: Option<(Arc<Paths>, &'static Ledger)>,
+    ) -> FarMemory {
+        let seen_changes = AtomicU64::new(paths.as_ref().map_or(0, |(paths, _)| paths.wanted_version()));
+        FarMemory { pages, backend, paths, seen_changes, retained_copies: AtomicU64::new(0) }
+    }
+
+    /// Takes changes of the paths that the launcher has commanded, and says what is in the way of those before; whether there were
+    /// any. Inside the gate.
+    pub(crate) fn follow_changes(&self) -> bool {
+        let Some((paths, ledger)) = &self.paths else { return false };
+        let (row, obstacle) = (self.pages.row(), paths.obstacle());
+        if row.path_obstacle.get() != obstacle {
+            row.path_obstacle.set(&obstacle);
+        }
+        if ledger.commands.paths_version() == self.seen_changes.load(Relaxed) {
+            return false;
+        }
+        let Some((version, changes)) = ledger.commands.path_changes() else { return false };
+        self.seen_changes.store(version, Relaxed);
+        paths.change(version, changes);
+        true
+    }
+
+    /// Whether all changes of the paths that were commanded are made. Inside the gate.
+    pub(crate) fn has_made_changes(&self) -> bool {
+        let Some((paths, ledger)) = &self.paths else { return true };
+        paths.changed_version() == ledger.commands.paths_version()
     }
 
     /// See [`Backend::load`].
@@ -83,7 +116,9 @@ impl FarMemory {
     /// A retained copy is given up, or its page left: it does not count any more.
     pub(crate) fn forget_copies(&self, copies: u64) {
         if self.backend.copies_cost_ram() {
-            self.retained_copies.fetch_sub(copies, Relaxed);
+            // Copies that were retained while all paths were outside RAM were not counted.
+            let fewer = |retained: u64| Some(retained.saturating_sub(copies));
+            let _ = self.retained_copies.fetch_update(Relaxed, Relaxed, fewer);
         }
     }
 

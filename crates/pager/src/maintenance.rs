@@ -36,10 +36,14 @@ impl Maintenance {
 
     /// Starts or wakes the maintenance thread if the backend needs it; called now and then by a thread that may start one.
     pub(crate) fn start_if_needed(&'static self) {
-        if !self.far.needs_maintenance() {
+        let inside = self.pages.gate.enter();
+        let has_new_changes = self.far.follow_changes();
+        let is_needed = self.far.needs_maintenance();
+        drop(inside);
+        if !is_needed {
             return;
         }
-        if !self.start() && self.idle.swap(false, SeqCst) {
+        if !self.start() && (self.idle.swap(false, SeqCst) || has_new_changes) {
             self.word.fetch_add(1, SeqCst);
             futex_wake(&self.word);
         }
@@ -54,6 +58,12 @@ impl Maintenance {
         let started = thread::spawn(c"far-maintenance", || self.run());
         self.started.store(started.is_ok(), Relaxed);
         true
+    }
+
+    /// Whether all changes of the paths that were commanded are made.
+    pub(crate) fn has_made_changes(&self) -> bool {
+        let _inside = self.pages.gate.enter();
+        self.far.has_made_changes()
     }
 
     fn run(&self) -> ! {

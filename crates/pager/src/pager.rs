@@ -98,7 +98,7 @@ impl Pager {
         let staging = room(Staging::new()?);
         let pins = room(Pins::new()?);
         let wp_ranges = room(WpRanges::default());
-        let far = room(FarMemory::new(pages, config.backend));
+        let far = room(FarMemory::new(pages, config.backend, config.paths.zip(config.ledger)));
         let shared_budget = SharedBudget::new(config.local, config.ram, config.ledger);
         let local = room(LocalMemory::new(pages, far, staging, shared_budget, config.policy));
         let bell = room(Bell::new(pages, config.ledger));

@@ -5,7 +5,7 @@ use crate::{
     memory_limit, profile, region_map, smaps, tape, trace,
 };
 use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
-use hinterland_backend::{OpenError, OpenOptions};
+use hinterland_backend::{Backend, OpenError, OpenOptions};
 use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_policy::Arbiter;
 use hinterland_sys::mem::OwnMemory;
@@ -16,8 +16,8 @@ use hinterland_tls::{ClientCredentials, CredentialError, Hiding, Sources};
 use hinterland_units::{Budget, ByteCount, Foreign, PAGE_BYTES};
 use inline::syscall_sites::{RedirectError, Redirects, go_object, newer_hints};
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, OnceLock};
 
 static PAGER: OnceLock<Pager> = OnceLock::new();
 /// Faults are served: memory may be far.
@@ -163,13 +163,16 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     }
     let rosters = ledger::get().map_or(&[][..], |ledger| &ledger.rosters[..]);
     let options = OpenOptions {
+        placement: settings.placement,
+        changes: ledger::get().and_then(|ledger| ledger.commands.path_changes()).unwrap_or_default(),
         encrypt: settings.encrypt,
         credentials: credentials(settings)?,
         insecure_loopback: settings.insecure_loopback,
         rosters,
         ..OpenOptions::default()
     };
-    let backend = hinterland_backend::open_with(&far, &options)?;
+    let paths = hinterland_backend::open_with(&far, &options)?;
+    let backend: Arc<dyn Backend> = paths.clone();
     let waits = |url: &String| url.starts_with("file:") || hinterland_backend::names_nodes(url);
     let slow = !backend.copies_cost_ram() || settings.far.iter().any(waits);
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
@@ -191,6 +194,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         local: in_bytes(variables::LOCAL, settings.local)?,
         ram: in_bytes(variables::RAM, settings.ram)?,
         backend,
+        paths: Some(paths),
         policy,
         arbiter,
         prefetch_cache_pages: settings

@@ -41,7 +41,7 @@ const BUILDINGS: &[Building] = &[
         inside: None,
         layers: &[
             ("contract", &["node_error", "contract", "counters", "shard", "sync", "mapping", "same_filled", "link"]),
-            ("backends", &["reference", "samples", "tiers", "codec", "compressed", "file", "node", "sealed", "coded"]),
+            ("backends", &["reference", "samples", "paths", "codec", "compressed", "file", "node", "sealed", "coded"]),
             ("around", &["decorate", "link_compression"]),
             ("by URL", &["url", "open"]),
         ],

@@ -58,6 +58,15 @@ choices! {
 }
 
 choices! {
+    /// Which of several far memories a page goes to.
+    PlacementName, "placement" {
+        #[default] Tiers = "tiers", "the first, and from there the oldest pages to the next when it is full";
+        Spread = "spread", "all of them, in proportion to their measured bandwidth";
+        Auto = "auto", "those where measured time times memory is least, in proportion to their bandwidth; from there the oldest to the next best";
+    }
+}
+
+choices! {
     /// Who serves faults.
     FaultPathName, "fault path" {
         #[default] Auto = "auto", "the fastest path that is safe for the program on this machine";

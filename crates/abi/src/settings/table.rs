@@ -1,6 +1,6 @@
 //! The table of settings. Where a default was decided: `evict` 0005, `prefetch` 0028, `fault-path` 0011 (docs/decisions).
 
-use super::choices::{EvictName, FaultPathName, HeapMode, PrefetchName};
+use super::choices::{EvictName, FaultPathName, HeapMode, PlacementName, PrefetchName};
 use super::kind::{
     BUDGET, CACHE, COUNT, EnvError, MICROSET, PAGES, REPLICAS, SLOWDOWN, SWITCH, TAPE_PAGES, TEXT, WORDS, choice,
 };
@@ -18,8 +18,11 @@ settings! {
             "Bound on local pages, compressed store and metadata together",
             "", "2G";
         FAR "far" far: Vec<String> = WORDS, Many("URL"), Run,
-            "Where cold pages go; repeat for tiers, fastest first",
+            "Where cold pages go; repeat for several, fastest first",
             "compressed RAM, then a file", "compressed:4G file:/var/tmp?size=16G";
+        PLACEMENT "placement" placement: PlacementName = choice(), Choice("PLACEMENT", PlacementName::CHOICES), Run,
+            "Which of several --far a page goes to",
+            "tiers";
         REPLICAS "replicas" replicas: Option<usize> = REPLICAS, One("N"), Run,
             "Memory nodes of a pool (tcp://A,tcp://B,… or etcd://HOST/POOL) that keep each page; the run survives the loss of all but one",
             "1";

@@ -19,6 +19,7 @@ fn reads_back_what_it_writes() {
         local: "25%".parse().ok(),
         ram: "2G".parse().ok(),
         far: vec!["compressed:4G".into(), "file:/tmp/far?size=1G".into()],
+        placement: PlacementName::Spread,
         replicas: Some(2),
         encrypt: true,
         insecure_loopback: true,

@@ -42,6 +42,8 @@ statistics! {
         fault_path: Text,
         /// Why the fault path was chosen, or why the process is not managed.
         reason: Text,
+        /// Why paths to far memory are not yet those that were commanded; empty: they are, or are about to be.
+        path_obstacle: Text,
         /// What ended the program, when Hinterland did.
         fatal: Text<MESSAGE_BYTES>,
     }

@@ -226,7 +226,7 @@ impl<S: Shard> Coded<S> {
         let Some((first, rest)) = parts.split_first_mut() else { return };
         let mut rest = Some(rest);
         let mut others = || rest.take().into_iter().for_each(|rest| self.store_parts(rest, priority));
-        self.shards[first.shard].store_while(&first.pages, priority, &mut first.answers, &mut others);
+        self.shards[first.shard].store_while(&first.pages, None, priority, &mut first.answers, &mut others);
         others();
     }
 

@@ -25,9 +25,11 @@ impl Monotonic {
         Monotonic(Instant::now())
     }
 
-    /// Waits for `duration` from now on.
-    pub(super) fn wait(&self, duration: Duration) {
-        self.wait_until(self.now_ns().saturating_add(nanoseconds(duration)), true);
+    /// Waits for `duration` from now on, in which `meanwhile` has its time.
+    pub(super) fn wait_while(&self, duration: Duration, meanwhile: &mut dyn FnMut()) {
+        let due_ns = self.now_ns().saturating_add(nanoseconds(duration));
+        meanwhile();
+        self.wait_until(due_ns, true);
     }
 }
 
@@ -65,7 +67,7 @@ mod tests {
         let clock = Monotonic::new();
         for microseconds in [0, 1, 5, 59, 60, 61, 200, 3_000] {
             let (begun, duration) = (Instant::now(), Duration::from_micros(microseconds));
-            clock.wait(duration);
+            clock.wait_while(duration, &mut || ());
             assert!(begun.elapsed() >= duration, "{microseconds} µs");
         }
     }

@@ -25,33 +25,36 @@ impl Delay {
         Delay { inner, fixed_us, jitter_us, calls: AtomicU64::new(0), seed, clock: Monotonic::new() }
     }
 
-    fn wait(&self) {
+    /// Waits; `meanwhile` may take as long as that.
+    fn wait(&self, meanwhile: &mut dyn FnMut()) {
         let call = self.calls.fetch_add(1, Relaxed);
         let jitter_us = Rng(self.seed ^ call.wrapping_mul(0x9e37_79b9)).below(self.jitter_us + 1);
-        self.clock.wait(Duration::from_micros(self.fixed_us + jitter_us));
+        self.clock.wait_while(Duration::from_micros(self.fixed_us + jitter_us), meanwhile);
     }
 }
 
 impl Backend for Delay {
-    fn store_prefixes(
+    fn store_while(
         &self,
         pages: &[&PageBytes],
         bytes: Option<&[u16]>,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
     ) {
-        self.wait();
-        self.inner.store_prefixes(pages, bytes, priority, out);
+        self.wait(meanwhile);
+        self.inner.store_while(pages, bytes, priority, out, meanwhile);
     }
 
-    fn load(
+    fn load_while(
         &self,
         items: &mut [LoadItem<'_>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
-        self.wait();
-        self.inner.load(items, priority, done);
+        self.wait(meanwhile);
+        self.inner.load_while(items, priority, done, meanwhile);
     }
 
     pass_on!();

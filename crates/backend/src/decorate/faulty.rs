@@ -77,15 +77,16 @@ impl Faulty {
 }
 
 impl Backend for Faulty {
-    fn store_prefixes(
+    fn store_while(
         &self,
         pages: &[&PageBytes],
         bytes: Option<&[u16]>,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
     ) {
         let first = self.stores.fetch_add(pages.len() as u64, Relaxed) + 1;
-        self.inner.store_prefixes(pages, bytes, priority, out);
+        self.inner.store_while(pages, bytes, priority, out, meanwhile);
         for (index, answer) in out.iter_mut().enumerate() {
             if let Ok(location) = *answer
                 && self.hits(FaultKind::Store, first + index as u64)
@@ -96,17 +97,18 @@ impl Backend for Faulty {
         }
     }
 
-    fn load(
+    fn load_while(
         &self,
         items: &mut [LoadItem<'_>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let first = self.loads.fetch_add(items.len() as u64, Relaxed) + 1;
         let bytes = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
         let flips = (0..items.len()).filter(|index| self.hits(FaultKind::Flip, first + *index as u64));
         let mut flips: Vec<(usize, Option<Box<PageBytes>>)> = flips.map(|index| (index, None)).collect();
-        self.inner.load(items, priority, &mut |index, result| {
+        let mut failing = |index, result: Result<&PageBytes, LoadError>| {
             let number = first + index as u64;
             if self.hits(FaultKind::Load, number) {
                 return done(index, Err(LoadError::Device { url: self.url.clone(), errno: libc::EIO }));
@@ -117,7 +119,8 @@ impl Backend for Faulty {
                 }
                 (_, result) => done(index, result),
             }
-        });
+        };
+        self.inner.load_while(items, priority, &mut failing, meanwhile);
         // Whoever looks at the buffers instead sees the same damage.
         for (index, damaged) in flips {
             if let Some(damaged) = damaged {

@@ -40,7 +40,15 @@ macro_rules! pass_on_but_forks {
             priority: $crate::Priority,
             out: &mut [Result<$crate::Location, $crate::StoreError>],
         ) {
-            self.store_prefixes(pages, None, priority, out);
+            self.store_while(pages, None, priority, out, &mut || ());
+        }
+        fn load(
+            &self,
+            items: &mut [$crate::LoadItem<'_>],
+            priority: $crate::Priority,
+            done: &mut dyn FnMut(usize, Result<&hinterland_units::PageBytes, $crate::LoadError>),
+        ) {
+            self.load_while(items, priority, done, &mut || ());
         }
         fn keeps_prefixes(&self) -> bool {
             self.inner.keeps_prefixes()

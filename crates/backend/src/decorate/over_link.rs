@@ -85,31 +85,35 @@ impl<C: Clock> OverLink<C> {
 }
 
 impl<C: Clock> Backend for OverLink<C> {
-    fn store_prefixes(
+    fn store_while(
         &self,
         pages: &[&PageBytes],
         bytes: Option<&[u16]>,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
     ) {
         let call = self.submit(stored_bytes(pages.len(), bytes), Direction::Out, priority);
-        self.inner.store_prefixes(pages, bytes, priority, out);
+        self.inner.store_while(pages, bytes, priority, out, meanwhile);
+        meanwhile();
         if let Some(last) = pages.len().checked_sub(1) {
             self.await_page((call, last), priority);
         }
     }
 
-    fn load(
+    fn load_while(
         &self,
         items: &mut [LoadItem<'_>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let bytes = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
         let call = self.submit(bytes.into_iter().map(|bytes| bytes as u64), Direction::In, priority);
         // The backend may hold locks while it says that a page is done: nobody waits for the link meanwhile.
         let mut arrivals = Vec::with_capacity(items.len());
-        self.inner.load(items, priority, &mut |index, result| arrivals.push((index, result.err())));
+        self.inner.load_while(items, priority, &mut |index, result| arrivals.push((index, result.err())), meanwhile);
+        meanwhile();
         for (turn, (index, error)) in arrivals.into_iter().enumerate() {
             self.await_page((call, turn), priority);
             done(index, error.map_or(Ok(&*items[index].into), Err));

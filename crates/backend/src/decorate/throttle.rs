@@ -36,33 +36,36 @@ impl Throttle {
         if priority == Priority::Demand { duration } else { start + duration - now }
     }
 
-    fn pass(&self, bytes: u64, priority: Priority) {
+    /// Waits until so many bytes have passed; `meanwhile` may take as long as that.
+    fn pass(&self, bytes: u64, priority: Priority, meanwhile: &mut dyn FnMut()) {
         let wait = self.take(bytes, priority, Instant::now());
-        self.clock.wait(wait);
+        self.clock.wait_while(wait, meanwhile);
     }
 }
 
 impl Backend for Throttle {
-    fn store_prefixes(
+    fn store_while(
         &self,
         pages: &[&PageBytes],
         bytes: Option<&[u16]>,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
     ) {
-        self.pass(stored_bytes(pages.len(), bytes).sum(), priority);
-        self.inner.store_prefixes(pages, bytes, priority, out);
+        self.pass(stored_bytes(pages.len(), bytes).sum(), priority, meanwhile);
+        self.inner.store_while(pages, bytes, priority, out, meanwhile);
     }
 
-    fn load(
+    fn load_while(
         &self,
         items: &mut [LoadItem<'_>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let bytes = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
-        self.pass(bytes.iter().sum::<usize>() as u64, priority);
-        self.inner.load(items, priority, done);
+        self.pass(bytes.iter().sum::<usize>() as u64, priority, meanwhile);
+        self.inner.load_while(items, priority, done, meanwhile);
     }
 
     pass_on!();

@@ -5,6 +5,7 @@ use hinterland_units::ByteCount;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A file and how it was opened.
 pub(super) struct FarFile {
-    file: File,
+    file: ManuallyDrop<File>,
     /// Device and inode, by which the file is known again.
     identity: (u64, u64),
     /// Whether the page cache is bypassed.
@@ -28,6 +29,18 @@ impl FarFile {
     /// stand for one of its own, which we must never write to.
     pub(super) fn is_ours(&self) -> bool {
         identity(&self.file).is_ok_and(|identity| identity == self.identity)
+    }
+}
+
+impl Drop for FarFile {
+    fn drop(&mut self) {
+        let fd = self.file.as_raw_fd();
+        hinterland_sys::descriptor::show(fd);
+        if self.is_ours() {
+            // By the raw call: libc's may be ours.
+            // SAFETY: our own descriptor, which nothing uses any more.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
+        }
     }
 }
 
@@ -88,7 +101,7 @@ pub(super) fn create(directory: &Path, bytes: u64, want_direct: bool) -> io::Res
     if unsafe { libc::ftruncate(file.as_raw_fd(), length) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(FarFile { identity: identity(&file)?, file, direct })
+    Ok(FarFile { identity: identity(&file)?, file: ManuallyDrop::new(file), direct })
 }
 
 /// Moves a descriptor to a high number, so that the program finds the numbers that it is used to. Keeps it where it is if
@@ -103,7 +116,7 @@ fn out_of_the_way(file: File) -> File {
     }
     // Out of reach, too, where the library that lives in the program knows how: programs close what they do not know.
     let hidden = hinterland_sys::descriptor::hide(fd).unwrap_or(fd);
-    // SAFETY: a fresh descriptor that nobody else owns; the file is kept for the life of the process.
+    // SAFETY: a fresh descriptor that nobody else owns.
     unsafe { File::from_raw_fd(hidden) }
 }
 

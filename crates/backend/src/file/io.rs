@@ -110,7 +110,8 @@ impl Worker {
     }
 
     /// Carries out all runs, at most `depth()` at once, and calls `done(run, result)` for each as it completes. With
-    /// `first_alone`, the first run is handed to the kernel by itself, and reported before all others. Without the ring in a process that the
+    /// `first_alone`, the first run is handed to the kernel by itself, and reported before all others. `meanwhile` is called when
+    /// the first runs are in the kernel's hands. Without the ring in a process that the
     /// program has confined.
     ///
     /// # Safety
@@ -121,10 +122,11 @@ impl Worker {
         first_alone: bool,
         depth: &dyn Fn() -> usize,
         done: &mut dyn FnMut(usize, Result<(), i32>),
+        meanwhile: Option<&mut dyn FnMut()>,
     ) {
-        if self.ring.is_some() && self.runs.len() > 1 {
+        if self.ring.is_some() && (self.runs.len() > 1 || meanwhile.is_some()) {
             // SAFETY: the caller's.
-            let by_ring = confinement::with_files(|| unsafe { self.run_by_ring(first_alone, depth, done) });
+            let by_ring = confinement::with_files(|| unsafe { self.run_by_ring(first_alone, depth, done, meanwhile) });
             if by_ring.is_some() {
                 return;
             }
@@ -144,6 +146,7 @@ impl Worker {
         first_alone: bool,
         depth: &dyn Fn() -> usize,
         done: &mut dyn FnMut(usize, Result<(), i32>),
+        mut meanwhile: Option<&mut dyn FnMut()>,
     ) {
         let (runs, pages) = (&self.runs, &self.pages);
         let Some(ring) = self.ring.as_mut() else { return };
@@ -157,6 +160,10 @@ impl Worker {
                 if first_alone && next == 1 {
                     enter(ring, 0);
                 }
+            }
+            if let Some(meanwhile) = meanwhile.take() {
+                enter(ring, 0);
+                meanwhile();
             }
             enter(ring, 1);
             while let Some(entry) = ring.completion().next() {

@@ -140,7 +140,12 @@ impl FileBackend {
     }
 
     /// Stores at most BOUNCE_PAGES pages.
-    fn store_batch(&self, pages: &[&PageBytes], out: &mut [Result<Location, StoreError>]) {
+    fn store_batch(
+        &self,
+        pages: &[&PageBytes],
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: Option<&mut dyn FnMut()>,
+    ) {
         let (file, own) = match self.own_file() {
             Ok(file) => (file, self.own.load(Relaxed) as u64),
             Err(error) => return out.fill(Err(self.device_error(&error))),
@@ -164,7 +169,7 @@ impl FileBackend {
             used_bytes: used_slots * PAGE_BYTES as u64,
             capacity_bytes: self.options.capacity_bytes,
         }));
-        let written = self.worker_for(Priority::WriteBack, |worker| self.write(worker, file, pages, &slots));
+        let written = self.worker_for(Priority::WriteBack, |worker| self.write(worker, file, pages, &slots, meanwhile));
         for ((slot, answer), written) in slots.iter().zip(out).zip(written) {
             *answer = match written {
                 Ok(()) => Ok(Location(own << SLOT_BITS | slot)),
@@ -177,7 +182,14 @@ impl FileBackend {
     }
 
     /// Writes page `i` to slot `slots[i]`.
-    fn write(&self, worker: &mut Worker, file: &FarFile, pages: &[&PageBytes], slots: &[u64]) -> Vec<Result<(), i32>> {
+    fn write(
+        &self,
+        worker: &mut Worker,
+        file: &FarFile,
+        pages: &[&PageBytes],
+        slots: &[u64],
+        meanwhile: Option<&mut dyn FnMut()>,
+    ) -> Vec<Result<(), i32>> {
         worker.clear();
         for (index, (page, slot)) in pages.iter().zip(slots).enumerate() {
             let mut address = page.as_ptr().cast_mut();
@@ -199,10 +211,11 @@ impl FileBackend {
         let mut results = vec![Ok(()); slots.len()];
         // SAFETY: the pages are borrowed by the caller (or bounce pages of ours) and only read.
         unsafe {
-            worker.run(false, &|| self.depth(Priority::WriteBack), &mut |run, result| {
+            let mut finish = |run: usize, result| {
                 let (first, count) = ranges[run];
                 results[first..first + count].fill(result);
-            });
+            };
+            worker.run(false, &|| self.depth(Priority::WriteBack), &mut finish, meanwhile);
         }
         results
     }
@@ -215,6 +228,7 @@ impl FileBackend {
         items: &mut [LoadItem<'_>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: Option<&mut dyn FnMut()>,
     ) {
         worker.clear();
         // In the order of the file, but the first item first: it is what the program waits for.
@@ -248,7 +262,7 @@ impl FileBackend {
         };
         // SAFETY: every page is an item's buffer, borrowed exclusively by the caller and not touched here before its run
         // is finished, or a bounce page of the worker.
-        unsafe { worker.run(demand, &|| self.depth(priority), &mut finish) };
+        unsafe { worker.run(demand, &|| self.depth(priority), &mut finish, meanwhile) };
     }
 
     /// Adds an item's buffer to the worker's pages, as number `place`, and says what to read into it.
@@ -271,6 +285,36 @@ impl FileBackend {
         }
         let first = worker.add_page(address);
         Ok(Run { fd: file.fd(), write: false, offset: offset_of(slot), first, count: 1 })
+    }
+
+    fn store_all(
+        &self,
+        pages: &[&PageBytes],
+        out: &mut [Result<Location, StoreError>],
+        mut meanwhile: Option<&mut dyn FnMut()>,
+    ) {
+        assert_eq!(pages.len(), out.len(), "one answer for each page");
+        for (pages, out) in pages.chunks(BOUNCE_PAGES).zip(out.chunks_mut(BOUNCE_PAGES)) {
+            self.store_batch(pages, out, meanwhile.take());
+            let stored = out.iter().filter(|answer| answer.is_ok()).count() as u64;
+            let stored_bytes = stored * PAGE_BYTES as u64;
+            self.counters.stored(&Tally { pages: stored, stored_bytes, plain_pages: stored, same_filled_pages: 0 });
+        }
+    }
+
+    fn load_all(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        mut meanwhile: Option<&mut dyn FnMut()>,
+    ) {
+        self.counters.loaded(items.len() as u64);
+        self.worker_for(priority, |worker| {
+            for (number, items) in items.chunks_mut(BOUNCE_PAGES).enumerate() {
+                self.load_batch(worker, number * BOUNCE_PAGES, items, priority, done, meanwhile.take());
+            }
+        });
     }
 }
 
@@ -296,13 +340,19 @@ fn push_run(worker: &mut Worker, run: Run, limit: usize) {
 
 impl Backend for FileBackend {
     fn store(&self, pages: &[&PageBytes], _priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        assert_eq!(pages.len(), out.len(), "one answer for each page");
-        for (pages, out) in pages.chunks(BOUNCE_PAGES).zip(out.chunks_mut(BOUNCE_PAGES)) {
-            self.store_batch(pages, out);
-            let stored = out.iter().filter(|answer| answer.is_ok()).count() as u64;
-            let stored_bytes = stored * PAGE_BYTES as u64;
-            self.counters.stored(&Tally { pages: stored, stored_bytes, plain_pages: stored, same_filled_pages: 0 });
-        }
+        self.store_all(pages, out, None);
+    }
+
+    fn store_while(
+        &self,
+        pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
+        _priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        assert!(bytes.is_none(), "whole pages are stored");
+        self.store_all(pages, out, Some(meanwhile));
     }
 
     fn load(
@@ -311,12 +361,17 @@ impl Backend for FileBackend {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
-        self.counters.loaded(items.len() as u64);
-        self.worker_for(priority, |worker| {
-            for (number, items) in items.chunks_mut(BOUNCE_PAGES).enumerate() {
-                self.load_batch(worker, number * BOUNCE_PAGES, items, priority, done);
-            }
-        });
+        self.load_all(items, priority, done, None);
+    }
+
+    fn load_while(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        self.load_all(items, priority, done, Some(meanwhile));
     }
 
     fn free(&self, locations: &[Location]) {

@@ -101,12 +101,18 @@ impl LinkCompressed {
         LinkCompressed { inner, url, mode, worth: Mutex::default(), compressors }
     }
 
-    fn store_batch(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+    fn store_batch(
+        &self,
+        pages: &[&PageBytes],
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    ) {
         let page_ns = self.inner.link_page_ns();
         let decide = || lock(&self.worth).decide(self.mode, page_ns);
         let decisions: Vec<Decision> = pages.iter().map(|_| decide()).collect();
         if decisions.iter().all(|decision| *decision == Decision::Whole) {
-            return self.inner.store(pages, priority, out);
+            return self.inner.store_while(pages, None, priority, out, meanwhile);
         }
         self.compressors.with(|Compressor { codec, room }| {
             let room = room.pages();
@@ -118,7 +124,7 @@ impl LinkCompressed {
             let parts = pages.iter().zip(&*room).enumerate();
             let parts: Vec<&PageBytes> =
                 parts.map(|(index, (page, block))| if is_whole(index) { *page } else { block }).collect();
-            self.inner.store_prefixes(&parts, Some(&bytes[..pages.len()]), priority, out);
+            self.inner.store_while(&parts, Some(&bytes[..pages.len()]), priority, out, meanwhile);
         });
     }
 
@@ -142,6 +148,7 @@ impl LinkCompressed {
         kept: &[usize],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let mut room = vec![[0; PAGE_BYTES]; kept.iter().filter(|bytes| **bytes < PAGE_BYTES).count()];
         let (mut blocks, mut expanded) = (room.iter_mut(), Vec::with_capacity(items.len()));
@@ -155,7 +162,7 @@ impl LinkCompressed {
             expanded.push(page);
         }
         let mut broken = Vec::new();
-        self.inner.load(&mut asked, priority, &mut |index, result| {
+        let mut expanding = |index: usize, result: Result<&PageBytes, LoadError>| {
             let (page, block) = match (&mut expanded[index], result) {
                 (None, result) => return done(index, result),
                 (Some(_), Err(error)) => return done(index, Err(error)),
@@ -166,7 +173,8 @@ impl LinkCompressed {
                 // The backend may hold locks and connections now.
                 false => broken.push(index),
             }
-        });
+        };
+        self.inner.load_while(&mut asked, priority, &mut expanding, meanwhile);
         for index in broken {
             let LoadItem { location, into } = &mut items[index];
             let repaired = self.repair(LoadItem { location: *location, into }, &|_| true);
@@ -190,9 +198,21 @@ impl LinkCompressed {
 
 impl Backend for LinkCompressed {
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        self.store_while(pages, None, priority, out, &mut || ());
+    }
+
+    fn store_while(
+        &self,
+        pages: &[&PageBytes],
+        bytes: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    ) {
         assert_eq!(pages.len(), out.len(), "one answer for each page");
+        assert!(bytes.is_none(), "whole pages are compressed");
         for (pages, out) in pages.chunks(STORE_PAGES).zip(out.chunks_mut(STORE_PAGES)) {
-            self.store_batch(pages, priority, out);
+            self.store_batch(pages, priority, out, meanwhile);
         }
     }
 
@@ -202,12 +222,23 @@ impl Backend for LinkCompressed {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
+        self.load_while(items, priority, done, &mut || ());
+    }
+
+    fn load_while(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
+    ) {
         let kept = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
         if kept.iter().all(|bytes| *bytes == PAGE_BYTES) {
-            return self.inner.load(items, priority, done);
+            return self.inner.load_while(items, priority, done, meanwhile);
         }
         for (turn, (items, kept)) in items.chunks_mut(LOAD_PAGES).zip(kept.chunks(LOAD_PAGES)).enumerate() {
-            self.load_batch(items, kept, priority, &mut |index, page| done(turn * LOAD_PAGES + index, page));
+            let mut done = |index, page: Result<&PageBytes, LoadError>| done(turn * LOAD_PAGES + index, page);
+            self.load_batch(items, kept, priority, &mut done, meanwhile);
         }
     }
 

@@ -29,16 +29,18 @@ impl Loader {
         Loader { slabs: slabs.clone(), draws: Draws::of_this_process() }
     }
 
-    /// Loads `items`; calls `done` once for each.
+    /// Loads `items`; calls `done` once for each, and `meanwhile` when pages are waited for of which the first was asked for.
     pub(super) fn load(
         &self,
         items: &mut [LoadItem<'_>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let copied = self.copy_pages(items, done);
         if copied < items.len() {
-            self.ask_for_pages(&mut items[copied..], priority, &mut |index, page| done(copied + index, page));
+            let mut done = |index, page: Result<&PageBytes, LoadError>| done(copied + index, page);
+            self.ask_for_pages(&mut items[copied..], priority, &mut done, meanwhile);
         }
     }
 
@@ -67,6 +69,7 @@ impl Loader {
         items: &mut [LoadItem<'_>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let slabs = &*self.slabs;
         let mut wants: Vec<Want> = {
@@ -84,9 +87,9 @@ impl Loader {
                     hedged_load(slabs, [at, other], &mut wants, &mut items[0], done);
                 } else if priority == Priority::Demand || slabs.links.len() == 1 {
                     let link = wants[first].replicas[at].link.clone();
-                    self.load_from(&link, (first, at), &mut wants, items, priority, draw, done);
+                    self.load_from(&link, (first, at), &mut wants, items, priority, draw, done, meanwhile);
                 } else {
-                    self.load_from_all(&mut wants, items, priority, draw, done);
+                    self.load_from_all(&mut wants, items, priority, draw, done, meanwhile);
                 }
                 continue;
             }
@@ -114,6 +117,7 @@ impl Loader {
         priority: Priority,
         draw: u64,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let mut asked = Asked::new(&self.slabs, link, &wants[first], priority);
         let mut subset = Vec::new();
@@ -126,14 +130,14 @@ impl Loader {
         let demand = (priority == Priority::Demand).then(|| link.demand());
         asked.begun = Instant::now();
         let patience = asked.patience;
-        let loaded = transfer(&self.slabs, link, &mut subset, priority, patience, &mut |position, page| {
-            asked.took(position, page, wants, done);
-        });
+        let mut take = |position, page: Option<&PageBytes>| asked.took(position, page, wants, done);
+        let loaded = transfer(&self.slabs, link, &mut subset, priority, patience, &mut take, meanwhile);
         drop(demand);
         asked.conclude(&self.slabs, loaded, wants);
     }
 
     /// Loads from all links at a time what has not been answered and prefers them: all are asked before the first answer is taken.
+    #[allow(clippy::too_many_arguments, reason = "one step of `ask_for_pages`, whose state it shares")]
     fn load_from_all(
         &self,
         wants: &mut [Want],
@@ -141,6 +145,7 @@ impl Loader {
         priority: Priority,
         draw: u64,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let open = wants.iter().enumerate().filter(|(_, want)| !want.answered);
         let chosen: Vec<(usize, usize)> =
@@ -176,6 +181,7 @@ impl Loader {
                 Err(error) => asked.conclude(&self.slabs, Err(error), wants),
             }
         }
+        meanwhile();
         let mut turn = 0;
         while !under_way.is_empty() {
             turn %= under_way.len();
@@ -227,6 +233,7 @@ impl Loader {
                 Priority::Demand,
                 self.slabs.patience(&replica.link),
                 take,
+                &mut || (),
             ) {
                 self.slabs.judge(&replica.link, &why);
                 if self.slabs.links.len() == 1 {

@@ -131,19 +131,20 @@ impl NodePool {
 
 impl Backend for NodePool {
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        self.store_while(pages, priority, out, &mut || ());
+        self.store_while(pages, None, priority, out, &mut || ());
     }
 
-    fn store_prefixes(
+    fn store_while(
         &self,
         pages: &[&PageBytes],
         bytes: Option<&[u16]>,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
     ) {
         let kept = |index: usize| bytes.map_or(PAGE_BYTES, |bytes| bytes[index].into());
         let parts: Vec<&[u8]> = pages.iter().enumerate().map(|(index, page)| &page[..kept(index)]).collect();
-        self.store_parts(&parts, priority, out, &mut || ());
+        self.store_parts(&parts, priority, out, meanwhile);
     }
 
     fn keeps_prefixes(&self) -> bool {
@@ -165,7 +166,17 @@ impl Backend for NodePool {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
-        self.loader.load(items, priority, done);
+        self.load_while(items, priority, done, &mut || ());
+    }
+
+    fn load_while(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        self.loader.load(items, priority, done, meanwhile);
     }
 
     fn repair(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
@@ -253,17 +264,6 @@ impl Backend for NodePool {
 }
 
 impl Shard for NodePool {
-    fn store_while(
-        &self,
-        pages: &[&PageBytes],
-        priority: Priority,
-        out: &mut [Result<Location, StoreError>],
-        meanwhile: &mut dyn FnMut(),
-    ) {
-        let parts: Vec<&[u8]> = pages.iter().map(|page| &page[..]).collect();
-        self.store_parts(&parts, priority, out, meanwhile);
-    }
-
     fn is_there(&self) -> bool {
         self.slabs.links.iter().any(|link| link.lost().is_none())
     }

@@ -71,8 +71,8 @@ impl Rebuild {
                 .collect();
             let mut damaged = false;
             let take = &mut |_, page: Option<&PageBytes>| damaged |= page.is_none();
-            let moved =
-                transfer(slabs, &replica.link, &mut items, Priority::WriteBack, slabs.patience(&replica.link), take);
+            let (link, patience) = (&replica.link, slabs.patience(&replica.link));
+            let moved = transfer(slabs, link, &mut items, Priority::WriteBack, patience, take, &mut || ());
             if let Err(error) = &moved {
                 slabs.judge(&replica.link, error);
             }

@@ -15,6 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+/// What takes no longer was no wait for something else.
+const NOTHING_ELSE: Duration = Duration::from_micros(1);
+
 /// See the module. The items are the caller's: the same ones in every call.
 pub(super) struct Transfer<'a> {
     link: &'a Link,
@@ -38,8 +41,8 @@ pub(super) struct Transfer<'a> {
     seen: bool,
 }
 
-/// Loads `items`. `take` gets those that arrive, in their order: `None` for one
-/// that arrived damaged.
+/// Loads `items`. `take` gets those that arrive, in their order: `None` for one that arrived damaged. `meanwhile` is called when the first
+/// were asked for.
 pub(super) fn transfer(
     slabs: &Slabs,
     link: &Link,
@@ -47,11 +50,16 @@ pub(super) fn transfer(
     priority: Priority,
     patience: Duration,
     take: &mut dyn FnMut(usize, Option<&PageBytes>),
+    meanwhile: &mut dyn FnMut(),
 ) -> Result<(), NodeError> {
     let mut transfer = Transfer::begin(slabs, link, items.len(), priority, patience)?;
-    let mut going = Ok(());
+    let mut going = transfer.ask(items);
+    let asked = Instant::now();
+    meanwhile();
+    let mut alone = asked.elapsed() < NOTHING_ELSE;
     while going.is_ok() && !transfer.is_over() {
-        going = transfer.ask(items).and_then(|()| transfer.receive(items, true, take));
+        going = transfer.receive(items, alone, take).and_then(|()| transfer.ask(items));
+        alone = true;
     }
     transfer.end(going.is_ok());
     going

@@ -65,6 +65,7 @@ impl Sealed {
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
         sealed: &mut [PageBytes],
+        meanwhile: &mut dyn FnMut(),
     ) {
         let ready = match lock(&self.seals).ready(pages.len()) {
             Ok(ready) => ready,
@@ -77,7 +78,7 @@ impl Sealed {
             tags.push(ready.key.seal(nonce, sealed));
         }
         let sealed: Vec<&PageBytes> = sealed.iter().take(pages.len()).collect();
-        self.inner.store_prefixes(&sealed, bytes, priority, out);
+        self.inner.store_while(&sealed, bytes, priority, out, meanwhile);
         let mut seals = lock(&self.seals);
         for (index, (answer, tag)) in out.iter().zip(tags).enumerate() {
             if let Ok(location) = answer {
@@ -131,20 +132,30 @@ impl Sealed {
 
 impl Backend for Sealed {
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        self.store_prefixes(pages, None, priority, out);
+        self.store_while(pages, None, priority, out, &mut || ());
     }
 
-    fn store_prefixes(
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        self.load_while(items, priority, done, &mut || ());
+    }
+
+    fn store_while(
         &self,
         pages: &[&PageBytes],
         bytes: Option<&[u16]>,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
     ) {
         assert_eq!(pages.len(), out.len(), "one answer for each page");
         for (turn, (pages, out)) in pages.chunks(BATCH_PAGES).zip(out.chunks_mut(BATCH_PAGES)).enumerate() {
             let bytes = bytes.map(|bytes| &bytes[turn * BATCH_PAGES..][..pages.len()]);
-            self.scratch.with(|scratch| self.store_batch(pages, bytes, priority, out, scratch.pages()));
+            self.scratch.with(|scratch| self.store_batch(pages, bytes, priority, out, scratch.pages(), meanwhile));
         }
     }
 
@@ -161,11 +172,12 @@ impl Backend for Sealed {
     }
 
     /// Opens when all have arrived: the bytes of a page are not complete before.
-    fn load(
+    fn load_while(
         &self,
         items: &mut [LoadItem<'_>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let seals: Vec<Option<Seal>> = {
             let seals = lock(&self.seals);
@@ -173,7 +185,8 @@ impl Backend for Sealed {
         };
         let kept = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
         let mut loaded: Vec<Result<(), LoadError>> = vec![Ok(()); items.len()];
-        self.inner.load(items, priority, &mut |index, result| loaded[index] = result.map(drop));
+        let mut landed = |index: usize, result: Result<&PageBytes, LoadError>| loaded[index] = result.map(drop);
+        self.inner.load_while(items, priority, &mut landed, meanwhile);
         for (index, ((item, seal), loaded)) in items.iter_mut().zip(&seals).zip(loaded).enumerate() {
             let opened = loaded.and_then(|()| self.open(seal.as_ref(), kept[index], item));
             done(index, opened.map(|()| &*item.into));

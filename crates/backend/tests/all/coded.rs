@@ -59,6 +59,18 @@ impl Inner {
 }
 
 impl Backend for Losing {
+    fn store_while(
+        &self,
+        pages: &[&PageBytes],
+        _: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        meanwhile();
+        self.store(pages, priority, out);
+    }
+
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
         self.0.backend.store(pages, priority, out);
         let mut held = self.0.held();
@@ -133,17 +145,6 @@ impl Backend for Losing {
 }
 
 impl Shard for Losing {
-    fn store_while(
-        &self,
-        pages: &[&PageBytes],
-        priority: Priority,
-        out: &mut [Result<Location, StoreError>],
-        meanwhile: &mut dyn FnMut(),
-    ) {
-        meanwhile();
-        self.store(pages, priority, out);
-    }
-
     fn is_there(&self) -> bool {
         !self.0.gone.load(SeqCst)
     }
@@ -365,6 +366,18 @@ fn stale_pages_take_a_quarter_more_at_most() {
 struct Steady(Compressed);
 
 impl Backend for Steady {
+    fn store_while(
+        &self,
+        pages: &[&PageBytes],
+        _: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        meanwhile();
+        self.store(pages, priority, out);
+    }
+
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
         self.0.store(pages, priority, out);
     }
@@ -404,17 +417,6 @@ impl Backend for Steady {
 }
 
 impl Shard for Steady {
-    fn store_while(
-        &self,
-        pages: &[&PageBytes],
-        priority: Priority,
-        out: &mut [Result<Location, StoreError>],
-        meanwhile: &mut dyn FnMut(),
-    ) {
-        meanwhile();
-        self.store(pages, priority, out);
-    }
-
     fn is_there(&self) -> bool {
         true
     }

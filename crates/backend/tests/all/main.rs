@@ -1,8 +1,9 @@
 //! The backends, each by the same contract, and what each promises beside it.
 
+mod changes;
 mod coded;
 mod compressed;
 mod decorated;
 mod file;
+mod paths;
 mod sealed;
-mod tiers;

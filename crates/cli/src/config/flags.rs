@@ -26,9 +26,12 @@ pub struct Traced;
 
 impl Selection for Traced {
     fn takes(setting: &Setting) -> bool {
-        use variables::{CONFIG, ENCRYPT, FAR, FEATURES, HEAP, LOCAL, MICROSET, QUIET, RAM, REPLICAS, STATS};
+        use variables::{
+            CONFIG, ENCRYPT, FAR, FEATURES, HEAP, LOCAL, MICROSET, PLACEMENT, QUIET, RAM, REPLICAS, STATS,
+        };
         // What far memory needs, too: a message that names a flag is the same as that of a run.
-        [LOCAL, RAM, FAR, REPLICAS, ENCRYPT, HEAP, FEATURES, MICROSET, STATS, QUIET, CONFIG].contains(&setting.variable)
+        [LOCAL, RAM, FAR, PLACEMENT, REPLICAS, ENCRYPT, HEAP, FEATURES, MICROSET, STATS, QUIET, CONFIG]
+            .contains(&setting.variable)
             || Credentials::takes(setting)
     }
 }

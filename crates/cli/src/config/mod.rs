@@ -278,6 +278,22 @@ pub fn changed_local(config: &RunConfig, host: &Host, written: &str) -> Result<B
     }
 }
 
+/// A path to far memory that a run which is under way is to have or to lose, as `written`: as the run's processes know it.
+///
+/// # Errors
+/// Why it cannot be had, and what may be written.
+pub fn changed_far(config: &RunConfig, origin: &str, written: &str) -> Result<String, Error> {
+    let refuse = |why: String| Error::Setting { origin: origin.into(), why };
+    let protection = Protection::of(config.credentials.is_some(), config.settings.insecure_loopback);
+    let mut urls = [written.to_owned()];
+    resolve_urls(&mut urls, protection).map_err(refuse)?;
+    if let Some(replicas) = config.settings.replicas.filter(|_| hinterland_backend::names_nodes(&urls[0])) {
+        set_replicas(&mut urls, replicas).map_err(refuse)?;
+    }
+    let [url] = urls;
+    Ok(url)
+}
+
 /// The most that the program touched when it was recorded, and the file that says so.
 fn recorded_peak(tape: Option<&CheckedTape>, kept: Option<&Kept>) -> Option<(ByteCount, PathBuf)> {
     tape.map(|tape| (tape.recorded_peak(), tape.path.clone())).or_else(|| kept.and_then(Kept::recorded_peak))

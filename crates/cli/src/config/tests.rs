@@ -207,6 +207,7 @@ fn example(setting: &Setting) -> (&'static str, &'static str) {
     match setting.variable {
         variables::LOCAL | variables::RAM => ("1G", "\"1G\""),
         variables::FAR => ("unix:/a,unix:/b", "[\"unix:/a,unix:/b\"]"),
+        variables::PLACEMENT => ("spread", "\"spread\""),
         variables::REPLICAS => ("2", "2"),
         variables::HEAP => ("large", "\"large\""),
         variables::EVICT => ("2q", "\"2q\""),

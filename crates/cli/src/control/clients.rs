@@ -32,11 +32,11 @@ pub const NAMED_MAX: usize = 64;
 pub trait Commanded {
     /// Its figures.
     fn status(&mut self) -> Status;
-    /// Commands another local budget, as the user wrote it; returns the command's number and the bytes.
+    /// Commands what a request says, all of it or nothing; returns the command's number and the bytes of the local budget now.
     ///
     /// # Errors
     /// Why not, for the user.
-    fn set_local(&mut self, written: &str) -> Result<(u64, u64), String>;
+    fn set(&mut self, request: &Request) -> Result<(u64, u64), String>;
     /// Whether all processes have acknowledged a command.
     fn is_applied(&mut self, number: u64) -> bool;
     /// How many have not, and the first [`NAMED_MAX`] of them.
@@ -189,15 +189,15 @@ impl Client {
                 return self.say(&Answer::refused(why));
             }
         };
-        match (request.request, request.local) {
-            (Verb::Set, Some(local)) => match run.set_local(&local) {
+        match request.request {
+            Verb::Set => match run.set(&request) {
                 Ok((number, local_budget_bytes)) => {
                     let until = now + request.wait_ms.map_or(WAIT, Duration::from_millis);
                     self.waits = Some(Waiting { number, local_budget_bytes, until });
                 }
                 Err(why) => self.say(&Answer::refused(why)),
             },
-            _ => self.say(&Answer::of_status(run.status())),
+            Verb::Status => self.say(&Answer::of_status(run.status())),
         }
     }
 
@@ -257,16 +257,17 @@ mod tests {
             serde_json::from_str(
                 r#"{"pid":7,"command":"job","fault_path":"monitor","wall_seconds":1,"process_count":1,"local_budget_bytes":1,
                 "ram_budget_bytes":null,"local_bytes":1,"total_ram_bytes":1,"managed_bytes":1,"far_bytes":1,"major_faults":1,
-                "minor_faults":1,"prefetched_pages":1,"stall_seconds":0,"prefetch_accuracy":null,"commands":0}"#,
+                "minor_faults":1,"prefetched_pages":1,"stall_seconds":0,"prefetch_accuracy":null,"commands":0,"paths":[]}"#,
             )
             .expect("a status")
         }
 
-        fn set_local(&mut self, written: &str) -> Result<(u64, u64), String> {
+        fn set(&mut self, request: &Request) -> Result<(u64, u64), String> {
+            let written = request.local.clone().expect("a budget");
             if written == "1K" {
                 return Err("too small".into());
             }
-            self.commanded.push(written.into());
+            self.commanded.push(written);
             Ok((self.commanded.len() as u64, 5))
         }
 
@@ -275,7 +276,16 @@ mod tests {
         }
 
         fn behind(&mut self, _: u64) -> (u64, Vec<Behind>) {
-            (1, vec![Behind { pid: 9, program: "job".into(), local_bytes: 8, share_bytes: 5 }])
+            (
+                1,
+                vec![Behind {
+                    pid: 9,
+                    program: "job".into(),
+                    local_bytes: 8,
+                    share_bytes: 5,
+                    path_obstacle: String::new(),
+                }],
+            )
         }
     }
 
@@ -321,6 +331,10 @@ mod tests {
         answer
     }
 
+    fn budget(local: &str, wait_ms: u64) -> Request {
+        Request { local: Some(local.into()), ..Request::set(wait_ms) }
+    }
+
     fn line(request: &Request) -> Vec<u8> {
         let mut line = serde_json::to_vec(request).unwrap();
         line.push(b'\n');
@@ -331,7 +345,7 @@ mod tests {
     fn requests_of_one_client_are_answered_in_turn() {
         let mut here = Here::new();
         let mut stream = BufReader::new(here.connect());
-        let both = [line(&Request::status()), line(&Request::set("1K", 0)), line(&Request::status())].concat();
+        let both = [line(&Request::status()), line(&budget("1K", 0)), line(&Request::status())].concat();
         // In pieces, as they may come.
         for piece in both.chunks(7) {
             stream.get_mut().write_all(piece).unwrap();
@@ -347,9 +361,9 @@ mod tests {
         let mut here = Here::new();
         let mut first = BufReader::new(here.connect());
         let mut second = BufReader::new(here.connect());
-        first.get_mut().write_all(&line(&Request::set("20M", 1000))).unwrap();
+        first.get_mut().write_all(&line(&budget("20M", 1000))).unwrap();
         here.serve();
-        second.get_mut().write_all(&line(&Request::set("30M", 60_000))).unwrap();
+        second.get_mut().write_all(&line(&budget("30M", 60_000))).unwrap();
         here.serve();
         assert_eq!(here.run.commanded, ["20M", "30M"]);
         assert!(here.clients.due(here.now).is_some_and(|due| due <= here.now + LOOK));
@@ -399,7 +413,7 @@ mod tests {
     fn a_client_that_goes_while_it_waits_takes_nothing_back() {
         let mut here = Here::new();
         let mut stream = here.connect();
-        stream.write_all(&line(&Request::set("20M", 60_000))).unwrap();
+        stream.write_all(&line(&budget("20M", 60_000))).unwrap();
         here.serve();
         // It says that it sends nothing more, and still waits: no reason to look again and again.
         stream.shutdown(std::net::Shutdown::Write).unwrap();

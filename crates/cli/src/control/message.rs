@@ -33,6 +33,12 @@ pub struct Request {
     /// Of `set`: the local budget, as `--local` takes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<String>,
+    /// Of `set`: URLs of paths to far memory that are to be opened, as `--far` takes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add_far: Vec<String>,
+    /// Of `set`: URLs of paths to far memory whose pages are to go to the others, and that are to be closed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drop_far: Vec<String>,
     /// Of `set`: how long the answer may wait for the run's processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
@@ -96,6 +102,9 @@ documented! {
         pub slowdown: Option<f64>,
         /// The slowdown that `--slowdown` allows, or null.
         pub slowdown_asked: Option<f64>,
+        /// The paths to far memory, of all processes that live.
+        #[serde(default)]
+        pub paths: Vec<PathStatus>,
     }
 }
 
@@ -105,7 +114,7 @@ documented! {
     pub struct Change {
         /// The command's number.
         pub number: u64,
-        /// The local budget that was commanded.
+        /// The local budget now.
         pub local_budget_bytes: u64,
         /// Processes that have not acknowledged it.
         pub behind_count: u64,
@@ -126,18 +135,37 @@ documented! {
         pub local_bytes: u64,
         /// What it may hold of the local budget, when it last looked.
         pub share_bytes: u64,
+        /// What keeps its paths to far memory from being as commanded; empty: nothing.
+        #[serde(default)]
+        pub path_obstacle: String,
+    }
+}
+
+documented! {
+    /// A path to far memory.
+    #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+    pub struct PathStatus {
+        /// What is there: a memory node of several has a row of its own.
+        pub url: String,
+        /// Pages that it holds.
+        pub far_bytes: u64,
+        /// Bytes of pages that were stored there.
+        pub bytes_in: u64,
+        /// Bytes of pages that were loaded from there.
+        pub bytes_out: u64,
     }
 }
 
 impl Request {
     /// Asks for a run's figures.
     pub fn status() -> Request {
-        Request { version: CONTROL_VERSION, request: Verb::Status, local: None, wait_ms: None }
+        let (add_far, drop_far) = (Vec::new(), Vec::new());
+        Request { version: CONTROL_VERSION, request: Verb::Status, local: None, add_far, drop_far, wait_ms: None }
     }
 
-    /// Asks for another local budget.
-    pub fn set(local: &str, wait_ms: u64) -> Request {
-        Request { request: Verb::Set, local: Some(local.to_owned()), wait_ms: Some(wait_ms), ..Request::status() }
+    /// Asks for a change, which is still to be said.
+    pub fn set(wait_ms: u64) -> Request {
+        Request { request: Verb::Set, wait_ms: Some(wait_ms), ..Request::status() }
     }
 
     /// Reads a line.
@@ -149,12 +177,13 @@ impl Request {
         if request.version != CONTROL_VERSION {
             return Err(format!("version {} is not spoken here, but {CONTROL_VERSION}", request.version));
         }
-        match (request.request, &request.local, request.wait_ms) {
-            (Verb::Status, None, None) => Ok(request),
+        let says_what = request.local.is_some() || !request.add_far.is_empty() || !request.drop_far.is_empty();
+        match (request.request, says_what, request.wait_ms) {
+            (Verb::Status, false, None) => Ok(request),
             (Verb::Status, _, _) => Err("status takes nothing".into()),
-            (Verb::Set, None, _) => Err("set takes what to set: local".into()),
+            (Verb::Set, false, _) => Err("set takes what to set: local, add_far or drop_far".into()),
             (Verb::Set, _, Some(wait_ms)) if wait_ms > WAIT_MS_MAX => Err(format!("wait_ms is {WAIT_MS_MAX} at most")),
-            (Verb::Set, Some(_), _) => Ok(request),
+            (Verb::Set, true, _) => Ok(request),
         }
     }
 }
@@ -189,7 +218,9 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_they_are_written_and_nothing_else_is() {
-        for request in [Request::status(), Request::set("768M", 10_000)] {
+        let local = Request { local: Some("768M".into()), ..Request::set(10_000) };
+        let paths = Request { add_far: vec!["unix:/a".into()], drop_far: vec!["file:/b".into()], ..Request::set(1) };
+        for request in [Request::status(), local, paths] {
             assert_eq!(Request::read(&serde_json::to_vec(&request).unwrap()), Ok(request));
         }
         for (line, words) in [

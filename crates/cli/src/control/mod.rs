@@ -17,7 +17,7 @@ mod top;
 pub use clients::{Clients, Commanded, NAMED_MAX};
 #[cfg(test)]
 pub use message::Change;
-pub use message::{Behind, Status};
+pub use message::{Behind, PathStatus, Request, Status};
 pub use place::listen;
 #[cfg(test)]
 pub use ps::{PS_VERSION, Running};

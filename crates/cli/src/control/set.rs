@@ -16,14 +16,21 @@ const EXIT_BEHIND: u8 = 1;
 /// `hinterland set`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
+#[group(id = "what", required = true, multiple = true, args = ["local", "add_far", "drop_far"])]
 pub struct SetArgs {
     /// The run: its launcher's PID, as `hinterland ps` lists it, or that of any process in it
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pid: i32,
     /// Local memory for all processes of the run together, as `hinterland run --local` takes it: a size (768M), or a share of the RAM
     /// (25%ram)
-    #[arg(long, value_name = "SIZE", required = true)]
-    local: String,
+    #[arg(long, value_name = "SIZE")]
+    local: Option<String>,
+    /// One more path to far memory, as `hinterland run --far` takes it; may be repeated
+    #[arg(long, value_name = "URL")]
+    add_far: Vec<String>,
+    /// A path to far memory whose pages go to the others, and that is closed then; may be repeated
+    #[arg(long, value_name = "URL")]
+    drop_far: Vec<String>,
     /// How long to wait until all processes have made the change, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=WAIT_MS_MAX / 1000))]
     wait: u64,
@@ -33,18 +40,24 @@ const EXAMPLES: &str = "\
 Examples:
   hinterland set 4711 --local 768M
   hinterland set 4711 --local 2G --wait 60
+  hinterland set 4711 --add-far tcp://c:7440 --drop-far 'file:/mnt/ssd?size=64G' --wait 300
 
-A smaller budget takes pages out at once; with a larger one, fewer leave from now on. The change holds for processes that the run starts
-later, too, and when the launcher is gone.
+A smaller budget takes pages out at once; with a larger one, fewer leave from now on. A path
+that is dropped gives its pages to the others first, while the program goes on; one that cannot be opened keeps those that were to go. The change holds for processes
+that the run starts later, too, and when the launcher is gone.
 
-Exit code: 0 when all processes keep the new budget; 1 when it holds and some are still above it, who are named; 125 when it is refused.";
+Exit code: 0 when all processes have made the change; 1 when it holds and some have not made it yet, who are named; 125 when it is refused.";
 
 /// Changes a run.
 pub fn run(args: &SetArgs) -> ExitCode {
     match change(args) {
         Ok(change) if change.behind_count == 0 => {
-            let budget = bytes(change.local_budget_bytes);
-            match print::text(&format!("all processes keep the local budget of {budget}\n")) {
+            let budget =
+                args.local.as_ref().map(|_| format!("keep the local budget of {}", bytes(change.local_budget_bytes)));
+            let has_paths = !args.add_far.is_empty() || !args.drop_far.is_empty();
+            let paths = has_paths.then(|| "have the new paths to far memory, and nothing on the old ones".to_owned());
+            let done: Vec<String> = budget.into_iter().chain(paths).collect();
+            match print::text(&format!("all processes {}\n", done.join(", and "))) {
                 Ok(_) => ExitCode::SUCCESS,
                 Err(error) => {
                     complain(format_args!("standard output cannot be written: {error}"));
@@ -65,7 +78,9 @@ pub fn run(args: &SetArgs) -> ExitCode {
 
 fn change(args: &SetArgs) -> Result<Change, AskError> {
     let mut launcher = Launcher::of(args.pid)?;
-    let answer = launcher.ask(&Request::set(&args.local, args.wait * 1000), Duration::from_secs(args.wait))?;
+    let (local, add_far, drop_far) = (args.local.clone(), args.add_far.clone(), args.drop_far.clone());
+    let request = Request { local, add_far, drop_far, ..Request::set(args.wait * 1000) };
+    let answer = launcher.ask(&request, Duration::from_secs(args.wait))?;
     let why = || "it says nothing of a change".into();
     answer.set.ok_or_else(|| AskError::Garbled { pid: launcher.pid, why: why() })
 }
@@ -74,20 +89,18 @@ fn change(args: &SetArgs) -> Result<Change, AskError> {
 fn still_behind(change: &Change, waited: u64) -> String {
     let name = |process: &super::Behind| {
         let program = process.program.rsplit('/').next().unwrap_or_default();
-        format!(
-            "{} ({}) holds {} of {} that it may",
-            Foreign(program),
-            process.pid,
-            bytes(process.local_bytes),
-            bytes(process.share_bytes)
-        )
+        let name = format!("{} ({})", Foreign(program), process.pid);
+        match process.path_obstacle.as_str() {
+            "" => format!("{name} holds {} of {} that it may", bytes(process.local_bytes), bytes(process.share_bytes)),
+            obstacle => format!("{name} says: {}", Foreign(obstacle)),
+        }
     };
     let named: Vec<String> = change.behind.iter().map(name).collect();
     let others = change.behind_count.saturating_sub(named.len() as u64);
     let more = if others > 0 { format!(", and {} more", count(others)) } else { String::new() };
     format!(
-        "the local budget is {} now, and after {waited} s it is not kept yet: {}{more}; they are stopped or busy, or hold memory that \
-         cannot leave (locked or pinned)",
+        "the change holds (local budget {}), and after {waited} s it is not made yet by {}{more}; they are stopped or busy, hold memory \
+         that cannot leave (locked or pinned), or still move pages",
         bytes(change.local_budget_bytes),
         named.join(", ")
     )
@@ -100,9 +113,20 @@ mod tests {
 
     #[test]
     fn those_that_have_not_made_a_change_are_named() {
-        let process = Behind { pid: 7, program: "/usr/bin/job".into(), local_bytes: 900 << 20, share_bytes: 768 << 20 };
-        let change = Change { number: 1, local_budget_bytes: 768 << 20, behind_count: 3, behind: vec![process] };
+        let process = |path_obstacle: &str| Behind {
+            pid: 7,
+            program: "/usr/bin/job".into(),
+            local_bytes: 900 << 20,
+            share_bytes: 768 << 20,
+            path_obstacle: path_obstacle.into(),
+        };
+        let behind = vec![process(""), process("nobody listens\u{1b}")];
+        let change = Change { number: 1, local_budget_bytes: 768 << 20, behind_count: 4, behind };
         let words = still_behind(&change, 10);
-        assert!(words.contains("job (7) holds 900 MiB of 768 MiB that it may, and 2 more;"), "{words}");
+        assert!(
+            words.contains("by job (7) holds 900 MiB of 768 MiB that it may, job (7) says: nobody listens"),
+            "{words}"
+        );
+        assert!(words.contains(", and 2 more;") && !words.contains('\u{1b}'), "{words}");
     }
 }

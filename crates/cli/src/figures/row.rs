@@ -23,6 +23,8 @@ pub struct RowFigures {
     pub reason: String,
     /// What Hinterland ended it for; empty when it did not.
     pub fatal: String,
+    /// Why its paths to far memory are not yet as commanded.
+    pub path_obstacle: String,
     /// Whether it was forked from a managed process.
     pub forked: bool,
     /// What only grows.
@@ -78,6 +80,7 @@ impl RowFigures {
             fault_path: row.fault_path.get(),
             reason: row.reason.get(),
             fatal: row.fatal.get(),
+            path_obstacle: row.path_obstacle.get(),
             forked,
             counters,
             now,

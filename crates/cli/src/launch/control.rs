@@ -8,13 +8,14 @@ use super::collect;
 use super::ledger::LauncherLedger;
 use super::lives::Lives;
 use super::service_level::Keeper;
+use super::{paths, readiness};
 use crate::config::{self, RunConfig};
-use crate::control::{self, Behind, Clients, Commanded, NAMED_MAX, Status};
+use crate::control::{self, Behind, Clients, Commanded, NAMED_MAX, PathStatus, Request, Status};
 use crate::error::complain;
 use crate::figures::{Gauges, RowFigures, Totals};
 use crate::host::Host;
 use crate::report::ServiceReport;
-use hinterland_abi::ProcessRow;
+use hinterland_abi::{PathChange, ProcessRow};
 use hinterland_sys::gate::shared_futex_ring;
 use hinterland_units::{Budget, PAGE_BYTES, Slowdown, cut};
 use nix::poll::PollFlags;
@@ -48,6 +49,8 @@ struct About<'a> {
     started: Instant,
     /// The figures as they were read last, and until when they will do.
     status: Option<(Status, Instant)>,
+    /// The paths to far memory of the start, where the user has named none: known at the first change of them.
+    chosen_far: Vec<String>,
 }
 
 /// The run, for its clients.
@@ -68,7 +71,8 @@ impl<'a> Control<'a> {
         });
         let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
         let command = cut(&words.join(" "), COMMAND_BYTES_MAX).into_owned();
-        let about = About { config, host, command, is_managed, started: Instant::now(), status: None };
+        let about =
+            About { config, host, command, is_managed, started: Instant::now(), status: None, chosen_far: Vec::new() };
         let ceiling = config.local_bytes().filter(|_| is_managed);
         let keeper = config.slowdown.zip(ceiling).map(|(slowdown, ceiling)| Keeper::new(slowdown, ceiling.0));
         Control { clients: clients.ok().map(Clients::new), about, keeper }
@@ -90,7 +94,8 @@ impl<'a> Control<'a> {
         if let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.due() <= Instant::now()) {
             let budget = keeper.measure(ledger, totals, lives);
             if ledger.get().commands.local_bytes() != Some(budget) {
-                command_local(ledger, budget);
+                ledger.get().commands.set_local(budget);
+                ring_all(ledger);
                 self.about.status = None;
             }
         }
@@ -106,17 +111,14 @@ impl<'a> Control<'a> {
     }
 }
 
-/// Commands a local budget, in bytes; returns the command's number.
-fn command_local(ledger: &LauncherLedger, bytes: u64) -> u64 {
+/// Wakes the evictors of the run: there is a command. A process that does not hear it looks a few times a second all the same.
+fn ring_all(ledger: &LauncherLedger) {
     let ledger = ledger.get();
-    let number = ledger.commands.set_local(bytes);
-    // A process that does not hear it looks a few times a second all the same.
     let used = ledger.shares_used.load(Relaxed) as usize;
     let asks = ledger.shares.iter().zip(&ledger.asks).take(used);
     for (_, asks) in asks.filter(|(share, _)| share.pid.load(Relaxed) != 0) {
         shared_futex_ring(&asks.bell);
     }
-    number
 }
 
 /// The rows of processes that have not acknowledged a command.
@@ -127,7 +129,60 @@ fn not_applied(ledger: &LauncherLedger, number: u64) -> impl Iterator<Item = &Pr
     both.filter(move |(share, _)| !share.has_applied(number)).map(|(_, row)| row)
 }
 
+/// What each path holds, and what went over it, by URL.
+fn paths_of(rows: &[&RowFigures]) -> Vec<PathStatus> {
+    let mut paths: Vec<PathStatus> = Vec::new();
+    for backend in rows.iter().flat_map(|row| &row.backends) {
+        let same = paths.iter().position(|path| path.url == backend.url);
+        let at = same.unwrap_or_else(|| {
+            paths.push(PathStatus { url: backend.url.clone(), far_bytes: 0, bytes_in: 0, bytes_out: 0 });
+            paths.len() - 1
+        });
+        paths[at].far_bytes += backend.now.pages * PAGE_BYTES as u64;
+        paths[at].bytes_in += backend.counters.bytes_in;
+        paths[at].bytes_out += backend.counters.bytes_out;
+    }
+    paths
+}
+
 impl Run<'_, '_> {
+    fn local_budget_bytes(&self) -> u64 {
+        let of_start = self.about.config.local_bytes().map(|bytes| bytes.0);
+        self.ledger.get().commands.local_bytes().or(of_start).unwrap_or(0)
+    }
+
+    /// The changes of the paths since the start, if there are to be more; all are checked first.
+    fn changed_paths(&mut self, added: &[String], dropped: &[String]) -> Result<Option<Vec<PathChange>>, String> {
+        if added.is_empty() && dropped.is_empty() {
+            return Ok(None);
+        }
+        let config = self.about.config;
+        let as_known = |origin: &str, urls: &[String]| {
+            let known = urls.iter().map(|url| config::changed_far(config, origin, url).map_err(|why| why.to_string()));
+            known.collect::<Result<Vec<String>, String>>()
+        };
+        let (added, dropped) = (as_known("--add-far", added)?, as_known("--drop-far", dropped)?);
+        if let Some(pool) = added.iter().find(|url| url.starts_with("etcd")) {
+            return Err(format!(
+                "--add-far: '{pool}': pools in a directory are read when the run starts; name the nodes"
+            ));
+        }
+        readiness::check_far(&added).map_err(|why| why.to_string())?;
+        let before = self.ledger.get().commands.path_changes().map(|(_, changes)| changes).unwrap_or_default();
+        if config.settings.far.is_empty() && before.is_empty() {
+            self.about.chosen_far = self.open_urls();
+        }
+        let start = if config.settings.far.is_empty() { &self.about.chosen_far } else { &config.settings.far };
+        paths::changed(start, &before, &added, &dropped).map(Some)
+    }
+
+    /// The paths of the process that has most, where the user has named none.
+    fn open_urls(&mut self) -> Vec<String> {
+        let rows = collect::live_rows(self.ledger, self.lives);
+        let row = rows.iter().filter(|row| row.is_managed()).max_by_key(|row| row.now.managed_bytes);
+        row.map(|row| row.backends.iter().map(|backend| backend.url.clone()).collect()).unwrap_or_default()
+    }
+
     fn read(&mut self) -> Status {
         let rows = collect::live_rows(self.ledger, self.lives);
         let rows: Vec<&RowFigures> = rows.iter().filter(|row| row.is_managed()).collect();
@@ -151,7 +206,7 @@ impl Run<'_, '_> {
             fault_path: principal.map_or_else(|| "none".into(), |row| row.fault_path.clone()),
             wall_seconds: self.about.started.elapsed().as_secs_f64(),
             process_count: rows.len() as u64,
-            local_budget_bytes: commands.local_bytes().or(in_bytes(config.settings.local)).unwrap_or(0),
+            local_budget_bytes: self.local_budget_bytes(),
             ram_budget_bytes: in_bytes(config.settings.ram),
             local_bytes: now.counted_local_bytes,
             total_ram_bytes: now.total_ram_bytes,
@@ -165,6 +220,7 @@ impl Run<'_, '_> {
             commands: commands.newest(),
             slowdown: self.keeper.as_ref().map(|keeper| keeper.report().achieved),
             slowdown_asked: config.slowdown.map(Slowdown::factor),
+            paths: paths_of(&rows),
         }
     }
 }
@@ -181,17 +237,29 @@ impl Commanded for Run<'_, '_> {
         status
     }
 
-    fn set_local(&mut self, written: &str) -> Result<(u64, u64), String> {
+    fn set(&mut self, request: &Request) -> Result<(u64, u64), String> {
         if !self.about.is_managed {
             return Err("this program runs unmanaged, without any memory bound".into());
         }
         let refuse = |error: crate::error::Error| error.to_string();
-        let bytes = config::changed_local(self.about.config, self.about.host, written).map_err(refuse)?.0;
-        // A service level takes the size as its ceiling.
-        let bytes = self.keeper.as_mut().map_or(bytes, |keeper| keeper.set_ceiling(bytes));
-        let number = command_local(self.ledger, bytes);
+        let local = request.local.as_ref().map(|written| {
+            config::changed_local(self.about.config, self.about.host, written).map(|bytes| bytes.0).map_err(refuse)
+        });
+        let local = local.transpose()?;
+        let changes = self.changed_paths(&request.add_far, &request.drop_far)?;
+        let commands = &self.ledger.get().commands;
+        let mut number = 0;
+        if let Some(bytes) = local {
+            // A service level takes the size as its ceiling.
+            let bytes = self.keeper.as_mut().map_or(bytes, |keeper| keeper.set_ceiling(bytes));
+            number = commands.set_local(bytes);
+        }
+        if let Some(changes) = changes {
+            number = commands.set_paths(&changes);
+        }
+        ring_all(self.ledger);
         self.about.status = None;
-        Ok((number, bytes))
+        Ok((number, self.local_budget_bytes()))
     }
 
     fn is_applied(&mut self, number: u64) -> bool {
@@ -206,6 +274,7 @@ impl Commanded for Run<'_, '_> {
             program: row.program.clone(),
             local_bytes: row.now.counted_local_bytes,
             share_bytes: row.own.share_bytes,
+            path_obstacle: row.path_obstacle.clone(),
         });
         (all.len() as u64, named.collect())
     }

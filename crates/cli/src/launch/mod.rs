@@ -16,6 +16,7 @@ mod lives;
 mod notices;
 mod oom;
 mod outside;
+mod paths;
 mod pools;
 mod readiness;
 pub mod segment;

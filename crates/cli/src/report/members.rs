@@ -91,6 +91,9 @@ macro_rules! described {
     ($object:ident, $struct:ty, $field:ident: $type:ty, $meaning:expr) => {
         $object.own(stringify!($field), $meaning, <$type as $crate::schema::Described>::schema());
     };
+    ($object:ident, $struct:ty, $field:ident: $type:ty, $meaning:expr, default) => {
+        $crate::report::members::described!($object, $struct, $field: $type, $meaning);
+    };
     ($object:ident, $struct:ty, $field:ident: $type:ty, $meaning:expr, flatten) => {
         $object.statistics(&<$struct as $crate::schema::Counted>::members());
     };

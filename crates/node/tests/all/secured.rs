@@ -98,7 +98,8 @@ fn connect(url: &str, sources: Option<&Sources>) -> Result<Arc<dyn Backend>, Str
     let credentials = sources.map(|sources| ClientCredentials::read(sources).unwrap_or_else(|error| panic!("{error}")));
     let options =
         OpenOptions { credentials, insecure_loopback: true, answer_limit: patient(), ..OpenOptions::default() };
-    open_with(&[url.to_owned()], &options).map_err(|error| error.to_string())
+    let opened = open_with(&[url.to_owned()], &options).map_err(|error| error.to_string())?;
+    Ok(opened)
 }
 
 #[track_caller]

@@ -156,6 +156,7 @@ impl Stage {
             local: Some(ByteCount(64 << 20)),
             ram: None,
             backend: Arc::clone(&backend),
+            paths: None,
             policy: Box::new(script.clone()),
             arbiter: Arbiter::new(Box::new(Never)),
             prefetch_cache_pages: Some(CACHE_PAGES),

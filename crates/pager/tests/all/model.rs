@@ -319,6 +319,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         local: Some(ByteCount(16 << 20)),
         ram: None,
         backend: Arc::clone(&case.backend),
+        paths: None,
         policy,
         arbiter,
         prefetch_cache_pages: None,

@@ -31,6 +31,7 @@ mod outside;
 mod packaged;
 mod pages;
 mod partitions;
+mod paths;
 mod pools;
 mod prefetch;
 mod profile;
@@ -73,6 +74,7 @@ pub fn trials() -> Vec<Trial> {
         traces::trials(),
         storm::trials(),
         nodes::trials(),
+        paths::trials(),
         encrypted::trials(),
         sockets::trials(),
         installed::trials(),

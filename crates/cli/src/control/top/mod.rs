@@ -100,7 +100,8 @@ fn begin_looking(args: &TopArgs, found: Sender<News>) -> io::Result<()> {
 
 /// Commands a budget, and tells what came of it without waiting for the run's processes.
 fn set(pid: i32, local: &str) -> String {
-    let asked = Launcher::of(pid).and_then(|mut launcher| launcher.ask(&Request::set(local, 0), Duration::ZERO));
+    let request = Request { local: Some(local.to_owned()), ..Request::set(0) };
+    let asked = Launcher::of(pid).and_then(|mut launcher| launcher.ask(&request, Duration::ZERO));
     match asked.map(|answer| answer.set) {
         Ok(Some(change)) => format!("{pid}: the local budget is {} now", bytes(change.local_budget_bytes)),
         Ok(None) => format!("{pid}: nothing was said of a change"),

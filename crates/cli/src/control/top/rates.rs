@@ -117,6 +117,7 @@ pub mod tests {
             commands: 0,
             slowdown: None,
             slowdown_asked: None,
+            paths: Vec::new(),
         }
     }
 

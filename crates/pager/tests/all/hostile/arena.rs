@@ -64,6 +64,7 @@ impl Arena {
             local: Some(ByteCount(16 << 20)),
             ram: None,
             backend,
+            paths: None,
             policy: hinterland_policy::make("s3-fifo", 4096).unwrap(),
             arbiter: Arbiter::new(Box::new(Streams::sequential(32))),
             prefetch_cache_pages: None,

@@ -1,7 +1,8 @@
 //! Forks at any moment, while several threads page against slow tiers: the child finds every page as it was.
 
 use super::arena::{Arena, row, uffd};
-use hinterland_backend::{Backend, CodecName, Compressed, Delay, FileBackend, FileOptions, IoMethod, Tiers};
+use hinterland_abi::PlacementName;
+use hinterland_backend::{Backend, CodecName, Compressed, Delay, FileBackend, FileOptions, IoMethod, Paths};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, thread};
 use hinterland_testkit::Rng;
@@ -26,7 +27,7 @@ fn tiers(seed: u64) -> Arc<dyn Backend> {
         Arc::new(Delay::new(Arc::new(compressed), 0, 20, seed)),
         Arc::new(Delay::new(Arc::new(file), 0, 300, seed)),
     ];
-    Arc::new(Tiers::new(slow).unwrap())
+    Arc::new(Paths::new(slow, PlacementName::Tiers).unwrap())
 }
 
 fn page(group: u32, index: u32) -> PageNo {

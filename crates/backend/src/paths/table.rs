@@ -1,15 +1,16 @@
-//! Where each page of the tiers is: 16 bytes for each page, and the order of age in each tier.
+//! Where each page is: 16 bytes for each page, and the order of age on each path.
 //!
-//! A row holds the page's place (an atomic word) and its links in the list of its tier, oldest first. Rows change under
+//! A row holds the page's place (an atomic word) and its links in the list of its path, oldest first. Rows change under
 //! the one lock, with one exception: a load pins and unpins a row without it.
 //!
 //! ```text
-//! place:  pins 8 bits | … | moving | dead | stored | tier 4 bits | inner location 44 bits
+//! place:  pins 8 bits | … | moving | dead | stored | path 4 bits | inner location 44 bits
 //! free:   the next free row plus one, or 0
 //! ```
-//! A *moving* row is being demoted: it is in no list, and its page is still at its place. If its page is freed meanwhile it
-//! is *dead*, and the demotion ends it.
+//! A *moving* row is being migrated: it is in no list, and its page is still at its place. If its page is freed meanwhile it
+//! is *dead*, and the migration ends it.
 
+use super::PATHS_MAX;
 use crate::Location;
 use crate::mapping::Mapping;
 use std::io;
@@ -19,17 +20,16 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// The number of a row.
 pub(super) type Handle = u32;
 
-/// Pages that all tiers together can hold: as many as the far range has.
+/// Pages that all paths together can hold: as many as the far range has.
 const ROWS_MAX: Handle = 1 << 30;
 const NONE: Handle = Handle::MAX;
-const TIER_BITS: u32 = 4;
-const STORED: u64 = 1 << (Location::BITS + TIER_BITS);
+const PATH_BITS: u32 = 4;
+const STORED: u64 = 1 << (Location::BITS + PATH_BITS);
 const DEAD: u64 = STORED << 1;
 const MOVING: u64 = STORED << 2;
 const PIN: u64 = 1 << 56;
 
-/// Tiers that a row can name.
-pub(super) const TIERS_MAX: usize = 1 << TIER_BITS;
+const _: () = assert!(PATHS_MAX <= 1 << PATH_BITS, "a row can name every path");
 
 struct Row {
     place: AtomicU64,
@@ -37,23 +37,23 @@ struct Row {
     links: AtomicU64,
 }
 
-/// A page's tier and its location there.
+/// A page's path and its location there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
-    pub(super) tier: usize,
+    pub(super) path: usize,
     pub(super) location: Location,
 }
 
 impl Place {
     fn encode(self) -> u64 {
         assert!(self.location.0 >> Location::BITS == 0, "a backend returned the location {:?}", self.location);
-        STORED | ((self.tier as u64) << Location::BITS) | self.location.0
+        STORED | ((self.path as u64) << Location::BITS) | self.location.0
     }
 
     fn decode(word: u64) -> Option<Place> {
-        let tier = usize::try_from((word >> Location::BITS) & ((1 << TIER_BITS) - 1)).ok()?;
+        let path = usize::try_from((word >> Location::BITS) & ((1 << PATH_BITS) - 1)).ok()?;
         let location = Location(word & ((1 << Location::BITS) - 1));
-        (word & STORED != 0 && word & DEAD == 0).then_some(Place { tier, location })
+        (word & STORED != 0 && word & DEAD == 0).then_some(Place { path, location })
     }
 }
 
@@ -86,8 +86,8 @@ struct Ends {
 }
 
 impl Lists {
-    pub(super) fn new(tiers: usize) -> Lists {
-        let ends = (0..tiers).map(|_| Ends { oldest: NONE, youngest: NONE }).collect();
+    pub(super) fn new(paths: usize) -> Lists {
+        let ends = (0..paths).map(|_| Ends { oldest: NONE, youngest: NONE }).collect();
         Lists { free: 0, high: 0, ends }
     }
 
@@ -109,7 +109,7 @@ impl Table {
         unsafe { &*self.rows.at(handle as usize * size_of::<Row>()).cast::<Row>() }
     }
 
-    /// Enters a page as the youngest of its tier; `None` when all rows are in use.
+    /// Enters a page as the youngest of its path; `None` when all rows are in use.
     pub(super) fn insert(&self, lists: &mut Lists, place: Place) -> Option<Handle> {
         let handle = match lists.free.checked_sub(1) {
             Some(handle) => {
@@ -124,7 +124,7 @@ impl Table {
             None => return None,
         };
         self.row(handle).place.store(place.encode(), Release);
-        self.push_youngest(lists, place.tier, handle);
+        self.push_youngest(lists, place.path, handle);
         Some(handle)
     }
 
@@ -138,7 +138,7 @@ impl Table {
         self.row(handle).place.fetch_sub(PIN, Release);
     }
 
-    /// Takes a page out; returns its place, which is to be freed, or `None` if a demotion has it and will free it.
+    /// Takes a page out; returns its place, which is to be freed, or `None` if a migration has it and will free it.
     pub(super) fn remove(&self, lists: &mut Lists, handle: Handle) -> Option<Place> {
         let word = self.row(handle).place.load(Acquire);
         let place = Place::decode(word).unwrap_or_else(|| panic!("far page {handle} was freed twice"));
@@ -147,22 +147,22 @@ impl Table {
             self.row(handle).place.store(word | DEAD, Release);
             return None;
         }
-        self.unlink(lists, place.tier, handle);
+        self.unlink(lists, place.path, handle);
         self.give_back(lists, handle);
         Some(place)
     }
 
-    /// Starts moving the oldest pages of `tier` that no load holds: at most `count`.
-    pub(super) fn start_moves(&self, lists: &mut Lists, tier: usize, count: usize) -> Vec<(Handle, Place)> {
+    /// Starts moving the oldest pages of `path` that no load holds: at most `count`.
+    pub(super) fn start_moves(&self, lists: &mut Lists, path: usize, count: usize) -> Vec<(Handle, Place)> {
         let mut moves = Vec::with_capacity(count);
-        let mut handle = lists.ends[tier].oldest;
+        let mut handle = lists.ends[path].oldest;
         while handle != NONE && moves.len() < count {
             let next = self.younger(handle);
             let place = &self.row(handle).place;
             let word = place.load(Acquire);
             let free_to_move = word < PIN && place.compare_exchange(word, word | MOVING, AcqRel, Relaxed).is_ok();
             if let (true, Some(place)) = (free_to_move, Place::decode(word)) {
-                self.unlink(lists, tier, handle);
+                self.unlink(lists, path, handle);
                 moves.push((handle, place));
             }
             handle = next;
@@ -175,7 +175,7 @@ impl Table {
         let (before, after) = (from.encode() | MOVING, to.encode());
         match self.row(handle).place.compare_exchange(before, after, AcqRel, Acquire) {
             Ok(_) => {
-                self.push_youngest(lists, to.tier, handle);
+                self.push_youngest(lists, to.path, handle);
                 Outcome::Moved
             }
             Err(word) if word & DEAD != 0 => {
@@ -184,13 +184,13 @@ impl Table {
             }
             Err(_) => {
                 self.row(handle).place.fetch_and(!MOVING, AcqRel);
-                self.push_youngest(lists, from.tier, handle);
+                self.push_youngest(lists, from.path, handle);
                 Outcome::Kept
             }
         }
     }
 
-    /// Ends a move that could not be made: the page stays the oldest of its tier, or with `retry_late` becomes the
+    /// Ends a move that could not be made: the page stays the oldest of its path, or with `retry_late` becomes the
     /// youngest.
     pub(super) fn abandon_move(&self, lists: &mut Lists, handle: Handle, from: Place, retry_late: bool) -> Outcome {
         let word = self.row(handle).place.fetch_and(!MOVING, AcqRel);
@@ -199,9 +199,9 @@ impl Table {
             return Outcome::Dead;
         }
         if retry_late {
-            self.push_youngest(lists, from.tier, handle);
+            self.push_youngest(lists, from.path, handle);
         } else {
-            self.push_oldest(lists, from.tier, handle);
+            self.push_oldest(lists, from.path, handle);
         }
         Outcome::Kept
     }
@@ -225,32 +225,32 @@ impl Table {
         self.row(handle).links.store(u64::from(older) << 32 | u64::from(younger), Relaxed);
     }
 
-    fn push_youngest(&self, lists: &mut Lists, tier: usize, handle: Handle) {
-        let last = std::mem::replace(&mut lists.ends[tier].youngest, handle);
+    fn push_youngest(&self, lists: &mut Lists, path: usize, handle: Handle) {
+        let last = std::mem::replace(&mut lists.ends[path].youngest, handle);
         self.set_links(handle, last, NONE);
         match last {
-            NONE => lists.ends[tier].oldest = handle,
+            NONE => lists.ends[path].oldest = handle,
             _ => self.set_links(last, self.older(last), handle),
         }
     }
 
-    fn push_oldest(&self, lists: &mut Lists, tier: usize, handle: Handle) {
-        let first = std::mem::replace(&mut lists.ends[tier].oldest, handle);
+    fn push_oldest(&self, lists: &mut Lists, path: usize, handle: Handle) {
+        let first = std::mem::replace(&mut lists.ends[path].oldest, handle);
         self.set_links(handle, NONE, first);
         match first {
-            NONE => lists.ends[tier].youngest = handle,
+            NONE => lists.ends[path].youngest = handle,
             _ => self.set_links(first, handle, self.younger(first)),
         }
     }
 
-    fn unlink(&self, lists: &mut Lists, tier: usize, handle: Handle) {
+    fn unlink(&self, lists: &mut Lists, path: usize, handle: Handle) {
         let (older, younger) = (self.older(handle), self.younger(handle));
         match older {
-            NONE => lists.ends[tier].oldest = younger,
+            NONE => lists.ends[path].oldest = younger,
             _ => self.set_links(older, self.older(older), younger),
         }
         match younger {
-            NONE => lists.ends[tier].youngest = older,
+            NONE => lists.ends[path].youngest = older,
             _ => self.set_links(younger, older, self.younger(younger)),
         }
     }
@@ -260,8 +260,8 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn place(tier: usize, location: u64) -> Place {
-        Place { tier, location: Location(location) }
+    fn place(path: usize, location: u64) -> Place {
+        Place { path, location: Location(location) }
     }
 
     #[test]

@@ -1,0 +1,149 @@
+//! What several equal paths bring against one: pages a second that are stored and loaded in batches of 64 by one thread, or one at a
+//! time in a scattered order by 8 threads, and microseconds of a page that one thread waits for; first, what the
+//! table of pages costs where there is one path.
+//!
+//! `cargo run --release -p hinterland-backend --example paths [-- DELAY:BANDWIDTH …]`. Plain memory behind modelled links; rounds are
+//! interleaved over the numbers of paths, and the medians of 5 are printed, with the factor to one path.
+
+use hinterland_abi::PlacementName;
+use hinterland_backend::samples::{Kind, page};
+use hinterland_backend::{Backend, CodecName, Compressed, LoadItem, Location, OpenOptions, Paths, Priority, open_with};
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::sync::Arc;
+use std::time::Instant;
+
+const PAGES: usize = 4_096;
+const BATCH: usize = 64;
+const ROUNDS: usize = 5;
+const THREADS: usize = 8;
+const PATHS: [usize; 3] = [1, 2, 3];
+const WHAT: [&str; 4] = ["stored, pages/s", "loaded, pages/s", "8 threads, pages/s", "one waits, pages/s"];
+
+fn opened(link: &str, paths: usize) -> Arc<dyn Backend> {
+    let urls: Vec<String> = (0..paths).map(|_| format!("reference:64M?link={link}")).collect();
+    let options = OpenOptions { placement: PlacementName::Spread, ..OpenOptions::default() };
+    open_with(&urls, &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Pages a second.
+#[allow(clippy::cast_precision_loss, reason = "a figure to print")]
+fn rate(pages: usize, work: impl FnOnce()) -> f64 {
+    let begun = Instant::now();
+    work();
+    pages as f64 / begun.elapsed().as_secs_f64()
+}
+
+fn load(backend: &dyn Backend, locations: &[Location], priority: Priority, room: &mut [PageBytes]) {
+    let items = locations.iter().zip(room).map(|(location, into)| LoadItem { location: *location, into });
+    backend.load(&mut items.collect::<Vec<_>>(), priority, &mut |_, page| assert!(page.is_ok()));
+}
+
+fn round(backend: &dyn Backend) -> [f64; 4] {
+    let content = page(Kind::Text, 1);
+    let mut locations = vec![Ok(Location(0)); PAGES];
+    let stored = rate(PAGES, || {
+        for out in locations.chunks_mut(BATCH) {
+            backend.store(&vec![&content; out.len()], Priority::WriteBack, out);
+        }
+    });
+    let locations: Vec<Location> = locations.into_iter().map(|location| location.expect("room")).collect();
+    let mut room = vec![[0; PAGE_BYTES]; BATCH];
+    let loaded = rate(PAGES, || {
+        locations.chunks(BATCH).for_each(|batch| load(backend, batch, Priority::Prefetch, &mut room));
+    });
+    let singly = |thread: usize, pages: usize| {
+        let mut room = vec![[0; PAGE_BYTES]; 1];
+        for turn in 0..pages {
+            let at = (turn * THREADS + thread) * 1_597 % PAGES;
+            load(backend, &locations[at..=at], Priority::Demand, &mut room);
+        }
+    };
+    let scattered = rate(PAGES, || {
+        std::thread::scope(|scope| {
+            (0..THREADS).for_each(|thread| drop(scope.spawn(move || singly(thread, PAGES / THREADS))));
+        });
+    });
+    let one = rate(PAGES / 4, || singly(0, PAGES / 4));
+    backend.free(&locations);
+    [stored, loaded, scattered, one]
+}
+
+/// Processor nanoseconds of this thread so far.
+fn thread_cpu_ns() -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid pointer to a plain structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// What the table costs where there is one path: processor nanoseconds of a page with the backend alone and with the table, stored in
+/// batches, loaded singly, freed singly.
+#[allow(clippy::cast_precision_loss, reason = "figures to print")]
+fn single() {
+    let alone: Arc<dyn Backend> =
+        Arc::new(Compressed::new("compressed".into(), CodecName::Lz4, 64 << 20).expect("room"));
+    let inner = Arc::new(Compressed::new("compressed".into(), CodecName::Lz4, 64 << 20).expect("room"));
+    let behind: Arc<dyn Backend> = Arc::new(Paths::new(vec![inner], PlacementName::Tiers).expect("room"));
+    let contents: Vec<PageBytes> = (0..64).map(|seed| page(Kind::HalfRandom, seed)).collect();
+    let mut figures: [[Vec<f64>; 3]; 2] = Default::default();
+    for _ in 0..4 * ROUNDS {
+        for (backend, figures) in [&alone, &behind].into_iter().zip(&mut figures) {
+            let mut per_page = |what: usize, work: &mut dyn FnMut()| {
+                let begun = thread_cpu_ns();
+                work();
+                figures[what].push((thread_cpu_ns() - begun) as f64 / PAGES as f64);
+            };
+            let mut locations = vec![Ok(Location(0)); PAGES];
+            per_page(0, &mut || {
+                for out in locations.chunks_mut(BATCH) {
+                    backend.store(&contents.iter().collect::<Vec<_>>(), Priority::WriteBack, out);
+                }
+            });
+            let locations: Vec<Location> = locations.iter().map(|location| location.clone().expect("room")).collect();
+            let mut room = vec![[0; PAGE_BYTES]; 1];
+            per_page(1, &mut || {
+                locations.iter().for_each(|at| load(&**backend, &[*at], Priority::Demand, &mut room));
+            });
+            per_page(2, &mut || locations.iter().for_each(|at| backend.free(&[*at])));
+        }
+    }
+    for (what, name) in ["stored", "loaded singly", "freed singly"].iter().enumerate() {
+        let [alone, behind] = figures.each_mut().map(|figures| {
+            figures[what].sort_by(f64::total_cmp);
+            figures[what][figures[what].len() / 2]
+        });
+        println!(
+            "one path, {name:<16} {alone:>6.0} ns alone, {behind:>6.0} ns with the table ({:+.0})",
+            behind - alone
+        );
+    }
+}
+
+fn main() {
+    single();
+    let mut links: Vec<String> = std::env::args().skip(1).collect();
+    if links.is_empty() {
+        links = vec!["60us:1Gb/s".into(), "60us:2Gb/s".into()];
+    }
+    for link in links {
+        let backends = PATHS.map(|paths| opened(&link, paths));
+        let mut figures: [[Vec<f64>; WHAT.len()]; PATHS.len()] = Default::default();
+        for _ in 0..ROUNDS {
+            for (backend, figures) in backends.iter().zip(&mut figures) {
+                round(&**backend).into_iter().zip(figures).for_each(|(figure, of_rounds)| of_rounds.push(figure));
+            }
+        }
+        for (what, name) in WHAT.iter().enumerate() {
+            let medians: Vec<f64> = figures
+                .iter_mut()
+                .map(|figures| {
+                    figures[what].sort_by(f64::total_cmp);
+                    figures[what][ROUNDS / 2]
+                })
+                .collect();
+            let shown: Vec<String> =
+                medians.iter().map(|median| format!("{median:>8.0} ({:.2})", median / medians[0])).collect();
+            println!("{link:>10}  {name:<20} {}", shown.join("  "));
+        }
+    }
+}

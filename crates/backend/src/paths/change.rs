@@ -1,0 +1,187 @@
+//! Paths that open and close while the program runs.
+//!
+//! What is wanted is the list of URLs of the start with all changes since (`hinterland_abi::PathChange`), so it does not matter how many
+//! changes came at once, or when. Maintenance makes the open paths those, a step at a time: first it opens, then it takes paths out of the
+//! placement, moves their pages to the others in batches, and closes those that no row names any more. A path that cannot be opened keeps
+//! those that were to go: their pages might find no room. For the same reason a path that is being emptied takes pages that no other takes.
+
+use super::migrate::{BATCH_PAGES, Moved};
+use super::path::Path;
+use super::table::Place;
+use super::{PATHS_MAX, Paths, Slot};
+use crate::sync::lock;
+use crate::{Backend, Priority, StoreError};
+use hinterland_abi::PathChange;
+use hinterland_sys::confinement;
+use hinterland_units::PageBytes;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::time::{Duration, Instant};
+
+/// Between two attempts to do what could not be done.
+const RETRY: Duration = Duration::from_millis(500);
+/// Pages that are in use at this moment are looked at again after so long.
+const BUSY: Duration = Duration::from_millis(5);
+
+/// Opens what a URL describes; what a byte in it costs relative to RAM. Else why not.
+pub(crate) type Opener = Box<dyn Fn(&str) -> Result<(Arc<dyn Backend>, f64), String> + Send + Sync>;
+
+/// What is wanted.
+#[derive(Default)]
+pub(super) struct Wanted {
+    version: u64,
+    changes: Vec<PathChange>,
+    /// Why it is not so yet; empty: it is being done.
+    obstacle: String,
+}
+
+impl Paths {
+    /// Makes `changes` since the start, of this version, in the background: see [`Backend::maintain`].
+    pub fn change(&self, version: u64, changes: Vec<PathChange>) {
+        *lock(&self.wanted) = Wanted { version, changes, obstacle: String::new() };
+        self.is_changing.store(true, Release);
+    }
+
+    /// The version of the changes that are wanted.
+    pub fn wanted_version(&self) -> u64 {
+        lock(&self.wanted).version
+    }
+
+    /// The version of the changes that were made last, and nothing is left of the paths that were dropped.
+    pub fn changed_version(&self) -> u64 {
+        self.changed.load(SeqCst)
+    }
+
+    /// Why changes are not made yet; empty: they are being made, or all were.
+    pub fn obstacle(&self) -> String {
+        lock(&self.wanted).obstacle.clone()
+    }
+
+    /// Takes one step towards the paths that are wanted; returns when the next is due, `None`: nothing is left to be done.
+    pub(super) fn change_step(&self) -> Option<Duration> {
+        if !self.is_changing.load(Relaxed) {
+            return None;
+        }
+        let (version, mut urls) = {
+            let wanted = lock(&self.wanted);
+            let mut urls = self.given.clone();
+            PathChange::apply_all(&wanted.changes, &mut urls);
+            (wanted.version, urls)
+        };
+        let step = self.step_towards(&mut urls);
+        let mut wanted = lock(&self.wanted);
+        if wanted.version != version {
+            return Some(Duration::ZERO);
+        }
+        match step {
+            Ok(None) => {
+                wanted.obstacle.clear();
+                self.changed.store(version, SeqCst);
+                self.is_changing.store(false, Release);
+                None
+            }
+            Ok(Some(pause)) => {
+                wanted.obstacle.clear();
+                Some(pause)
+            }
+            Err(obstacle) => {
+                wanted.obstacle = obstacle;
+                Some(RETRY)
+            }
+        }
+    }
+
+    /// One step; `Ok(None)`: the open paths are those of `urls`.
+    fn step_towards(&self, urls: &mut Vec<String>) -> Result<Option<Duration>, String> {
+        let mut dropped: Vec<usize> = Vec::new();
+        for path in self.order() {
+            let url = self.enter(path).map(|path| path.url.clone()).unwrap_or_default();
+            match urls.iter().position(|other| *other == url) {
+                Some(at) => drop(urls.remove(at)),
+                None => dropped.push(path),
+            }
+        }
+        // What is left is not open.
+        if let Some(url) = urls.first() {
+            return self.open_path(url).map(|()| Some(Duration::ZERO));
+        }
+        if dropped.len() == self.order().len() {
+            return Err("the last path to far memory cannot be dropped".into());
+        }
+        self.leave(&dropped);
+        self.leaving().first().map_or(Ok(None), |first| self.empty_path(*first))
+    }
+
+    fn open_path(&self, url: &str) -> Result<(), String> {
+        let vacant = |slot: &usize| self.enter(*slot).is_none();
+        let was_used = |slot: &usize| matches!(*self.slot(*slot), Slot::Closed(_));
+        let slot = (0..PATHS_MAX).filter(vacant).min_by_key(was_used);
+        let slot = slot.ok_or_else(|| format!("{PATHS_MAX} paths are open; drop one first"))?;
+        let confined = || Err("the program has confined itself, so nothing can be opened here".into());
+        let (backend, price) = confinement::with_files(|| (self.opener)(url)).unwrap_or_else(confined)?;
+        let mut guard = self.slots[slot].write().unwrap_or_else(PoisonError::into_inner);
+        *guard = Slot::Open(Box::new(Path::new(url.to_owned(), backend, price)));
+        drop(guard);
+        lock(&self.order).push(slot);
+        self.look_at_costs();
+        Ok(())
+    }
+
+    /// Takes paths out of the placement: no more pages are stored there but those that are on their way.
+    fn leave(&self, dropped: &[usize]) {
+        if !dropped.is_empty() {
+            lock(&self.order).retain(|path| !dropped.contains(path));
+            *lock(&self.ranked) = None;
+        }
+    }
+
+    /// Moves a batch of pages away from a path that takes none any more, or closes it.
+    fn empty_path(&self, path: usize) -> Result<Option<Duration>, String> {
+        let begun = Instant::now();
+        let refused: RefCell<Option<StoreError>> = RefCell::new(None);
+        let put = |pages: &[&PageBytes], out: &mut [Result<Place, StoreError>]| {
+            for tier in self.tiers() {
+                self.put(&tier, pages, Priority::WriteBack, out);
+            }
+            *refused.borrow_mut() = out.iter().find_map(|place| place.clone().err());
+        };
+        let Moved { moved, unreadable } = self.move_batch(path, BATCH_PAGES, &put);
+        if moved > 0 {
+            // While the program needs the paths it has them as long as this had them.
+            let is_needed = self.is_needed.swap(false, Relaxed);
+            return Ok(Some(if is_needed { begun.elapsed() } else { Duration::ZERO }));
+        }
+        let url = self.enter(path).map(|path| path.url.clone()).unwrap_or_default();
+        let pages = self.enter(path).map_or(0, |path| path.pages.load(SeqCst));
+        match refused.into_inner() {
+            Some(error) => Err(format!("{pages} pages on {url} have no other place: {error}")),
+            None if unreadable > 0 => {
+                Err(format!("{pages} pages cannot be moved from {url}: it does not give them back"))
+            }
+            None if pages > 0 => Ok(Some(BUSY)),
+            None => Ok(Some(if self.close(path) { Duration::ZERO } else { BUSY })),
+        }
+    }
+
+    /// Closes a path that has no pages; false: somebody is there.
+    fn close(&self, path: usize) -> bool {
+        let Ok(mut slot) = self.slots[path].try_write() else { return false };
+        let closed = match &*slot {
+            Slot::Open(path) if path.pages.load(SeqCst) == 0 => {
+                let mut rows = Vec::new();
+                path.backend.usage(&mut rows);
+                rows.iter_mut().for_each(|row| (row.ram_bytes, row.capacity_bytes) = (0, 0));
+                rows
+            }
+            _ => return false,
+        };
+        let gone = std::mem::replace(&mut *slot, Slot::Closed(closed));
+        drop(slot);
+        // What closing takes, nobody waits for.
+        drop(gone);
+        self.look_at_costs();
+        true
+    }
+}

@@ -1,0 +1,168 @@
+//! Moves the oldest pages of a path to others, in batches.
+//!
+//! Pages are read and written without the lock. A page that is loaded meanwhile stays (it is in use); one that is freed
+//! meanwhile is dropped at the end of its move.
+
+use super::Paths;
+use super::batch::to_be_stored;
+use super::table::{Handle, Outcome, Place};
+use crate::mapping::Mapping;
+use crate::sync::lock;
+use crate::{LoadItem, Location, Priority, StoreError};
+use hinterland_abi::PlacementName;
+use hinterland_units::{PAGE_BYTES, PageBytes};
+
+/// Pages in one batch: 512 KiB, a few large writes.
+pub(super) const BATCH_PAGES: usize = 128;
+
+/// Room for one batch.
+pub(super) struct Staging(Mapping);
+
+impl Staging {
+    pub(super) const RAM_BYTES: u64 = (BATCH_PAGES * PAGE_BYTES) as u64;
+
+    pub(super) fn new() -> Staging {
+        Staging(Mapping::reserve(BATCH_PAGES * PAGE_BYTES).expect("512 KiB of address space"))
+    }
+
+    fn pages(&mut self) -> &mut [PageBytes] {
+        // SAFETY: the mapping is this long, aligned to pages, zeroed by the kernel, and borrowed exclusively through
+        // `&mut self`.
+        unsafe { std::slice::from_raw_parts_mut(self.0.at(0).cast::<PageBytes>(), BATCH_PAGES) }
+    }
+}
+
+/// A page on its way.
+struct Moving {
+    handle: Handle,
+    from: Place,
+    loaded: bool,
+    stored: Result<Place, StoreError>,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Moved {
+    /// Pages that have left the path.
+    pub(super) moved: usize,
+    /// Pages that it does not give back.
+    pub(super) unreadable: usize,
+}
+
+/// Stores pages that have no place yet.
+pub(super) type Put<'a> = &'a dyn Fn(&[&PageBytes], &mut [Result<Place, StoreError>]);
+
+impl Paths {
+    /// Demotes up to `pages` of the first path's oldest pages; returns how many left it.
+    pub fn demote(&self, pages: usize) -> usize {
+        self.order().first().map_or(0, |first| self.demote_from(*first, pages))
+    }
+
+    /// Demotes up to `pages` of the oldest pages of a path; returns how many left it. Makes room below as needed.
+    pub(super) fn demote_from(&self, path: usize, pages: usize) -> usize {
+        let below = self.below(path);
+        if below.is_empty() {
+            return 0;
+        }
+        let put = |pages: &[&PageBytes], out: &mut [Result<Place, StoreError>]| {
+            self.put(&below, pages, Priority::WriteBack, out);
+            let full = out.iter().filter(|place| matches!(place, Err(StoreError::Full { .. }))).count();
+            // A second time after room was made below; what then does not fit stays. Where the order of tiers may change, two threads could wait
+            // for each other's room.
+            if full > 0
+                && self.placement == PlacementName::Tiers
+                && below.iter().map(|below| self.demote_from(*below, full)).sum::<usize>() > 0
+            {
+                self.put(&below, pages, Priority::WriteBack, out);
+            }
+        };
+        let mut left = 0;
+        while left < pages {
+            let moved = self.move_batch(path, (pages - left).min(BATCH_PAGES), &put).moved;
+            left += moved;
+            if moved == 0 {
+                break;
+            }
+        }
+        left
+    }
+
+    /// Demotes pages from RAM until `bytes` of it are free, or nothing more can go; returns what was won.
+    pub(super) fn demote_ram(&self, bytes: u64) -> u64 {
+        let ram = || self.open().map(|path| path.backend.ram_bytes()).sum::<u64>();
+        let before = ram();
+        let won = || before.saturating_sub(ram());
+        let order = self.tiers().concat();
+        for (at, path) in order.iter().copied().enumerate().rev() {
+            let below_is_ram = self.below(path).into_iter().all(|below| self.costs_ram(below));
+            if !self.costs_ram(path) || below_is_ram {
+                continue;
+            }
+            while won() < bytes && self.demote_from(path, BATCH_PAGES) > 0 {}
+            // Upper RAM tiers drain into this one, which then drains further down.
+            for upper in order[..at].iter().copied().rev() {
+                while won() < bytes
+                    && self.demote_from(upper, BATCH_PAGES) > 0
+                    && self.demote_from(path, BATCH_PAGES) > 0
+                {}
+            }
+        }
+        won()
+    }
+
+    /// Moves up to `pages` of the oldest pages of a path, a batch at most, to where `put` stores them.
+    pub(super) fn move_batch(&self, path: usize, pages: usize, put: Put<'_>) -> Moved {
+        self.staging[path].with(|staging| {
+            let started = self.table.start_moves(&mut lock(&self.lists), path, pages);
+            let moving = |(handle, from)| Moving { handle, from, loaded: false, stored: to_be_stored() };
+            let mut batch: Vec<Moving> = started.into_iter().map(moving).collect();
+            self.load_batch(path, &mut batch, staging.pages());
+            store_batch(&mut batch, staging.pages(), put);
+            let unreadable = batch.iter().filter(|moving| !moving.loaded).count();
+            Moved { moved: self.finish_batch(path, &batch), unreadable }
+        })
+    }
+
+    fn load_batch(&self, path: usize, batch: &mut [Moving], pages: &mut [PageBytes]) {
+        let Some(path) = self.enter(path).filter(|_| !batch.is_empty()) else { return };
+        let mut items: Vec<LoadItem<'_>> =
+            batch.iter().zip(pages).map(|(moving, into)| LoadItem { location: moving.from.location, into }).collect();
+        path.backend.load(&mut items, Priority::WriteBack, &mut |index, result| {
+            // A page that cannot be read stays where it is: whoever needs it will be told why.
+            batch[index].loaded = result.is_ok();
+        });
+    }
+
+    /// Enters the new places and frees what is no longer used; returns how many pages left the path.
+    fn finish_batch(&self, path: usize, batch: &[Moving]) -> usize {
+        let mut left: Vec<Location> = Vec::new();
+        let mut unused: Vec<Place> = Vec::new();
+        let mut lists = lock(&self.lists);
+        // Backwards, so that pages that go back to the old end keep their order.
+        for moving in batch.iter().rev() {
+            let Moving { handle, from, loaded, ref stored } = *moving;
+            let (outcome, to) = match stored {
+                Ok(to) => (self.table.finish_move(&mut lists, handle, from, *to), Some(*to)),
+                Err(_) => (self.table.abandon_move(&mut lists, handle, from, !loaded), None),
+            };
+            if outcome != Outcome::Kept {
+                left.push(from.location);
+            }
+            if outcome != Outcome::Moved {
+                unused.extend(to);
+            }
+        }
+        drop(lists);
+        self.free_at(path, &left);
+        unused.iter().for_each(|place| self.free_at(place.path, &[place.location]));
+        left.len()
+    }
+}
+
+fn store_batch(batch: &mut [Moving], pages: &[PageBytes], put: Put<'_>) {
+    let loaded: Vec<usize> = (0..batch.len()).filter(|index| batch[*index].loaded).collect();
+    let contents: Vec<&PageBytes> = loaded.iter().map(|index| &pages[*index]).collect();
+    let mut places = vec![to_be_stored(); contents.len()];
+    put(&contents, &mut places);
+    loaded.into_iter().zip(places).for_each(|(index, place)| batch[index].stored = place);
+}

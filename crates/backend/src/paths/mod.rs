@@ -1,0 +1,410 @@
+//! `paths`: several backends at once, and which of them has each page.
+//!
+//! ```text
+//! location ─► row ─► path, location there          (`table`: 16 bytes a page; the rows of a path are in the order of age)
+//! stores   ─► tiers:  the first path; when it is full its oldest pages are demoted to the next one by the storing thread
+//!             spread: all paths, in proportion to their measured bandwidth (`spread`, `speed`)
+//!             auto:   tiers in the order of time times cost (`rank`), with paths of a kind in one tier, over which pages are spread
+//! batches  ─► all paths are asked before one is waited for: a batch takes as long as the slowest, not the sum (`batch`)
+//! ```
+//! A path that is full or fails is left alone for a moment, and the page goes to another one: only when no path takes it the caller is
+//! told so. Paths open and close while the program runs (`change`). **Invariant**: at any moment a page's row names one place where its bytes are whole; a load pins the row, and a
+//! migration changes it only while it is not pinned. A path of which rows name pages stays open.
+
+mod batch;
+mod change;
+mod migrate;
+mod path;
+mod rank;
+mod speed;
+mod spread;
+mod table;
+
+use crate::sync::{FREED_AT_ONCE, Pool, lock};
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use batch::{LoadPart, load_parts};
+pub(crate) use change::Opener;
+use change::Wanted;
+use hinterland_abi::PlacementName;
+use hinterland_units::PageBytes;
+use migrate::{BATCH_PAGES, Staging};
+pub(crate) use path::Path;
+use spread::Spread;
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+use table::{Handle, Lists, Place, Table};
+
+/// Paths that can be open at a time.
+pub(crate) const PATHS_MAX: usize = 16;
+/// Migrations out of one path that can be under way at once; more threads wait. Each path has its own room: a demotion that
+/// makes room below waits for the room of a lower tier only, so no two wait for each other.
+const MIGRATIONS_MAX: usize = 2;
+/// Rounds of demotion before a page goes to the next tier directly: enough to empty slabs of other size classes.
+const ROUNDS_MAX: usize = 8;
+/// The tiers of `auto` are found anew after so long.
+const RANKED_ANEW: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub struct Paths {
+    placement: PlacementName,
+    slots: [RwLock<Slot>; PATHS_MAX],
+    /// The URLs of the start.
+    given: Vec<String>,
+    wanted: Mutex<Wanted>,
+    is_changing: AtomicBool,
+    changed: AtomicU64,
+    opener: Opener,
+    /// The program has waited for a page while paths were changing.
+    is_needed: AtomicBool,
+    /// The paths that take pages, in the order of preference.
+    order: Mutex<Vec<usize>>,
+    spread: Mutex<Spread>,
+    /// The tiers of `auto`, and when they were found.
+    ranked: Mutex<Option<(Instant, Vec<Vec<usize>>)>>,
+    table: Table,
+    lists: Mutex<Lists>,
+    staging: [Pool<Staging>; PATHS_MAX],
+    /// Whether copies cost RAM at one of them.
+    cost_ram: AtomicBool,
+}
+
+/// A place for a path.
+enum Slot {
+    /// There was none yet.
+    Empty,
+    /// There is one.
+    Open(Box<Path>),
+    /// There was one, whose figures stand.
+    Closed(Vec<BackendUsage>),
+}
+
+/// A path that stays open as long as this.
+struct Entered<'a>(RwLockReadGuard<'a, Slot>);
+
+impl std::ops::Deref for Entered<'_> {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        match &*self.0 {
+            Slot::Open(path) => path,
+            _ => unreachable!("it was open when it was entered"),
+        }
+    }
+}
+
+impl Paths {
+    /// Opens 1 to 16 paths, in the order of preference. Other paths cannot be opened later.
+    ///
+    /// # Errors
+    /// The address space for the table cannot be reserved.
+    pub fn new(backends: Vec<Arc<dyn Backend>>, placement: PlacementName) -> io::Result<Paths> {
+        let numbered = |(number, backend): (usize, _)| Path::new(number.to_string(), backend, 1.0);
+        let paths: Vec<Path> = backends.into_iter().enumerate().map(numbered).collect();
+        let given = paths.iter().map(|path| path.url.clone()).collect();
+        Paths::opened(paths, given, placement, Box::new(|url| Err(format!("nobody can open {url} here"))))
+    }
+
+    /// The same, of paths that are open; `given` are the URLs of the start. Others are opened by `opener`.
+    ///
+    /// # Errors
+    /// As for `new`.
+    pub(crate) fn opened(
+        paths: Vec<Path>,
+        given: Vec<String>,
+        placement: PlacementName,
+        opener: Opener,
+    ) -> io::Result<Paths> {
+        assert!((1..=PATHS_MAX).contains(&paths.len()), "{} paths", paths.len());
+        let (order, mut paths) = (Mutex::new((0..paths.len()).collect()), paths.into_iter());
+        let paths = Paths {
+            placement,
+            slots: std::array::from_fn(|_| {
+                RwLock::new(paths.next().map_or(Slot::Empty, |path| Slot::Open(Box::new(path))))
+            }),
+            given,
+            wanted: Mutex::default(),
+            is_changing: AtomicBool::new(false),
+            changed: AtomicU64::new(0),
+            opener,
+            is_needed: AtomicBool::new(false),
+            order,
+            spread: Mutex::default(),
+            ranked: Mutex::default(),
+            table: Table::new()?,
+            lists: Mutex::new(Lists::new(PATHS_MAX)),
+            staging: std::array::from_fn(|_| Pool::new(MIGRATIONS_MAX, Staging::new)),
+            cost_ram: AtomicBool::new(false),
+        };
+        paths.look_at_costs();
+        Ok(paths)
+    }
+
+    fn look_at_costs(&self) {
+        let cost_ram = self.open().any(|path| path.backend.copies_cost_ram());
+        self.cost_ram.store(cost_ram, Relaxed);
+    }
+
+    fn slot(&self, path: usize) -> RwLockReadGuard<'_, Slot> {
+        self.slots[path].read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a path; `None`: it is not open.
+    fn enter(&self, path: usize) -> Option<Entered<'_>> {
+        let slot = self.slot(path);
+        matches!(*slot, Slot::Open(_)).then_some(Entered(slot))
+    }
+
+    /// Enters the path that a row names, whose page is pinned or not yet freed there.
+    fn path_of(&self, place: Place) -> Entered<'_> {
+        self.enter(place.path).expect("a path of which rows name pages stays open")
+    }
+
+    fn open(&self) -> impl Iterator<Item = Entered<'_>> {
+        (0..PATHS_MAX).filter_map(|path| self.enter(path))
+    }
+
+    fn order(&self) -> Vec<usize> {
+        lock(&self.order).clone()
+    }
+
+    /// The paths that take pages, in tiers: the best first.
+    fn tiers(&self) -> Vec<Vec<usize>> {
+        let order = self.order();
+        match self.placement {
+            PlacementName::Tiers => order.into_iter().map(|path| vec![path]).collect(),
+            PlacementName::Spread => vec![order],
+            PlacementName::Auto => {
+                let mut ranked = lock(&self.ranked);
+                let fresh = ranked.take().filter(|(found, _)| found.elapsed() < RANKED_ANEW);
+                let known =
+                    || order.iter().filter_map(|path| Some(self.enter(*path)?.known(*path))).collect::<Vec<_>>();
+                ranked.insert(fresh.unwrap_or_else(|| (Instant::now(), rank::tiers(&known())))).1.clone()
+            }
+        }
+    }
+
+    /// Where the oldest pages of a path are demoted to: the next tier; out of RAM, other paths of the same tier will do.
+    fn below(&self, path: usize) -> Vec<usize> {
+        let mut tiers = self.tiers();
+        let Some(at) = tiers.iter().position(|tier| tier.contains(&path)) else { return Vec::new() };
+        if at + 1 < tiers.len() {
+            return tiers.swap_remove(at + 1);
+        }
+        let mut beside = tiers.swap_remove(at);
+        beside.retain(|other| *other != path && self.costs_ram(path) && !self.costs_ram(*other));
+        beside
+    }
+
+    /// Whether pages at a path cost RAM.
+    fn costs_ram(&self, path: usize) -> bool {
+        self.enter(path).is_some_and(|path| path.backend.copies_cost_ram())
+    }
+
+    /// Stores at the tiers in turn what has no place yet, and makes room there.
+    fn store_in_tiers(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        let mut places = vec![batch::to_be_stored(); pages.len()];
+        for tier in self.tiers() {
+            self.put(&tier, pages, priority, &mut places);
+            self.enter_rows(&places, out);
+            let is_full = |place: &Result<Place, StoreError>| matches!(place, Err(StoreError::Full { .. }));
+            for _ in 0..ROUNDS_MAX {
+                let missing = places.iter().filter(|place| is_full(place)).count();
+                let demote = |path: &usize| self.demote_from(*path, missing.div_ceil(tier.len()).max(BATCH_PAGES));
+                if missing == 0 || tier.iter().map(demote).sum::<usize>() == 0 {
+                    break;
+                }
+                self.put(&tier, pages, priority, &mut places);
+                self.enter_rows(&places, out);
+            }
+            if places.iter().all(Result::is_ok) {
+                return;
+            }
+        }
+        // Better back where everything is to go away from than nowhere.
+        let mut last = places.clone();
+        self.put(&self.leaving(), pages, priority, &mut last);
+        if last.iter().any(Result::is_ok) {
+            self.enter_rows(&last, out);
+        }
+    }
+
+    /// Paths that are open and take no pages any more, but as a last resort.
+    fn leaving(&self) -> Vec<usize> {
+        let order = self.order();
+        (0..PATHS_MAX).filter(|path| !order.contains(path) && self.enter(*path).is_some()).collect()
+    }
+
+    /// Enters rows for pages that have places and no rows, and says why others have none.
+    fn enter_rows(&self, places: &[Result<Place, StoreError>], out: &mut [Result<Location, StoreError>]) {
+        let mut lists = lock(&self.lists);
+        for (place, out) in places.iter().zip(out) {
+            match place {
+                Ok(place) if out.is_err() => {
+                    let handle = self.table.insert(&mut lists, *place).expect("more pages than the far range has");
+                    *out = Ok(Location(u64::from(handle)));
+                }
+                Ok(_) => {}
+                Err(error) => *out = Err(error.clone()),
+            }
+        }
+    }
+
+    /// Loads pages that are pinned, from all their paths at once.
+    fn load_pinned(
+        &self,
+        items: &mut [LoadItem<'_>],
+        places: &[Option<Place>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        let mut parts: [Option<LoadPart<'_>>; PATHS_MAX] = [const { None }; PATHS_MAX];
+        for (index, (item, place)) in items.iter_mut().zip(places).enumerate() {
+            let Some(place) = *place else { continue };
+            let part = parts[place.path].get_or_insert_with(|| LoadPart::new(self.path_of(place)));
+            part.add(index, LoadItem { location: place.location, into: item.into });
+        }
+        let mut parts: Vec<LoadPart<'_>> = parts.into_iter().flatten().collect();
+        // What waits for nothing works while the others wait.
+        parts.sort_by_key(|part| part.path.backend.copies_cost_ram());
+        load_parts(&mut parts, priority, &RefCell::new(done));
+    }
+}
+
+/// The row that a location names.
+fn handle_of(location: Location) -> Handle {
+    Handle::try_from(location.0).expect("a location of this backend")
+}
+
+/// The error of a load of what is not there.
+fn nothing_at(location: Location) -> LoadError {
+    LoadError::Damaged { url: "far memory".into(), location, what: "nothing is stored there (freed, or never stored)" }
+}
+
+impl Backend for Paths {
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        assert_eq!(pages.len(), out.len(), "one answer for each page");
+        out.fill(batch::to_be_stored());
+        self.store_in_tiers(pages, priority, out);
+    }
+
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        if self.is_changing.load(Relaxed) && priority == Priority::Demand {
+            self.is_needed.store(true, Relaxed);
+        }
+        // What the program waits for is one page.
+        if let [item] = items {
+            let (outer, handle) = (item.location, handle_of(item.location));
+            match self.table.pin(handle) {
+                Some(place) => {
+                    let path = self.path_of(place);
+                    let timed = path.loads.begin();
+                    let mut failed = false;
+                    let mut inner = [LoadItem { location: place.location, into: &mut *item.into }];
+                    path.backend.load(&mut inner, priority, &mut |_, result| {
+                        failed = result.is_err();
+                        done(0, result);
+                    });
+                    if !failed {
+                        timed.end(1);
+                    }
+                }
+                None => done(0, Err(nothing_at(outer))),
+            }
+            return self.table.unpin(handle);
+        }
+        let outer: Vec<Location> = items.iter().map(|item| item.location).collect();
+        let places: Vec<Option<Place>> = outer.iter().map(|at| self.table.pin(handle_of(*at))).collect();
+        for (index, _) in places.iter().enumerate().filter(|(_, place)| place.is_none()) {
+            done(index, Err(nothing_at(outer[index])));
+        }
+        self.load_pinned(items, &places, priority, done);
+        for location in outer {
+            self.table.unpin(handle_of(location));
+        }
+    }
+
+    fn free(&self, locations: &[Location]) {
+        let mut freed: [Vec<Location>; PATHS_MAX] = [const { Vec::new() }; PATHS_MAX];
+        for batch in locations.chunks(FREED_AT_ONCE) {
+            let mut lists = lock(&self.lists);
+            for location in batch {
+                if let Some(place) = self.table.remove(&mut lists, handle_of(*location)) {
+                    freed[place.path].push(place.location);
+                }
+            }
+        }
+        for (path, locations) in freed.iter().enumerate().filter(|(_, locations)| !locations.is_empty()) {
+            self.free_at(path, locations);
+        }
+    }
+
+    fn descriptors_if_confined(&self) -> Option<Vec<RawFd>> {
+        let each: Option<Vec<Vec<RawFd>>> = self.open().map(|path| path.backend.descriptors_if_confined()).collect();
+        each.map(|descriptors| descriptors.concat())
+    }
+
+    fn copies_cost_ram(&self) -> bool {
+        self.cost_ram.load(Relaxed)
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        let staging = self.staging.iter().map(|pool| pool.made() as u64).sum::<u64>() * Staging::RAM_BYTES;
+        let tables = lock(&self.lists).ram_bytes();
+        self.open().map(|path| path.backend.ram_bytes()).sum::<u64>() + tables + staging
+    }
+
+    fn usage(&self, rows: &mut Vec<BackendUsage>) {
+        let first = rows.len();
+        for path in 0..PATHS_MAX {
+            match &*self.slot(path) {
+                Slot::Empty => {}
+                Slot::Open(path) => path.backend.usage(rows),
+                Slot::Closed(gone) => rows.extend_from_slice(gone),
+            }
+        }
+        // The tables belong to all; the first row carries them, so that the sum is right.
+        let own = self.ram_bytes().saturating_sub(rows[first..].iter().map(|row| row.ram_bytes).sum());
+        if let Some(row) = rows.get_mut(first) {
+            row.ram_bytes += own;
+        }
+    }
+
+    fn repair(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
+        let handle = handle_of(item.location);
+        let place = self.table.pin(handle).expect("a page that was just loaded");
+        let inner = LoadItem { location: place.location, into: item.into };
+        let repaired = self.path_of(place).backend.repair(inner, right);
+        self.table.unpin(handle);
+        repaired
+    }
+
+    fn needs_maintenance(&self) -> bool {
+        self.is_changing.load(Relaxed) || self.open().any(|path| path.backend.needs_maintenance())
+    }
+
+    fn maintain(&self) -> Option<Duration> {
+        let paths = self.open().filter_map(|path| path.backend.maintain()).min();
+        paths.into_iter().chain(self.change_step()).min()
+    }
+
+    fn shrink_ram(&self, bytes: u64) -> u64 {
+        self.demote_ram(bytes)
+    }
+
+    fn before_fork(&self) {
+        self.open().for_each(|path| path.backend.before_fork());
+    }
+
+    fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
+        self.open().try_for_each(|path| path.backend.after_fork(side))
+    }
+}

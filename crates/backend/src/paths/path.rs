@@ -1,0 +1,82 @@
+//! One path: a backend, how fast it is, and whether it takes pages now.
+
+use super::rank::Known;
+use super::speed::Speed;
+use crate::{Backend, StoreError};
+use hinterland_units::PAGE_BYTES;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// A path that was full is asked again after so long, one that failed after this; or when no other takes a page.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
+/// Of fewer pages it is not known how well they shrink: most are compressed to half.
+const PAGES_KNOWN: u64 = 256;
+const SHARE_UNKNOWN: f64 = 0.5;
+
+/// See the module.
+pub(crate) struct Path {
+    /// As it was asked for.
+    pub(super) url: String,
+    pub(super) backend: Arc<dyn Backend>,
+    /// Pages that are there or on their way, or are not yet freed: as long as there is one, the path stays open.
+    pub(super) pages: AtomicUsize,
+    /// The price of a byte there, relative to RAM.
+    price: f64,
+    pub(super) loads: Speed,
+    pub(super) stores: Speed,
+    /// It is asked for room again at this time, in nanoseconds since `born`.
+    avoided_until_ns: AtomicU64,
+    born: Instant,
+}
+
+impl Path {
+    pub(crate) fn new(url: String, backend: Arc<dyn Backend>, price: f64) -> Path {
+        let (loads, stores, avoided_until_ns) = (Speed::new(), Speed::new(), AtomicU64::new(0));
+        Path { url, backend, pages: AtomicUsize::new(0), price, loads, stores, avoided_until_ns, born: Instant::now() }
+    }
+
+    fn since_birth(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Nanoseconds that each further page takes: as loads tell, or else stores; 0: not known.
+    pub(super) fn page_ns(&self) -> u64 {
+        match self.loads.page_ns() {
+            0 => self.stores.page_ns(),
+            page_ns => page_ns,
+        }
+    }
+
+    /// What decides how good it is, as number `path`.
+    pub(super) fn known(&self, path: usize) -> Known {
+        let page_ns = Some(self.loads.one_ns()).filter(|ns| *ns > 0);
+        let mut rows = Vec::new();
+        self.backend.usage(&mut rows);
+        let pages: u64 = rows.iter().map(|row| row.pages).sum();
+        let stored_bytes: u64 = rows.iter().map(|row| row.stored_bytes).sum();
+        #[allow(clippy::cast_precision_loss, reason = "a score")]
+        let (page_ns, share) =
+            (page_ns.map(|ns| ns as f64), stored_bytes as f64 / (pages.max(1) * PAGE_BYTES as u64) as f64);
+        let share = match (self.backend.copies_cost_ram(), pages < PAGES_KNOWN) {
+            (false, _) => 1.0,
+            (true, true) => SHARE_UNKNOWN,
+            (true, false) => share,
+        };
+        Known { path, page_ns, cost: share * self.price }
+    }
+
+    /// It has refused a page.
+    pub(super) fn refused(&self, error: &StoreError) {
+        let pause = if matches!(error, StoreError::Full { .. }) { FULL_PAUSE } else { FAILED_PAUSE };
+        let until_ns = self.since_birth() + u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        self.avoided_until_ns.store(until_ns, Relaxed);
+    }
+
+    /// Whether it has refused a page a short while ago.
+    pub(super) fn is_avoided(&self) -> bool {
+        let until_ns = self.avoided_until_ns.load(Relaxed);
+        until_ns > 0 && self.since_birth() < until_ns
+    }
+}

@@ -1,0 +1,121 @@
+//! How fast a path is, as the batches over it tell.
+//!
+//! Batches over several paths are begun together and waited for in turn, so of one that was ready before the others it is known only that
+//! it took no longer: its estimate comes down a little, until it gets so much that it has to be waited for.
+
+use crate::sync::lock;
+use hinterland_units::{LinkEstimate, PAGE_BYTES};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+/// A batch that was waited for during less than this part of its time was ready before.
+const WAITED_SHARE: u64 = 64;
+
+/// One path's, in one direction.
+pub(super) struct Speed {
+    estimate: Mutex<LinkEstimate>,
+    under_way: AtomicUsize,
+    /// Batches since the last sample that were ready before the others.
+    ready: AtomicU64,
+    /// When a batch was over last, in nanoseconds since `born`.
+    over_ns: AtomicU64,
+    born: Instant,
+}
+
+/// A batch that is under way.
+pub(super) struct Timed<'a> {
+    speed: &'a Speed,
+    begun_ns: u64,
+    alone: bool,
+    /// What else was done since.
+    elsewhere_ns: u64,
+}
+
+impl Speed {
+    pub(super) fn new() -> Speed {
+        let (estimate, under_way) = (Mutex::new(LinkEstimate::new()), AtomicUsize::new(0));
+        Speed { estimate, under_way, ready: AtomicU64::new(0), over_ns: AtomicU64::new(0), born: Instant::now() }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// A batch begins.
+    pub(super) fn begin(&self) -> Timed<'_> {
+        let alone = self.under_way.fetch_add(1, Relaxed) == 0;
+        Timed { speed: self, begun_ns: self.now_ns(), alone, elsewhere_ns: 0 }
+    }
+
+    /// Nanoseconds that each further page takes; 0: not known.
+    pub(super) fn page_ns(&self) -> u64 {
+        lock(&self.estimate).page_ns()
+    }
+
+    /// Nanoseconds that a page takes alone, at best; 0: not known.
+    pub(super) fn one_ns(&self) -> u64 {
+        lock(&self.estimate).best_ns()
+    }
+}
+
+impl Timed<'_> {
+    /// Does something else meanwhile.
+    pub(super) fn elsewhere(&mut self, work: impl FnOnce()) {
+        let begun_ns = self.speed.now_ns();
+        work();
+        self.elsewhere_ns = self.speed.now_ns().saturating_sub(begun_ns);
+    }
+
+    /// The batch is over, of so many pages of which none failed.
+    pub(super) fn end(self, pages: usize) {
+        let now_ns = self.speed.now_ns();
+        let before_ns = self.speed.over_ns.fetch_max(now_ns, Relaxed);
+        let took_ns = now_ns.saturating_sub(self.begun_ns);
+        let waited_ns = took_ns.saturating_sub(self.elsewhere_ns);
+        let mut estimate = lock(&self.speed.estimate);
+        if self.elsewhere_ns > 0 && waited_ns < took_ns / WAITED_SHARE && estimate.page_ns() > 0 {
+            estimate.is_faster(self.speed.ready.fetch_add(1, Relaxed) + 1);
+        } else {
+            self.speed.ready.store(0, Relaxed);
+            let since_ns = if self.alone { self.begun_ns } else { self.begun_ns.max(before_ns) };
+            // As long as no single page was seen, the delay is taken for time of the pages.
+            let alone = self.alone && (pages == 1 || estimate.samples().0 > 0);
+            estimate.sample((pages * PAGE_BYTES) as u64, alone, now_ns.saturating_sub(since_ns));
+        }
+    }
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        self.speed.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_was_ready_before_the_others_counts_as_faster() {
+        let speed = Speed::new();
+        let batch = |own: Duration, elsewhere: Duration| {
+            let mut timed = speed.begin();
+            timed.elsewhere(|| std::thread::sleep(elsewhere));
+            std::thread::sleep(own);
+            timed.end(16);
+        };
+        let ms = Duration::from_millis;
+        speed.begin().end(1);
+        batch(ms(2), Duration::ZERO);
+        let alone_ns = speed.page_ns();
+        assert!(alone_ns >= 100_000, "{alone_ns}");
+        // Nothing of the other path's time is taken for this one's.
+        (0..8).for_each(|_| batch(Duration::ZERO, ms(5)));
+        assert!(speed.page_ns() < alone_ns * 2 / 3, "{} after {alone_ns}", speed.page_ns());
+        let before_ns = speed.page_ns();
+        (0..20).for_each(|_| batch(ms(4), ms(1)));
+        assert!(speed.page_ns() > before_ns * 3 / 2, "{} after {before_ns}", speed.page_ns());
+    }
+}
