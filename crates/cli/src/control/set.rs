@@ -99,7 +99,7 @@ fn still_behind(change: &Change, waited: u64) -> String {
     let others = change.behind_count.saturating_sub(named.len() as u64);
     let more = if others > 0 { format!(", and {} more", count(others)) } else { String::new() };
     format!(
-        "the change holds (local budget {}), and after {waited} s it is not made yet by {}{more}; they are stopped or busy, hold memory \
+        "the local budget is {} now, and after {waited} s the change is not made yet by {}{more}; they are stopped or busy, hold memory \
          that cannot leave (locked or pinned), or still move pages",
         bytes(change.local_budget_bytes),
         named.join(", ")
