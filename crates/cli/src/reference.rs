@@ -4,9 +4,7 @@
 use crate::advise::{ADVICE_VERSION, Advice, Ranked, Traits};
 use crate::control::{Behind, Change, PS_VERSION, PathStatus, Running, Status};
 use crate::figures::{Activity, HintSite};
-use crate::report::{
-    Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs,
-};
+use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs};
 use crate::schema::Described;
 use hinterland_abi::statistics::{Statistic, backend, process};
 use hinterland_abi::{EvictName, FaultPathName, HeapMode, PlacementName, PrefetchName, SETTINGS, Setting, Sources};
