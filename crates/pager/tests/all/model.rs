@@ -238,7 +238,7 @@ impl Case {
     /// The test with the number `test`, in a range and with a seed of its own.
     fn new(test: usize, path: FaultPath, set: FeatureSet, backend: Arc<dyn Backend>) -> Case {
         let operations = std::env::var("HINTERLAND_TEST_MODEL_OPERATIONS").map_or(150_000, |n| n.parse().unwrap());
-        let (base, seed) = (0x3000_0000_0000 + (test << 36), 100 * test as u64);
+        let (base, seed) = (0x3500_0000_0000 + (test << 36), 100 * test as u64);
         Case {
             base,
             path,
