@@ -9,7 +9,7 @@
 #define PAGES (12 * 1024L)
 #define WORDS (PAGES * 512L)
 #define FEW 10
-#define MANY 20000
+#define MANY 40000
 
 static unsigned long state = 88172645463325252ul;
 
@@ -46,7 +46,7 @@ __attribute__((noinline)) static long *make_words(void) {
 
 __attribute__((noinline)) static long in_the_child(volatile long *words) {
     long sum = 0;
-    for (long i = 0; i < MANY / 20; i++)
+    for (long i = 0; i < MANY / 40; i++)
         sum += words[next() % WORDS];
     return sum;
 }

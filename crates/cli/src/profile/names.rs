@@ -32,18 +32,16 @@ const ALLOCATORS: &[&str] = &[
     "__rust_realloc",
     "__rdl_",
     "__rustc::",
-    "alloc::alloc::",
-    "alloc::raw_vec::",
-    "<alloc::alloc::",
-    "<alloc::raw_vec::",
-    "std::allocator",
-    "std::__new_allocator",
-    "__gnu_cxx::new_allocator",
-    "__gnu_cxx::__alloc_traits",
-    "std::__detail::_Hashtable_alloc",
-    "std::_Vector_base",
-    "std::vector",
-    "std::_Deque_base",
+    // Containers of the standard libraries.
+    "std::",
+    "__gnu_cxx::",
+    "alloc::",
+    "core::",
+    "hashbrown::",
+    "<std::",
+    "<alloc::",
+    "<core::",
+    "<hashbrown::",
     "PyObject_Malloc",
     "PyObject_Calloc",
     "PyObject_Realloc",
@@ -56,10 +54,29 @@ const ALLOCATORS: &[&str] = &[
     "PyDataMem_",
 ];
 
-/// Whether a function gives memory for others. A template's result type stands before its name.
+/// Whether a function gives memory for others.
 pub fn is_allocator(function: &str) -> bool {
-    let name = function.strip_prefix("void* ").or_else(|| function.strip_prefix("void ")).unwrap_or(function);
+    let name = qualified(function);
     ALLOCATORS.iter().any(|allocator| name.starts_with(allocator))
+}
+
+/// A function's name without its result, which C++ writes before those of templates.
+fn qualified(function: &str) -> &str {
+    if let Some(at) = function.find("operator new") {
+        return &function[at..];
+    }
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in function.char_indices() {
+        match c {
+            '<' => depth += 1,
+            // Not that of an arrow.
+            '>' if !function[..at].ends_with('-') => depth -= 1,
+            ' ' if depth == 0 => start = at + 1,
+            '(' if depth == 0 => break,
+            _ => {}
+        }
+    }
+    &function[start..]
 }
 
 /// Names, looked up as they are needed.
@@ -149,6 +166,20 @@ mod tests {
         for name in ["malloc", "operator new(unsigned long)", "void* std::allocator<int>::allocate(unsigned long)"] {
             assert!(is_allocator(name), "{name}");
         }
-        assert!(!is_allocator("my_pool_get") && !is_allocator("main"));
+        let emplace =
+            "std::_Rb_tree_iterator<std::pair<long const, int> > std::_Rb_tree<long, int>::_M_emplace<long>(long&&)";
+        assert!(
+            is_allocator(emplace)
+                && is_allocator("int* std::fill_n<int*>(int*)")
+                && is_allocator("alloc::vec::from_elem")
+        );
+        for name in [
+            "my_pool_get",
+            "main",
+            "shapes::Grid<std::vector<int> >::Grid(std::size_t)",
+            "int work<std::string>(std::string)",
+        ] {
+            assert!(!is_allocator(name), "{name}");
+        }
     }
 }

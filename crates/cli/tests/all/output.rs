@@ -64,6 +64,8 @@ fn no_run_replaces_its_program_or_what_it_is_given() {
     for (options, says) in [
         (["trace", "-o", "prog"], "--output: prog is the program"),
         (["trace", "-o", "data"], "--output: data is an argument of the program"),
+        (["profile", "-o", "prog"], "--output: prog is the program"),
+        (["profile", "-o", "data"], "--output: data is an argument of the program"),
         (["run", "--stats", "prog"], "--stats: prog is the program"),
         (["run", "--stats", "data"], "--stats: data is an argument of the program"),
     ] {
