@@ -233,18 +233,6 @@ fn all_paths_of_a_batch_are_asked_before_one_is_waited_for() {
     assert_eq!(std::mem::take(&mut *told.lock().expect("no panic")), at_once);
 }
 
-#[test]
-fn pages_are_spread_by_what_the_paths_turn_out_to_do() {
-    let paths = opened(&["reference?link=1us:40Mb/s", "reference?link=1us:10Mb/s"], PlacementName::Spread);
-    let locations = stored_over(&*paths, 320);
-    locations.chunks(16).for_each(|locations| drop(load(&*paths, locations, Priority::Prefetch)));
-    let before: Vec<u64> = rows(&*paths).iter().map(|row| row.pages).collect();
-    stored_over(&*paths, 320);
-    let gained: Vec<u64> = rows(&*paths).iter().zip(before).map(|(row, before)| row.pages - before).collect();
-    // Four to one, as far as a busy machine lets it see.
-    assert!(gained[0] > gained[1] * 2 && gained[1] > 16, "{gained:?}");
-}
-
 /// Of two paths of plain memory the faster gets the pages although it is named last, and when it is full its oldest go to the other.
 #[test]
 fn auto_prefers_the_path_where_time_times_memory_is_least() {
