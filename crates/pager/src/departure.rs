@@ -125,7 +125,7 @@ impl Departures {
             return false;
         }
         self.pages.row().hint_evicted_pages.fetch_add(owned.len() as u64, Relaxed);
-        // Once they are claimed: what has been said of their arrival is told to the policy before.
+        // Once they are claimed: the policy takes in queued arrivals before.
         let mut policy = self.local.policy();
         owned.iter().for_each(|victim| policy.left_early(victim.page()));
         drop(policy);

@@ -119,7 +119,7 @@ impl Faults {
                 self.pages.wake(self.pages.address(page), PAGE_BYTES);
                 Outcome::Served
             }
-            // A touch that nobody serves would fault for ever.
+            // A touch that is not served would fault for ever.
             State::Sectioned => self.pages.fatal(&format!(
                 "{page} is held by cache section {}, which there is not; the program is ended",
                 entry.owner()
@@ -280,7 +280,7 @@ impl Faults {
         Some(Request::Minor)
     }
 
-    /// A prefetched page that waited unmapped is used. `None`: nobody is to be told.
+    /// A prefetched page that waited unmapped is used. `None`: no source counts it.
     fn prefetch_hit(&self, owned: Owned, slot: KeySlot) -> Option<Request> {
         let owned = self.map_from(owned, slot)?;
         let tells = self.cache.used(slot);

@@ -96,7 +96,7 @@ impl HintRing {
         }
     }
 
-    /// Whether there is nothing to take. Whoever puts looks at whether the taker sleeps afterwards; the taker looks here once it has said
+    /// Whether there is nothing to take. A putter looks at whether the taker sleeps afterwards; the taker looks here once it has said
     /// that it does.
     pub(crate) fn is_empty(&self) -> bool {
         self.put.load(SeqCst) == self.taken.load(Acquire) && self.has_rest.load(Relaxed) == 0

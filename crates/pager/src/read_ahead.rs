@@ -105,7 +105,7 @@ pub(crate) struct ReadAhead {
     bell: &'static Bell,
     queue: Queue,
     hints: HintRing,
-    /// When the oldest hint was put that nobody took, since `begun`, and how long hints wait; in nanoseconds.
+    /// When the oldest hint was put that was not taken, since `begun`, and how long hints wait; in nanoseconds.
     hinted_ns: AtomicU64,
     hints_wait_ns: AtomicU64,
     begun: Instant,

@@ -116,7 +116,7 @@ fn out_of_the_way(file: File) -> File {
     }
     // Out of reach, too, where the library that lives in the program knows how: programs close what they do not know.
     let hidden = hinterland_sys::descriptor::hide(fd).unwrap_or(fd);
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor, owned here alone.
     unsafe { File::from_raw_fd(hidden) }
 }
 
@@ -144,7 +144,7 @@ fn open(path: &Path, flags: libc::c_int) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor, owned here alone.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 

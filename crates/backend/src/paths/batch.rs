@@ -39,7 +39,7 @@ impl<'a> LoadPart<'a> {
     }
 }
 
-/// Who is told of each page.
+/// The callback for each page.
 pub(super) type Done<'a> = &'a mut dyn FnMut(usize, Result<&PageBytes, LoadError>);
 
 /// Loads all parts at once.

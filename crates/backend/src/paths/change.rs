@@ -122,7 +122,7 @@ impl Paths {
         let confined = || Err("the program has confined itself, so nothing can be opened here".into());
         let (backend, price) = confinement::with_files(|| (self.opener)(url)).unwrap_or_else(confined)?;
         let mut guard = self.slots[slot].write().unwrap_or_else(PoisonError::into_inner);
-        *guard = Slot::Open(Box::new(Path::new(url.to_owned(), backend, price)));
+        *guard = Slot::Open(Box::new(Path::new(url.to_owned(), backend, price).placed(self.placement)));
         drop(guard);
         lock(&self.order).push(slot);
         self.look_at_costs();
@@ -165,7 +165,7 @@ impl Paths {
         }
     }
 
-    /// Closes a path that has no pages; false: somebody is there.
+    /// Closes a path that has no pages; false: a thread is in it.
     fn close(&self, path: usize) -> bool {
         let Ok(mut slot) = self.slots[path].try_write() else { return false };
         let closed = match &*slot {
@@ -179,7 +179,7 @@ impl Paths {
         };
         let gone = std::mem::replace(&mut *slot, Slot::Closed(closed));
         drop(slot);
-        // What closing takes, nobody waits for.
+        // No thread waits for the close.
         drop(gone);
         self.look_at_costs();
         true

@@ -128,7 +128,7 @@ impl Paths {
         let mut items: Vec<LoadItem<'_>> =
             batch.iter().zip(pages).map(|(moving, into)| LoadItem { location: moving.from.location, into }).collect();
         path.backend.load(&mut items, Priority::WriteBack, &mut |index, result| {
-            // A page that cannot be read stays where it is: whoever needs it will be told why.
+            // A page that cannot be read stays where it is: the load that needs it reports why.
             batch[index].loaded = result.is_ok();
         });
     }

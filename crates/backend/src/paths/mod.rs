@@ -8,8 +8,8 @@
 //! batches  ─► all paths are asked before one is waited for: a batch takes as long as the slowest, not the sum (`batch`)
 //! ```
 //! A path that is full or fails is left alone for a moment, and the page goes to another one: only when no path takes it the caller is
-//! told so. Paths open and close while the program runs (`change`). **Invariant**: at any moment a page's row names one place where its bytes are whole; a load pins the row, and a
-//! migration changes it only while it is not pinned. A path of which rows name pages stays open.
+//! told so. Paths open and close while the program runs (`change`). **Invariant**: at any moment a page's
+//! row names one place where its bytes are whole; a load pins the row, and a migration changes it only while it is not pinned. A path of which rows name pages stays open.
 
 mod batch;
 mod change;
@@ -105,7 +105,7 @@ impl Paths {
         let numbered = |(number, backend): (usize, _)| Path::new(number.to_string(), backend, 1.0);
         let paths: Vec<Path> = backends.into_iter().enumerate().map(numbered).collect();
         let given = paths.iter().map(|path| path.url.clone()).collect();
-        Paths::opened(paths, given, placement, Box::new(|url| Err(format!("nobody can open {url} here"))))
+        Paths::opened(paths, given, placement, Box::new(|url| Err(format!("{url} cannot be opened here"))))
     }
 
     /// The same, of paths that are open; `given` are the URLs of the start. Others are opened by `opener`.
@@ -123,7 +123,7 @@ impl Paths {
         let paths = Paths {
             placement,
             slots: std::array::from_fn(|_| {
-                RwLock::new(paths.next().map_or(Slot::Empty, |path| Slot::Open(Box::new(path))))
+                RwLock::new(paths.next().map_or(Slot::Empty, |path| Slot::Open(Box::new(path.placed(placement)))))
             }),
             given,
             wanted: Mutex::default(),

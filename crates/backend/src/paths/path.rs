@@ -3,6 +3,7 @@
 use super::rank::Known;
 use super::speed::Speed;
 use crate::{Backend, StoreError};
+use hinterland_abi::PlacementName;
 use hinterland_units::PAGE_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -35,6 +36,14 @@ impl Path {
     pub(crate) fn new(url: String, backend: Arc<dyn Backend>, price: f64) -> Path {
         let (loads, stores, avoided_until_ns) = (Speed::new(), Speed::new(), AtomicU64::new(0));
         Path { url, backend, pages: AtomicUsize::new(0), price, loads, stores, avoided_until_ns, born: Instant::now() }
+    }
+
+    /// The same, as one of paths with that placement.
+    pub(super) fn placed(mut self, placement: PlacementName) -> Path {
+        for speed in [&mut self.loads, &mut self.stores] {
+            speed.set_needed(placement != PlacementName::Tiers);
+        }
+        self
     }
 
     fn since_birth(&self) -> u64 {

@@ -12,7 +12,7 @@ const ALIKE: f64 = 2.0;
 pub(super) struct Known {
     /// Its number.
     pub(super) path: usize,
-    /// Nanoseconds of a page that is loaded alone; `None`: nobody has loaded one.
+    /// Nanoseconds of a page that is loaded alone; `None`: none was.
     pub(super) page_ns: Option<f64>,
     /// Bytes that a page takes there, relative to its size, times the price of a byte relative to RAM.
     pub(super) cost: f64,

@@ -14,6 +14,8 @@ const WAITED_SHARE: u64 = 64;
 
 /// One path's, in one direction.
 pub(super) struct Speed {
+    /// Where every page has its tier, no estimate is needed, and a load of one page is not to pay for it.
+    is_needed: bool,
     estimate: Mutex<LinkEstimate>,
     under_way: AtomicUsize,
     /// Batches since the last sample that were ready before the others.
@@ -25,7 +27,8 @@ pub(super) struct Speed {
 
 /// A batch that is under way.
 pub(super) struct Timed<'a> {
-    speed: &'a Speed,
+    /// `None`: it is not timed.
+    speed: Option<&'a Speed>,
     begun_ns: u64,
     alone: bool,
     /// What else was done since.
@@ -35,7 +38,19 @@ pub(super) struct Timed<'a> {
 impl Speed {
     pub(super) fn new() -> Speed {
         let (estimate, under_way) = (Mutex::new(LinkEstimate::new()), AtomicUsize::new(0));
-        Speed { estimate, under_way, ready: AtomicU64::new(0), over_ns: AtomicU64::new(0), born: Instant::now() }
+        Speed {
+            is_needed: true,
+            estimate,
+            under_way,
+            ready: AtomicU64::new(0),
+            over_ns: AtomicU64::new(0),
+            born: Instant::now(),
+        }
+    }
+
+    /// Decides whether batches are timed.
+    pub(super) fn set_needed(&mut self, is_needed: bool) {
+        self.is_needed = is_needed;
     }
 
     fn now_ns(&self) -> u64 {
@@ -44,8 +59,11 @@ impl Speed {
 
     /// A batch begins.
     pub(super) fn begin(&self) -> Timed<'_> {
+        if !self.is_needed {
+            return Timed { speed: None, begun_ns: 0, alone: false, elsewhere_ns: 0 };
+        }
         let alone = self.under_way.fetch_add(1, Relaxed) == 0;
-        Timed { speed: self, begun_ns: self.now_ns(), alone, elsewhere_ns: 0 }
+        Timed { speed: Some(self), begun_ns: self.now_ns(), alone, elsewhere_ns: 0 }
     }
 
     /// Nanoseconds that each further page takes; 0: not known.
@@ -62,22 +80,24 @@ impl Speed {
 impl Timed<'_> {
     /// Does something else meanwhile.
     pub(super) fn elsewhere(&mut self, work: impl FnOnce()) {
-        let begun_ns = self.speed.now_ns();
+        let Some(speed) = self.speed else { return work() };
+        let begun_ns = speed.now_ns();
         work();
-        self.elsewhere_ns = self.speed.now_ns().saturating_sub(begun_ns);
+        self.elsewhere_ns = speed.now_ns().saturating_sub(begun_ns);
     }
 
     /// The batch is over, of so many pages of which none failed.
     pub(super) fn end(self, pages: usize) {
-        let now_ns = self.speed.now_ns();
-        let before_ns = self.speed.over_ns.fetch_max(now_ns, Relaxed);
+        let Some(speed) = self.speed else { return };
+        let now_ns = speed.now_ns();
+        let before_ns = speed.over_ns.fetch_max(now_ns, Relaxed);
         let took_ns = now_ns.saturating_sub(self.begun_ns);
         let waited_ns = took_ns.saturating_sub(self.elsewhere_ns);
-        let mut estimate = lock(&self.speed.estimate);
+        let mut estimate = lock(&speed.estimate);
         if self.elsewhere_ns > 0 && waited_ns < took_ns / WAITED_SHARE && estimate.page_ns() > 0 {
-            estimate.is_faster(self.speed.ready.fetch_add(1, Relaxed) + 1);
+            estimate.is_faster(speed.ready.fetch_add(1, Relaxed) + 1);
         } else {
-            self.speed.ready.store(0, Relaxed);
+            speed.ready.store(0, Relaxed);
             let since_ns = if self.alone { self.begun_ns } else { self.begun_ns.max(before_ns) };
             // As long as no single page was seen, the delay is taken for time of the pages.
             let alone = self.alone && (pages == 1 || estimate.samples().0 > 0);
@@ -88,7 +108,9 @@ impl Timed<'_> {
 
 impl Drop for Timed<'_> {
     fn drop(&mut self) {
-        self.speed.under_way.fetch_sub(1, Relaxed);
+        if let Some(speed) = self.speed {
+            speed.under_way.fetch_sub(1, Relaxed);
+        }
     }
 }
 

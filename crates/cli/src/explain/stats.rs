@@ -131,16 +131,28 @@ pub struct Stats {
     pub prefetch_windows_refused: u64,
     pub threads: Vec<Activity>,
     pub regions: Vec<Activity>,
+    // Figures that were written before there were hints have none of these.
+    #[serde(default)]
     pub hint_fetched_pages: u64,
+    #[serde(default)]
     pub hint_used_pages: u64,
+    #[serde(default)]
     pub hint_unused_pages: u64,
+    #[serde(default)]
     pub hint_refused_pages: u64,
+    #[serde(default)]
     pub hint_evicted_pages: u64,
+    #[serde(default)]
     pub hint_kept_pages: u64,
+    #[serde(default)]
     pub hints_dropped: u64,
+    #[serde(default)]
     pub hint_loops: u64,
+    #[serde(default)]
     pub hint_plain_loops: u64,
+    #[serde(default)]
     pub hint_phases: u64,
+    #[serde(default)]
     pub hint_sites: Vec<HintSite>,
 }
 

@@ -1,6 +1,6 @@
 //! Memory that managed processes open through `/proc/LAUNCHER/fd/N` and fill: a memfd with one value.
 //!
-//! A memfd has no name, so nothing is left behind when the launcher is killed; it lives as long as somebody maps it.
+//! A memfd has no name, so nothing is left behind when the launcher is killed; it lives as long as a process maps it.
 
 use crate::error::Error;
 use hinterland_units::ByteCount;
@@ -38,7 +38,7 @@ impl<T> Segment<T> {
         let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC).map_err(Error::system(what))?;
         ftruncate(&fd, i64::try_from(bytes).unwrap_or(i64::MAX)).map_err(Error::system(what))?;
         let size = NonZeroUsize::new(bytes).unwrap_or(NonZeroUsize::MIN);
-        // SAFETY: a new shared mapping of a file of exactly this size that nobody truncates (only this process and managed
+        // SAFETY: a new shared mapping of a file of exactly this size that is not truncated (only this process and managed
         // programs have it, and neither calls ftruncate); the address is the kernel's choice, so nothing is replaced.
         let map =
             unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, &fd, 0) };

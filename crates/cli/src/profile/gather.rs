@@ -326,6 +326,12 @@ mod tests {
         assert_eq!(pattern(10, 10, 80), "random");
     }
 
+    /// There under this name, whatever is inlined.
+    #[inline(never)]
+    fn function_with_a_name() -> u32 {
+        std::hint::black_box(7)
+    }
+
     #[test]
     fn what_has_one_name_is_one_function_and_lists_begin_with_the_worst() {
         // SAFETY: a profile consists of atomics, which are valid when zero.
@@ -340,7 +346,8 @@ mod tests {
             let symbol = file.symbols().find(|symbol| symbol.name().is_ok_and(|symbol| symbol.contains(name)));
             usize::try_from(symbol.unwrap().address()).unwrap()
         };
-        let place = code("what_has_one_name_is_one_function");
+        let place = code("function_with_a_name");
+        assert_eq!(std::hint::black_box(function_with_a_name as fn() -> u32)(), 7);
         let site_frames = [Frame::new(Some(module), place + 9)];
         let (site, _) =
             profile.sites.entry(5, |site| site.identify(SiteKind::Heap, &site_frames)).expect("there is room");
@@ -363,7 +370,7 @@ mod tests {
         let file = gather(&profile, &run);
         let shown: Vec<(u64, u64)> = file.functions.iter().map(|f| (f.waits.faults, f.waits.wait_ns)).collect();
         assert_eq!(shown, [(2, 40), (1, 15)]);
-        assert!(file.functions[0].name.contains("what_has_one_name_is_one_function"), "{:?}", file.functions[0].name);
+        assert!(file.functions[0].name.contains("function_with_a_name"), "{:?}", file.functions[0].name);
         assert_eq!(file.functions[1].name, "(code of no file)");
         assert!((file.functions[0].wait_share - 40.0 / 55.0).abs() < 1e-9);
         assert_eq!(
