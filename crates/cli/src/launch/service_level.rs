@@ -3,7 +3,8 @@
 //!
 //! The stall is what the processes count of themselves, less the faults on pages without content: these cost the same with all memory local.
 //! The time of a process's threads is taken from the kernel: their processor time, without that of the pager's threads, and the stall; at
-//! least the time that went by, because a thread that waits for its input is not slowed down meanwhile.
+//! least the time that went by, because a thread that waits for its input is not slowed down meanwhile. On the monitor path the kernel's way to the
+//! monitor and back is stall, too, which only the threads' blocked time shows.
 
 use super::collect;
 use super::ledger::LauncherLedger;
@@ -22,6 +23,9 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const TIME_SHARE: u32 = 200;
 /// A process that worked and waited for less than this part of an interval was asleep.
 const ASLEEP: u64 = 10;
+/// A thread whose fault the monitor serves is blocked before the monitor reads the fault, and after it has served it: until a processor wakes up, twice. What
+/// threads were blocked for beyond the counted stall is taken for that, up to so much a fault.
+const WAKE_NS_MAX: u64 = 50_000;
 /// First touches that say what one costs.
 const TOUCHES_MIN: u64 = 64;
 
@@ -46,6 +50,16 @@ pub struct Keeper {
 struct Measured {
     threads: ThreadTimes,
     stall_ns: u64,
+    far_faults: u64,
+}
+
+/// What threads of the program did in an interval, in nanoseconds.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    /// Work and stall.
+    thread_ns: u64,
+    /// Of that, stall that the monitors have not counted.
+    uncounted_ns: u64,
 }
 
 /// What an interval had beyond the one before.
@@ -101,8 +115,9 @@ impl Keeper {
         self.counters = counters;
         let stall_ns = self.far_stall(gone);
         let local_bytes = rows.iter().map(|row| row.now.counted_local_bytes).sum();
-        let thread_ns =
-            self.thread_time(&rows, elapsed_ns, stall_ns as f64 / gone.stall_ns.max(1) as f64).max(stall_ns);
+        let times = self.thread_time(&rows, elapsed_ns, stall_ns as f64 / gone.stall_ns.max(1) as f64);
+        let stall_ns = stall_ns + times.uncounted_ns;
+        let thread_ns = times.thread_ns.max(stall_ns);
         let was_out_of_reach = self.level.is_out_of_reach();
         let budget = self.level.observe(&Interval { elapsed_ns, thread_ns, stall_ns, local_bytes });
         // Not for one burst: pages that return when memory has just been given.
@@ -137,16 +152,24 @@ impl Keeper {
     }
 
     /// The time that threads of the program worked or stood still for far memory, which is so large a share of their stall.
-    fn thread_time(&mut self, rows: &[RowFigures], elapsed_ns: u64, far_share: f64) -> u64 {
+    fn thread_time(&mut self, rows: &[RowFigures], elapsed_ns: u64, far_share: f64) -> Times {
         self.processes.retain(|pid, _| rows.iter().any(|row| row.pid == *pid));
-        let mut sum = 0;
+        let mut sum = Times::default();
         for row in rows.iter().filter(|row| row.is_managed()) {
             let process = self.processes.entry(row.pid).or_default();
             let before = std::mem::replace(&mut process.stall_ns, row.counters.stall_ns);
             let stall_ns = whole(row.counters.stall_ns.saturating_sub(before) as f64 * far_share);
+            let faults = far_faults(&row.counters);
+            let faults = faults.saturating_sub(std::mem::replace(&mut process.far_faults, faults));
             let Some((worked_ns, count)) = process.threads.read(row.pid) else { continue };
-            let busy_ns = (worked_ns + stall_ns).min(count.saturating_mul(elapsed_ns));
-            sum += if busy_ns < elapsed_ns / ASLEEP { busy_ns } else { busy_ns.max(elapsed_ns) };
+            let all_ns = count.saturating_mul(elapsed_ns);
+            let uncounted_ns = match row.fault_path.as_str() {
+                "monitor" => all_ns.saturating_sub(worked_ns + stall_ns).min(faults.saturating_mul(WAKE_NS_MAX)),
+                _ => 0,
+            };
+            let busy_ns = (worked_ns + stall_ns + uncounted_ns).min(all_ns);
+            sum.thread_ns += if busy_ns < elapsed_ns / ASLEEP { busy_ns } else { busy_ns.max(elapsed_ns) };
+            sum.uncounted_ns += uncounted_ns;
         }
         sum
     }
