@@ -154,8 +154,11 @@ pub enum ForkSide {
 ///
 /// Every method may be called by several threads at once. None may touch far memory, and none may wait for the program.
 pub trait Backend: Send + Sync {
-    /// Stores `pages`; `out[i]` says where page `i` went or why it could not be stored. `out.len() == pages.len()`.
-    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]);
+    /// Stores `pages`; `out[i]` says where page `i` went or why it could not be stored. `out.len() == pages.len()`. A backend has this or
+    /// `store_while`, from which the other one follows; likewise `load` or `load_while`.
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        self.store_while(pages, None, priority, out, &mut || ());
+    }
 
     /// As `store`, of pages of which only the first `bytes[i]` bytes are to be kept, at least one; `None`: all of them. Only where
     /// `keeps_prefixes` says so; a load of such a page leaves what is behind them as anything.
@@ -197,7 +200,9 @@ pub trait Backend: Send + Sync {
         items: &mut [LoadItem<'_>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
-    );
+    ) {
+        self.load_while(items, priority, done, &mut || ());
+    }
 
     /// As `load`; `meanwhile` is called, perhaps more than once, when the items were asked for and are still to be waited for; or
     /// never, by a backend that does not wait. It may load and store at other backends, while this one holds a connection or a

@@ -1,4 +1,4 @@
-//! The arbiter: one place that is told of all requests, and that says what is to be fetched ahead, from three sources.
+//! The arbiter: one place that takes in all requests and says what is fetched ahead, from three sources.
 //!
 //! ```text
 //!   request ──► the thread is on its tape: batches of the tape ──┐

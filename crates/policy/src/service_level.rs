@@ -58,7 +58,7 @@ struct TooSmall {
     avoided: f64,
 }
 
-/// The largest excess that is told apart from others.
+/// Larger excesses count as this one.
 const EXCESS_MAX: f64 = 1000.0;
 /// The excess that is aimed at, as a share of the bound's: what is above it is room for noise.
 const AIM: f64 = 0.75;

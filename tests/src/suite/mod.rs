@@ -50,6 +50,19 @@ pub fn trial(
     Trial { name, share: Share::Busy, body: Box::new(body) }
 }
 
+/// A test that takes its own name, after which its directory is called.
+pub type NamedTest = Box<dyn FnOnce(&str) -> anyhow::Result<()> + Send>;
+
+/// As [`trial`], of a test that takes its own name.
+pub fn named(
+    name: impl Into<String>,
+    obstacle: impl FnOnce() -> Option<String> + Send + 'static,
+    test: NamedTest,
+) -> Trial {
+    let name = name.into();
+    trial(name.clone(), obstacle, move || test(&name))
+}
+
 impl Trial {
     /// The same test with another share of the machine.
     pub fn taking(self, share: Share) -> Trial {

@@ -18,7 +18,7 @@ fn stored_bytes(pages: usize, bytes: Option<&[u16]>) -> impl Iterator<Item = u64
     (0..pages).map(move |page| bytes.map_or(PAGE_BYTES as u64, |bytes| bytes[page].into()))
 }
 
-/// Implements the methods that a decorator passes on unchanged to its field `inner`; a store is one of parts of pages.
+/// Implements the methods that a decorator passes on unchanged to its field `inner`. It has `store_while` and `load_while` itself.
 macro_rules! pass_on {
     () => {
         fn link_page_ns(&self) -> u64 {
@@ -34,22 +34,6 @@ macro_rules! pass_on {
 /// As `pass_on`, but for `after_fork` and `link_page_ns`.
 macro_rules! pass_on_but_forks {
     () => {
-        fn store(
-            &self,
-            pages: &[&hinterland_units::PageBytes],
-            priority: $crate::Priority,
-            out: &mut [Result<$crate::Location, $crate::StoreError>],
-        ) {
-            self.store_while(pages, None, priority, out, &mut || ());
-        }
-        fn load(
-            &self,
-            items: &mut [$crate::LoadItem<'_>],
-            priority: $crate::Priority,
-            done: &mut dyn FnMut(usize, Result<&hinterland_units::PageBytes, $crate::LoadError>),
-        ) {
-            self.load_while(items, priority, done, &mut || ());
-        }
         fn keeps_prefixes(&self) -> bool {
             self.inner.keeps_prefixes()
         }

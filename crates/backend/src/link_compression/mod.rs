@@ -197,10 +197,6 @@ impl LinkCompressed {
 }
 
 impl Backend for LinkCompressed {
-    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        self.store_while(pages, None, priority, out, &mut || ());
-    }
-
     fn store_while(
         &self,
         pages: &[&PageBytes],
@@ -214,15 +210,6 @@ impl Backend for LinkCompressed {
         for (pages, out) in pages.chunks(STORE_PAGES).zip(out.chunks_mut(STORE_PAGES)) {
             self.store_batch(pages, priority, out, meanwhile);
         }
-    }
-
-    fn load(
-        &self,
-        items: &mut [LoadItem<'_>],
-        priority: Priority,
-        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
-    ) {
-        self.load_while(items, priority, done, &mut || ());
     }
 
     fn load_while(

@@ -130,10 +130,6 @@ impl NodePool {
 }
 
 impl Backend for NodePool {
-    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        self.store_while(pages, None, priority, out, &mut || ());
-    }
-
     fn store_while(
         &self,
         pages: &[&PageBytes],
@@ -158,15 +154,6 @@ impl Backend for NodePool {
 
     fn link_page_ns(&self) -> u64 {
         self.slabs.links.healthy().iter().map(|link| link.estimate.page_ns()).max().unwrap_or(0)
-    }
-
-    fn load(
-        &self,
-        items: &mut [LoadItem<'_>],
-        priority: Priority,
-        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
-    ) {
-        self.load_while(items, priority, done, &mut || ());
     }
 
     fn load_while(

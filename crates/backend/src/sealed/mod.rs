@@ -131,19 +131,6 @@ impl Sealed {
 }
 
 impl Backend for Sealed {
-    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        self.store_while(pages, None, priority, out, &mut || ());
-    }
-
-    fn load(
-        &self,
-        items: &mut [LoadItem<'_>],
-        priority: Priority,
-        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
-    ) {
-        self.load_while(items, priority, done, &mut || ());
-    }
-
     fn store_while(
         &self,
         pages: &[&PageBytes],

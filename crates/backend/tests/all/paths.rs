@@ -155,10 +155,6 @@ impl Telling {
 }
 
 impl Backend for Telling {
-    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        self.store_while(pages, None, priority, out, &mut || ());
-    }
-
     fn store_while(
         &self,
         pages: &[&PageBytes],
@@ -172,15 +168,6 @@ impl Backend for Telling {
         self.inner.store(pages, priority, out);
         meanwhile();
         self.tell("answered");
-    }
-
-    fn load(
-        &self,
-        items: &mut [LoadItem<'_>],
-        priority: Priority,
-        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
-    ) {
-        self.load_while(items, priority, done, &mut || ());
     }
 
     fn load_while(

@@ -3,21 +3,17 @@
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::installation::PLUGIN;
 use hinterland_tests::launch::{Ended, Launch, c_program};
-use hinterland_tests::suite::Trial;
+use hinterland_tests::suite::{NamedTest, Trial};
 use hinterland_tests::{places, skips, suite};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// A test that is told its name.
-type Test = Box<dyn Fn(&str) -> Result<()> + Send>;
-
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: &str, skip: fn() -> Option<String>, test: Test| {
-        let name = format!("lifecycle::compiled::{name}");
-        trials.push(suite::trial(name.clone(), skip, move || test(&name)));
+    let mut add = |name: &str, skip: fn() -> Option<String>, test: NamedTest| {
+        trials.push(suite::named(format!("lifecycle::compiled::{name}"), skip, test));
     };
     add("alone", no_llvm, Box::new(alone));
     add("noted", no_llvm, Box::new(noted));

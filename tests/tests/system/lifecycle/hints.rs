@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Ended, Launch, c_program};
-use hinterland_tests::suite::{self, Trial};
+use hinterland_tests::suite::{self, NamedTest, Trial};
 use hinterland_tests::{places, skips};
 use std::process::Command;
 
@@ -11,15 +11,11 @@ const PAGES: &str = "16384";
 /// A link on which a page is worth waiting for.
 const LINK: &str = "reference:256M?link=15us:10Gb/s";
 
-/// A test that is told its name.
-type Test = Box<dyn Fn(&str) -> Result<()> + Send>;
-
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, skip: fn() -> Option<String>, test: Test| {
-        let name = format!("lifecycle::hints::{name}");
-        trials.push(suite::trial(name.clone(), skip, move || test(&name)));
+    let mut add = |name: String, skip: fn() -> Option<String>, test: NamedTest| {
+        trials.push(suite::named(format!("lifecycle::hints::{name}"), skip, test));
     };
     add("native".into(), || None, Box::new(|_| native()));
     for path in ["monitor", "inline"] {
@@ -123,7 +119,7 @@ fn kept(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A loop of compiled code is told how far ahead to fetch, and that it need not where nothing is far.
+/// A loop of compiled code learns how far ahead to fetch, and that it need not where nothing is far.
 fn loops(name: &str) -> Result<()> {
     let ended = run(name, &["--far", LINK, "--prefetch", "none"], &["loop", PAGES, "3", "0"])?;
     let stats = ended.stats()?;
@@ -145,7 +141,7 @@ fn loops(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Code that was compiled for a newer interface runs, and the user is told that its hints have no effect.
+/// Code that was compiled for a newer interface runs, and the runtime warns that its hints have no effect.
 fn versions(name: &str) -> Result<()> {
     for (version, is_newer) in [("1", false), ("2", true)] {
         let program = program(&[&format!("-DNOTE_VERSION={version}")])?;

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use hinterland_tape::Trace;
 use hinterland_tests::launch::{Ended, Launch, c_program};
-use hinterland_tests::suite::Trial;
+use hinterland_tests::suite::{NamedTest, Trial};
 use hinterland_tests::{places, skips, suite};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,15 +19,11 @@ const CODE: i32 = 7;
 /// What it prints in a run without a trace or a tape.
 const NOTHING: &str = "began 0 0 0, ended 0 0";
 
-/// A test that is told its name.
-type Test = Box<dyn Fn(&str) -> Result<()> + Send>;
-
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, skip: fn() -> Option<String>, test: Test| {
-        let name = format!("lifecycle::intervals::{name}");
-        trials.push(suite::trial(name.clone(), skip, move || test(&name)));
+    let mut add = |name: String, skip: fn() -> Option<String>, test: NamedTest| {
+        trials.push(suite::named(format!("lifecycle::intervals::{name}"), skip, test));
     };
     add("native".into(), || None, Box::new(|_| native()));
     add("recorded".into(), skips::no_userfaultfd, Box::new(recorded));

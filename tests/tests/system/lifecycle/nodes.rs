@@ -13,13 +13,11 @@ use std::process::Command;
 
 pub const PATHS: [&str; 2] = ["monitor", "inline"];
 
-/// A test that is told its name.
-pub type Test = Box<dyn FnOnce(&str) -> Result<()> + Send>;
+pub use hinterland_tests::suite::NamedTest as Test;
 
-/// A test that is told its own name, for its directories; skipped where no program can be managed.
+/// A test that takes its own name; skipped where no program can be managed.
 pub fn trial(name: String, test: Test) -> Trial {
-    let directory = name.clone();
-    suite::trial(name, skips::no_userfaultfd, move || test(&directory))
+    suite::named(name, skips::no_userfaultfd, test)
 }
 
 /// The tests of this file.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Ended, Launch, c_program};
-use hinterland_tests::suite::Trial;
+use hinterland_tests::suite::{NamedTest, Trial};
 use hinterland_tests::{Need, places, skips, suite};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,11 @@ const PATHS: [&str; 2] = ["monitor", "inline"];
 /// What `functions` ends with.
 const CODE: i32 = 7;
 
-/// A test that is told its name.
-type Test = Box<dyn Fn(&str) -> Result<()> + Send>;
-
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, skip: fn() -> Option<String>, test: Test| {
-        let name = format!("lifecycle::profile::{name}");
-        trials.push(suite::trial(name.clone(), skip, move || test(&name)));
+    let mut add = |name: String, skip: fn() -> Option<String>, test: NamedTest| {
+        trials.push(suite::named(format!("lifecycle::profile::{name}"), skip, test));
     };
     for path in PATHS {
         add(format!("worst::{path}"), skips::no_userfaultfd, Box::new(move |name| worst(name, path)));

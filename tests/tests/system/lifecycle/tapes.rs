@@ -3,22 +3,18 @@
 
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Ended, Launch, c_program};
-use hinterland_tests::suite::Trial;
+use hinterland_tests::suite::{NamedTest, Trial};
 use hinterland_tests::{places, skips, suite};
 use std::path::{Path, PathBuf};
 
 /// What `walks` ends with.
 const CODE: i32 = 7;
 
-/// A test that is told its name.
-type Test = Box<dyn Fn(&str) -> Result<()> + Send>;
-
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: String, test: Test| {
-        let name = format!("lifecycle::tapes::{name}");
-        trials.push(suite::trial(name.clone(), skips::no_userfaultfd, move || test(&name)));
+    let mut add = |name: String, test: NamedTest| {
+        trials.push(suite::named(format!("lifecycle::tapes::{name}"), skips::no_userfaultfd, test));
     };
     for path in ["monitor", "inline"] {
         add(format!("followed::{path}"), Box::new(move |name| followed(name, path, "sequential", 1)));
