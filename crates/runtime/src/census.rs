@@ -11,7 +11,7 @@ use hinterland_abi::ProcessRow;
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_sys::{confinement, mem, thread};
 use hinterland_units::PAGE_BYTES;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub fn take(row: &ProcessRow, tables_bytes: u64) {
     if row.forked.load(Relaxed) == 1 && life < CHILD_LIFE_MIN {
         return;
     }
-    let look = || Some(add_up(BufReader::with_capacity(64 << 10, smaps::own()?), mem::is_own));
+    let look = || Some(add_up(smaps::own()?, mem::is_own));
     let Some(sums) = confinement::with_files(look).flatten() else { return };
     let own = sums.own + tables_bytes;
     row.own_bytes.fetch_max(own, Relaxed);

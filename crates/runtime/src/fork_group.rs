@@ -7,12 +7,12 @@ use crate::smaps;
 use hinterland_pager::{FAR_BASE, FAR_PAGES, SharedBytes};
 use hinterland_sys::{confinement, mem};
 use hinterland_units::PAGE_BYTES;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead};
 use std::ops::ControlFlow;
 
 /// Looks at the far range, or at `all` that is the pager's; `None` in a process that may not look.
 pub fn look(all: bool) -> Option<SharedBytes> {
-    let look = || add_up(BufReader::with_capacity(16 << 10, smaps::own()?), all, mem::is_own).ok();
+    let look = || add_up(smaps::own()?, all, mem::is_own).ok();
     confinement::with_files(look).flatten()
 }
 
@@ -64,8 +64,7 @@ mod tests {
         smaps::open();
         let memory = vec![7u8; 8 << 20];
         let address = memory.as_ptr().addr();
-        let smaps = BufReader::new(smaps::own().unwrap());
-        let sums = add_up(smaps, true, |start| address.wrapping_sub(start) < 64 << 20).unwrap();
+        let sums = add_up(smaps::own().unwrap(), true, |start| address.wrapping_sub(start) < 64 << 20).unwrap();
         assert!(sums.beside.is_some_and(|(own, elsewhere)| own >= 8 << 20 && elsewhere == 0), "{sums:?}");
     }
 }

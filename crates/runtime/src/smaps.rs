@@ -4,7 +4,8 @@
 //! program runs and inside a fork, where the program opens nothing.
 
 use crate::proc_file::ProcFile;
-use std::io::{self, BufRead, Read};
+use hinterland_units::PAGE_BYTES;
+use std::io::{self, BufRead, BufReader};
 use std::ops::{ControlFlow, Range};
 
 static SMAPS: ProcFile = ProcFile::new(c"/proc/self/smaps");
@@ -20,9 +21,9 @@ pub fn open_in_child() {
     SMAPS.open();
 }
 
-/// This process's smaps from the beginning; `None`: the process may not look.
-pub fn own() -> Option<impl Read> {
-    SMAPS.read()
+/// This process's smaps from the beginning; `None`: the process may not look. The kernel gives at most a page at a time.
+pub fn own() -> Option<impl BufRead> {
+    SMAPS.read().map(|file| BufReader::with_capacity(PAGE_BYTES, file))
 }
 
 /// The addresses of a mapping, as a line of /proc/PID/maps begins with them.

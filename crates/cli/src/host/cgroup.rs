@@ -83,25 +83,38 @@ pub fn tightest(host: &Host) -> Option<CgroupLimit> {
 /// Version 2 counts in the groups above, too (`memory.events`, cgroup-v2.rst); version 1 in each its own (`memory.oom_control`,
 /// `memory.failcnt`, cgroup-v1/memory.rst).
 pub fn events(host: &Host) -> Option<MemoryEvents> {
-    let count = |file: PathBuf, name: &str| {
-        let text = host.read(file)?;
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
-    };
-    host.groups()?.iter().find_map(|(version, directories)| {
-        let (counts, hard) = match version {
-            CgroupVersion::V1 => ("memory.oom_control", "memory.limit_in_bytes"),
-            CgroupVersion::V2 => ("memory.events", "memory.max"),
-        };
-        let kills = count(directories.first()?.join(counts), "oom_kill")?;
+    host.groups()?.iter().find_map(|group| {
+        let (version, directories) = group;
         let reached = |directory: &PathBuf| {
-            let times = match version {
-                CgroupVersion::V1 => host.read(directory.join("memory.failcnt"))?.parse().ok()?,
-                CgroupVersion::V2 => count(directory.join(counts), "oom")?,
+            let (hard, times) = match version {
+                CgroupVersion::V1 => {
+                    ("memory.limit_in_bytes", host.read(directory.join("memory.failcnt"))?.parse().ok()?)
+                }
+                CgroupVersion::V2 => ("memory.max", count(host, &directory.join("memory.events"), "oom")?),
             };
             Some((limit(host, directory.join(hard), *version)?, times))
         };
-        Some(MemoryEvents { kills, reached: directories.iter().filter_map(reached).collect() })
+        Some(MemoryEvents { kills: kills_in(host, group)?, reached: directories.iter().filter_map(reached).collect() })
     })
+}
+
+/// The first of these counts alone: one file instead of two for each group.
+pub fn kills(host: &Host) -> Option<u64> {
+    host.groups()?.iter().find_map(|group| kills_in(host, group))
+}
+
+fn kills_in(host: &Host, (version, directories): &Group) -> Option<u64> {
+    let file = match version {
+        CgroupVersion::V1 => "memory.oom_control",
+        CgroupVersion::V2 => "memory.events",
+    };
+    count(host, &directories.first()?.join(file), "oom_kill")
+}
+
+/// The number behind a name, in a file of a count a line.
+fn count(host: &Host, file: &Path, name: &str) -> Option<u64> {
+    let text = host.read(file)?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 /// This process's group in a version that has memory groups here, and those above it, the nearest first.

@@ -64,6 +64,11 @@ impl Host {
         cgroup::events(self)
     }
 
+    /// How many processes of this process's cgroup the kernel has killed because memory was used up.
+    pub fn memory_kills(&self) -> Option<u64> {
+        cgroup::kills(self)
+    }
+
     /// RAM and swap.
     pub fn memory(&self) -> Option<Memory> {
         memory::read(self)

@@ -17,14 +17,14 @@ impl Kills {
 
     /// Words for the user, if there were kills since.
     pub fn since(self, host: &Host, program: &str, ending: Ending) -> Option<String> {
-        let (before, now) = (self.0?, host.memory_events()?);
-        let kills = now.kills.checked_sub(before.kills).filter(|kills| *kills > 0)?;
+        let before = self.0?;
+        let kills = host.memory_kills()?.checked_sub(before.kills).filter(|kills| *kills > 0)?;
         let who = match (ending, kills) {
             (Ending::Killed { signal: libc::SIGKILL, .. }, 1) => program.to_owned(),
             (_, 1) => "a process in the run's cgroup".into(),
             (_, kills) => format!("{kills} processes in the run's cgroup"),
         };
-        let why = match now.reached_since(&before) {
+        let why = match host.memory_events()?.reached_since(&before) {
             Some(limit) => {
                 let (bytes, file) = (ByteCount(limit.bytes), limit.file.display());
                 format!(

@@ -85,7 +85,8 @@ impl Program {
         let (arguments, environment) = (pointers(&self.arguments), pointers(&environment));
         // The shell and the file come before the arguments.
         let list_bytes = (arguments.len() + 2) * size_of::<*const libc::c_char>();
-        let mut stack = vec![0u128; (STACK_BYTES + list_bytes).div_ceil(size_of::<u128>())];
+        // Not zeroed: the child touches the end of it alone.
+        let mut stack = Box::<[u128]>::new_uninit_slice((STACK_BYTES + list_bytes).div_ceil(size_of::<u128>()));
         let mut child = Child { program: self, arguments, environment, launcher: getpid(), error: None };
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
         // SAFETY: the stack is aligned and large enough; `child` and what it points at outlive the time that the child uses it,

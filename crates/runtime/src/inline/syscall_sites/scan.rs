@@ -120,7 +120,27 @@ fn may_be_instruction(before: &[u8]) -> bool {
 fn may_load(code: &[u8], wanted: &NumberSet) -> bool {
     // mov r32, imm32 is one byte (b8 to bf) and the number, or c7, c0 to c7 and the number; a register is cleared by xor.
     let is_load = |bytes: &[u8]| matches!(bytes, [0xb8..=0xc7, low, high, 0, 0] if wanted.contains(usize::from(u16::from_le_bytes([*low, *high]))));
-    wanted.contains(0) || code.windows(LOAD_BYTES).any(is_load)
+    wanted.contains(0) || any_window(code, is_load)
+}
+
+/// Whether any five bytes of the code are what is looked for, which begins with 0xb8 to 0xc7 and ends in two zero bytes. Most places
+/// are told apart many at a time.
+pub(super) fn any_window(code: &[u8], is_load: impl Fn(&[u8]) -> bool) -> bool {
+    const PLACES: usize = 64;
+    const BLOCK_BYTES: usize = PLACES + LOAD_BYTES - 1;
+    let may_begin = |block: &[u8; BLOCK_BYTES]| {
+        (0..PLACES).fold(0, |any, at| {
+            any | u8::from(block[at].wrapping_sub(0xb8) < 0x10) & u8::from(block[at + 3] | block[at + 4] == 0)
+        })
+    };
+    let mut rest = code;
+    while let Some(block) = rest.first_chunk::<BLOCK_BYTES>() {
+        if may_begin(block) != 0 && block.windows(LOAD_BYTES).any(&is_load) {
+            return true;
+        }
+        rest = &rest[PLACES..];
+    }
+    rest.windows(LOAD_BYTES).any(is_load)
 }
 
 /// The genuine `syscall` instructions of one function.

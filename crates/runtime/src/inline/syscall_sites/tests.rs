@@ -42,6 +42,20 @@ fn the_sites_of_libc_are_found_with_their_numbers() {
 }
 
 #[test]
+fn a_load_is_seen_wherever_it_stands() {
+    let is_load = |bytes: &[u8]| matches!(bytes, [0xb8..=0xc7, 14, 0, 0, 0]);
+    for len in 0..200 {
+        for at in 0..len {
+            // Bytes around it that begin like a load, and are none.
+            let mut code: Vec<u8> = (0..len).map(|index| if index % 7 == 0 { 0xbf } else { 0 }).collect();
+            code.splice(at.., [0xb8, 14, 0, 0, 0]);
+            code.truncate(len.max(at + 4));
+            assert_eq!(scan::any_window(&code, is_load), code.windows(5).any(is_load), "{at} of {len}");
+        }
+    }
+}
+
+#[test]
 fn a_number_is_what_reaches_eax() {
     let one = |code: &[u8]| sites_in(code, 0x1000).into_iter().map(|site| site.numbers).next();
     // mov eax, 14; syscall
