@@ -5,7 +5,7 @@
 //! answered, and the next ones go on until it is done. A native server that has loaded the dump must have the digest of a
 //! native server that was given the commands up to that number.
 
-use super::trees::expect_figures_within;
+use super::trees::wait_until_within;
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use hinterland_tests::launch::{Launch, Running};
@@ -59,11 +59,9 @@ fn redis_saves(name: &str, path: &'static str) -> Result<()> {
     }
     points.push(sent);
     let last = digest(&mut connection)?;
-    end(&mut connection, running)?.expect_paging().and_then(|ended| {
-        let count = ended.stats()?["process_count"].as_u64();
-        ensure!(count == Some(1 + SAVES as u64), "{count:?} processes were counted");
-        expect_figures_within(ended, LOCAL_MIB)
-    })?;
+    wait_until_within(&running, LOCAL_MIB)?;
+    let stats = end(&mut connection, running)?.expect_paging()?.stats()?;
+    ensure!(stats["process_count"] == 1 + SAVES && stats["processes_uncounted"] == 0, "{stats}");
 
     let right = native_digests(name, &points)?;
     ensure!(last == right[SAVES], "the server that was saved from has other data than a native one");

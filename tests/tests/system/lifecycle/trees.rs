@@ -69,22 +69,27 @@ fn launch(test: &str, path: &str, local: &str, program: &[&str]) -> Result<Launc
 
 /// Waits until the tree is at rest, when `count` processes of it have said `resting`, and its far pages are within `budget_mib`; then
 /// has it end.
-///
-/// At rest, because nobody is told of a write to a page that a fork shares: a burst of them exceeds the budget until the next look.
-/// How far and how long is a rule of the pager, tested there.
 fn run_within(mut running: Running, budget_mib: u64, resting: &str, count: usize) -> Result<Ended> {
     running.wait_for(resting)?;
     let said = running.directory.join("stdout");
     suite::wait_until("processes at rest", || Ok(std::fs::read_to_string(&said)?.matches(resting).count() >= count))?;
-    let (launcher, budget) = (running.pid, budget_mib * MIB);
+    wait_until_within(&running, budget_mib)?;
+    std::fs::write(running.directory.join("enough"), "")?;
+    running.end()
+}
+
+/// Waits until a tree that rests holds no more than its budget, and uses it.
+///
+/// At rest, because nobody is told of a write to a page that a fork shares: a burst of them exceeds the budget until the next look.
+/// How far and how long is a rule of the pager, tested there.
+pub fn wait_until_within(running: &Running, budget_mib: u64) -> Result<()> {
+    let budget = budget_mib * MIB;
     suite::wait_until("a tree within its budget", || {
-        let held = frozen::far_bytes(launcher);
+        let held = frozen::far_bytes(running.pid);
         // The tree stands still for each look: not too often.
         std::thread::sleep(Duration::from_millis(25));
         Ok(held > budget / 2 && held <= budget * (100 + SLACK_PERCENT) / 100)
-    })?;
-    std::fs::write(running.directory.join("enough"), "")?;
-    running.end()
+    })
 }
 
 /// Demands that the launcher's own figures keep the budget, too.
