@@ -81,14 +81,17 @@ impl Symbols {
         let symbol = self.symbol_at(address);
         let mut lines = self.lines_at(address);
         if lines.is_empty() {
-            let function = symbol.map_or_else(|| self.unnamed(module, address), |symbol| demangled(&symbol.name));
-            lines.push(Found { line: Line { function, ..Line::default() }, is_linkage: true });
-        } else if let (Some(symbol), Some(own)) = (symbol, lines.last_mut())
-            && is_mangled(&symbol.name)
-            && !own.is_linkage
-        {
-            // Line tables alone have the name without what it is in.
-            own.line.function = demangled(&symbol.name);
+            lines.push(Found::default());
+        }
+        if let Some(own) = lines.last_mut().filter(|own| !own.is_linkage) {
+            match symbol {
+                // Line tables alone have the name without what it is in, or none.
+                Some(symbol) if own.line.function.is_empty() || is_mangled(&symbol.name) => {
+                    own.line.function = demangled(&symbol.name);
+                }
+                None if own.line.function.is_empty() => own.line.function = self.unnamed(module, address),
+                _ => {}
+            }
         }
         let lines = lines.into_iter().map(|found| found.line).collect();
         Named { symbol: symbol.map(|symbol| symbol.name.clone()), lines }
@@ -116,7 +119,10 @@ impl Symbols {
             let name = frame
                 .function
                 .and_then(|name| Some((name.raw_name().ok()?.into_owned(), name.demangle().ok()?.into_owned())));
-            let Some((raw, function)) = name else { continue };
+            if name.is_none() && frame.location.is_none() {
+                continue;
+            }
+            let (raw, function) = name.unwrap_or_default();
             let (file, line) = frame.location.map_or((None, None), |location| (location.file, location.line));
             let line = Line { function, file: file.unwrap_or_default().to_owned(), line: line.unwrap_or(0) };
             lines.push(Found { line, is_linkage: is_mangled(&raw) });
@@ -125,7 +131,9 @@ impl Symbols {
     }
 }
 
-/// A function in debug information; `is_linkage`: its name is the linker's, and so is whole.
+/// A function in debug information, without a name where only its lines are described; `is_linkage`: its name is the linker's, and so is
+/// whole.
+#[derive(Default)]
 struct Found {
     line: Line,
     is_linkage: bool,
