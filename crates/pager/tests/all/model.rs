@@ -281,7 +281,7 @@ impl Case {
         Arbiter::following(prefetcher, policy, TapeSource::new(tapes, TapePace::default()))
     }
 
-    /// A tenth of the operations, for far memory that takes its time.
+    /// A tenth of the operations, for far memory that takes its time, and where every page touched ends a microset.
     fn short(self) -> Case {
         Case { operations: self.operations / 10, ..self }
     }
@@ -476,7 +476,7 @@ fn traced_with_compressed_memory() {
 
 #[test]
 fn traced_page_by_page() {
-    run(&Case::new(10, Monitor, FeatureSet::V6_8, reference()).with("fifo", "none").traced(1));
+    run(&Case::new(10, Monitor, FeatureSet::V6_8, reference()).with("fifo", "none").traced(1).short());
 }
 
 #[test]
