@@ -31,7 +31,7 @@ pub use compressed::Compressed;
 pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 pub use decorate::Delay;
 pub use file::{FileBackend, FileOptions, IoMethod};
-pub use link::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare};
+pub use link::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, bandwidth};
 pub use link_compression::{LinkCompressed, LinkCompression};
 pub use node::{AnswerLimit, Membership, NODES_MAX, NodeAddress, NodePool, Secured, Timing};
 pub use node_error::NodeError;

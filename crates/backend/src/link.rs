@@ -114,14 +114,21 @@ impl FromStr for LinkModel {
         let latency_ns = quantity(latency, &[("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000)])
             .filter(|ns| *ns <= 10_000_000_000)
             .ok_or_else(|| LinkError::Latency(latency.into()))?;
-        let plain = bandwidth.strip_suffix("b/s").or(bandwidth.strip_suffix("bit/s")).unwrap_or(bandwidth);
-        let bits_per_second =
-            quantity(plain, &[("M", 1_000_000), ("G", 1_000_000_000), ("m", 1_000_000), ("g", 1_000_000_000)])
-                .filter(|bits| (1_000_000..=10_000_000_000_000).contains(bits))
-                .ok_or_else(|| LinkError::Bandwidth(bandwidth.into()))?;
+        let bits_per_second = self::bandwidth(bandwidth)?;
         let (duplex, share) = (asked.unwrap_or_default(), LinkShare::Strict);
         Ok(LinkModel { name: written.into(), latency_ns, bits_per_second, duplex, share })
     }
+}
+
+/// Reads a bandwidth, in bits a second.
+///
+/// # Errors
+/// It is none.
+pub fn bandwidth(written: &str) -> Result<u64, LinkError> {
+    let plain = written.strip_suffix("b/s").or(written.strip_suffix("bit/s")).unwrap_or(written);
+    quantity(plain, &[("M", 1_000_000), ("G", 1_000_000_000), ("m", 1_000_000), ("g", 1_000_000_000)])
+        .filter(|bits| (1_000_000..=10_000_000_000_000).contains(bits))
+        .ok_or_else(|| LinkError::Bandwidth(written.into()))
 }
 
 /// A decimal number with one of the units; `None` for anything else.

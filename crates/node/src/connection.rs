@@ -118,6 +118,23 @@ impl Connection {
         matches!(self, Connection::Plain(_))
     }
 
+    /// Whether it leads over a network's link.
+    pub(crate) fn has_link(&self) -> bool {
+        match self {
+            Connection::Plain(stream) => stream.has_link(),
+            Connection::Secured(_) => true,
+        }
+    }
+
+    /// Waits until the connection takes more bytes, or is over.
+    pub(crate) fn wait_for_room(&self) -> io::Result<()> {
+        match self {
+            Connection::Plain(stream) => stream.wait_for_room(),
+            // Writing waits.
+            Connection::Secured(_) => Ok(()),
+        }
+    }
+
     /// Whether something has arrived at this moment, beside what TLS has taken in already.
     pub(crate) fn has_arrived(&self) -> bool {
         match self {

@@ -3,9 +3,10 @@
 //! Requests that have arrived together are answered together. The buffers of a lane are bounded by the protocol's bounds.
 
 use crate::connection::{Connection, HandshakeError};
-use crate::intake::Buffer;
+use crate::input::{Input, SHORT_BYTES};
 use crate::latency::{Sampler, Work};
 use crate::node::Node;
+use crate::outlet::Outlet;
 use crate::session::{Session, SessionError};
 use crate::slab::SLAB_BYTES;
 use crate::store::NoRoom;
@@ -13,12 +14,11 @@ use hinterland_units::ByteCount;
 use hinterland_wire::{
     AdaptivePoll, Features, HEADER_BYTES, Header, Hello, Outcome, Ranges, Refusal, Reply, Request, Welcome, WireError,
 };
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// The longest message.
 /// Answers are sent when so much has come together, or nothing more is asked.
 const ANSWER_BYTES: usize = 128 << 10;
 /// Why a slab is lent without being shared.
@@ -57,17 +57,15 @@ impl From<HandshakeError> for LaneError {
     }
 }
 
-/// A lane that is silent for so long gives back what it needs for long answers, and keeps so much.
-const IDLE: Duration = Duration::from_secs(1);
-const KEPT_BYTES: usize = 16 << 10;
-
 /// Serves a connection to its end.
 pub(crate) fn serve(node: &Node, number: u64, mut stream: Connection, busy: bool) -> Result<(), LaneError> {
     let features = shake_hands(&mut stream, busy, node.options().handshake_limit)?;
     let shard = node.latencies.shard();
     // Not on the stack, of which a page more counts where there are thousands of lanes.
+    let outlet = Outlet::new(&stream, node.egress.as_ref());
     let mut lane = Box::new(Lane {
         node,
+        outlet,
         number,
         is_new: true,
         features,
@@ -100,12 +98,13 @@ fn shake_hands(stream: &mut Connection, busy: bool, limit: Duration) -> Result<F
     }
 }
 
-struct Lane<'a> {
-    node: &'a Node,
+pub(crate) struct Lane<'a> {
+    pub(crate) node: &'a Node,
+    outlet: Outlet<'a>,
     /// The connection's, in the order in which they came.
-    number: u64,
+    pub(crate) number: u64,
     /// It has said no whole long request yet.
-    is_new: bool,
+    pub(crate) is_new: bool,
     features: Features,
     /// Where its latencies are counted.
     shard: usize,
@@ -113,7 +112,7 @@ struct Lane<'a> {
     poll: AdaptivePoll,
     /// The number of the last request.
     asked: u64,
-    session: Option<Arc<Session>>,
+    pub(crate) session: Option<Arc<Session>>,
     /// Answers that are not sent yet.
     out: Vec<u8>,
     /// Of the answer that is being made: its header and control part, its data's checksums.
@@ -175,6 +174,7 @@ impl<'a> Lane<'a> {
         // One that sends a descriptor may wait for the connection.
         let is_work = !matches!(request, Request::Share { .. });
         let permit = is_work.then(|| tenant.admission.admit(&node.processors, header.priority));
+        self.outlet.says(header.priority, !self.out.is_empty());
         let (data, behind) = rest.split_at(header.data_bytes);
         let more = behind.len() >= HEADER_BYTES;
         self.answer(stream, header.number, request, data, more)?;
@@ -182,7 +182,7 @@ impl<'a> Lane<'a> {
             node.latencies.count(self.shard, work, begun.elapsed());
         }
         if permit.is_some() && (self.out.len() >= ANSWER_BYTES || !more) {
-            self.offer(stream)?;
+            self.outlet.offer(stream, &mut self.out)?;
         }
         input.begin += whole + header.data_bytes;
         self.is_new &= whole + header.data_bytes <= SHORT_BYTES;
@@ -204,7 +204,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Looks for the next request before it is waited for in sleep, where processors are left for that.
-    fn look(&mut self, stream: &Connection) {
+    pub(crate) fn look(&mut self, stream: &Connection) {
         if self.session.is_none() {
             return;
         }
@@ -215,25 +215,22 @@ impl<'a> Lane<'a> {
         node.lookers.fetch_sub(1, Relaxed);
     }
 
-    fn send(&mut self, stream: &mut Connection) -> io::Result<()> {
-        if !self.out.is_empty() {
-            stream.write_all(&self.out)?;
-            stream.flush()?;
-            self.out.clear();
-        }
-        Ok(())
+    pub(crate) fn send(&mut self, stream: &mut Connection) -> io::Result<()> {
+        self.outlet.send(stream, &mut self.out)
     }
 
-    /// Sends what the connection takes without waiting: sending is work like any other, and waiting is not.
-    fn offer(&mut self, stream: &Connection) -> io::Result<()> {
-        if !self.out.is_empty() {
-            let sent = stream.offer(&[IoSlice::new(&self.out)])?;
-            drop(self.out.drain(..sent));
-        }
-        Ok(())
+    /// What long answers needed is given back, in the silence after them.
+    pub(crate) fn give_back(&mut self) {
+        (self.out, self.reply, self.sums) = (vec![], vec![], vec![]);
     }
 
-    /// Answers a read with the bytes where they lie, as far as the connection takes them without waiting. False: they cannot be sent so.
+    /// Bytes that `give_back` would give back.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.out.capacity()
+    }
+
+    /// Answers a read with the bytes where they lie, as far as they may be sent and the connection takes them without waiting. False: they cannot be
+    /// sent so.
     fn send_in_place(
         &mut self,
         stream: &Connection,
@@ -241,26 +238,25 @@ impl<'a> Lane<'a> {
         session: &Session,
         ranges: Ranges<'_>,
     ) -> io::Result<bool> {
-        let Lane { sums, reply, out, .. } = self;
+        let Lane { outlet, sums, reply, out, .. } = self;
+        let turn = outlet.turn(out.len() + Reply::data_head_bytes(ranges.count()) + ranges.data_bytes());
+        if turn == 0 {
+            return Ok(false);
+        }
         sums.clear();
         let lent = session.lend(ranges, sums, |pieces, sums| {
             Reply::data(reply, number, sums, ranges.data_bytes());
             out.extend_from_slice(reply);
-            let whole: Vec<IoSlice<'_>> = [&out[..]].iter().chain(pieces).map(|piece| IoSlice::new(piece)).collect();
-            let sent = stream.offer(&whole)?;
-            let mut of_data = sent.saturating_sub(out.len());
-            drop(out.drain(..sent.min(out.len())));
-            for piece in pieces {
-                let gone = of_data.min(piece.len());
-                out.extend_from_slice(&piece[gone..]);
-                of_data -= gone;
-            }
-            Ok(())
+            outlet.offer_all(stream, turn, out, pieces)
         });
         match lent {
             Ok(Some(sent)) => sent.map(|()| true),
-            Ok(None) => Ok(false),
+            Ok(None) => {
+                outlet.gives_up(turn);
+                Ok(false)
+            }
             Err(error) => {
+                outlet.gives_up(turn);
                 self.explain(number, session, error);
                 Ok(true)
             }
@@ -442,6 +438,7 @@ impl<'a> Lane<'a> {
             Ok(session) => {
                 Reply::session(&mut self.reply, number, &Node::grant(&session));
                 self.out.extend_from_slice(&self.reply);
+                self.outlet.belongs_to(session.group.tenant.number, session.group.number);
                 self.session = Some(session);
             }
             Err(Refusal::NoSession) => {
@@ -493,109 +490,4 @@ impl<'a> Lane<'a> {
         Reply::refused(&mut self.reply, number, refusal, memory, words);
         self.out.extend_from_slice(&self.reply);
     }
-}
-
-/// Bytes for the next request: for most a whole one.
-const SHORT_BYTES: usize = 512;
-
-/// Bytes that have arrived and are not served yet.
-struct Input<'a> {
-    short: [u8; SHORT_BYTES],
-    /// While the request is a long one.
-    long: Option<Buffer<'a>>,
-    begin: usize,
-    end: usize,
-    /// It is waited for `IDLE` only, to give back what a long answer took.
-    is_watched: bool,
-}
-
-impl Default for Input<'_> {
-    fn default() -> Self {
-        Input { short: [0; SHORT_BYTES], long: None, begin: 0, end: 0, is_watched: false }
-    }
-}
-
-impl<'a> Input<'a> {
-    fn arrived(&self) -> &[u8] {
-        let bytes = self.long.as_ref().map_or(&self.short[..], Buffer::bytes);
-        &bytes[self.begin..self.end]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        self.long.as_mut().map_or(&mut self.short[..], Buffer::bytes_mut)
-    }
-
-    /// Before the connection is waited for: how long, which is changed only when it has to be.
-    fn watch(&mut self, stream: &Connection, lane: &Lane<'_>) -> io::Result<()> {
-        // Before that its client has to say what it wants, and is waited for in another way.
-        let has_much = lane.session.is_some() && lane.out.capacity() > KEPT_BYTES;
-        if has_much != self.is_watched {
-            stream.set_read_timeout(has_much.then_some(IDLE))?;
-            self.is_watched = has_much;
-        }
-        Ok(())
-    }
-
-    /// Makes room for `count` bytes from the beginning of the request on: in a buffer for a long one, which is given back for a short one.
-    fn make_room(&mut self, count: usize, lane: &Lane<'a>) -> io::Result<()> {
-        match self.long.take() {
-            None if count > SHORT_BYTES => {
-                let mut buffer = lane.node.intake.take(lane.number, lane.is_new)?;
-                buffer.bytes_mut()[..self.end - self.begin].copy_from_slice(self.arrived());
-                self.long = Some(buffer);
-            }
-            Some(buffer) if count <= SHORT_BYTES => {
-                self.short[..self.end - self.begin].copy_from_slice(&buffer.bytes()[self.begin..self.end]);
-            }
-            unchanged => {
-                self.long = unchanged;
-                let (begin, end) = (self.begin, self.end);
-                if begin == end {
-                    (self.begin, self.end) = (0, 0);
-                } else if begin + count > self.bytes_mut().len() {
-                    self.bytes_mut().copy_within(begin..end, 0);
-                    (self.begin, self.end) = (0, end - begin);
-                }
-                return Ok(());
-            }
-        }
-        (self.begin, self.end) = (0, self.end - self.begin);
-        Ok(())
-    }
-
-    /// Reads until `count` bytes are there; what is to be answered is sent before waiting. False: the client hung up between
-    /// two requests.
-    fn fill(&mut self, count: usize, stream: &mut Connection, lane: &mut Lane<'a>) -> Result<bool, LaneError> {
-        while self.end - self.begin < count {
-            self.make_room(count, lane)?;
-            lane.send(stream)?;
-            lane.look(stream);
-            self.watch(stream, lane)?;
-            let end = self.end;
-            match stream.read(&mut self.bytes_mut()[end..]) {
-                Ok(0) if self.begin == self.end => return Ok(false),
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Ok(read) => {
-                    self.end += read;
-                    if let Some(buffer) = &self.long {
-                        buffer.moves();
-                    }
-                }
-                Err(error) if self.is_watched && is_silence(&error) => {
-                    // In the middle of a message it is waited for as before.
-                    if self.begin == self.end {
-                        (lane.out, lane.reply, lane.sums) = (vec![], vec![], vec![]);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(true)
-    }
-}
-
-/// Whether nothing has come for as long as is waited.
-fn is_silence(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

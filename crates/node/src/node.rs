@@ -2,6 +2,7 @@
 
 use crate::admission::Processors;
 use crate::drain::Progress;
+use crate::egress::Egress;
 use crate::intake::Intake;
 use crate::latency::{Histogram, Latencies, Work};
 use crate::session::Session;
@@ -43,6 +44,8 @@ pub struct Options {
     pub lanes_max: u64,
     /// Processors that tenants share when several are busy.
     pub processors: usize,
+    /// What the link to its clients carries, if they are to share it in turns.
+    pub link_bits_per_second: Option<u64>,
     /// Time that a connection may take for each of its first messages. Afterwards it may be silent as long as it likes.
     pub handshake_limit: Duration,
     /// Time that a connection may take to join a session; and, where memory for requests is short, to say a whole one.
@@ -63,6 +66,7 @@ impl Options {
             sessions_max: 16384,
             lanes_max: 4096,
             processors,
+            link_bits_per_second: None,
             handshake_limit,
             request_limit: Duration::from_secs(10),
             report_valid: Duration::from_secs(5),
@@ -93,6 +97,7 @@ pub struct Node {
     pub(crate) lookers: AtomicUsize,
     /// What busy tenants share.
     pub(crate) processors: Processors,
+    pub(crate) egress: Option<Egress>,
     pub(crate) latencies: Latencies,
     /// What connections take before a request is whole.
     pub(crate) intake: Intake,
@@ -118,6 +123,7 @@ impl Node {
             refused: AtomicU64::new(0),
             lookers: AtomicUsize::new(0),
             processors: Processors::new(options.processors),
+            egress: options.link_bits_per_second.map(Egress::new),
             latencies: Latencies::default(),
             intake: Intake::new(options.request_limit),
             ended: Default::default(),

@@ -45,10 +45,17 @@ impl Account {
     }
 }
 
-/// Whom a quota and a share of the processors belong to: all sessions of one certificate's key, or, where nothing is proved
+/// Numbers of tenants and clone groups, from 1 on.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// Whom a quota and a share of processors and link belong to: all sessions of one certificate's key, or, where nothing is proved
 /// that tells clients apart, one session and all that were cloned from it.
 #[derive(Debug)]
 pub(crate) struct Tenant {
+    pub(crate) number: u64,
     quota: Account,
     sessions: Account,
     pub(crate) lanes: Account,
@@ -60,7 +67,7 @@ impl Tenant {
     pub(crate) fn new(bounds: Bounds) -> Tenant {
         let Bounds { slabs, sessions, lanes } = bounds;
         let [quota, sessions, lanes] = [slabs, sessions, lanes].map(Account::new);
-        Tenant { quota, sessions, lanes, admission: Admission::default() }
+        Tenant { number: next_number(), quota, sessions, lanes, admission: Admission::default() }
     }
 }
 
@@ -75,6 +82,7 @@ pub(crate) struct Bounds {
 /// Who uses slabs: a session and all that were cloned from it. A clone does not widen a quota.
 #[derive(Debug)]
 pub(crate) struct CloneGroup {
+    pub(crate) number: u64,
     store: Arc<Account>,
     pub(crate) tenant: Arc<Tenant>,
     /// What it asked for itself.
@@ -112,7 +120,7 @@ pub(crate) enum NoRoom {
 
 impl CloneGroup {
     pub(crate) fn new(store: Arc<Account>, tenant: Arc<Tenant>, quota_slabs: u64) -> CloneGroup {
-        CloneGroup { store, tenant, quota: Account::new(quota_slabs) }
+        CloneGroup { number: next_number(), store, tenant, quota: Account::new(quota_slabs) }
     }
 
     /// Slabs that it may have, beside what its tenant's other sessions have.

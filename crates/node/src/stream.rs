@@ -1,6 +1,7 @@
 //! What lanes run over: TCP on a loopback address, or a UNIX socket. The place for a further transport.
 
 use hinterland_wire::{Endpoint, Features};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FileType, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{
@@ -66,6 +67,19 @@ impl Stream {
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether it leads over a network's link.
+    pub(crate) fn has_link(&self) -> bool {
+        matches!(self, Stream::Tcp(_))
+    }
+
+    /// Waits until the connection takes more bytes, or is over.
+    pub(crate) fn wait_for_room(&self) -> io::Result<()> {
+        let descriptor = self.descriptor();
+        let mut waits = [PollFd::new(&descriptor, PollFlags::OUT)];
+        rustix::io::retry_on_intr(|| rustix::event::poll(&mut waits, None))?;
+        Ok(())
     }
 
     /// Who is at the other end, as far as the system knows.

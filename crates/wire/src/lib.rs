@@ -22,6 +22,7 @@ mod certificates;
 mod copies;
 mod directory;
 mod endpoint;
+mod fair_link;
 mod handshake;
 mod header;
 mod link_scheduler;
@@ -35,6 +36,7 @@ pub use certificates::{CERTIFICATES_MAX, CertificateRow, Certificates, SUBJECT_B
 pub use copies::{Copies, Report, SessionCopies, Standing};
 pub use directory::{DIRECTORY_BYTES_MAX, Directory, DirectoryError};
 pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT, Protection, nobody_there};
+pub use fair_link::{Channel, FairLink};
 pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, Priority};
 pub use link_scheduler::{LinkScheduler, LinkShare, Turn};

@@ -55,6 +55,10 @@ pub struct ServeArgs {
     /// forks. Default: the capacity
     #[arg(long, value_name = "SIZE")]
     quota: Option<String>,
+    /// What the link to the programs carries, such as 10Gb/s: replies take turns on it, each tenant's and each program's with equal parts, and of each the
+    /// most urgent first. Default: the kernel sends what comes as it comes
+    #[arg(long, value_name = "RATE", value_parser = link_rate)]
+    link: Option<u64>,
     /// Where to listen: a socket for programs of the same user and of root, unix:/PATH; with --tls or --key-file any address,
     /// tcp://ADDRESS:PORT (port 0 takes a free one). A service manager's socket is taken when it hands one over (LISTEN_FDS).
     /// Default: unix:/run/hinterland.sock for root, unix:$XDG_RUNTIME_DIR/hinterland.sock for others
@@ -89,6 +93,10 @@ pub struct ServeArgs {
     /// Log every connection and refusal
     #[arg(long, short)]
     verbose: bool,
+}
+
+fn link_rate(written: &str) -> Result<u64, String> {
+    hinterland_backend::bandwidth(written).map_err(|error| error.to_string())
 }
 
 impl ServeArgs {

@@ -29,6 +29,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     let mut options = Options::new(capacity_bytes);
     options.there_bytes = there_bytes().unwrap_or(u64::MAX);
     options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
+    options.link_bits_per_second = args.link;
     let lines = log::start(args.log_format, args.verbose)?;
     hinterland_node::raise_descriptor_limit();
     refuse_long_files()?;

@@ -1,4 +1,5 @@
-//! Two tenants on one node, one of which asks for all that it can on many lanes: the other is served all the while.
+//! Two tenants on one node, one of which asks for all that it can on many lanes: the other is served all the while. And so it is where the node's link
+//! is narrow, and one of them does not read what it has asked for.
 //!
 //! How much each gets is the rule of admission, which is tested in virtual time (`admission.rs`). Here the real scheduler, sockets and
 //! lanes work, for as long as it takes. The flood needs hardly any processor on its own side: one thread serves all its lanes and has
@@ -150,5 +151,29 @@ fn a_flood_leaves_others_their_share() {
             scope.spawn(|| flood(&greedy, 4, greedy_priority, goes_on(0)));
             scope.spawn(|| flood(&meek, 4, meek_priority, goes_on(1)));
         });
+    }
+}
+
+/// One tenant's lanes are full of answers that it does not take; the other gets its own, and no faster than the link is.
+#[test]
+fn on_a_link_with_turns_who_does_not_read_holds_up_nobody() {
+    const BITS_PER_SECOND: u64 = 200_000_000;
+    const ANSWERS: usize = 8;
+    let anywhere = "tcp://127.0.0.1:0".parse().expect("an endpoint");
+    let options = Options { link_bits_per_second: Some(BITS_PER_SECOND), ..Options::new(8 * SLAB_BYTES) };
+    let node = Listening::start(&anywhere, options).expect("a node");
+    let (mute, other) = (Tenant::new(&node, 4), Tenant::new(&node, 1));
+    for mut stream in &mute.0 {
+        (2..12).for_each(|number| stream.write_all(&read_of(LONG, number, Priority::Demand)).expect("sent"));
+    }
+    let begun = Instant::now();
+    flood(&other, 2, Priority::Migration, |answered| answered < ANSWERS);
+    let least =
+        Duration::from_secs((ANSWERS * answer_bytes(LONG) * 8) as u64) / u32::try_from(BITS_PER_SECOND).expect("fits");
+    assert!(begun.elapsed() >= least, "{:?} for what takes {least:?}", begun.elapsed());
+    // It could read them still.
+    for stream in &mute.0 {
+        stream.set_nonblocking(false).expect("an option");
+        std::io::copy(&mut stream.take((10 * answer_bytes(LONG)) as u64), &mut std::io::sink()).expect("its answers");
     }
 }

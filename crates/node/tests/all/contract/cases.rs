@@ -12,7 +12,8 @@ const _: () = assert!(SLAB_BYTES == (SLAB_PAGES * PAGE_BYTES) as u64);
 
 fn node(slabs: u64) -> Listening {
     let anywhere = super::anywhere().parse().expect("an endpoint");
-    Listening::start(&anywhere, Options::new(slabs * SLAB_BYTES)).expect("a node")
+    let options = Options { link_bits_per_second: super::LINK, ..Options::new(slabs * SLAB_BYTES) };
+    Listening::start(&anywhere, options).expect("a node")
 }
 
 fn opened(urls: &[&str]) -> Arc<dyn Backend> {

@@ -53,8 +53,14 @@ struct Cluster {
 }
 
 fn start_node(slabs: u64) -> Listening {
+    start_node_on(None, slabs)
+}
+
+/// On a link that replies take turns on, if it is said how fast that is.
+fn start_node_on(link: Option<u64>, slabs: u64) -> Listening {
     let anywhere = "tcp://127.0.0.1:0".parse().expect("an endpoint");
-    Listening::start(&anywhere, Options::new(slabs * SLAB_BYTES)).expect("a node")
+    let options = Options { link_bits_per_second: link, ..Options::new(slabs * SLAB_BYTES) };
+    Listening::start(&anywhere, options).expect("a node")
 }
 
 fn address(node: &Listening) -> SocketAddr {

@@ -2,7 +2,7 @@
 //! while threads store, load and free and check every byte, and hostile neighbours of theirs connect to the nodes.
 
 use super::neighbours::{Neighbours, check_bounds};
-use super::{Cluster, SLAB_PAGES, Stored, address, start_node};
+use super::{Cluster, SLAB_PAGES, Stored, address, start_node, start_node_on};
 use hinterland_backend::Backend;
 use hinterland_node::Listening;
 use hinterland_testkit::contract::{fuzz, rows};
@@ -119,7 +119,8 @@ fn schedule(seed: u64) {
     let mut rng = Rng(seed);
     // Every third pool begins without one of its nodes.
     let absent = seed.is_multiple_of(3).then(|| rng.index(3));
-    let mut cluster = Cluster::without((0..3).map(|_| start_node(64)).collect(), absent, 2);
+    let mut cluster =
+        Cluster::without([None, None, Some(1_000_000_000)].map(|link| start_node_on(link, 64)).into(), absent, 2);
     let pages = 50 + rng.below(SLAB_PAGES);
     let stored = Stored::new(&cluster.pool, 0..pages);
     for event in 0..EVENTS {
