@@ -1,5 +1,6 @@
 //! What a pager is made of.
 
+use crate::decisions::Decisions;
 use crate::fault_path::FaultPath;
 use crate::proportional_share::SharedBytes;
 use crate::tracer::Trace;
@@ -51,4 +52,6 @@ pub struct Config {
     pub trace: Option<Trace>,
     /// Watches the faults of the program, for a profile. Inherited by forks.
     pub watch: Option<&'static dyn FaultWatch>,
+    /// Where decisions are noted, in builds that can. Not inherited by forks.
+    pub decisions: Decisions,
 }

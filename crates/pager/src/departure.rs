@@ -4,6 +4,7 @@
 //! made them `Leaving`.
 
 use crate::copy_out::CopyOut;
+use crate::decisions::Answers;
 use crate::departing::Departing;
 use crate::kernel::Stay;
 use crate::local_memory::LocalMemory;
@@ -16,7 +17,7 @@ use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::wp_range::WpRanges;
 use hinterland_paging::{
-    CHUNK_SLOTS, Claim, PageStates, Residency, Scans, Urgency, choose_unreferenced, choose_victims,
+    CHUNK_SLOTS, Claim, PageStates, Residency, Scans, Step, Urgency, choose_unreferenced, choose_victims,
 };
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,32 +46,47 @@ pub(crate) enum Claimed {
 struct Choice<'a> {
     departures: &'a Departures,
     owned: &'a mut Vec<Owned>,
+    answers: Answers<u8>,
+}
+
+impl Choice<'_> {
+    fn new<'a>(departures: &'a Departures, owned: &'a mut Vec<Owned>) -> Choice<'a> {
+        Choice { departures, owned, answers: departures.pages.decisions.answers() }
+    }
 }
 
 impl PageStates for Choice<'_> {
     type Seen = Entry;
 
-    fn look(&self, page: PageNo) -> Option<(Entry, Residency)> {
+    fn look(&mut self, page: PageNo) -> Option<(Entry, Residency)> {
         let pages = self.departures.pages;
-        let entry = (page.0 < pages.count).then(|| pages.table.load(page))?;
-        Some((entry, Residency { epoch: entry.arrival_epoch(), referenced: entry.referenced() }))
+        let entry = (page.0 < pages.count).then(|| pages.table.load(page));
+        let entry = entry.filter(|entry| entry.state() == State::Resident);
+        self.answers.put(entry.is_some().into());
+        entry.map(|entry| (entry, Residency { epoch: entry.arrival_epoch(), referenced: entry.referenced() }))
     }
 
     fn claim(&mut self, page: PageNo) -> Claim {
-        match self.departures.claim_named(page) {
+        let claim = match self.departures.claim_named(page) {
             Claimed::Ours(owned) => {
                 self.owned.push(owned);
                 Claim::Ours
             }
             Claimed::Busy => Claim::Busy,
             Claimed::Gone => Claim::Gone,
-        }
+        };
+        self.answers.put(claim as u8);
+        claim
     }
 
     fn claim_as_seen(&mut self, page: PageNo, seen: Entry) -> bool {
-        let Attempt::Ours(owned) = self.departures.claim_victim(page, seen) else { return false };
-        self.owned.push(owned);
-        true
+        let attempt = self.departures.claim_victim(page, seen);
+        let is_ours = matches!(attempt, Attempt::Ours(_));
+        self.answers.put(is_ours.into());
+        if let Attempt::Ours(owned) = attempt {
+            self.owned.push(owned);
+        }
+        is_ours
     }
 }
 
@@ -106,9 +122,13 @@ impl Departures {
             return true;
         }
         let Scratch { named, owned, .. } = scratch;
-        let (mut choice, copies) = (Choice { departures: self, owned }, self.copy_out.is_possible());
+        let (mut choice, copies) = (Choice::new(self, owned), self.copy_out.is_possible());
         let (account, scans) = (&self.local.account, &self.scans);
-        choose_victims(&mut choice, &mut *self.local.policy(), account, scans, copies, urgency, named);
+        let mut policy = self.local.policy();
+        choose_victims(&mut choice, &mut *policy, account, scans, copies, urgency, named);
+        let mut answers = choice.answers;
+        policy.turn.note(|| Step::Victims { urgency, copies, answers: answers.take(), victims: named.clone() });
+        drop(policy);
         self.take_victims_out(owned)
     }
 
@@ -136,8 +156,18 @@ impl Departures {
     pub(crate) fn take_out_unreferenced(&self, mut pages: impl Iterator<Item = PageNo>, scratch: &mut Scratch) {
         let Scratch { named, owned, .. } = scratch;
         loop {
-            let mut choice = Choice { departures: self, owned };
-            if !choose_unreferenced(&mut choice, &mut *self.local.policy(), &mut pages, named) {
+            let (mut choice, mut looked_at) = (Choice::new(self, owned), self.pages.decisions.answers());
+            let mut policy = self.local.policy();
+            let mut looked = (&mut pages).inspect(|page| looked_at.put(*page));
+            let goes_on = choose_unreferenced(&mut choice, &mut *policy, &mut looked, named);
+            let (mut answers, victims) = (choice.answers, || named.clone());
+            policy.turn.note(|| Step::Unreferenced {
+                pages: looked_at.take(),
+                answers: answers.take(),
+                victims: victims(),
+            });
+            drop(policy);
+            if !goes_on {
                 return;
             }
             self.take_victims_out(owned);

@@ -14,7 +14,7 @@ use crate::reclaim::Reclaim;
 use crate::report::Report;
 use crate::scratch::Scratch;
 use crate::shared_budget::DemandSampler;
-use hinterland_paging::Urgency;
+use hinterland_paging::{Urgency, evicts};
 use std::time::{Duration, Instant};
 
 /// Steps for pages that the program gives up, between two looks at everything else.
@@ -110,9 +110,10 @@ impl Evictor {
                 self.answers.answer(&mut held);
             }
             let mut worked = false;
-            while self.local.account.above_low() {
+            let above_low = || self.local.account.above_low();
+            while evicts(worked, above_low, || self.local.above_high(&self.pages.gate.enter())) {
                 let inside = self.pages.gate.enter();
-                worked = (worked || self.local.above_high(&inside)) && self.reclaim.step(Urgency::Ahead, &mut scratch);
+                worked = self.reclaim.step(Urgency::Ahead, &mut scratch);
                 drop(inside);
                 self.answers.answer(&mut held);
                 if !worked {

@@ -3,7 +3,7 @@
 use crate::account::Arrived;
 use crate::far_memory::FarMemory;
 use crate::local_memory::LocalMemory;
-use crate::pages::{Outcome, Owned, Pages, Released, neighbours};
+use crate::pages::{Outcome, Owned, Pages, Released, neighbours, run_length};
 use crate::prefetch_cache::PrefetchCache;
 use crate::prefetch_driver::PrefetchDriver;
 use crate::read_ahead::ReadAhead;
@@ -17,7 +17,7 @@ use crate::tracer::Tracer;
 use crate::watch::{FaultWatch, Place, Served};
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadItem, Priority};
-use hinterland_paging::{ZERO_PAGES, is_timed};
+use hinterland_paging::{Step, ZERO_PAGES, claim_zeros, is_timed, late_window};
 use hinterland_policy::{Arrival, PrefetchWindow, Request};
 use hinterland_sys::Fault;
 use hinterland_sys::uffd::Partial;
@@ -59,6 +59,17 @@ impl Watched {
         let Watched { watch, page, was, thread, place } = self;
         watch.served(Served { page, was, thread, place, wait_ns });
     }
+}
+
+/// What became of an attempt to claim a page ahead of its first touch.
+enum Blank {
+    Claimed(Owned),
+    /// It has content, or the program may not touch it.
+    Not,
+    /// No frame is free for it.
+    Unaffordable,
+    /// It changed at that moment.
+    Changed,
 }
 
 impl Faults {
@@ -154,31 +165,43 @@ impl Faults {
 
     /// Maps zeros ahead of the program, as far as frames are free.
     pub(crate) fn zero_ahead(&self, window: PrefetchWindow) {
-        let mut run: Vec<Owned> = Vec::with_capacity(ZERO_PAGES);
-        for offset in 0..=window.pages {
-            let page = window.page(offset).filter(|page| page.0 < self.pages.count && offset < window.pages);
-            let claimed = page.and_then(|page| {
-                let entry = self.pages.table.load(page);
-                let wanted = !window.leaves_unmapped(page)
-                    && self.pages.table.is_open(page)
-                    && entry.state() == State::Untouched
-                    && run.len() < ZERO_PAGES
-                    && self.local.account.try_charge(1);
-                if !wanted {
-                    return None;
-                }
-                let owned = self.pages.claim(page, entry, entry.with_state(State::Fetching));
-                if owned.is_none() {
-                    self.local.account.uncharge(1);
-                }
-                owned
-            });
-            if let Some(owned) = claimed {
-                run.push(owned);
-            } else if !run.is_empty() {
-                // Of a walk downwards the last page came first.
-                run.sort_unstable_by_key(Owned::page);
-                self.map_zeros(run[0].page(), run.drain(..));
+        let (turn, mut answers) = (self.pages.decisions.turn(), self.pages.decisions.answers());
+        let mut claimed = claim_zeros(
+            &window,
+            |page| {
+                let claimed = self.claim_blank(page);
+                answers.put(match &claimed {
+                    Blank::Not => 0,
+                    Blank::Claimed(_) | Blank::Unaffordable => 1,
+                    Blank::Changed => 2,
+                });
+                if let Blank::Claimed(owned) = claimed { Some(owned) } else { None }
+            },
+            Owned::page,
+        );
+        let pages = || claimed.iter().map(Owned::page).collect();
+        turn.note(|| Step::Zeros { window: window.into(), answers: answers.take(), pages: pages() });
+        drop(turn);
+        let mut claimed = claimed.drain(..);
+        while let Some(first) = claimed.as_slice().first().map(Owned::page) {
+            let run = run_length(claimed.as_slice(), Owned::page).min(ZERO_PAGES);
+            self.map_zeros(first, claimed.by_ref().take(run));
+        }
+    }
+
+    /// Charges a frame for a page without content, and claims it.
+    fn claim_blank(&self, page: PageNo) -> Blank {
+        let entry = (page.0 < self.pages.count).then(|| self.pages.table.load(page));
+        let is_blank = |entry: &Entry| entry.state() == State::Untouched && self.pages.table.is_open(page);
+        let Some(entry) = entry.filter(is_blank) else { return Blank::Not };
+        if !self.local.account.try_charge(1) {
+            return Blank::Unaffordable;
+        }
+        match self.pages.claim(page, entry, entry.with_state(State::Fetching)) {
+            Some(owned) => Blank::Claimed(owned),
+            None => {
+                self.local.account.uncharge(1);
+                Blank::Changed
             }
         }
     }
@@ -315,7 +338,7 @@ impl Faults {
             result = r.map(drop);
         });
         if let Some(begun) = begun {
-            self.driver.timed(1, begun, self.cache.pages_for_windows());
+            self.driver.timed(1, begun, || self.cache.pages_for_windows());
         }
         self.far.verify(&owned, landing, result);
         self.pages.at(Point::Loaded, page);
@@ -369,11 +392,8 @@ impl Faults {
     fn request_prefetch(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
         let wanted = self.driver.requested(page, request, fault);
         wanted.batches.into_iter().for_each(|batch| self.read_ahead.request_batch(batch));
-        let late = wanted.window.and_then(|window| self.read_ahead.request(window));
-        match request {
-            Request::Major if wanted.is_on_tape => self.read_ahead.late_batch(page),
-            Request::Major => self.read_ahead.late_hints(page).or(late),
-            _ => late,
-        }
+        let passed = wanted.window.and_then(|window| self.read_ahead.request(window));
+        let (batch, hints) = (|| self.read_ahead.late_batch(page), || self.read_ahead.late_hints(page));
+        late_window(request, wanted.is_on_tape, passed, batch, hints)
     }
 }

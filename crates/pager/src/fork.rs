@@ -107,6 +107,7 @@ impl Fork {
         left: &[(PageNo, u32)],
         wiped: &[(PageNo, u32)],
     ) -> Result<(), SysError> {
+        self.pages.decisions.end();
         let parent = self.pages.row();
         self.local.shared_budget.after_fork(row, &self.local.account, true);
         for (from, to) in [

@@ -22,6 +22,7 @@ mod bell;
 mod blocked;
 mod config;
 mod copy_out;
+mod decisions;
 mod departing;
 mod departure;
 mod evictor;
@@ -69,6 +70,7 @@ mod wp_range;
 mod write_back;
 
 pub use config::Config;
+pub use decisions::Decisions;
 pub use departing::Leave;
 pub use fault_path::{FATAL_EXIT_CODE, FaultPath};
 pub use hints::{HintSite, Hints, LoopState};

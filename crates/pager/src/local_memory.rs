@@ -1,6 +1,7 @@
 //! Local memory: its account, the budget that bounds it, and the eviction policy over the pages in it.
 
 use crate::account::{Account, Arrived};
+use crate::decisions::Turn;
 use crate::far_memory::FarMemory;
 use crate::kernel::Stay;
 use crate::page_counts::PageCounts;
@@ -9,9 +10,11 @@ use crate::queues::{Locked, Queues};
 use crate::schedule::Point;
 use crate::shared_budget::SharedBudget;
 use crate::staging::Staging;
+use hinterland_paging::Step;
 use hinterland_policy::{Arrival, EvictionPolicy};
 use hinterland_sys::gate::Inside;
 use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What the program wants kept may be this part of the budget.
@@ -31,6 +34,29 @@ pub(crate) struct LocalMemory {
     policy_capacity: AtomicU64,
 }
 
+/// The eviction policy, locked, in a turn.
+pub(crate) struct Policy<'a> {
+    // First: it is unlocked before the turn ends.
+    policy: Locked<'a>,
+    pub(crate) turn: Turn,
+}
+
+impl Deref for Policy<'_> {
+    type Target = dyn EvictionPolicy;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &*self.policy
+    }
+}
+
+impl DerefMut for Policy<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.policy
+    }
+}
+
 impl LocalMemory {
     pub(crate) fn new(
         pages: &'static Pages,
@@ -39,15 +65,23 @@ impl LocalMemory {
         shared_budget: SharedBudget,
         policy: Box<dyn EvictionPolicy>,
     ) -> LocalMemory {
-        let (account, policy) = (Account::new(), Queues::new(policy));
+        let (account, policy) = (Account::new(pages.decisions), Queues::new(policy));
         let (kept, policy_capacity) = (PageCounts::default(), AtomicU64::new(0));
         LocalMemory { pages, far, staging, account, shared_budget, policy, kept, policy_capacity }
     }
 
     /// The eviction policy. Held for short operations only, and inside the gate: the child of a fork must find it open.
-    pub(crate) fn policy(&self) -> Locked<'_> {
+    pub(crate) fn policy(&self) -> Policy<'_> {
         debug_assert!(self.pages.gate.is_entered(), "the policy's lock was asked for outside the gate");
-        self.policy.lock()
+        let turn = self.pages.decisions.turn();
+        Policy { policy: self.policy.lock(), turn }
+    }
+
+    /// Tells the policy that pages were dropped.
+    pub(crate) fn forget(&self, pages: impl Iterator<Item = PageNo> + Clone) {
+        let mut policy = self.policy();
+        pages.clone().for_each(|page| policy.forgotten(page));
+        policy.turn.note(|| Step::Forgotten { pages: pages.collect() });
     }
 
     /// The program wants a page kept. False: what it wants kept is a quarter of the budget already.
@@ -63,14 +97,18 @@ impl LocalMemory {
 
     /// Counts arrivals, and tells the policy of them without waiting for its lock. The caller owns the pages (`Fetching` or
     /// `Changing`), and is inside the gate.
-    pub(crate) fn arrive(&self, pages: impl ExactSizeIterator<Item = PageNo>, how: Arrival) -> Arrived {
+    pub(crate) fn arrive(&self, pages: impl ExactSizeIterator<Item = PageNo> + Clone, how: Arrival) -> Arrived {
         debug_assert!(self.pages.gate.is_entered(), "an arrival was reported outside the gate");
         let count = pages.len() as u64;
-        self.policy.arrived(pages, how);
+        let turn = self.pages.decisions.turn();
+        self.policy.arrived(pages.clone(), how);
+        let arrived = self.account.arrive(count);
+        turn.note(|| Step::Arrived { pages: pages.collect(), how, epoch: arrived.epoch() });
+        drop(turn);
         if how == Arrival::FirstTouch {
             self.count_touched(count);
         }
-        self.account.arrive(count)
+        arrived
     }
 
     /// Counts pages that got content for the first time.
@@ -92,14 +130,17 @@ impl LocalMemory {
         match stay {
             Stay::Pinned => {
                 self.pages.row().putback_pages.fetch_add(1, Relaxed);
-                self.policy().putback(victim.page());
+                let mut policy = self.policy();
+                policy.putback(victim.page());
+                policy.turn.note(|| Step::Putback { page: victim.page() });
+                drop(policy);
                 self.pages.complete_unchanged(victim);
             }
             Stay::Missing => {
                 if victim.was().copy_retained() {
                     self.far.forget_copies(1);
                 }
-                self.policy().forgotten(victim.page());
+                self.forget(std::iter::once(victim.page()));
                 let released = self.pages.complete_untouched(victim);
                 self.account.uncharge(1);
                 self.count_untouched(1);
@@ -135,6 +176,7 @@ impl LocalMemory {
             let mut policy = self.policy();
             self.pages.at(Point::PolicyHeld, PageNo(0));
             policy.resize(usize::try_from(pages).unwrap_or(usize::MAX));
+            policy.turn.note(|| Step::Resized { pages });
         }
     }
 

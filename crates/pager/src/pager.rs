@@ -94,8 +94,8 @@ impl Pager {
         let one_monitor = config.path == FaultPath::Monitor && config.monitors == 1;
         assert!(config.trace.is_none() || one_monitor, "a program is traced by one monitor");
         // Downwards, a room needs only those that are here before it.
-        let pages = room(Pages::new(config.path, config.base, config.pages, kernel, config.row)?);
-        let staging = room(Staging::new()?);
+        let pages = room(Pages::new(config.path, config.base, config.pages, kernel, config.row, config.decisions)?);
+        let staging = room(Staging::new(config.decisions)?);
         let pins = room(Pins::new()?);
         let wp_ranges = room(WpRanges::default());
         let far = room(FarMemory::new(pages, config.backend, config.paths.zip(config.ledger)));

@@ -8,6 +8,7 @@
 //! it still owns the page: a thread that finds the page busy does not touch the slot, and one that finds the page in a stable state
 //! elsewhere knows that nothing points at the slot.
 
+use crate::decisions::Answers;
 use crate::departure::Departures;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages};
@@ -19,7 +20,8 @@ use crate::staging::Staging;
 use crate::state::State;
 use hinterland_abi::bucket_of;
 use hinterland_paging::{
-    CachedSlots, Dropped, KEY_SLOTS, SlotBody, TakenSlot, make_room, pages_for_windows, take_slot, waiting_pages_max,
+    CachedSlots, Dropped, GiveBack, KEY_SLOTS, Place, SlotBody, Step, TakenSlot, make_room, pages_for_windows,
+    take_slot, waiting_pages_max,
 };
 use hinterland_policy::Prefetch;
 use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
@@ -139,7 +141,12 @@ impl PrefetchCache {
         wanted: &Prefetch,
         mapped: u32,
     ) -> Result<(), Owned> {
-        let Some(TakenSlot { slot: index, fresh }) = self.take_key_slot(wanted) else { return Err(owned) };
+        let (turn, mut gave_back) = (self.pages.decisions.turn(), self.pages.decisions.answers());
+        let bound = waiting_pages_max(wanted, self.local.account.budget().0, self.pages_max);
+        let taken = self.take_key_slot(bound, &mut gave_back);
+        let slot = taken.map(|taken| (taken.slot, taken.fresh));
+        turn.note(|| Step::Waits { page: owned.page(), gave_back: gave_back.take(), bound, slot, mapped });
+        let Some(TakenSlot { slot: index, fresh }) = taken else { return Err(owned) };
         let slot = KeySlot::at(index);
         // SAFETY: the slot is one page of ours, and no page points at it any more.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.staging.address(slot) as *mut u8, PAGE_BYTES) };
@@ -160,24 +167,27 @@ impl PrefetchCache {
         Ok(())
     }
 
-    /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was.
-    pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) {
+    /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was. Where it is.
+    pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) -> Place {
         // No thread gives the slot to another page meanwhile.
         let _taking = self.taking();
         let entry = self.pages.table.load(page);
         if let Some(SwapCached::Prefetched(slot)) = self.pages.look_swap_cached(page, entry) {
             // A thread that uses the page in this moment takes the count away.
             self.beside(slot).mapped.fetch_add(mapped, Relaxed);
-        } else if entry.state() == State::Resident {
-            self.pages.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
+            return Place::Waiting;
         }
+        if entry.state() != State::Resident {
+            return Place::Elsewhere;
+        }
+        self.pages.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
+        Place::Resident
     }
 
     /// A slot that no page points at.
-    fn take_key_slot(&self, wanted: &Prefetch) -> Option<TakenSlot> {
-        let bound = waiting_pages_max(wanted, self.local.account.budget().0, self.pages_max);
+    fn take_key_slot(&self, bound: u32, gave_back: &mut Answers<GiveBack>) -> Option<TakenSlot> {
         let _taking = self.taking();
-        take_slot(&mut &*self, bound)
+        take_slot(&mut Taking { cache: self, gave_back }, bound)
     }
 
     /// Keeps to the user's bound when pages of a window are about to arrive: the page that has waited longest leaves, and with
@@ -185,40 +195,64 @@ impl PrefetchCache {
     pub(crate) fn make_room_for_window(&self, pages: usize, arriving: &Prefetch, scratch: &mut Scratch) {
         let Some(most) = self.pages_max else { return };
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);
-        let pages = pages + self.pending.fetch_add(pages, Relaxed);
-        let beyond = (self.unused_pages() + pages).saturating_sub(most);
+        let turn = self.pages.decisions.turn();
+        let all = pages + self.pending.fetch_add(pages, Relaxed);
+        let beyond = (self.unused_pages() + all).saturating_sub(most);
+        turn.note(|| Step::Room { pages, beyond });
+        drop(turn);
         make_room(beyond, |skip| self.drop_oldest(skip, arriving, scratch));
+        self.pages.decisions.turn().note(|| Step::MadeRoom { beyond });
     }
 
     /// Drops the page that has waited longest but `skip`, and the pages mapped beside it.
     fn drop_oldest(&self, skip: u32, arriving: &Prefetch, scratch: &mut Scratch) -> Dropped {
-        let taking = self.taking();
-        let Some(oldest) = self.list().oldest(skip) else { return Dropped::NoMore };
-        let key_of = self.key_of(oldest).clone();
-        let mapped = self.beside[oldest as usize].mapped.load(Relaxed);
-        let is_other = key_of.as_ref() != Some(arriving);
-        if !is_other || !(&mut &*self).give_back_unused(oldest) {
-            return Dropped::Stays;
+        let (turn, mut gave_back) = (self.pages.decisions.turn(), self.pages.decisions.answers());
+        let oldest = self.list().oldest(skip);
+        let dropped = oldest.map(|oldest| self.drop_slot(oldest, arriving, &mut gave_back));
+        let with = dropped.as_ref().and_then(|dropped| dropped.as_ref().map(|(mapped, _)| *mapped));
+        turn.note(|| Step::Dropped { skip, gave_back: gave_back.take(), slot: oldest, with });
+        drop(turn);
+        match dropped {
+            None => Dropped::NoMore,
+            Some(None) => Dropped::Stays,
+            Some(Some((mapped, key_of))) => {
+                key_of.iter().for_each(|wanted| self.departures.take_out_unreferenced(wanted.iter(), scratch));
+                Dropped::With(mapped)
+            }
         }
-        // False: the page was used in this moment, and so were those beside it.
-        let is_released = self.list().release(oldest);
-        drop(taking);
-        if is_released {
-            key_of.iter().for_each(|wanted| self.departures.take_out_unreferenced(wanted.iter(), scratch));
-        }
-        Dropped::With(mapped)
     }
 
-    /// Frees a slot from its page, which becomes `Remote` again, unused. False: the page is just being used.
-    fn empty_key_slot(&self, slot: KeySlot) -> bool {
-        let Some(page) = self.staging.page(slot) else { return true };
+    /// Drops the page in a slot, unless it belongs to what is arriving, or is just being used; how many pages were mapped beside it, and
+    /// of what they are, if it was not used in this moment.
+    fn drop_slot(
+        &self,
+        slot: u32,
+        arriving: &Prefetch,
+        gave_back: &mut Answers<GiveBack>,
+    ) -> Option<(u32, Option<Prefetch>)> {
+        let _taking = self.taking();
+        let key_of = self.key_of(slot).clone();
+        let mapped = self.beside[slot as usize].mapped.load(Relaxed);
+        let is_other = key_of.as_ref() != Some(arriving);
+        if !is_other || !(Taking { cache: self, gave_back }).give_back_unused(slot) {
+            return None;
+        }
+        // False: the page was used in this moment, and so were those beside it.
+        let is_released = self.list().release(slot);
+        Some((mapped, key_of.filter(|_| is_released)))
+    }
+
+    /// Frees a slot from its page, which becomes `Remote` again, unused, unless it is just being used.
+    fn empty_key_slot(&self, slot: KeySlot) -> GiveBack {
+        let Some(page) = self.staging.page(slot) else { return GiveBack::Stale };
         let entry = self.pages.table.load(page);
         if self.pages.look_swap_cached(page, entry) != Some(SwapCached::Prefetched(slot)) {
             // Used, discarded or moved: no page points here, unless a thread works on it at this moment (see `claim_slot`).
-            return !entry.state().is_busy() && self.staging.page(slot) == Some(page);
+            let is_stale = !entry.state().is_busy() && self.staging.page(slot) == Some(page);
+            return if is_stale { GiveBack::Stale } else { GiveBack::Busy };
         }
         let busy = entry.with_state(State::Fetching).with_prefetched(false);
-        let Some(owned) = self.pages.claim(page, entry, busy) else { return false };
+        let Some(owned) = self.pages.claim(page, entry, busy) else { return GiveBack::Busy };
         self.staging.set_page(slot, None);
         let mapped = self.beside(slot).mapped.swap(0, Relaxed);
         self.pages.row().prefetch_unused_pages.fetch_add(1, Relaxed);
@@ -228,7 +262,7 @@ impl PrefetchCache {
             None => self.driver.wasted(page, mapped),
         }
         self.pages.at(Point::SlotEmptied, page);
-        true
+        GiveBack::Unused
     }
 
     /// In the child of a fork, which has a row of its own: inherited pages that wait count there, too.
@@ -242,6 +276,7 @@ impl PrefetchCache {
     pub(crate) fn used(&self, slot: KeySlot) -> bool {
         let beside = self.beside(slot);
         let row = self.pages.row();
+        let (turn, page) = (self.pages.decisions.turn(), self.staging.page(slot));
         let (mapped, site) = (beside.mapped.swap(0, Relaxed), beside.site());
         row.prefetch_hits.fetch_add(1 + u64::from(mapped), Relaxed);
         row.prefetch_hits_observed.fetch_add(1, Relaxed);
@@ -249,6 +284,8 @@ impl PrefetchCache {
         row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
         // The slot goes on naming the page: until the page is completed, that tells a thread that takes slots that it is busy.
         self.list().release(slot.index());
+        turn.note(|| Step::Used { page: page.unwrap_or(PageNo(u32::MAX)), slot: slot.index(), mapped });
+        drop(turn);
         if let Some(site) = site {
             self.driver.hint_used(site, mapped);
         }
@@ -256,12 +293,20 @@ impl PrefetchCache {
     }
 }
 
-impl SlotBody for &PrefetchCache {
+/// A thread that takes a slot, or empties one.
+struct Taking<'a> {
+    cache: &'a PrefetchCache,
+    gave_back: &'a mut Answers<GiveBack>,
+}
+
+impl SlotBody for Taking<'_> {
     fn slots<R>(&mut self, work: impl FnOnce(&mut CachedSlots) -> R) -> R {
-        work(&mut self.list())
+        work(&mut self.cache.list())
     }
 
     fn give_back_unused(&mut self, slot: u32) -> bool {
-        self.empty_key_slot(KeySlot::at(slot))
+        let became = self.cache.empty_key_slot(KeySlot::at(slot));
+        self.gave_back.put(became);
+        became != GiveBack::Busy
     }
 }

@@ -13,6 +13,7 @@ use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages};
 use crate::state::State;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, ProcessRow, REGION_PAGES};
+use hinterland_paging::Step;
 use hinterland_policy::tape::{Place, Places, TapeFigures};
 use hinterland_policy::{
     Arbiter, Choice, HintBatch, HintFigures, Pattern, PrefetchWindow, Recent, Request, Thread, Wanted,
@@ -80,8 +81,10 @@ impl PrefetchDriver {
             FaultPath::Inline => thread::pointer() as u64,
         };
         let row = self.pages.row();
+        let turn = self.pages.decisions.turn();
         let mut requests = self.requests();
         let wanted = requests.arbiter.requested(page, request, Thread(who), self);
+        turn.note(|| Step::Requested { page, request, thread: who, window: wanted.window.map(Into::into) });
         if let Some(figures) = requests.arbiter.tape_figures() {
             note_tapes(row, &figures);
         }
@@ -107,10 +110,13 @@ impl PrefetchDriver {
     }
 
     /// Tells the prefetcher how long a load took that has just ended, and how many local pages windows may have.
-    pub(crate) fn timed(&self, pages: u32, begun: Instant, local_pages: u64) {
+    pub(crate) fn timed(&self, pages: u32, begun: Instant, local_pages: impl FnOnce() -> u64) {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let turn = self.pages.decisions.turn();
+        let local_pages = local_pages();
         let mut requests = self.requests();
         requests.arbiter.loaded(pages, ns, local_pages);
+        turn.note(|| Step::Loaded { pages, ns, local_pages });
         self.one_ns.store(requests.arbiter.link().mean_ns(), Relaxed);
         self.page_ns.store(requests.arbiter.link().page_ns(), Relaxed);
         if let Some(bound) = requests.arbiter.window_bound() {

@@ -15,6 +15,7 @@ use crate::slot::{StagingSlot, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;
 use crate::tracer::Tracer;
+use hinterland_paging::Step;
 use hinterland_policy::Arrival;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{SysError, mem, thread};
@@ -109,9 +110,7 @@ impl RangeCalls {
             let last = mapped.next_back().unwrap_or(first);
             self.drop_span(first, last, claimed);
         }
-        let mut policy = self.local.policy();
-        claimed.iter().for_each(|owned| policy.forgotten(owned.page()));
-        drop(policy);
+        self.local.forget(claimed.iter().map(Owned::page));
         // The copy of a prefetched page that waits unused counts with the remote ones.
         let counted = |owned: &&Owned| {
             let is_far = owned.was().state() == State::Remote
@@ -245,6 +244,8 @@ impl RangeCalls {
         if entry.state() == State::Resident {
             policy.arrived(target.page(), Arrival::Demand);
         }
+        let is_resident = entry.state() == State::Resident;
+        policy.turn.note(|| Step::Moved { from: page, to: target.page(), is_resident });
         drop(policy);
         if let Some(tracer) = self.tracer {
             tracer.moved(page, target.page(), entry.state() == State::Resident);

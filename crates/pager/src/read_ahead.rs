@@ -13,6 +13,7 @@
 //! with, a thread that serves its own faults prefetches the next pages of its window, or of its tape, itself (`help`, decision 0046).
 
 use crate::bell::Bell;
+use crate::decisions::Answers;
 use crate::far_memory::FarMemory;
 use crate::fault_path::FaultPath;
 use crate::hint_ring::{HintRing, Run};
@@ -26,13 +27,14 @@ use crate::scratch::Scratch;
 use crate::state::State;
 use hinterland_backend::{LoadError, LoadItem, Priority};
 use hinterland_paging::{
-    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, Urgency, WindowBody, WindowQueue,
+    Claimed, Frames, HELP_PAGES, MappedPages, PendingWindow, Place, Pushed, Step, Urgency, WindowBody, WindowQueue,
     batch_pages, claim_batch, claim_next_batch, runs_of,
 };
 use hinterland_policy::{Arrival, Prefetch, PrefetchWindow};
 use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_sys::{SysError, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
@@ -116,24 +118,28 @@ pub(crate) struct ReadAhead {
 /// Pages of one window that are loaded at once.
 type Batch = Claimed<Owned>;
 
-impl WindowBody for &ReadAhead {
+/// A thread that claims a batch.
+struct Claiming<'a> {
+    read_ahead: &'a ReadAhead,
+    copies_cost_ram: bool,
+    answers: Answers<u8>,
+}
+
+impl WindowBody for Claiming<'_> {
     type Claimed = Owned;
 
     fn windows<R>(&mut self, work: impl FnOnce(&mut WindowQueue) -> R) -> R {
-        self.queue.with(work)
+        self.read_ahead.queue.with(work)
     }
 
     fn batch_pages(&self, wanted: &Prefetch) -> usize {
-        batch_pages(wanted, self.local.account.budget().0, self.far.copies_cost_ram())
+        batch_pages(wanted, self.read_ahead.local.account.budget().0, self.copies_cost_ram)
     }
 
-    /// Makes a remote page `Fetching`.
     fn claim(&mut self, page: PageNo) -> Option<Owned> {
-        let entry = (page.0 < self.pages.count).then(|| self.pages.table.load(page))?;
-        if entry.state() != State::Remote {
-            return None;
-        }
-        self.pages.claim(page, entry, entry.with_state(State::Fetching).with_prefetched(true))
+        let claimed = self.read_ahead.claim_remote(page);
+        self.answers.put(claimed.is_some().into());
+        claimed
     }
 
     fn page(&self, claimed: &Owned) -> PageNo {
@@ -203,6 +209,33 @@ impl ReadAhead {
         }
     }
 
+    /// Makes a remote page `Fetching`.
+    fn claim_remote(&self, page: PageNo) -> Option<Owned> {
+        let entry = (page.0 < self.pages.count).then(|| self.pages.table.load(page))?;
+        if entry.state() != State::Remote {
+            return None;
+        }
+        self.pages.claim(page, entry, entry.with_state(State::Fetching).with_prefetched(true))
+    }
+
+    /// Claims the next remote pages that are wanted, of this window alone if there is one that a thread of the program helps with.
+    fn claim_next(&self, helps_with: Option<u64>, batch: &mut Batch) {
+        let decisions = self.pages.decisions;
+        let (turn, copies_cost_ram) = (decisions.turn(), self.far.copies_cost_ram());
+        let mut body = Claiming { read_ahead: self, copies_cost_ram, answers: decisions.answers() };
+        match helps_with {
+            Some(number) => claim_batch(&mut body, batch, |queue| queue.get(number).cloned(), HELP_PAGES),
+            None => claim_next_batch(&mut body, batch),
+        }
+        turn.note(|| Step::Claimed {
+            helps_with,
+            copies_cost_ram,
+            answers: body.answers.take(),
+            of: batch.of.as_ref().map(|of| of.number),
+            pages: batch.pages.iter().map(Owned::page).collect(),
+        });
+    }
+
     /// Requests a batch of a tape from the read-ahead thread.
     pub(crate) fn request_batch(&self, batch: Prefetch) {
         self.queue.push(batch);
@@ -216,6 +249,8 @@ impl ReadAhead {
     /// The program says that it will need a run of pages. For any thread at any moment; `wake_for_hints` follows. False: too many others
     /// wait.
     pub(crate) fn hint(&self, run: Run) -> bool {
+        // The simulator knows no hints.
+        self.pages.decisions.end();
         self.hints.put(run)
     }
 
@@ -288,14 +323,13 @@ impl ReadAhead {
 
     /// Requests a window from the read-ahead thread. The window's number, if that thread is late with the one before: see `help`.
     pub(crate) fn request(&self, window: PrefetchWindow) -> Option<u64> {
-        match self.queue.push(window.into()) {
-            Pushed::Behind => None,
-            Pushed::AndDropped => {
-                self.pages.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
-                None
-            }
-            Pushed::InPlaceOf(number) => Some(number),
+        let turn = self.pages.decisions.turn();
+        let pushed = self.queue.push(window.into());
+        turn.note(|| Step::Queued { wanted: window.into(), late: pushed.late() });
+        if pushed == Pushed::AndDropped {
+            self.pages.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
         }
+        pushed.late()
     }
 
     /// Prefetches pages of a window in the thread that would fault on each of them, if the read-ahead thread is late. Only where
@@ -306,7 +340,7 @@ impl ReadAhead {
             return;
         };
         let mut batch = Batch::default();
-        claim_batch(&mut &*self, &mut batch, |queue| queue.get(number).cloned(), HELP_PAGES);
+        self.claim_next(Some(number), &mut batch);
         let Some(of) = batch.of.take().filter(|_| !batch.pages.is_empty()) else { return };
         let pages = batch.pages.len() as u64;
         // The evictor makes room, not this thread: it has its page, and goes on.
@@ -329,7 +363,7 @@ impl ReadAhead {
             // Inside the gate: the child of a fork must find the queue's lock free, and no page busy.
             let inside = self.pages.gate.enter();
             self.take_hints();
-            claim_next_batch(&mut &*self, &mut batch);
+            self.claim_next(None, &mut batch);
             let had_work = batch.of.is_some();
             while let Some(of) = batch.of.take() {
                 self.prefetch(&mut batch, &of, &mut next, &mut scratch);
@@ -361,7 +395,7 @@ impl ReadAhead {
         next.of = None;
         if !self.pages.gate.is_closing() {
             self.take_hints();
-            claim_next_batch(&mut &*self, next);
+            self.claim_next(None, next);
         }
         self.pages.at(Point::ReadAheadClaimed, batch.pages[0].page());
         if has_frames {
@@ -373,21 +407,25 @@ impl ReadAhead {
 
     /// No frames are free for a part of a window: it is given up. A tape's batch is not, of which each page will be needed.
     fn refuse_window(&self, of: &PendingWindow) {
-        if matches!(of.wanted, Prefetch::Window(_)) {
-            self.queue.with(|queue| queue.remove(of.number));
-        }
+        let turn = self.pages.decisions.turn();
+        let waiting = self.queue.with(|queue| {
+            queue.refuse(of);
+            queue.waiting()
+        });
+        turn.note(|| Step::Refused { waiting: u32::try_from(waiting).unwrap_or(u32::MAX) });
         self.pages.row().prefetch_windows_refused.fetch_add(1, Relaxed);
     }
 
     /// Charges frames for a batch, reclaiming a little for it. False: memory is too tight to read ahead.
     fn frames_for(&self, pages: u64, scratch: &mut Scratch) -> bool {
-        for _ in 0..FRAMES_STEPS_MAX {
-            if self.local.charge_free_frames(pages) {
-                return true;
-            }
-            self.reclaim.step(Urgency::Now, scratch);
+        for steps in 0.. {
+            match Frames::after(self.local.charge_free_frames(pages), steps) {
+                Frames::Charged => return true,
+                Frames::Reclaim => self.reclaim.step(Urgency::Now, scratch),
+                Frames::Refused => break,
+            };
         }
-        self.local.account.try_charge(pages)
+        false
     }
 
     fn load_batch(&self, batch: &Batch, of: &PendingWindow, scratch: &mut Scratch) {
@@ -407,7 +445,7 @@ impl ReadAhead {
         });
         drop(items);
         let pages = u32::try_from(batch.pages.len()).unwrap_or(u32::MAX);
-        self.driver.timed(pages, begun, self.cache.pages_for_windows());
+        self.driver.timed(pages, begun, || self.cache.pages_for_windows());
         for (owned, (bytes, result)) in batch.pages.iter().zip(landing.iter_mut().zip(results)) {
             let result = result.unwrap_or_else(|| panic!("the backend did not answer for {}", owned.page()));
             self.far.verify(owned, bytes, result);
@@ -417,10 +455,16 @@ impl ReadAhead {
     /// Maps a loaded batch run by run but for the pages that stay unmapped.
     fn map_batch(&self, batch: &mut Batch, of: &PendingWindow, scratch: &mut Scratch) {
         let (landing, wanted, pages) = (scratch.landing(), &of.wanted, batch.pages.len());
+        let turn = self.pages.decisions.turn();
         let mut mapped = self.queue.with(|queue| MappedPages::of(queue, of));
+        let runs = runs_of(&batch.pages, Owned::page, wanted);
+        let first_and_pages =
+            |run: &Range<usize>| (batch.pages[run.start].page().0, u32::try_from(run.len()).unwrap_or(0));
+        turn.note(|| Step::Mapping { runs: runs.iter().map(first_and_pages).collect(), mapped: mapped.count() });
+        drop(turn);
         self.driver.count_prefetched(&batch.pages);
         let mut freed = Vec::new();
-        for run in runs_of(&batch.pages, Owned::page, wanted) {
+        for run in runs {
             let (landed, len) = (&landing[run.start], run.len());
             // Of a walk downwards the last run comes first; of another one, those before this one are gone.
             let at = if wanted.is_downwards() { run.start } else { 0 };
@@ -443,10 +487,12 @@ impl ReadAhead {
                 }
             }
         }
-        if let Some((key, pages)) = self.queue.with(|queue| mapped.finish(queue, of)) {
-            self.cache.mapped_with(key, pages);
-        }
+        let turn = self.pages.decisions.turn();
+        let report = self.queue.with(|queue| mapped.finish(queue, of));
+        let key_is = report.map_or(Place::Elsewhere, |(key, pages)| self.cache.mapped_with(key, pages));
         self.cache.arrived(pages);
+        turn.note(|| Step::Mapped { pages: u32::try_from(pages).unwrap_or(0), key_is, report });
+        drop(turn);
         self.far.free_all(freed);
         self.local.publish();
     }

@@ -13,7 +13,7 @@ use crate::slot::ChunkNo;
 use crate::staging::Staging;
 use crate::tracer::Tracer;
 use crate::write_back::WriteBack;
-use hinterland_paging::{CHUNK_SLOTS, ReclaimBody, Urgency, reclaim_step};
+use hinterland_paging::{Oldest, ReclaimBody, Step as Decision, Urgency, reclaim_step};
 use hinterland_sys::thread;
 use hinterland_units::ByteCount;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -48,12 +48,14 @@ impl ReclaimBody for Step<'_> {
     type Chunk = (ChunkNo, u32, u32);
     type Done = ();
 
-    fn take_oldest(&mut self, keep: usize) -> Option<Self::Chunk> {
-        self.0.staging.take_oldest(keep)
+    fn take_oldest(&mut self, which: Oldest) -> Option<Self::Chunk> {
+        self.0.take_oldest(which)
     }
 
     fn fill(&mut self) -> Option<()> {
-        self.0.take_batch_out(self.1, self.2).then_some(())
+        let left = self.0.take_batch_out(self.1, self.2);
+        self.0.pages.decisions.turn().note(|| Decision::Filled { left });
+        left.then_some(())
     }
 
     fn drain(&mut self, (chunk, used, frames): Self::Chunk) {
@@ -88,7 +90,18 @@ impl Reclaim {
         if reports {
             self.far.publish(&mut scratch.usage);
         }
-        reclaim_step(&mut Step(self, urgency, scratch), self.local.account.swap_cache()).is_some()
+        let done = reclaim_step(&mut Step(self, urgency, scratch)).is_some();
+        self.pages.decisions.turn().note(|| Decision::Reclaimed { done });
+        done
+    }
+
+    /// Takes the oldest chunk out of the swap cache.
+    fn take_oldest(&self, which: Oldest) -> Option<(ChunkNo, u32, u32)> {
+        let turn = self.pages.decisions.turn();
+        let taken = self.staging.take_oldest(which, self.local.account.swap_cache());
+        let number = || taken.map(|(chunk, ..)| chunk.number());
+        turn.note(|| Decision::Oldest { any: which == Oldest::Any, number: number() });
+        taken
     }
 
     /// Under `--ram`, with local memory at its floor: the store itself must shrink.
@@ -113,8 +126,7 @@ impl Reclaim {
     /// One step for pages that the program will not use any longer. False: none could leave.
     pub(crate) fn hinted_step(&self, scratch: &mut Scratch) -> bool {
         let left = self.departures.take_hinted_out(scratch);
-        let keep = self.local.account.swap_cache().0 / u64::from(CHUNK_SLOTS);
-        while let Some((chunk, used, frames)) = self.staging.take_oldest(usize::try_from(keep).unwrap_or(usize::MAX)) {
+        while let Some((chunk, used, frames)) = self.take_oldest(Oldest::BeyondShare) {
             self.write_back.drain(chunk, used, frames, scratch);
         }
         left

@@ -38,6 +38,11 @@ impl ChunkNo {
         (fresh < CHUNKS_MAX).then(|| ChunkNo(fresh + kind as u32 * CHUNKS_MAX))
     }
 
+    /// Its number.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
     /// The chunk's slot at `index`.
     pub(crate) fn slot(self, index: u32) -> ChunkSlot {
         debug_assert!(index < CHUNK_SLOTS);

@@ -12,11 +12,11 @@
 //! are empty between two uses, those for copies keep their own frames. Beside the chunks there are key slots, for
 //! prefetched pages that wait unmapped (one page each, not movable by the kernel's MOVE; `prefetch_cache` gives them out).
 
+use crate::decisions::Decisions;
 use crate::slot::{ChunkNo, KIND_SLOTS, Kind, SLOTS, StagingSlot};
-use hinterland_paging::{CHUNK_SLOTS, KEY_SLOTS};
+use hinterland_paging::{CHUNK_SLOTS, ChunkQueue, KEY_SLOTS, Oldest, Step};
 use hinterland_sys::{Mapping, SysError, mem};
-use hinterland_units::{PAGE_BYTES, PageNo};
-use std::collections::VecDeque;
+use hinterland_units::{PAGE_BYTES, PageCount, PageNo};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
@@ -31,6 +31,7 @@ pub struct Staging {
     /// The page that each slot was last given to, plus one; 0: none.
     pages: Mapping,
     queue: Mutex<Queue>,
+    decisions: Decisions,
 }
 
 struct Queue {
@@ -38,7 +39,7 @@ struct Queue {
     empty: [Vec<ChunkNo>; 2],
     /// By kind: how many chunks were ever used.
     fresh: [u32; 2],
-    full: VecDeque<(ChunkNo, u32, u32)>,
+    full: ChunkQueue<(ChunkNo, u32, u32)>,
 }
 
 impl Staging {
@@ -46,12 +47,14 @@ impl Staging {
     ///
     /// # Errors
     /// `ENOMEM` when the address space is limited.
-    pub fn new() -> Result<Staging, SysError> {
+    pub fn new(decisions: Decisions) -> Result<Staging, SysError> {
+        let (empty, fresh, full) = ([Vec::new(), Vec::new()], [0; 2], ChunkQueue::default());
         Ok(Staging {
             memory: Mapping::anonymous(SLOTS as usize * PAGE_BYTES)?,
             key_memory: Mapping::anonymous(KEY_SLOTS as usize * PAGE_BYTES)?,
             pages: Mapping::anonymous((SLOTS + KEY_SLOTS) as usize * size_of::<AtomicU32>())?,
-            queue: Mutex::new(Queue { empty: [Vec::new(), Vec::new()], fresh: [0; 2], full: VecDeque::new() }),
+            queue: Mutex::new(Queue { empty, fresh, full }),
+            decisions,
         })
     }
 
@@ -123,13 +126,15 @@ impl Staging {
 
     /// Queues a chunk: its first `used` slots were given to pages, and `frames` of them hold one.
     pub fn push_full(&self, chunk: ChunkNo, used: u32, frames: u32) {
-        self.lock().full.push_back((chunk, used, frames));
+        let turn = self.decisions.turn();
+        self.lock().full.push((chunk, used, frames));
+        let pages = || (0..used).filter_map(|index| self.page(chunk.slot(index))).collect();
+        turn.note(|| Step::Chunk { number: chunk.number(), pages: pages() });
     }
 
-    /// Takes the oldest chunk if more than `keep` wait; with it, what `push_full` said.
-    pub fn take_oldest(&self, keep: usize) -> Option<(ChunkNo, u32, u32)> {
-        let mut queue = self.lock();
-        if queue.full.len() > keep { queue.full.pop_front() } else { None }
+    /// Takes the oldest chunk out of the swap cache, which should hold so many pages ([`ChunkQueue::take`]); with it, what `push_full` said.
+    pub fn take_oldest(&self, which: Oldest, swap_cache: PageCount) -> Option<(ChunkNo, u32, u32)> {
+        self.lock().full.take(which, swap_cache)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
@@ -144,20 +149,20 @@ mod tests {
 
     #[test]
     fn chunks_age_in_order_and_come_back() {
-        let staging = Staging::new().unwrap();
+        let staging = Staging::new(Decisions::default()).unwrap();
         let (a, b) = (staging.take_empty(Kind::Moved).unwrap(), staging.take_empty(Kind::Moved).unwrap());
         staging.push_full(a, 64, 60);
         staging.push_full(b, 10, 10);
-        assert_eq!(staging.take_oldest(1), Some((a, 64, 60)));
-        assert_eq!(staging.take_oldest(1), None);
+        assert_eq!(staging.take_oldest(Oldest::BeyondShare, PageCount(64)), Some((a, 64, 60)));
+        assert_eq!(staging.take_oldest(Oldest::BeyondShare, PageCount(64)), None);
         staging.give_empty(a);
         assert_eq!(staging.take_empty(Kind::Moved), Some(a));
-        assert_eq!(staging.take_oldest(0), Some((b, 10, 10)));
+        assert_eq!(staging.take_oldest(Oldest::Any, PageCount(64)), Some((b, 10, 10)));
     }
 
     #[test]
     fn slots_have_distinct_addresses_and_owners() {
-        let staging = Staging::new().unwrap();
+        let staging = Staging::new(Decisions::default()).unwrap();
         let key = KeySlot::at(0);
         let slot = staging.take_empty(Kind::Moved).unwrap().slot(5);
         assert_ne!(staging.address(slot), staging.address(key));
@@ -169,7 +174,7 @@ mod tests {
 
     #[test]
     fn few_unused_frames_stay() {
-        let staging = Staging::new().unwrap();
+        let staging = Staging::new(Decisions::default()).unwrap();
         let chunks: Vec<ChunkNo> = (0..IDLE_MAX + 3).map(|_| staging.take_empty(Kind::Copied).unwrap()).collect();
         for chunk in &chunks {
             assert_eq!(chunk.kind(), Kind::Copied);

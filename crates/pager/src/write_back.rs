@@ -12,7 +12,7 @@ use crate::slot::{ChunkNo, ChunkSlot, Kind, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;
 use hinterland_backend::{Location, StoreError};
-use hinterland_paging::CHUNK_SLOTS;
+use hinterland_paging::{CHUNK_SLOTS, Step};
 use hinterland_sys::{mem, thread};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes};
 use std::sync::atomic::Ordering::Relaxed;
@@ -71,6 +71,7 @@ impl WriteBack {
         for page in pages.iter() {
             policy.written_back(*page);
         }
+        policy.turn.note(|| Step::WrittenBack { pages: pages.clone() });
         drop(policy);
         self.free_slots(chunk, used, &busy);
         let still_used = u32::try_from(busy.len()).unwrap_or(CHUNK_SLOTS);

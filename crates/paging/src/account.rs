@@ -164,6 +164,11 @@ impl Account {
         (arrivals / (self.turnover.load(Relaxed) / EPOCHS).max(1)).to_le_bytes()[0]
     }
 
+    /// The watermarks, hard, high and low, and what the swap cache should hold.
+    pub fn watermarks(&self) -> [PageCount; 4] {
+        [&self.hard, &self.high, &self.low, &self.swap_cache].map(|pages| PageCount(pages.load(Relaxed)))
+    }
+
     /// Pages that the swap cache should hold.
     #[inline]
     pub fn swap_cache(&self) -> PageCount {

@@ -9,11 +9,14 @@
 //! | `window_queue`, `read_ahead` | whose window is served next, and how many of its pages at once; which thread helps |
 //! | `prefetch_cache` | how many prefetched pages may wait unmapped, and which of them goes first |
 //!
+//! `decision_log` has the form in which a run's decisions are written down, with all that they followed from.
+//!
 //! Two bodies run it: the pager, over real pages (`hinterland-pager`), and the simulator, over a trace in virtual time
 //! (`hinterland-sim`). What a body has to offer is a trait beside each decision. What is decided here is decided nowhere else.
 #![forbid(unsafe_code)]
 
 mod account;
+mod decision_log;
 mod prefetch_cache;
 mod read_ahead;
 mod reclaim;
@@ -21,13 +24,14 @@ mod victims;
 mod window_queue;
 
 pub use account::{Account, BOUND_MIN, margin, reserve};
+pub use decision_log::{Begin, Entry, GiveBack, HEAD_BYTES, Log, LogError, Place, Step, entry_bytes, head};
 pub use prefetch_cache::{
     CachedSlots, Dropped, KEY_SLOTS, SlotBody, TakenSlot, make_room, pages_for_windows, take_slot, waiting_pages_max,
 };
 pub use read_ahead::{
-    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, LANDING_PAGES, MappedPages, WindowBody, ZERO_PAGES, batch_pages,
-    claim_batch, claim_next_batch, is_timed, runs_of,
+    Claimed, Frames, HELP_PAGES, LANDING_PAGES, MappedPages, WindowBody, ZERO_PAGES, batch_pages, claim_batch,
+    claim_next_batch, claim_zeros, is_timed, late_window, runs_of,
 };
-pub use reclaim::{CHUNK_SLOTS, ReclaimBody, reclaim_step};
+pub use reclaim::{CHUNK_SLOTS, ChunkQueue, Oldest, ReclaimBody, evicts, reclaim_step};
 pub use victims::{BLOCK_PAGES, Claim, PageStates, Residency, Scans, Urgency, choose_unreferenced, choose_victims};
 pub use window_queue::{PendingWindow, Pushed, WINDOWS_WAITING_MAX, WindowQueue};

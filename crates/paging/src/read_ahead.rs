@@ -1,7 +1,7 @@
 //! How far a thread that prefetches goes at once: batches of a window, runs of a batch, and the report of mapped pages to a key page.
 
 use crate::window_queue::{PendingWindow, WindowQueue};
-use hinterland_policy::Prefetch;
+use hinterland_policy::{Prefetch, PrefetchWindow, Request};
 use hinterland_units::PageNo;
 use std::ops::Range;
 
@@ -22,10 +22,62 @@ const WINDOW_BATCH_PAGES: usize = 64;
 const BATCH_PART: u64 = 64;
 
 /// Steps of reclaim that the read-ahead thread makes for the frames of one batch.
-pub const FRAMES_STEPS_MAX: u32 = 4;
+const FRAMES_STEPS_MAX: u32 = 4;
 
-/// Pages mapped ahead of a first touch at most: beyond this the cost of a COPY is all per page.
+/// Pages of zeros that one call maps: beyond this the cost of a COPY is all per page.
 pub const ZERO_PAGES: usize = 64;
+
+/// What the read-ahead thread does about the frames of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frames {
+    /// They are charged: the batch is loaded.
+    Charged,
+    /// It makes a step of reclaim, and tries again.
+    Reclaim,
+    /// Memory is too tight: the batch is not loaded.
+    Refused,
+}
+
+impl Frames {
+    /// After an attempt to charge them, and so many steps of reclaim.
+    pub fn after(are_charged: bool, steps: u32) -> Frames {
+        match are_charged {
+            true => Frames::Charged,
+            false if steps < FRAMES_STEPS_MAX => Frames::Reclaim,
+            false => Frames::Refused,
+        }
+    }
+}
+
+/// Which window or batch the thread that has faulted prefetches pages of by itself, where threads do that (decision 0046): that with
+/// which the read-ahead thread is late. `passed`: the window that its request has passed; `batch`: the tape's batch that has the page;
+/// `hints`: the same of hints.
+pub fn late_window(
+    request: Request,
+    is_on_tape: bool,
+    passed: Option<u64>,
+    batch: impl FnOnce() -> Option<u64>,
+    hints: impl FnOnce() -> Option<u64>,
+) -> Option<u64> {
+    match request {
+        Request::Major if is_on_tape => batch(),
+        Request::Major => hints().or(passed),
+        Request::FirstTouch | Request::Minor | Request::PrefetchHit => passed,
+    }
+}
+
+/// Claims the pages of a window that get zeros ahead of their first touch: `claim` claims one that has no content, if a frame is free.
+/// In order of address.
+pub fn claim_zeros<T>(
+    window: &PrefetchWindow,
+    claim: impl FnMut(PageNo) -> Option<T>,
+    page: impl Fn(&T) -> PageNo,
+) -> Vec<T> {
+    let mut claimed = Vec::with_capacity((window.pages as usize).min(ZERO_PAGES));
+    claimed.extend(window.iter().filter(|page| !window.leaves_unmapped(*page)).filter_map(claim));
+    claimed.sort_unstable_by_key(page);
+    claimed
+}
 
 /// Whether a process's next demand load is timed, after so many: the first ones are, and then every eighth.
 #[inline]
@@ -180,7 +232,7 @@ impl MappedPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hinterland_policy::{PrefetchWindow, TapeBatch, Unmapped};
+    use hinterland_policy::{TapeBatch, Unmapped};
     use std::collections::BTreeSet;
 
     fn window(first: u32, step: i64, pages: u32) -> PrefetchWindow {
@@ -217,6 +269,30 @@ mod tests {
         assert_eq!([pages(64, 1 << 20, true), pages(64, 1 << 20, false), pages(8, 1 << 20, false)], [16, 64, 64]);
         assert_eq!([pages(256, 1 << 20, true), pages(4096, 1 << 20, false)], [128, LANDING_PAGES]);
         assert_eq!(pages(4096, 6400, false), 100, "a small budget");
+    }
+
+    #[test]
+    fn frames_are_reclaimed_for_a_batch_in_a_few_steps() {
+        let after = [0, 3, 4].map(|steps| Frames::after(false, steps));
+        assert_eq!(after, [Frames::Reclaim, Frames::Reclaim, Frames::Refused]);
+        assert_eq!(Frames::after(true, 9), Frames::Charged);
+    }
+
+    #[test]
+    fn a_thread_helps_with_what_it_waits_for() {
+        let late = |request, is_on_tape| late_window(request, is_on_tape, Some(1), || Some(2), || None);
+        assert_eq!([late(Request::Major, true), late(Request::Major, false)], [Some(2), Some(1)]);
+        assert_eq!(late(Request::PrefetchHit, true), Some(1));
+        assert_eq!(late_window(Request::Major, false, Some(1), || None, || Some(3)), Some(3));
+    }
+
+    #[test]
+    fn zeros_are_claimed_wherever_a_page_of_the_window_has_no_content() {
+        let key = PrefetchWindow { unmapped: Unmapped::Key(PageNo(4)), ..window(9, -1, 8) };
+        let claimed = claim_zeros(&key, |page| (page.0 != 7).then_some(page), |page| *page);
+        assert_eq!(claimed, [2, 3, 5, 6, 8, 9].map(PageNo));
+        let all = PrefetchWindow { unmapped: Unmapped::Key(PageNo(1000)), ..window(0, 1, 200) };
+        assert_eq!(claim_zeros(&all, Some, |page| *page).len(), 200, "by more than one call");
     }
 
     #[test]

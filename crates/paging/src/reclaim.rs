@@ -5,9 +5,52 @@
 //! ```
 
 use hinterland_units::PageCount;
+use std::collections::VecDeque;
 
 /// Victims in a chunk at most: one bit each in a u64, and enough for one MOVE of a long run to cost 0.1 µs a page.
 pub const CHUNK_SLOTS: u32 = 64;
+
+/// Which chunk a step takes out of the swap cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Oldest {
+    /// The oldest, if the chunks are more than the swap cache's share of the budget.
+    BeyondShare,
+    /// The oldest, if there is one.
+    Any,
+}
+
+/// The chunks of the swap cache, from the oldest to the newest.
+#[derive(Debug)]
+pub struct ChunkQueue<C> {
+    chunks: VecDeque<C>,
+}
+
+impl<C> Default for ChunkQueue<C> {
+    fn default() -> ChunkQueue<C> {
+        ChunkQueue { chunks: VecDeque::new() }
+    }
+}
+
+impl<C> ChunkQueue<C> {
+    /// Queues a chunk: it is the newest.
+    pub fn push(&mut self, chunk: C) {
+        self.chunks.push_back(chunk);
+    }
+
+    /// Takes a chunk out. `swap_cache`: pages that the swap cache should hold.
+    pub fn take(&mut self, which: Oldest, swap_cache: PageCount) -> Option<C> {
+        let keep = match which {
+            Oldest::BeyondShare => swap_cache.0 / u64::from(CHUNK_SLOTS),
+            Oldest::Any => 0,
+        };
+        if self.chunks.len() as u64 > keep { self.chunks.pop_front() } else { None }
+    }
+
+    /// The chunks, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &C> {
+        self.chunks.iter()
+    }
+}
 
 /// What a body does in a step.
 pub trait ReclaimBody {
@@ -16,8 +59,8 @@ pub trait ReclaimBody {
     /// What a step leaves to be done.
     type Done;
 
-    /// Takes the oldest chunk out of the swap cache, if there are more than `keep`.
-    fn take_oldest(&mut self, keep: usize) -> Option<Self::Chunk>;
+    /// Takes a chunk out of the swap cache ([`ChunkQueue`]).
+    fn take_oldest(&mut self, which: Oldest) -> Option<Self::Chunk>;
 
     /// Takes a batch of victims out of the program into a chunk. `None`: there were none, or none could leave.
     fn fill(&mut self) -> Option<Self::Done>;
@@ -26,14 +69,18 @@ pub trait ReclaimBody {
     fn drain(&mut self, chunk: Self::Chunk) -> Self::Done;
 }
 
-/// One step: drains the oldest chunk when the swap cache holds more than `swap_cache` pages, otherwise fills one; when no page can
-/// leave, the swap cache shrinks. `None`: nothing can be done.
-pub fn reclaim_step<B: ReclaimBody>(body: &mut B, swap_cache: PageCount) -> Option<B::Done> {
-    let keep = usize::try_from(swap_cache.0 / u64::from(CHUNK_SLOTS)).unwrap_or(usize::MAX);
-    if let Some(chunk) = body.take_oldest(keep) {
+/// One step: drains the oldest chunk when the swap cache holds more than its share, otherwise fills one; when no page can leave, the
+/// swap cache shrinks. `None`: nothing can be done.
+pub fn reclaim_step<B: ReclaimBody>(body: &mut B) -> Option<B::Done> {
+    if let Some(chunk) = body.take_oldest(Oldest::BeyondShare) {
         return Some(body.drain(chunk));
     }
-    body.fill().or_else(|| body.take_oldest(0).map(|chunk| body.drain(chunk)))
+    body.fill().or_else(|| body.take_oldest(Oldest::Any).map(|chunk| body.drain(chunk)))
+}
+
+/// Whether the evictor makes another step. `has_begun`: it has made one since it woke. `above_high` may find that there is more memory.
+pub fn evicts(has_begun: bool, above_low: impl FnOnce() -> bool, above_high: impl FnOnce() -> bool) -> bool {
+    above_low() && (has_begun || above_high())
 }
 
 #[cfg(test)]
@@ -42,7 +89,8 @@ mod tests {
 
     /// Chunks by number; so many batches of victims can still leave.
     struct Body {
-        chunks: Vec<u32>,
+        chunks: ChunkQueue<u32>,
+        swap_cache: PageCount,
         batches: u32,
         next: u32,
     }
@@ -51,8 +99,8 @@ mod tests {
         type Chunk = u32;
         type Done = (&'static str, u32);
 
-        fn take_oldest(&mut self, keep: usize) -> Option<u32> {
-            (self.chunks.len() > keep).then(|| self.chunks.remove(0))
+        fn take_oldest(&mut self, which: Oldest) -> Option<u32> {
+            self.chunks.take(which, self.swap_cache)
         }
 
         fn fill(&mut self) -> Option<Self::Done> {
@@ -69,10 +117,17 @@ mod tests {
 
     #[test]
     fn the_swap_cache_fills_up_to_its_share_and_is_used_up_when_no_page_can_leave() {
-        let mut body = Body { chunks: Vec::new(), batches: 4, next: 0 };
         // Room for two chunks, and a part of a third one that does not count.
-        let steps: Vec<_> = std::iter::from_fn(|| reclaim_step(&mut body, PageCount(2 * 64 + 63))).collect();
+        let mut body = Body { chunks: ChunkQueue::default(), swap_cache: PageCount(2 * 64 + 63), batches: 4, next: 0 };
+        let steps: Vec<_> = std::iter::from_fn(|| reclaim_step(&mut body)).collect();
         let (fill, drain) = (|chunk| ("fill", chunk), |chunk| ("drain", chunk));
         assert_eq!(steps, [fill(1), fill(2), fill(3), drain(1), fill(4), drain(2), drain(3), drain(4)]);
+    }
+
+    #[test]
+    fn the_evictor_begins_above_the_high_watermark_and_goes_on_down_to_the_low_one() {
+        let asked = |has_begun, low, high| evicts(has_begun, || low, || high);
+        assert_eq!([asked(false, true, false), asked(false, true, true)], [false, true]);
+        assert_eq!([asked(true, true, false), asked(true, false, false)], [true, false]);
     }
 }

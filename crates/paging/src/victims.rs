@@ -49,8 +49,8 @@ pub trait PageStates {
     /// What was seen of a page; to claim it only as it was then.
     type Seen: Copy;
 
-    /// Looks at a page. `None`: it is none of the program's.
-    fn look(&self, page: PageNo) -> Option<(Self::Seen, Residency)>;
+    /// Looks at a page. `None`: it is not resident.
+    fn look(&mut self, page: PageNo) -> Option<(Self::Seen, Residency)>;
 
     /// Makes a page that the policy named a victim.
     fn claim(&mut self, page: PageNo) -> Claim;
@@ -198,7 +198,7 @@ mod tests {
     impl PageStates for Pages {
         type Seen = ();
 
-        fn look(&self, page: PageNo) -> Option<((), Residency)> {
+        fn look(&mut self, page: PageNo) -> Option<((), Residency)> {
             self.resident.get(&page.0).map(|residency| ((), *residency))
         }
 

@@ -74,6 +74,16 @@ pub enum Pushed {
     InPlaceOf(u64),
 }
 
+impl Pushed {
+    /// The window with which the read-ahead thread is late: its pages are wanted now.
+    pub fn late(self) -> Option<u64> {
+        match self {
+            Pushed::InPlaceOf(number) => Some(number),
+            Pushed::Behind | Pushed::AndDropped => None,
+        }
+    }
+}
+
 /// The windows of a process, the one that is served next first.
 #[derive(Debug, Default)]
 pub struct WindowQueue {
@@ -155,9 +165,11 @@ impl WindowQueue {
         self.known.iter_mut().find(|pending| pending.number == number).map(change)
     }
 
-    /// Drops a window.
-    pub fn remove(&mut self, number: u64) {
-        self.known.retain(|pending| pending.number != number);
+    /// Memory is too tight for a part of a window: it is given up. A batch is not, of which each page will be needed.
+    pub fn refuse(&mut self, of: &PendingWindow) {
+        if of.is_window() {
+            self.known.retain(|pending| pending.number != of.number);
+        }
     }
 
     /// Drops all of them.

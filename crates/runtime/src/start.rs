@@ -6,7 +6,7 @@ use crate::{
 };
 use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
 use hinterland_backend::{Backend, OpenError, OpenOptions};
-use hinterland_pager::{Config, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
+use hinterland_pager::{Config, Decisions, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_policy::Arbiter;
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{
@@ -182,6 +182,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     let (uffd, memory) = open_kernel(&features, path)?;
     let trace = trace::begin(settings, path).map_err(|e| Refusal::Setting(hinterland_abi::variables::TRACE, e))?;
     let tape = tape::begin(settings).map_err(|e| Refusal::Setting(hinterland_abi::variables::TAPE_MEMORY, e))?;
+    let decisions = if trace.is_none() && tape.is_none() { decisions(settings, path)? } else { Decisions::default() };
     let (arbiter, policy) = match tape {
         Some(tapes) => Arbiter::following(prefetcher, policy, tapes),
         None => (Arbiter::new(prefetcher), policy),
@@ -197,9 +198,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         paths: Some(paths),
         policy,
         arbiter,
-        prefetch_cache_pages: settings
-            .prefetch_cache
-            .map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX)),
+        prefetch_cache_pages: prefetch_cache_pages(settings),
         row,
         monitors: if slow && trace.is_none() { MONITORS_SLOW } else { 1 },
         census: census::take,
@@ -209,6 +208,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         shared: fork_group::look,
         trace,
         watch,
+        decisions,
     };
     let pager = Pager::new(config, Kernel::new(features, uffd, memory))?;
     let departure = if features.move_pages { "pages move" } else { "pages are copied: the kernel has no UFFDIO_MOVE" };
@@ -240,6 +240,31 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         pager.start_all()?;
     }
     Ok(path)
+}
+
+/// Where the decisions of this process are noted, if a test says so.
+#[cfg(debug_assertions)]
+fn decisions(settings: &Settings, path: FaultPath) -> Result<Decisions, Refusal> {
+    const VARIABLE: &str = "HINTERLAND_TEST_DECISIONS";
+    let Some(folder) = std::env::var_os(VARIABLE) else { return Ok(Decisions::default()) };
+    let with = hinterland_paging::Begin {
+        is_inline: path == FaultPath::Inline,
+        eviction: settings.evict.to_string(),
+        prefetcher: settings.prefetch.to_string(),
+        window_pages_max: settings.read_ahead_pages,
+        prefetch_cache_pages: prefetch_cache_pages(settings),
+    };
+    Decisions::create(folder.as_ref(), with).map_err(|error| Refusal::Setting(VARIABLE, error.to_string()))
+}
+
+/// They are not noted in a build that is shipped.
+#[cfg(not(debug_assertions))]
+fn decisions(_: &Settings, _: FaultPath) -> Result<Decisions, Refusal> {
+    Ok(Decisions::default())
+}
+
+fn prefetch_cache_pages(settings: &Settings) -> Option<u32> {
+    settings.prefetch_cache.map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX))
 }
 
 /// Of code that was compiled for a newer version of the hints' interface, hints have no effect.

@@ -4,7 +4,7 @@ use crate::machine::Machine;
 use crate::page::{Marks, Page, State};
 use crate::{Touch, Workload};
 use hinterland_backend::Priority;
-use hinterland_paging::{Urgency, ZERO_PAGES, is_timed};
+use hinterland_paging::{Urgency, ZERO_PAGES, claim_zeros, is_timed, late_window};
 use hinterland_policy::tape::{self, Place};
 use hinterland_policy::{Arrival, PrefetchWindow, Request, Thread, Wanted};
 use hinterland_units::PageNo;
@@ -72,7 +72,7 @@ impl Machine<'_> {
         let mut now = self.take_frame(now);
         self.figures.first += 1;
         let wanted = self.requested(touch, Request::FirstTouch);
-        self.arrive(touch.slot, Arrival::FirstTouch, State::Resident);
+        self.arrive(&[touch.slot], Arrival::FirstTouch, State::Resident);
         now += self.setup.costs.fault_ns;
         let window = wanted.window;
         self.request_wanted(now, Wanted { window: None, ..wanted });
@@ -84,18 +84,34 @@ impl Machine<'_> {
 
     /// Maps zeros ahead of the program, as far as frames are free; returns how many.
     fn zero_ahead(&mut self, window: PrefetchWindow) -> u64 {
-        let mut mapped = 0;
-        let pages = window.pages.min(u32::try_from(ZERO_PAGES).unwrap_or(u32::MAX));
-        for page in (0..pages).filter_map(|index| window.page(index)) {
-            let Some(slot) = self.work.slot(page).filter(|_| !window.leaves_unmapped(page)) else { continue };
-            if self.pages[slot as usize].state == State::Untouched && self.account.try_charge(1) {
-                self.arrive(slot, Arrival::FirstTouch, State::Unused);
-                self.pages[slot as usize].marks.set(Marks::BLANK, true);
-                mapped += 1;
-            }
+        let claimed = self.claim_blanks(&window);
+        let neighbours = |a: &u32, b: &u32| self.work.page(*a).0 + 1 == self.work.page(*b).0;
+        for run in claimed.chunk_by(neighbours).flat_map(|run| run.chunks(ZERO_PAGES)) {
+            self.arrive(run, Arrival::FirstTouch, State::Unused);
+            run.iter().for_each(|slot| self.pages[*slot as usize].marks.set(Marks::BLANK, true));
         }
-        self.figures.zeros_ahead += mapped;
-        mapped
+        self.figures.zeros_ahead += claimed.len() as u64;
+        claimed.len() as u64
+    }
+
+    /// Claims pages without content, and charges frames for them.
+    pub(crate) fn claim_blanks(&mut self, window: &PrefetchWindow) -> Vec<u32> {
+        let (work, pages, account, answers) = (self.work, &self.pages, &self.account, &mut self.answers);
+        let claim = |page| {
+            let slot = work.slot(page);
+            let (is_blank, stays) = match answers {
+                None => (slot.is_some_and(|slot| pages[slot as usize].state == State::Untouched), true),
+                Some(answers) => answers.blank(),
+            };
+            if !is_blank || !account.try_charge(1) {
+                return None;
+            }
+            if !stays {
+                account.uncharge(1);
+            }
+            slot.filter(|_| stays)
+        };
+        claim_zeros(window, claim, |slot| work.page(*slot))
     }
 
     fn swap_cache_hit(&mut self, touch: Touch, now: u64) -> u64 {
@@ -106,7 +122,7 @@ impl Machine<'_> {
             return self.fault(touch, now);
         }
         self.figures.minor += 1;
-        self.arrive(touch.slot, Arrival::SwapCacheHit, State::Resident);
+        self.arrive(&[touch.slot], Arrival::SwapCacheHit, State::Resident);
         self.used(touch.slot, now, None);
         let now = now + self.setup.costs.fault_ns;
         let wanted = self.requested(touch, Request::Minor);
@@ -122,8 +138,8 @@ impl Machine<'_> {
             return self.fault(touch, now);
         }
         self.figures.prefetch_hits += 1;
-        self.figures.hits_inferred += u64::from(self.prefetch_cache.release(touch.slot));
-        self.arrive(touch.slot, Arrival::Demand, State::Resident);
+        self.figures.hits_inferred += u64::from(self.prefetch_cache.release(touch.slot).1);
+        self.arrive(&[touch.slot], Arrival::Demand, State::Resident);
         self.used(touch.slot, now, late_ns);
         let now = now + self.setup.costs.fault_ns;
         let wanted = self.requested(touch, Request::PrefetchHit);
@@ -145,14 +161,14 @@ impl Machine<'_> {
         self.figures.pollution += u64::from(self.pages[slot].marks.has(Marks::DISPLACED));
         let wanted = self.requested(touch, Request::Major);
         let is_on_tape = wanted.is_on_tape;
-        let late = self.request_wanted(now, wanted);
-        let late = if is_on_tape { self.late_batch(touch.slot) } else { late };
+        let passed = self.request_wanted(now, wanted);
+        let late = late_window(Request::Major, is_on_tape, passed, || self.late_batch(touch.slot), || None);
         let asked_ns = now;
         let now = self.carry(now, 1, Priority::Demand);
         if is_timed(self.figures.major - 1) {
             self.loaded(1, now - asked_ns);
         }
-        self.arrive(touch.slot, Arrival::Demand, State::Resident);
+        self.arrive(&[touch.slot], Arrival::Demand, State::Resident);
         self.pages[slot].marks.set(Marks::COPIED, true);
         self.help_read_ahead(late, now + self.setup.costs.fault_ns + self.setup.costs.major_extra_ns)
     }
@@ -181,9 +197,13 @@ impl Machine<'_> {
     }
 
     fn requested(&mut self, touch: Touch, request: Request) -> Wanted {
-        let page = self.work.page(touch.slot);
+        self.requested_by(Thread(touch.thread.into()), self.work.page(touch.slot), request)
+    }
+
+    /// Tells the arbiter of a request; what is to be fetched, or mapped as zeros, ahead.
+    pub(crate) fn requested_by(&mut self, thread: Thread, page: PageNo, request: Request) -> Wanted {
         let places = Places { work: self.work, pages: &self.pages, budget_pages: self.account.budget().0 };
-        self.arbiter.requested(page, request, Thread(touch.thread.into()), &places)
+        self.arbiter.requested(page, request, thread, &places)
     }
 
     /// Asks the read-ahead thread for what is wanted; as [`Machine::request_ahead`].

@@ -5,11 +5,13 @@
 //!                                               │ machine: program, evictor, read-ahead thread, link
 //!                                               ├ tape: the same with a tape that was planned from the same trace
 //!                                               └ ideal: replays of LRU and MIN, the measures for the others
+//!   decision log of a run ──► replay: the same machine decides again, told what the pager was told
 //! ```
 //!
 //! No clock, no I/O, no `unsafe`; everything that is random has a seed. What the model leaves out is in decision 0022.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod costs;
 mod fault;
 mod figures;
@@ -19,12 +21,14 @@ mod page;
 mod prefetch_cache;
 mod read_ahead;
 mod reclaim;
+mod replay;
 mod tape;
 mod workload;
 
 pub use costs::{Costs, FaultPath};
 pub use figures::Figures;
 pub use hinterland_backend::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, Priority};
+pub use replay::{Difference, ReplayError, Replayed, replay};
 pub use tape::follow;
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 

@@ -13,14 +13,15 @@
 //! Policies, prefetchers and the arbiter are the runtime's own, and so are all decisions ([`hinterland_paging`]); what is modelled is who does what
 //! when.
 
+use crate::answers::Answers;
 use crate::figures::Figures;
 use crate::page::{Marks, Page, State};
 use crate::prefetch_cache::PrefetchCache;
 use crate::read_ahead::ReadAhead;
 use crate::reclaim::{Chunk, Evictor};
-use crate::{Setup, Touch, Workload};
+use crate::{FaultPath, Setup, Touch, Workload};
 use hinterland_backend::{Direction, Link, Priority};
-use hinterland_paging::{Account, Scans, Urgency};
+use hinterland_paging::{Account, ChunkQueue, Scans, Urgency};
 use hinterland_policy::{Arbiter, Arrival, EvictionPolicy};
 use hinterland_units::{PAGE_BYTES, PageCount};
 use std::collections::VecDeque;
@@ -50,7 +51,7 @@ pub(crate) struct Machine<'a> {
     /// By slot: when it was last prefetched.
     pub(crate) since_ns: Vec<u64>,
     /// The swap cache, oldest first.
-    pub(crate) chunks: VecDeque<Chunk>,
+    pub(crate) chunks: ChunkQueue<Chunk>,
     pub(crate) prefetch_cache: PrefetchCache,
     pub(crate) link: Link<Who>,
     /// Which victims follow each other.
@@ -59,6 +60,12 @@ pub(crate) struct Machine<'a> {
     /// How much whoever makes the present step of reclaim needs it.
     pub(crate) urgency: Urgency,
     pub(crate) read_ahead: ReadAhead,
+    /// Scattered victims leave by copy.
+    pub(crate) copies: bool,
+    /// Far memory takes processor time for each page; otherwise a delay.
+    pub(crate) copies_cost_ram: bool,
+    /// What a log says of the pages; `None`: the machine's own count.
+    pub(crate) answers: Option<Answers>,
     /// The program's request on the link is done.
     program_done: bool,
     /// For each arrival that nothing has left for yet: it was prefetched. From the first reclaim on.
@@ -83,13 +90,16 @@ impl<'a> Machine<'a> {
             account: Account::new(),
             pages: vec![Page::default(); work.slots()],
             since_ns: vec![0; work.slots()],
-            chunks: VecDeque::new(),
+            chunks: ChunkQueue::default(),
             prefetch_cache: PrefetchCache::default(),
             link: Link::new(&setup.link),
             scans: Scans::default(),
             evictor: Evictor::Idle,
             urgency: Urgency::Now,
             read_ahead: ReadAhead::default(),
+            copies: setup.fault_path == FaultPath::Inline,
+            copies_cost_ram: false,
+            answers: None,
             program_done: false,
             causes: None,
             next_ns: u64::MAX,
@@ -208,9 +218,14 @@ impl<'a> Machine<'a> {
         at
     }
 
-    /// A page has become resident.
-    pub(crate) fn arrive(&mut self, slot: u32, how: Arrival, state: State) {
-        let epoch = self.account.arrive(1);
+    /// Pages have become resident, together; returns their epoch.
+    pub(crate) fn arrive(&mut self, slots: &[u32], how: Arrival, state: State) -> u8 {
+        let epoch = self.account.arrive(slots.len() as u64);
+        slots.iter().for_each(|slot| self.arrive_in(epoch, *slot, how, state));
+        epoch
+    }
+
+    fn arrive_in(&mut self, epoch: u8, slot: u32, how: Arrival, state: State) {
         let page = &mut self.pages[slot as usize];
         assert!(!page.is_mapped(), "the page in slot {slot} arrives twice");
         (page.state, page.epoch) = (state, epoch);

@@ -1,12 +1,14 @@
 //! The prefetch cache: prefetched pages that wait unmapped. Order and bounds are [`hinterland_paging`]'s, as in the pager.
 
+use crate::answers::Answers;
 use crate::machine::Machine;
 use crate::page::{Marks, State};
 use hinterland_paging::{
-    CachedSlots, Dropped, KEY_SLOTS, PendingWindow, SlotBody, WINDOWS_WAITING_MAX, choose_unreferenced, make_room,
-    take_slot, waiting_pages_max,
+    CachedSlots, Dropped, GiveBack, KEY_SLOTS, PendingWindow, SlotBody, TakenSlot, WINDOWS_WAITING_MAX,
+    choose_unreferenced, make_room, take_slot, waiting_pages_max,
 };
 use hinterland_policy::Prefetch;
+use hinterland_units::PageNo;
 use std::collections::HashMap;
 
 /// Pages of a usual window.
@@ -53,16 +55,35 @@ impl PrefetchCache {
     }
 
     /// More pages were mapped with a page that waits.
-    pub(crate) fn mapped_with(&mut self, page: u32, mapped: u32) {
-        let place = self.places.get(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait"));
+    pub(crate) fn mapped_with(&mut self, page: Option<u32>, mapped: u32) {
+        let place = page.and_then(|page| self.places.get(&page));
+        let place = place.unwrap_or_else(|| panic!("the page in slot {page:?} does not wait"));
         self.waiting[*place as usize].mapped += mapped;
     }
 
-    /// A page is used: its frame is free for the next at once. Returns how many were mapped with it.
-    pub(crate) fn release(&mut self, page: u32) -> u32 {
+    /// Whether a page waits.
+    pub(crate) fn has(&self, page: u32) -> bool {
+        self.places.contains_key(&page)
+    }
+
+    /// A page is used: its frame is free for the next at once. Returns its place, and how many pages were mapped with it.
+    pub(crate) fn release(&mut self, page: u32) -> (u32, u32) {
         let place = self.places.remove(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait"));
         self.slots.release(place);
-        self.waiting[place as usize].mapped
+        (place, self.waiting[place as usize].mapped)
+    }
+
+    /// A page that waits is no more: its place is found empty when it is the oldest.
+    pub(crate) fn forget(&mut self, page: u32) {
+        self.places.remove(&page);
+    }
+
+    /// A page that waits has another address.
+    pub(crate) fn moved(&mut self, from: u32, to: u32) {
+        if let Some(place) = self.places.remove(&from) {
+            self.waiting[place as usize].page = to;
+            self.places.insert(to, place);
+        }
     }
 
     /// Pages for which room was made have arrived, or are not going to.
@@ -77,6 +98,11 @@ impl SlotBody for Machine<'_> {
     }
 
     fn give_back_unused(&mut self, slot: u32) -> bool {
+        match self.answers.as_mut().map_or(GiveBack::Unused, Answers::give_back) {
+            GiveBack::Unused => {}
+            GiveBack::Stale => return true,
+            GiveBack::Busy => return false,
+        }
         let Waiting { page: oldest, mapped, .. } = self.prefetch_cache.waiting[slot as usize];
         self.prefetch_cache.places.remove(&oldest);
         let page = &mut self.pages[oldest as usize];
@@ -89,10 +115,11 @@ impl SlotBody for Machine<'_> {
 }
 
 impl Machine<'_> {
-    /// Leaves a page unmapped in the cache, with which `mapped` others were mapped. False: there is no room.
-    pub(crate) fn leave_unmapped(&mut self, page: u32, wanted: &Prefetch, mapped: u32) -> bool {
+    /// Leaves a page unmapped in the cache, with which `mapped` others were mapped, if there is room; the bound on pages that wait, and
+    /// its slot.
+    pub(crate) fn leave_unmapped(&mut self, page: u32, wanted: &Prefetch, mapped: u32) -> (u32, Option<TakenSlot>) {
         let bound = waiting_pages_max(wanted, self.account.budget().0, self.setup.prefetch_cache_pages);
-        let Some(taken) = take_slot(self, bound) else { return false };
+        let Some(taken) = take_slot(self, bound) else { return (bound, None) };
         if !taken.fresh {
             self.account.uncharge(1);
         }
@@ -105,36 +132,58 @@ impl Machine<'_> {
         let page = &mut self.pages[page as usize];
         page.state = State::PrefetchCached;
         page.marks.set(Marks::DISPLACED, false);
-        true
+        (bound, Some(taken))
     }
 
     /// Keeps to the user's bound when pages of a window are about to arrive.
     pub(crate) fn make_room_for_window(&mut self, pages: u32, arriving: &Prefetch) {
-        let Some(most) = self.setup.prefetch_cache_pages else { return };
-        self.prefetch_cache.pending += pages;
-        let beyond = (self.prefetch_cache.pages() + self.prefetch_cache.pending).saturating_sub(most);
+        let beyond = self.expect(pages);
         make_room(beyond, |skip| self.drop_oldest(skip, arriving));
+    }
+
+    /// Pages are about to arrive; returns by how many the user's bound would be exceeded.
+    pub(crate) fn expect(&mut self, pages: u32) -> u32 {
+        let Some(most) = self.setup.prefetch_cache_pages else { return 0 };
+        self.prefetch_cache.pending += pages;
+        (self.prefetch_cache.pages() + self.prefetch_cache.pending).saturating_sub(most)
     }
 
     /// Drops the page that has waited longest but `skip`, and the pages mapped beside it. That they leave costs nothing here.
     fn drop_oldest(&mut self, skip: u32, arriving: &Prefetch) -> Dropped {
-        let Some(oldest) = self.prefetch_cache.slots.oldest(skip) else { return Dropped::NoMore };
-        let Waiting { mapped, key_of, .. } = self.prefetch_cache.waiting[oldest as usize].clone();
-        if key_of.as_ref() == Some(arriving) || !self.give_back_unused(oldest) {
-            return Dropped::Stays;
-        }
-        self.prefetch_cache.slots.release(oldest);
+        let (oldest, dropped) = self.drop_waiting(skip, arriving);
+        let Some((mapped, key_of)) = dropped else {
+            return if oldest.is_some() { Dropped::Stays } else { Dropped::NoMore };
+        };
         if let Some(wanted) = key_of {
-            let (mut pages, mut victims) = (wanted.iter(), Vec::new());
-            loop {
-                let (mut states, policy) = self.states();
-                if !choose_unreferenced(&mut states, policy, &mut pages, &mut victims) {
-                    break;
-                }
+            let mut pages = wanted.iter();
+            while let (mut victims, true) = self.choose_unreferenced(&mut pages) {
                 self.push_chunk(&mut victims);
             }
         }
         Dropped::With(mapped)
+    }
+
+    /// The slot of the page that has waited longest but `skip`; if it could be dropped, how many pages are mapped beside it, and of what.
+    pub(crate) fn drop_waiting(
+        &mut self,
+        skip: u32,
+        arriving: &Prefetch,
+    ) -> (Option<u32>, Option<(u32, Option<Prefetch>)>) {
+        let Some(oldest) = self.prefetch_cache.slots.oldest(skip) else { return (None, None) };
+        let Waiting { mapped, key_of, .. } = self.prefetch_cache.waiting[oldest as usize].clone();
+        if key_of.as_ref() == Some(arriving) || !self.give_back_unused(oldest) {
+            return (Some(oldest), None);
+        }
+        self.prefetch_cache.slots.release(oldest);
+        (Some(oldest), Some((mapped, key_of)))
+    }
+
+    /// Takes those out of some of the pages that are not known to be in use; false: there were none to look at.
+    pub(crate) fn choose_unreferenced(&mut self, pages: &mut impl Iterator<Item = PageNo>) -> (Vec<PageNo>, bool) {
+        let (mut states, policy) = self.states();
+        let mut victims = Vec::new();
+        let goes_on = choose_unreferenced(&mut states, policy, pages, &mut victims);
+        (victims, goes_on)
     }
 
     /// The user's bound holds, but for the pages of windows that are under way: those mapped before the key page are counted when it is

@@ -2,12 +2,13 @@
 //! the one before it is mapped.
 
 use crate::FaultPath;
+use crate::answers::Answers;
 use crate::machine::{Machine, Who};
 use crate::page::{Marks, State};
 use crate::reclaim::Work;
 use hinterland_backend::Priority;
 use hinterland_paging::{
-    Claimed, FRAMES_STEPS_MAX, HELP_PAGES, MappedPages, PendingWindow, Pushed, Urgency, WindowBody, WindowQueue,
+    Claimed, Frames, HELP_PAGES, MappedPages, PendingWindow, Place, TakenSlot, Urgency, WindowBody, WindowQueue,
     batch_pages, claim_batch, claim_next_batch, pages_for_windows, runs_of,
 };
 use hinterland_policy::{Arrival, Prefetch};
@@ -64,19 +65,18 @@ impl WindowBody for Machine<'_> {
         work(&mut self.read_ahead.windows)
     }
 
-    /// Far memory takes pages as they are: a load costs a delay.
     fn batch_pages(&self, wanted: &Prefetch) -> usize {
-        batch_pages(wanted, self.account.budget().0, false)
+        batch_pages(wanted, self.account.budget().0, self.copies_cost_ram)
     }
 
     fn claim(&mut self, page: PageNo) -> Option<u32> {
-        let slot = self.work.slot(page)?;
-        let page = &mut self.pages[slot as usize];
-        let is_remote = page.state == State::Remote;
+        let (slot, answer) = (self.work.slot(page), self.answers.as_mut().map(Answers::is_so));
+        let page = &mut self.pages[slot? as usize];
+        let is_remote = answer.unwrap_or(page.state == State::Remote);
         if is_remote {
             page.state = State::Fetching;
         }
-        is_remote.then_some(slot)
+        slot.filter(|_| is_remote)
     }
 
     fn page(&self, slot: &u32) -> PageNo {
@@ -91,10 +91,12 @@ impl Machine<'_> {
         if matches!(self.read_ahead.task, Task::Idle) {
             self.read_ahead.task = Task::Starting(now);
         }
-        match pushed {
-            Pushed::InPlaceOf(number) => Some(number),
-            Pushed::Behind | Pushed::AndDropped => None,
-        }
+        pushed.late()
+    }
+
+    /// Windows that have pages left to claim.
+    pub(crate) fn windows_waiting(&self) -> usize {
+        self.read_ahead.windows.waiting()
     }
 
     /// The number of the batch that a page is to come with which the program waits for now.
@@ -105,10 +107,9 @@ impl Machine<'_> {
     /// The thread that faults brings in the next pages of its window, if the read-ahead thread is late (decision 0046); returns when
     /// it goes on.
     pub(crate) fn help_read_ahead(&mut self, late: Option<u64>, now: u64) -> u64 {
-        let Some(number) = late.filter(|_| self.setup.fault_path == FaultPath::Inline) else { return now };
+        let Some(number) = self.helps_with(late) else { return now };
         self.run_until(now);
-        let mut batch = Claimed::default();
-        claim_batch(self, &mut batch, |queue| queue.get(number).cloned(), HELP_PAGES);
+        let batch = self.claim_to_help(number);
         let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return now };
         let pages = u32::try_from(batch.pages.len()).unwrap_or(u32::MAX);
         if !self.account.try_charge(pages.into()) {
@@ -120,15 +121,33 @@ impl Machine<'_> {
         self.make_room_for_window(pages, &of.wanted);
         let loaded = self.carry(now, pages, Priority::Prefetch);
         self.loaded(pages, loaded - now);
-        let mut mapped = MappedPages::of(&mut self.read_ahead.windows, &of);
+        let (mut mapped, runs) = self.begin_mapping(&of, &batch.pages);
         let mut now = loaded;
-        for run in runs_of(&batch.pages, |slot| self.work.page(*slot), &of.wanted) {
+        for run in runs {
             now += run.len() as u64 * self.setup.costs.map_page_ns;
             self.run_until(now);
             self.complete_run(now, &batch.pages[run], &of, &mut mapped);
         }
         self.batch_is_mapped(mapped, &of, pages);
         now
+    }
+
+    /// The window of which the thread that faults prefetches pages.
+    pub(crate) fn helps_with(&self, late: Option<u64>) -> Option<u64> {
+        late.filter(|_| self.setup.fault_path == FaultPath::Inline)
+    }
+
+    /// Claims as many pages of a window as a thread of the program prefetches.
+    pub(crate) fn claim_to_help(&mut self, number: u64) -> Claimed<u32> {
+        let mut batch = Claimed::default();
+        claim_batch(self, &mut batch, |queue| queue.get(number).cloned(), HELP_PAGES);
+        batch
+    }
+
+    /// A batch is about to be mapped: in these runs.
+    pub(crate) fn begin_mapping(&mut self, of: &PendingWindow, batch: &[u32]) -> (MappedPages, Vec<Range<usize>>) {
+        let mapped = MappedPages::of(&mut self.read_ahead.windows, of);
+        (mapped, runs_of(batch, |slot| self.work.page(*slot), &of.wanted))
     }
 
     /// Its processor time is over.
@@ -162,20 +181,21 @@ impl Machine<'_> {
                 let pages = u32::try_from(self.read_ahead.batch.pages.len()).unwrap_or(u32::MAX);
                 self.loaded(pages, now - self.read_ahead.asked_ns);
                 self.claim_next();
-                let of = self.of();
-                self.read_ahead.mapped = MappedPages::of(&mut self.read_ahead.windows, &of);
-                self.read_ahead.runs =
-                    runs_of(&self.read_ahead.batch.pages, |slot| self.work.page(*slot), &of.wanted).into_iter();
+                let (of, batch) = (self.of(), std::mem::take(&mut self.read_ahead.batch.pages));
+                let (mapped, runs) = self.begin_mapping(&of, &batch);
+                (self.read_ahead.batch.pages, self.read_ahead.mapped) = (batch, mapped);
+                self.read_ahead.runs = runs.into_iter();
                 self.map_next(now);
             }
             _ => unreachable!("the read-ahead thread waits for the link"),
         }
     }
 
-    /// Tells the prefetcher how long a load took.
-    pub(crate) fn loaded(&mut self, pages: u32, ns: u64) {
+    /// Tells the prefetcher how long a load took, and of how many local pages a window may have a part, which it returns.
+    pub(crate) fn loaded(&mut self, pages: u32, ns: u64) -> u64 {
         let local_pages = pages_for_windows(self.account.budget().0, self.setup.prefetch_cache_pages);
         self.arbiter.loaded(pages, ns, local_pages);
+        local_pages
     }
 
     /// Goes on with the batch that was claimed last, if there is one.
@@ -193,9 +213,14 @@ impl Machine<'_> {
 
     /// Claims the next pages that are wanted.
     fn claim_next(&mut self) {
-        let mut next = std::mem::take(&mut self.read_ahead.next);
-        claim_next_batch(self, &mut next);
-        self.read_ahead.next = next;
+        self.read_ahead.next = self.claim_any();
+    }
+
+    /// Claims a batch of the window that is next.
+    pub(crate) fn claim_any(&mut self) -> Claimed<u32> {
+        let mut batch = Claimed::default();
+        claim_next_batch(self, &mut batch);
+        batch
     }
 
     /// The window of the batch.
@@ -206,29 +231,29 @@ impl Machine<'_> {
     /// Loads the batch, once there are frames for it; after too many steps of reclaim the window is given up.
     fn load_batch(&mut self, now: u64, steps: u32) {
         let pages = u32::try_from(self.read_ahead.batch.pages.len()).unwrap_or(u32::MAX);
-        if self.account.try_charge(pages.into()) {
-            self.figures.prefetched += u64::from(pages);
-            self.make_room_for_window(pages, &self.of().wanted);
-            self.send(now, Who::ReadAhead, pages, Priority::Prefetch);
-            self.read_ahead.task = Task::Loading;
-            self.read_ahead.asked_ns = now;
-            return;
+        match Frames::after(self.account.try_charge(pages.into()), steps) {
+            Frames::Charged => {
+                self.figures.prefetched += u64::from(pages);
+                self.make_room_for_window(pages, &self.of().wanted);
+                self.send(now, Who::ReadAhead, pages, Priority::Prefetch);
+                self.read_ahead.task = Task::Loading;
+                self.read_ahead.asked_ns = now;
+            }
+            Frames::Reclaim => {
+                let work = self.reclaim_step(Urgency::Now).unwrap_or_default();
+                self.read_ahead.task = Task::Reclaiming { until_ns: now + work.cpu_ns, work, steps: steps + 1 };
+            }
+            Frames::Refused => {
+                let batch = std::mem::take(&mut self.read_ahead.batch);
+                batch.of.iter().for_each(|of| self.refuse(of, &batch.pages));
+                self.read_ahead.task = Task::Starting(now);
+            }
         }
-        if steps < FRAMES_STEPS_MAX {
-            let work = self.reclaim_step(Urgency::Now).unwrap_or_default();
-            self.read_ahead.task = Task::Reclaiming { until_ns: now + work.cpu_ns, work, steps: steps + 1 };
-            return;
-        }
-        let batch = std::mem::take(&mut self.read_ahead.batch);
-        batch.of.iter().for_each(|of| self.refuse(of, &batch.pages));
-        self.read_ahead.task = Task::Starting(now);
     }
 
     /// Memory is too tight for a window: it is given up, and its pages stay where they are. A tape's batch is not given up.
-    fn refuse(&mut self, of: &PendingWindow, claimed: &[u32]) {
-        if matches!(of.wanted, Prefetch::Window(_)) {
-            self.read_ahead.windows.remove(of.number);
-        }
+    pub(crate) fn refuse(&mut self, of: &PendingWindow, claimed: &[u32]) {
+        self.read_ahead.windows.refuse(of);
         for slot in claimed {
             self.pages[*slot as usize].state = State::Remote;
         }
@@ -255,31 +280,66 @@ impl Machine<'_> {
 
     /// Pages of a run are mapped, or wait.
     fn complete_run(&mut self, now: u64, run: &[u32], of: &PendingWindow, mapped: &mut MappedPages) {
+        // A page that stays unmapped is a run of its own.
+        let waits = of.wanted.leaves_unmapped(self.work.page(run[0])) && self.waits(run[0], of, mapped).1.is_some();
+        if !waits {
+            self.arrive(run, Arrival::Prefetched, State::Unused);
+            mapped.add(u32::try_from(run.len()).unwrap_or(u32::MAX));
+        }
         for slot in run {
             self.since_ns[*slot as usize] = now;
-            let waits = of.wanted.leaves_unmapped(self.work.page(*slot));
-            if waits && self.leave_unmapped(*slot, &of.wanted, mapped.count()) {
-                mapped.told_one_that_waits();
-            } else {
-                self.arrive(*slot, Arrival::Prefetched, State::Unused);
-                mapped.add(1);
-            }
             let marks = &mut self.pages[*slot as usize].marks;
             marks.set(Marks::PREFETCHED, true);
             marks.set(Marks::COPIED, true);
         }
     }
 
+    /// Leaves a page of a batch unmapped, if there is room; the bound on such pages, and the page's slot.
+    pub(crate) fn waits(
+        &mut self,
+        slot: u32,
+        of: &PendingWindow,
+        mapped: &mut MappedPages,
+    ) -> (u32, Option<TakenSlot>) {
+        let (bound, taken) = self.leave_unmapped(slot, &of.wanted, mapped.count());
+        if taken.is_some() {
+            mapped.told_one_that_waits();
+        }
+        (bound, taken)
+    }
+
     /// A batch is complete: reports the mapped pages to the key page, or counts them as used if that page is resident.
-    fn batch_is_mapped(&mut self, mapped: MappedPages, of: &PendingWindow, pages: u32) {
+    pub(crate) fn batch_is_mapped(
+        &mut self,
+        mapped: MappedPages,
+        of: &PendingWindow,
+        pages: u32,
+    ) -> Option<(PageNo, u32)> {
         self.prefetch_cache.arrived(pages);
+        let report = mapped.finish(&mut self.read_ahead.windows, of);
+        if let Some((key, pages)) = report {
+            match self.key_is(key) {
+                Place::Waiting => self.prefetch_cache.mapped_with(self.work.slot(key), pages),
+                Place::Resident => self.figures.hits_inferred += u64::from(pages),
+                Place::Elsewhere => {}
+            }
+        }
         self.check_prefetch_cache(of);
-        let Some((key, pages)) = mapped.finish(&mut self.read_ahead.windows, of) else { return };
-        let Some(slot) = self.work.slot(key) else { return };
-        match self.pages[slot as usize].state {
-            State::PrefetchCached => self.prefetch_cache.mapped_with(slot, pages),
-            State::Resident => self.figures.hits_inferred += u64::from(pages),
-            _ => {}
+        report
+    }
+
+    fn key_is(&mut self, key: PageNo) -> Place {
+        let slot = self.work.slot(key);
+        if let Some(answers) = &mut self.answers {
+            let place = answers.key_is.take().unwrap_or(Place::Elsewhere);
+            let is_known = place != Place::Waiting || slot.is_some_and(|slot| self.prefetch_cache.has(slot));
+            answers.in_vain |= !is_known;
+            return if is_known { place } else { Place::Elsewhere };
+        }
+        match slot.map(|slot| self.pages[slot as usize].state) {
+            Some(State::PrefetchCached) => Place::Waiting,
+            Some(State::Resident) => Place::Resident,
+            _ => Place::Elsewhere,
         }
     }
 }

@@ -1,18 +1,25 @@
 //! Reclaim: victims leave in chunks, age in the swap cache, and are written back. Which, and when, [`hinterland_paging`] decides, as
 //! for the pager.
 
+use crate::Workload;
+use crate::answers::Answers;
 use crate::machine::{Machine, Who};
 use crate::page::{Marks, Page, State};
-use crate::{FaultPath, Workload};
 use hinterland_backend::Priority;
 use hinterland_paging::{
-    CHUNK_SLOTS, Claim, PageStates, ReclaimBody, Residency, Urgency, choose_victims, reclaim_step,
+    CHUNK_SLOTS, Claim, Oldest, PageStates, ReclaimBody, Residency, Urgency, choose_victims, evicts, reclaim_step,
 };
 use hinterland_policy::EvictionPolicy;
 use hinterland_units::PageNo;
 
-/// Victims that left together: slot, and how often the page had been taken out by then.
-pub(crate) struct Chunk(Vec<(u32, u32)>);
+/// Victims that left together.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    /// Tells it from others that are queued.
+    pub(crate) number: u32,
+    /// Slots of the trace, and how often the page had been taken out by then.
+    places: Vec<(u32, u32)>,
+}
 
 /// What a step of reclaim takes, and what is to be done when it is over.
 #[derive(Debug, Default)]
@@ -46,9 +53,13 @@ impl Evictor {
 impl Machine<'_> {
     /// Lets the evictor look at the watermarks.
     pub(crate) fn wake_evictor(&mut self, now: u64) {
-        if matches!(self.evictor, Evictor::Idle) && self.account.above_high() {
+        if matches!(self.evictor, Evictor::Idle) && self.evicts(false) {
             self.evictor = Evictor::Working { until_ns: now, work: Work::default() };
         }
+    }
+
+    fn evicts(&self, has_begun: bool) -> bool {
+        evicts(has_begun, || self.account.above_low(), || self.account.above_high())
     }
 
     /// The evictor's processor time is over: what is dirty goes to the link.
@@ -76,7 +87,7 @@ impl Machine<'_> {
     }
 
     fn evict(&mut self, now: u64) {
-        if self.account.above_low()
+        if self.evicts(true)
             && let Some(work) = self.reclaim_step(Urgency::Ahead)
         {
             self.evictor = Evictor::Working { until_ns: now + work.cpu_ns, work };
@@ -87,13 +98,21 @@ impl Machine<'_> {
     /// calls [`Machine::complete`].
     pub(crate) fn reclaim_step(&mut self, urgency: Urgency) -> Option<Work> {
         self.urgency = urgency;
-        let swap_cache = self.account.swap_cache();
-        reclaim_step(self, swap_cache)
+        reclaim_step(self)
+    }
+
+    /// Chooses a chunk of victims and takes them out.
+    pub(crate) fn choose_victims(&mut self) -> Vec<PageNo> {
+        let mut victims = Vec::with_capacity(CHUNK_SLOTS as usize);
+        let mut states = States { work: self.work, pages: &mut self.pages, answers: &mut self.answers };
+        let (policy, account, scans) = (&mut *self.policy, &self.account, &self.scans);
+        choose_victims(&mut states, policy, account, scans, self.copies, self.urgency, &mut victims);
+        victims
     }
 
     /// The pages as the choice of victims sees them, and the policy.
     pub(crate) fn states(&mut self) -> (States<'_>, &mut dyn EvictionPolicy) {
-        (States { work: self.work, pages: &mut self.pages }, &mut *self.policy)
+        (States { work: self.work, pages: &mut self.pages, answers: &mut self.answers }, &mut *self.policy)
     }
 
     /// Puts victims into a new chunk of the swap cache, the first page first; returns the processor time of taking them out.
@@ -103,14 +122,20 @@ impl Machine<'_> {
         }
         victims.sort_unstable();
         let runs = 1 + victims.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count() as u64;
-        let slots = victims.iter().filter_map(|page| self.work.slot(*page));
-        self.chunks.push_back(Chunk(slots.map(|slot| (slot, self.pages[slot as usize].taken)).collect()));
+        self.queue_chunk(0, victims);
         let costs = &self.setup.costs;
         runs * costs.move_run_ns + victims.len() as u64 * costs.move_page_ns
     }
 
+    /// Queues a chunk of the swap cache.
+    pub(crate) fn queue_chunk(&mut self, number: u32, victims: &[PageNo]) {
+        let slots = victims.iter().filter_map(|page| self.work.slot(*page));
+        let places = slots.map(|slot| (slot, self.pages[slot as usize].taken)).collect();
+        self.chunks.push(Chunk { number, places });
+    }
+
     /// Sends on its way what is still in a chunk. Clean pages and zeros leave at once.
-    fn write_back(&mut self, Chunk(places): Chunk) -> Work {
+    fn write_back(&mut self, Chunk { places, .. }: Chunk) -> Work {
         let frames = places.len() as u64;
         let (mut dirty, mut others) = (Vec::new(), Vec::new());
         for (slot, taken) in places {
@@ -159,15 +184,12 @@ impl ReclaimBody for Machine<'_> {
     type Chunk = Chunk;
     type Done = Work;
 
-    fn take_oldest(&mut self, keep: usize) -> Option<Chunk> {
-        if self.chunks.len() > keep { self.chunks.pop_front() } else { None }
+    fn take_oldest(&mut self, which: Oldest) -> Option<Chunk> {
+        self.chunks.take(which, self.account.swap_cache())
     }
 
     fn fill(&mut self) -> Option<Work> {
-        let mut victims = Vec::with_capacity(CHUNK_SLOTS as usize);
-        let mut states = States { work: self.work, pages: &mut self.pages };
-        let copies = self.setup.fault_path == FaultPath::Inline;
-        choose_victims(&mut states, &mut *self.policy, &self.account, &self.scans, copies, self.urgency, &mut victims);
+        let mut victims = self.choose_victims();
         let cpu_ns = self.push_chunk(&mut victims);
         (!victims.is_empty()).then(|| Work { cpu_ns, ..Work::default() })
     }
@@ -181,35 +203,52 @@ impl ReclaimBody for Machine<'_> {
 pub(crate) struct States<'a> {
     work: &'a Workload,
     pages: &'a mut [Page],
+    answers: &'a mut Option<Answers>,
 }
 
 impl States<'_> {
-    /// Takes a mapped page out.
+    fn page(&mut self, page: PageNo) -> Option<&mut Page> {
+        self.work.slot(page).map(|slot| &mut self.pages[slot as usize]).filter(|page| page.is_mapped())
+    }
+
+    /// Takes a page out, if it is mapped.
     fn take_out(&mut self, page: PageNo) -> bool {
-        let Some(slot) = self.work.slot(page) else { return false };
-        let page = &mut self.pages[slot as usize];
-        let mapped = page.is_mapped();
-        if mapped {
-            page.state = State::SwapCached;
-            page.taken = page.taken.wrapping_add(1);
-        }
-        mapped
+        let Some(page) = self.page(page) else { return false };
+        page.state = State::SwapCached;
+        page.taken = page.taken.wrapping_add(1);
+        true
+    }
+
+    /// A log tells more of a page than that it is not mapped here.
+    fn contradicts(&mut self, is_claimed: bool) {
+        self.answers.iter_mut().for_each(|answers| answers.in_vain |= is_claimed);
     }
 }
 
 impl PageStates for States<'_> {
     type Seen = ();
 
-    fn look(&self, page: PageNo) -> Option<((), Residency)> {
-        let page = &self.pages[self.work.slot(page)? as usize];
-        Some(((), Residency { epoch: page.epoch, referenced: page.marks.has(Marks::REFERENCED) }))
+    fn look(&mut self, page: PageNo) -> Option<((), Residency)> {
+        let is_resident = self.answers.as_mut().is_none_or(Answers::is_so);
+        let seen = self.page(page).filter(|_| is_resident).map(|page| *page);
+        self.contradicts(is_resident && seen.is_none());
+        seen.map(|page| ((), Residency { epoch: page.epoch, referenced: page.marks.has(Marks::REFERENCED) }))
     }
 
     fn claim(&mut self, page: PageNo) -> Claim {
-        if self.take_out(page) { Claim::Ours } else { Claim::Gone }
+        let answer = self.answers.as_mut().map_or(Claim::Ours, Answers::claim);
+        if answer != Claim::Ours {
+            return answer;
+        }
+        let is_ours = self.take_out(page);
+        self.contradicts(!is_ours);
+        if is_ours { Claim::Ours } else { Claim::Gone }
     }
 
     fn claim_as_seen(&mut self, page: PageNo, (): ()) -> bool {
-        self.take_out(page)
+        let can_be = self.answers.as_mut().is_none_or(Answers::is_so);
+        let is_ours = can_be && self.take_out(page);
+        self.contradicts(can_be && !is_ours);
+        is_ours
     }
 }

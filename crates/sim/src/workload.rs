@@ -59,6 +59,24 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// Pages that keep their numbers, and no touches of them: something else says what becomes of them.
+    pub(crate) fn of_pages(pages: impl IntoIterator<Item = PageNo>) -> Workload {
+        let (mut chunks, mut first_pages, mut touched): (Vec<u32>, Vec<u32>, Vec<bool>) = Default::default();
+        for page in pages {
+            let at = (page.0 / CHUNK_PAGES) as usize;
+            chunks.resize(chunks.len().max(at + 1), 0);
+            if chunks[at] == 0 {
+                first_pages.push(page.0 / CHUNK_PAGES * CHUNK_PAGES);
+                chunks[at] = u32::try_from(first_pages.len()).unwrap_or(u32::MAX);
+                touched.resize(first_pages.len() * CHUNK_PAGES as usize, false);
+            }
+            touched[((chunks[at] - 1) * CHUNK_PAGES + page.0 % CHUNK_PAGES) as usize] = true;
+        }
+        let touched_pages = touched.iter().filter(|touched| **touched).count() as u64;
+        let (touches, slots, intervals) = (Vec::new(), Slots::default(), Vec::new());
+        Workload { touches, first_pages, chunks, touched, touched_pages, slots, intervals }
+    }
+
     /// The program's intervals: index of the first touch, and number.
     pub(crate) fn intervals(&self) -> &[(u32, u32)] {
         &self.intervals

@@ -5,13 +5,15 @@
 
 use crate::{SysError, confinement, trampoline};
 use hinterland_units::PAGE_BYTES;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Hinterland's own mappings, so that the account of a process can tell them from the program's.
 const OWN_MAX: usize = 256;
 static OWN: [(AtomicUsize, AtomicUsize); OWN_MAX] = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; OWN_MAX];
 
-/// An anonymous private mapping that lives as long as the process, unless somebody ends it.
+/// A mapping, anonymous and private unless it is of a file, that lives as long as the process, unless somebody ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// First address.
@@ -28,6 +30,19 @@ impl Mapping {
     pub fn anonymous(len: usize) -> Result<Mapping, SysError> {
         let mapping = map(0, len, libc::PROT_READ | libc::PROT_WRITE, 0)?;
         base_pages_only(mapping.start, len);
+        own(mapping);
+        Ok(mapping)
+    }
+
+    /// Maps the first `len` bytes of a file, read-write, shared with all who map it.
+    ///
+    /// # Errors
+    /// What mmap(2) says.
+    pub fn of_file(file: &File, len: usize) -> Result<Mapping, SysError> {
+        let (protection, fd) = (word(libc::PROT_READ | libc::PROT_WRITE), word(file.as_raw_fd()));
+        // SAFETY: a new mapping, which replaces nothing.
+        let made = unsafe { call("mmap", libc::SYS_mmap, [0, len, protection, word(libc::MAP_SHARED), fd, 0]) };
+        let mapping = Mapping { start: made?, len };
         own(mapping);
         Ok(mapping)
     }

@@ -23,7 +23,7 @@ const BUILDINGS: &[Building] = &[
                 "values",
                 &["state", "slot", "fault_path", "watch", "proportional_share", "forward_progress", "monitor_affinity"],
             ),
-            ("waits", &["blocked", "schedule", "waiters", "own_threads"]),
+            ("waits", &["blocked", "decisions", "schedule", "waiters", "own_threads"]),
             ("tables", &["kernel", "staging", "account", "queues", "hint_ring", "page_counts", "pin", "wp_range"]),
             ("pages", &["pages", "scratch"]),
             ("memory", &["bell", "far_memory", "shared_budget", "local_memory"]),

@@ -9,6 +9,7 @@
 mod owned;
 mod table;
 
+use crate::decisions::Decisions;
 use crate::fault_path::{FATAL_EXIT_CODE, FaultPath};
 use crate::kernel::Kernel;
 use crate::own_threads::OwnThreads;
@@ -37,6 +38,8 @@ pub(crate) struct Pages {
     pub(crate) own_threads: OwnThreads,
     row: AtomicPtr<ProcessRow>,
     schedule: Schedule,
+    /// Where decisions are noted.
+    pub(crate) decisions: Decisions,
 }
 
 /// The outcome of one attempt to serve a fault.
@@ -61,6 +64,7 @@ impl Pages {
         count: u32,
         kernel: Kernel,
         row: &'static ProcessRow,
+        decisions: Decisions,
     ) -> Result<Pages, SysError> {
         Ok(Pages {
             path,
@@ -73,6 +77,7 @@ impl Pages {
             own_threads: OwnThreads::new(),
             row: AtomicPtr::new(std::ptr::from_ref(row).cast_mut()),
             schedule: Schedule::of(base),
+            decisions,
         })
     }
 
@@ -156,7 +161,7 @@ impl Pages {
 }
 
 /// A page and its neighbours above it, `pages` together.
-pub(crate) fn neighbours(first: PageNo, pages: usize) -> impl ExactSizeIterator<Item = PageNo> {
+pub(crate) fn neighbours(first: PageNo, pages: usize) -> impl ExactSizeIterator<Item = PageNo> + Clone {
     (0..pages).map(move |offset| PageNo(first.0 + u32::try_from(offset).unwrap_or(0)))
 }
 

@@ -179,6 +179,7 @@ fn released(was: Entry) -> Option<Released> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decisions::Decisions;
     use crate::fault_path::FaultPath;
     use crate::kernel::Kernel;
     use crate::slot::{ChunkNo, KeySlot, Kind};
@@ -195,7 +196,7 @@ mod tests {
         let kernel = Kernel::new(features, uffd, OwnMemory::open().unwrap());
         // SAFETY: a row of atomics is valid when zero.
         let row: &ProcessRow = Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() });
-        Some(Pages::new(FaultPath::Inline, 0x3300_0000_0000, 16, kernel, row).unwrap())
+        Some(Pages::new(FaultPath::Inline, 0x3300_0000_0000, 16, kernel, row, Decisions::default()).unwrap())
     }
 
     fn claim(pages: &Pages, busy: State) -> Owned {
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn a_page_has_one_owner_and_a_copy_is_released_once_it_is_complete() {
         let Some(pages) = pages() else { return eprintln!("skipped: no userfaultfd") };
-        let account = crate::account::Account::new();
+        let account = crate::account::Account::default();
         let seen = pages.table.load(PAGE);
         let owned = claim(&pages, State::Fetching);
         assert!(pages.claim(PAGE, seen, seen.with_state(State::Fetching)).is_none());
@@ -241,7 +242,7 @@ mod tests {
 
     /// A resident page that leaves to `slot`.
     fn leave_to(pages: &Pages, slot: impl Into<SwapCached>) -> Entry {
-        let account = crate::account::Account::new();
+        let account = crate::account::Account::default();
         pages.complete_resident(claim(pages, State::Fetching), account.arrive(1), false);
         let owned = claim(pages, State::Leaving);
         assert_eq!(pages.swap_cached(&owned), None, "it is mapped");

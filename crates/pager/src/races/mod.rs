@@ -17,7 +17,7 @@ mod waits;
 use crate::blocked::Beside;
 use crate::schedule::{Hold, Point};
 use crate::scratch::Scratch;
-use crate::{Config, FaultPath, Kernel, Pager, State};
+use crate::{Config, Decisions, FaultPath, Kernel, Pager, State};
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed};
 use hinterland_paging::Urgency;
@@ -168,6 +168,7 @@ impl Stage {
             housekeeping: || {},
             trace: None,
             watch: None,
+            decisions: Decisions::default(),
             ledger: None,
             shared: |_| None,
         };

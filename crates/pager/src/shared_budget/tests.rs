@@ -57,7 +57,7 @@ impl Run {
         let budget = SharedBudget::new(Some(ByteCount(BUDGET)), None, Some(self.ledger));
         budget.begin_acknowledging(row);
         let demand = Demand::new(self.now, Duration::ZERO);
-        self.processes.push(Process { row, account: Account::new(), budget, demand });
+        self.processes.push(Process { row, account: Account::default(), budget, demand });
     }
 
     /// One tick of all processes, and the invariant after it.

@@ -7,7 +7,7 @@
 use crate::traced;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Reference};
-use hinterland_pager::{Config, FaultPath, HintSite, Kernel, Leave, LoopState, Pager, PinAccess, State};
+use hinterland_pager::{Config, Decisions, FaultPath, HintSite, Kernel, Leave, LoopState, Pager, PinAccess, State};
 use hinterland_policy::tape::{TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
 use hinterland_policy::{Arbiter, EvictionPolicy};
 use hinterland_sys::mem::OwnMemory;
@@ -330,6 +330,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         housekeeping: || {},
         trace: case.microset_pages.map(traced::trace),
         watch: None,
+        decisions: Decisions::default(),
         ledger: None,
         shared: |_| None,
     };

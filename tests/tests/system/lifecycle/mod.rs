@@ -7,6 +7,7 @@ mod children;
 mod compiled;
 mod confined;
 mod control;
+mod decisions;
 mod discovery;
 mod drains;
 mod encrypted;
@@ -64,6 +65,7 @@ pub fn trials() -> Vec<Trial> {
         trees::trials(),
         snapshots::trials(),
         simulated::trials(),
+        decisions::trials(),
         prefetch::trials(),
         profile::trials(),
         explain::trials(),

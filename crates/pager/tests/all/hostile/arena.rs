@@ -2,7 +2,7 @@
 
 use hinterland_abi::ProcessRow;
 use hinterland_backend::Backend;
-use hinterland_pager::{Config, FaultPath, Kernel, Pager, State};
+use hinterland_pager::{Config, Decisions, FaultPath, Kernel, Pager, State};
 use hinterland_policy::{Arbiter, Streams};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
@@ -75,6 +75,7 @@ impl Arena {
             housekeeping: || {},
             trace: None,
             watch: None,
+            decisions: Decisions::default(),
             ledger: None,
             shared: |_| None,
         };
