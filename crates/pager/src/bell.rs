@@ -1,8 +1,8 @@
 //! The bell: wakes the evictor, for this process's threads and for other processes of the run that ask it for pages (`asks`).
 
 use crate::pages::Pages;
+use crate::sys::gate::{shared_futex_ring, shared_futex_wait_for};
 use hinterland_abi::{Asks, Ledger};
-use hinterland_sys::gate::{shared_futex_ring, shared_futex_wait_for};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 

@@ -15,7 +15,8 @@ use crate::fault_path::FaultPath;
 use crate::own_threads::watch_for_the_end;
 use crate::pages::Pages;
 use crate::read_ahead::ReadAhead;
-use hinterland_sys::{SysError, thread};
+use crate::sys::thread;
+use hinterland_sys::SysError;
 use hinterland_units::{Budget, PAGE_BYTES};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 

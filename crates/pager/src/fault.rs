@@ -13,6 +13,8 @@ use crate::scratch::Scratch;
 use crate::slot::{ChunkSlot, KeySlot, StagingSlot, SwapCached};
 use crate::staging::Staging;
 use crate::state::{Entry, State};
+use crate::sys::Instant;
+use crate::sys::uffd::Partial;
 use crate::tracer::Tracer;
 use crate::watch::{FaultWatch, Place, Served};
 use hinterland_abi::bucket_of;
@@ -20,10 +22,8 @@ use hinterland_backend::{LoadItem, Priority};
 use hinterland_paging::{Step, ZERO_PAGES, claim_zeros, is_timed, late_window};
 use hinterland_policy::{Arrival, PrefetchWindow, Request};
 use hinterland_sys::Fault;
-use hinterland_sys::uffd::Partial;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 /// Zeros to map at first touches.
 #[repr(align(4096))]

@@ -4,13 +4,13 @@
 //! A hint is one word, so that it is there or is not: a run of pages, and a tag of those who put it there. A full ring takes no more:
 //! a hint may be lost. One of a thread that was held up until its place was taken and emptied comes a lap late.
 
-use hinterland_sys::{Mapping, SysError};
+use crate::sys::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
+use crate::sys::sync::{IS_MODELLED, Mutex, MutexGuard, Words};
+use hinterland_sys::SysError;
 use hinterland_units::PageNo;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard};
 
 /// Words in a ring.
-const WORDS: u64 = 4096;
+const WORDS: u64 = if IS_MODELLED { 2 } else { 4096 };
 /// Pages of one word at most.
 pub(crate) const RUN_PAGES_MAX: u32 = 1 << PAGES_BITS;
 /// Tags are smaller.
@@ -54,7 +54,7 @@ impl Run {
 
 /// See the module.
 pub(crate) struct HintRing {
-    cells: &'static [AtomicU64],
+    cells: Words<AtomicU64>,
     /// Words that were put, and that were taken.
     put: AtomicU64,
     taken: AtomicU64,
@@ -67,17 +67,13 @@ impl HintRing {
     /// # Errors
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<HintRing, SysError> {
-        let bytes = usize::try_from(WORDS).unwrap_or(0) * size_of::<AtomicU64>();
-        let memory = Mapping::anonymous(bytes)?;
-        // SAFETY: zeros are empty cells; the mapping is aligned, long enough, and lives for ever.
-        let cells =
-            unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<AtomicU64>(), bytes / size_of::<AtomicU64>()) };
-        let [put, taken, has_rest] = [const { AtomicU64::new(0) }; 3];
+        let cells = Words::new(usize::try_from(WORDS).unwrap_or(0))?;
+        let [put, taken, has_rest] = [(); 3].map(|()| AtomicU64::new(0));
         Ok(HintRing { cells, put, taken, rest: Mutex::new(None), has_rest })
     }
 
     fn cell(&self, at: u64) -> &AtomicU64 {
-        &self.cells[usize::try_from(at % WORDS).unwrap_or(0)]
+        self.cells.at(usize::try_from(at % WORDS).unwrap_or(0))
     }
 
     /// Puts a run in. False: there is no room.
@@ -138,7 +134,7 @@ impl HintRing {
         *self.rest() = None;
         self.has_rest.store(0, Relaxed);
         self.taken.store(self.put.load(Relaxed), Relaxed);
-        self.cells.iter().for_each(|cell| cell.store(0, Relaxed));
+        self.cells.all().iter().for_each(|cell| cell.store(0, Relaxed));
     }
 }
 

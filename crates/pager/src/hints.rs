@@ -18,11 +18,11 @@ use crate::pages::Pages;
 use crate::prefetch_driver::PrefetchDriver;
 use crate::read_ahead::ReadAhead;
 use crate::state::State;
+use crate::sys::Instant;
+use crate::sys::thread;
 use hinterland_abi::{Counter, HintSiteRow};
-use hinterland_sys::thread;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
 
 /// One hint asks for this part of the budget at most: more would leave again before it is used. A loop has so much fetched ahead of it at
 /// most, halved once more.

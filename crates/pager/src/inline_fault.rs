@@ -12,10 +12,10 @@ use crate::pages::{Outcome, Pages};
 use crate::read_ahead::ReadAhead;
 use crate::scratch::{Scratch, ScratchPool};
 use crate::state::{Entry, State};
-use hinterland_sys::thread::{self, SignalsBlocked};
+use crate::sys::Instant;
+use crate::sys::thread::{self, SignalsBlocked};
 use hinterland_sys::{Fault, SysError};
 use hinterland_units::PageNo;
-use std::time::Instant;
 
 /// Loads of a busy page's entry before the thread sleeps: a fetch from compressed memory takes about as long.
 const SPINS: u32 = 200;
@@ -117,10 +117,7 @@ impl InlineFaults {
             }
             std::hint::spin_loop();
         }
-        self.pages.waiters.wait_if(|| {
-            let now = self.pages.table.load(page);
-            now.state().is_busy() && (now.waited() || self.pages.table.wait_on(page, now))
-        });
+        self.pages.waiters.wait_if(|| self.pages.table.must_wait(page));
         false
     }
 

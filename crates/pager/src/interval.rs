@@ -3,10 +3,10 @@
 
 use crate::pages::Pages;
 use crate::prefetch_driver::PrefetchDriver;
+use crate::sys::sync::{Mutex, MutexGuard};
+use crate::sys::thread::SignalsBlocked;
 use crate::tracer::Tracer;
-use hinterland_sys::thread::SignalsBlocked;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard};
 
 /// What a program wants in an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,9 +7,10 @@
 //! | departure by MOVE | Linux 6.8 and later; page read-write, not locked, not shared |
 //! | departure by write-protect, COPY, drop | older kernels; pages of another protection |
 
-use hinterland_sys::mem::{self, OwnMemory};
-use hinterland_sys::uffd::Partial;
-use hinterland_sys::{Features, SysError, Uffd};
+use crate::sys::Uffd;
+use crate::sys::mem::{self, OwnMemory};
+use crate::sys::uffd::Partial;
+use hinterland_sys::{Features, SysError};
 use hinterland_units::PAGE_BYTES;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};

@@ -41,6 +41,8 @@ mod local_memory;
 mod maintenance;
 mod monitor;
 mod monitor_affinity;
+#[cfg(all(test, feature = "loom"))]
+mod orders;
 mod own_threads;
 mod page_counts;
 mod pager;
@@ -57,12 +59,15 @@ mod range;
 mod read_ahead;
 mod reclaim;
 mod report;
+#[cfg(test)]
+mod runs;
 mod schedule;
 mod scratch;
 mod shared_budget;
 mod slot;
 mod staging;
 mod state;
+mod sys;
 mod tracer;
 mod waiters;
 mod watch;

@@ -6,8 +6,8 @@
 
 use crate::far_memory::FarMemory;
 use crate::pages::Pages;
-use hinterland_sys::gate::{futex_wait_for, futex_wake};
-use hinterland_sys::thread;
+use crate::sys::gate::{futex_wait_for, futex_wake};
+use crate::sys::thread;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 /// See the module.

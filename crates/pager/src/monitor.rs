@@ -12,11 +12,11 @@ use crate::own_threads::watch_for_the_end;
 use crate::pages::{Outcome, Pages};
 use crate::read_ahead::ReadAhead;
 use crate::scratch::Scratch;
+use crate::sys::uffd::Message;
+use crate::sys::{Instant, thread};
 use crate::tracer::Tracer;
-use hinterland_sys::uffd::Message;
-use hinterland_sys::{Fault, SysError, thread};
+use hinterland_sys::{Fault, SysError};
 use hinterland_units::PAGE_BYTES;
-use std::time::Instant;
 
 /// Messages read at once: more than threads usually fault at the same moment.
 const MESSAGES: usize = 16;

@@ -4,7 +4,7 @@
 //! interrupt to a processor that may have to leave its idle state, twice for each fault. When several threads fault, the
 //! monitor leaves its placement to the scheduler.
 
-use hinterland_sys::thread;
+use crate::sys::thread;
 
 /// Faults of one thread in a row before its processor is looked up (again): the look-up costs about 3 µs.
 const ROW: u32 = 64;

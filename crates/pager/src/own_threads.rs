@@ -1,7 +1,8 @@
 //! The pager's own threads: monitors, evictor, read-ahead, maintenance.
 
+use crate::sys::{last_thread, thread};
+use hinterland_sys::SysError;
 use hinterland_sys::confinement;
-use hinterland_sys::{SysError, last_thread, thread};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Monitors, evictor, read-ahead, maintenance.

@@ -7,16 +7,17 @@
 //!
 //! Two mutexes may lie in one page. A child of a fork has the same pages and the same counts.
 
-use hinterland_sys::{Mapping, mem};
+use crate::sys::mem;
+use crate::sys::sync::Words;
+use crate::sys::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use hinterland_units::PageNo;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct PageCounts {
     /// By page; mapped with the first one. A page with as many as fit stays for good.
-    counts: OnceLock<&'static [AtomicU8]>,
+    counts: OnceLock<Words<AtomicU8>>,
     /// Pages with a count.
     pages: AtomicUsize,
 }
@@ -32,14 +33,14 @@ impl PageCounts {
         if self.pages.load(SeqCst) == 0 {
             return false;
         }
-        let part = self.counts.get().and_then(|all| all.get(first.0 as usize..end.0 as usize));
+        let part = self.counts.get().and_then(|all| all.all().get(first.0 as usize..end.0 as usize));
         part.is_some_and(|part| part.iter().any(|count| count.load(SeqCst) != 0))
     }
 
     /// Counts a page out of `all` once more. False: there is no memory for the counts.
     pub(crate) fn add(&self, page: PageNo, all: u32) -> bool {
-        let Some(counts) = self.counts.get().copied().or_else(|| self.begin(all)) else { return false };
-        let count = &counts[page.0 as usize];
+        let Some(counts) = self.counts.get().or_else(|| self.begin(all)) else { return false };
+        let count = counts.at(page.index());
         if let Ok(0) = count.fetch_update(SeqCst, Relaxed, |count| count.checked_add(1)) {
             self.pages.fetch_add(1, SeqCst);
         }
@@ -47,17 +48,15 @@ impl PageCounts {
     }
 
     #[cold]
-    fn begin(&self, all: u32) -> Option<&'static [AtomicU8]> {
-        let memory = Mapping::anonymous(all as usize).ok()?;
-        // SAFETY: zeros are valid numbers; the mapping is long enough and lives for ever. (Two threads that begin at once leave
-        // an untouched mapping behind.)
-        let counts = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<AtomicU8>(), all as usize) };
+    fn begin(&self, all: u32) -> Option<&Words<AtomicU8>> {
+        // Two threads that begin at once leave an untouched mapping behind.
+        let counts = Words::new(all as usize).ok()?;
         Some(self.counts.get_or_init(|| counts))
     }
 
     /// Counts a page once less.
     pub(crate) fn remove(&self, page: PageNo) {
-        let Some(count) = self.counts.get().map(|all| &all[page.0 as usize]) else { return };
+        let Some(count) = self.counts.get().map(|all| all.at(page.index())) else { return };
         let less = |count: u8| if count == u8::MAX { None } else { count.checked_sub(1) };
         if let Ok(1) = count.fetch_update(SeqCst, Relaxed, less) {
             self.pages.fetch_sub(1, Relaxed);
@@ -69,7 +68,7 @@ impl PageCounts {
         if self.pages.load(Relaxed) == 0 {
             return;
         }
-        let Some(count) = self.counts.get().map(|all| &all[page.0 as usize]) else { return };
+        let Some(count) = self.counts.get().map(|all| all.at(page.index())) else { return };
         if count.swap(0, Relaxed) != 0 {
             self.pages.fetch_sub(1, Relaxed);
         }
@@ -89,6 +88,7 @@ impl PageCounts {
     pub(crate) fn clear(&self) {
         let Some(counts) = self.counts.get().filter(|_| self.pages.swap(0, Relaxed) != 0) else { return };
         // SAFETY: counts, which are zero afterwards.
-        unsafe { mem::drop_pages(counts.as_ptr().addr(), counts.len()) }.expect("private memory can be dropped");
+        unsafe { mem::drop_pages(counts.all().as_ptr().addr(), counts.all().len()) }
+            .expect("private memory can be dropped");
     }
 }

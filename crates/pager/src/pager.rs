@@ -31,12 +31,13 @@ use crate::report::Report;
 use crate::shared_budget::SharedBudget;
 use crate::staging::Staging;
 use crate::state::State;
+use crate::sys::mem::OwnMemory;
+use crate::sys::{Uffd, keep};
 use crate::tracer::Tracer;
 use crate::wp_range::WpRanges;
 use hinterland_abi::ProcessRow;
+use hinterland_sys::SysError;
 use hinterland_sys::confinement::Descriptors;
-use hinterland_sys::mem::OwnMemory;
-use hinterland_sys::{SysError, Uffd};
 use hinterland_units::PageNo;
 use std::io;
 use std::ops::Range;
@@ -81,8 +82,8 @@ pub(crate) struct Beside {
 }
 
 /// A room lives as long as the process, whose threads work in it.
-fn room<T>(room: T) -> &'static T {
-    Box::leak(Box::new(room))
+fn room<T: 'static>(room: T) -> &'static T {
+    keep(room)
 }
 
 impl Pager {

@@ -9,12 +9,15 @@
 //! the pins then. The second one sees the first.
 
 use crate::page_counts::PageCounts;
-use hinterland_sys::{Mapping, SysError, thread};
+use crate::sys::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
+use crate::sys::sync::{IS_MODELLED, Words};
+use crate::sys::{Zeros, thread};
+use hinterland_sys::SysError;
 use hinterland_units::PageNo;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
 
 /// Pins at the same time: a few dozen for each thread that is in a system call. Address space only: what is used is memory.
-const PINS_MAX: usize = 16 << 10;
+const PINS_MAX: usize = if IS_MODELLED { 2 } else { 16 << 10 };
+
 /// What the kernel does with pinned pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PinAccess {
@@ -25,6 +28,7 @@ pub enum PinAccess {
 }
 
 /// One pin. The range is one word, so that it appears and disappears at once.
+#[derive(Default)]
 struct Slot {
     /// First page and the page after the last; 0: free.
     range: AtomicU64,
@@ -33,9 +37,12 @@ struct Slot {
     frame: AtomicUsize,
 }
 
+// SAFETY: a slot is free when it is zero.
+unsafe impl Zeros for Slot {}
+
 /// All pins of a process.
 pub(crate) struct Pins {
-    slots: &'static [Slot],
+    slots: Words<Slot>,
     /// Slots that were ever used: from the first one.
     used: AtomicUsize,
     /// Pages that stay for longer than a call.
@@ -45,15 +52,12 @@ pub(crate) struct Pins {
 impl Pins {
     /// Room for pins.
     pub(crate) fn new() -> Result<Pins, SysError> {
-        let memory = Mapping::anonymous(PINS_MAX * size_of::<Slot>())?;
-        // SAFETY: a slot is free when it is zero; the mapping is aligned, long enough, and lives for ever.
-        let slots = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<Slot>(), PINS_MAX) };
-        Ok(Pins { slots, used: AtomicUsize::new(0), long_term: PageCounts::default() })
+        Ok(Pins { slots: Words::new(PINS_MAX)?, used: AtomicUsize::new(0), long_term: PageCounts::default() })
     }
 
     /// Pages that are pinned, for a call or long-term; those of two pins twice.
     pub(crate) fn pages(&self) -> u64 {
-        let ranges = self.slots[..self.used.load(Relaxed)].iter().map(|slot| unpack(slot.range.load(Relaxed)));
+        let ranges = self.slots.all()[..self.used.load(Relaxed)].iter().map(|slot| unpack(slot.range.load(Relaxed)));
         ranges.map(|(first, end)| u64::from(end.saturating_sub(first))).sum::<u64>() + self.long_term.pages() as u64
     }
 
@@ -65,7 +69,7 @@ impl Pins {
     /// Whether part of a range is pinned. The caller has published what it is about to do with the range before.
     pub(crate) fn touch(&self, first: PageNo, end: PageNo) -> bool {
         fence(SeqCst);
-        let pinned = self.slots[..self.used.load(SeqCst)].iter().any(|slot| {
+        let pinned = self.slots.all()[..self.used.load(SeqCst)].iter().any(|slot| {
             let (pin_first, pin_end) = unpack(slot.range.load(SeqCst));
             first.0 < pin_end && pin_first < end.0
         });
@@ -77,7 +81,7 @@ impl Pins {
     fn add(&self, first: u32, end: u32, frame: usize) -> usize {
         let thread = thread::pointer();
         loop {
-            for (index, slot) in self.slots.iter().enumerate() {
+            for (index, slot) in self.slots.all().iter().enumerate() {
                 if slot.thread.load(Relaxed) == 0 && slot.thread.compare_exchange(0, thread, SeqCst, Relaxed).is_ok() {
                     slot.frame.store(frame, Relaxed);
                     if index >= self.used.load(Relaxed) {
@@ -93,7 +97,7 @@ impl Pins {
     }
 
     fn remove(&self, index: usize) {
-        let slot = &self.slots[index];
+        let slot = self.slots.at(index);
         slot.range.store(0, Release);
         slot.frame.store(0, Relaxed);
         slot.thread.store(0, Release);
@@ -102,7 +106,7 @@ impl Pins {
     /// See `Pager::sweep_pins`.
     pub(crate) fn sweep(&self, stack_pointer: usize) {
         let thread = thread::pointer();
-        for (index, slot) in self.slots[..self.used.load(Relaxed)].iter().enumerate() {
+        for (index, slot) in self.slots.all()[..self.used.load(Relaxed)].iter().enumerate() {
             if slot.thread.load(Relaxed) == thread && slot.frame.load(Relaxed) < stack_pointer {
                 self.remove(index);
             }
@@ -111,7 +115,7 @@ impl Pins {
 
     /// Forgets all of them, in the child of a fork: its one thread is in no call but the fork.
     pub(crate) fn clear(&self) {
-        for slot in &self.slots[..self.used.load(Relaxed)] {
+        for slot in &self.slots.all()[..self.used.load(Relaxed)] {
             slot.thread.store(0, Relaxed);
             slot.range.store(0, Relaxed);
         }

@@ -7,8 +7,8 @@ use crate::pages::Pages;
 use crate::pin::{Pin, PinAccess, Pins};
 use crate::schedule::Point;
 use crate::state::State;
+use crate::sys::{mem, thread};
 use crate::wp_range::WpRanges;
-use hinterland_sys::{mem, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::ops::Range;
 

@@ -18,6 +18,8 @@ use crate::scratch::Scratch;
 use crate::slot::{KeySlot, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;
+use crate::sys::Instant;
+use crate::sys::sync::{Mutex, MutexGuard};
 use hinterland_abi::bucket_of;
 use hinterland_paging::{
     CachedSlots, Dropped, GiveBack, KEY_SLOTS, Place, SlotBody, Step, TakenSlot, make_room, pages_for_windows,
@@ -26,8 +28,6 @@ use hinterland_paging::{
 use hinterland_policy::Prefetch;
 use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
-use std::time::Instant;
 
 /// See the module. Slots by index among the key slots.
 pub(crate) struct PrefetchCache {

@@ -12,17 +12,18 @@ use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages};
 use crate::state::State;
+use crate::sys::Instant;
+use crate::sys::sync::{Mutex, MutexGuard};
+use crate::sys::thread;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, ProcessRow, REGION_PAGES};
 use hinterland_paging::Step;
 use hinterland_policy::tape::{Place, Places, TapeFigures};
 use hinterland_policy::{
     Arbiter, Choice, HintBatch, HintFigures, Pattern, PrefetchWindow, Recent, Request, Thread, Wanted,
 };
-use hinterland_sys::{Fault, thread};
+use hinterland_sys::Fault;
 use hinterland_units::PageNo;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
-use std::time::Instant;
 
 /// A region's row says what was chosen there: both must mean the same regions.
 const _: () = assert!(REGION_PAGES == hinterland_policy::REGION_PAGES);

@@ -7,11 +7,11 @@
 //! Invariant: the policy is told of everything in the order in which it was reported, except what is reported while a thread holds
 //! the lock.
 
+use crate::sys::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::sys::sync::{Mutex, MutexGuard, TryLockError};
 use hinterland_policy::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Arrivals that may wait: several batches, so that hardly any thread finds no room. One that finds none waits for the lock.
 const WAITING_MAX: usize = 1024;

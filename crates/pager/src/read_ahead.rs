@@ -25,19 +25,19 @@ use crate::reclaim::Reclaim;
 use crate::schedule::Point;
 use crate::scratch::Scratch;
 use crate::state::State;
+use crate::sys::gate::{futex_wait, futex_wake};
+use crate::sys::sync::Mutex;
+use crate::sys::{Instant, thread};
 use hinterland_backend::{LoadError, LoadItem, Priority};
 use hinterland_paging::{
     Claimed, Frames, HELP_PAGES, MappedPages, PendingWindow, Place, Pushed, Step, Urgency, WindowBody, WindowQueue,
     batch_pages, claim_batch, claim_next_batch, runs_of,
 };
 use hinterland_policy::{Arrival, Prefetch, PrefetchWindow};
-use hinterland_sys::gate::{futex_wait, futex_wake};
-use hinterland_sys::{SysError, thread};
+use hinterland_sys::SysError;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::time::Instant;
 
 /// Pages of a batch that is made of hints.
 const HINT_BATCH_PAGES: usize = 64;

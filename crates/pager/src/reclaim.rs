@@ -11,13 +11,13 @@ use crate::pin::Pins;
 use crate::scratch::Scratch;
 use crate::slot::ChunkNo;
 use crate::staging::Staging;
+use crate::sys::{Instant, thread};
 use crate::tracer::Tracer;
 use crate::write_back::WriteBack;
 use hinterland_paging::{Oldest, ReclaimBody, Step as Decision, Urgency, reclaim_step};
-use hinterland_sys::thread;
 use hinterland_units::ByteCount;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Steps between two looks at the budget and two reports of the backends' figures.
 const REPORT_STEPS: u32 = 16;

@@ -3,9 +3,9 @@
 use crate::far_memory::FarMemory;
 use crate::local_memory::LocalMemory;
 use crate::pages::Pages;
+use crate::sys::thread;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::BackendUsage;
-use hinterland_sys::thread;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// See the module.

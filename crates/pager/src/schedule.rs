@@ -75,7 +75,9 @@ pub(crate) use forced::Hold;
 #[cfg(test)]
 mod forced {
     use super::{PageNo, Point, Schedule};
-    use hinterland_sys::gate::{futex_wait, futex_wake};
+    use crate::sys::gate::{futex_wait, futex_wake};
+    use crate::sys::simulated::current;
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
     const FREE: u32 = 0;
@@ -110,6 +112,9 @@ mod forced {
         }
 
         pub(crate) fn at(&self, point: Point, page: PageNo) {
+            if let Some(current) = current() {
+                current.step(point.name(), page.index());
+            }
             for cell in &CELLS {
                 let ours = cell.pager.load(SeqCst) == self.base
                     && cell.point.load(SeqCst) == point as u32
@@ -120,6 +125,14 @@ mod forced {
                     cell.state.store(FREE, SeqCst);
                 }
             }
+        }
+    }
+
+    impl Point {
+        /// As steps of simulations are named.
+        fn name(self) -> &'static str {
+            static NAMES: [OnceLock<String>; 64] = [const { OnceLock::new() }; 64];
+            NAMES[self as usize].get_or_init(|| format!("{self:?}"))
         }
     }
 

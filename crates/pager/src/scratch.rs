@@ -2,9 +2,10 @@
 
 use crate::fault_path::FaultPath;
 use crate::pages::Owned;
+use crate::sys::{Mapping, thread};
 use hinterland_backend::BackendUsage;
 use hinterland_paging::LANDING_PAGES;
-use hinterland_sys::{Mapping, SysError, thread};
+use hinterland_sys::SysError;
 use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
 

@@ -93,6 +93,15 @@ impl Drop for Change<'_> {
     }
 }
 
+/// The smallest budget. In a simulation that of the smallest bound: little has to happen before pages leave.
+fn floor() -> u64 {
+    #[cfg(test)]
+    if crate::sys::simulated::current().is_some() {
+        return BOUND_MIN.bytes();
+    }
+    Budget::FLOOR.0
+}
+
 /// By how much a process with `target` bytes grows at a time. More than the watermarks' distances, so that what the evictor
 /// keeps free is not taken for what is not needed.
 fn step(target: u64) -> u64 {
@@ -145,7 +154,7 @@ impl SharedBudget {
         let local = commanded.or(self.local.map(|bytes| bytes.0)).unwrap_or(u64::MAX);
         // Below the floor no batch would fit: the store must give way then, not the local memory.
         let ram = self.ram.map_or(u64::MAX, |bytes| bytes.0.saturating_sub(beside).max(Budget::FLOOR.0));
-        let budget = local.min(ram).clamp(Budget::FLOOR.0, UNBOUNDED);
+        let budget = local.min(ram).clamp(floor(), UNBOUNDED);
         self.budget.store(budget, Relaxed);
         budget
     }

@@ -14,11 +14,12 @@
 
 use crate::decisions::Decisions;
 use crate::slot::{ChunkNo, KIND_SLOTS, Kind, SLOTS, StagingSlot};
+use crate::sys::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use crate::sys::sync::{Mutex, MutexGuard, Words};
+use crate::sys::{Mapping, mem};
 use hinterland_paging::{CHUNK_SLOTS, ChunkQueue, KEY_SLOTS, Oldest, Step};
-use hinterland_sys::{Mapping, SysError, mem};
+use hinterland_sys::SysError;
 use hinterland_units::{PAGE_BYTES, PageCount, PageNo};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 /// Unused chunks for copies that keep their frames.
 const IDLE_MAX: usize = 4;
@@ -29,7 +30,7 @@ pub struct Staging {
     memory: Mapping,
     key_memory: Mapping,
     /// The page that each slot was last given to, plus one; 0: none.
-    pages: Mapping,
+    pages: Words<AtomicU32>,
     queue: Mutex<Queue>,
     decisions: Decisions,
 }
@@ -52,7 +53,7 @@ impl Staging {
         Ok(Staging {
             memory: Mapping::anonymous(SLOTS as usize * PAGE_BYTES)?,
             key_memory: Mapping::anonymous(KEY_SLOTS as usize * PAGE_BYTES)?,
-            pages: Mapping::anonymous((SLOTS + KEY_SLOTS) as usize * size_of::<AtomicU32>())?,
+            pages: Words::new((SLOTS + KEY_SLOTS) as usize)?,
             queue: Mutex::new(Queue { empty, fresh, full }),
             decisions,
         })
@@ -83,10 +84,7 @@ impl Staging {
     }
 
     fn owner(&self, slot: impl StagingSlot) -> &AtomicU32 {
-        let slot = slot.number();
-        assert!(slot < SLOTS + KEY_SLOTS, "staging slot {slot} does not exist");
-        // SAFETY: in bounds; the mapping lives for ever and is accessed atomically.
-        unsafe { &*(self.pages.start as *const AtomicU32).add(slot as usize) }
+        self.pages.at(slot.number() as usize)
     }
 
     /// Takes an empty chunk of a kind; `None` when all are in use.
@@ -137,7 +135,7 @@ impl Staging {
         self.lock().full.take(which, swap_cache)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().expect("no thread panics while it holds the staging queue: a panic ends the process")
     }
 }

@@ -33,15 +33,16 @@ use crate::schedule::Point;
 use crate::slot::{Kind, SwapCached};
 use crate::staging::Staging;
 use crate::state::{Entry, State};
+use crate::sys::sync::{Mutex, MutexGuard};
+use crate::sys::{Mapping, mem, thread};
 use clock::Clocks;
 use hinterland_paging::CHUNK_SLOTS;
 use hinterland_policy::Arrival;
-use hinterland_sys::{Fault, Mapping, SysError, mem, thread};
+use hinterland_sys::{Fault, SysError};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use interval::{Allocations, Phase};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use std::vec::Drain;
 

@@ -1,7 +1,7 @@
 //! Threads on the inline path that wait for pages of other threads.
 
-use hinterland_sys::gate::{futex_wait, futex_wake};
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::sys::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::sys::sync::{futex_wait, futex_wake};
 
 /// See the module.
 #[derive(Default)]

@@ -8,13 +8,14 @@
 //! each other: the end of one lifts the protection of all that lies in it.
 
 use crate::pin::{Pins, pack, unpack};
-use hinterland_sys::thread;
+use crate::sys::sync::IS_MODELLED;
+use crate::sys::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use crate::sys::thread;
 use hinterland_units::PageNo;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Protected ranges at the same time: one for each thread that evicts.
-const WP_RANGES_MAX: usize = 8;
+const WP_RANGES_MAX: usize = if IS_MODELLED { 2 } else { 8 };
 
 /// All write-protected ranges of a process.
 #[derive(Default)]

@@ -11,12 +11,12 @@ use crate::scratch::Scratch;
 use crate::slot::{ChunkNo, ChunkSlot, Kind, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;
+use crate::sys::{Instant, mem, thread};
 use hinterland_backend::{Location, StoreError};
 use hinterland_paging::{CHUNK_SLOTS, Step};
-use hinterland_sys::{mem, thread};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long, and how often, a store is retried at far memory that others use, too. A node keeps what a process held for 200 ms after its end.
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);

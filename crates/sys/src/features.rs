@@ -81,8 +81,17 @@ pub struct Features {
     pub write_protect: bool,
     /// Fault messages carry the thread (Linux 4.14).
     pub thread_id: bool,
-    /// Vectors may be dropped where the kernel can.
-    vectors: bool,
+    vectors: Vectors,
+}
+
+/// Whether vectors may be dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Vectors {
+    Masked,
+    /// Where the kernel can.
+    Tried,
+    /// It is known that it can.
+    There,
 }
 
 /// Whether vectors work here: not known yet.
@@ -100,7 +109,7 @@ impl Features {
             move_pages: false,
             write_protect: false,
             thread_id: false,
-            vectors: false,
+            vectors: Vectors::Masked,
         };
         if set == FeatureSet::NoUffd {
             return none;
@@ -112,6 +121,11 @@ impl Features {
         };
         let offered = uffd.offered();
         uffd.close();
+        Features::of(set, privilege, offered)
+    }
+
+    /// Of a kernel that offers these features of userfaultfd (bits of `uffdio_api.features`), what `set` has.
+    pub fn of(set: FeatureSet, privilege: Privilege, offered: u64) -> Features {
         let has = |bit: u64| offered & bit != 0;
         let newer_than_6_1 = !matches!(set, FeatureSet::V6_1 | FeatureSet::V5_15);
         Features {
@@ -120,24 +134,35 @@ impl Features {
             move_pages: has(feature::MOVE) && newer_than_6_1,
             write_protect: has(feature::PAGEFAULT_FLAG_WP),
             thread_id: has(feature::THREAD_ID),
-            vectors: set == FeatureSet::All,
+            vectors: if set == FeatureSet::All { Vectors::Tried } else { Vectors::Masked },
         }
+    }
+
+    /// The same where vectors need not be tried: whoever answers for the kernel knows that they work.
+    pub fn with_vectors(self) -> Features {
+        let vectors = if self.vectors == Vectors::Masked { Vectors::Masked } else { Vectors::There };
+        Features { vectors, ..self }
     }
 
     /// Whether `drop_vector` is worth a try.
     pub fn may_drop_vector(&self) -> bool {
-        self.vectors
+        self.vectors != Vectors::Masked
     }
 
     /// Whether there are `process_madvise(DONTNEED)` on the process itself (Linux 6.13) and `process_vm_readv`. Tried when somebody
     /// asks first: most processes never do.
     pub fn drop_vector(&self) -> bool {
-        if self.vectors && VECTORS.load(Relaxed) == UNKNOWN {
+        match self.vectors {
+            Vectors::Masked => return false,
+            Vectors::There => return true,
+            Vectors::Tried => {}
+        }
+        if VECTORS.load(Relaxed) == UNKNOWN {
             let found = if mem::vectors_work() { WORK } else { FAIL };
             // Of threads that try at the same time, the first answer stays.
             let _ = VECTORS.compare_exchange(UNKNOWN, found, Relaxed, Relaxed);
         }
-        self.vectors && VECTORS.load(Relaxed) == WORK
+        VECTORS.load(Relaxed) == WORK
     }
 
     /// The bits to enable when a userfaultfd is opened for the monitor path.

@@ -6,40 +6,43 @@
 //! work on its parent's memory, through the descriptors that it inherited. It is known by a word that the kernel wipes in the
 //! copy; the child of a fork that went through the gate sets it again.
 
+mod count;
+#[cfg(all(test, feature = "loom"))]
+mod models;
+
 use crate::{Mapping, SysError, mem, thread, trampoline};
+use count::Count;
+pub use count::Sleep;
 use hinterland_units::PAGE_BYTES;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{self, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Exit code of a copy that was made past the gate.
 const ESCAPED_EXIT_CODE: i32 = 125;
 
-/// Counts who is inside; `CLOSED` keeps newcomers out.
+/// Counts who is inside; keeps newcomers out while it is closed. `S`: how threads sleep.
 #[derive(Debug)]
-pub struct Gate {
-    /// Work under way, plus `CLOSED` while a fork waits or runs.
-    inside: AtomicU32,
+pub struct Gate<S: Sleep = Futex> {
+    count: Count<S>,
     /// 1 in the process that the gate belongs to; the kernel makes it 0 in a copy (`MADV_WIPEONFORK`).
     ours: &'static AtomicU32,
 }
 
-const CLOSED: u32 = 1 << 31;
-
 /// Somebody is inside the gate until this is dropped.
 #[derive(Debug)]
-pub struct Inside<'a>(&'a Gate);
+pub struct Inside<'a, S: Sleep = Futex>(&'a Count<S>);
 
-impl Gate {
+impl<S: Sleep> Gate<S> {
     /// An open gate.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new() -> Result<Gate, SysError> {
+    pub fn new() -> Result<Gate<S>, SysError> {
         let page = Mapping::anonymous(PAGE_BYTES)?;
         mem::advise(page.start, page.len, libc::MADV_WIPEONFORK)?;
         // SAFETY: the mapping is a page of zeros that is never unmapped, and used as this word alone.
         let ours = unsafe { &*page.as_ptr().cast::<AtomicU32>() };
         ours.store(1, Relaxed);
-        Ok(Gate { inside: AtomicU32::new(0), ours })
+        Ok(Gate { count: Count::new(), ours })
     }
 
     /// Whether this process is a copy that was made past the gate.
@@ -50,13 +53,13 @@ impl Gate {
 
     /// Whether somebody is inside, or keeps everybody out.
     pub fn is_entered(&self) -> bool {
-        self.inside.load(SeqCst) != 0
+        self.count.is_entered()
     }
 
     /// Whether somebody waits for those inside to leave.
     #[inline]
     pub fn is_closing(&self) -> bool {
-        self.inside.load(SeqCst) & CLOSED != 0
+        self.count.is_closing()
     }
 
     fn refuse_escaped(&self) {
@@ -70,51 +73,42 @@ impl Gate {
     }
 
     /// Goes in; waits while the gate is closed. Ends a process that was copied past the gate.
-    pub fn enter(&self) -> Inside<'_> {
+    pub fn enter(&self) -> Inside<'_, S> {
         self.refuse_escaped();
-        loop {
-            let now = self.inside.load(SeqCst);
-            if now & CLOSED != 0 {
-                futex_wait(&self.inside, now);
-            } else if self.inside.compare_exchange_weak(now, now + 1, SeqCst, SeqCst).is_ok() {
-                return Inside(self);
-            }
-        }
+        self.count.enter();
+        Inside(&self.count)
     }
 
     /// Closes the gate and waits until nobody is inside. A second closer waits until the gate is open again.
     pub fn close(&self) {
         self.refuse_escaped();
-        loop {
-            let now = self.inside.load(SeqCst);
-            if now & CLOSED != 0 {
-                futex_wait(&self.inside, now);
-            } else if self.inside.compare_exchange_weak(now, now | CLOSED, SeqCst, SeqCst).is_ok() {
-                break;
-            }
-        }
-        loop {
-            let now = self.inside.load(SeqCst);
-            if now == CLOSED {
-                return;
-            }
-            futex_wait(&self.inside, now);
-        }
+        self.count.close();
     }
 
     /// Opens the gate: called by the closer, or by the child of its fork.
     pub fn open(&self) {
         self.ours.store(1, Relaxed);
-        self.inside.store(0, SeqCst);
-        futex_wake(&self.inside);
+        self.count.open();
     }
 }
 
-impl Drop for Inside<'_> {
+impl<S: Sleep> Drop for Inside<'_, S> {
     fn drop(&mut self) {
-        if self.0.inside.fetch_sub(1, SeqCst) == CLOSED + 1 {
-            futex_wake(&self.0.inside);
-        }
+        self.0.leave();
+    }
+}
+
+/// Threads sleep in the kernel: futex(2).
+#[derive(Debug)]
+pub struct Futex;
+
+impl Sleep for Futex {
+    fn wait(word: &AtomicU32, value: u32) {
+        futex_wait(word, value);
+    }
+
+    fn wake(word: &AtomicU32) {
+        futex_wake(word);
     }
 }
 
@@ -168,7 +162,7 @@ mod tests {
 
     #[test]
     fn nobody_is_inside_while_the_gate_is_closed() {
-        let gate = Gate::new().unwrap();
+        let gate = Gate::<Futex>::new().unwrap();
         let (closed, passes, stop) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -199,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_copy_made_past_the_gate_ends() {
-        let gate = Gate::new().unwrap();
+        let gate = Gate::<Futex>::new().unwrap();
         assert!(!gate.is_escaped());
         let status_of = |child: &dyn Fn()| {
             // SAFETY: the child makes system calls only, and leaves by exit_now.

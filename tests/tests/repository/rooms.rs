@@ -19,6 +19,7 @@ const BUILDINGS: &[Building] = &[
         name: "pager",
         inside: None,
         layers: &[
+            ("system", &["sys"]),
             (
                 "values",
                 &["state", "slot", "fault_path", "watch", "proportional_share", "forward_progress", "monitor_affinity"],
@@ -33,7 +34,7 @@ const BUILDINGS: &[Building] = &[
             ("threads", &["asks", "maintenance", "report", "evictor", "evictor_start", "monitor"]),
             ("calls", &["range", "interval", "hints", "fork"]),
             ("pager", &["config", "pager"]),
-            ("tests", &["races"]),
+            ("tests", &["races", "runs", "orders"]),
         ],
     },
     Building {

@@ -6,6 +6,8 @@
 //! What this needs is here, too: who serves faults, the gate that every unit of work enters, the row of figures, and the end of
 //! a program whose pages cannot be served.
 
+#[cfg(all(test, feature = "loom"))]
+mod orders;
 mod owned;
 mod table;
 
@@ -15,10 +17,11 @@ use crate::kernel::Kernel;
 use crate::own_threads::OwnThreads;
 use crate::schedule::{Point, Schedule};
 use crate::state::{Entry, State};
+use crate::sys::gate::Gate;
+use crate::sys::thread;
 use crate::waiters::Waiters;
 use hinterland_abi::ProcessRow;
-use hinterland_sys::gate::Gate;
-use hinterland_sys::{SysError, thread};
+use hinterland_sys::SysError;
 use hinterland_units::{Foreign, PAGE_BYTES, PageNo};
 pub(crate) use owned::{Owned, Released};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};

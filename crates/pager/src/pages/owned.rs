@@ -183,9 +183,10 @@ mod tests {
     use crate::fault_path::FaultPath;
     use crate::kernel::Kernel;
     use crate::slot::{ChunkNo, KeySlot, Kind};
+    use crate::sys::Uffd;
+    use crate::sys::mem::OwnMemory;
     use hinterland_abi::ProcessRow;
-    use hinterland_sys::mem::OwnMemory;
-    use hinterland_sys::{FeatureSet, Features, Uffd};
+    use hinterland_sys::{FeatureSet, Features};
 
     const PAGE: PageNo = PageNo(3);
 

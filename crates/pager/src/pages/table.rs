@@ -5,9 +5,10 @@
 
 use crate::slot::SwapCached;
 use crate::state::{Entry, State, allowed};
-use hinterland_sys::{Mapping, SysError};
+use crate::sys::sync::Words;
+use crate::sys::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use hinterland_sys::SysError;
 use hinterland_units::{PageBytes, PageNo};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use twox_hash::XxHash3_128;
 
 /// Pages in a chunk: what one page-table page of the kernel maps (2 MiB).
@@ -30,11 +31,13 @@ impl ContentHash {
 /// See the module.
 pub struct PageTable {
     pages: u32,
-    entries: Mapping,
-    hashes: Mapping,
-    slots: Mapping,
-    chunks: Mapping,
-    open: Mapping,
+    entries: Words<AtomicU64>,
+    /// Two words for each page.
+    hashes: Words<AtomicU64>,
+    slots: Words<AtomicU32>,
+    chunks: Words<AtomicU32>,
+    /// One bit for each page.
+    open: Words<AtomicU64>,
     /// The first page that the program could ever touch, and the one after the last.
     open_first: AtomicU32,
     open_end: AtomicU32,
@@ -50,20 +53,18 @@ impl PageTable {
         let chunks = n.div_ceil(CHUNK_PAGES as usize);
         Ok(PageTable {
             pages,
-            entries: Mapping::anonymous(n * size_of::<AtomicU64>())?,
-            hashes: Mapping::anonymous(n * 2 * size_of::<AtomicU64>())?,
-            slots: Mapping::anonymous(n * size_of::<AtomicU32>())?,
-            chunks: Mapping::anonymous(chunks * size_of::<AtomicU32>())?,
-            open: Mapping::anonymous(n.div_ceil(OPEN_BITS) * size_of::<AtomicU64>())?,
+            entries: Words::new(n)?,
+            hashes: Words::new(2 * n)?,
+            slots: Words::new(n)?,
+            chunks: Words::new(chunks)?,
+            open: Words::new(n.div_ceil(OPEN_BITS))?,
             open_first: AtomicU32::new(u32::MAX),
             open_end: AtomicU32::new(0),
         })
     }
 
     fn entry(&self, page: PageNo) -> &AtomicU64 {
-        assert!(page.0 < self.pages, "{page} is outside the far range");
-        // SAFETY: the index is in bounds; the mapping is never unmapped, zero-filled and aligned; all access is atomic.
-        unsafe { &*(self.entries.start as *const AtomicU64).add(page.index()) }
+        self.entries.at(page.index())
     }
 
     /// The entry of `page`.
@@ -115,6 +116,12 @@ impl PageTable {
         self.entry(page).compare_exchange(busy.0, busy.with_waited().0, AcqRel, Acquire).is_ok()
     }
 
+    /// Whether somebody who needs a page must wait for its owner, and notes that somebody does.
+    pub fn must_wait(&self, page: PageNo) -> bool {
+        let now = self.load(page);
+        now.state().is_busy() && (now.waited() || self.wait_on(page, now))
+    }
+
     /// Counts pages that are not `Untouched`, by chunk.
     fn count(&self, page: PageNo, from: State, to: State) {
         match (from == State::Untouched, to == State::Untouched) {
@@ -125,9 +132,7 @@ impl PageTable {
     }
 
     fn chunk(&self, page: PageNo) -> &AtomicU32 {
-        let index = page.0 / CHUNK_PAGES;
-        // SAFETY: the page is in the range, so its chunk is; the mapping lives for ever and is accessed atomically.
-        unsafe { &*(self.chunks.start as *const AtomicU32).add(index as usize) }
+        self.chunks.at((page.0 / CHUNK_PAGES) as usize)
     }
 
     /// Whether a page of the range may not be `Untouched`, at the granularity of chunks.
@@ -210,9 +215,7 @@ impl PageTable {
     }
 
     fn open_word(&self, page: usize) -> &AtomicU64 {
-        assert!(page < self.pages as usize, "page {page:#x} is outside the far range");
-        // SAFETY: one bit for each page, in bounds; the mapping lives for ever and is accessed atomically.
-        unsafe { &*(self.open.start as *const AtomicU64).add(page / OPEN_BITS) }
+        self.open.at(page / OPEN_BITS)
     }
 
     /// The hash of the page's stored copy. Meaningful to the owner of a busy page with a stored copy.
@@ -230,10 +233,7 @@ impl PageTable {
     }
 
     fn hash_words(&self, page: PageNo) -> (&AtomicU64, &AtomicU64) {
-        assert!(page.0 < self.pages, "{page} is outside the far range");
-        let words = self.hashes.start as *const AtomicU64;
-        // SAFETY: two words for each page, in bounds; the mapping lives for ever and is accessed atomically.
-        unsafe { (&*words.add(page.index() * 2), &*words.add(page.index() * 2 + 1)) }
+        (self.hashes.at(page.index() * 2), self.hashes.at(page.index() * 2 + 1))
     }
 
     /// Where the frame of a page in the swap cache is, and what it is there for.
@@ -247,9 +247,7 @@ impl PageTable {
     }
 
     fn slot_cell(&self, page: PageNo) -> &AtomicU32 {
-        assert!(page.0 < self.pages, "{page} is outside the far range");
-        // SAFETY: in bounds; the mapping lives for ever and is accessed atomically.
-        unsafe { &*(self.slots.start as *const AtomicU32).add(page.index()) }
+        self.slots.at(page.index())
     }
 }
 

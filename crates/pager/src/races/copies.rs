@@ -3,9 +3,9 @@
 use super::{For, Stage, on};
 use crate::blocked::Beside;
 use crate::schedule::Point;
+use crate::sys::mem;
+use crate::sys::thread::SignalsBlocked;
 use crate::{FaultPath, PinAccess, State};
-use hinterland_sys::mem;
-use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;

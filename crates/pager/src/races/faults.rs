@@ -3,10 +3,10 @@
 use super::{CACHE_PAGES, For, PAGES, Stage, on, on_both_paths};
 use crate::schedule::Point;
 use crate::scratch::Scratch;
+use crate::sys::mem;
+use crate::sys::thread::SignalsBlocked;
 use crate::{FaultPath, State};
 use hinterland_policy::{PrefetchWindow, Unmapped};
-use hinterland_sys::mem;
-use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -3,6 +3,7 @@
 
 use super::{For, on, on_both_paths};
 use crate::schedule::Point;
+use crate::sys::thread::SignalsBlocked;
 use crate::{FaultPath, PinAccess, State};
 use hinterland_units::{PAGE_BYTES, PageNo};
 
@@ -17,7 +18,7 @@ fn a_pin_that_comes_second_waits_and_keeps_the_page() {
         let marked = marked.reached();
         let (pinned, unpin) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
         let caller = stage.beside(move |s| {
-            let _signals = hinterland_sys::thread::SignalsBlocked::new();
+            let _signals = SignalsBlocked::new();
             let pin = s.pager.pin(s.pager.address(PAGE), PAGE_BYTES, PinAccess::Read);
             pinned.0.send(()).unwrap();
             let _ = unpin.1.recv();
@@ -44,7 +45,7 @@ fn a_pin_that_comes_first_is_seen_before_its_pages_are() {
         stage.write(PAGE, 2);
         let published = stage.hold(Point::Pinned, PAGE);
         let caller = stage.beside(|s| {
-            let _signals = hinterland_sys::thread::SignalsBlocked::new();
+            let _signals = SignalsBlocked::new();
             let pin = s.pager.pin(s.pager.address(PAGE), PAGE_BYTES, PinAccess::Read);
             assert_eq!(s.state(PAGE), State::Resident);
             drop(pin);
@@ -67,7 +68,7 @@ fn an_own_thread_that_pins_a_page_waits_for_the_own_thread_that_takes_it_out() {
         let taken_out = taken_out.reached();
         let asked = stage.beside(|s| {
             s.pager.pages.own_threads.register();
-            let _signals = hinterland_sys::thread::SignalsBlocked::new();
+            let _signals = SignalsBlocked::new();
             drop(s.pager.pin_for(s.pager.address(PAGE), PAGE_BYTES, PinAccess::Read, usize::MAX));
         });
         stage.must_wait(&asked, For::Page(PAGE));

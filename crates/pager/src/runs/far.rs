@@ -1,0 +1,75 @@
+//! Far memory of a run: the reference backend, other threads before each of its calls, and time that passes.
+
+use super::case::Case;
+use crate::sys::simulated::current;
+use crate::sys::simulated::turns::Wait;
+use hinterland_backend::{Backend, BackendUsage, LoadError, LoadItem, Location, Priority, Reference, StoreError};
+use hinterland_units::PageBytes;
+use std::time::Duration;
+
+/// See the module.
+pub(super) struct Far {
+    reference: Reference,
+    copies_cost_ram: bool,
+    is_slow: bool,
+}
+
+impl Far {
+    pub(super) fn new(case: &Case) -> Far {
+        let reference = Reference::new("reference:4M".into(), 4 << 20).expect("address space");
+        Far { reference, copies_cost_ram: case.copies_cost_ram, is_slow: case.is_slow }
+    }
+
+    /// Pages that are stored.
+    pub(super) fn stored_pages(&self) -> u64 {
+        let mut usage = Vec::new();
+        self.reference.usage(&mut usage);
+        usage[0].pages
+    }
+
+    fn pass(&self, what: &'static str, pages: usize) {
+        let Some(current) = current() else { return };
+        current.step(what, pages);
+        if self.is_slow {
+            current.wait(Wait::Time, Some(Duration::from_micros(20)));
+        }
+    }
+}
+
+impl Backend for Far {
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        self.pass("stores far", pages.len());
+        self.reference.store(pages, priority, out);
+        self.pass("has stored", pages.len());
+    }
+
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        self.pass("loads from afar", items.len());
+        self.reference.load(items, priority, done);
+        self.pass("has loaded", items.len());
+    }
+
+    fn free(&self, locations: &[Location]) {
+        if let Some(current) = current() {
+            current.step("frees", locations.len());
+        }
+        self.reference.free(locations);
+    }
+
+    fn copies_cost_ram(&self) -> bool {
+        self.copies_cost_ram
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        0
+    }
+
+    fn usage(&self, rows: &mut Vec<BackendUsage>) {
+        self.reference.usage(rows);
+    }
+}

@@ -1,0 +1,160 @@
+//! Whole runs of a pager on the simulated machine (`sys::simulated`), against a model of what each page holds.
+//!
+//! Threads of a program load, store, drop, move, protect and pin pages at random, and fork; monitors, evictor and read-ahead run beside them,
+//! in a budget of two thirds of the memory. The path of faults, the kernel's features, what the kernel does that nobody can foresee, policies
+//! and far memory are drawn from the seed, and so is the thread that goes on at each step: a seed replays the whole run. After each load and
+//! store the whole page is compared with the model.
+//!
+//! A failure prints the seed and the last steps. `HINTERLAND_TEST_SEEDS=FIRST..END` runs other seeds, `HINTERLAND_TEST_FULL` more.
+
+mod case;
+mod far;
+mod program;
+mod reference;
+
+use crate::pager::Pager;
+use crate::sys::simulated::{Current, Report, current, simulate};
+use crate::sys::{Mapping, Uffd, keep, mem::OwnMemory};
+use crate::{Config, FaultPath, Kernel};
+use case::Case;
+use far::Far;
+use hinterland_abi::ProcessRow;
+use hinterland_paging::{BOUND_MIN, Urgency};
+use hinterland_policy::Arbiter;
+use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
+use program::Program;
+use reference::Reference;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+/// Pages of the program.
+const PAGES: u32 = 192;
+/// Frames that are in use elsewhere, so that the smallest bound is tight.
+const ELSEWHERE: u64 = BOUND_MIN.0 / 2 - 4;
+/// Threads of the program.
+const THREADS: usize = 3;
+
+/// A pager of a run's own.
+fn pager(case: &Case, current: &Current, far: &Arc<Far>) -> &'static Pager {
+    let far_range = Mapping::anonymous(PAGES as usize * PAGE_BYTES).expect("address space");
+    current.with(|state| state.machine.memory.reserve(far_range.start, far_range.len));
+    let kernel = Kernel::new(case.features(), Uffd::Simulated, OwnMemory::open().expect("there is one"));
+    // SAFETY: a row of atomics is valid when zero.
+    let row: &'static ProcessRow = keep(unsafe { std::mem::zeroed() });
+    let config = Config {
+        path: case.path,
+        base: far_range.start,
+        pages: PAGES,
+        local: Some(ByteCount(BOUND_MIN.bytes())),
+        ram: None,
+        backend: Arc::clone(far) as _,
+        paths: None,
+        policy: hinterland_policy::make(case.policy, 256).expect("there is one"),
+        arbiter: Arbiter::new(hinterland_policy::make_prefetcher(case.prefetcher, Some(8)).expect("there is one")),
+        prefetch_cache_pages: case.prefetch_cache_pages,
+        row,
+        monitors: case.monitors,
+        census: |_, _| {},
+        processor_of: |_| None,
+        housekeeping: || {},
+        trace: None,
+        watch: None,
+        ledger: None,
+        decisions: crate::Decisions::default(),
+        shared: |_| None,
+    };
+    let pager = keep(Pager::new(config, kernel).expect("a simulated kernel refuses nothing"));
+    pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).expect("nor this");
+    if case.path == FaultPath::Inline {
+        let handler = Arc::new(|address, write| pager.serve_inline(address, write));
+        current.with(|state| state.machine.handler = Some(handler));
+    }
+    pager.beside.local.account.charge(ELSEWHERE);
+    pager.start().expect("threads start");
+    pager.start_all().expect("threads start");
+    pager
+}
+
+/// The run of a seed.
+fn run(seed: u64) -> Report {
+    let case = Case::of(seed);
+    let mut report = simulate(seed, case.chances, move |current| {
+        let far = Arc::new(Far::new(&case));
+        let pager = pager(&case, current, &far);
+        let reference = Arc::new(Mutex::new(Reference::new()));
+        let threads: Vec<usize> = (0..THREADS)
+            .map(|number| {
+                let (far, reference) = (Arc::clone(&far), Arc::clone(&reference));
+                current.spawn("program", move || Program::new(number, case, pager, far, reference).run())
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| current.join(thread));
+        let mut last = Program::new(THREADS, case, pager, Arc::clone(&far), reference);
+        (0..PAGES).map(PageNo).for_each(|page| last.check(page));
+        all_is_given_back(pager, current, &far);
+    });
+    if let Some(failure) = &mut report.failure {
+        *failure = format!("seed {seed}, {case:?}: {failure}");
+    }
+    report
+}
+
+/// A program without content takes no far memory and no frames.
+fn all_is_given_back(pager: &'static Pager, current: &Current, far: &Far) {
+    pager.discard(PageNo(0), PAGES);
+    assert_eq!(pager.row().managed_bytes.load(Relaxed), 0, "pages without content are managed");
+    let account = &pager.beside.local.account;
+    // Beside the evictor, that may have a chunk in its hands.
+    let mut scratch = crate::scratch::Scratch::new();
+    for _ in 0..1000 {
+        let inside = pager.pages.gate.enter();
+        pager.beside.reclaim.step(Urgency::Now, &mut scratch);
+        drop(inside);
+        current.yield_now("waits for the evictor");
+        if far.stored_pages() == 0 && account.local().0 <= ELSEWHERE {
+            break;
+        }
+    }
+    assert_eq!(far.stored_pages(), 0, "far memory holds pages that nobody has");
+    if pager.row().prefetched_unmapped_pages.load(Relaxed) == 0 {
+        assert_eq!(account.local().0, ELSEWHERE, "frames are counted that nobody has");
+    }
+}
+
+/// The seeds to run.
+fn seeds() -> std::ops::Range<u64> {
+    match std::env::var("HINTERLAND_TEST_SEEDS") {
+        Ok(range) => {
+            let (first, end) = range.split_once("..").expect("HINTERLAND_TEST_SEEDS is FIRST..END");
+            first.parse().expect("a number")..end.parse().expect("a number")
+        }
+        Err(_) if std::env::var_os("HINTERLAND_TEST_FULL").is_some() => 0..5_000,
+        Err(_) => 0..200,
+    }
+}
+
+#[test]
+fn every_page_holds_what_the_program_put_there() {
+    let (mut steps, mut first) = (0, None);
+    for seed in seeds() {
+        let report = run(seed);
+        steps += report.steps;
+        if let Some(failure) = report.failure {
+            first = Some(failure);
+            break;
+        }
+    }
+    assert!(first.is_none(), "{}", first.unwrap_or_default());
+    eprintln!("{} seeds, {steps} steps", seeds().count());
+}
+
+#[test]
+fn a_seed_replays_its_run() {
+    for seed in [1, 2, 3, 4, 5, 6] {
+        let (once, again) = (run(seed), run(seed));
+        assert_eq!(once, again, "seed {seed}");
+        assert!(once.steps > 1000);
+    }
+    assert_ne!(run(1).digest, run(2).digest);
+    assert!(current().is_none());
+}
