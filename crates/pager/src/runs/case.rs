@@ -1,7 +1,9 @@
 //! What a seed draws: everything in which runs differ but the order of steps.
 
+use super::any_page::AnyPage;
 use crate::FaultPath;
 use crate::sys::simulated::Chances;
+use hinterland_policy::EvictionPolicy;
 use hinterland_sys::uffd::feature;
 use hinterland_sys::{FeatureSet, Features, Privilege};
 use hinterland_testkit::Rng;
@@ -12,7 +14,8 @@ pub(super) struct Case {
     pub(super) seed: u64,
     pub(super) path: FaultPath,
     pub(super) set: FeatureSet,
-    pub(super) policy: &'static str,
+    /// By name; `None`: one that names any page.
+    pub(super) policy: Option<&'static str>,
     pub(super) prefetcher: &'static str,
     pub(super) prefetch_cache_pages: Option<u32>,
     pub(super) monitors: usize,
@@ -33,7 +36,8 @@ impl Case {
         let mut often = |usual: u64| [0, usual, usual * 8][random.index(3)];
         let chances =
             Chances { stops: often(8), uncounted: often(20), busy: often(10), swaps: often(40), spurious: often(10) };
-        let policy = hinterland_policy::EVICTION_POLICIES[random.index(4)];
+        let policies = hinterland_policy::EVICTION_POLICIES;
+        let policy = policies.get(random.index(2 * policies.len())).copied();
         let prefetchers = hinterland_policy::PREFETCHERS;
         Case {
             seed,
@@ -47,6 +51,14 @@ impl Case {
             copies_cost_ram: random.index(2) == 0,
             is_slow: random.index(2) == 0,
             operations: 60,
+        }
+    }
+
+    /// What evicts.
+    pub(super) fn evicts(&self) -> Box<dyn EvictionPolicy> {
+        match self.policy {
+            Some(name) => hinterland_policy::make(name, 256).expect("there is one of that name"),
+            None => Box::new(AnyPage::new(self.seed)),
         }
     }
 

@@ -7,6 +7,7 @@
 //!
 //! A failure prints the seed and the last steps. `HINTERLAND_TEST_SEEDS=FIRST..END` runs other seeds, `HINTERLAND_TEST_FULL` more.
 
+mod any_page;
 mod case;
 mod far;
 mod program;
@@ -49,7 +50,7 @@ fn pager(case: &Case, current: &Current, far: &Arc<Far>) -> &'static Pager {
         ram: None,
         backend: Arc::clone(far) as _,
         paths: None,
-        policy: hinterland_policy::make(case.policy, 256).expect("there is one"),
+        policy: case.evicts(),
         arbiter: Arbiter::new(hinterland_policy::make_prefetcher(case.prefetcher, Some(8)).expect("there is one")),
         prefetch_cache_pages: case.prefetch_cache_pages,
         row,
