@@ -50,7 +50,7 @@ impl Program {
     /// Does as many things as the case says.
     pub(super) fn run(&mut self) {
         for _ in 0..self.case.operations {
-            let run = Run::any(&mut self.random);
+            let run = self.choose();
             match self.random.below_u32(32) {
                 0..18 => self.shared(run, Program::use_pages),
                 18 | 19 => self.shared(run, Program::call_kernel),
@@ -68,6 +68,15 @@ impl Program {
             }
             self.current.with(|state| state.progress());
         }
+    }
+
+    /// Any pages; or those that the pager works on at this moment.
+    fn choose(&mut self) -> Run {
+        if self.random.below(2) == 0 {
+            return Run::any(&mut self.random);
+        }
+        let recent = self.current.with(|state| state.recent);
+        Run::at(PageNo(u32::try_from(recent).expect("a page of the range")), &mut self.random)
     }
 
     /// Does something while other threads may load and store, too.

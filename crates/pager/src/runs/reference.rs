@@ -43,9 +43,13 @@ pub(super) struct Run {
 impl Run {
     /// Any.
     pub(super) fn any(random: &mut Rng) -> Run {
-        let (group, offset) = (random.index(GROUPS), random.below_u32(GROUP_PAGES));
-        let first = u32::try_from(group).expect("few groups") * GROUP_PAGES + offset;
-        Run { group, first: PageNo(first), count: 1 + random.below_u32(GROUP_PAGES - offset) }
+        Run::at(PageNo(random.below_u32(PAGES)), random)
+    }
+
+    /// From a page on.
+    pub(super) fn at(first: PageNo, random: &mut Rng) -> Run {
+        let rest = GROUP_PAGES - first.0 % GROUP_PAGES;
+        Run { group: (first.0 / GROUP_PAGES) as usize, first, count: 1 + random.below_u32(rest) }
     }
 
     /// One as long, in another group.

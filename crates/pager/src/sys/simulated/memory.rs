@@ -6,6 +6,9 @@
 use hinterland_sys::Mapping;
 use hinterland_units::PAGE_BYTES;
 
+/// Where the number of a region begins in that of a place.
+pub(crate) const PLACE_SHIFT: u32 = 24;
+
 /// What is in memory that has no frame.
 const JUNK: u8 = 0xee;
 
@@ -88,7 +91,7 @@ impl Memory {
     pub(crate) fn place(&self, on: usize) -> usize {
         let at = |(number, region): (usize, &Region)| {
             let page = on.checked_sub(region.start)? / PAGE_BYTES;
-            (page < region.pages.len()).then_some((number + 1) << 24 | page)
+            (page < region.pages.len()).then_some((number + 1) << PLACE_SHIFT | page)
         };
         // Others are numbers, or memory that the kernel has given the pager somewhere.
         let elsewhere = if on < 1 << 32 { on } else { usize::MAX >> 8 };

@@ -5,6 +5,7 @@
 
 use super::Kept;
 use super::machine::{Chances, Machine};
+use super::memory::PLACE_SHIFT;
 use hinterland_testkit::Rng;
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -18,9 +19,9 @@ use std::time::{Duration, Instant};
 /// Steps that are shown of a failure.
 const LAST_STEPS: usize = 80;
 /// Steps of a simulation at most.
-const STEPS_MAX: u64 = 20_000_000;
+const STEPS_MAX: u64 = 4_000_000;
 /// Simulated time in which the program must get on.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(6);
 /// What a step takes.
 const STEP_NS: u64 = 50;
 
@@ -78,9 +79,12 @@ pub(crate) struct State {
     failure: Option<String>,
     /// All threads are to end.
     ends: bool,
-    /// A thread goes on at a step with this chance, as one in so many; else another one may.
+    /// At a step that is not a word's another thread may go on with this chance, one in so many; at a word's, of which there are
+    /// many more, with an eighth of it.
     switch_one_in: u64,
     progress_ns: u64,
+    /// The page of the first region, by number, on which the machine worked last.
+    pub(crate) recent: usize,
 }
 
 /// A simulation as its threads know it.
@@ -120,7 +124,7 @@ pub(crate) fn current() -> Option<Current> {
 /// Runs `body` as the first thread of a simulation; the simulation ends with it, and so do its other threads.
 pub(crate) fn simulate(seed: u64, chances: Chances, body: impl FnOnce(&Current) + Send + 'static) -> Report {
     let mut random = Rng(seed ^ 0x51_6d75_6c61_7465);
-    let switch_one_in = [2, 3, 8, 25][random.index(4)];
+    let switch_one_in = [2, 3, 5, 12][random.index(4)];
     let state = State {
         machine: Machine::new(chances),
         random,
@@ -135,6 +139,7 @@ pub(crate) fn simulate(seed: u64, chances: Chances, body: impl FnOnce(&Current) 
         ends: false,
         switch_one_in,
         progress_ns: 0,
+        recent: 0,
     };
     let simulation = Arc::new(Simulation { state: Mutex::new(state), born: Instant::now() });
     simulation.add("main", move || {
@@ -166,6 +171,9 @@ impl State {
         self.steps += 1;
         self.now_ns += STEP_NS;
         let on = self.machine.memory.place(on);
+        if on >> PLACE_SHIFT == 1 {
+            self.recent = on & ((1 << PLACE_SHIFT) - 1);
+        }
         let name = what.bytes().fold(0u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         let step = name ^ (member as u64) << 56 ^ (on as u64) << 20;
         self.digest = (self.digest.rotate_left(5) ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -247,7 +255,7 @@ impl State {
             }
             if all > 0 {
                 // Each of them waits for what another one does: time must go on for that.
-                self.now_ns += 20 * STEP_NS;
+                self.now_ns += 100 * STEP_NS;
                 let at = self.random.index(all);
                 self.out_of_patience();
                 if !self.ends {
@@ -352,7 +360,7 @@ impl Current {
         for member in &mut state.members {
             member.yielded = false;
         }
-        let switches = state.switch_one_in;
+        let switches = state.switch_one_in * if what == A_WORD { 8 } else { 1 };
         if state.ends || state.one_in(switches) {
             self.pass_on(state);
         }
