@@ -249,12 +249,13 @@ void Decider::leads() {
       }
 }
 
-// Whether a name of a plan is a function's.
-bool names(StringRef wanted, StringRef file, const DISubprogram *program, StringRef linkage) {
+// Whether a plan means a function.
+bool names(const FunctionPlan &planned, const DISubprogram *program, StringRef linkage) {
   std::string demangled = demangle(linkage);
-  StringRef plain = StringRef(demangled).take_until([](char c) { return c == '('; });
-  bool called = wanted == linkage || wanted == demangled || wanted == plain || (program && wanted == program->getName());
-  return called && (file.empty() || !program || program->getFilename().ends_with(file));
+  StringRef plain = StringRef(demangled).take_until([](char c) { return c == '('; }), wanted = planned.name;
+  bool called = wanted == linkage || wanted == demangled || wanted == plain || (program && wanted == program->getName()) ||
+                (!planned.symbol.empty() && planned.symbol == linkage);
+  return called && (planned.file.empty() || !program || program->getFilename().ends_with(planned.file));
 }
 
 } // namespace
@@ -266,7 +267,7 @@ LoopWish wish(const Plan &plan, const Loop &loop) {
   DebugLoc start = loop.getStartLoc();
   auto apply = [&](const DISubprogram *program, StringRef linkage, unsigned line) {
     for (const FunctionPlan &function : plan.functions) {
-      if (!names(function.name, function.file, program, linkage)) continue;
+      if (!names(function, program, linkage)) continue;
       result = {function.fetch, function.evict, true, function.patterns};
       for (const LoopPlan &one : function.loops)
         if (one.line == line) result = {one.fetch, one.evict ? one.evict : function.evict, true, function.patterns};
@@ -301,9 +302,11 @@ LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, Function
   decision = Decider(loop, wish.patterns, analyses).decide();
   // A second version of every loop would double a program; prefetchers follow what goes in steps.
   bool steps = none_of(decision.accesses, [](const Access &access) { return access.pattern == Pattern::Gather || !access.loads.empty(); });
+  decision.steps = steps && none_of(decision.accesses, [](const Access &access) { return access.pattern == Pattern::Nest; });
   if (decision.refused.empty() && !wish.planned && steps) decision.refused = "it walks in steps, which prefetchers follow; a plan would hint it";
   if (decision.refused.empty())
     for (Access &access : decision.accesses) decideEviction(access, decision, wish, plan, analyses);
+  decision.evictionIsWanted = any_of(decision.accesses, [](const Access &access) { return access.wanted; });
   return decision;
 }
 

@@ -25,6 +25,7 @@ struct Access {
   llvm::SmallVector<llvm::LoadInst *, 4> loads; // whose values the address depends on
   unsigned lead = 1;              // distances ahead: what others' addresses depend on arrives before those are computed
   Eviction evict = Eviction::Never;
+  bool wanted = false;            // the plan says that it is to leave
   std::string kept;               // why it is not evicted
   bool writes = false;
 };
@@ -42,6 +43,8 @@ struct LoopDecision {
   llvm::SmallVector<Refusal, 4> refusals;
   std::string refused;  // why the loop stays as it is; empty: it is hinted
   bool rewalks = false; // loops inside walk something again in each iteration
+  bool steps = false;   // all that it walks goes in steps of less than a page, which prefetchers follow
+  bool evictionIsWanted = false; // the plan's word: some of it is to leave
 };
 
 // Analyses of a function.

@@ -75,13 +75,13 @@ void decideEviction(Access &access, const LoopDecision &decision, const LoopWish
   if (wanted == Eviction::Never) return keep("the plan says so");
   if (wanted) { // people know what aliases cannot tell
     access.evict = *wanted;
+    access.wanted = true;
     return;
   }
   if (!isIdentifiedObject(access.object) && !isa<Argument>(access.object)) return keep("which object it is cannot be told");
   if (auto why = usedAgain(access, *decision.loop, analyses); !why.empty()) return keep(why);
   bool own = isNoAliasCall(access.object) && !PointerMayBeCaptured(access.object, /*ReturnCaptures=*/true);
   if (own) access.evict = Eviction::Now;
-  else if (wish.planned) access.evict = Eviction::Soon;
   else keep("others may use it, and no plan says that it is walked once");
 }
 

@@ -12,17 +12,22 @@ static constexpr char pointerName[] = "__hinterland_hints_1";
 static constexpr int constructorPriority = 101;
 // struct hinterland_hints: two 32-bit words, eight hints, then what loops call, in the order of Call.
 static constexpr unsigned loopCallsAt = 8 + 8 * 8;
-// struct hinterland_loop: words of the runtime's state.
-static constexpr unsigned stateWords = 8;
+// struct hinterland_loop: words of the runtime's state, before the word on the walk.
+static constexpr unsigned stateWords = 7;
+
+Interface::Interface(Module &module, const Plan &plan) : module_(module), plan_(plan), context_(module.getContext()) {
+  if (plan.given) note();
+}
 
 Value *Interface::table(IRBuilderBase &builder) { return builder.CreateLoad(builder.getPtrTy(), pointer(), "hints"); }
 
-GlobalVariable *Interface::loop(const Twine &name) {
-  auto *type = StructType::get(PointerType::getUnqual(context_), ArrayType::get(Type::getInt64Ty(context_), stateWords));
+GlobalVariable *Interface::loop(const Twine &name, bool walksInSteps) {
+  Type *number = Type::getInt64Ty(context_);
+  auto *type = StructType::get(PointerType::getUnqual(context_), ArrayType::get(number, stateWords), number);
   Constant *text = ConstantDataArray::getString(context_, name.str());
   auto *words = new GlobalVariable(module_, text->getType(), true, GlobalValue::PrivateLinkage, text, "hinterland.name");
   words->setUnnamedAddr(GlobalValue::UnnamedAddr::Global);
-  Constant *state = ConstantStruct::get(type, {words, ConstantAggregateZero::get(type->getElementType(1))});
+  Constant *state = ConstantStruct::get(type, {words, ConstantAggregateZero::get(type->getElementType(1)), ConstantInt::get(number, walksInSteps)});
   return new GlobalVariable(module_, type, false, GlobalValue::InternalLinkage, state, "hinterland.loop");
 }
 
@@ -58,7 +63,7 @@ GlobalVariable *Interface::pointer() {
   Comdat *comdat = module_.getOrInsertComdat(pointerName);
   pointer_->setComdat(comdat);
   constructor(pointer_, comdat);
-  note();
+  if (!plan_.given) note();
   return pointer_;
 }
 
@@ -87,6 +92,7 @@ void Interface::constructor(GlobalVariable *pointer, Comdat *comdat) {
   appendToGlobalCtors(module_, body, constructorPriority, pointer);
 }
 
+// An object names its plan also where none of its loops is hinted: so it can be told that it was compiled with it.
 // ELF: namesz, descsz, type, "Hinterland", then version and digest of the plan.
 void Interface::note() {
   Type *word = Type::getInt32Ty(context_);

@@ -15,12 +15,12 @@ enum class Call { LoopBegin, LoopEnd, LoopFetch, LoopFetchv, LoopEvict };
 
 class Interface {
 public:
-  Interface(llvm::Module &module, const Plan &plan) : module_(module), plan_(plan), context_(module.getContext()) {}
+  Interface(llvm::Module &module, const Plan &plan);
 
   // Loads the table's address; null without Hinterland.
   llvm::Value *table(llvm::IRBuilderBase &builder);
-  // The loop's own state: "function file:line:column" and the runtime's words.
-  llvm::GlobalVariable *loop(const llvm::Twine &name);
+  // The loop's own state: "function file:line:column", the runtime's words, and whether all that it walks goes in steps.
+  llvm::GlobalVariable *loop(const llvm::Twine &name, bool walksInSteps);
   llvm::CallInst *call(llvm::IRBuilderBase &builder, llvm::Value *table, Call which, llvm::ArrayRef<llvm::Value *> arguments);
   // The module has hinted loops: it gets pointer, constructor and note.
   bool used() const { return pointer_ != nullptr; }

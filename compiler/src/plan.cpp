@@ -45,7 +45,7 @@ static bool fromJSON(const json::Value &value, LoopPlan &loop, json::Path path) 
 
 static bool fromJSON(const json::Value &value, FunctionPlan &function, json::Path path) {
   json::ObjectMapper map(value, path);
-  return map && map.map("name", function.name) && map.mapOptional("file", function.file) && map.mapOptional("fetch", function.fetch) &&
+  return map && map.map("name", function.name) && map.mapOptional("symbol", function.symbol) && map.mapOptional("file", function.file) && map.mapOptional("fetch", function.fetch) &&
          map.mapOptional("patterns", function.patterns) && map.mapOptional("loops", function.loops) && mapEvict(value, function.evict, path);
 }
 

@@ -33,7 +33,8 @@ struct LoopPlan {
 };
 
 struct FunctionPlan {
-  std::string name; // mangled or demangled; a demangled name may go without its parameters
+  std::string name;   // mangled or demangled; a demangled name may go without its parameters
+  std::string symbol; // mangled; empty: not known. Either name will do
   std::string file; // the end of the path; empty: any
   bool fetch = true;
   std::optional<Eviction> evict;

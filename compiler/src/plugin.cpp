@@ -54,7 +54,7 @@ PreservedAnalyses HinterlandPass::run(Module &module, ModuleAnalysisManager &man
   auto &functions = manager.getResult<FunctionAnalysisManagerModuleProxy>(module).getManager();
   SmallVector<Function *> all;
   for (Function &function : module) all.push_back(&function);
-  bool changed = false;
+  bool changed = plan->given;
   for (Function *function : all) changed |= run(*function, *plan, interface, functions);
   return changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
 }

@@ -109,7 +109,7 @@ void Transform::versions() {
   before_->getTerminator()->eraseFromParent();
   // What does not change in the loop is computed in a block of its own, ahead of all questions.
   slices_.emplace(loop_, analyses_.evolution, analyses_.loops, *ask_->getTerminator());
-  state_ = interface_.loop(loopName(loop_));
+  state_ = interface_.loop(loopName(loop_), decision_.steps && !decision_.evictionIsWanted);
 }
 
 // How far ahead, by what the runtime knows of the arrays; 0: as it was.
@@ -263,7 +263,8 @@ void Transform::fetchAhead() {
     cursor->addIncoming(number(1), hintedPreheader_);
     Value *ahead = builder_.CreateAdd(builder_.CreateMul(distance_, number(lead)), perChunk_);
     Value *until = builder_.CreateBinaryIntrinsic(Intrinsic::umin, builder_.CreateAdd(first_, ahead), total_);
-    Value *more = builder_.CreateICmpULT(cursor, until);
+    // No distance: hints are not worth it for now.
+    Value *more = builder_.CreateAnd(builder_.CreateICmpULT(cursor, until), builder_.CreateIsNotNull(distance_));
     behind_.push_back({cursor, until});
     BasicBlock *fetch = block("fetch"), *done = block("fetched");
     builder_.CreateCondBr(more, fetch, done);
@@ -375,8 +376,11 @@ void Transform::leave() {
   builder_.SetInsertPoint(learn);
   Value *passed = builder_.CreateSub(next, asked_);
   hintCall(Call::LoopEnd, {passed});
-  Value *further = builder_.CreateBinaryIntrinsic(Intrinsic::umax, askAll(next), number(1));
-  Value *askNext = builder_.CreateAdd(next, builder_.CreateMul(passed, number(2)));
+  Value *further = askAll(next);
+  // An attempt after a time without hints is judged soon.
+  Value *isAttempt = builder_.CreateAnd(builder_.CreateIsNull(distance_), builder_.CreateIsNotNull(further));
+  Value *until = builder_.CreateSelect(isAttempt, builder_.CreateMul(perChunk_, number(firstChunks)), builder_.CreateMul(passed, number(2)));
+  Value *askNext = builder_.CreateAdd(next, until);
   BasicBlock *learnt = builder_.GetInsertBlock();
   builder_.CreateBr(go);
 

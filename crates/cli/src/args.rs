@@ -10,6 +10,7 @@ use crate::control::{PsArgs, SetArgs, TopArgs};
 use crate::explain::ExplainArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::node::NodeArgs;
+use crate::optimize::OptimizeArgs;
 use crate::profile::{PlanArgs, ProfileArgs, ReportArgs};
 use crate::sim::SimArgs;
 use crate::tape::TapeArgs;
@@ -49,6 +50,8 @@ pub enum Command {
     Report(ReportArgs),
     /// Choose from a profile the functions and allocations that are worth optimizing.
     Plan(PlanArgs),
+    /// Find the plan with which a program is fastest: profile, plan, build, run, and again.
+    Optimize(Box<OptimizeArgs>),
     /// Say what the prefetcher saw and did in a run, in words.
     Explain(ExplainArgs),
     /// Say what this machine can do, what is missing, and the remedy for each.
@@ -68,6 +71,8 @@ pub enum Command {
     /// The same for C++: clang++ 22.
     #[command(name = "c++")]
     Cxx(CompileArgs),
+    /// The same for Rust: rustc with LLVM 22, and lld 22, which optimises what it emits.
+    Rustc(CompileArgs),
     /// Print a settings file: every setting of a run with its meaning, commented out.
     Settings(SettingsArgs),
     /// Write the manual pages, one for each subcommand.

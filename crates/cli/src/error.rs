@@ -144,6 +144,18 @@ pub enum Error {
         /// The version of the one that is there.
         found: Option<String>,
     },
+    /// No rustc whose bitcode the linker reads.
+    #[error("no rustc with LLVM 22: {why}; the compiler's plugin is made for that version")]
+    NoRustc {
+        /// What was found.
+        why: String,
+    },
+    /// No lld of that LLVM.
+    #[error("ld.lld-{major} is not in PATH: it optimises what rustc emits; install the package lld-{major}")]
+    NoLld {
+        /// The version.
+        major: &'static str,
+    },
     /// The compiler's plugin is not there.
     #[error(
         "{name} is not installed with the hinterland command: it is built where clang-22 and llvm-22-dev are installed (`compiler/build` makes it)"

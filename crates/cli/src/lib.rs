@@ -10,10 +10,12 @@
 //! trace                                      page traces: recording, importing, looking at them
 //! tape                                       tapes: planned from traces, looked at
 //! profile                                    which functions wait, and for which allocations; what is worth optimizing
+//! plan                                       what is hinted, and how: read, written, and what was measured with it
+//! optimize                                   profile, plan, build, run, and again, as long as that gains
 //! node                                       the memory node, and what one says of itself
 //! balance                                    what sharing memory would bring a cluster, from a public trace
 //! bench                                      hands over to hinterland-bench
-//! compile                                    hands over to clang, with the compiler's plugin and a plan
+//! compile                                    hands over to clang or rustc, with the compiler's plugin and a plan
 //! config::example                            a settings file with all settings, commented out
 //! manual                                     manual pages and completions, from the command line
 //! output  print                              files that commands write, and what they print
@@ -35,7 +37,9 @@ mod kept;
 mod launch;
 mod manual;
 mod node;
+mod optimize;
 mod output;
+mod plan;
 mod print;
 mod profile;
 mod program;
@@ -86,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Profile(args) => profile::profile(*args),
         Command::Report(args) => profile::report(&args),
         Command::Plan(args) => profile::plan(&args),
+        Command::Optimize(args) => optimize::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
@@ -95,6 +100,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Cc(args) => compile::cc(&args),
         Command::Cxx(args) => compile::cxx(&args),
+        Command::Rustc(args) => compile::rustc(&args),
         Command::Settings(args) => config::example::run(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),

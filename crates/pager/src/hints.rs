@@ -39,6 +39,18 @@ const BATCH_PAGES: u64 = 16;
 const OWN_PART: u64 = 64;
 /// Far pages of an iteration are counted in parts of so many.
 const PAGE_PARTS: u64 = 1 << 20;
+/// An address that a loop names takes so long, in nanoseconds, until it is known that its page is local (PageRank in Rust, of whose
+/// addresses one in 2,000 is far: 20 to 25).
+const LOOK_NS: u64 = 25;
+/// The waits that a loop's hints save are worth looking when they take so many times as long.
+const WORTH_TIMES: u64 = 2;
+/// So many addresses are a sample.
+const LOOKED_MIN: u64 = 256;
+/// Of the questions of a loop that is not worth hints, one in so many is answered as if it were.
+const PROBE_EVERY: u64 = 32;
+/// In `LoopState::walk`: bits of the compiler's word, and the count of questions since the loop was not worth hints.
+const IN_STEPS: u64 = 1;
+const ASKED: u64 = 1 << 8;
 
 /// What is kept for a loop, in its own memory: `state` of `struct hinterland_loop`. Several threads may run it.
 #[repr(C)]
@@ -54,7 +66,35 @@ pub struct LoopState {
     stalled_ns: AtomicU64,
     /// Far pages that it has asked for.
     pages: AtomicU64,
-    reserved: [AtomicU64; 2],
+    /// Addresses and ranges that it has named.
+    looked: AtomicU64,
+    /// The compiler's: all that the loop walks goes in steps, [`IN_STEPS`]; or not. Ours: see [`ASKED`].
+    walk: AtomicU64,
+}
+
+impl LoopState {
+    /// Whether hints were not worth it, and this is no time to try again. Counts the question.
+    fn is_given_up(&self) -> bool {
+        let walk = self.walk.load(Relaxed);
+        walk >= ASKED && {
+            self.walk.store(walk + ASKED, Relaxed);
+            !(walk / ASKED).is_multiple_of(PROBE_EVERY)
+        }
+    }
+
+    /// Judges hints: `wait_ns` is what one far page costs that comes without them; 0: not known.
+    fn judge(&self, wait_ns: u64) {
+        let looked = self.looked.load(Relaxed);
+        if looked < LOOKED_MIN {
+            return;
+        }
+        let saved_ns = self.pages.load(Relaxed).saturating_mul(wait_ns);
+        let cost_ns = looked.saturating_mul(LOOK_NS);
+        let is_worth = wait_ns == 0 || saved_ns >= WORTH_TIMES * cost_ns;
+        let walk = self.walk.load(Relaxed);
+        let judged = if is_worth { walk % ASKED } else { walk.max(walk % ASKED + ASKED) };
+        self.walk.store(judged, Relaxed);
+    }
 }
 
 /// Where a program gives hints.
@@ -243,7 +283,7 @@ impl Hints {
     }
 
     /// A loop begins that will touch `len` bytes from `address` on in about so many iterations. How many iterations ahead it is to fetch;
-    /// 0: nothing of it is far.
+    /// 0: nothing of it is far, the prefetcher follows it, or hardly anything that it named before was far.
     pub fn loop_begin(
         &self,
         state: &LoopState,
@@ -262,7 +302,8 @@ impl Hints {
             return 0;
         }
         let (_, site) = self.row_of(site);
-        if !self.is_partly_far(first, end) {
+        let is_followed = self.driver.follows_steps && state.walk.load(Relaxed) & IN_STEPS != 0;
+        if is_followed || state.is_given_up() || !self.is_partly_far(first, end) {
             site.plain_runs.fetch_add(1, Relaxed);
             row.hint_plain_loops.fetch_add(1, Relaxed);
             return 0;
@@ -274,6 +315,7 @@ impl Hints {
         state.begun_ns.store(self.now_ns(), Relaxed);
         state.stalled_ns.store(row.stall_ns.load(Relaxed), Relaxed);
         state.pages.store(0, Relaxed);
+        state.looked.store(0, Relaxed);
         distance
     }
 
@@ -322,6 +364,7 @@ impl Hints {
         let own_ns = took_ns.saturating_sub(stalled_ns).max(took_ns / OWN_PART);
         let iteration_ps = (own_ns.saturating_mul(1000) / iterations).max(1);
         let parts = state.pages.load(Relaxed).saturating_mul(PAGE_PARTS) / iterations;
+        state.judge(self.driver.one_ns.load(Relaxed));
         note_mean(&state.iteration_ps, iteration_ps);
         note_mean(&state.pages_per_iteration, parts.max(1));
         site.iteration_ps.store(state.iteration_ps.load(Relaxed), Relaxed);
@@ -336,9 +379,12 @@ impl Hints {
         len: usize,
     ) {
         let mut asked = Asked::default();
+        let mut looked = 0;
         for address in addresses {
             self.ask(&mut asked, site, address, len);
+            looked += 1;
         }
+        state.looked.fetch_add(looked, Relaxed);
         if asked.pages > 0 {
             state.pages.fetch_add(asked.pages, Relaxed);
         }
@@ -350,4 +396,46 @@ impl Hints {
 fn note_mean(mean: &Counter, sample: u64) {
     let now = mean.load(Relaxed);
     mean.store(if now == 0 { sample } else { (now - now / 8 + sample / 8).max(1) }, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(pages: u64, looked: u64) -> LoopState {
+        // SAFETY: a state consists of atomics, which are valid when zero.
+        let state: LoopState = unsafe { std::mem::zeroed() };
+        state.pages.store(pages, Relaxed);
+        state.looked.store(looked, Relaxed);
+        state
+    }
+
+    #[test]
+    fn a_loop_that_names_hardly_anything_far_is_given_up_and_tried_again_now_and_then() {
+        let local = state(1, 100_000);
+        local.walk.store(IN_STEPS, Relaxed);
+        assert!(!local.is_given_up(), "nothing is known of it");
+        local.judge(20_000);
+        let answers: Vec<bool> = (0..64).map(|_| !local.is_given_up()).collect();
+        assert_eq!(answers.iter().filter(|tried| **tried).count(), 2, "{answers:?}");
+        assert_eq!(local.walk.load(Relaxed) & IN_STEPS, IN_STEPS, "the compiler's word stays");
+        local.looked.store(0, Relaxed);
+        local.judge(20_000);
+        assert!(local.is_given_up(), "without hints nothing is learnt");
+        // Tried, it is judged anew.
+        local.looked.store(100_000, Relaxed);
+        local.pages.store(50_000, Relaxed);
+        local.judge(20_000);
+        assert!((0..64).all(|_| !local.is_given_up()));
+    }
+
+    #[test]
+    fn one_far_page_in_hundreds_is_worth_looking_where_a_wait_is_long() {
+        let is_worth = |wait_ns| {
+            let state = state(10, 4_000);
+            state.judge(wait_ns);
+            !state.is_given_up()
+        };
+        assert_eq!([0, 5_000, 20_000, 100_000].map(is_worth), [true, false, true, true]);
+    }
 }

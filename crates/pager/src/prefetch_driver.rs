@@ -34,6 +34,8 @@ pub(crate) struct PrefetchDriver {
     local: &'static LocalMemory,
     /// Nothing is prefetched in a traced program: the tracer would not see it touched.
     pub(crate) is_traced: bool,
+    /// Walks in steps are the prefetcher's: see [`hinterland_policy::Prefetcher::follows_steps`].
+    pub(crate) follows_steps: bool,
     /// A load of one page, and each further one, in nanoseconds; 0: not known.
     pub(crate) one_ns: AtomicU64,
     pub(crate) page_ns: AtomicU64,
@@ -62,9 +64,10 @@ impl PrefetchDriver {
         arbiter: Arbiter,
         is_traced: bool,
     ) -> PrefetchDriver {
+        let follows_steps = arbiter.follows_steps();
         let requests = Requests { arbiter, threads: Busiest::default(), regions: Busiest::default() };
         let [one_ns, page_ns] = [const { AtomicU64::new(0) }; 2];
-        PrefetchDriver { pages, local, is_traced, one_ns, page_ns, requests: Mutex::new(requests) }
+        PrefetchDriver { pages, local, is_traced, follows_steps, one_ns, page_ns, requests: Mutex::new(requests) }
     }
 
     fn requests(&self) -> MutexGuard<'_, Requests> {

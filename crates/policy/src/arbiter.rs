@@ -6,6 +6,7 @@
 //!                first touches are always the prefetcher's, which maps zeros ahead of them, if another fault will tell where the thread is
 //!
 //!   hint ──► the site has not lost: its pages (see `hints`)
+//!   loop that only walks in steps ──► the prefetcher follows those: no hints
 //! ```
 //!
 //! What should leave comes from the same tapes, by the eviction policy that [`Arbiter::following`] returns.
@@ -78,6 +79,11 @@ impl Arbiter {
     pub fn loaded(&mut self, pages: u32, ns: u64, local_pages: u64) {
         self.hints.loaded(pages, ns);
         self.prefetcher.loaded(pages, ns, local_pages);
+    }
+
+    /// See [`Prefetcher::follows_steps`].
+    pub fn follows_steps(&self) -> bool {
+        self.prefetcher.follows_steps()
     }
 
     /// See [`HintSource::hinted`].

@@ -214,6 +214,10 @@ impl Prefetcher for Auto {
         let region = &self.regions[number as usize % REGIONS];
         Some(if region.number == number { region.choice } else { Choice::Streams })
     }
+
+    fn follows_steps(&self) -> bool {
+        self.limit > 0
+    }
 }
 
 impl Bounded for Auto {

@@ -272,6 +272,11 @@ pub trait Prefetcher: Send {
         None
     }
 
+    /// Whether it follows walks in steps as far ahead as the link asks for: a program that names such pages too tells it nothing.
+    fn follows_steps(&self) -> bool {
+        false
+    }
+
     /// What it knows of the link, if it wants to know.
     fn window_bound(&self) -> Option<WindowBound> {
         None

@@ -93,4 +93,15 @@ mod tests {
             assert!(!asks(name, Some(0), Request::Major) && !asks(name, Some(0), Request::FirstTouch), "{name}");
         }
     }
+
+    #[test]
+    fn streams_follow_steps_as_a_hint_could_and_those_of_the_papers_need_hints() {
+        let follow = |pages| -> Vec<&str> {
+            let follows =
+                |name: &&str| make_prefetcher(name, pages).is_some_and(|prefetcher| prefetcher.follows_steps());
+            PREFETCHERS.into_iter().filter(follows).collect()
+        };
+        assert_eq!(follow(None), ["auto", "next-n", "streams"]);
+        assert!(follow(Some(0)).is_empty(), "with read-ahead turned off");
+    }
 }

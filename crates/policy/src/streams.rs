@@ -236,6 +236,10 @@ impl Prefetcher for Streams {
             self.progressions.iter_mut().for_each(Progressions::distrust);
         }
     }
+
+    fn follows_steps(&self) -> bool {
+        self.limit > 0
+    }
 }
 
 impl Bounded for Streams {

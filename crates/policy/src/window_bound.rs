@@ -86,6 +86,10 @@ impl Prefetcher for BoundedByLink {
         self.inner.choice(page)
     }
 
+    fn follows_steps(&self) -> bool {
+        self.inner.follows_steps()
+    }
+
     fn window_bound(&self) -> Option<WindowBound> {
         let (one_ns, page_ns) = self.known();
         Some(WindowBound { one_ns, page_ns, window_pages_max: self.window_pages_max })

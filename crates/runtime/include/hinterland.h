@@ -86,12 +86,14 @@ extern void hinterland_release(const void *address, size_t length) HINTERLAND_OP
 extern void hinterland_phase(unsigned id) HINTERLAND_OPTIONAL;
 #define hinterland_phase(id) (hinterland_phase ? hinterland_phase(id) : (void)0)
 
-/* For compiled code: a loop that fetches ahead has one, static and zero but for the name. */
+/* For compiled code: a loop that fetches ahead has one, static; state is zero. */
 struct hinterland_loop {
     /* "function file:line:column"; at most 127 bytes of it are shown. */
     const char *name;
     /* The runtime's. */
-    uint64_t state[8];
+    uint64_t state[7];
+    /* 1: all that it walks goes in steps, which a prefetcher may follow; else 0. The other bits are the runtime's. */
+    uint64_t walk;
 };
 
 /* For compiled code: constant, and lives as long as the process. */
@@ -110,7 +112,7 @@ struct hinterland_hints {
     void (*phase)(unsigned id);
     /* Asked at the entry of a loop that will touch `length` bytes from `address` on, in about `iterations` iterations: once for each array that
      * it walks. Returns how many iterations ahead the hinted body is to fetch: a round trip, as measured, at the loop's own pace, at least 1; or
-     * 0: nothing of the range is far, and the plain body will do. */
+     * 0: the plain body will do, because nothing of the range is far, the prefetcher follows the walk, or hardly anything was far before. */
     uint64_t (*loop_begin)(struct hinterland_loop *loop, const void *address, uint64_t length, uint64_t iterations);
     /* After a hinted body: its pace is measured. */
     void (*loop_end)(struct hinterland_loop *loop, uint64_t iterations);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The LLVM of the plugin: its interfaces change with each major version.
-const MAJOR: &str = "22";
+pub const MAJOR: &str = "22";
 
 /// What is compiled.
 #[derive(Clone, Copy)]
@@ -44,7 +44,8 @@ pub fn find(language: Language) -> Result<PathBuf, Error> {
     }
 }
 
-fn in_path(name: &str) -> Option<PathBuf> {
+/// A program by its name.
+pub fn in_path(name: &str) -> Option<PathBuf> {
     let search = env::var_os("PATH")?;
     env::split_paths(&search).map(|directory| directory.join(name)).find(|path| path.is_file())
 }

@@ -1,20 +1,21 @@
-//! `hinterland cc` and `hinterland c++`: clang 22 with the plugin of `compiler/`, and a plan where one is given.
+//! `hinterland cc`, `c++` and `rustc`: clang 22, or rustc and lld, with the plugin of `compiler/`, and a plan where one is given.
 //!
 //! ```text
-//! words ─▶ --far-plan taken out ─▶ plan (TOML, checked) ─▶ JSON in a memfd, named by a variable ─▶ clang, which loads the plugin
+//! words ─▶ --far-plan taken out ─▶ plan (TOML, checked) ─▶ JSON in a memfd, named by a variable ─▶ the compiler
+//!                                          the plugin, which reads it there, is loaded by clang, or by the linker that rustc starts
 //! ```
 //!
-//! The memfd is inherited by every process that clang starts, and is gone with the last of them.
+//! The memfd is inherited by every process that the compiler starts, and is gone with the last of them.
 
 mod clang;
-mod plan;
+mod rust;
 
 use crate::error::{Error, complain};
 use crate::launch::beside;
+use crate::plan::{Handed, Written};
 use clang::Language;
 use clap::Args;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use plan::Plan;
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -32,11 +33,11 @@ const PLAN_VARIABLE: &str = "HINTERLAND_COMPILE_PLAN";
 /// What names a plan among the compiler's words.
 const PLAN_FLAG: &str = "--far-plan";
 
-/// `hinterland cc`, `hinterland c++`: the words are clang's, `--help` too.
+/// `hinterland cc`, `c++`, `rustc`: the words are the compiler's, `--help` too.
 #[derive(Args)]
 #[command(disable_help_flag = true, after_help = EXAMPLES)]
 pub struct CompileArgs {
-    /// clang's arguments; --far-plan FILE, anywhere among them, names a plan
+    /// The compiler's arguments; --far-plan FILE, anywhere among them, names a plan
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     words: Vec<OsString>,
 }
@@ -46,20 +47,33 @@ Examples:
   hinterland cc -O2 -c app.c
   hinterland c++ -O2 --far-plan app.plan -c app.cpp
   make CC='hinterland cc --far-plan app.plan'
-  hinterland cc -O2 -Rpass=hinterland -Rpass-missed=hinterland -c app.c";
+  hinterland cc -O2 -Rpass=hinterland -Rpass-missed=hinterland -c app.c
+  hinterland rustc -O --far-plan app.plan app.rs";
+
+/// What compiles.
+#[derive(Clone, Copy)]
+enum Compiler {
+    Clang(Language),
+    Rustc,
+}
 
 /// Becomes clang; returns only where that is not possible.
 pub fn cc(args: &CompileArgs) -> ExitCode {
-    run(args, Language::C)
+    run(args, Compiler::Clang(Language::C))
 }
 
 /// Becomes clang++; returns only where that is not possible.
 pub fn cxx(args: &CompileArgs) -> ExitCode {
-    run(args, Language::Cxx)
+    run(args, Compiler::Clang(Language::Cxx))
 }
 
-fn run(args: &CompileArgs, language: Language) -> ExitCode {
-    let error = match become_clang(args, language) {
+/// Becomes rustc; returns only where that is not possible.
+pub fn rustc(args: &CompileArgs) -> ExitCode {
+    run(args, Compiler::Rustc)
+}
+
+fn run(args: &CompileArgs, compiler: Compiler) -> ExitCode {
+    let error = match become_compiler(args, compiler) {
         Ok(never) => match never {},
         Err(error) => error,
     };
@@ -67,21 +81,40 @@ fn run(args: &CompileArgs, language: Language) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
-fn become_clang(args: &CompileArgs, language: Language) -> Result<Infallible, Error> {
+/// Whether this machine can compile.
+///
+/// # Errors
+/// No clang of LLVM 22, or no plugin.
+pub fn ready() -> Result<(), Error> {
+    clang::find(Language::C).or_else(|error| clang::find(Language::Cxx).map_err(|_| error))?;
+    beside(PLUGIN)?.map(drop).ok_or(Error::NoPlugin { name: PLUGIN })
+}
+
+fn become_compiler(args: &CompileArgs, compiler: Compiler) -> Result<Infallible, Error> {
     let (words, plan) = split(&args.words)?;
-    let plan = plan.map(|path| Plan::read(&path)).transpose()?;
-    let compiler = clang::find(language)?;
-    let plugin = beside(PLUGIN)?.ok_or(Error::NoPlugin { name: PLUGIN })?;
-    let mut command = Command::new(&compiler);
-    // A link alone loads no plugin. The remark that is none makes clang keep lines, by which loops are named, as its other remarks do.
-    let mut load = OsString::from("-fpass-plugin=");
-    load.push(&plugin);
-    command.arg("--start-no-unused-arguments").arg(load).args(["-Rpass=^$", "--end-no-unused-arguments"]).args(words);
+    let plan = plan.map(|path| Written::read(&path)).transpose()?;
+    let plugin = || beside(PLUGIN)?.ok_or(Error::NoPlugin { name: PLUGIN });
+    let mut command = match compiler {
+        Compiler::Clang(language) => {
+            let found = clang::find(language)?;
+            clang_command(&found, &words, &plugin()?)
+        }
+        Compiler::Rustc => rust::command(&words, &plugin()?)?,
+    };
     match plan {
-        Some(plan) => command.env(PLAN_VARIABLE, hand_on(&plan)?),
+        Some(plan) => command.env(PLAN_VARIABLE, hand_on(&plan.handed())?),
         None => command.env_remove(PLAN_VARIABLE),
     };
-    Err(Error::System { what: "cannot start clang", source: command.exec() })
+    Err(Error::System { what: "cannot start the compiler", source: command.exec() })
+}
+
+fn clang_command(compiler: &Path, words: &[&OsStr], plugin: &Path) -> Command {
+    let mut command = Command::new(compiler);
+    // A link alone loads no plugin. The remark that is none makes clang keep lines, by which loops are named, as its other remarks do.
+    let mut load = OsString::from("-fpass-plugin=");
+    load.push(plugin);
+    command.arg("--start-no-unused-arguments").arg(load).args(["-Rpass=^$", "--end-no-unused-arguments"]).args(words);
+    command
 }
 
 /// The compiler's own words, and the plan among them.
@@ -104,7 +137,7 @@ fn split(words: &[OsString]) -> Result<(Vec<&OsStr>, Option<PathBuf>), Error> {
 }
 
 /// Where the processes that follow can read the plan.
-fn hand_on(plan: &Plan) -> Result<PathBuf, Error> {
+fn hand_on(plan: &Handed) -> Result<PathBuf, Error> {
     let what = Error::system("cannot hand the plan on");
     let write = || -> std::io::Result<PathBuf> {
         let mut file = File::from(memfd_create(c"hinterland-plan", MFdFlags::empty())?);

@@ -21,6 +21,15 @@ impl Selection for Run {
     }
 }
 
+/// Those of `hinterland optimize`, which itself reads the figures of its runs.
+pub struct Optimized;
+
+impl Selection for Optimized {
+    fn takes(setting: &Setting) -> bool {
+        Run::takes(setting) && ![variables::STATS, variables::QUIET].contains(&setting.variable)
+    }
+}
+
 /// Those of `hinterland trace`.
 pub struct Traced;
 
@@ -69,6 +78,20 @@ impl<S> Flags<S> {
             self.given.extend(value.map(|value| (variable, vec![value.to_owned()])));
         }
         self
+    }
+
+    /// The flags as words of a command line.
+    pub fn words(&self) -> Vec<String> {
+        let setting = |name: &str| SETTINGS.iter().find(|setting| setting.variable == name);
+        let mut words = Vec::new();
+        for (name, values) in &self.given {
+            let Some(setting) = setting(name) else { continue };
+            match setting.form {
+                Form::Switch => words.push(setting.flag()),
+                _ => words.extend(values.iter().map(|value| format!("{}={value}", setting.flag()))),
+            }
+        }
+        words
     }
 
     /// The same flags for another command, which does not ask for those that it does not take.

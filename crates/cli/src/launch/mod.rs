@@ -38,6 +38,7 @@ use crate::error::{Error, complain};
 use crate::figures::Totals;
 use crate::host::Host;
 use crate::output::{self, Output};
+use crate::plan as plans;
 use crate::print;
 use crate::profile::{Profiling, Taken};
 use crate::program;
@@ -194,6 +195,14 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     let written = stats.map_or(Ok(()), |stats| stats.write(&summary));
     if let Some(recording) = asked.trace {
         recording.say(&ledger.get().trace, &totals, config.quiet);
+    }
+    let promised = plans::Run {
+        waiting: summary.waiting(),
+        local_bytes: config.local_bytes().map_or(0, |bytes| bytes.0),
+        far: &config.settings.far.join(" "),
+    };
+    if let Some(worse) = plans::broken(&file, &promised).filter(|_| summary.is_managed()) {
+        complain(format_args!("{}: {worse}", run.program));
     }
     let profiled = taken.map_or(Ok(()), |taken| taken.finish(&run, &totals, config.quiet));
     match (written.and(profiled), summary.ending()) {

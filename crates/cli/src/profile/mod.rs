@@ -14,7 +14,8 @@ mod record;
 mod report;
 mod symbols;
 
-pub use plan::{PlanArgs, run as plan};
+pub use file::ProfileFile;
+pub use plan::{HEAD, PlanArgs, choose, part, run as plan};
 pub use record::{ProfileArgs, Profiling, Taken, run as profile};
 pub use report::{ReportArgs, run as report};
 
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 
 /// Why a profile cannot be shown or planned from.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+pub enum Refusal {
     #[error("{}: {why}", path.display())]
     File { path: PathBuf, why: String },
     #[error("{flag}: {}: {source}", path.display())]

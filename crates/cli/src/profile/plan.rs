@@ -1,14 +1,14 @@
 //! Choosing what is worth a compiler's work (Mira §4.1): the functions that wait longest, with what they call, and the largest of the
 //! objects that they wait for.
 
-use super::file::{Function, ProfileFile, Site};
+use super::file::{Call, Function, ProfileFile, Site};
 use super::{Refusal, ended};
 use crate::output;
+use crate::plan::{Function as Planned, Plan, Site as PlannedSite, VERSION};
 use crate::print;
 use crate::report::{count, duration, percent};
 use clap::Args;
 use hinterland_units::{ByteCount, Foreign};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,60 +45,14 @@ A plan is TOML and may be edited: functions that are not in it are left alone. A
 Exit code: 0, or 125 when there is nothing to plan or a file cannot be used.";
 
 /// What stands above a plan.
-const HEAD: &str = "\
-# Functions and allocations that wait for far memory, as `hinterland plan` chose them from a profile. Edit as you like:
-# what is not listed is left alone.
+pub const HEAD: &str = "\
+# Functions and allocations that wait for far memory, as they were chosen from a profile. Edit as you like: what is not listed
+# is left alone.
 
 ";
 
-/// The version of plans.
-const VERSION: u32 = 1;
-
-/// A plan.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct Plan {
-    version: u32,
-    /// The program's file.
-    program: String,
-    /// Its build-id, hexadecimal; empty: it has none.
-    build_id: String,
-    #[serde(default)]
-    function: Vec<PlannedFunction>,
-    #[serde(default)]
-    site: Vec<PlannedSite>,
-}
-
-/// A function that is worth it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct PlannedFunction {
-    /// As its language writes it.
-    name: String,
-    /// As the linker has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    symbol: Option<String>,
-    /// The file that it is in.
-    module: String,
-    /// In words.
-    why: String,
-    faults: u64,
-    /// Of the time that all functions waited, 0 to 1.
-    wait_share: f64,
-}
-
-/// An allocation that is worth it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct PlannedSite {
-    /// The calls that make it, the innermost first, as `function file:line`.
-    calls: Vec<String>,
-    /// In words.
-    why: String,
-    /// The most that it held.
-    bytes: u64,
-    pattern: String,
-}
-
 /// A part of a whole, 0 to 1.
-fn part(text: &str) -> Result<f64, String> {
+pub fn part(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
     let fits = number.filter(|number| *number > 0.0 && *number <= 100.0);
     fits.map(|number| number / 100.0).ok_or_else(|| "write a part such as 10%, above 0% and at most 100%".into())
@@ -116,8 +70,7 @@ fn planned(args: &PlanArgs) -> Result<(), Refusal> {
         return Err(Refusal::File { path: args.profile.clone(), why: why.into() });
     }
     let plan = choose(&file, args.worst, args.largest, args.depth);
-    let text = toml::to_string_pretty(&plan).map_err(|error| Refusal::Words(format!("the plan: {error}")))?;
-    let text = format!("{HEAD}{text}");
+    let text = plan.text(HEAD).map_err(Refusal::Words)?;
     let Some(path) = &args.output else {
         let words = |error| Refusal::Words(format!("standard output: {error}"));
         return print::text(&text).map(drop).map_err(words);
@@ -136,14 +89,16 @@ fn part_of(len: usize, part: f64) -> usize {
     taken.clamp(len.min(1), len)
 }
 
-fn choose(file: &ProfileFile, worst: f64, largest: f64, depth: usize) -> Plan {
+/// Chooses the `worst` part of the functions that wait, what they call to a depth, and the `largest` part of the allocations that they
+/// wait for.
+pub fn choose(file: &ProfileFile, worst: f64, largest: f64, depth: usize) -> Plan {
     let waiting = file.functions.iter().filter(|function| function.waits.wait_ns > 0).count();
     let chosen = &file.functions[..part_of(waiting, worst)];
-    let mut function: Vec<PlannedFunction> = chosen.iter().map(worst_one).collect();
+    let mut functions: Vec<Planned> = chosen.iter().map(worst_one).collect();
     for caller in chosen {
         for (name, module) in callees(file, caller, depth) {
-            if function.iter().all(|there| (&there.name, &there.module) != (&name, &module)) {
-                function.push(called(file, name, module, &caller.name));
+            if functions.iter().all(|there| (&there.name, &there.module) != (&name, &module)) {
+                functions.push(called(file, name, module, &caller.name));
             }
         }
     }
@@ -154,33 +109,33 @@ fn choose(file: &ProfileFile, worst: f64, largest: f64, depth: usize) -> Plan {
         .collect();
     sites.sort_by_key(|site| std::cmp::Reverse(site.held_bytes_max));
     sites.truncate(part_of(sites.len(), largest));
-    let site = sites.into_iter().map(large_one).collect();
-    let program = file.program.path.clone();
-    Plan { version: VERSION, program, build_id: file.program.build_id.clone(), function, site }
+    let sites = sites.into_iter().map(large_one).collect();
+    let (program, build_id) = (file.program.path.clone(), file.program.build_id.clone());
+    Plan { version: VERSION, program, build_id, functions, sites, measured: None }
 }
 
-fn worst_one(function: &Function) -> PlannedFunction {
+fn worst_one(function: &Function) -> Planned {
     let (share, waits) = (percent(function.wait_share), &function.waits);
     let time = duration(Duration::from_nanos(waits.wait_ns));
-    PlannedFunction {
+    Planned {
         name: function.name.clone(),
-        symbol: function.symbol.clone(),
+        symbol: function.symbol.clone().unwrap_or_default(),
         module: function.module.clone(),
         why: format!("waited {time}, {share} of all waiting, in {} faults", count(waits.faults)),
-        faults: waits.faults,
-        wait_share: function.wait_share,
+        fetch: true,
+        ..Planned::default()
     }
 }
 
-fn called(file: &ProfileFile, name: String, module: String, caller: &str) -> PlannedFunction {
+fn called(file: &ProfileFile, name: String, module: String, caller: &str) -> Planned {
     let own = file.functions.iter().find(|function| function.name == name && function.module == module);
-    PlannedFunction {
-        symbol: own.and_then(|function| function.symbol.clone()),
+    Planned {
+        symbol: own.and_then(|function| function.symbol.clone()).unwrap_or_default(),
         why: format!("called by {caller}"),
-        faults: own.map_or(0, |function| function.waits.faults),
-        wait_share: own.map_or(0.0, |function| function.wait_share),
         name,
         module,
+        fetch: true,
+        ..Planned::default()
     }
 }
 
@@ -197,16 +152,20 @@ fn callees(file: &ProfileFile, caller: &Function, depth: usize) -> BTreeSet<(Str
 }
 
 fn large_one(site: &Site) -> PlannedSite {
-    let call = |call: &super::file::Call| match (&call.file, call.line) {
+    let call = |call: &Call| match (&call.file, call.line) {
         (Some(file), Some(line)) => format!("{} {file}:{line}", call.function),
         _ => format!("{} {}", call.function, call.module),
     };
     let time = duration(Duration::from_nanos(site.waits.wait_ns));
+    let own = site.calls.first();
     PlannedSite {
-        calls: site.calls.iter().map(call).collect(),
-        why: Foreign(&format!("{} held, waited for {time}", ByteCount(site.held_bytes_max))).to_string(),
+        function: own.map_or(String::new(), |call| call.function.clone()),
+        line: own.and_then(|call| call.line).unwrap_or(0),
+        evict: None,
         bytes: site.held_bytes_max,
         pattern: site.pattern.clone(),
+        calls: site.calls.iter().map(call).collect(),
+        why: Foreign(&format!("{} held, waited for {time}", ByteCount(site.held_bytes_max))).to_string(),
     }
 }
 
@@ -214,6 +173,7 @@ fn large_one(site: &Site) -> PlannedSite {
 mod tests {
     use super::super::file::tests::example;
     use super::*;
+    use crate::plan::Written;
 
     fn file() -> ProfileFile {
         ProfileFile::of(example().to_string().as_bytes()).unwrap()
@@ -222,21 +182,21 @@ mod tests {
     #[test]
     fn the_worst_are_taken_with_what_they_call_and_what_they_wait_for() {
         let plan = choose(&file(), 0.1, 0.1, 2);
-        let names: Vec<(&str, &str)> = plan.function.iter().map(|f| (f.name.as_str(), f.why.as_str())).collect();
+        let names: Vec<(&str, &str)> = plan.functions.iter().map(|f| (f.name.as_str(), f.why.as_str())).collect();
         let waited = "waited 800.0 µs, 90.0 % of all waiting, in 10 faults";
         assert_eq!(names, [("walk(int*)", waited), ("step", "called by walk(int*)")], "and nothing of libc's");
-        assert_eq!(plan.function[0].symbol.as_deref(), Some("_Z4walkPi"));
-        assert_eq!(plan.site.len(), 1);
-        assert_eq!(plan.site[0].calls, ["make app.cpp:3"]);
-        assert_eq!(choose(&file(), 1.0, 1.0, 0).function.len(), 2, "all of them, and nothing that they call");
+        assert_eq!(plan.functions[0].symbol, "_Z4walkPi");
+        assert_eq!(plan.sites.len(), 1);
+        assert_eq!(plan.sites[0].calls, ["make app.cpp:3"]);
+        assert_eq!(choose(&file(), 1.0, 1.0, 0).functions.len(), 2, "all of them, and nothing that they call");
     }
 
     #[test]
     fn a_plan_is_toml_that_reads_back() {
         let plan = choose(&file(), 1.0, 1.0, 2);
-        let text = format!("{HEAD}{}", toml::to_string_pretty(&plan).unwrap());
+        let text = plan.text(HEAD).unwrap();
         assert!(text.contains("[[function]]\nname = \"walk(int*)\"") && text.contains("[[site]]"), "{text}");
-        assert_eq!(toml::from_str::<Plan>(&text).unwrap(), plan);
+        assert_eq!(Written::parse(&text).unwrap().plan, plan, "what the compiler reads");
     }
 
     #[test]

@@ -182,6 +182,11 @@ impl<'a> Summary<'a> {
         if wall > 0.0 { self.stall().as_secs_f64() / wall } else { 0.0 }
     }
 
+    /// The share of its time that a thread stood still for faults, on average over those that did.
+    pub fn waiting(&self) -> f64 {
+        self.stall_share() / self.stall_threads().max(1) as f64
+    }
+
     /// Threads over which the time is summed; those that waited least are not known beyond 16.
     pub fn stall_threads(&self) -> u64 {
         self.totals.threads.len() as u64

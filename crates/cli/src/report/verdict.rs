@@ -26,7 +26,7 @@ impl Summary<'_> {
             return "never waited".into();
         }
         let threads = self.stall_threads().max(1);
-        let percent = self.stall_share() / threads as f64 * 100.0;
+        let percent = self.waiting() * 100.0;
         let share = if percent < 0.5 { "less than 1 %".into() } else { format!("{percent:.0} %") };
         let each = match threads {
             1 => String::new(),

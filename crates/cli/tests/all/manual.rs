@@ -74,7 +74,7 @@ fn bash_completes_subcommands_and_flags() {
     let (ended, text, _) = output(hinterland().args(["completions", "bash"]));
     assert_eq!(ended.status.code(), Some(0));
     fs::write(&script, text).unwrap();
-    assert_eq!(completes(&script, "hinterland ru"), ["run"]);
+    assert_eq!(completes(&script, "hinterland tr"), ["trace"]);
     assert_eq!(completes(&script, "hinterland run --loc"), ["--local"]);
     assert_eq!(completes(&script, "hinterland node dr"), ["drain"]);
     assert_eq!(completes(&script, "hinterland doctor --format "), ["text", "json"]);

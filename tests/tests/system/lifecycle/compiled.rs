@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
     add("recorded", no_llvm, Box::new(recorded));
     add("remarks", no_llvm, Box::new(remarks));
     add("templates", no_llvm, Box::new(templates));
+    add("followed", no_far_llvm, Box::new(followed));
     add("far::inline", no_far_llvm, Box::new(|name| far(name, "inline")));
     add("far::monitor", no_far_llvm, Box::new(|name| far(name, "monitor")));
     trials
@@ -30,7 +31,7 @@ fn no_llvm() -> Option<String> {
     missing.map(|name| format!("{name} is not installed (./dev setup, where the distribution has LLVM 22)"))
 }
 
-fn no_far_llvm() -> Option<String> {
+pub fn no_far_llvm() -> Option<String> {
     no_llvm().or_else(skips::no_userfaultfd)
 }
 
@@ -216,6 +217,22 @@ fn far(test: &str, path: &str) -> Result<()> {
         let (without, _) = run(&plain, "plain")?;
         let (with, ended) = run(&hinted, "hinted")?;
         ensure!(with * 3 < without * 2, "{walk}: {with} major faults with hints, {without} without: {}", ended.stderr);
+    }
+    Ok(())
+}
+
+/// A loop that walks in steps is the prefetcher's, where that follows steps; else its hints have effect.
+fn followed(test: &str) -> Result<()> {
+    let programs = places::repository().join("benches/programs");
+    let [plan, walks] = ["walks.plan", "walks.cpp"].map(|file| programs.join(file).display().to_string());
+    let hinted = built(test, "hinted").display().to_string();
+    compile(test, "c++", &["-O2", "--far-plan", &plan, &walks, "-o", &hinted])?;
+    for (prefetch, has_hints) in [("auto", false), ("none", true)] {
+        let options = ["--local", "16M", "--prefetch", prefetch, "--quiet"];
+        let ended = Launch::new(&format!("{test}-{prefetch}"), &options, &[&hinted, "sum", "32"])?.run()?;
+        ensure!(ended.code == 0, "{}", ended.stderr);
+        let fetched = ended.stats()?["hint_fetched_pages"].as_u64().context("no hints in the figures")?;
+        ensure!((fetched > 1000) == has_hints && (fetched > 0) == has_hints, "{prefetch}: {fetched} pages");
     }
     Ok(())
 }

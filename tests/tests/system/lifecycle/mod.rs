@@ -28,6 +28,7 @@ mod messages;
 mod misbehaving;
 mod nodes;
 mod operators;
+mod optimize;
 mod outside;
 mod packaged;
 mod pages;
@@ -83,6 +84,7 @@ pub fn trials() -> Vec<Trial> {
         packaged::trials(),
         children::trials(),
         compiled::trials(),
+        optimize::trials(),
         confined::trials(),
         endings::trials(),
         last_threads::trials(),

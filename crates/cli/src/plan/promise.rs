@@ -1,0 +1,75 @@
+//! What `hinterland optimize` measured with a plan is what later runs of the program promise to do. A run that waits for much more than that
+//! has other input, or the plan has aged.
+
+use super::{Measured, Written, digests};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// A run waits for more than was measured when its threads waited so much longer a part of their time, and so many times as long a part.
+const MORE_SHARE: f64 = 0.1;
+const MORE_TIMES: f64 = 1.5;
+
+/// What a run did, as `Measured` has it.
+pub struct Run<'a> {
+    /// The part of its time that a thread waited, 0 to 1.
+    pub waiting: f64,
+    /// The local budget.
+    pub local_bytes: u64,
+    /// The far memory that was set; empty: the default.
+    pub far: &'a str,
+}
+
+/// Where the plan of a program lies: beside it.
+pub fn place(program: &Path) -> PathBuf {
+    let mut name = OsString::from(program);
+    name.push(".plan");
+    name.into()
+}
+
+/// What to say of a run that waited for much more than was measured with the plan that the program was compiled with, if it lies beside
+/// the program. With less local memory, or other far memory, nothing was promised.
+pub fn broken(program: &Path, run: &Run<'_>) -> Option<String> {
+    let plan_path = place(program);
+    let text = std::fs::read_to_string(&plan_path).ok()?;
+    let Written { plan, digest } = Written::parse(&text).ok()?;
+    let measured = plan.measured?;
+    if !is_worse(&measured, run) || !digests(program)?.contains(&digest) {
+        return None;
+    }
+    Some(format!(
+        "waited {:.0} % of its time for far memory, and {:.0} % when its plan was measured with no more local memory; \
+         `hinterland optimize --plan {}` goes on from there",
+        run.waiting * 100.0,
+        measured.waiting * 100.0,
+        plan_path.display()
+    ))
+}
+
+fn is_worse(measured: &Measured, run: &Run<'_>) -> bool {
+    let is_comparable = run.local_bytes >= measured.local_bytes && run.far == measured.far;
+    is_comparable && run.waiting > measured.waiting + MORE_SHARE && run.waiting > measured.waiting * MORE_TIMES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_waits_for_much_more_with_as_much_memory_is_worse() {
+        let far = "compressed:4G";
+        let measured = Measured {
+            seconds: 1.0,
+            plain_seconds: 2.0,
+            waiting: 0.3,
+            major_faults: 10,
+            local_bytes: 1 << 24,
+            far: far.into(),
+        };
+        let run = |waiting, local_bytes, far| is_worse(&measured, &Run { waiting, local_bytes, far });
+        assert!(run(0.5, 1 << 24, far) && run(0.5, 1 << 25, far));
+        assert!(!run(0.42, 1 << 24, far), "not half as much again");
+        assert!(!run(0.5, 1 << 23, far) && !run(0.5, 1 << 24, "compressed:1G"), "nothing was promised");
+        let little = Measured { waiting: 0.01, ..measured.clone() };
+        assert!(!is_worse(&little, &Run { waiting: 0.1, local_bytes: 1 << 24, far }), "hardly any");
+    }
+}

@@ -1,0 +1,139 @@
+//! `hinterland optimize`: a program that waits becomes faster by a plan; what hurts is rolled back; the best build is the last one.
+
+use super::compiled::no_far_llvm;
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::installation::PLUGIN;
+use hinterland_tests::launch::{Ended, Launch};
+use hinterland_tests::suite::{NamedTest, Trial};
+use hinterland_tests::{places, suite};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: &str, test: NamedTest| {
+        trials.push(suite::named(format!("lifecycle::optimize::{name}"), no_far_llvm, test));
+    };
+    add("gains", Box::new(gains));
+    add("rolled_back", Box::new(rolled_back));
+    add("refused", Box::new(refused));
+    trials
+}
+
+/// Far memory on which waiting outweighs everything else, so that what is faster does not depend on the machine.
+const RUN: [&str; 6] = ["--local", "16M", "--prefetch", "none", "--far", "compressed:128M?link=200us:1Gb/s"];
+
+/// A build of `partners.c`, with `when_planned` where the plan names a function.
+fn build(when_planned: &str) -> String {
+    let source = places::program("compiler").join("partners.c");
+    let compile = format!("$CC -O2 {} -o app", source.display());
+    format!("if grep -q 'name = ' \"$HINTERLAND_PLAN\"; then {compile} {when_planned}; else {compile}; fi")
+}
+
+fn optimize(test: &str, words: &[&str], program: &[&str]) -> Result<(Ended, std::path::PathBuf)> {
+    let plugin = places::launcher()?.with_file_name(PLUGIN);
+    let made = Command::new(places::repository().join("compiler/build")).arg(plugin).output()?;
+    ensure!(made.status.success(), "compiler/build: {}", String::from_utf8_lossy(&made.stderr));
+    let launch = Launch::bare(test, &[&["optimize", "--json"], words, &RUN, &["--"], program].concat())?;
+    let directory = launch.directory.clone();
+    Ok((launch.run()?, directory))
+}
+
+fn rounds(ended: &Ended) -> Result<Value> {
+    ensure!(ended.code == 0, "{}: {}", ended.code, ended.stderr);
+    serde_json::from_str(&ended.stdout).context(ended.stdout.clone())
+}
+
+/// The digest of a plan stands in the program's note.
+fn carries(program: &Path, plan: &Path) -> Result<bool> {
+    let text = std::fs::read_to_string(plan)?;
+    let until = text.find("\n[measured]\n").context("nothing was measured")?;
+    let directory = plan.with_file_name("plan-only");
+    std::fs::write(&directory, &text[..until])?;
+    let said =
+        |command: &mut Command| -> Result<String> { Ok(String::from_utf8_lossy(&command.output()?.stdout).into()) };
+    let digest = said(Command::new("sha256sum").arg(directory))?;
+    let notes = said(Command::new("readelf").args(["--notes", "--wide"]).arg(program))?.replace([' ', '\n'], "");
+    Ok(notes.contains(digest.get(..64).context("a digest")?))
+}
+
+/// The function that waits is found and hinted, which gains; the plan goes on from there, and a run that waits for more says so.
+fn gains(test: &str) -> Result<()> {
+    let build = build("");
+    let words = ["--build", &build, "--rounds", "1", "--repeat", "1"];
+    let (ended, directory) = optimize(test, &words, &["./app", "10000"])?;
+    let said = rounds(&ended)?;
+    let (app, plan) = (directory.join("app"), directory.join("app.plan"));
+    ensure!(said["best"] == 1 && said["rounds"][1]["outcome"] == "kept", "{said}: {}", ended.stderr);
+    ensure!(said["times_as_fast"].as_f64().is_some_and(|times| times > 1.2), "{said}");
+    let text = std::fs::read_to_string(&plan)?;
+    ensure!(text.contains("name = \"look_up\"") && text.contains("major_faults = "), "{text}");
+    ensure!(carries(&app, &plan)?, "{text}");
+    // As much memory, and a plan that promised to wait for nearly nothing.
+    std::fs::write(&plan, replaced(&text, "waiting = ", "0.0"))?;
+    let program = app.display().to_string();
+    let run =
+        Launch::bare(&format!("{test}-run"), &[&["run", "--quiet"], &RUN[..], &["--", &program, "10000"]].concat())?
+            .run()?;
+    ensure!(run.code == 0 && run.stderr.contains("hinterland optimize --plan"), "{}", run.stderr);
+    // With less it promised nothing.
+    let little = [&RUN[..4], &["--far", "compressed:128M?link=300us:1Gb/s"]].concat();
+    let run = Launch::bare(
+        &format!("{test}-other"),
+        &[&["run", "--quiet"], &little[..], &["--", &program, "10000"]].concat(),
+    )?
+    .run()?;
+    ensure!(run.code == 0 && run.stderr.is_empty(), "{}", run.stderr);
+    Ok(())
+}
+
+/// A text whose line that begins so says something else.
+fn replaced(text: &str, begin: &str, value: &str) -> String {
+    let line = |line: &str| if line.starts_with(begin) { format!("{begin}{value}") } else { line.to_owned() };
+    text.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// Another output, a program that fails, a build that fails: the best build is made last, and no plan is written.
+fn rolled_back(test: &str) -> Result<()> {
+    for (name, flags, why) in
+        [("output", "-DOTHER", "it prints something else"), ("fails", "-DFAILS", "it ended with 3")]
+    {
+        let build = build(flags);
+        let words = ["--build", &build, "--rounds", "1", "--repeat", "1"];
+        let (ended, directory) = optimize(&format!("{test}-{name}"), &words, &["./app", "2000"])?;
+        let said = rounds(&ended)?;
+        let round = &said["rounds"][1];
+        ensure!(said["best"] == 0 && round["outcome"] == "rolled_back" && round["why"] == why, "{said}");
+        ensure!(said["plan"].is_null() && !directory.join("app.plan").exists(), "{said}");
+        let again = Command::new(directory.join("app")).arg("2000").output()?;
+        ensure!(again.status.success() && again.stdout.iter().all(|byte| byte.is_ascii_digit() || *byte == b'\n'));
+    }
+    let build = build("-c no-such-file.c");
+    let words = ["--build", &build, "--rounds", "1", "--repeat", "1"];
+    let (ended, directory) = optimize(&format!("{test}-build"), &words, &["./app", "2000"])?;
+    ensure!(ended.code == 125 && ended.stderr.contains("no-such-file.c"), "{}: {}", ended.code, ended.stderr);
+    ensure!(Command::new(directory.join("app")).arg("2000").output()?.status.success(), "the best build is there");
+    Ok(())
+}
+
+/// What cannot be optimized is said at once.
+fn refused(test: &str) -> Result<()> {
+    let good = build("");
+    for (name, build, program, why) in [
+        ("build", "echo it is broken; exit 7", &["./app"][..], "ended with 7: it is broken"),
+        (
+            "program",
+            &format!("{good}; exit 0"),
+            &["sh", "-c", "echo no >&2; exit 3"],
+            "sh ended with 3, as it was built without hints: no",
+        ),
+        ("missing", "true", &["./app"], "./app: no such file"),
+        ("unsteady", &good, &["sh", "-c", "echo $$"], "--ignore-output"),
+    ] {
+        let (ended, _) = optimize(&format!("{test}-{name}"), &["--build", build, "--repeat", "2"], program)?;
+        ensure!(ended.code == 125 && ended.stderr.contains(why), "{name}: {}: {}", ended.code, ended.stderr);
+    }
+    Ok(())
+}
