@@ -11,19 +11,58 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Callable, NamedTuple
 
 from fault_paths import spread
 from workloads import HERE, LOCAL_MIN, origin
 
-WALKS = ("edges", "sum", "sparse", "join")
+
+class Program(NamedTuple):
+    """A source of `programs/`, with a plan of the same name."""
+
+    source: str
+    # Behind the compiler's name and before the source.
+    flags: tuple[str, ...]
+    # The program's arguments, for so many MiB.
+    words: Callable[[int], list[str]]
+    # What else the machine must have: a package, by a file of it.
+    needs: str = ""
+
+
+def of_walks(walk: str) -> Program:
+    return Program("walks.cpp", ("-O2",), lambda mib: [walk, str(mib)])
+
+
+PROGRAMS = {
+    **{walk: of_walks(walk) for walk in ("edges", "sum", "sparse", "join")},
+    "columns": Program("columns.cpp", ("-O2",), lambda mib: ["all", str(mib)]),
+    "flow": Program("flow.cpp", ("-O2",), lambda mib: [str(mib)], "/usr/include/lemon/network_simplex.h"),
+    "pagerank": Program("pagerank.rs", ("-O",), lambda mib: [str(mib)]),
+    # 21 MiB of weights, and keys and values that fill the rest.
+    "gpt2": Program("gpt2.c", ("-O3", "-march=native"), lambda mib: ["small", str(max(mib - 21, 8) * 2), "64"]),
+}
 # Which build runs, and under which prefetcher.
 VARIANTS = ("plain/auto", "plain/leap", "plain/readahead", "hinted/auto")
 
 
-def compile_both(launcher: Path, directory: Path) -> None:
-    source, plan = HERE / "walks.cpp", HERE / "walks.plan"
-    subprocess.run(["clang++-22", "-O2", source, "-o", directory / "plain"], check=True)
-    subprocess.run([launcher, "c++", "-O2", "--far-plan", plan, source, "-o", directory / "hinted"], check=True)
+def compiler(source: str, launcher: Path, hinted: bool) -> list[str]:
+    kind = source.rsplit(".", 1)[1]
+    if kind == "rs":
+        return [launcher, "rustc"] if hinted else ["rustc", "-Clinker-plugin-lto", "-Clinker=clang-22", "-Clink-arg=-fuse-ld=lld"]
+    plain, own = ("clang-22", "cc") if kind == "c" else ("clang++-22", "c++")
+    return [launcher, own] if hinted else [plain]
+
+
+def compile_both(launcher: Path, directory: Path, program: Program) -> None:
+    source, ends = HERE / program.source, ["-lm"] if program.source.endswith(".c") else []
+    ends = [*ends, "-llemon"] if program.needs else ends
+    for kind, extra in (("plain", []), ("hinted", ["--far-plan", source.with_suffix(".plan")])):
+        command = [*compiler(program.source, launcher, kind == "hinted"), *program.flags, *extra, source, "-o", directory / f"{source.stem}-{kind}", *ends]
+        subprocess.run(command, check=True)
+
+
+def built(directory: Path, program: Program, kind: str) -> Path:
+    return directory / f"{Path(program.source).stem}-{kind}"
 
 
 def text_bytes(program: Path) -> int:
@@ -31,8 +70,8 @@ def text_bytes(program: Path) -> int:
     return int(said.splitlines()[1].split()[0])
 
 
-def run(command: list, walk: str, mib: int) -> tuple[float, str]:
-    done = subprocess.run([*map(str, command), walk, str(mib)], check=True, capture_output=True, text=True)
+def run(command: list, words: list[str]) -> tuple[float, str]:
+    done = subprocess.run([*map(str, command), *words], check=True, capture_output=True, text=True)
     return float(re.search(r"^seconds (\S+)$", done.stderr, re.MULTILINE)[1]), done.stdout
 
 
@@ -41,12 +80,13 @@ def alone(directory: Path, walk: str, mib: int, rounds: int) -> dict:
     seconds: dict[str, list[float]] = {"plain": [], "hinted": []}
     for turn in range(rounds):
         for kind in sorted(seconds, reverse=turn % 2 == 0):
-            seconds[kind].append(run([directory / kind], walk, mib)[0])
+            seconds[kind].append(run([built(directory, PROGRAMS[walk], kind)], PROGRAMS[walk].words(mib))[0])
     return {"walk": walk, "mib": mib, "seconds": seconds, "hinted_by_plain": spread([a / b for a, b in zip(seconds["hinted"], seconds["plain"])])}
 
 
 def far(launcher: Path, directory: Path, walk: str, mib: int, local: int, link: str, rounds: int) -> dict:
-    expected = run([directory / "plain"], walk, mib)[1]
+    program = PROGRAMS[walk]
+    words, expected = program.words(mib), run([built(directory, program, "plain")], program.words(mib))[1]
     stats = directory / "stats.json"
     runs: dict[str, list[dict]] = {variant: [] for variant in VARIANTS}
     for turn in range(rounds):
@@ -55,11 +95,11 @@ def far(launcher: Path, directory: Path, walk: str, mib: int, local: int, link: 
             kind, prefetch = variant.split("/")
             url = f"compressed:{mib * 4}M" + (f"?link={link}" if link != "none" else "")
             prefix = [launcher, "run", "--quiet", "--fault-path", "inline", "--local", local, "--far", url, "--prefetch", prefetch, "--stats", stats, "--"]
-            seconds, output = run([*prefix, directory / kind], walk, mib)
+            seconds, output = run([*prefix, built(directory, program, kind)], words)
             if output != expected:
                 raise SystemExit(f"{walk} as {variant}: '{output}' instead of '{expected}'")
             said = json.loads(stats.read_text())
-            figures = ("major_faults", "prefetched_pages", "prefetch_unused_pages", "hint_fetched_pages", "hint_used_pages", "hint_evicted_pages")
+            figures = ("major_faults", "prefetched_pages", "prefetch_unused_pages", "hint_fetched_pages", "hint_used_pages", "hint_evicted_pages", "stall_seconds")
             runs[variant].append({"seconds": seconds} | {name: said[name] for name in figures})
             print(f"{walk} {link} {variant}: {runs[variant][-1]}", file=sys.stderr)
     seconds = {variant: [run["seconds"] for run in own] for variant, own in runs.items()}
@@ -79,17 +119,22 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64, help="data of each program in MiB; a quarter is local (default: 64)")
     parser.add_argument("--size-alone", type=int, default=512, help="data without Hinterland in MiB (default: 512)")
     parser.add_argument("--link", default="none,5us:25Gb/s,15us:10Gb/s", help="links; none: compressed RAM (default: %(default)s)")
-    parser.add_argument("--walk", default=",".join(WALKS), help="programs (default: %(default)s)")
+    parser.add_argument("--walk", default=",".join(PROGRAMS), help="programs (default: %(default)s)")
     given = parser.parse_args()
     launcher, walks = given.target / "release/hinterland", given.walk.split(",")
     local = max(given.size * 2**20 // 4, LOCAL_MIN)
+    for walk in [walk for walk in walks if PROGRAMS[walk].needs and not Path(PROGRAMS[walk].needs).exists()]:
+        print(f"{walk} is left out: {PROGRAMS[walk].needs} is not there", file=sys.stderr)
+        walks.remove(walk)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        compile_both(launcher, directory)
-        text = {kind: text_bytes(directory / kind) for kind in ("plain", "hinted")}
+        sources = {program.source: program for program in (PROGRAMS[walk] for walk in walks)}
+        for program in sources.values():
+            compile_both(launcher, directory, program)
+        text = {source: {kind: text_bytes(built(directory, program, kind)) for kind in ("plain", "hinted")} for source, program in sources.items()}
         result = {
             "bench": "compiled",
-            "what": "loops of walks.cpp, compiled by clang 22 with the compiler's plugin and a plan, and without, on the inline fault path",
+            "what": "programs compiled by clang 22, or rustc and lld 22, with the compiler's plugin and a plan, and without, on the inline fault path",
             **origin(launcher, "compiled.py"),
             "size_mib": given.size,
             "text_bytes": text,
