@@ -3,6 +3,9 @@
 //! `/proc/PID/syscall` (proc_pid_syscall(5)): a thread that is asleep in a system call shows its number and arguments; one that is
 //! asleep in a page fault shows −1; one that could run shows `running`.
 
+use crate::sys::simulated::access::FIRST_ID;
+use crate::sys::simulated::turns::Wait;
+use crate::sys::simulated::{Current, current};
 use hinterland_sys::thread;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -31,6 +34,14 @@ impl Blocked {
 
 /// What blocks a thread of this process, or another process with one thread, by its kernel id.
 pub(crate) fn blocked(id: u32) -> Blocked {
+    if let Some(current) = current() {
+        return match current.with(|state| state.waits_of((id - FIRST_ID) as usize)) {
+            None | Some(Wait::Nothing) => Blocked::No,
+            Some(Wait::Fault(_)) => Blocked::Fault,
+            Some(Wait::Futex(at)) => Blocked::Futex(at),
+            Some(Wait::Message | Wait::Time | Wait::End(_)) => Blocked::Call,
+        };
+    }
     let read = |path: String| std::fs::read_to_string(path).ok();
     let text = read(format!("/proc/self/task/{id}/syscall")).or_else(|| read(format!("/proc/{id}/syscall")));
     let text = text.unwrap_or_default();
@@ -48,31 +59,45 @@ pub(crate) fn blocked(id: u32) -> Blocked {
 
 /// A thread of a test's, and its kernel id.
 pub(crate) struct Beside {
-    thread: JoinHandle<()>,
+    /// `None`: it is in the simulation of the calling thread.
+    thread: Option<JoinHandle<()>>,
     pub(crate) id: u32,
 }
 
 impl Beside {
     /// Does something in another thread.
     pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Beside {
+        if let Some(current) = current() {
+            let id = FIRST_ID + u32::try_from(current.spawn("beside", work)).expect("few threads");
+            return Beside { thread: None, id };
+        }
         let (tell, told) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             tell.send(thread::id()).expect("the test hears it");
             work();
         });
-        Beside { thread, id: told.recv().expect("the thread says who it is") }
+        Beside { thread: Some(thread), id: told.recv().expect("the thread says who it is") }
     }
 
     /// Waits until `is_seen`, which shows that the thread waits. One that does not wait ends, and fails the test.
     pub(crate) fn must_wait(&self, for_what: &str, mut is_seen: impl FnMut() -> bool) {
         while !is_seen() {
-            assert!(!self.thread.is_finished(), "did not wait for {for_what}");
-            std::thread::sleep(Duration::from_micros(200));
+            assert!(!self.is_finished(), "did not wait for {for_what}");
+            crate::sys::thread::sleep(Duration::from_micros(200));
         }
+    }
+
+    fn is_finished(&self) -> bool {
+        let simulated =
+            |current: Current| current.with(|state| state.waits_of((self.id - FIRST_ID) as usize).is_none());
+        self.thread.as_ref().map_or_else(|| current().is_none_or(simulated), JoinHandle::is_finished)
     }
 
     /// Waits for its end, for as long as it takes.
     pub(crate) fn must_end(self) {
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let Some(thread) = self.thread else {
+            return current().expect("its simulation").join((self.id - FIRST_ID) as usize);
+        };
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
 }

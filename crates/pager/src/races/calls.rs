@@ -1,6 +1,6 @@
 //! Calls of the program on ranges, against faults and departures of the same pages.
 
-use super::{For, on_both_paths};
+use super::{For, on_both_kernel_paths, on_both_paths};
 use crate::State;
 use crate::schedule::Point;
 use hinterland_units::PageNo;
@@ -31,10 +31,7 @@ fn a_discard_waits_for_the_fetch_of_its_page() {
     on_both_paths(|stage| {
         stage.send_far(PAGE, 2);
         let loaded = stage.hold(Point::Loaded, PAGE);
-        let reader = stage.beside(|s| {
-            // SAFETY: a readable page of the range; what it reads depends on who is first.
-            let _ = unsafe { s.words(PAGE).read_volatile() };
-        });
+        let reader = stage.beside(|s| s.touch(PAGE));
         let loaded = loaded.reached();
         let discard = stage.beside(|s| s.pager.discard(PAGE, 1));
         stage.must_wait(&discard, For::Owner(PAGE));
@@ -118,7 +115,7 @@ fn a_page_is_given_up_after_it_has_left() {
 
 #[test]
 fn a_page_that_a_device_holds_moves_with_its_frame() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 8);
         let Some(_ring) = lend_to_a_device(stage.pager.address(PAGE)) else {
             eprintln!("skipped: no io_uring");

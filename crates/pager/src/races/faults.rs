@@ -1,6 +1,6 @@
 //! Faults against each other and against read-ahead.
 
-use super::{CACHE_PAGES, For, PAGES, Stage, on, on_both_paths};
+use super::{CACHE_PAGES, For, PAGES, Stage, on, on_both_kernel_paths, on_both_paths};
 use crate::schedule::Point;
 use crate::scratch::Scratch;
 use crate::sys::mem;
@@ -32,10 +32,7 @@ fn two_fetches_of_one_page_load_it_once() {
 fn a_first_write_is_not_lost_under_another_first_touch() {
     on_both_paths(|stage| {
         let toucher = stage.hold(Point::FirstTouch, PAGE);
-        let reader = stage.beside(|s| {
-            // SAFETY: a readable page of the range.
-            let _ = unsafe { s.words(PAGE).read_volatile() };
-        });
+        let reader = stage.beside(|s| s.touch(PAGE));
         let toucher = toucher.reached();
         let writer = stage.beside(|s| s.write(PAGE, 2));
         stage.must_wait(&writer, For::Page(PAGE));
@@ -116,7 +113,7 @@ fn a_discard_waits_for_the_read_ahead_of_its_page() {
 /// Parent and child both use pages that wait at a fork: each counts them as prefetched and as used.
 #[test]
 fn pages_that_wait_at_a_fork_count_on_both_sides() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         let other = PageNo(PAGE.0 + 1);
         stage.pager.evictor.start_helpers();
         stage.send_far(PAGE, 1);
@@ -128,7 +125,7 @@ fn pages_that_wait_at_a_fork_count_on_both_sides() {
             unmapped: Unmapped::All,
         });
         while stage.state(PAGE) != State::SwapCached || stage.state(other) != State::SwapCached {
-            std::thread::yield_now();
+            crate::sys::thread::yield_now();
         }
         let use_both = |s: &Stage| {
             s.check(PAGE, 1);
@@ -162,7 +159,7 @@ fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
                 unmapped: Unmapped::All,
             });
             while stage.state(PAGE) != State::SwapCached || stage.state(other) != State::SwapCached {
-                std::thread::yield_now();
+                crate::sys::thread::yield_now();
             }
             let majors = row.major_faults.load(Relaxed);
             if round == 2 {
@@ -194,12 +191,12 @@ fn a_window_downwards_is_prefetched_whole_and_its_key_page_tells_of_all_of_it() 
         // The key page stays unmapped; the others are mapped in no order that is promised.
         let arrived = [State::Resident, State::SwapCached, State::Resident, State::Resident];
         while [10, 9, 8, 7].map(state) != arrived {
-            std::thread::yield_now();
+            crate::sys::thread::yield_now();
         }
         (7..=10).for_each(|page| stage.check(PageNo(page), page.into()));
         // What was mapped behind the key page counts once the thread that mapped it has reported it.
         while stage.pager.row().prefetch_hits.load(Relaxed) != 4 {
-            std::thread::yield_now();
+            crate::sys::thread::yield_now();
         }
     });
 }
@@ -240,7 +237,7 @@ fn prefetch_windows(stage: &Stage, unmapped: &[fn(PageNo) -> Unmapped]) -> Vec<P
     for (window, pages) in windows.iter().zip((1..).map(|count: u64| count * u64::from(CACHE_PAGES / 2))) {
         stage.pager.beside.read_ahead.request(*window);
         while stage.pager.row().prefetched_pages.load(Relaxed) < pages {
-            std::thread::yield_now();
+            crate::sys::thread::yield_now();
         }
         window.iter().for_each(|page| stage.wait_until_stable(page));
     }
@@ -296,7 +293,7 @@ fn a_thread_prefetches_itself_what_read_ahead_is_late_with() {
         assert_eq!([State::Resident, State::SwapCached, State::Remote].map(count), [15, 1, 32]);
         stage.pager.evictor.start_helpers();
         while stage.pager.row().prefetched_pages.load(Relaxed) < 48 {
-            std::thread::yield_now();
+            crate::sys::thread::yield_now();
         }
         pages().for_each(|page| stage.check(page, page.0.into()));
         let row = stage.pager.row();

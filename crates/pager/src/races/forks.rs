@@ -1,6 +1,6 @@
 //! Forks, against everything that may be under way; and parent and child against each other.
 
-use super::{Child, For, Stage, on, on_both_paths};
+use super::{Child, For, Stage, on, on_both_kernel_paths};
 use crate::schedule::{Hold, Point};
 use crate::{FaultPath, PinAccess, State};
 use hinterland_policy::{PrefetchWindow, Unmapped};
@@ -29,7 +29,7 @@ fn fork_while(stage: &Stage, held: Hold, work: fn(&Stage), look: fn(&Stage)) {
 
 #[test]
 fn a_fork_waits_for_a_fetch() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.send_far(PAGE, 1);
         fork_during(stage, Point::Loaded, |s| s.check(PAGE, 1), |s| s.check(PAGE, 1));
     });
@@ -37,7 +37,7 @@ fn a_fork_waits_for_a_fetch() {
 
 #[test]
 fn a_fork_waits_for_a_departure() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 2);
         fork_during(stage, Point::TakenOut, |s| s.evict(PAGE), |s| s.check(PAGE, 2));
     });
@@ -45,7 +45,7 @@ fn a_fork_waits_for_a_departure() {
 
 #[test]
 fn a_fork_waits_for_write_back() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 3);
         stage.evict(PAGE);
         fork_during(stage, Point::Stored, |s| s.reclaim(&[]), |s| s.check(PAGE, 3));
@@ -55,7 +55,7 @@ fn a_fork_waits_for_write_back() {
 #[test]
 fn a_fork_waits_for_one_batch_of_a_window() {
     let window = || PrefetchWindow { first: PAGE, step: 1, pages: 32, unmapped: Unmapped::Key(PAGE) };
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         window().iter().for_each(|page| stage.send_far(page, page.0.into()));
         let ahead = stage.hold(Point::ReadAheadLoaded, PAGE);
         stage.pager.evictor.start_helpers();
@@ -77,7 +77,7 @@ fn a_fork_waits_for_one_batch_of_a_window() {
 
 #[test]
 fn a_fork_waits_for_the_policy() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 8);
         let held = stage.hold(Point::PolicyHeld, PageNo(0));
         let look = |s: &Stage| {
@@ -90,7 +90,7 @@ fn a_fork_waits_for_the_policy() {
 
 #[test]
 fn a_fork_waits_for_a_move() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 4);
         let look = |s: &Stage| {
             s.check(TARGET, 4);
@@ -102,7 +102,7 @@ fn a_fork_waits_for_a_move() {
 
 #[test]
 fn a_fault_waits_for_a_fork() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.send_far(PAGE, 5);
         let frozen = stage.hold(Point::Frozen, PageNo(0));
         let forker = stage.beside(|s| s.fork(|s| s.check(PAGE, 5)).must_be_well());
@@ -117,7 +117,7 @@ fn a_fault_waits_for_a_fork() {
 
 #[test]
 fn two_forks_follow_each_other() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.send_far(PAGE, 6);
         let frozen = stage.hold(Point::Frozen, PageNo(0));
         let first = stage.beside(|s| s.fork(|s| s.check(PAGE, 6)).must_be_well());
@@ -162,7 +162,7 @@ fn a_pin_of_the_parent_binds_the_parent_alone() {
 
 #[test]
 fn a_childs_first_touch_waits_for_its_own_evictor() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 8);
         stage
             .fork(|stage| {
@@ -182,7 +182,7 @@ fn a_childs_first_touch_waits_for_its_own_evictor() {
 
 #[test]
 fn a_shared_page_leaves_the_parent_while_the_child_writes_it() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 9);
         let (written, left) = (pipe(), pipe());
         let child = stage.fork(|s| {
@@ -212,7 +212,7 @@ fn a_shared_page_leaves_the_parent_while_the_child_writes_it() {
 
 #[test]
 fn a_nested_fork_waits_for_write_back() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 11);
         stage.evict(PAGE);
         stage
@@ -227,7 +227,7 @@ fn a_nested_fork_waits_for_write_back() {
 
 #[test]
 fn a_child_killed_in_write_back_harms_nobody() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.send_far(PAGE, 12);
         stage.write(TARGET, 13);
         stage.evict(TARGET);
@@ -252,7 +252,7 @@ fn a_child_killed_in_write_back_harms_nobody() {
 
 #[test]
 fn a_child_that_dies_half_made_harms_nobody() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.send_far(PAGE, 14);
         let registered = stage.hold(Point::ChildRegistered, PageNo(0));
         // The child stays at the point, which its copy of the hold tells, not its parent's.
@@ -285,7 +285,7 @@ fn hear(end: i32) {
 
 #[test]
 fn the_stack_of_a_fork_stays_while_the_fork_waits() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 9);
         stage.write(TARGET, 10);
         let marked = stage.hold(Point::Marked, PAGE);

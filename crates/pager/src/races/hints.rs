@@ -1,6 +1,6 @@
 //! Hints, against what happens to their pages meanwhile.
 
-use super::{FORKS, For, Stage, on_both_paths};
+use super::{FORKS, For, Stage, on_both_kernel_paths, on_both_paths};
 use crate::schedule::Point;
 use crate::state::Entry;
 use crate::{FATAL_EXIT_CODE, HintSite, Leave, State};
@@ -28,7 +28,7 @@ impl Stage {
         let begun = Instant::now();
         while self.state(page) != state {
             assert!(begun.elapsed() < Duration::from_secs(60), "{page} is {:?}", self.state(page));
-            std::thread::yield_now();
+            crate::sys::thread::yield_now();
         }
     }
 }
@@ -80,7 +80,7 @@ fn a_page_is_dropped_while_it_is_fetched_for_a_hint() {
 
 #[test]
 fn a_page_that_is_touched_on_its_way_out_comes_back() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         let _no_forks = FORKS.read().unwrap();
         stage.write(PAGE, 4);
         let out = stage.hold(Point::TakenOut, PAGE);
@@ -99,7 +99,7 @@ fn a_page_that_is_touched_on_its_way_out_comes_back() {
 /// A page that leaves before the policy has been told of its arrival would be in its record for ever.
 #[test]
 fn the_policy_is_told_of_an_arrival_before_a_hinted_departure() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         let _no_forks = FORKS.read().unwrap();
         let held = stage.hold(Point::PolicyHeld, PageNo(0));
         let teller = stage.beside(Stage::fit_policy);
@@ -121,7 +121,7 @@ fn the_policy_is_told_of_an_arrival_before_a_hinted_departure() {
 
 #[test]
 fn what_is_kept_stays_until_it_is_released_as_often_and_leaves_in_a_child() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         let hints = stage.pager.hints();
         let (at, next) = (stage.pager.address(PAGE), PageNo(PAGE.0 + 1));
         stage.write(PAGE, 7);
@@ -156,7 +156,7 @@ fn what_is_kept_stays_until_it_is_released_as_often_and_leaves_in_a_child() {
 
 #[test]
 fn hints_that_wait_in_a_parent_are_not_a_childs() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         stage.write(PAGE, 10);
         stage.pager.hints().evict(stage.pager.address(PAGE), PAGE_BYTES, Leave::Soon);
         let child = stage.fork(|s| {
@@ -173,7 +173,7 @@ fn hints_that_wait_in_a_parent_are_not_a_childs() {
 
 #[test]
 fn a_touch_of_a_section_that_there_is_not_ends_the_program() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         let child = stage.fork(|s| {
             s.pager.pages.table.force(PAGE, Entry(Entry::new(State::Sectioned).0 | 5 << 16));
             s.check(PAGE, 0);

@@ -1,6 +1,6 @@
 //! Pages that leave, against threads that touch them meanwhile.
 
-use super::{FORKS, For, on_both_paths};
+use super::{FORKS, For, on_both_kernel_paths, on_both_paths};
 use crate::State;
 use crate::kernel::Stay;
 use crate::schedule::Point;
@@ -63,7 +63,7 @@ fn a_drain_keeps_the_slot_of_a_hit() {
 #[test]
 fn a_write_during_write_back_is_not_lost() {
     for point in [Point::WriteBack, Point::Stored] {
-        on_both_paths(|stage| {
+        on_both_paths(move |stage| {
             stage.write(PAGE, 4);
             stage.evict(PAGE);
             let storing = stage.hold(point, PAGE);
@@ -104,7 +104,7 @@ fn a_page_that_becomes_read_only_while_it_leaves_keeps_its_content() {
 fn pages_that_were_moved_but_not_counted_are_found_in_their_slots() {
     const PAGES: usize = 6;
     let _no_fork = FORKS.read().unwrap();
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         let kernel = stage.pager.kernel();
         if !kernel.features().move_pages {
             eprintln!("skipped: no UFFDIO_MOVE");

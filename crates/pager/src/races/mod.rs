@@ -18,13 +18,15 @@ use crate::blocked::Beside;
 use crate::schedule::{Hold, Point};
 use crate::scratch::Scratch;
 use crate::sys::mem::OwnMemory;
+use crate::sys::simulated::{Chances, Current, current, simulate};
 use crate::sys::thread::SignalsBlocked;
-use crate::sys::{Mapping, Uffd, thread};
+use crate::sys::{Mapping, Uffd, keep, thread};
 use crate::{Config, Decisions, FaultPath, Kernel, Pager, State};
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed};
 use hinterland_paging::Urgency;
 use hinterland_policy::{Arbiter, Arrival, EvictionPolicy, PrefetchWindow, Prefetcher, Request, Thread};
+use hinterland_sys::uffd::feature;
 use hinterland_sys::{FeatureSet, Features, Privilege};
 use hinterland_testkit::sigbus;
 use hinterland_units::{ByteCount, PAGE_BYTES, PageCount, PageNo};
@@ -86,10 +88,27 @@ struct Stage {
     loaded_before: Arc<AtomicU64>,
 }
 
-/// Runs a race on both fault paths.
-fn on_both_paths(race: impl Fn(&Stage)) {
+/// Runs a race on both fault paths, of the kernel and of the simulated machine.
+fn on_both_paths(race: impl Fn(&Stage) + Send + Sync + 'static) {
+    let race = Arc::new(race);
+    on_both_kernel_paths(&*race);
+    on_simulated(FaultPath::Monitor, Arc::clone(&race));
+    on_simulated(FaultPath::Inline, race);
+}
+
+/// Runs a race that needs more than one process, or a device, on both fault paths.
+fn on_both_kernel_paths(race: impl Fn(&Stage)) {
     on(FaultPath::Monitor, &race);
     on(FaultPath::Inline, race);
+}
+
+/// Runs a race on the simulated machine, in some orders of the steps that it does not force.
+fn on_simulated(path: FaultPath, race: Arc<impl Fn(&Stage) + Send + Sync + 'static>) {
+    for seed in 0..3 {
+        let race = Arc::clone(&race);
+        let report = simulate(seed, Chances::default(), move |current| race(&Stage::simulated(path, current)));
+        assert!(report.failure.is_none(), "simulated, {path:?}, seed {seed}: {}", report.failure.unwrap_or_default());
+    }
 }
 
 /// Runs a race on one path; skips it where userfaultfd cannot be used.
@@ -147,6 +166,33 @@ impl Stage {
         let base = NEXT.fetch_add(1 << 30, Relaxed);
         Mapping::reserve_at(base, PAGES as usize * PAGE_BYTES).unwrap();
         let kernel = Kernel::new(features, open(path, features), OwnMemory::open().unwrap());
+        let stage = Stage::of(path, base, kernel);
+        let pager = stage.pager;
+        if path == FaultPath::Inline {
+            sigbus::serve(|address, write| pager.serve_inline(address, write));
+        }
+        pager.start().unwrap();
+        Some(stage)
+    }
+
+    /// On the simulated machine.
+    fn simulated(path: FaultPath, current: &Current) -> Stage {
+        let bits = feature::PAGEFAULT_FLAG_WP | feature::SIGBUS | feature::THREAD_ID | feature::MOVE;
+        let features = Features::of(FeatureSet::All, Privilege::Kernel, bits).with_vectors();
+        let far_range = Mapping::anonymous(PAGES as usize * PAGE_BYTES).unwrap();
+        current.with(|state| state.machine.memory.reserve(far_range.start, far_range.len));
+        let kernel = Kernel::new(features, Uffd::Simulated, OwnMemory::open().unwrap());
+        let stage = Stage::of(path, far_range.start, kernel);
+        let pager = stage.pager;
+        if path == FaultPath::Inline {
+            let handler = Arc::new(|address, write| pager.serve_inline(address, write));
+            current.with(|state| state.machine.handler = Some(handler));
+        }
+        pager.start().unwrap();
+        stage
+    }
+
+    fn of(path: FaultPath, base: usize, kernel: Kernel) -> Stage {
         let (script, row) = (Script::default(), row());
         let compressed = Compressed::new("compressed:64M".into(), CodecName::Lz4, 64 << 20).unwrap();
         let backend: Arc<dyn Backend> = Arc::new(compressed);
@@ -173,13 +219,9 @@ impl Stage {
             ledger: None,
             shared: |_| None,
         };
-        let pager: &'static Pager = Box::leak(Box::new(Pager::new(config, kernel).unwrap()));
+        let pager = keep(Pager::new(config, kernel).unwrap());
         pager.protect(PageNo(0), PAGES, libc::PROT_READ | libc::PROT_WRITE).unwrap();
-        if path == FaultPath::Inline {
-            sigbus::serve(|address, write| pager.serve_inline(address, write));
-        }
-        pager.start().unwrap();
-        Some(Stage { pager, script, backend, loaded_before: Arc::default() })
+        Stage { pager, script, backend, loaded_before: Arc::default() }
     }
 
     fn hold(&self, point: Point, page: PageNo) -> Hold {
@@ -197,22 +239,38 @@ impl Stage {
 
     fn write(&self, page: PageNo, seed: u64) {
         for index in 0..WORDS {
+            self.reach(page, index, true);
             // SAFETY: a read-write page of the range that the race lets this thread write.
             unsafe { self.words(page).add(index).write_volatile(word(seed, index)) };
         }
         self.wait_until_stable(page);
     }
 
+    /// On the simulated machine, a thread reaches a word before it uses it.
+    fn reach(&self, page: PageNo, index: usize, write: bool) {
+        if let Some(current) = current() {
+            current.reach(self.words(page).addr() + 8 * index, write);
+        }
+    }
+
+    /// Reads a word; what it reads depends on who is first.
+    fn touch(&self, page: PageNo) {
+        self.reach(page, 0, false);
+        // SAFETY: a readable page of the range.
+        let _ = unsafe { self.words(page).read_volatile() };
+    }
+
     /// A thread goes on as soon as its page is mapped; that is a moment before the page's state says so.
     fn wait_until_stable(&self, page: PageNo) {
         while self.state(page) == State::Fetching {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 
     /// Ends the test if a page does not hold what it should.
     fn check(&self, page: PageNo, seed: u64) {
         for index in 0..WORDS {
+            self.reach(page, index, false);
             // SAFETY: a readable page of the range.
             let value = unsafe { self.words(page).add(index).read_volatile() };
             assert_eq!(value, word(seed, index), "{page}, word {index}, seed {seed}, {:?}", self.state(page));

@@ -1,7 +1,7 @@
 //! Pins of system calls, against the evictor: the inline path only, because the monitor's calls need none. And pages that are
 //! pinned long-term for what the kernel does at a thread's end, which needs them on both paths.
 
-use super::{For, on, on_both_paths};
+use super::{For, on, on_both_kernel_paths, on_both_paths};
 use crate::schedule::Point;
 use crate::sys::thread::SignalsBlocked;
 use crate::{FaultPath, PinAccess, State};
@@ -132,7 +132,7 @@ fn a_page_pinned_long_term_while_it_leaves_comes_back_and_stays() {
 
 #[test]
 fn long_term_pins_end_with_the_content_and_are_a_childs_too() {
-    on_both_paths(|stage| {
+    on_both_kernel_paths(|stage| {
         let (across, start) = (PageNo(PAGE.0 + 1), stage.pager.address(PAGE) + PAGE_BYTES - 20);
         stage.write(PAGE, 6);
         stage.write(across, 6);

@@ -23,9 +23,15 @@ impl<T> Mutex<T> {
         let Some(current) = current() else { return self.0.lock() };
         loop {
             match self.try_lock() {
-                Ok(guard) => return Ok(guard),
+                Ok(guard) => {
+                    current.waits_for_lock(None);
+                    return Ok(guard);
+                }
                 Err(TryLockError::Poisoned(poisoned)) => return Err(poisoned),
-                Err(TryLockError::WouldBlock) => current.yield_now("waits for a lock"),
+                Err(TryLockError::WouldBlock) => {
+                    current.waits_for_lock(Some(std::ptr::from_ref(self).addr()));
+                    current.yield_now("waits for a lock");
+                }
             }
         }
     }

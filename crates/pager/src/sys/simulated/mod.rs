@@ -10,7 +10,7 @@
 //!
 //! Sources of what the calls answer: fs/userfaultfd.c, mm/userfaultfd.c and mm/madvise.c of Linux 6.18; decision 0018.
 
-mod access;
+pub(crate) mod access;
 pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod machine;

@@ -49,6 +49,8 @@ struct Member {
     waits: Wait,
     /// When it stops waiting whatever happens.
     until_ns: Option<u64>,
+    /// The lock that it has found locked, by address.
+    lock: Option<usize>,
     /// It has given its turn away: others come first.
     yielded: bool,
     ended: bool,
@@ -215,6 +217,13 @@ impl State {
         many != 0 && self.random.below(many) == 0
     }
 
+    /// What a thread waits for; `None`: it has ended.
+    pub(crate) fn waits_of(&self, id: usize) -> Option<Wait> {
+        let member = &self.members[id];
+        let waits = member.lock.map_or(member.waits, Wait::Futex);
+        (!member.ended).then_some(waits)
+    }
+
     /// The program has got on.
     pub(crate) fn progress(&mut self) {
         self.progress_ns = self.now_ns;
@@ -301,6 +310,7 @@ impl Simulation {
             turn: Arc::clone(&turn),
             waits: Wait::Nothing,
             until_ns: None,
+            lock: None,
             yielded: false,
             ended: false,
         });
@@ -375,6 +385,11 @@ impl Current {
         state.note(self.id, what, 0);
         state.members[self.id].yielded = true;
         self.pass_on(state);
+    }
+
+    /// Notes the lock that the thread waits for.
+    pub(crate) fn waits_for_lock(&self, lock: Option<usize>) {
+        self.with(|state| state.members[self.id].lock = lock);
     }
 
     /// Waits, at most for so long.
