@@ -133,5 +133,16 @@ fn hints_come_out_once() {
         taken.sort_unstable();
         taken.dedup();
         assert_eq!(taken.len(), put);
+        // Cells that were taken are empty for the next lap.
+        let again = Run { first: PageNo(5), pages: 1, tag: 1 };
+        for _ in 0..2 {
+            assert!(ring.put(again));
+            let mut seen = 0;
+            ring.take(|run| {
+                seen += u32::from(run == again);
+                run.pages
+            });
+            assert_eq!(seen, 1);
+        }
     });
 }

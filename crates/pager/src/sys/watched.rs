@@ -207,10 +207,11 @@ pub(crate) mod atomic {
     }
 }
 
-/// Tries all orders of the steps of a model's threads in which these are interrupted at most three times.
+/// Tries all orders of the steps of a model's threads in which these are interrupted at most three times, or
+/// `LOOM_MAX_PREEMPTIONS` times.
 #[cfg(feature = "loom")]
 pub(crate) fn in_all_orders(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound.get_or_insert(3);
     builder.check(model);
 }
