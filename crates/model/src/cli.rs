@@ -1,5 +1,6 @@
-//! The command line: `hinterland-model daemon WORKLOAD`.
+//! The command line: `hinterland-model daemon WORKLOAD`, `hinterland-model cluster`.
 
+use crate::cluster::cli::ClusterArgs;
 use crate::parameters::{Parameters, Replacement};
 use crate::report::{self, Point, Ratio, Request};
 use crate::scheme::Scheme;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 /// Exit code for a wrong command line, as that of `hinterland`.
 const EXIT_REFUSED: u8 = 125;
 
-/// Models of hardware that moves data between remote memory and processors
+/// Models of hardware that moves data between remote memory and processors, and of clusters with far memory
 #[derive(Parser, Debug)]
 #[command(name = "hinterland-model", version)]
 pub struct Cli {
@@ -23,6 +24,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Daemon(DaemonArgs),
+    Cluster(ClusterArgs),
 }
 
 /// Runs workloads through the caches of a core, and replays what misses on schemes that move lines, pages or both
@@ -166,6 +168,11 @@ impl DaemonArgs {
             ratio: self.ratio,
         })
     }
+
+    fn report(&self) -> Result<String, String> {
+        let report = report::make(&self.request()?, |progress| eprintln!("hinterland-model: {progress}"));
+        Ok(if self.json { report.json() } else { report.table() })
+    }
 }
 
 /// Runs what the command line says.
@@ -177,16 +184,17 @@ pub fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(EXIT_REFUSED) } else { ExitCode::SUCCESS };
         }
     };
-    let Command::Daemon(args) = cli.command;
-    let request = match args.request() {
-        Ok(request) => request,
+    let made = match cli.command {
+        Command::Daemon(args) => args.report(),
+        Command::Cluster(args) => args.report().map(|report| if args.json { report.json() } else { report.table() }),
+    };
+    let text = match made {
+        Ok(text) => text,
         Err(error) => {
             eprintln!("hinterland-model: {error}");
             return ExitCode::from(EXIT_REFUSED);
         }
     };
-    let report = report::make(&request, |progress| eprintln!("hinterland-model: {progress}"));
-    let text = if args.json { report.json() } else { report.table() };
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -202,8 +210,10 @@ mod tests {
 
     fn parse(line: &str) -> Result<DaemonArgs, String> {
         let words = ["hinterland-model", "daemon"].into_iter().chain(line.split_whitespace());
-        let Command::Daemon(args) = Cli::try_parse_from(words).map_err(|error| error.to_string())?.command;
-        Ok(args)
+        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
+            Command::Daemon(args) => Ok(args),
+            Command::Cluster(_) => unreachable!("the other one was asked for"),
+        }
     }
 
     #[test]

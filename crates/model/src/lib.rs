@@ -1,4 +1,4 @@
-//! A model of DaeMon ("DaeMon: Architectural Support for Efficient Data Movement in Disaggregated Systems", SIGMETRICS 2023): data move between
+//! Two models. The first is one of DaeMon ("DaeMon: Architectural Support for Efficient Data Movement in Disaggregated Systems", SIGMETRICS 2023): data move between
 //! remote memory and a processor as lines of 64 bytes, as pages of 4 KiB, or both.
 //!
 //! ```text
@@ -7,12 +7,15 @@
 //!                                                                   └ machine: local memory, network, remote memory, DaeMon's engines
 //! ```
 //!
+//! The second is one of a cluster over which programs with far memory are dispatched, as xDM does (Algorithm 1 and figure 16 of its paper): [`cluster`].
+//!
 //! No clock, no `unsafe`; everything that is random has a seed.
 #![forbid(unsafe_code)]
 
 mod bus;
 mod cache;
 mod cli;
+pub mod cluster;
 mod core;
 mod figures;
 mod filter;

@@ -45,6 +45,31 @@ fn the_papers_ratio_changes_what_is_compressed_alone() {
 }
 
 #[test]
+fn a_cluster_is_simulated_and_its_json_has_a_row_for_each_mix_and_slowdown() {
+    let point = |percent, slowdown| serde_json::json!({"backend": "ssd", "local_percent": percent, "slowdown": slowdown, "far_bytes_per_second": 1e6});
+    let program = |name, points: &[serde_json::Value]| serde_json::json!({"name": name, "touched_bytes": 1 << 30, "cpu_seconds": 10.0, "points": points});
+    let ssd = serde_json::json!({"name": "ssd", "cost": 0.05, "bytes_per_second": 5e8, "capacity_gib": 1024, "local_bytes_per_byte": 0.0});
+    let programs = [program("a", &[point(50, 1.1), point(20, 1.4)]), program("b", &[point(80, 1.4)])];
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs.json");
+    let text = serde_json::json!({"version": 1, "backends": [ssd], "programs": programs}).to_string();
+    std::fs::write(&path, text).expect("written");
+    let programs = format!("cluster --programs {}", path.display());
+    let line = &format!("{programs} --machines 20 --slowdown 1.2,1.4 --friendly 0,50,100 --json");
+    let first = model(line);
+    assert!(first.status.success(), "{first:?}");
+    let report: serde_json::Value = serde_json::from_slice(&first.stdout).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!((rows.len(), &rows[0]["slowdown"], &rows[0]["gain"]), (9, &serde_json::Value::Null, &1.0.into()));
+    assert!(rows.iter().all(|row| row["programs_per_hour"].as_f64() > Some(0.0)), "{rows:?}");
+    assert_eq!(first.stdout, model(line).stdout);
+    for (words, said) in [("--slowdown 0.9", "is no slowdown"), ("--backends tape", "is no backend")] {
+        let answer = model(&format!("{programs} {words}"));
+        assert_eq!(answer.status.code(), Some(125), "{words}");
+        assert!(String::from_utf8_lossy(&answer.stderr).contains(said), "{words}: {answer:?}");
+    }
+}
+
+#[test]
 fn nonsense_ends_with_125_and_help_with_0() {
     for (line, said) in [("daemon zz", "is no workload"), ("daemon pr --bandwidth 2", "1/1 to 1/1024"), ("", "Usage")] {
         let answer = model(line);

@@ -1,6 +1,7 @@
 //! The model as a whole: times worked out by hand, and what holds for any stream.
 
 mod by_hand;
+mod cluster;
 mod command;
 mod engines;
 mod properties;

@@ -1,0 +1,131 @@
+//! What was measured of programs: for each kind of far memory, how slow they are with how much local memory, and what goes over the path then.
+
+use serde::Deserialize;
+
+/// The version of such files.
+const VERSION: u64 = 1;
+/// A program is friendly if its best backend keeps this slowdown with at most this part of the memory local.
+const FRIENDLY_SLOWDOWN: f64 = 1.4;
+const FRIENDLY_LOCAL_PERCENT: f64 = 50.0;
+
+/// Programs and the far memory that they were measured with.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Programs {
+    version: u64,
+    /// Kinds of far memory.
+    pub backends: Vec<Backend>,
+    /// In the order of the file.
+    pub programs: Vec<Program>,
+}
+
+/// One kind of far memory.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Backend {
+    /// What points call it.
+    pub name: String,
+    /// Of a GiB, beside a GiB of local memory.
+    pub cost: f64,
+    /// What the path of a machine carries.
+    pub bytes_per_second: f64,
+    /// What a machine has of it, in GiB.
+    pub capacity_gib: u64,
+    /// Local memory that a byte of it takes: compressed pages stay in the machine.
+    pub local_bytes_per_byte: f64,
+}
+
+/// One program.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Program {
+    /// What figures call it.
+    pub name: String,
+    /// Memory that it touches.
+    pub touched_bytes: u64,
+    /// With all of it local.
+    pub cpu_seconds: f64,
+    /// Measured combinations.
+    pub points: Vec<Point>,
+}
+
+/// How a program does with less local memory.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Point {
+    /// A backend's name.
+    pub backend: String,
+    /// Local memory, of what is touched.
+    pub local_percent: f64,
+    /// Run time over that with all memory local.
+    pub slowdown: f64,
+    /// Over the path, both directions, while the program runs.
+    pub far_bytes_per_second: f64,
+}
+
+impl Program {
+    /// The measured point with the least local memory that keeps a slowdown.
+    pub fn least(&self, backend: &str, slowdown: f64) -> Option<&Point> {
+        let keeping = self.points.iter().filter(|point| point.backend == backend && point.slowdown <= slowdown);
+        keeping.min_by(|one, other| one.local_percent.total_cmp(&other.local_percent))
+    }
+
+    /// Whether much of its memory may be far.
+    pub fn is_friendly(&self) -> bool {
+        let keeps =
+            |point: &Point| point.slowdown <= FRIENDLY_SLOWDOWN && point.local_percent <= FRIENDLY_LOCAL_PERCENT;
+        self.points.iter().any(keeps)
+    }
+}
+
+impl Programs {
+    /// Reads such a file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Programs, String> {
+        let read: Programs = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if read.version != VERSION {
+            return Err(format!("version {} of programs is not known, {VERSION} is", read.version));
+        }
+        if read.backends.is_empty() || read.programs.is_empty() {
+            return Err("no backend, or no program".into());
+        }
+        for backend in &read.backends {
+            let Backend { name, cost, bytes_per_second, local_bytes_per_byte, .. } = backend;
+            if !(*cost > 0.0 && *bytes_per_second > 0.0 && (0.0..1.0).contains(local_bytes_per_byte)) {
+                return Err(format!(
+                    "backend '{name}': cost and bandwidth are above 0, and it takes less memory than it has"
+                ));
+            }
+        }
+        for program in &read.programs {
+            let bad = |why: &str| Err(format!("program '{}': {why}", program.name));
+            if program.touched_bytes == 0 || !(program.cpu_seconds > 0.0 && program.cpu_seconds < 1e9) {
+                return bad("no memory, or no run time");
+            }
+            for point in &program.points {
+                if !read.backends.iter().any(|backend| backend.name == point.backend) {
+                    return bad(&format!("there is no backend '{}'", point.backend));
+                }
+                let is_good = point.local_percent > 0.0
+                    && point.local_percent <= 100.0
+                    && (0.5..1e6).contains(&point.slowdown)
+                    && (0.0..1e15).contains(&point.far_bytes_per_second);
+                if !is_good {
+                    return bad(&format!("a point that cannot be: {point:?}"));
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Leaves these kinds of far memory only.
+    ///
+    /// # Errors
+    /// A name that is not there.
+    pub fn with_backends(mut self, names: &[String]) -> Result<Programs, String> {
+        if let Some(name) = names.iter().find(|name| !self.backends.iter().any(|backend| backend.name == **name)) {
+            let known: Vec<&str> = self.backends.iter().map(|backend| backend.name.as_str()).collect();
+            return Err(format!("'{name}' is no backend; take some of {}", known.join(", ")));
+        }
+        self.backends.retain(|backend| names.contains(&backend.name));
+        Ok(self)
+    }
+}

@@ -1,0 +1,162 @@
+//! The cluster: dispatching worked out by hand, and what holds for any run.
+
+use hinterland_model::cluster::{Demands, Fleet, Limits, Machine, Mix, Programs, Run, Start, dispatch, simulate};
+use serde_json::{Value, json};
+
+const GIB: u64 = 1 << 30;
+
+fn backend(name: &str, cost: f64) -> Value {
+    json!({"name": name, "cost": cost, "bytes_per_second": 1e9, "capacity_gib": 100, "local_bytes_per_byte": 0.0})
+}
+
+fn point(backend: &str, local_percent: f64, slowdown: f64) -> Value {
+    json!({"backend": backend, "local_percent": local_percent, "slowdown": slowdown, "far_bytes_per_second": 1e6})
+}
+
+fn program(name: &str, gib: u64, points: &[Value]) -> Value {
+    json!({"name": name, "touched_bytes": gib * GIB, "cpu_seconds": 100.0, "points": points})
+}
+
+fn parsed(backends: &[Value], programs: &[Value]) -> Result<Programs, String> {
+    Programs::parse(&json!({"version": 1, "backends": backends, "programs": programs}).to_string())
+}
+
+/// One program that is friendly with `near`, and one that is not with anything.
+fn two() -> Programs {
+    let friendly =
+        program("friendly", 8, &[point("near", 50.0, 1.1), point("near", 25.0, 1.4), point("slow", 50.0, 1.3)]);
+    let other = program("other", 8, &[point("slow", 75.0, 1.4)]);
+    parsed(&[backend("near", 0.5), backend("slow", 0.1)], &[friendly, other]).expect("good")
+}
+
+const MACHINE: Machine = Machine { cores: 4, memory_mib: 16 << 10 };
+const LIMITS: Limits = Limits { far_mib: 100 << 10, bytes_per_second: 1_000_000_000 };
+
+#[test]
+fn demands_are_the_least_that_keeps_the_slowdown_and_the_cheaper_backend_is_preferred() {
+    let programs = two();
+    assert_eq!(programs.programs.iter().map(|program| program.is_friendly()).collect::<Vec<_>>(), [true, false]);
+    let demands = Demands::new(&programs, Some(1.2), 1.0);
+    let near = demands.of(0, 0);
+    assert_eq!((near.local_mib, near.far_mib, near.run_ms), (4 << 10, 4 << 10, 110_000));
+    assert!((near.memory_cost - 0.75).abs() < 1e-9);
+    assert_eq!(
+        (demands.of(0, 1).local_mib, demands.of(0, 1).run_ms),
+        (8 << 10, 100_000),
+        "slow keeps it with all memory only"
+    );
+    assert_eq!(demands.preferred(0), [0, 1]);
+    // 0.25 + 0.75 × 0.5 beside 0.5 + 0.5 × 0.1.
+    assert_eq!(Demands::new(&programs, Some(1.4), 1.0).preferred(0), [1, 0]);
+    let twice = Demands::new(&programs, Some(1.2), 2.0);
+    assert_eq!((twice.of(0, 0).local_mib, twice.of(0, 0).run_ms), (8 << 10, 220_000));
+    assert_eq!(Demands::new(&programs, None, 1.0).of(0, 0).local_mib, 8 << 10);
+}
+
+/// Algorithm 1, step by step.
+#[test]
+fn warm_machines_come_before_free_ones_before_switched_ones_before_new_ones() {
+    let programs = two();
+    let demands = Demands::new(&programs, Some(1.2), 1.0);
+    let mut fleet = Fleet::new(3, MACHINE, vec![LIMITS; 2]);
+    let near = *demands.of(0, 0);
+    assert_eq!(dispatch(&fleet, &demands, 0), Some((0, 0, Start::New)));
+    fleet.start(0, 0, &near);
+    assert_eq!(dispatch(&fleet, &demands, 0), Some((0, 0, Start::Warm)));
+    fleet.end(0, &near);
+    assert_eq!(dispatch(&fleet, &demands, 0), Some((0, 0, Start::Free)));
+    // The other program wants memory on any machine: the free one is switched to what it prefers, if it is not that already.
+    let preferred = demands.preferred(1)[0];
+    let start = if preferred == 0 { Start::Free } else { Start::Switched };
+    assert_eq!(dispatch(&fleet, &demands, 1), Some((0, preferred, start)));
+    let slow = *demands.of(0, 1);
+    fleet.start(0, 1, &slow);
+    fleet.end(0, &slow);
+    assert_eq!(dispatch(&fleet, &demands, 0), Some((0, 0, Start::Switched)));
+    // Four of 4 GiB each fill a machine; of two that have room, the fuller one is taken.
+    (0..4).for_each(|_| fleet.start(0, 0, &near));
+    fleet.start(1, 0, &near);
+    fleet.start(2, 0, &near);
+    fleet.start(2, 0, &near);
+    assert_eq!(dispatch(&fleet, &demands, 0), Some((2, 0, Start::Warm)));
+    (0..3).for_each(|_| fleet.start(1, 0, &near));
+    (0..2).for_each(|_| fleet.start(2, 0, &near));
+    assert_eq!(dispatch(&fleet, &demands, 0), None);
+}
+
+#[test]
+fn far_memory_and_bandwidth_bound_what_a_machine_takes() {
+    let programs = two();
+    let demands = Demands::new(&programs, Some(1.2), 1.0);
+    let takes = |limits: Limits| {
+        let mut fleet = Fleet::new(1, MACHINE, vec![limits; 2]);
+        let mut count = 0;
+        while let Some((machine, 0, _)) = dispatch(&fleet, &demands, 0) {
+            fleet.start(machine, 0, demands.of(0, 0));
+            count += 1;
+        }
+        count
+    };
+    assert_eq!(takes(LIMITS), 4);
+    assert_eq!(takes(Limits { far_mib: 8 << 10, ..LIMITS }), 2);
+    assert_eq!(takes(Limits { bytes_per_second: 3_000_000, ..LIMITS }), 3);
+}
+
+fn run(slowdown: Option<f64>, friendly_percent: u32, seed: u64) -> Run {
+    Run {
+        machines: 10,
+        machine: MACHINE,
+        mix: Mix { friendly_percent, per_second: 10.0, seed },
+        slowdown,
+        scale: 1.0,
+        switch_ms: 5_000,
+        new_ms: 60_000,
+        warm_up_ms: 1_000_000,
+        measured_ms: 10_000_000,
+    }
+}
+
+/// Without far memory two of 8 GiB fit into 16; at 1.2 four of 4 GiB do, which take 1.1 times as long.
+#[test]
+fn throughput_is_what_fits_by_how_long_it_takes() {
+    let programs = two();
+    let ended = |slowdown, friendly| simulate(&programs, &run(slowdown, friendly, 1)).expect("it runs").ended;
+    let without = ended(None, 100);
+    assert!(without.abs_diff(10 * 2 * 100) <= 20, "{without}");
+    let with = ended(Some(1.2), 100);
+    assert!(with.abs_diff(10 * 4 * 10_000 / 110) <= 40, "{with}");
+    assert_eq!(ended(Some(1.2), 0), ended(None, 0), "far memory brings the other one nothing");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let programs = two();
+    let of = |seed| {
+        let run = Run { warm_up_ms: 100_000, ..run(Some(1.4), 50, seed) };
+        simulate(&programs, &run).expect("both kinds are there")
+    };
+    assert_eq!(of(3), of(3));
+    assert!(of(3).ended > 0 && of(3) != of(4));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let near = [backend("near", 0.5)];
+    let good = program("a", 1, &[point("near", 50.0, 1.1)]);
+    assert!(parsed(&near, std::slice::from_ref(&good)).is_ok());
+    for (backends, programs, why) in [
+        (&[][..], vec![good.clone()], "no backend"),
+        (&near, vec![], "no program"),
+        (&[backend("near", 0.0)], vec![good.clone()], "'near': cost"),
+        (&near, vec![program("a", 0, &[])], "'a': no memory"),
+        (&near, vec![program("a", 1, &[point("far", 50.0, 1.1)])], "no backend 'far'"),
+        (&near, vec![program("a", 1, &[point("near", 101.0, 1.1)])], "cannot be"),
+    ] {
+        let refused = parsed(backends, &programs).expect_err(why);
+        assert!(refused.contains(why), "{refused}");
+    }
+    let too_large = parsed(&near, &[program("a", 17, &[])]).expect("good");
+    assert!(simulate(&too_large, &run(None, 0, 1)).expect_err("too large").contains("'a'"));
+    assert!(simulate(&too_large, &run(None, 50, 1)).is_err());
+    assert!(two().with_backends(&["far".into()]).expect_err("unknown").contains("near, slow"));
+}
