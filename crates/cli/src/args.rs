@@ -13,6 +13,7 @@ use crate::node::NodeArgs;
 use crate::optimize::OptimizeArgs;
 use crate::profile::{PlanArgs, ProfileArgs, ReportArgs};
 use crate::sim::SimArgs;
+use crate::submit::SubmitArgs;
 use crate::tape::TapeArgs;
 use crate::trace::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -60,6 +61,8 @@ pub enum Command {
     Sim(Box<SimArgs>),
     /// Say which far memory suits a program, and how much local memory it needs.
     Advise(AdviseArgs),
+    /// Submit a program to Slurm, with the memory and the far memory that it needs.
+    Submit(SubmitArgs),
     /// Lend this machine's memory to programs, or ask a node how it is.
     Node(Box<NodeArgs>),
     /// Say what it would bring a cluster if its servers shared their memory, from a public trace.

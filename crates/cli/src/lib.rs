@@ -13,6 +13,7 @@
 //! plan                                       what is hinted, and how: read, written, and what was measured with it
 //! optimize                                   profile, plan, build, run, and again, as long as that gains
 //! node                                       the memory node, and what one says of itself
+//! submit                                     a program as a job of Slurm, with what it needs
 //! balance                                    what sharing memory would bring a cluster, from a public trace
 //! bench                                      hands over to hinterland-bench
 //! compile                                    hands over to clang or rustc, with the compiler's plugin and a plan
@@ -50,6 +51,7 @@ mod sample;
 #[cfg(test)]
 mod schema;
 mod sim;
+mod submit;
 mod table;
 mod tape;
 mod trace;
@@ -96,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Node(args) => node::run(&args),
+        Command::Submit(args) => submit::run(&args),
         Command::Balance(args) => balance::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Cc(args) => compile::cc(&args),

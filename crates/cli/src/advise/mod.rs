@@ -20,7 +20,7 @@ use crate::sim::{FaultPathArg, read_whole};
 use clap::Args;
 use costs::{Costs, DEFAULTS};
 use hinterland_units::Slowdown;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// `hinterland advise`.
@@ -71,17 +71,64 @@ pub fn run(args: &AdviseArgs) -> ExitCode {
     }
 }
 
+/// What a program needs of a machine, with the far memory with which its memory costs least, or with `backend`; `costs`: a file, else the defaults.
+///
+/// # Errors
+/// A file that cannot be read, a trace that cannot be replayed, or a backend that is not there.
+pub fn needs(trace: &Path, slowdown: Slowdown, costs: Option<&Path>, backend: Option<&str>) -> Result<Needs, String> {
+    let costs = Costs::read(costs)?;
+    let advice = advice_of(trace, slowdown, FaultPathArg::Inline, &costs)?;
+    let name = backend.unwrap_or_else(|| advice.cheapest());
+    let found = costs.backends.iter().find(|backend| backend.name == name).zip(advice.least_local_bytes(name));
+    let (backend, local_bytes) = found.ok_or_else(|| {
+        let known: Vec<&str> = costs.backends.iter().map(|backend| backend.name.as_str()).collect();
+        format!("'{name}' is no backend; the cost file has {}", known.join(", "))
+    })?;
+    Ok(Needs {
+        backend: backend.name.clone(),
+        far: backend.far.clone(),
+        cost: backend.cost,
+        touched_bytes: advice.touched_bytes(),
+        local_bytes,
+    })
+}
+
+/// See [`needs`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Needs {
+    /// Its name in the cost file.
+    pub backend: String,
+    /// What `--far` is to say for it.
+    pub far: Option<String>,
+    /// Of a GiB, beside a GiB of local RAM.
+    pub cost: f64,
+    /// Memory that the program touches.
+    pub touched_bytes: u64,
+    /// Local memory that keeps the slowdown.
+    pub local_bytes: u64,
+}
+
+impl Needs {
+    /// Whether far memory brings the program nothing.
+    pub fn is_all_local(&self) -> bool {
+        self.local_bytes >= self.touched_bytes
+    }
+}
+
+fn advice_of(trace: &Path, slowdown: Slowdown, path: FaultPathArg, costs: &Costs) -> Result<Advice, String> {
+    let traced = read_whole(trace)?;
+    let refuse = |why| format!("{}: {why}", trace.display());
+    let predictions = predict::all(&traced.work, path.model(), &costs.backends, slowdown.factor()).map_err(refuse)?;
+    Ok(Advice::of(trace, &traced, slowdown, costs, &predictions))
+}
+
 fn advise(args: &AdviseArgs) -> Result<(), String> {
     let output = |error: std::io::Error| format!("stdout: {error}");
     let Some(path) = args.trace.as_ref().filter(|_| !args.example_costs) else {
         return print::text(DEFAULTS).map(drop).map_err(output);
     };
     let costs = Costs::read(args.costs.as_deref())?;
-    let traced = read_whole(path)?;
-    let factor = args.slowdown.factor();
-    let refuse = |why| format!("{}: {why}", path.display());
-    let predictions = predict::all(&traced.work, args.fault_path.model(), &costs.backends, factor).map_err(refuse)?;
-    let advice = Advice::of(path, &traced, args.slowdown, &costs, &predictions);
+    let advice = advice_of(path, args.slowdown, args.fault_path, &costs)?;
     let written = match args.json {
         true => print::json(&(serde_json::to_string_pretty(&advice).map_err(|error| error.to_string())? + "\n")),
         false => print::text(&advice.text()),

@@ -128,6 +128,21 @@ impl Advice {
         }
     }
 
+    /// The backend with which memory costs least.
+    pub fn cheapest(&self) -> &str {
+        &self.cheapest
+    }
+
+    /// Memory that the program touches.
+    pub fn touched_bytes(&self) -> u64 {
+        self.touched_bytes
+    }
+
+    /// The least local memory with a backend.
+    pub fn least_local_bytes(&self, name: &str) -> Option<u64> {
+        self.backends.iter().find(|backend| backend.name == name).map(|backend| backend.least_local_bytes)
+    }
+
     /// The tables, and what follows from them.
     pub fn text(&self) -> String {
         let mut out = String::new();

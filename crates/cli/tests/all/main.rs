@@ -21,4 +21,5 @@ mod signals;
 mod sim;
 mod split_debug;
 mod streams;
+mod submit;
 mod tape;
