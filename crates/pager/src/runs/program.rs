@@ -324,8 +324,12 @@ impl Program {
         }
     }
 
-    /// A step of reclaim, as of a thread that finds no free frame.
+    /// A step of reclaim, as of a thread that finds no free frame. On the monitor path only the pager's own threads do that: their
+    /// faults on pages that they take out are known by their numbers.
     fn reclaim(&mut self) {
+        if self.case.path == FaultPath::Monitor {
+            return;
+        }
         let inside = self.pager.pages.gate.enter();
         self.pager.beside.reclaim.step(Urgency::Now, &mut Scratch::new());
         drop(inside);

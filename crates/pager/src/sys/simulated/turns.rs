@@ -157,7 +157,7 @@ pub(crate) fn simulate(seed: u64, chances: Chances, body: impl FnOnce(&Current) 
     }
     let (report, kept, machine) = {
         let mut state = simulation.lock();
-        let failure = state.failure.take().map(|failure| state.told(&failure));
+        let failure = state.failure.take();
         let report = Report { steps: state.steps, digest: state.digest, failure };
         (report, std::mem::take(&mut state.kept), std::mem::take(&mut state.machine))
     };
@@ -192,7 +192,9 @@ impl State {
 
     /// The simulation has failed: all threads end.
     pub(crate) fn fail(&mut self, failure: String) {
-        self.failure.get_or_insert(failure);
+        if self.failure.is_none() {
+            self.failure = Some(self.told(&failure));
+        }
         self.ends = true;
     }
 
