@@ -31,7 +31,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
 }
 
 fn become_bench(args: &BenchArgs) -> Result<std::convert::Infallible, Error> {
-    let launcher = env::current_exe().map_err(Error::system("cannot find the hinterland command's own path"))?;
+    let launcher = crate::program::own_path()?;
     let home = launcher.parent().unwrap_or(Path::new("/"));
     let search = env::var_os("PATH").unwrap_or_default();
     let bench = find(home, env::split_paths(&search)).ok_or_else(|| Error::NoBench { home: home.into() })?;

@@ -30,6 +30,7 @@ mod compile;
 mod config;
 mod control;
 mod doctor;
+mod encode;
 mod error;
 mod explain;
 mod figures;

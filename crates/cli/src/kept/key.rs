@@ -1,5 +1,6 @@
 //! What a kept trace is of: the run that would touch the same pages in the same order.
 
+use crate::encode::hexadecimal;
 use hinterland_abi::Settings;
 use hinterland_tape::{Head, VERSION, tape};
 use object::read::elf::ElfFile64;
@@ -72,7 +73,7 @@ pub fn identity(path: &Path) -> io::Result<String> {
     let cache = ReadCache::new(File::open(path)?);
     let elf = ElfFile64::<Endianness, _>::parse(&cache);
     if let Some(id) = elf.ok().and_then(|elf| elf.build_id().ok().flatten()) {
-        return Ok(format!("build-id {}", id.iter().map(|byte| format!("{byte:02x}")).collect::<String>()));
+        return Ok(format!("build-id {}", hexadecimal(id)));
     }
     let found = fs::metadata(path)?;
     Ok(format!("{} bytes, changed {}.{:09}", found.len(), found.mtime(), found.mtime_nsec()))

@@ -1,6 +1,7 @@
 //! Finds the preloaded library and words LD_PRELOAD.
 
 use crate::error::Error;
+use crate::program::own_path;
 use hinterland_abi::variables::LIBRARY;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +24,7 @@ pub fn find() -> Result<PathBuf, Error> {
             _ => Err(Error::Library { what: format!("{LIBRARY}: {} is not a file", path.display()) }),
         };
     }
-    let executable = executable()?;
+    let executable = own_path()?;
     beside(NAME)?
         .ok_or_else(|| Error::Library { what: format!("{NAME} is not installed with {}", executable.display()) })
 }
@@ -33,14 +34,10 @@ pub fn find() -> Result<PathBuf, Error> {
 /// # Errors
 /// The executable's own path cannot be found.
 pub fn beside(name: &str) -> Result<Option<PathBuf>, Error> {
-    let executable = executable()?;
+    let executable = own_path()?;
     let home = executable.parent().unwrap_or(Path::new("/"));
     let mut places = PLACES.iter().map(|place| home.join(place).join(name));
     Ok(places.find_map(|path| path.canonicalize().ok().filter(|path| path.is_file())))
-}
-
-fn executable() -> Result<PathBuf, Error> {
-    std::env::current_exe().map_err(Error::system("cannot find the hinterland command's own path"))
 }
 
 /// The value of LD_PRELOAD: the library before whatever stands there.

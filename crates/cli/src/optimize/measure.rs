@@ -2,8 +2,8 @@
 
 use super::Stop;
 use crate::config::flags::{Flags, Optimized};
-use crate::error::Error;
 use crate::profile::ProfileFile;
+use crate::program;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs::File;
@@ -56,18 +56,11 @@ pub struct Runner {
 }
 
 impl Runner {
-    pub fn new(
-        settings: &Flags<Optimized>,
-        program: &[OsString],
-        repeat: u32,
-        directory: &Path,
-    ) -> Result<Runner, Stop> {
-        let launcher = std::env::current_exe();
-        let launcher = launcher.map_err(Error::system("cannot find the hinterland command's own path"))?;
+    pub fn new(settings: &Flags<Optimized>, words: &[OsString], repeat: u32, directory: &Path) -> Result<Runner, Stop> {
         Ok(Runner {
-            launcher,
+            launcher: program::own_path()?,
             settings: settings.words(),
-            program: program.into(),
+            program: words.into(),
             repeat,
             directory: directory.into(),
         })
@@ -78,7 +71,7 @@ impl Runner {
         self.program.first().map_or(String::new(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// Runs it as often as is wished. `say` is told how far it is.
+    /// Runs it `repeat` times; `say` gets how far that is.
     pub fn measure(&self, say: &dyn Fn(String)) -> Result<Runs, Stop> {
         let stats = self.directory.join("stats.json");
         let (mut all, mut outputs) = (Vec::new(), Vec::new());

@@ -92,9 +92,6 @@ what the plan is about: `make -B`, or a rule that depends on $HINTERLAND_PLAN. S
 
 Exit code: 0, also where nothing was gained; 125 when the build or the program fails without hints, or something else cannot be used.";
 
-/// What a plan of this command begins with.
-const PLAN_HEAD: &str = HEAD;
-
 /// Why the loop ends before its time.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
@@ -157,7 +154,7 @@ fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
     let best = rounds.best();
     if !best.plan.functions.is_empty() {
         let measured = measured(&rounds, config.local_bytes().map_or(0, |bytes| bytes.0), &config.settings.far);
-        let text = Plan { measured: Some(measured), ..best.plan.clone() }.text(PLAN_HEAD).map_err(Stop::Words)?;
+        let text = Plan { measured: Some(measured), ..best.plan.clone() }.text(HEAD).map_err(Stop::Words)?;
         output::write(&place, refuse, |out| out.write_all(text.as_bytes()).map_err(refuse))?;
     }
     let shown = if best.plan.functions.is_empty() { None } else { Some(place.as_path()) };

@@ -11,6 +11,7 @@ mod promise;
 pub use note::digests;
 pub use promise::{Run, broken, place};
 
+use crate::encode::hexadecimal;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -241,7 +242,7 @@ impl Written {
         Ok(Written { plan, digest: digest(text) })
     }
 
-    /// What the plugin is told.
+    /// What the plugin reads.
     pub fn handed(self) -> Handed {
         let of_loop = |one: Loop| HandedLoop { line: one.line, fetch: one.fetch, evict: one.evict };
         let of_function = |one: Function| HandedFunction {
@@ -282,10 +283,6 @@ impl Plan {
 pub fn digest(text: &str) -> String {
     let end = text.find(&format!("\n{MEASURED}\n")).unwrap_or(text.len());
     hexadecimal(&Sha256::digest(&text.as_bytes()[..end]))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The parser's complaint without its picture of the line.

@@ -1,6 +1,6 @@
 //! The notes of a program's objects: with which plans they were compiled (`compiler/src/interface.cpp` writes them).
 
-use super::hexadecimal;
+use crate::encode::hexadecimal;
 use object::elf::FileHeader64;
 use object::endian::Endianness;
 use object::read::elf::{FileHeader, SectionHeader};

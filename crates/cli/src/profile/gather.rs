@@ -6,7 +6,8 @@
 
 use super::file::{Call, FORMAT, Function, LineWaits, Lost, Part, ProfileFile, Program, RunPart};
 use super::file::{Site, Stack, StackFrame, VERSION, Waits};
-use super::names::{Names, hexadecimal, is_allocator};
+use super::names::{Names, is_allocator};
+use crate::encode::hexadecimal;
 use hinterland_abi::profile::{self as taken, Profile, SiteKind};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

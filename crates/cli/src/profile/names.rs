@@ -2,6 +2,7 @@
 
 use super::file::{Call, Module};
 use super::symbols::{Line, Named, Symbols};
+use crate::encode::hexadecimal;
 use hinterland_abi::profile::{Frame, MODULES_MAX, Profile};
 use std::collections::HashMap;
 use std::path::Path;
@@ -150,11 +151,6 @@ impl<'a> Names<'a> {
         };
         named.lines.iter().map(call).collect()
     }
-}
-
-/// Bytes as two digits each.
-pub fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Names for addresses: from debug information (in the file, or in one of its own beside it or below /usr/lib/debug), else from the tables of
 //! symbols, else from the bounds of functions that `.eh_frame` knows.
 
+use crate::encode::hexadecimal;
 use addr2line::Loader;
 use addr2line::gimli::{self, BaseAddresses, CieOrFde, EhFrame, NativeEndian, UnwindSection};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
@@ -180,10 +181,9 @@ fn has_lines(file: &object::File<'_>) -> bool {
 /// The debug information of a file, as debuggers look for it (gdb's manual, "Debugging Information in Separate Files").
 fn debug_file(path: &Path, file: &object::File<'_>, build_id: &[u8]) -> Option<(PathBuf, Vec<u8>)> {
     let root = Path::new("/usr/lib/debug");
-    let by_id = build_id.split_first().map(|(first, rest)| {
-        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-        root.join(format!(".build-id/{first:02x}/{rest}.debug"))
-    });
+    let by_id = build_id
+        .split_first()
+        .map(|(first, rest)| root.join(format!(".build-id/{first:02x}/{}.debug", hexadecimal(rest))));
     let link = file.gnu_debuglink().ok().flatten().map(|(name, _)| String::from_utf8_lossy(name).into_owned());
     let home = path.parent().unwrap_or(Path::new("/"));
     let by_link = link.into_iter().flat_map(|name| {

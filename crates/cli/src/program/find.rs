@@ -6,6 +6,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// The hinterland command itself.
+///
+/// # Errors
+/// The system does not say where it is.
+pub fn own_path() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(Error::system("cannot find the hinterland command's own path"))
+}
+
 /// The file that `name` names: itself when it has a slash, else the first executable of that name in `search`.
 ///
 /// # Errors

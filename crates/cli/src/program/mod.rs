@@ -11,7 +11,7 @@ mod find;
 mod script;
 mod secure;
 
-pub use find::find;
+pub use find::{find, own_path};
 
 use crate::error::Error;
 use std::ffi::{OsStr, OsString};

@@ -1,6 +1,7 @@
-//! The job of a program: what sbatch is told. Pure.
+//! The job of a program: the options of sbatch. Pure.
 
 use crate::advise::Needs;
+use crate::encode::shell_word;
 
 const MIB: u64 = 1 << 20;
 /// What a program takes beside far pages (code, stacks, the library and its buffers), and what the pager keeps for each far page: 1/64 of it.
@@ -42,19 +43,19 @@ impl Job {
             command = run.into_iter().chain(command).collect();
         }
         words.extend_from_slice(options);
-        let quoted: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+        let quoted: Vec<String> = command.iter().map(|word| shell_word(word)).collect();
         words.push(format!("--wrap={}", quoted.join(" ")));
         Ok(Job { words })
     }
 
-    /// What sbatch is told.
+    /// The options of sbatch.
     pub fn words(&self) -> &[String] {
         &self.words
     }
 
     /// The whole command, for a shell.
     pub fn line(&self) -> String {
-        let quoted: Vec<String> = self.words.iter().map(|word| quoted(word)).collect();
+        let quoted: Vec<String> = self.words.iter().map(|word| shell_word(word)).collect();
         format!("sbatch {}", quoted.join(" "))
     }
 }
@@ -77,16 +78,6 @@ fn memory_bytes(needs: &Needs) -> u64 {
     let far_here = if is_ram { (far as f64 * needs.cost).ceil() as u64 } else { 0 };
     let local = needs.local_bytes.max(LOCAL_BYTES_MIN);
     local + far_here + needs.touched_bytes / TABLES_PART + OWN_BYTES
-}
-
-/// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@%+".contains(&byte);
-    if !word.is_empty() && word.bytes().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 #[cfg(test)]
@@ -134,15 +125,5 @@ mod tests {
         let job = Job::new(&needs(1, Some("ssd")), false, "h", &[], &words("job")).expect("a job");
         assert!(job.line().contains("run --local 16M"), "{}", job.line());
         assert!(Job::new(&needs(140, None), true, "h", &[], &words("job")).expect_err("no far").contains("'ssd'"));
-    }
-
-    /// As far as a shell is here to read it.
-    #[test]
-    fn words_come_back_from_a_shell_as_they_were() {
-        for word in ["plain", "", "a b", "it's", "$(touch x)", "\"", "a\nb", "*", "~", "ü", "\\", "#x"] {
-            let script = format!("printf %s {}", quoted(word));
-            let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("a shell");
-            assert_eq!(String::from_utf8_lossy(&output.stdout), word);
-        }
     }
 }

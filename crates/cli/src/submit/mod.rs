@@ -4,13 +4,14 @@
 //! trace ─▶ advise: backend, least local memory ─▶ job: --constraint, --prefer, --mem, hinterland run … ─▶ sbatch
 //! ```
 //!
-//! Slurm is the scheduler; we say what the program needs.
+//! Slurm is the scheduler; the job says what the program needs.
 
 mod job;
 
 use crate::advise;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
+use crate::program;
 use clap::Args;
 use hinterland_units::Slowdown;
 use job::Job;
@@ -69,8 +70,7 @@ pub fn run(args: &SubmitArgs) -> ExitCode {
 
 fn submit(args: &SubmitArgs) -> Result<(), String> {
     let needs = advise::needs(&args.trace, args.slowdown, args.costs.as_deref(), args.backend.as_deref())?;
-    let launcher =
-        std::env::current_exe().map_err(|error| format!("cannot find the hinterland command's own path: {error}"))?;
+    let launcher = program::own_path().map_err(|error| error.to_string())?;
     let is_warm = is_warm(&needs.backend);
     let job = Job::new(&needs, is_warm, &launcher.display().to_string(), &args.sbatch, &args.program)?;
     if args.dry_run {

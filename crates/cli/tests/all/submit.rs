@@ -1,4 +1,4 @@
-//! `hinterland submit` as a user runs it: what sbatch is told, and what is refused. The real Slurm is in the life cycle's tests.
+//! `hinterland submit` as a user runs it: the options of sbatch, and what is refused. The real Slurm is in the life cycle's tests.
 
 use crate::sim::trace;
 use std::os::unix::fs::PermissionsExt;
