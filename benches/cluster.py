@@ -5,8 +5,6 @@ With --measure: first measures what the programs need, which the model keeps. Ea
 of far memory at 13 sizes of local memory: the slowdown, and what goes over the link. Writes one JSON file; the model is deterministic: any machine writes
 the same figures from the same measurements."""
 import argparse
-import datetime
-import hashlib
 import json
 import os
 import subprocess
@@ -15,7 +13,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from workloads import HERE, machine, origin
+from workloads import HERE, origin, origin_of_model
 
 MEASURED = Path(__file__).parent.parent / "docs/results/cluster-programs.json"
 SIZES_PERCENT = [95, 90, 85, 80, 70, 60, 50, 40, 30, 25, 20, 15, 10]
@@ -133,7 +131,6 @@ def main() -> None:
         measured = measure(given.target / given.profile / "hinterland", given.mib)
         MEASURED.write_text(json.dumps(measured, indent=2) + "\n")
     words = ["--programs", str(MEASURED)]
-    said = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
     report = simulate(model, words)
     rows = [row for row in report["rows"] if row["slowdown"] == 1.4]
     half = next(row for row in rows if row["friendly_percent"] == 50)
@@ -142,11 +139,7 @@ def main() -> None:
     result = {
         "bench": "cluster",
         "what": "programs that end in an hour, by the share of friendly ones and the slowdown that they may have, beside no far memory (xDM, figure 16)",
-        "commands": ["hinterland-model cluster --programs docs/results/cluster-programs.json --json"],
-        "commit": said.stdout.strip() or None,
-        "build": hashlib.sha256(model.read_bytes()).hexdigest()[:16],
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "machine": machine(),
+        **origin_of_model(model, ["hinterland-model cluster --programs docs/results/cluster-programs.json --json"]),
         "targets": [
             {
                 "target": "programs at slowdown 1.4 beside none, half of them friendly",

@@ -4,15 +4,13 @@
 Writes one JSON file: speedups over Remote, access costs and hit ratios of each scheme, and the paper's anchors with what the model has. The
 model is deterministic: any machine writes the same figures."""
 import argparse
-import datetime
-import hashlib
 import json
 import math
 import re
 import subprocess
 from pathlib import Path
 
-from workloads import HERE, machine
+from workloads import origin_of_model
 
 BANDWIDTHS = ["1/2", "1/4", "1/8"]
 SWITCHES = [100, 400]
@@ -108,16 +106,10 @@ def main() -> None:
     words = ["daemon", "all", "--bandwidth", ",".join(BANDWIDTHS), "--switch", switches, "--references", str(given.references)]
     words += ["--warm-up", str(given.references), "--json"]
     commands = {"measured": words, "paper": [*words, "--ratio", "paper", "--scheme", "remote,lc,daemon"]}
-    said = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
     result = {
         "bench": "daemon",
         "what": "speedups over Remote in the order of links; anchors of the paper (DaeMon, SIGMETRICS 2023) beside the model's figures",
-        "commands": [f"hinterland-model {' '.join(command)}" for command in commands.values()],
-        "version": subprocess.run([model, "--version"], check=True, capture_output=True, text=True).stdout.split()[-1],
-        "commit": said.stdout.strip() or None,
-        "build": hashlib.sha256(model.read_bytes()).hexdigest()[:16],
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "machine": machine(),
+        **origin_of_model(model, [f"hinterland-model {' '.join(command)}" for command in commands.values()]),
         "links": [f"{bandwidth}, {switch} ns" for bandwidth in BANDWIDTHS for switch in SWITCHES],
     }
     report: dict = {}

@@ -207,14 +207,23 @@ class Rows:
 
 def build(launcher: Path) -> dict:
     """Which Hinterland is measured: its version, the commit of this directory, and a digest of the program and its library."""
-    version = subprocess.run([launcher, "--version"], check=True, capture_output=True, text=True).stdout.split()[-1]
-    said = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
     digest = hashlib.sha256()
     for path in (launcher, launcher.with_name("libhinterland.so")):
         # In pieces: the peak of a child, which decides how much is local, is at least that of this process.
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
-    return {"version": version, "commit": said.stdout.strip() or None, "build": digest.hexdigest()[:16]}
+    return {**version(launcher), "build": digest.hexdigest()[:16]}
+
+
+def version(program: Path) -> dict:
+    """The version that a program says, and the commit of this directory."""
+    words = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout.split()
+    said = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
+    return {"version": words[-1], "commit": said.stdout.strip() or None}
+
+
+def when_and_where() -> dict:
+    return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "machine": machine()}
 
 
 def origin(launcher: Path, script: str) -> dict:
@@ -223,6 +232,10 @@ def origin(launcher: Path, script: str) -> dict:
     return {
         "commands": [" ".join([f"benches/{script}", *words])],
         **build(launcher),
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "machine": machine(),
+        **when_and_where(),
     }
+
+
+def origin_of_model(model: Path, commands: list[str]) -> dict:
+    """Where figures of `hinterland-model` are from."""
+    return {"commands": commands, **version(model), "build": hashlib.sha256(model.read_bytes()).hexdigest()[:16], **when_and_where()}

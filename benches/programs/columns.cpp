@@ -7,23 +7,14 @@
 //   group    rides and fares by zone, over the rides that a condition selects
 //   summary  least, mean and greatest of each column
 //   all      these in turn
+#include "common.h"
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
-
-static uint64_t state = 1;
-
-static uint64_t next() {
-    uint64_t x = state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 template <class T> using Column = std::vector<T>;
 
@@ -134,9 +125,8 @@ int main(int argc, char **argv) {
     if (!rows || !(wants("filter") || wants("group") || wants("summary"))) return fprintf(stderr, "usage: columns filter|group|summary|all MIB\n"), 2;
     Rides rides = fill(rows);
     Selection selected(rows);
-    auto begin = std::chrono::steady_clock::now();
+    Timed timed;
     if (wants("filter")) filter(rides, selected);
     if (wants("group")) group(rides, selected);
     if (wants("summary")) summary(rides);
-    fprintf(stderr, "seconds %.6f\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
 }

@@ -2,21 +2,13 @@
 //
 // usage: flow MIB      (about so much memory)
 // Output: the cost of the flow, the same on every run and build; on standard error the seconds of the simplex without what makes the network.
-#include <chrono>
+#include "common.h"
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <lemon/network_simplex.h>
 #include <lemon/smart_graph.h>
-
-static uint64_t state = 1;
-
-static uint64_t next() {
-    uint64_t x = state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
+#include <optional>
 
 // Bytes of an arc in the graph and in the simplex, and arcs for each node.
 constexpr uint64_t arc_bytes = 60, arcs_per_node = 16;
@@ -42,10 +34,10 @@ int main(int argc, char **argv) {
         int amount = int(next() % 20) + 1;
         supply[graph.nodeFromId(int(next() % uint64_t(nodes)))] += amount, supply[graph.nodeFromId(int(next() % uint64_t(nodes)))] -= amount;
     }
-    auto begin = std::chrono::steady_clock::now();
+    std::optional<Timed> timed(std::in_place);
     lemon::NetworkSimplex<Graph, int, int64_t> simplex(graph);
     auto found = simplex.upperMap(capacity).costMap(cost).supplyMap(supply).run();
-    fprintf(stderr, "seconds %.6f\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    timed.reset();
     if (found != lemon::NetworkSimplex<Graph, int, int64_t>::OPTIMAL) return fprintf(stderr, "flow: there is none\n"), 1;
     printf("%ld\n", simplex.totalCost<int64_t>());
 }

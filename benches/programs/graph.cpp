@@ -2,6 +2,7 @@
 //
 // usage: graph search|rank SCALE EDGES      (2^SCALE vertices with EDGES edges each at the mean)
 // Output: vertices reached and the sum of their distances for each of four searches, or the ranks' sum and maximum; the same on every run.
+#include "common.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,15 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <vector>
-
-static uint64_t state = 1;
-
-static uint64_t next() {
-    uint64_t x = state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 // A number below `bound` that is often small: its logarithm is uniform, as in Zipf's law.
 static uint64_t often_small(uint64_t bound) {

@@ -7,29 +7,14 @@
 //   sum     two passes over an array
 //   sparse  a sparse matrix in compressed rows times a vector
 //   join    rows in order look up their partners in a hash table
-#include <chrono>
+#include "common.h"
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
-static uint64_t state = 1;
-
-static uint64_t next() {
-    uint64_t x = state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 template <class T> using Array = std::unique_ptr<T[]>;
-
-// Seconds of what happens until its end.
-struct Timed {
-    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-    ~Timed() { fprintf(stderr, "seconds %.6f\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()); }
-};
 
 struct Edge {
     uint32_t from, to;
