@@ -8,18 +8,16 @@
 //! Arguments: the number of rounds, and the rate of the link. Each round takes every way of sharing in turn: *shared*, one session for both programs;
 //! *isolated*, one for each, and the kernel sends what comes as it comes; *turns*, the same with the node's turns on the link. Median (least–most).
 
-use hinterland_backend::samples::{Kind, Rng, page};
-use hinterland_backend::{Backend, LoadItem, Location, Priority, StoreError, bandwidth, open};
+mod loads;
+
+use hinterland_backend::bandwidth;
+use hinterland_backend::samples::Rng;
 use hinterland_node::{Listening, Options, SLAB_BYTES};
-use hinterland_units::{PAGE_BYTES, PageBytes};
-use std::sync::Arc;
+use hinterland_units::PAGE_BYTES;
+use loads::{BATCH, DEMANDS, Filled, summary};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// 16 MiB.
-const PAGES: usize = 4096;
-const BATCH: usize = 64;
-const DEMANDS: usize = 1000;
 /// Between two demands: so the program has less than a third of 1 Gb/s.
 const THINK: Duration = Duration::from_micros(50);
 const FLOOD_THREADS: usize = 4;
@@ -28,37 +26,16 @@ const CONTEST: Duration = Duration::from_millis(500);
 const WAYS: [&str; 3] = ["shared", "isolated", "turns"];
 
 #[derive(Clone)]
-struct Program {
-    backend: Arc<dyn Backend>,
-    at: Arc<[Location]>,
-}
+struct Program(Filled);
 
 impl Program {
     fn new(node: &Listening) -> Program {
-        let backend = open(&[node.endpoint().to_string()]).unwrap_or_else(|error| panic!("{error}"));
-        let mut at = Vec::new();
-        for batch in 0..PAGES / BATCH {
-            let pages: Vec<PageBytes> = (0..BATCH).map(|n| page(Kind::Random, (batch * BATCH + n) as u64)).collect();
-            let mut out: Vec<Result<Location, StoreError>> = vec![Ok(Location(0)); BATCH];
-            backend.store(&pages.iter().collect::<Vec<_>>(), Priority::WriteBack, &mut out);
-            at.extend(out.into_iter().map(|answer| answer.expect("room")));
-        }
-        Program { backend, at: at.into() }
+        Program(Filled::new(node.endpoint().to_string()))
     }
 
     /// Demand loads of random pages, in µs: mean and p99.
     fn demands(&self) -> [f64; 2] {
-        let (mut rng, mut into) = (Rng(7), [0; PAGE_BYTES]);
-        let mut times: Vec<f64> = (0..DEMANDS)
-            .map(|_| {
-                std::thread::sleep(THINK);
-                let mut items = [LoadItem { location: self.at[rng.index(PAGES)], into: &mut into }];
-                let begun = Instant::now();
-                self.backend.load(&mut items, Priority::Demand, &mut |_, page| assert!(page.is_ok()));
-                begun.elapsed().as_secs_f64() * 1e6
-            })
-            .collect();
-        times.sort_by(f64::total_cmp);
+        let times = self.0.demands(Some(THINK));
         [times.iter().sum::<f64>() / DEMANDS as f64, times[DEMANDS * 99 / 100]]
     }
 
@@ -69,12 +46,7 @@ impl Program {
                 scope.spawn(move || {
                     let (mut rng, mut buffers) = (Rng(11 + thread as u64), vec![[0; PAGE_BYTES]; BATCH]);
                     while !over.load(Relaxed) {
-                        let from = rng.index(PAGES - BATCH);
-                        let items = self.at[from..][..BATCH].iter().zip(&mut buffers);
-                        let mut items: Vec<_> =
-                            items.map(|(location, into)| LoadItem { location: *location, into }).collect();
-                        self.backend.load(&mut items, Priority::Prefetch, &mut |_, page| assert!(page.is_ok()));
-                        bytes.fetch_add((BATCH * PAGE_BYTES) as u64, Relaxed);
+                        bytes.fetch_add(self.0.load_ahead(&mut rng, &mut buffers), Relaxed);
                     }
                 });
             }
@@ -142,12 +114,7 @@ fn main() {
         }
     }
     for (way, found) in WAYS.iter().zip(found) {
-        let text = |value: &dyn Fn(&[f64; 7]) -> f64, digits: usize| {
-            let mut values: Vec<f64> = found.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            let (least, median, most) = (values[0], values[values.len() / 2], values[values.len() - 1]);
-            format!("{median:.digits$} ({least:.digits$}–{most:.digits$})")
-        };
+        let text = |value: &dyn Fn(&[f64; 7]) -> f64, digits| summary(found.iter().map(value), digits);
         let at = |at: usize| text(&|figures| figures[at], 0);
         println!("{way}: alone mean {} p99 {} µs", at(0), at(1));
         println!("  beside a flood mean {} p99 {} µs, the flood {} MB/s", at(2), at(3), at(4));
