@@ -7,7 +7,7 @@ use crate::sys::watched::in_all_orders;
 use crate::waiters::Waiters;
 use hinterland_units::PageNo;
 use loom::sync::Arc;
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 
 const PAGE: PageNo = PageNo(2);
 const NEXT: PageNo = PageNo(3);
@@ -21,6 +21,23 @@ fn table(state: State) -> PageTable {
 fn claim(table: &PageTable, busy: State) -> bool {
     let seen = table.load(PAGE);
     !seen.state().is_busy() && table.transition(PAGE, seen, seen.with_state(busy)).is_ok()
+}
+
+/// A thread that evicts the page, unless it is pinned.
+fn evict(table: &Arc<PageTable>, pins: &Arc<Pins>) -> JoinHandle<()> {
+    let (table, pins) = (Arc::clone(table), Arc::clone(pins));
+    thread::spawn(move || {
+        assert!(claim(&table, State::Leaving));
+        let to = if pins.cover(PAGE) { State::Resident } else { State::SwapCached };
+        table.complete(PAGE, Entry::new(to));
+    })
+}
+
+/// A thread that has pinned the page, and found it, finds it after the evictor, too.
+fn stays(table: &PageTable, evictor: JoinHandle<()>) {
+    let is_there = table.load(PAGE).state() == State::Resident;
+    evictor.join().expect("it ends");
+    assert!(!is_there || table.load(PAGE).state() == State::Resident, "a page left under its pin");
 }
 
 #[test]
@@ -97,18 +114,9 @@ fn the_next_owner_sees_the_hash_of_the_copy() {
 fn a_pinned_page_stays() {
     in_all_orders(|| {
         let (table, pins) = (Arc::new(table(State::Resident)), Arc::new(Pins::new().expect("memory")));
-        let evictor = {
-            let (table, pins) = (Arc::clone(&table), Arc::clone(&pins));
-            thread::spawn(move || {
-                assert!(claim(&table, State::Leaving));
-                let to = if pins.cover(PAGE) { State::Resident } else { State::SwapCached };
-                table.complete(PAGE, Entry::new(to));
-            })
-        };
+        let evictor = evict(&table, &pins);
         let pin = Pin::of(&pins, PAGE.0, NEXT.0, 1);
-        let is_there = table.load(PAGE).state() == State::Resident;
-        evictor.join().expect("it ends");
-        assert!(!is_there || table.load(PAGE).state() == State::Resident, "a page left under its pin");
+        stays(&table, evictor);
         drop(pin);
         assert!(!pins.cover(PAGE));
     });
@@ -121,17 +129,8 @@ fn a_page_that_is_pinned_long_term_stays() {
         let (table, pins) = (Arc::new(table(State::Resident)), Arc::new(Pins::new().expect("memory")));
         // The counts are there: another page has one.
         assert!(pins.long_term.add(NEXT, 4));
-        let evictor = {
-            let (table, pins) = (Arc::clone(&table), Arc::clone(&pins));
-            thread::spawn(move || {
-                assert!(claim(&table, State::Leaving));
-                let to = if pins.cover(PAGE) { State::Resident } else { State::SwapCached };
-                table.complete(PAGE, Entry::new(to));
-            })
-        };
+        let evictor = evict(&table, &pins);
         assert!(pins.long_term.add(PAGE, 4));
-        let is_there = table.load(PAGE).state() == State::Resident;
-        evictor.join().expect("it ends");
-        assert!(!is_there || table.load(PAGE).state() == State::Resident, "a page left under its pin");
+        stays(&table, evictor);
     });
 }
