@@ -1,5 +1,5 @@
 //! What is sent next on the node's link, and when: no more is given to the kernel than keeps the link busy, so that what comes later finds no queue
-//! that nobody can order.
+//! that the node cannot order.
 //!
 //! ```text
 //!   lanes ──► FairLink ──► at most HELD ahead of the link ──► sockets ──► link
@@ -66,7 +66,7 @@ impl<T> Turns<T> {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Whether nobody waits, and one more piece may be granted.
+    /// Whether nothing waits, and one more piece may be granted.
     pub(crate) fn is_free(&self, now_ns: u64) -> bool {
         self.queue.waiting() == 0 && self.next_at_ns(now_ns) <= now_ns
     }
@@ -89,7 +89,7 @@ impl<T> Turns<T> {
         self.queue.push(channel, bytes.min(self.piece_bytes(now_ns)), now_ns, what);
     }
 
-    /// The piece that may be sent now, and its bytes; `None`: nobody waits, or the link holds enough.
+    /// The piece that may be sent now, and its bytes; `None`: nothing waits, or the link holds enough.
     pub(crate) fn grant(&mut self, now_ns: u64) -> Option<(T, u64)> {
         if now_ns < self.next_at_ns(now_ns) {
             return None;

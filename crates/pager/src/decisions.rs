@@ -1,9 +1,9 @@
-//! The decision log of a process ([`hinterland_paging::Log`]), which the simulator replays: what the pager is told, what it is answered, and
+//! The decision log of a process ([`hinterland_paging::Log`]), which the simulator replays: what the pager hears, what it is answered, and
 //! what it decides. For tests: only a build with debug assertions can write one, and in every other build all of this is nothing.
 //!
 //! While a log is written the pager makes one decision at a time (`Turn`), so the entries are in the order in which the decisions were
-//! made. What threads do between decisions overlaps as always. A decision that is a part of another one is not noted: whoever replays
-//! the one makes the other, too. A turn is the outermost lock of the pager: no load, store or request to the kernel is made in one.
+//! made. What threads do between decisions overlaps as always. A decision that is a part of another one is not noted: a replay
+//! of the one makes the other, too. A turn is the outermost lock of the pager: no load, store or request to the kernel is made in one.
 //!
 //! The log is memory that the process shares with a file: to note an entry is no system call, and nothing is lost when the process ends.
 
@@ -76,14 +76,14 @@ mod written {
     const LOG_BYTES: usize = 256 << 20;
     /// Programs that one process runs after each other.
     const PROGRAMS_MAX: u32 = 100;
-    /// Threads that are told apart; a log ends at the next one.
+    /// Threads that have numbers; a log ends at the next one.
     const THREADS_MAX: usize = 256;
 
     struct Log {
         memory: Mapping,
         /// Bytes of entries.
         len: AtomicU64,
-        /// Whose turn it is, by thread pointer; 0: nobody's.
+        /// Whose turn it is, by thread pointer; 0: no thread's.
         owner: AtomicUsize,
         /// How often the owner has taken the turn.
         depth: AtomicU32,
@@ -96,7 +96,7 @@ mod written {
     #[derive(Clone, Copy, Default)]
     pub struct Decisions(Option<&'static Log>);
 
-    /// Nobody else makes a decision meanwhile.
+    /// No other thread makes a decision meanwhile.
     pub(crate) struct Turn {
         log: Option<&'static Log>,
         /// It is not part of another decision.

@@ -1,4 +1,4 @@
-//! The decision log: what a run's pager was told, what it was answered when it asked, and what it decided, in that order.
+//! The decision log: what a run's pager heard, what it was answered when it asked, and what it decided, in that order.
 //!
 //! ```text
 //!   magic │ bytes of entries │ 1: it was full, and ends early │ entry, entry, …

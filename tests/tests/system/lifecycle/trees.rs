@@ -80,7 +80,7 @@ fn run_within(mut running: Running, budget_mib: u64, resting: &str, count: usize
 
 /// Waits until a tree that rests holds no more than its budget, and uses it.
 ///
-/// At rest, because nobody is told of a write to a page that a fork shares: a burst of them exceeds the budget until the next look.
+/// At rest, because the kernel reports no write to a page that a fork shares: a burst of them exceeds the budget until the next look.
 /// How far and how long is a rule of the pager, tested there.
 pub fn wait_until_within(running: &Running, budget_mib: u64) -> Result<()> {
     let budget = budget_mib * MIB;

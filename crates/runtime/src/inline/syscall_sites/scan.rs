@@ -124,7 +124,7 @@ fn may_load(code: &[u8], wanted: &NumberSet) -> bool {
 }
 
 /// Whether any five bytes of the code are what is looked for, which begins with 0xb8 to 0xc7 and ends in two zero bytes. Most places
-/// are told apart many at a time.
+/// are ruled out many at a time.
 pub(super) fn any_window(code: &[u8], is_load: impl Fn(&[u8]) -> bool) -> bool {
     const PLACES: usize = 64;
     const BLOCK_BYTES: usize = PLACES + LOAD_BYTES - 1;
