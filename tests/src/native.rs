@@ -19,14 +19,19 @@ pub struct Native {
     pub finished: Finished,
 }
 
-/// Makes the inputs of `scenario` at `size_bytes`, unless a run before has made them.
+/// Makes the inputs of `scenario` at `size_bytes`, unless a run before has made them. Tests that need the same inputs at the same time
+/// wait for the one that makes them.
 ///
 /// # Errors
 /// `prepare` failed; nothing half-made is left.
 pub fn prepare(scenario: &Scenario, size_bytes: u64) -> Result<Place> {
     let name = format!("{}-{}m", scenario.name, size_bytes / crate::MIB);
-    let (inputs, run) = (places::tests().join("inputs").join(&name), places::tests().join("runs").join(&name));
+    let all = places::tests().join("inputs");
+    std::fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
+    let (inputs, run) = (all.join(&name), places::tests().join("runs").join(&name));
     let place = Place { size_bytes, inputs: inputs.clone(), run };
+    let lock = File::create(all.join(format!("{name}.lock")))?;
+    lock.lock().with_context(|| format!("cannot lock the inputs of {name}"))?;
     if !inputs.join(".complete").exists() {
         places::emptied(inputs.clone())?;
         (scenario.prepare)(&place).with_context(|| format!("cannot prepare {name}"))?;
@@ -86,4 +91,39 @@ pub fn tail(path: &Path) -> String {
     let text = std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(12)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Line, MIB};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static PREPARED: AtomicU32 = AtomicU32::new(0);
+
+    const SLOW: Scenario = Scenario {
+        name: "prepared-once",
+        about: "inputs that take a while",
+        needs: &[],
+        small_objects: false,
+        prepare: |place| {
+            PREPARED.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(100));
+            Ok(std::fs::write(place.inputs.join("input"), "whole")?)
+        },
+        command: |_| Line::shell(String::new()),
+        beside: None,
+        outputs: &[],
+    };
+
+    #[test]
+    fn inputs_are_made_once_and_whole_for_all_that_need_them() {
+        let _ = std::fs::remove_dir_all(places::tests().join("inputs/prepared-once-1m"));
+        let read = || std::fs::read_to_string(prepare(&SLOW, MIB).unwrap().inputs.join("input")).unwrap();
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+            assert!(all.into_iter().all(|one| one.join().unwrap() == "whole"));
+        });
+        assert_eq!(PREPARED.load(Ordering::Relaxed), 1);
+    }
 }
