@@ -7,6 +7,7 @@ use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{MIB, Need, places, skips, suite};
 use hinterland_units::{Budget, ByteCount};
+use std::sync::{Arc, OnceLock};
 
 /// Pages of the program, 64 MiB, of which a quarter is local.
 const PAGES: u32 = 16_384;
@@ -18,12 +19,57 @@ const TOUCH_NS: u64 = 20;
 
 const PATHS: [&str; 2] = ["monitor", "inline"];
 
+/// A program that is recorded once, for both fault paths.
+struct Recorded {
+    name: &'static str,
+    obstacle: fn() -> Option<String>,
+    command: fn() -> Result<Vec<String>>,
+    /// What it prints, in part.
+    prints: &'static str,
+    recording: OnceLock<Result<Recording, String>>,
+}
+
+struct Recording {
+    command: Vec<String>,
+    trace: String,
+    printed: String,
+}
+
 /// Small objects, reached by keys that have nothing to do with where they lie.
+fn objects() -> Recorded {
+    Recorded {
+        name: "python",
+        obstacle: || skips::missing(&[Need::Program("python3")]).or_else(skips::no_userfaultfd),
+        command: || Ok(["/usr/bin/env", "PYTHONHASHSEED=0", "python3", "-c", OBJECTS].map(str::to_owned).into()),
+        prints: "sum ",
+        recording: OnceLock::new(),
+    }
+}
+
 const OBJECTS: &str = "\
 import random
 random.seed(2)
 table = {random.getrandbits(40): [number, str(number)] for number in range(120000)}
 print('sum', sum(table[key][0] * len(table[key][1]) for key in sorted(table)))";
+
+/// A program in C, whose heap is one buffer: lines in no order, of which two fifths are local while they are merged.
+fn sort() -> Recorded {
+    Recorded {
+        name: "sort",
+        obstacle: skips::no_userfaultfd,
+        command: || {
+            let input = places::emptied(places::tests().join("lifecycle/lifecycle-simulated-recorded-sort-input"))?
+                .join("lines");
+            // Long lines: each comparison is a reference of the trace, and there are as many as lines times their number's logarithm.
+            let line = |number: u64| format!("{:020}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(50) + "\n";
+            std::fs::write(&input, (0..40_000).map(line).collect::<String>())?;
+            let words = ["/usr/bin/env", "LC_ALL=C", "sort", "-S", "200M", "--parallel=1", "-o", "/dev/null"];
+            Ok(words.map(str::to_owned).into_iter().chain([input.display().to_string()]).collect())
+        },
+        prints: "",
+        recording: OnceLock::new(),
+    }
+}
 
 /// Orders, policies, prefetchers. Not `next-n`: pages that it maps make no fault, and how many come in time depends on when its
 /// thread gets a processor.
@@ -44,15 +90,13 @@ pub fn trials() -> Vec<Trial> {
         let name = format!("lifecycle::simulated::{order}::{evict}::{prefetch}::{path}");
         suite::trial(name.clone(), skips::no_userfaultfd, move || agrees(&name, order, evict, prefetch, path))
     })
-    .chain(PATHS.into_iter().flat_map(|path| {
-        let python = format!("lifecycle::simulated::recorded::python::{path}");
-        let obstacle = || skips::missing(&[Need::Program("python3")]).or_else(skips::no_userfaultfd);
-        let program = ["/usr/bin/env", "PYTHONHASHSEED=0", "python3", "-c", OBJECTS];
-        let sort = format!("lifecycle::simulated::recorded::sort::{path}");
-        [
-            suite::trial(python.clone(), obstacle, move || agrees_with_a_recording(&python, path, &program, "sum ")),
-            suite::trial(sort.clone(), skips::no_userfaultfd, move || sorts_as_recorded(&sort, path)),
-        ]
+    .chain([objects(), sort()].into_iter().flat_map(|recorded| {
+        let recorded = Arc::new(recorded);
+        PATHS.map(|path| {
+            let (name, recorded) =
+                (format!("lifecycle::simulated::recorded::{}::{path}", recorded.name), recorded.clone());
+            suite::trial(name.clone(), recorded.obstacle, move || agrees_with_a_recording(&name, path, &recorded))
+        })
     }))
     .collect()
 }
@@ -116,18 +160,35 @@ fn agrees(name: &str, order: &str, evict: &str, prefetch: &str, path: &str) -> R
     Ok(())
 }
 
+impl Recorded {
+    /// The recording; the first of those that need it makes it.
+    fn recording(&self) -> Result<&Recording> {
+        let made = self.recording.get_or_init(|| self.record().map_err(|error| format!("{error:#}")));
+        made.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    fn record(&self) -> Result<Recording> {
+        let command = (self.command)()?;
+        let words = ["trace", "-o", "app.trace", "--"].into_iter().chain(command.iter().map(String::as_str));
+        let name = format!("lifecycle::simulated::recorded::{}::trace", self.name);
+        let launch = Launch::bare(&name, &words.collect::<Vec<_>>())?;
+        let trace = launch.directory.join("app.trace").display().to_string();
+        let printed = launch.run()?.expect(0, self.prints)?.stdout.clone();
+        Ok(Recording { command, trace, printed })
+    }
+}
+
 /// The commands, as a user gives them: what `sim` finds in a trace of a program is what `run` has.
-fn agrees_with_a_recording(name: &str, path: &str, program: &[&str], printed: &str) -> Result<()> {
+fn agrees_with_a_recording(name: &str, path: &str, of: &Recorded) -> Result<()> {
+    let Recording { command, trace, printed } = of.recording()?;
+    let program: Vec<&str> = command.iter().map(String::as_str).collect();
     let local = format!("{LOCAL_MIB}M");
-    let recording = Launch::bare(name, &[&["trace", "-o", "app.trace", "--"], program].concat())?;
-    let trace = recording.directory.join("app.trace").display().to_string();
-    let sum = recording.run()?.expect(0, printed)?.stdout.clone();
     let of_both = ["--local", &local, "--prefetch", "none", "--fault-path", path];
 
     let real =
-        Launch::new(&format!("{name}::run"), &[&of_both[..], &["--far", "compressed"]].concat(), program)?.run()?;
-    let stats = real.expect(0, &sum)?.stats()?;
-    let replay = [&["sim", &trace, "--evict", "s3-fifo", "--link", "1us:100Gb/s", "--json"], &of_both[..]].concat();
+        Launch::new(&format!("{name}::run"), &[&of_both[..], &["--far", "compressed"]].concat(), &program)?.run()?;
+    let stats = real.expect(0, printed)?.stats()?;
+    let replay = [&["sim", trace, "--evict", "s3-fifo", "--link", "1us:100Gb/s", "--json"], &of_both[..]].concat();
     let replay: serde_json::Value =
         serde_json::from_str(&Launch::bare(&format!("{name}::sim"), &replay)?.run()?.expect(0, "")?.stdout)?;
     let row = &replay["rows"][0];
@@ -140,16 +201,4 @@ fn agrees_with_a_recording(name: &str, path: &str, program: &[&str], printed: &s
         "{real} faults on far memory, and the simulator found {simulated}: {row}"
     );
     Ok(())
-}
-
-/// A program in C, whose heap is one buffer: lines in no order, of which two fifths are local while they are merged.
-fn sorts_as_recorded(name: &str, path: &str) -> Result<()> {
-    let input =
-        places::emptied(places::tests().join("lifecycle").join(name.replace("::", "-") + "-input"))?.join("lines");
-    // Long lines: each comparison is a reference of the trace, and there are as many as lines times their number's logarithm.
-    let line = |number: u64| format!("{:020}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(50) + "\n";
-    std::fs::write(&input, (0..40_000).map(line).collect::<String>())?;
-    let input = input.display().to_string();
-    let program = ["/usr/bin/env", "LC_ALL=C", "sort", "-S", "200M", "--parallel=1", "-o", "/dev/null", &input];
-    agrees_with_a_recording(name, path, &program, "")
 }

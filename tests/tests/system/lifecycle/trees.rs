@@ -8,8 +8,9 @@ use hinterland_tests::suite::Trial;
 use hinterland_tests::{MIB, frozen, places, skips, suite};
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The fault paths.
@@ -237,41 +238,60 @@ fn no_postgres() -> Option<String> {
 
 /// A PostgreSQL server with its backends in 32 MiB: made, loaded, queried.
 fn postgresql(name: &str, path: &'static str) -> Result<()> {
-    // Neither the build nor the repository need be readable for that user.
-    let shared = places::emptied(std::env::temp_dir().join(name.replace("::", "-")))?;
-    let script = shared.join("postgres.sh");
-    places::copy_program(&places::program("postgres.sh"), &script)?;
+    static NATIVE: OnceLock<Result<String, String>> = OnceLock::new();
+    let native = NATIVE.get_or_init(|| {
+        let ended = PostgreSql::new("lifecycle::trees::postgresql::native").and_then(|server| server.run(&[]));
+        let said = ended.and_then(|ended| Ok(ended.expect(0, "stopped")?.stdout.clone()));
+        said.map_err(|error| format!("{error:#}"))
+    });
+    let native = native.as_ref().map_err(|error| anyhow::anyhow!("natively: {error}"))?;
+    let server = PostgreSql::new(name)?;
     let built = places::launcher()?.parent().context("the launcher is in a directory")?.to_owned();
     for file in ["hinterland", "libhinterland.so"] {
-        places::copy_program(&built.join(file), &shared.join(file))?;
+        places::copy_program(&built.join(file), &server.shared.join(file))?;
     }
-    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777))?;
-    // Another user, with the right to serve the faults of system calls.
-    let user = ["--reuid=postgres", "--regid=postgres", "--clear-groups"];
-    let right = ["--inh-caps=+sys_ptrace", "--ambient-caps=+sys_ptrace", "--"];
-    let run = |way: &str, before: &[&str]| -> Result<Ended> {
-        let mut command = Command::new("setpriv");
-        command.args(user).args(right).args(before).arg("bash").arg(&script).arg(shared.join(way));
-        let mut launch = Launch::of(&format!("{name}-{way}"), command)?.with("TMPDIR", "/tmp");
-        launch.set_directory(&shared);
-        std::fs::create_dir(shared.join(way))?;
-        std::fs::set_permissions(shared.join(way), std::fs::Permissions::from_mode(0o777))?;
-        launch.run()
-    };
-    let native = run("native", &[])?;
-    native.expect(0, "stopped")?;
-    let launcher = shared.join("hinterland").display().to_string();
-    let managed = run("managed", &[&launcher, "run", "--local", "32M", "--fault-path", path, "--"])?;
-    managed.expect(0, &native.stdout)?;
-    ensure!(managed.stdout == native.stdout, "printed something else: {}", managed.stdout);
+    let launcher = server.shared.join("hinterland").display().to_string();
+    let managed = server.run(&[&launcher, "run", "--local", "32M", "--fault-path", path, "--"])?;
+    managed.expect(0, native)?;
+    ensure!(managed.stdout == *native, "printed something else: {}", managed.stdout);
     ensure!(managed.stderr.contains(&format!("fault path     {path}")), "{}", managed.stderr);
-    Ok(std::fs::remove_dir_all(&shared)?)
+    Ok(std::fs::remove_dir_all(&server.shared)?)
+}
+
+/// A server as another user: neither the build nor the repository need be readable for that user.
+struct PostgreSql {
+    name: String,
+    shared: PathBuf,
+}
+
+impl PostgreSql {
+    fn new(name: &str) -> Result<PostgreSql> {
+        let shared = places::emptied(std::env::temp_dir().join(name.replace("::", "-")))?;
+        places::copy_program(&places::program("postgres.sh"), &shared.join("postgres.sh"))?;
+        std::fs::create_dir(shared.join("cluster"))?;
+        for open in [&shared, &shared.join("cluster")] {
+            std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o777))?;
+        }
+        Ok(PostgreSql { name: name.to_owned(), shared })
+    }
+
+    /// Runs the script, after the words of a launcher, with the right to serve the faults of system calls.
+    fn run(&self, before: &[&str]) -> Result<Ended> {
+        let user = ["--reuid=postgres", "--regid=postgres", "--clear-groups"];
+        let right = ["--inh-caps=+sys_ptrace", "--ambient-caps=+sys_ptrace", "--"];
+        let mut command = Command::new("setpriv");
+        command.args(user).args(right).args(before).arg("bash");
+        command.arg(self.shared.join("postgres.sh")).arg(self.shared.join("cluster"));
+        let mut launch = Launch::of(&self.name, command)?.with("TMPDIR", "/tmp");
+        launch.set_directory(&self.shared);
+        launch.run()
+    }
 }
 
 /// Thousands of children, eight at a time, over far memory with delays; one in ten is killed at any moment. All are right, and all
 /// are counted, although there are fewer rows.
 fn fork_storm(name: &str, path: &'static str) -> Result<()> {
-    let children: u64 = if suite::full() { 10_000 } else { 1_500 };
+    let children: u64 = if suite::full() { 10_000 } else { 600 };
     let program = c_program("fork_storm", &[])?.display().to_string();
     let settings = ["--local", "16M", "--fault-path", path, "--far", "compressed:1G?delay_us=20"];
     let ended = Launch::new(name, &settings, &[&program, &children.to_string(), "8", "10"])?.run()?;
