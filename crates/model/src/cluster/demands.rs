@@ -1,7 +1,7 @@
 //! What a program takes of a machine at a slowdown, with each kind of far memory, and which it would rather have: the offline half of Algorithm 1
 //! (page features, choice of the backend, parameters), by the curves that were measured.
 
-use super::programs::{Backend, Program, Programs};
+use super::programs::{Backend, Point, Program, Programs};
 
 /// Processors, memory and far memory that one program takes while it runs.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -21,36 +21,46 @@ pub struct Demand {
 /// The demands of all programs at one slowdown.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Demands {
-    /// By program and backend.
-    rows: Vec<Vec<Demand>>,
-    /// By program: backends, the one with which memory costs least first.
-    preferred: Vec<Vec<usize>>,
+    /// By program and backend; none where the backend does not keep the slowdown.
+    with_far: Vec<Vec<Option<Demand>>>,
+    /// By program: all of its memory local.
+    local: Vec<Demand>,
+    /// By program: backends, the one with which memory costs least first; `None`: all of its memory local.
+    preferred: Vec<Vec<Option<usize>>>,
 }
 
 impl Demands {
     /// For programs of `scale` times their measured memory and run time; `None`: all memory is local.
     pub fn new(programs: &Programs, slowdown: Option<f64>, scale: f64) -> Demands {
-        let rows: Vec<Vec<Demand>> = programs
-            .programs
-            .iter()
-            .map(|program| programs.backends.iter().map(|backend| demand(program, backend, slowdown, scale)).collect())
-            .collect();
-        let preferred = rows.iter().map(|row| {
-            let mut backends: Vec<usize> = (0..row.len()).collect();
-            backends.sort_by(|one, other| row[*one].memory_cost.total_cmp(&row[*other].memory_cost));
-            backends
+        let of_program = |program: &Program| {
+            let demand = |backend: &Backend| {
+                let point = program.least(&backend.name, slowdown?)?;
+                Some(demand(program, Some((backend, point)), scale))
+            };
+            programs.backends.iter().map(demand).collect::<Vec<_>>()
+        };
+        let with_far: Vec<Vec<Option<Demand>>> = programs.programs.iter().map(of_program).collect();
+        let local: Vec<Demand> = programs.programs.iter().map(|program| demand(program, None, scale)).collect();
+        let preferred = with_far.iter().zip(&local).map(|(row, local)| {
+            let far = row.iter().enumerate().filter_map(|(at, demand)| Some((Some(at), demand.as_ref()?.memory_cost)));
+            let mut all: Vec<(Option<usize>, f64)> = far.chain([(None, local.memory_cost)]).collect();
+            all.sort_by(|(_, one), (_, other)| one.total_cmp(other));
+            all.into_iter().map(|(backend, _)| backend).collect()
         });
         let preferred = preferred.collect();
-        Demands { rows, preferred }
+        Demands { with_far, local, preferred }
     }
 
-    /// Of a program on a backend.
-    pub fn of(&self, program: usize, backend: usize) -> &Demand {
-        &self.rows[program][backend]
+    /// Of a program on a backend, if that keeps the slowdown; of a program whose memory is all local.
+    pub fn of(&self, program: usize, backend: Option<usize>) -> Option<&Demand> {
+        match backend {
+            Some(backend) => self.with_far[program][backend].as_ref(),
+            None => Some(&self.local[program]),
+        }
     }
 
     /// Backends in the order in which a program would have them.
-    pub fn preferred(&self, program: usize) -> &[usize] {
+    pub fn preferred(&self, program: usize) -> &[Option<usize>] {
         &self.preferred[program]
     }
 }
@@ -67,19 +77,17 @@ fn mib(bytes: f64) -> u64 {
     clippy::cast_precision_loss,
     reason = "positive, and far below 2^53"
 )]
-fn demand(program: &Program, backend: &Backend, slowdown: Option<f64>, scale: f64) -> Demand {
+fn demand(program: &Program, with: Option<(&Backend, &Point)>, scale: f64) -> Demand {
     let touched = program.touched_bytes as f64 * scale;
-    let all_local = (100.0, 1.0, 0.0);
-    let point = slowdown.and_then(|slowdown| program.least(&backend.name, slowdown));
-    let (percent, slowdown, traffic) =
-        point.map_or(all_local, |point| (point.local_percent, point.slowdown.max(1.0), point.far_bytes_per_second));
+    let percent = with.map_or(100.0, |(_, point)| point.local_percent);
+    let slowdown = with.map_or(1.0, |(_, point)| point.slowdown.max(1.0));
     let local = touched * percent / 100.0;
     let far = touched - local;
     Demand {
-        local_mib: mib(local + far * backend.local_bytes_per_byte),
+        local_mib: mib(local + with.map_or(0.0, |(backend, _)| far * backend.local_bytes_per_byte)),
         far_mib: mib(far),
-        far_bytes_per_second: traffic.ceil() as u64,
+        far_bytes_per_second: with.map_or(0, |(_, point)| point.far_bytes_per_second.ceil() as u64),
         run_ms: ((program.cpu_seconds * scale * slowdown * 1000.0).round() as u64).max(1),
-        memory_cost: (local + far * backend.cost) / touched,
+        memory_cost: with.map_or(1.0, |(backend, _)| (local + far * backend.cost) / touched),
     }
 }

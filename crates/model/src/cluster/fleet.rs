@@ -20,9 +20,9 @@ const LOOKS_MAX: usize = 64;
 pub struct Fleet {
     machine: Machine,
     rows: Vec<Row>,
-    /// By backend: machines that run programs and have a processor left, by free memory.
+    /// By [`list_of`] their backend: machines that run programs and have a processor left, by free memory.
     online: Vec<BTreeSet<(u64, u32)>>,
-    /// By backend: machines that run nothing.
+    /// Likewise: machines that run nothing.
     free: Vec<BTreeSet<u32>>,
     /// Machines from here on have not been used yet.
     first_new: usize,
@@ -40,11 +40,17 @@ pub struct Limits {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
-    backend: usize,
+    /// `None`: it has no far memory yet.
+    backend: Option<usize>,
     running: u32,
     local_mib: u64,
     far_mib: u64,
     bytes_per_second: u64,
+}
+
+/// Where machines with a backend are listed.
+fn list_of(backend: Option<usize>) -> usize {
+    backend.map_or(0, |backend| backend + 1)
 }
 
 impl Fleet {
@@ -53,52 +59,69 @@ impl Fleet {
         Fleet {
             machine,
             rows: vec![Row::default(); machines as usize],
-            online: vec![BTreeSet::new(); limits.len()],
-            free: vec![BTreeSet::new(); limits.len()],
+            online: vec![BTreeSet::new(); limits.len() + 1],
+            free: vec![BTreeSet::new(); limits.len() + 1],
             first_new: 0,
             limits,
         }
     }
 
     /// Whether a program may go to a machine, beside those that run there.
-    fn accepts(&self, row: &Row, backend: usize, demand: &Demand) -> bool {
-        let limits = &self.limits[backend];
+    fn accepts(&self, row: &Row, backend: Option<usize>, demand: &Demand) -> bool {
+        let has_far = |limits: &Limits| {
+            row.far_mib + demand.far_mib <= limits.far_mib
+                && row.bytes_per_second + demand.far_bytes_per_second <= limits.bytes_per_second
+        };
         row.running < self.machine.cores
             && row.local_mib + demand.local_mib <= self.machine.memory_mib
-            && row.far_mib + demand.far_mib <= limits.far_mib
-            && row.bytes_per_second + demand.far_bytes_per_second <= limits.bytes_per_second
+            && backend.is_none_or(|backend| has_far(&self.limits[backend]))
+    }
+
+    /// The lists of the machines that have a backend; without one, of all.
+    fn lists(&self, backend: Option<usize>) -> std::ops::Range<usize> {
+        match backend {
+            Some(_) => list_of(backend)..list_of(backend) + 1,
+            None => 0..self.free.len(),
+        }
     }
 
     /// A machine with the backend that runs programs and takes one more: the one with the least memory left.
-    pub fn online(&self, backend: usize, demand: &Demand) -> Option<u32> {
-        let enough = self.online[backend].range((demand.local_mib, 0)..).take(LOOKS_MAX);
-        enough.map(|(_, machine)| *machine).find(|machine| self.accepts(&self.rows[*machine as usize], backend, demand))
+    pub fn online(&self, backend: Option<usize>, demand: &Demand) -> Option<u32> {
+        let accepts = |machine: u32| self.accepts(&self.rows[machine as usize], backend, demand);
+        let of_list = |list: &BTreeSet<(u64, u32)>| {
+            let enough = list.range((demand.local_mib, 0)..).take(LOOKS_MAX);
+            enough.copied().find(|(_, machine)| accepts(*machine))
+        };
+        let found = self.online[self.lists(backend)].iter().filter_map(of_list).min();
+        found.map(|(_, machine)| machine)
     }
 
     /// A machine with the backend that runs nothing.
-    pub fn free(&self, backend: usize, demand: &Demand) -> Option<u32> {
-        self.free[backend].first().copied().filter(|_| self.accepts(&Row::default(), backend, demand))
+    pub fn free(&self, backend: Option<usize>, demand: &Demand) -> Option<u32> {
+        let found = self.free[self.lists(backend)].iter().filter_map(|machines| machines.first()).min().copied();
+        found.filter(|_| self.accepts(&Row::default(), backend, demand))
     }
 
     /// A machine with another backend that runs nothing.
     pub fn free_of_another(&self, backend: usize, demand: &Demand) -> Option<u32> {
-        let others = self.free.iter().enumerate().filter(|(other, _)| *other != backend);
+        let others = self.free.iter().enumerate().filter(|(other, _)| *other != list_of(Some(backend)));
         let found = others.filter_map(|(_, machines)| machines.first()).min().copied();
-        found.filter(|_| self.accepts(&Row::default(), backend, demand))
+        found.filter(|_| self.accepts(&Row::default(), Some(backend), demand))
     }
 
     /// A machine that was not used yet.
-    pub fn new_one(&self, backend: usize, demand: &Demand) -> Option<u32> {
+    pub fn new_one(&self, backend: Option<usize>, demand: &Demand) -> Option<u32> {
         let is_there = self.first_new < self.rows.len() && self.accepts(&Row::default(), backend, demand);
         is_there.then(|| u32::try_from(self.first_new).expect("as many as u32 counts"))
     }
 
-    /// A program starts on a machine, which has this backend from now on.
-    pub fn start(&mut self, machine: u32, backend: usize, demand: &Demand) {
+    /// A program starts on a machine, which has this backend from now on; without one, what it had.
+    pub fn start(&mut self, machine: u32, backend: Option<usize>, demand: &Demand) {
         self.forget(machine);
         let row = &mut self.rows[machine as usize];
-        assert!(row.running == 0 || row.backend == backend, "programs run with another backend there");
-        row.backend = backend;
+        let stays = backend.is_none() || row.backend == backend;
+        assert!(row.running == 0 || stays, "programs run with another backend there");
+        row.backend = backend.or(row.backend);
         row.running += 1;
         row.local_mib += demand.local_mib;
         row.far_mib += demand.far_mib;
@@ -126,16 +149,16 @@ impl Fleet {
 
     fn forget(&mut self, machine: u32) {
         let row = &self.rows[machine as usize];
-        self.online[row.backend].remove(&(self.machine.memory_mib - row.local_mib, machine));
-        self.free[row.backend].remove(&machine);
+        self.online[list_of(row.backend)].remove(&(self.machine.memory_mib - row.local_mib, machine));
+        self.free[list_of(row.backend)].remove(&machine);
     }
 
     fn list(&mut self, machine: u32) {
         let row = &self.rows[machine as usize];
         if row.running == 0 {
-            self.free[row.backend].insert(machine);
+            self.free[list_of(row.backend)].insert(machine);
         } else if row.running < self.machine.cores {
-            self.online[row.backend].insert((self.machine.memory_mib - row.local_mib, machine));
+            self.online[list_of(row.backend)].insert((self.machine.memory_mib - row.local_mib, machine));
         }
     }
 }

@@ -33,6 +33,7 @@ pub struct Row {
     started_free: u64,
     started_switched: u64,
     started_new: u64,
+    started_all_local: u64,
     cores_percent: f64,
     memory_percent: f64,
 }
@@ -50,7 +51,8 @@ struct ProgramRow {
 
 #[derive(Clone, Debug, Serialize)]
 struct Choice {
-    backend: String,
+    /// `None`: all of its memory local.
+    backend: Option<String>,
     local_percent: f64,
 }
 
@@ -112,6 +114,7 @@ fn row(request: &Request, friendly_percent: u32, slowdown: Option<f64>, got: &Fi
         started_free,
         started_switched,
         started_new,
+        started_all_local: got.all_local,
         cores_percent: got.cores_percent,
         memory_percent: got.memory_percent,
     }
@@ -123,10 +126,9 @@ fn program_rows(request: &Request) -> Vec<ProgramRow> {
     let choices = |program: usize| {
         let choice = |slowdown: &f64| {
             let demands = super::Demands::new(programs, Some(*slowdown), run.scale);
-            let backend = demands.preferred(program)[0];
-            let name = &programs.backends[backend].name;
-            let point = programs.programs[program].least(name, *slowdown);
-            Choice { backend: name.clone(), local_percent: point.map_or(100.0, |point| point.local_percent) }
+            let backend = demands.preferred(program)[0].map(|backend| &programs.backends[backend].name);
+            let point = backend.and_then(|name| programs.programs[program].least(name, *slowdown));
+            Choice { backend: backend.cloned(), local_percent: point.map_or(100.0, |point| point.local_percent) }
         };
         request.slowdowns.iter().map(choice).collect()
     };

@@ -1,8 +1,8 @@
 //! The events of a cluster: programs arrive, start where dispatching says, in the order of their arrival, and end.
 
 use super::arrivals::{Arrivals, Mix};
-use super::demands::Demands;
-use super::dispatch::{Start, dispatch};
+use super::demands::{Demand, Demands};
+use super::dispatch::{Place, Start, dispatch};
 use super::fleet::{Fleet, Limits, Machine};
 use super::programs::Programs;
 use std::cmp::Reverse;
@@ -38,6 +38,8 @@ pub struct Figures {
     pub ended: u64,
     /// Of those that started in it: beside others, on free machines, on switched ones, on new ones.
     pub starts: [u64; 4],
+    /// Of those that started in it: with all of their memory local.
+    pub all_local: u64,
     /// Programs that wait at the end.
     pub waiting: u64,
     /// Of the processors, in use at the end, in per cent.
@@ -47,7 +49,7 @@ pub struct Figures {
 }
 
 /// A program that runs: when it ends, a number that makes the order certain, machine, program, backend.
-type Running = Reverse<(u64, u64, u32, usize, usize)>;
+type Running = Reverse<(u64, u64, u32, usize, Option<usize>)>;
 
 /// Simulates a cluster that is empty at first.
 ///
@@ -71,7 +73,7 @@ pub fn simulate(programs: &Programs, run: &Run) -> Result<Figures, String> {
         let is_measured = now >= run.warm_up_ms;
         if end <= arrival {
             let Reverse((_, _, machine, program, backend)) = running.pop().expect("one ends");
-            fleet.end(machine, demands.of(program, backend));
+            fleet.end(machine, started_with(&demands, program, backend));
             figures.ended += u64::from(is_measured);
         } else {
             waiting.extend(arrivals.next().map(|(_, program)| program));
@@ -81,10 +83,10 @@ pub fn simulate(programs: &Programs, run: &Run) -> Result<Figures, String> {
             }
         }
         while let Some(program) = waiting.front().copied()
-            && let Some((machine, backend, start)) = dispatch(&fleet, &demands, program)
+            && let Some(Place { machine, backend, start }) = dispatch(&fleet, &demands, program)
         {
             waiting.pop_front();
-            let demand = demands.of(program, backend);
+            let demand = started_with(&demands, program, backend);
             fleet.start(machine, backend, demand);
             let begins_ms = match start {
                 Start::Warm | Start::Free => 0,
@@ -94,6 +96,7 @@ pub fn simulate(programs: &Programs, run: &Run) -> Result<Figures, String> {
             running.push(Reverse((now + begins_ms + demand.run_ms, started, machine, program, backend)));
             started += 1;
             figures.starts[start as usize] += u64::from(is_measured);
+            figures.all_local += u64::from(is_measured && backend.is_none());
         }
     }
     let (cores, memory_mib) = fleet.used();
@@ -102,6 +105,11 @@ pub fn simulate(programs: &Programs, run: &Run) -> Result<Figures, String> {
     figures.cores_percent = percent(cores, machines * u64::from(run.machine.cores));
     figures.memory_percent = percent(memory_mib, machines * run.machine.memory_mib);
     Ok(figures)
+}
+
+/// The demand of a program that was dispatched.
+fn started_with(demands: &Demands, program: usize, backend: Option<usize>) -> &Demand {
+    demands.of(program, backend).expect("dispatching takes what the program has a demand for")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share")]

@@ -1,6 +1,8 @@
 //! The cluster: dispatching worked out by hand, and what holds for any run.
 
-use hinterland_model::cluster::{Demands, Fleet, Limits, Machine, Mix, Programs, Run, Start, dispatch, simulate};
+use hinterland_model::cluster::{
+    Demands, Fleet, Limits, Machine, Mix, Place, Programs, Run, Start, dispatch, simulate,
+};
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
@@ -29,6 +31,8 @@ fn two() -> Programs {
     parsed(&[backend("near", 0.5), backend("slow", 0.1)], &[friendly, other]).expect("good")
 }
 
+const NEAR: Option<usize> = Some(0);
+const SLOW: Option<usize> = Some(1);
 const MACHINE: Machine = Machine { cores: 4, memory_mib: 16 << 10 };
 const LIMITS: Limits = Limits { far_mib: 100 << 10, bytes_per_second: 1_000_000_000 };
 
@@ -37,51 +41,71 @@ fn demands_are_the_least_that_keeps_the_slowdown_and_the_cheaper_backend_is_pref
     let programs = two();
     assert_eq!(programs.programs.iter().map(|program| program.is_friendly()).collect::<Vec<_>>(), [true, false]);
     let demands = Demands::new(&programs, Some(1.2), 1.0);
-    let near = demands.of(0, 0);
+    let near = demands.of(0, NEAR).expect("it keeps it");
     assert_eq!((near.local_mib, near.far_mib, near.run_ms), (4 << 10, 4 << 10, 110_000));
     assert!((near.memory_cost - 0.75).abs() < 1e-9);
-    assert_eq!(
-        (demands.of(0, 1).local_mib, demands.of(0, 1).run_ms),
-        (8 << 10, 100_000),
-        "slow keeps it with all memory only"
-    );
-    assert_eq!(demands.preferred(0), [0, 1]);
+    assert_eq!(demands.of(0, SLOW), None, "it does not keep it");
+    let local = demands.of(0, None).expect("always");
+    assert_eq!((local.local_mib, local.far_mib, local.run_ms), (8 << 10, 0, 100_000));
+    assert_eq!(demands.preferred(0), [NEAR, None]);
     // 0.25 + 0.75 × 0.5 beside 0.5 + 0.5 × 0.1.
-    assert_eq!(Demands::new(&programs, Some(1.4), 1.0).preferred(0), [1, 0]);
+    assert_eq!(Demands::new(&programs, Some(1.4), 1.0).preferred(0), [SLOW, NEAR, None]);
     let twice = Demands::new(&programs, Some(1.2), 2.0);
-    assert_eq!((twice.of(0, 0).local_mib, twice.of(0, 0).run_ms), (8 << 10, 220_000));
-    assert_eq!(Demands::new(&programs, None, 1.0).of(0, 0).local_mib, 8 << 10);
+    let near = twice.of(0, NEAR).expect("it keeps it");
+    assert_eq!((near.local_mib, near.run_ms), (8 << 10, 220_000));
+    assert_eq!(Demands::new(&programs, None, 1.0).preferred(0), [None]);
+}
+
+fn place(machine: u32, backend: Option<usize>, start: Start) -> Option<Place> {
+    Some(Place { machine, backend, start })
 }
 
 /// Algorithm 1, step by step.
 #[test]
 fn warm_machines_come_before_free_ones_before_switched_ones_before_new_ones() {
     let programs = two();
-    let demands = Demands::new(&programs, Some(1.2), 1.0);
+    let demands = Demands::new(&programs, Some(1.4), 1.0);
+    let demand = |program, backend| *demands.of(program, backend).expect("it keeps it");
     let mut fleet = Fleet::new(3, MACHINE, vec![LIMITS; 2]);
-    let near = *demands.of(0, 0);
-    assert_eq!(dispatch(&fleet, &demands, 0), Some((0, 0, Start::New)));
-    fleet.start(0, 0, &near);
-    assert_eq!(dispatch(&fleet, &demands, 0), Some((0, 0, Start::Warm)));
-    fleet.end(0, &near);
-    assert_eq!(dispatch(&fleet, &demands, 0), Some((0, 0, Start::Free)));
-    // The other program wants memory on any machine: the free one is switched to what it prefers, if it is not that already.
-    let preferred = demands.preferred(1)[0];
-    let start = if preferred == 0 { Start::Free } else { Start::Switched };
-    assert_eq!(dispatch(&fleet, &demands, 1), Some((0, preferred, start)));
-    let slow = *demands.of(0, 1);
-    fleet.start(0, 1, &slow);
+    let slow = demand(0, SLOW);
+    assert_eq!(dispatch(&fleet, &demands, 0), place(0, SLOW, Start::New));
+    fleet.start(0, SLOW, &slow);
+    assert_eq!(dispatch(&fleet, &demands, 0), place(0, SLOW, Start::Warm));
     fleet.end(0, &slow);
-    assert_eq!(dispatch(&fleet, &demands, 0), Some((0, 0, Start::Switched)));
+    assert_eq!(dispatch(&fleet, &demands, 0), place(0, SLOW, Start::Free));
+    // A machine that ran with another backend is switched; one whose programs had all of their memory local, too.
+    for backend in [NEAR, None] {
+        let mut fleet = Fleet::new(3, MACHINE, vec![LIMITS; 2]);
+        let other = demand(0, backend);
+        fleet.start(0, backend, &other);
+        fleet.end(0, &other);
+        assert_eq!(dispatch(&fleet, &demands, 0), place(0, SLOW, Start::Switched));
+    }
     // Four of 4 GiB each fill a machine; of two that have room, the fuller one is taken.
-    (0..4).for_each(|_| fleet.start(0, 0, &near));
-    fleet.start(1, 0, &near);
-    fleet.start(2, 0, &near);
-    fleet.start(2, 0, &near);
-    assert_eq!(dispatch(&fleet, &demands, 0), Some((2, 0, Start::Warm)));
-    (0..3).for_each(|_| fleet.start(1, 0, &near));
-    (0..2).for_each(|_| fleet.start(2, 0, &near));
+    (0..4).for_each(|_| fleet.start(0, SLOW, &slow));
+    fleet.start(1, SLOW, &slow);
+    fleet.start(2, SLOW, &slow);
+    fleet.start(2, SLOW, &slow);
+    assert_eq!(dispatch(&fleet, &demands, 0), place(2, SLOW, Start::Warm));
+    (0..3).for_each(|_| fleet.start(1, SLOW, &slow));
+    (0..2).for_each(|_| fleet.start(2, SLOW, &slow));
     assert_eq!(dispatch(&fleet, &demands, 0), None);
+}
+
+/// The path is full, the memory is not: with all of its memory local a program runs beside others, on whatever machine.
+#[test]
+fn a_program_does_not_wait_for_far_memory_while_there_is_local_memory() {
+    let programs = two();
+    let demands = Demands::new(&programs, Some(1.2), 1.0);
+    let full = Limits { far_mib: 4 << 10, ..LIMITS };
+    let mut fleet = Fleet::new(1, MACHINE, vec![full; 2]);
+    for expected in [place(0, NEAR, Start::New), place(0, None, Start::Warm)] {
+        let found = dispatch(&fleet, &demands, 0);
+        assert_eq!(found, expected);
+        let Place { machine, backend, .. } = found.expect("there is room");
+        fleet.start(machine, backend, demands.of(0, backend).expect("it keeps it"));
+    }
+    assert_eq!(dispatch(&fleet, &demands, 0), None, "4 GiB are left");
 }
 
 #[test]
@@ -91,8 +115,8 @@ fn far_memory_and_bandwidth_bound_what_a_machine_takes() {
     let takes = |limits: Limits| {
         let mut fleet = Fleet::new(1, MACHINE, vec![limits; 2]);
         let mut count = 0;
-        while let Some((machine, 0, _)) = dispatch(&fleet, &demands, 0) {
-            fleet.start(machine, 0, demands.of(0, 0));
+        while let Some(Place { machine, backend: NEAR, .. }) = dispatch(&fleet, &demands, 0) {
+            fleet.start(machine, NEAR, demands.of(0, NEAR).expect("it keeps it"));
             count += 1;
         }
         count
