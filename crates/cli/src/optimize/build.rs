@@ -1,6 +1,7 @@
 //! Building the program with a plan.
 
 use super::Stop;
+use super::interrupt::Interrupt;
 use crate::encode::shell_word;
 use crate::plan::{Plan, digest};
 use crate::profile::HEAD;
@@ -26,21 +27,20 @@ impl Builder {
         Ok(Builder { command: command.into(), launcher: shell_word(launcher), plan: directory.join("program.plan") })
     }
 
-    /// Builds the program; returns the digest of the plan, which its objects name.
-    pub fn build(&self, plan: &Plan) -> Result<String, Stop> {
+    /// Builds the program, until a signal; returns the digest of the plan, which its objects name.
+    pub fn build(&self, plan: &Plan, until: &Interrupt) -> Result<String, Stop> {
         let text = plan.text(HEAD).map_err(Stop::Words)?;
         let system = |what| move |source| Stop::System { what, source };
         std::fs::write(&self.plan, &text).map_err(system("cannot write the plan"))?;
         let place = shell_word(&self.plan.to_string_lossy());
         let compiler = |language: &str| format!("{} {language} --far-plan {place}", self.launcher);
-        let output = Command::new("/bin/sh")
-            .args(["-c", &self.command])
-            .env("CC", compiler("cc"))
-            .env("CXX", compiler("c++"))
-            .env(PLAN_VARIABLE, &self.plan)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(system("cannot start the build"))?;
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &self.command]).env("CC", compiler("cc")).env("CXX", compiler("c++"));
+        command.env(PLAN_VARIABLE, &self.plan);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (build, _guarded) = until.spawn(&mut command)?;
+        let output = build.wait_with_output().map_err(system("cannot wait for the build"))?;
+        until.check()?;
         if output.status.success() {
             return Ok(digest(&text));
         }
@@ -66,7 +66,7 @@ mod tests {
             shell_word(log.to_str().unwrap())
         );
         let plan = Plan { version: 1, ..Plan::default() };
-        let digest_of = Builder::new(&say, directory.path()).unwrap().build(&plan).unwrap();
+        let digest_of = Builder::new(&say, directory.path()).unwrap().build(&plan, &Interrupt::default()).unwrap();
         let said = std::fs::read_to_string(&log).unwrap();
         let mut lines = said.lines();
         let place = directory.path().join("program.plan");
@@ -75,8 +75,8 @@ mod tests {
         }
         assert_eq!(digest_of, digest(&plan.text(HEAD).unwrap()));
         assert!(said.ends_with("hinterland-plan = 1\n"), "{said}");
-        let failed =
-            Builder::new("echo one; echo two >&2; exit 7", directory.path()).unwrap().build(&plan).unwrap_err();
+        let failing = Builder::new("echo one; echo two >&2; exit 7", directory.path()).unwrap();
+        let failed = failing.build(&plan, &Interrupt::default()).unwrap_err();
         assert_eq!(failed.to_string(), "--build: 'echo one; echo two >&2; exit 7' ended with 7: one | two");
     }
 }

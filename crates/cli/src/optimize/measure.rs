@@ -1,6 +1,7 @@
 //! Running the program as it was built: some runs, of which the median counts, and one for a profile.
 
 use super::Stop;
+use super::interrupt::Interrupt;
 use crate::config::flags::{Flags, Optimized};
 use crate::profile::ProfileFile;
 use crate::program;
@@ -53,16 +54,25 @@ pub struct Runner {
     program: Vec<OsString>,
     repeat: u32,
     directory: PathBuf,
+    until: Interrupt,
 }
 
 impl Runner {
-    pub fn new(settings: &Flags<Optimized>, words: &[OsString], repeat: u32, directory: &Path) -> Result<Runner, Stop> {
+    /// One whose runs a signal ends.
+    pub fn new(
+        settings: &Flags<Optimized>,
+        words: &[OsString],
+        repeat: u32,
+        directory: &Path,
+        until: Interrupt,
+    ) -> Result<Runner, Stop> {
         Ok(Runner {
             launcher: program::own_path()?,
             settings: settings.words(),
             program: words.into(),
             repeat,
             directory: directory.into(),
+            until,
         })
     }
 
@@ -100,23 +110,17 @@ impl Runner {
         let system = |what| move |source| Stop::System { what, source };
         let said_place = self.directory.join("said");
         let said = File::create(&said_place).map_err(system("cannot keep what the program says"))?;
-        let mut child = Command::new(&self.launcher)
-            .args(words)
-            .arg(file)
-            .args(&self.settings)
-            .arg("--")
-            .args(&self.program)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(said)
-            .spawn()
-            .map_err(system("cannot start the program"))?;
+        let mut command = Command::new(&self.launcher);
+        command.args(words).arg(file).args(&self.settings).arg("--").args(&self.program);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said);
+        let (mut child, _guarded) = self.until.spawn(&mut command)?;
         let output = child
             .stdout
             .take()
             .map_or(Ok([0; 32]), digest_of)
             .map_err(system("cannot read what the program prints"))?;
         let status = child.wait().map_err(system("cannot wait for the program"))?;
+        self.until.check()?;
         let said = std::fs::read(&said_place).map_err(system("cannot read what the program said"))?;
         Ok(Ended { status, output, said: String::from_utf8_lossy(&said).into_owned() })
     }

@@ -9,6 +9,7 @@
 //! The loop keeps no state but a plan and what was measured with it; the build with the best plan is made last.
 
 mod build;
+mod interrupt;
 mod measure;
 mod rounds;
 mod show;
@@ -26,6 +27,7 @@ use crate::profile::{HEAD, Refusal, part};
 use crate::program;
 use build::Builder;
 use clap::Args;
+use interrupt::Interrupt;
 use measure::Runner;
 use rounds::Loop;
 use std::ffi::OsString;
@@ -90,7 +92,9 @@ The program is built without hints, run, and profiled; each round builds it with
 prints something else is rolled back. Two rounds in succession without a gain are the last ones. The build command must compile anew
 what the plan is about: `make -B`, or a rule that depends on $HINTERLAND_PLAN. Standard input of the program is empty.
 
-Exit code: 0, also where nothing was gained; 125 when the build or the program fails without hints, or something else cannot be used.";
+A signal (Ctrl-C) ends the loop: the best plan until then is written and built. A second one ends that, too.
+
+Exit code: 0, also where nothing was gained; 128 + the signal that ended it; 125 when the build or the program fails without hints, or something else cannot be used.";
 
 /// Why the loop ends before its time.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +113,8 @@ enum Stop {
     Unsteady { program: String },
     #[error("{what}: {source}")]
     System { what: &'static str, source: std::io::Error },
+    #[error("ended by signal {signal}")]
+    Interrupted { signal: i32 },
     #[error("{0}")]
     Words(String),
 }
@@ -125,8 +131,12 @@ pub fn run(args: &OptimizeArgs) -> ExitCode {
     match optimize(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) => {
+            let code = match stop {
+                Stop::Interrupted { signal } => u8::try_from(128 + signal).unwrap_or(EXIT_REFUSED),
+                _ => EXIT_REFUSED,
+            };
             complain(stop);
-            ExitCode::from(EXIT_REFUSED)
+            ExitCode::from(code)
         }
     }
 }
@@ -140,8 +150,9 @@ fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
     let directory = tempfile::Builder::new().prefix("hinterland-optimize-").tempdir();
     let directory = directory.map_err(|source| Stop::System { what: "cannot make a directory for plans", source })?;
     let builder = Builder::new(&args.build, directory.path())?;
-    let runner = Runner::new(&args.settings, &args.program, args.repeat, directory.path())?;
-    let mut rounds = Loop::new(builder, runner, args.rounds, args.gain, args.ignore_output);
+    let until = Interrupt::by_signals().map_err(|source| Stop::System { what: "cannot take signals", source })?;
+    let runner = Runner::new(&args.settings, &args.program, args.repeat, directory.path(), until.clone())?;
+    let mut rounds = Loop::new(builder, runner, until, args.rounds, args.gain, args.ignore_output);
     rounds.plain()?;
     let file = program_file(&args.program)?;
     let place = args.output.clone().unwrap_or_else(|| place(&file));

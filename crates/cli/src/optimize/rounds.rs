@@ -2,6 +2,7 @@
 
 use super::Stop;
 use super::build::Builder;
+use super::interrupt::Interrupt;
 use super::measure::{Figures, Runner, Runs};
 use super::widen::{Candidate, Widening};
 use crate::error::complain;
@@ -53,6 +54,7 @@ pub struct Best {
 pub struct Loop {
     builder: Builder,
     runner: Runner,
+    until: Interrupt,
     rounds_max: u32,
     gain: f64,
     ignore_output: bool,
@@ -66,10 +68,19 @@ pub struct Loop {
 }
 
 impl Loop {
-    pub fn new(builder: Builder, runner: Runner, rounds_max: u32, gain: f64, ignore_output: bool) -> Loop {
+    /// One that ends after so many rounds, or at a signal.
+    pub fn new(
+        builder: Builder,
+        runner: Runner,
+        until: Interrupt,
+        rounds_max: u32,
+        gain: f64,
+        ignore_output: bool,
+    ) -> Loop {
         Loop {
             builder,
             runner,
+            until,
             rounds_max,
             gain,
             ignore_output,
@@ -94,7 +105,7 @@ impl Loop {
     pub fn plain(&mut self) -> Result<(), Stop> {
         let plan = Plan { version: VERSION, ..Plan::default() };
         progress("building without hints");
-        self.builder.build(&plan)?;
+        self.builder.build(&plan, &self.until)?;
         let runs = self.runner.measure(&|how_far| progress(&format!("without hints: {how_far}")))?;
         let program = self.runner.name();
         let (figures, output) = match runs {
@@ -143,13 +154,13 @@ impl Loop {
         Ok(())
     }
 
-    /// Builds the program with the best plan, if something else was built last.
+    /// Builds the program with the best plan, if something else was built last. A signal that has ended the loop does not end this.
     pub fn restore(&mut self) -> Result<(), Stop> {
         if self.is_best_built {
             return Ok(());
         }
         progress("building with the best plan");
-        self.builder.build(&self.best().plan)?;
+        self.builder.build(&self.best().plan, &Interrupt::default())?;
         self.is_best_built = true;
         progress("");
         Ok(())
@@ -169,7 +180,7 @@ impl Loop {
         let Candidate { plan, what } = candidate;
         progress(&format!("round {number}: building"));
         self.is_best_built = false;
-        let digest = self.builder.build(&plan)?;
+        let digest = self.builder.build(&plan, &self.until)?;
         if digests(program).is_some_and(|digests| !digests.contains(&digest)) && number == 1 {
             complain(format_args!(
                 "warning: {} does not name the plan of this round: was it compiled anew? (make -B, or a rule that depends on $HINTERLAND_PLAN)",

@@ -6,6 +6,7 @@ use hinterland_tests::installation::PLUGIN;
 use hinterland_tests::launch::{Ended, Launch};
 use hinterland_tests::suite::{NamedTest, Trial};
 use hinterland_tests::{places, suite};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -18,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
     };
     add("gains", Box::new(gains));
     add("rolled_back", Box::new(rolled_back));
+    add("interrupted", Box::new(interrupted));
     add("refused", Box::new(refused));
     trials
 }
@@ -34,12 +36,16 @@ fn build(when_planned: &str) -> String {
 }
 
 fn optimize(test: &str, words: &[&str], program: &[&str]) -> Result<(Ended, std::path::PathBuf)> {
+    let launch = optimizing(test, words, program)?;
+    let directory = launch.directory.clone();
+    Ok((launch.run()?, directory))
+}
+
+fn optimizing(test: &str, words: &[&str], program: &[&str]) -> Result<Launch> {
     let plugin = places::launcher()?.with_file_name(PLUGIN);
     let made = Command::new(places::repository().join("compiler/build")).arg(plugin).output()?;
     ensure!(made.status.success(), "compiler/build: {}", String::from_utf8_lossy(&made.stderr));
-    let launch = Launch::bare(test, &[&["optimize", "--json"], words, &RUN, &["--"], program].concat())?;
-    let directory = launch.directory.clone();
-    Ok((launch.run()?, directory))
+    Launch::bare(test, &[&["optimize", "--json"], words, &RUN, &["--"], program].concat())
 }
 
 fn rounds(ended: &Ended) -> Result<Value> {
@@ -116,6 +122,29 @@ fn rolled_back(test: &str) -> Result<()> {
     let words = ["--build", &build, "--rounds", "1", "--repeat", "1"];
     let (ended, directory) = optimize(&format!("{test}-build"), &words, &["./app", "2000"])?;
     ensure!(ended.code == 125 && ended.stderr.contains("no-such-file.c"), "{}: {}", ended.code, ended.stderr);
+    ensure!(Command::new(directory.join("app")).arg("2000").output()?.status.success(), "the best build is there");
+    Ok(())
+}
+
+/// A signal in the middle of a round: its build is ended, and the best one until then is made.
+fn interrupted(test: &str) -> Result<()> {
+    let source = places::program("compiler").join("partners.c");
+    let build = format!(
+        "rm -f app; if grep -q 'name = ' \"$HINTERLAND_PLAN\"; then echo $$ >begun; mv begun building; exec sleep 1000; fi; \
+         $CC -O2 {} -o app",
+        source.display()
+    );
+    let launch = optimizing(test, &["--build", &build, "--rounds", "2", "--repeat", "1"], &["./app", "2000"])?;
+    let directory = launch.directory.clone();
+    let running = launch.start()?;
+    suite::wait_until("a build with a plan", || Ok(directory.join("building").exists()))?;
+    running.signal(Signal::SIGTERM)?;
+    let ended = running.end()?;
+    ensure!(ended.code == 128 + Signal::SIGTERM as i32 && ended.stderr.contains("signal 15"), "{}", ended.stderr);
+    let said: Value = serde_json::from_str(&ended.stdout).context(ended.stdout.clone())?;
+    ensure!(said["best"] == 0 && said["rounds"].as_array().map(Vec::len) == Some(1), "{said}");
+    let build = std::fs::read_to_string(directory.join("building"))?;
+    ensure!(!Path::new("/proc").join(build.trim()).exists(), "the build goes on");
     ensure!(Command::new(directory.join("app")).arg("2000").output()?.status.success(), "the best build is there");
     Ok(())
 }
