@@ -102,9 +102,11 @@ pub fn installed_files() -> Result<BTreeSet<String>> {
 /// The compiler's plugin, which is built and installed where there is LLVM 22.
 pub const PLUGIN: &str = "hinterland-llvm22.so";
 
-const FILES: [&str; 13] = [
+const FILES: [&str; 15] = [
     "/bin/hinterland",
     "/lib/hinterland/libhinterland.so",
+    "/lib/hinterland/slurm/features",
+    "/lib/hinterland/slurm/prolog",
     "/lib/systemd/system/hinterland-node.service",
     "/lib/systemd/system/hinterland-node.socket",
     "/lib/sysusers.d/hinterland.conf",

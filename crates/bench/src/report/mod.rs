@@ -1,6 +1,7 @@
 //! What a bench hands to people and scripts: JSON, a table, plots.
 
 pub mod bars;
+mod cluster;
 mod costs;
 mod evictions;
 pub mod model;

@@ -1,9 +1,9 @@
 //! A report as a picture. Of `bench paging`: time per access by pattern, one bar for each system.
 
 use super::bars::{self, Chart, Series};
-use super::evictions;
 use super::model::{Report, Row};
 use super::statistics::Spread;
+use super::{cluster, evictions};
 use crate::error::BenchError;
 use crate::paging::System;
 use crate::prefetch;
@@ -13,12 +13,12 @@ use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
 /// Draws a report as SVG: of bench paging the time per access, of bench prefetch distributions, of programs under prefetchers slowdowns,
-/// of eviction policies misses and slowdowns
+/// of eviction policies misses and slowdowns, of a cluster what it gains
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Example:
   hinterland bench plot docs/results/paging.json -o docs/results/paging.svg")]
 pub struct PlotArgs {
-    /// A report of `hinterland bench paging` or `prefetch` with `--format json`, or of `./dev bench prefetchers` or `evictions`
+    /// A report of `hinterland bench paging` or `prefetch` with `--format json`, or of `./dev bench prefetchers`, `evictions` or `cluster`
     pub report: PathBuf,
     /// Where to draw
     #[arg(long, short, value_name = "FILE")]
@@ -40,6 +40,7 @@ pub fn run(args: &PlotArgs) -> Result<(), BenchError> {
     let drawn = match kind.bench.as_deref() {
         Some("prefetchers") => prefetch::draw_programs(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("evictions") => evictions::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
+        Some("cluster") => cluster::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("prefetch") => prefetch::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         _ => draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
     };

@@ -1,5 +1,6 @@
 //! What was measured of programs: for each kind of far memory, how slow they are with how much local memory, and what goes over the path then.
 
+use super::fleet::Limits;
 use serde::Deserialize;
 
 /// The version of such files.
@@ -60,10 +61,9 @@ pub struct Point {
 }
 
 impl Program {
-    /// The measured point with the least local memory that keeps a slowdown.
-    pub fn least(&self, backend: &str, slowdown: f64) -> Option<&Point> {
-        let keeping = self.points.iter().filter(|point| point.backend == backend && point.slowdown <= slowdown);
-        keeping.min_by(|one, other| one.local_percent.total_cmp(&other.local_percent))
+    /// The measured points that keep a slowdown.
+    pub fn keeping(&self, backend: &str, slowdown: f64) -> impl Iterator<Item = &Point> {
+        self.points.iter().filter(move |point| point.backend == backend && point.slowdown <= slowdown)
     }
 
     /// Whether much of its memory may be far.
@@ -114,6 +114,16 @@ impl Programs {
             }
         }
         Ok(read)
+    }
+
+    /// What a machine has of each kind of far memory.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the file was checked")]
+    pub fn limits(&self) -> Vec<Limits> {
+        let of = |backend: &Backend| Limits {
+            far_mib: backend.capacity_gib << 10,
+            bytes_per_second: backend.bytes_per_second as u64,
+        };
+        self.backends.iter().map(of).collect()
     }
 
     /// Leaves these kinds of far memory only.

@@ -123,14 +123,20 @@ fn row(request: &Request, friendly_percent: u32, slowdown: Option<f64>, got: &Fi
 #[expect(clippy::cast_precision_loss, reason = "bytes far below 2^53")]
 fn program_rows(request: &Request) -> Vec<ProgramRow> {
     let Request { programs, run, .. } = request;
+    let limits = programs.limits();
+    let demands = request.slowdowns.iter();
+    let demands =
+        demands.map(|slowdown| super::Demands::new(programs, Some(*slowdown), run.scale, &run.machine, &limits));
+    let demands: Vec<super::Demands> = demands.collect();
     let choices = |program: usize| {
-        let choice = |slowdown: &f64| {
-            let demands = super::Demands::new(programs, Some(*slowdown), run.scale);
-            let backend = demands.preferred(program)[0].map(|backend| &programs.backends[backend].name);
-            let point = backend.and_then(|name| programs.programs[program].least(name, *slowdown));
-            Choice { backend: backend.cloned(), local_percent: point.map_or(100.0, |point| point.local_percent) }
+        let choice = |demands: &super::Demands| {
+            let backend = demands.preferred(program)[0];
+            let demand = demands.of(program, backend).expect("what it would rather have can be");
+            let touched_mib = programs.programs[program].touched_bytes as f64 * run.scale / f64::from(1 << 20);
+            let local_percent = 100.0 - 100.0 * (demand.far_mib as f64 / touched_mib).min(1.0);
+            Choice { backend: backend.map(|backend| programs.backends[backend].name.clone()), local_percent }
         };
-        request.slowdowns.iter().map(choice).collect()
+        demands.iter().map(choice).collect()
     };
     let rows = programs.programs.iter().enumerate().map(|(at, program)| ProgramRow {
         name: program.name.clone(),

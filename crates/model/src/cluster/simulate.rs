@@ -3,7 +3,7 @@
 use super::arrivals::{Arrivals, Mix};
 use super::demands::{Demand, Demands};
 use super::dispatch::{Place, Start, dispatch};
-use super::fleet::{Fleet, Limits, Machine};
+use super::fleet::{Fleet, Machine};
 use super::programs::Programs;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -56,8 +56,9 @@ type Running = Reverse<(u64, u64, u32, usize, Option<usize>)>;
 /// # Errors
 /// A mix that the programs do not have, or a program that no machine is large enough for.
 pub fn simulate(programs: &Programs, run: &Run) -> Result<Figures, String> {
-    let demands = Demands::new(programs, run.slowdown, run.scale);
-    let mut fleet = Fleet::new(run.machines, run.machine, limits(programs));
+    let limits = programs.limits();
+    let demands = Demands::new(programs, run.slowdown, run.scale, &run.machine, &limits);
+    let mut fleet = Fleet::new(run.machines, run.machine, limits);
     check_sizes(programs, &demands, &fleet)?;
     let mut arrivals = Arrivals::new(programs, run.mix)?.peekable();
     let (mut waiting, mut running): (VecDeque<usize>, BinaryHeap<Running>) = Default::default();
@@ -115,15 +116,6 @@ fn started_with(demands: &Demands, program: usize, backend: Option<usize>) -> &D
 #[expect(clippy::cast_precision_loss, reason = "a share")]
 fn percent(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole as f64
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the file was checked")]
-fn limits(programs: &Programs) -> Vec<Limits> {
-    let of = |backend: &super::Backend| Limits {
-        far_mib: backend.capacity_gib << 10,
-        bytes_per_second: backend.bytes_per_second as u64,
-    };
-    programs.backends.iter().map(of).collect()
 }
 
 /// A program that an empty machine does not take would wait for ever, and all behind it.

@@ -36,24 +36,35 @@ const SLOW: Option<usize> = Some(1);
 const MACHINE: Machine = Machine { cores: 4, memory_mib: 16 << 10 };
 const LIMITS: Limits = Limits { far_mib: 100 << 10, bytes_per_second: 1_000_000_000 };
 
+fn demands(programs: &Programs, slowdown: Option<f64>, scale: f64) -> Demands {
+    Demands::new(programs, slowdown, scale, &MACHINE, &[LIMITS; 2])
+}
+
 #[test]
-fn demands_are_the_least_that_keeps_the_slowdown_and_the_cheaper_backend_is_preferred() {
+fn demands_are_those_that_take_least_of_a_machine_within_the_slowdown() {
     let programs = two();
     assert_eq!(programs.programs.iter().map(|program| program.is_friendly()).collect::<Vec<_>>(), [true, false]);
-    let demands = Demands::new(&programs, Some(1.2), 1.0);
-    let near = demands.of(0, NEAR).expect("it keeps it");
+    let at_12 = demands(&programs, Some(1.2), 1.0);
+    let near = at_12.of(0, NEAR).expect("it keeps it");
     assert_eq!((near.local_mib, near.far_mib, near.run_ms), (4 << 10, 4 << 10, 110_000));
-    assert!((near.memory_cost - 0.75).abs() < 1e-9);
-    assert_eq!(demands.of(0, SLOW), None, "it does not keep it");
-    let local = demands.of(0, None).expect("always");
+    // A quarter of the memory, and of the four processors.
+    assert!((near.machine_seconds - 0.25 * 110.0).abs() < 1e-9);
+    assert_eq!(at_12.of(0, SLOW), None, "it does not keep it");
+    let local = at_12.of(0, None).expect("always");
     assert_eq!((local.local_mib, local.far_mib, local.run_ms), (8 << 10, 0, 100_000));
-    assert_eq!(demands.preferred(0), [NEAR, None]);
-    // 0.25 + 0.75 × 0.5 beside 0.5 + 0.5 × 0.1.
-    assert_eq!(Demands::new(&programs, Some(1.4), 1.0).preferred(0), [SLOW, NEAR, None]);
-    let twice = Demands::new(&programs, Some(1.2), 2.0);
+    assert!((local.machine_seconds - 0.5 * 100.0).abs() < 1e-9);
+    assert_eq!(at_12.preferred(0), [NEAR, None]);
+    // With a processor of four, less memory and more time are not worth it: 0.25 × 140 beside 0.25 × 110, and 0.25 × 130.
+    let at_14 = demands(&programs, Some(1.4), 1.0);
+    assert_eq!((at_14.of(0, NEAR), at_14.preferred(0)), (at_12.of(0, NEAR), &[NEAR, SLOW, None][..]));
+    let twice = demands(&programs, Some(1.2), 2.0);
     let near = twice.of(0, NEAR).expect("it keeps it");
     assert_eq!((near.local_mib, near.run_ms), (8 << 10, 220_000));
-    assert_eq!(Demands::new(&programs, None, 1.0).preferred(0), [None]);
+    assert_eq!(demands(&programs, None, 1.0).preferred(0), [None]);
+    // A path that carries little is a share of the machine, too.
+    let narrow = Limits { bytes_per_second: 1_250_000, ..LIMITS };
+    let narrow = Demands::new(&programs, Some(1.4), 1.0, &MACHINE, &[narrow, LIMITS]);
+    assert_eq!(narrow.preferred(0), [SLOW, None, NEAR]);
 }
 
 fn place(machine: u32, backend: Option<usize>, start: Start) -> Option<Place> {
@@ -64,31 +75,31 @@ fn place(machine: u32, backend: Option<usize>, start: Start) -> Option<Place> {
 #[test]
 fn warm_machines_come_before_free_ones_before_switched_ones_before_new_ones() {
     let programs = two();
-    let demands = Demands::new(&programs, Some(1.4), 1.0);
+    let demands = demands(&programs, Some(1.4), 1.0);
     let demand = |program, backend| *demands.of(program, backend).expect("it keeps it");
     let mut fleet = Fleet::new(3, MACHINE, vec![LIMITS; 2]);
-    let slow = demand(0, SLOW);
-    assert_eq!(dispatch(&fleet, &demands, 0), place(0, SLOW, Start::New));
-    fleet.start(0, SLOW, &slow);
-    assert_eq!(dispatch(&fleet, &demands, 0), place(0, SLOW, Start::Warm));
-    fleet.end(0, &slow);
-    assert_eq!(dispatch(&fleet, &demands, 0), place(0, SLOW, Start::Free));
+    let near = demand(0, NEAR);
+    assert_eq!(dispatch(&fleet, &demands, 0), place(0, NEAR, Start::New));
+    fleet.start(0, NEAR, &near);
+    assert_eq!(dispatch(&fleet, &demands, 0), place(0, NEAR, Start::Warm));
+    fleet.end(0, &near);
+    assert_eq!(dispatch(&fleet, &demands, 0), place(0, NEAR, Start::Free));
     // A machine that ran with another backend is switched; one whose programs had all of their memory local, too.
-    for backend in [NEAR, None] {
+    for backend in [SLOW, None] {
         let mut fleet = Fleet::new(3, MACHINE, vec![LIMITS; 2]);
         let other = demand(0, backend);
         fleet.start(0, backend, &other);
         fleet.end(0, &other);
-        assert_eq!(dispatch(&fleet, &demands, 0), place(0, SLOW, Start::Switched));
+        assert_eq!(dispatch(&fleet, &demands, 0), place(0, NEAR, Start::Switched));
     }
     // Four of 4 GiB each fill a machine; of two that have room, the fuller one is taken.
-    (0..4).for_each(|_| fleet.start(0, SLOW, &slow));
-    fleet.start(1, SLOW, &slow);
-    fleet.start(2, SLOW, &slow);
-    fleet.start(2, SLOW, &slow);
-    assert_eq!(dispatch(&fleet, &demands, 0), place(2, SLOW, Start::Warm));
-    (0..3).for_each(|_| fleet.start(1, SLOW, &slow));
-    (0..2).for_each(|_| fleet.start(2, SLOW, &slow));
+    (0..4).for_each(|_| fleet.start(0, NEAR, &near));
+    fleet.start(1, NEAR, &near);
+    fleet.start(2, NEAR, &near);
+    fleet.start(2, NEAR, &near);
+    assert_eq!(dispatch(&fleet, &demands, 0), place(2, NEAR, Start::Warm));
+    (0..3).for_each(|_| fleet.start(1, NEAR, &near));
+    (0..2).for_each(|_| fleet.start(2, NEAR, &near));
     assert_eq!(dispatch(&fleet, &demands, 0), None);
 }
 
@@ -96,7 +107,7 @@ fn warm_machines_come_before_free_ones_before_switched_ones_before_new_ones() {
 #[test]
 fn a_program_does_not_wait_for_far_memory_while_there_is_local_memory() {
     let programs = two();
-    let demands = Demands::new(&programs, Some(1.2), 1.0);
+    let demands = demands(&programs, Some(1.2), 1.0);
     let full = Limits { far_mib: 4 << 10, ..LIMITS };
     let mut fleet = Fleet::new(1, MACHINE, vec![full; 2]);
     for expected in [place(0, NEAR, Start::New), place(0, None, Start::Warm)] {
@@ -111,7 +122,7 @@ fn a_program_does_not_wait_for_far_memory_while_there_is_local_memory() {
 #[test]
 fn far_memory_and_bandwidth_bound_what_a_machine_takes() {
     let programs = two();
-    let demands = Demands::new(&programs, Some(1.2), 1.0);
+    let demands = demands(&programs, Some(1.2), 1.0);
     let takes = |limits: Limits| {
         let mut fleet = Fleet::new(1, MACHINE, vec![limits; 2]);
         let mut count = 0;

@@ -44,6 +44,7 @@ mod schema;
 mod secrets;
 mod secured;
 mod simulated;
+mod slurm;
 mod snapshots;
 mod sockets;
 mod start_up;
@@ -66,6 +67,7 @@ pub fn trials() -> Vec<Trial> {
         trees::trials(),
         snapshots::trials(),
         simulated::trials(),
+        slurm::trials(),
         decisions::trials(),
         prefetch::trials(),
         profile::trials(),
