@@ -182,7 +182,7 @@ const BETWEEN: [Case; 13] = [
 
 const DEAF: Outcome = Named("a process with little far memory, which cannot be asked for its pages yet");
 
-const CHILDREN: [Case; 19] = [
+const CHILDREN: [Case; 20] = [
     case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),
     case(
         "shared_files_clone",
@@ -203,6 +203,7 @@ const CHILDREN: [Case; 19] = [
     case("limit_data_exec", "starts a program below it", program("field/limited", &["data", "exec"])),
     case("limit_data_spawned", "the same by posix_spawn", program("field/limited", &["data", "spawn"])),
     case("tracer", "traces a child that it began by vfork, as gdb does", program("field/tracer", &[])),
+    case("registers", "a debugger's register sets are on its heap", program("field/registers", &[])),
     case("jailed", "chroot, rights given up, no dumps, then memory and a fork", program("field/jailed", &[])),
     case(
         "task_old",

@@ -104,7 +104,7 @@ pub(super) const ROWS: &[Row] = &[
     row(98, "getrusage", &[V, o(144)], Pin),
     row(99, "sysinfo", &[o(112)], Pin),
     row(100, "times", &[o(32)], Pin),
-    row(101, "ptrace", &[V, V, A, o(4096)], Nested),
+    see(101, "ptrace", &[V, V, A, o(4096)], Nested),
     row(102, "getuid", &[], Pass),
     row(103, "syslog", &[V, ob(2), V], Fewer(2, 1)),
     row(104, "getgid", &[], Pass),
