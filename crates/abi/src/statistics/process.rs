@@ -64,6 +64,7 @@ statistics! {
         }
         maxima {
             local_budget_bytes: Bytes = "Local budget of the whole run.";
+            beyond_far_range_bytes: Bytes = "The largest mapping that the far range has no room for: it is the kernel's, and not managed.";
         }
         own {
             share_bytes: Bytes => "processes[].share_bytes" = "What the process may hold of the run's local budget, when last looked at.";

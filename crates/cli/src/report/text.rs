@@ -78,6 +78,9 @@ impl Summary<'_> {
                 ),
             );
         }
+        if let beyond @ 1.. = self.totals.maxima.beyond_far_range_bytes {
+            line("", format!("a mapping of {}: the far range has room for 4 TiB in all", bytes(beyond)));
+        }
         let tree = match self.run.tree_pss_peak_bytes {
             0 => String::new(),
             pss => format!("; whole process tree, shared pages counted once: {}", bytes(pss)),

@@ -153,7 +153,7 @@ fn map_where_wished(request: &MapRequest) -> Option<usize> {
 }
 
 fn map_anywhere(request: &MapRequest) -> Outcome {
-    let Ok(count) = u32::try_from(request.bytes.div_ceil(PAGE_BYTES)) else { return request.pass_on() };
+    let Ok(count) = u32::try_from(request.bytes.div_ceil(PAGE_BYTES)) else { return map_beyond(request) };
     let alignment = if request.bytes >= LARGE_BYTES { LARGE_BYTES / PAGE_BYTES } else { 1 };
     let alignment = u32::try_from(alignment).unwrap_or(1);
     let attributes = request.attributes();
@@ -164,9 +164,18 @@ fn map_anywhere(request: &MapRequest) -> Outcome {
     };
     let Some(first) = wished.or_else(|| region_map.place(count, alignment, attributes)) else {
         drop(region_map);
-        return request.pass_on();
+        return map_beyond(request);
     };
     finish(&mut region_map, Run { first, count, attributes })
+}
+
+/// A mapping that the far range has no room for.
+fn map_beyond(request: &MapRequest) -> Outcome {
+    let address = request.pass_on()?;
+    if let Some(pager) = crate::pager() {
+        pager.row().beyond_far_range_bytes.fetch_max(request.bytes as u64, Relaxed);
+    }
+    Ok(address)
 }
 
 /// Makes a new run of the region map accessible; locks it if that was asked for.

@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         .chain([
             suite::trial("lifecycle::memory_calls::no_room", skips::no_userfaultfd, no_room),
             suite::trial("lifecycle::memory_calls::go", go, go_memory),
+            suite::trial("lifecycle::memory_calls::beyond", skips::no_userfaultfd, beyond),
         ])
         .collect()
 }
@@ -57,6 +58,22 @@ fn no_room() -> Result<()> {
     run("inline")?.expect(0, "narrow: 1")?;
     if skips::not_root().is_none() {
         unprivileged("memory-calls-no-room-unprivileged", "16M", &program)?.expect(0, "narrow: 1")?;
+    }
+    Ok(())
+}
+
+/// A reservation that is larger than the far range is the kernel's, and named; one that is not is managed.
+fn beyond() -> Result<()> {
+    const TIB: u64 = 1 << 40;
+    let program = c_program("beyond", &[])?.display().to_string();
+    for (tib, largest) in [("1", 0), ("8", 8 * TIB)] {
+        let ended = Launch::new(&format!("memory-calls-beyond-{tib}"), &["--local", "16M"], &[&program, tib])?.run()?;
+        ended.expect(0, "2476736512 and 2476736512")?.expect_paging()?;
+        let stats = ended.stats()?;
+        ensure!(stats["beyond_far_range_bytes"] == largest, "{stats}");
+        ensure!(ended.stderr.contains("a mapping of 8 TiB") == (largest > 0), "{}", ended.stderr);
+        let managed = stats["managed_peak_bytes"].as_u64().context("what was managed")?;
+        ensure!((managed > 90 << 20) == (largest == 0), "{managed}: {}", ended.stderr);
     }
     Ok(())
 }
