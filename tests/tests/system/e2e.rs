@@ -11,14 +11,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Programs by the time that their tests take, longest first; the order of the others does not matter.
-const SLOW: [&str; 0] = [];
-
-/// The tests of this file; those of programs that take longest come first.
+/// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let natives = Arc::new(Natives::default());
-    let mut runs = if suite::full() { [runs::product(), runs::full_size()].concat() } else { runs::pairwise() };
-    runs.sort_by_key(|run| SLOW.iter().position(|name| *name == run.scenario.name).unwrap_or(SLOW.len()));
+    let runs = if suite::full() { [runs::product(), runs::full_size()].concat() } else { runs::pairwise() };
     runs.into_iter().map(|run| trial(run, natives.clone())).collect()
 }
 

@@ -89,6 +89,7 @@ pub fn map(request: MapRequest, caller: usize) -> Outcome {
         return match region_map::place_of(request.address, request.bytes) {
             Place::Outside => request.pass_on(),
             Place::Inside(first, count) => map_fixed(&request, first, count),
+            Place::Across if request.has(libc::MAP_FIXED_NOREPLACE) => Err(libc::EEXIST),
             Place::Across => Err(libc::ENOMEM),
         };
     }

@@ -62,13 +62,14 @@ fn no_room() -> Result<()> {
     Ok(())
 }
 
-/// A reservation that is larger than the far range is the kernel's, and named; one that is not is managed.
+/// A reservation that is larger than the far range is the kernel's, and named; one that is not is managed. One that leaves the far range finds
+/// its place taken.
 fn beyond() -> Result<()> {
     const TIB: u64 = 1 << 40;
     let program = c_program("beyond", &[])?.display().to_string();
     for (tib, largest) in [("1", 0), ("8", 8 * TIB)] {
         let ended = Launch::new(&format!("memory-calls-beyond-{tib}"), &["--local", "16M"], &[&program, tib])?.run()?;
-        ended.expect(0, "2476736512 and 2476736512")?.expect_paging()?;
+        ended.expect(0, "2476736512 and 2476736512\nacross the end: File exists")?.expect_paging()?;
         let stats = ended.stats()?;
         ensure!(stats["beyond_far_range_bytes"] == largest, "{stats}");
         ensure!(ended.stderr.contains("a mapping of 8 TiB") == (largest > 0), "{}", ended.stderr);
