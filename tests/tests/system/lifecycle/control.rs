@@ -311,7 +311,10 @@ fn top(name: &str) -> Result<()> {
         let mut keyboard = File::from(pty.master.try_clone()?);
         let screen = Screen::of(File::from(pty.master));
         let pid = running.pid.to_string();
-        let shown = suite::wait_until("a run on the screen", || Ok(screen.text().contains(&pid)));
+        let shown = suite::wait_until("a run and its path on the screen", || {
+            let text = screen.text();
+            Ok(text.contains(&pid) && text.contains("compressed:"))
+        });
         ensure!(
             shown.is_ok() && tcgetattr(&pty.slave)?.local_flags != before.local_flags,
             "keys are not taken: {}",

@@ -1,7 +1,7 @@
 //! What runs do now: differences between two looks.
 
-use crate::control::Status;
 use crate::control::ps::short;
+use crate::control::{PathStatus, Status};
 use crate::report::{bytes, count};
 use std::collections::HashMap;
 use std::time::Instant;
@@ -23,6 +23,17 @@ pub struct Row {
     pub faults_per_second: f64,
     /// Time that its threads stood still, in a second of time.
     pub stall_share: f64,
+    /// In the order of its paths to far memory.
+    pub paths: Vec<PathRates>,
+}
+
+/// What goes over a path to far memory in a second: bytes of pages, before they are compressed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PathRates {
+    /// Stored there.
+    pub stored: f64,
+    /// Loaded from there.
+    pub loaded: f64,
 }
 
 impl Rates {
@@ -36,7 +47,7 @@ impl Rates {
     fn row(&self, run: &Status, now: Instant) -> Row {
         // Another launcher may have got the number.
         let before = self.before.get(&run.pid).filter(|(before, _)| before.wall_seconds <= run.wall_seconds);
-        let (faults, stall, seconds) = match before {
+        let (faults, stall, seconds) = match &before {
             Some((before, at)) => {
                 let seconds = match run.wall_seconds - before.wall_seconds {
                     // The launcher had nothing newer to say.
@@ -49,10 +60,24 @@ impl Rates {
             None => (run.major_faults, run.stall_seconds, run.wall_seconds),
         };
         let per_second = |amount: f64| if seconds > 0.0 { amount.max(0.0) / seconds } else { 0.0 };
-        let status = run.clone();
-        #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
-        let faults = faults as f64;
-        Row { status, faults_per_second: per_second(faults), stall_share: per_second(stall) }
+        #[allow(clippy::cast_precision_loss, reason = "rates for people")]
+        let number = |count: u64| count as f64;
+        // A path that came since has moved all its bytes since.
+        let paths_before = before.map_or(&[][..], |(before, _)| &before.paths);
+        let of_path = |path: &PathStatus| {
+            let before = paths_before.iter().find(|before| before.url == path.url);
+            let since = |now: u64, before: Option<u64>| per_second(number(now.saturating_sub(before.unwrap_or(0))));
+            PathRates {
+                stored: since(path.bytes_in, before.map(|before| before.bytes_in)),
+                loaded: since(path.bytes_out, before.map(|before| before.bytes_out)),
+            }
+        };
+        Row {
+            faults_per_second: per_second(number(faults)),
+            stall_share: per_second(stall),
+            paths: run.paths.iter().map(of_path).collect(),
+            status: run.clone(),
+        }
     }
 }
 
@@ -134,6 +159,19 @@ pub mod tests {
         // Another run with the number.
         let row = &rates.rows(vec![run(7, 1.0, 10, 0.0)], begun + Duration::from_secs(4))[0];
         assert_eq!(row.faults_per_second, 10.0);
+    }
+
+    #[test]
+    fn paths_are_compared_with_themselves() {
+        let path =
+            |url: &str, bytes_in, bytes_out| PathStatus { url: url.into(), far_bytes: 1 << 30, bytes_in, bytes_out };
+        let with = |at: f64, paths| Status { paths, ..run(7, at, 0, 0.0) };
+        let (mut rates, begun) = (Rates::default(), Instant::now());
+        let mut look = |at, paths| rates.rows(vec![with(at, paths)], begun)[0].paths.clone();
+        look(10.0, vec![path("file:/a", 1000, 500), path("tcp://b", 7, 7)]);
+        // The second one is new, and the one that was second has left.
+        let paths = look(12.0, vec![path("file:/c", 40, 0), path("file:/a", 3000, 500)]);
+        assert_eq!(paths, [PathRates { stored: 20.0, loaded: 0.0 }, PathRates { stored: 1000.0, loaded: 0.0 }]);
     }
 
     #[test]

@@ -7,10 +7,12 @@
 //!  …
 //! ./job with arguments                                                    of the chosen run
 //! inline, 2 processes, up 12 s …
+//! compressed:2G       1.1 GiB, in    120 MiB/s, out    300 MiB/s          for each path to far memory
 //! message, or the budget that is being written
 //! ```
 
-use super::rates::{COLUMNS, Row};
+use super::rates::{COLUMNS, PathRates, Row};
+use crate::control::PathStatus;
 use crate::control::ps::short;
 use crate::report::{bytes, count};
 use hinterland_units::{Budget, Foreign};
@@ -26,8 +28,12 @@ use std::time::Duration;
 const STEP: u64 = 8;
 /// Characters of a budget that is being written.
 const ENTRY_MAX: usize = 24;
-/// Lines below the table.
+/// Lines below the table, of a run without paths.
 const DETAIL_LINES: u16 = 4;
+/// Paths that are shown.
+const PATHS_MAX: usize = 4;
+/// Characters of a path's name.
+const PATH_WIDTH: usize = 30;
 
 /// See the module.
 #[derive(Default)]
@@ -143,8 +149,9 @@ impl View {
 
     /// Draws it.
     pub fn draw(&self, frame: &mut Frame<'_>) {
-        let lines =
-            [Constraint::Length(1), Constraint::Min(2), Constraint::Length(DETAIL_LINES), Constraint::Length(1)];
+        let paths = self.current().map_or(0, |row| row.paths.len().min(PATHS_MAX));
+        let detail = DETAIL_LINES + u16::try_from(paths).unwrap_or(0);
+        let lines = [Constraint::Length(1), Constraint::Min(2), Constraint::Length(detail), Constraint::Length(1)];
         let [title, table, detail, last] = Layout::vertical(lines).areas(frame.area());
         frame.render_widget(Line::styled(self.title(), Style::new().add_modifier(Modifier::BOLD)), title);
         self.draw_table(frame, table);
@@ -181,7 +188,8 @@ impl View {
 
     /// What the table has no room for, of the run that was chosen.
     fn detail(&self, width: usize) -> Vec<Line<'static>> {
-        let Some(Row { status, .. }) = self.current() else { return Vec::new() };
+        let Some(row) = self.current() else { return Vec::new() };
+        let status = &row.status;
         let ram = status.ram_budget_bytes.map_or_else(String::new, |bound| format!(" of {}", bytes(bound)));
         let up = Duration::try_from_secs_f64(status.wall_seconds).unwrap_or_default();
         let up = humantime::format_duration(Duration::from_secs(up.as_secs()));
@@ -204,7 +212,7 @@ impl View {
                 count(status.prefetched_pages),
             ),
         ];
-        lines.map(Line::raw).into()
+        lines.into_iter().chain(paths(row)).map(Line::raw).collect()
     }
 
     fn last(&self) -> String {
@@ -217,10 +225,28 @@ impl View {
     }
 }
 
+/// A line for each path to far memory; the last one says how many more there are.
+fn paths(row: &Row) -> Vec<String> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates for people")]
+    let rate = |per_second: f64| format!("{:>10}/s", bytes(per_second.round() as u64));
+    let all = row.status.paths.iter().zip(&row.paths);
+    let line = |(path, rates): (&PathStatus, &PathRates)| {
+        let (name, far) = (short(&Foreign(&path.url).to_string(), PATH_WIDTH), bytes(path.far_bytes));
+        format!("{name:PATH_WIDTH$} {far:>10}, in {}, out {}", rate(rates.stored), rate(rates.loaded))
+    };
+    let count = row.paths.len();
+    if count <= PATHS_MAX {
+        return all.map(line).collect();
+    }
+    let more = format!("and {} more paths: hinterland ps --json", count - (PATHS_MAX - 1));
+    all.take(PATHS_MAX - 1).map(line).chain([more]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::rates::{Rates, tests::run};
     use super::*;
+    use crate::control::Status;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use std::time::Instant;
@@ -264,6 +290,29 @@ mod tests {
         assert_eq!(lines[21], "inline, 2 processes, up 1h 1m 40s; RAM 700 MiB, managed 2 GiB");
         assert_eq!(lines[22], "123,456 major and 5 minor faults, stalled 1.0 s; 1,000 pages prefetched");
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn paths_to_far_memory_are_below_the_chosen_run() {
+        let path = |number: u64| PathStatus {
+            url: format!("tcp://a-machine-with-a-long-name-{number}:7440"),
+            far_bytes: number << 30,
+            bytes_in: number * (37_000 << 20),
+            bytes_out: number * (3_700 << 20),
+        };
+        let lines = |count| {
+            let runs = vec![Status { paths: (1..=count).map(path).collect(), ..run(4711, 3700.0, 5, 1.0) }];
+            let mut view = View::default();
+            view.see(Rates::default().rows(runs, Instant::now()), &[]);
+            screen(&view, 80, 24)
+        };
+        let two = lines(2);
+        assert_eq!(two[18], "./job 4711 with arguments");
+        assert_eq!(two[21], "tcp://a-machine-with-a-long-n…      1 GiB, in     10 MiB/s, out      1 MiB/s");
+        assert!(two[22].contains(" 2 GiB, in     20 MiB/s"), "{}", two[22]);
+        let many = lines(7);
+        assert_eq!(many[22], "and 4 more paths: hinterland ps --json");
+        assert!(many.iter().all(|line| line.chars().count() <= 80));
     }
 
     #[test]
