@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub enum BenchError {
     /// Swap and cgroups belong to root.
     #[error(
-        "the kernel's rivals ({0}) need root, to set up swap and a memory limit; run the bench with sudo, or measure without them: --against all-local"
+        "the kernel's rivals ({0}) need root, to set up swap and a memory limit; run the bench with sudo (bench paging measures without them: --against all-local)"
     )]
     NeedsRoot(String),
     /// Something that the bench would change is in use.
@@ -20,11 +20,13 @@ pub enum BenchError {
         remedy: String,
     },
     /// The kernel has no zram.
-    #[error("the kernel offers no {0}; load it (modprobe zram num_devices=1) or leave zram out of --against")]
+    #[error(
+        "the kernel offers no {0}; load it (modprobe zram num_devices=1); bench paging can leave zram out of --against"
+    )]
     NoZram(PathBuf),
     /// No memory controller.
     #[error(
-        "no cgroup memory controller is mounted where the bench can make a group; mount one (v1 or v2) or leave zram and ssd-swap out of --against"
+        "no cgroup memory controller is mounted where the bench can make a group; mount one (v1 or v2); bench paging can leave zram and ssd-swap out of --against"
     )]
     NoCgroup,
     /// The file system cannot hold a swap file.

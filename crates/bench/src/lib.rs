@@ -4,8 +4,9 @@
 //!
 //! ```text
 //! paging      drives the rounds: rivals (the kernel's swap, set up and taken back), worker (what runs), report (what comes out)
+//! programs    whole programs beside native ones and the kernel's swap, at equal total RAM
 //! managed     the worker under Hinterland alone: prefetch (prefetchers over links), nodes (beside TCP and a fast store)
-//! programs, fork   whole programs with all memory local, and processes that fork, beside native ones
+//! programs_local, fork   whole programs with all memory local, and processes that fork, beside native ones
 //! ```
 
 mod error;
@@ -16,6 +17,7 @@ mod nodes;
 mod paging;
 mod prefetch;
 mod programs;
+mod programs_local;
 mod report;
 mod rivals;
 mod worker;
@@ -37,7 +39,8 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Paging(Box<paging::PagingArgs>),
-    Programs(programs::ProgramsArgs),
+    Programs(Box<programs::ProgramsArgs>),
+    ProgramsLocal(programs_local::ProgramsLocalArgs),
     Fork(fork::ForkArgs),
     Prefetch(prefetch::PrefetchArgs),
     Nodes(nodes::NodesArgs),
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Janitor => return rivals::undo::janitor(),
         Command::Paging(args) => paging::run(*args),
         Command::Programs(args) => programs::run(&args),
+        Command::ProgramsLocal(args) => programs_local::run(&args),
         Command::Fork(args) => fork::run(&args),
         Command::Prefetch(args) => prefetch::run(&args),
         Command::Nodes(args) => nodes::run(&args),

@@ -39,6 +39,14 @@ enum Do {
         #[arg(long, default_value_t = 768)]
         size: u64,
     },
+    /// Makes the inputs of a program and writes its command line as JSON: words, environment, outputs in the working directory.
+    Line {
+        /// The program.
+        name: String,
+        /// Peak of anonymous memory to aim at, in MiB.
+        #[arg(long, default_value_t = 112)]
+        size: u64,
+    },
     /// Writes the rows of the runs so far to docs/results/programs.json.
     Results,
 }
@@ -76,6 +84,7 @@ fn main() -> ExitCode {
         Do::Native { names, size } => chosen(&names).and_then(|found| natively(&found, size * MIB)),
         Do::Run(args) => run(&args),
         Do::Demo { name, size } => demo(&name, size * MIB),
+        Do::Line { name, size } => write_line(&name, size * MIB),
         Do::Results => write_results(),
     };
     done.unwrap_or_else(|error| {
@@ -208,6 +217,22 @@ fn demo(name: &str, size_bytes: u64) -> Result<ExitCode> {
     }
     println!("NOT as promised:\n  - {}", violations.join("\n  - "));
     Ok(ExitCode::FAILURE)
+}
+
+/// For other harnesses. A program with a client of the tests' is none for them.
+fn write_line(name: &str, size_bytes: u64) -> Result<ExitCode> {
+    let scenario = programs::named(name).with_context(|| format!("no program '{name}'; see 'list'"))?;
+    if let Some(reason) = skips::missing(scenario.needs) {
+        bail!(reason);
+    }
+    if scenario.beside.is_some() {
+        bail!("{name} is a server: its client is the tests' own");
+    }
+    let place = native::prepare(scenario, size_bytes)?;
+    let line = (scenario.command)(&place);
+    let environment: std::collections::BTreeMap<_, _> = line.env.into_iter().collect();
+    println!("{}", serde_json::json!({"words": line.words, "environment": environment, "outputs": scenario.outputs}));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The last row of each program and variant, as one JSON array; what lies in the tests' directory is named from there on.

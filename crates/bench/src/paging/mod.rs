@@ -15,10 +15,10 @@ pub use system::System;
 use super::error::BenchError;
 use super::report;
 use super::report::model::{Origin, Report};
+use super::rivals;
 use super::rivals::cgroup::Hierarchy;
 use super::rivals::swapfile::SwapFile;
 use super::rivals::undo::Changes;
-use super::rivals::{swap_area, zram};
 use crate::executables::Executables;
 use hinterland_abi::Settings;
 
@@ -61,7 +61,8 @@ pub fn run(args: PagingArgs) -> Result<(), BenchError> {
     let kernel = setting.systems.iter().any(|system| system.is_kernel_swap());
     let root = nix::unistd::geteuid().is_root();
     if kernel {
-        check_machine(&setting, root)?;
+        let rivals = setting.systems.iter().filter(|s| s.is_kernel_swap()).map(ToString::to_string);
+        rivals::check_machine(&rivals.collect::<Vec<_>>().join(", "), setting.systems.contains(&System::Zram))?;
     }
     let changes = Changes::begin()?;
     let hierarchy = if root { Hierarchy::find().map(Some) } else { Ok(None) };
@@ -77,23 +78,4 @@ pub fn run(args: PagingArgs) -> Result<(), BenchError> {
     drop(bench);
     let report = Report::new(&setting, &cases, Origin::now());
     setting.args.to.write(&report, report::table::render)
-}
-
-/// Refuses a machine on which the kernel's rivals cannot be measured.
-fn check_machine(setting: &Setting, root: bool) -> Result<(), BenchError> {
-    if !root {
-        let rivals = setting.systems.iter().filter(|s| s.is_kernel_swap()).map(ToString::to_string);
-        return Err(BenchError::NeedsRoot(rivals.collect::<Vec<_>>().join(", ")));
-    }
-    if let Some(area) = swap_area::active()?.first() {
-        return Err(BenchError::InUse {
-            what: format!("swap ({})", area.display()),
-            remedy: "The rivals would swap there too. Turn it off for the time of the bench: swapoff -a".into(),
-        });
-    }
-    if setting.systems.contains(&System::Zram) {
-        zram::compressors()?;
-        zram::check_free()?;
-    }
-    Ok(())
 }

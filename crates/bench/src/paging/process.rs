@@ -3,9 +3,8 @@
 use crate::error::BenchError;
 use crate::rivals::cgroup::Cgroup;
 use crate::worker::Message;
-use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
@@ -41,12 +40,7 @@ impl WorkerProcess {
         let program = std::path::PathBuf::from(command.get_program());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(cgroup) = cgroup {
-            let path = cgroup.door();
-            let door = OpenOptions::new().write(true).open(&path).map_err(BenchError::io("open", &path))?;
-            let enter = move || nix::unistd::write(&door, b"0").map(drop).map_err(Into::into);
-            // SAFETY: between fork and exec only async-signal-safe calls are allowed: `enter` makes a single write(2) to a
-            // descriptor opened before the fork, and neither allocates nor locks.
-            unsafe { command.pre_exec(enter) };
+            cgroup.admit(&mut command)?;
         }
         let mut child = command.spawn().map_err(BenchError::io("start", &program))?;
         let (send, lines) = channel();

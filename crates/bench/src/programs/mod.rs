@@ -1,42 +1,87 @@
-//! `hinterland bench programs`: what Hinterland costs a program all of whose memory is local.
+//! `hinterland bench programs`: whole programs natively, under Hinterland, and under kernel swap on compressed RAM at equal total RAM.
 //!
-//! Each round runs a program natively and under `hinterland run` with a budget that it doesn't reach; the order of the two
-//! alternates. Native and managed output must be the same, and nothing may have been evicted: checked in the statistics.
+//! ```text
+//! program   which programs there are, and how one is started; redis: the client that loads a server
+//! run       one run in a memory cgroup, measured
+//! trials    the kernel's limit with which its total RAM is Hinterland's, and its best setting
+//! rounds    what runs when
+//! report    rows with paired ratios, targets, a table; plot: the picture
+//! ```
+//!
+//! Hinterland gets `--local`: a share of the native peak of anonymous memory. What it takes in all (local pages, store, tables, staging, the
+//! launcher) is measured; the kernel's limit is then tried until it takes as much, its compressed pages included.
 
-mod case;
+mod plot;
+mod program;
+mod redis;
+mod report;
+mod rounds;
+mod run;
+mod trials;
+
+pub use plot::draw;
 
 use super::error::BenchError;
 use super::report::Destination;
-use super::report::model::Origin;
-use super::report::statistics::Spread;
-use super::report::table::table;
+use super::rivals;
+use super::rivals::cgroup::Hierarchy;
+use super::rivals::undo::Changes;
+use super::rivals::zram;
 use crate::executables::Executables;
-use case::{Case, Finished, Prefix, Program};
-use hinterland_abi::variables;
-use hinterland_units::ByteCount;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
+use hinterland_units::{Budget, ByteCount};
+use program::Named;
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// The most that a program may take longer.
-const TARGET: f64 = 1.02;
-
-/// Programs at 100 % local memory, beside native: what does Hinterland cost when nothing is paged?
+/// Whole programs beside native runs and beside kernel zram swap at equal total RAM
+///
+/// Each round runs every program natively, under Hinterland and under the kernel's swap, in an order that rotates; ratios are taken within
+/// each round. All runs of a program must print the same. Total RAM of a run is the peak of what is charged to its memory cgroup, less
+/// copies of files, and of zram's mem_used_total at that moment.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = "Example:
-  hinterland bench programs --program sort,numpy --python .venv/bin/python")]
+#[command(after_help = "Examples:
+  hinterland bench programs --size 256M --rounds 9 --programs target/debug/programs
+  hinterland bench programs --program sqlite,sort --local 50 --compressor lz4 --page-cluster 0
+
+It needs root and zram. Swap, the memory limit and vm.page-cluster are set up for each run and taken back after it, also when the bench is
+interrupted or killed.")]
 pub struct ProgramsArgs {
-    /// Programs
-    #[arg(long, value_delimiter = ',', default_value = "sort,numpy,redis")]
-    program: Vec<Program>,
-    /// A budget larger than any of them needs
-    #[arg(long, default_value = "4G", value_name = "SIZE")]
-    local: ByteCount,
+    /// Programs; all of them when none is named
+    #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = Named::parse)]
+    program: Vec<&'static Named>,
+    /// Native peak of anonymous memory to aim at
+    #[arg(long, default_value = "256M", value_name = "SIZE")]
+    size: ByteCount,
+    /// Shares of the native peak that are local under Hinterland, in percent
+    #[arg(long, value_delimiter = ',', default_value = "50,25", value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=99))]
+    local: Vec<u32>,
     /// Rounds; the median counts
-    #[arg(long, default_value_t = 7, value_name = "N")]
-    repeat: u32,
-    /// A Python that has NumPy
+    #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Begin no further program of a round after so many minutes; rows have fewer rounds then, and say so
+    #[arg(long, value_name = "MINUTES")]
+    minutes_max: Option<u64>,
+    /// The longest that a run may take
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    seconds_max: u64,
+    /// zram's compressors to try; all that the kernel offers when none is named
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    compressor: Vec<String>,
+    /// Values of vm.page-cluster to try
+    #[arg(long, value_delimiter = ',', default_value = "0,3", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=10))]
+    page_cluster: Vec<u8>,
+    /// A word for 'hinterland run', such as --prefetch=none; may be repeated
+    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    run_option: Vec<String>,
+    /// The program that knows the maintained test programs (cargo build -p hinterland-tests --bin programs)
+    #[arg(long, default_value = "target/debug/programs", value_name = "PROGRAM")]
+    programs: PathBuf,
+    /// A Python that has scikit-learn, for the random forest
     #[arg(long, default_value = "python3", value_name = "PROGRAM")]
     python: PathBuf,
+    /// Words for the report: what else the machine did meanwhile
+    #[arg(long, default_value = "", value_name = "TEXT", hide_default_value = true)]
+    note: String,
     #[command(flatten)]
     to: Destination,
     /// Another hinterland to measure instead of this one
@@ -44,155 +89,75 @@ pub struct ProgramsArgs {
     launcher: Option<PathBuf>,
 }
 
-/// The result as JSON.
-#[derive(Serialize)]
-struct Report {
-    #[serde(flatten)]
-    origin: Origin,
-    local_bytes: u64,
-    repeat: u32,
-    rows: Vec<Row>,
-}
-
-/// One program.
-#[derive(Serialize)]
-struct Row {
-    program: Program,
-    native_seconds: Option<Spread>,
-    hinterland_seconds: Option<Spread>,
-    /// Hinterland divided by native, within each round.
-    ratio: Option<Spread>,
-    /// The most that `ratio` should be.
-    target: f64,
-    /// `ok`, or why a round gave no result.
-    ended: String,
-}
-
 /// Measures and reports.
 ///
 /// # Errors
-/// The programs cannot be prepared, or the report not be written.
+/// What was asked makes no sense, the machine cannot be set up, or the report not be written.
 pub fn run(args: &ProgramsArgs) -> Result<(), BenchError> {
+    let least = args.local.iter().min().copied().unwrap_or(1);
+    if args.size.0 * u64::from(least) / 100 < Budget::FLOOR.0 {
+        let floor = Budget::FLOOR;
+        return Err(BenchError::Setting(format!(
+            "--size {}: {least} % of it is local, and that must be at least {floor}",
+            args.size
+        )));
+    }
     let launcher = args.launcher.clone().map_or_else(|| Executables::find().map(|found| found.launcher), Ok)?;
-    let rows = args.program.iter().map(|program| measure(*program, args, &launcher)).collect::<Result<_, _>>()?;
-    let report = Report { origin: Origin::now(), local_bytes: args.local.0, repeat: args.repeat, rows };
-    args.to.write(&report, render)
-}
-
-fn measure(program: Program, args: &ProgramsArgs, launcher: &Path) -> Result<Row, BenchError> {
-    let case = Case::prepare(program, &args.python)?;
-    let statistics = tempfile::NamedTempFile::new().map_err(BenchError::io("make a file in", &std::env::temp_dir()))?;
-    let words = [launcher.as_os_str(), "run".as_ref(), "--quiet".as_ref(), "--stats".as_ref()];
-    let words = words.into_iter().chain([statistics.path().as_os_str(), "--".as_ref()]).map(Into::into).collect();
-    let local = (variables::LOCAL.to_owned(), args.local.0.to_string().into());
-    let managed = Prefix { words, environment: vec![local] };
-    let (mut native_seconds, mut managed_seconds, mut ended) = (Vec::new(), Vec::new(), None);
-    for round in 0..args.repeat {
-        let run = |with_hinterland: bool| {
-            if !with_hinterland {
-                return case.run(&Prefix::default());
-            }
-            let finished = case.run(&managed)?;
-            check_statistics(statistics.path())?;
-            Ok(finished)
-        };
-        let managed_first = round % 2 == 1;
-        let (first, second) = (run(managed_first), run(!managed_first));
-        let (native, managed) = if managed_first { (second, first) } else { (first, second) };
-        match both(native, managed) {
-            Ok((native, managed)) => {
-                eprintln!(
-                    "{program}, round {}/{}: native {native:.2} s, managed {managed:.2} s",
-                    round + 1,
-                    args.repeat
-                );
-                native_seconds.push(native);
-                managed_seconds.push(managed);
-            }
-            Err(reason) => {
-                eprintln!("{program}, round {}/{}: {reason}", round + 1, args.repeat);
-                ended.get_or_insert(reason);
-            }
-        }
+    rivals::check_machine("zram", true)?;
+    let offered = zram::compressors()?;
+    if let Some(unknown) = args.compressor.iter().find(|name| !offered.contains(name)) {
+        let offered = offered.join(", ");
+        return Err(BenchError::Setting(format!("--compressor {unknown}: this kernel's zram offers {offered}")));
     }
-    let ratios = native_seconds.iter().zip(&managed_seconds).map(|(native, managed)| managed / native);
-    Ok(Row {
-        program,
-        ratio: Spread::of(ratios),
-        native_seconds: Spread::of(native_seconds),
-        hinterland_seconds: Spread::of(managed_seconds),
-        target: TARGET,
-        ended: ended.unwrap_or_else(|| super::report::model::OK.into()),
-    })
-}
-
-/// The two times, when both runs finished with the same output.
-fn both(native: Result<Finished, String>, managed: Result<Finished, String>) -> Result<(f64, f64), String> {
-    let native = native.map_err(|e| format!("native: {e}"))?;
-    let managed = managed.map_err(|e| format!("managed: {e}"))?;
-    if native.output != managed.output {
-        return Err("the managed output differs from the native output".into());
-    }
-    Ok((native.seconds, managed.seconds))
-}
-
-/// Refuses a run that was not managed, or that paged.
-fn check_statistics(path: &Path) -> Result<(), String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("no statistics: {e}"))?;
-    let figures: serde_json::Value = serde_json::from_str(&text).map_err(|e| format!("unreadable statistics: {e}"))?;
-    let figure = |name: &str| figures[name].as_u64().ok_or(format!("no {name} in the statistics"));
-    if figure("managed_peak_bytes")? == 0 {
-        return Err("the program was not managed".into());
-    }
-    let evicted = figure("evicted_clean_pages")? + figure("evicted_dirty_pages")?;
-    if evicted > 0 { Err(format!("{evicted} pages were evicted: raise --local")) } else { Ok(()) }
-}
-
-fn render(report: &Report) -> String {
-    let mut table = table(&["program", "native s", "hinterland s", "ratio", "min–max", "target", "ended"], 1);
-    let seconds = |spread: Option<Spread>| spread.map_or("–".into(), |s| format!("{:.3}", s.median));
-    for row in &report.rows {
-        let ratio = row.ratio;
-        let verdict = ratio.map_or("", |r| if r.median <= row.target { " met" } else { " missed" });
-        table.add_row([
-            row.program.to_string(),
-            seconds(row.native_seconds),
-            seconds(row.hinterland_seconds),
-            seconds(ratio),
-            ratio.map_or("–".into(), |r| format!("{:.3}–{:.3}", r.min, r.max)),
-            format!("≤ {}{verdict}", row.target),
-            row.ended.clone(),
-        ]);
-    }
-    format!("All memory local ({}), {} rounds\n\n{table}\n", ByteCount(report.local_bytes), report.repeat)
+    let changes = Changes::begin()?;
+    let directory = tempfile::tempdir().map_err(BenchError::io("make a directory in", &std::env::temp_dir()))?;
+    let machine = run::Machine {
+        hierarchy: Hierarchy::find()?,
+        changes: &changes,
+        launcher: launcher.canonicalize().map_err(BenchError::io("find", &launcher))?,
+        options: args.run_option.clone(),
+        longest: Duration::from_secs(args.seconds_max),
+        directory: directory.path().to_owned(),
+    };
+    let settings =
+        trials::settings(if args.compressor.is_empty() { &offered } else { &args.compressor }, &args.page_cluster);
+    let report = rounds::measure(args, &machine, &settings)?;
+    args.to.write(&report, report::render)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
-    fn statistics(text: &str) -> Result<(), String> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        check_statistics(file.path())
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ProgramsArgs,
+    }
+
+    fn refusal(line: &str) -> String {
+        let words = std::iter::once("programs").chain(line.split_whitespace());
+        match Line::try_parse_from(words) {
+            Err(error) => error.to_string(),
+            Ok(line) => run(&line.args).err().map(|error| error.to_string()).unwrap_or_default(),
+        }
     }
 
     #[test]
-    fn a_run_that_paged_or_was_not_managed_does_not_count() {
-        let text = |managed: u64, dirty: u64| {
-            format!(r#"{{"managed_peak_bytes": {managed}, "evicted_clean_pages": 0, "evicted_dirty_pages": {dirty}}}"#)
-        };
-        assert_eq!(statistics(&text(100, 0)), Ok(()));
-        assert!(statistics(&text(100, 3)).unwrap_err().contains("3 pages were evicted"));
-        assert!(statistics(&text(0, 0)).unwrap_err().contains("not managed"));
-        assert!(statistics("{}").is_err() && statistics("").is_err());
-    }
-
-    #[test]
-    fn different_output_is_no_result() {
-        let finished = |output: &[u8]| Ok(Finished { seconds: 1.0, output: output.to_vec() });
-        assert_eq!(both(finished(b"1"), finished(b"1")), Ok((1.0, 1.0)));
-        assert!(both(finished(b"1"), finished(b"2")).is_err());
-        assert!(both(finished(b"1"), Err("broken".into())).unwrap_err().contains("managed: broken"));
+    fn nonsense_is_refused_with_the_reason() {
+        for (line, says) in [
+            ("--program tetris", "no program 'tetris'"),
+            ("--program tetris", "sqlite"),
+            ("--local 0", "0 is not in 1..=99"),
+            ("--local 100", "100 is not in 1..=99"),
+            ("--rounds 0", "0 is not in 1.."),
+            ("--page-cluster 11", "11 is not in 0..=10"),
+            ("--size 32M --local 50,25", "25 % of it is local, and that must be at least 16 MiB"),
+            ("--size big", "not a size"),
+        ] {
+            let refusal = refusal(line);
+            assert!(refusal.contains(says), "{line}: {refusal}");
+        }
     }
 }

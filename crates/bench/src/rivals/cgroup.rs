@@ -3,7 +3,10 @@
 use super::undo::{Changes, Guard, Undo};
 use crate::error::{BenchError, read, write};
 use procfs::process::Process;
+use std::fs::OpenOptions;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Which of the kernel's two interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +27,14 @@ impl Version {
         match self {
             Version::One => "memory.limit_in_bytes",
             Version::Two => "memory.max",
+        }
+    }
+
+    /// Names in `memory.stat`: pages of files, and anonymous pages that are mapped.
+    fn figures(self) -> (&'static str, &'static str) {
+        match self {
+            Version::One => ("cache", "rss"),
+            Version::Two => ("file", "anon"),
         }
     }
 
@@ -79,6 +90,34 @@ impl Hierarchy {
     }
 }
 
+/// What is charged to a group at one moment, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Charge {
+    /// All of it: anonymous memory, page cache, page tables and other kernel memory.
+    pub usage_bytes: u64,
+    /// Copies of files, which reclaim drops without swap.
+    pub file_cache_bytes: u64,
+    /// Anonymous pages that processes map.
+    pub anonymous_bytes: u64,
+}
+
+impl Charge {
+    /// From the text of `memory.stat`. The kernel counts shared memory and the swap cache among the pages of files
+    /// (`NR_FILE_PAGES`; mm/shmem.c, mm/swap_state.c): neither can be dropped without swap.
+    fn of(version: Version, usage_bytes: u64, stat: &str) -> Charge {
+        let value = |line: &str, name: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok();
+        let figure = |name: &str| stat.lines().find_map(|line| value(line, name)).unwrap_or(0);
+        let (file, anonymous) = version.figures();
+        let file_cache_bytes = figure(file).saturating_sub(figure("shmem") + figure("swapcached"));
+        Charge { usage_bytes, file_cache_bytes, anonymous_bytes: figure(anonymous) }
+    }
+
+    /// The charge less the copies of files.
+    pub fn without_file_cache(&self) -> u64 {
+        self.usage_bytes.saturating_sub(self.file_cache_bytes)
+    }
+}
+
 /// A group; dropped, it kills what still runs in it.
 pub struct Cgroup {
     path: PathBuf,
@@ -88,14 +127,36 @@ pub struct Cgroup {
 
 impl Cgroup {
     /// The file into which a process writes `0` to enter.
-    pub fn door(&self) -> PathBuf {
+    fn door(&self) -> PathBuf {
         self.path.join("cgroup.procs")
+    }
+
+    /// Makes `command` start in the group.
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn admit(&self, command: &mut Command) -> Result<(), BenchError> {
+        let path = self.door();
+        let door = OpenOptions::new().write(true).open(&path).map_err(BenchError::io("open", &path))?;
+        let enter = move || nix::unistd::write(&door, b"0").map(drop).map_err(Into::into);
+        // SAFETY: between fork and exec only async-signal-safe calls are allowed: `enter` makes a single write(2) to a
+        // descriptor opened before the fork, and neither allocates nor locks.
+        unsafe { command.pre_exec(enter) };
+        Ok(())
     }
 
     /// The memory charged to the group: anonymous, page cache, page tables and other kernel memory. Swapped-out pages are
     /// not in it; zram's store is not either.
     pub fn usage_bytes(&self) -> Result<u64, BenchError> {
         self.figure(self.version.usage())
+    }
+
+    /// The same, by kind.
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn charge(&self) -> Result<Charge, BenchError> {
+        Ok(Charge::of(self.version, self.usage_bytes()?, &read(&self.path.join("memory.stat"))?))
     }
 
     /// Bounds that memory.
@@ -119,5 +180,22 @@ impl Cgroup {
     fn figure(&self, file: &str) -> Result<u64, BenchError> {
         let path: &Path = &self.path.join(file);
         read(path)?.parse().map_err(|_| BenchError::NoCgroup)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_memory_and_the_swap_cache_are_no_copies_of_files() {
+        let one = "cache 1000\nrss 5000\nrss_huge 7\nshmem 300\nswapcached 200\ntotal_cache 9999\n";
+        let charge = Charge::of(Version::One, 8000, one);
+        assert_eq!(charge, Charge { usage_bytes: 8000, file_cache_bytes: 500, anonymous_bytes: 5000 });
+        assert_eq!(charge.without_file_cache(), 7500);
+        let two = Charge::of(Version::Two, 8000, "anon 5000\nfile 1000\nfile_mapped 3\nshmem 300\nswapcached 200\n");
+        assert_eq!(two, charge);
+        // Older kernels do not say what is in the swap cache.
+        assert_eq!(Charge::of(Version::One, 800, "cache 1000\nshmem 300\n").without_file_cache(), 100);
     }
 }

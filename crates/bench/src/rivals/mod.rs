@@ -6,3 +6,26 @@ pub mod swapfile;
 pub mod sysctl;
 pub mod undo;
 pub mod zram;
+
+use crate::error::BenchError;
+
+/// Refuses a machine on which kernel swap cannot be measured, on compressed RAM too where `compressed` says so.
+///
+/// # Errors
+/// No root, swap that is in use, no zram.
+pub fn check_machine(rivals: &str, compressed: bool) -> Result<(), BenchError> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(BenchError::NeedsRoot(rivals.into()));
+    }
+    if let Some(area) = swap_area::active()?.first() {
+        return Err(BenchError::InUse {
+            what: format!("swap ({})", area.display()),
+            remedy: "The rivals would swap there too. Turn it off for the time of the bench: swapoff -a".into(),
+        });
+    }
+    if compressed {
+        zram::compressors()?;
+        zram::check_free()?;
+    }
+    Ok(())
+}

@@ -292,7 +292,7 @@ fn thread_ns() -> BTreeMap<String, u64> {
 }
 
 /// Processor time that the machine has spent on anything but idling, in seconds; 0 when it cannot be read.
-fn machine_seconds() -> f64 {
+pub fn machine_seconds() -> f64 {
     let Ok(stats) = KernelStats::current() else { return 0.0 };
     let cpu = stats.total;
     let busy = cpu.user + cpu.nice + cpu.system + cpu.irq.unwrap_or(0) + cpu.softirq.unwrap_or(0);

@@ -13,7 +13,7 @@ mod times;
 
 #[cfg(test)]
 pub use counters::Paging;
-pub use counters::{Hinterland, Processor};
+pub use counters::{Hinterland, Processor, machine_seconds};
 pub use message::{Measured, Message};
 pub use stream::Pattern;
 pub use times::Times;

@@ -1,0 +1,240 @@
+//! What runs when: each program once natively, then the trials of each share, then the rounds. A round runs all programs; of each, the native
+//! run and both systems at every share stand side by side, in an order that rotates from round to round.
+
+use super::ProgramsArgs;
+use super::program::{ALL, Named, Program};
+use super::report::{Report, Row, Skipped};
+use super::run::{How, Machine, Run};
+use super::trials::{Search, Setting, Trial};
+use crate::error::BenchError;
+use crate::report::model::Origin;
+use std::time::{Duration, Instant};
+
+/// A swap area is so many times the native peak: the kernel can keep copies of pages that it reads back (`vm_swap_full`, mm/swap.h).
+const SWAP_PER_PEAK: u64 = 3;
+/// The compressed store may be so many times the native peak: never full.
+const FAR_PER_PEAK: u64 = 4;
+
+/// Figures, or why there are none.
+pub type Round = Result<Run, String>;
+
+/// One program.
+pub struct Case {
+    program: Program,
+    /// Of the first native run, with which all are compared.
+    digest: u64,
+    /// That run.
+    pub native: Run,
+    /// One for each round.
+    pub natives: Vec<Round>,
+    /// One for each share.
+    pub shares: Vec<Share>,
+}
+
+/// One program with one share of its memory.
+pub struct Share {
+    /// Percent of the native peak.
+    pub percent: u32,
+    /// Hinterland's budget.
+    pub local_bytes: u64,
+    /// Of the kernel's swap.
+    pub trials: Vec<Trial>,
+    /// The one whose setting and limit it gets; or why the share is not measured.
+    pub chosen: Result<Trial, String>,
+    /// One for each round.
+    pub hinterland: Vec<Round>,
+    /// As `hinterland`.
+    pub zram: Vec<Round>,
+}
+
+/// Runs all that `args` ask for.
+///
+/// # Errors
+/// The machine cannot be set up.
+pub fn measure(args: &ProgramsArgs, machine: &Machine, settings: &[Setting]) -> Result<Report, BenchError> {
+    let begun = Instant::now();
+    let late = || args.minutes_max.is_some_and(|minutes| begun.elapsed() > Duration::from_secs(minutes * 60));
+    let load_before = load_average();
+    let every = || ALL.iter().collect::<Vec<_>>();
+    let chosen = if args.program.is_empty() { every() } else { args.program.clone() };
+    let (mut cases, mut skipped) = (Vec::new(), Vec::new());
+    for (place, named) in chosen.iter().enumerate() {
+        eprintln!("[{}/{}] {}", place + 1, chosen.len(), named.name);
+        match begin(named, args, machine, settings)? {
+            Ok(case) => cases.push(case),
+            Err(reason) => {
+                eprintln!("  left out: {reason}");
+                skipped.push(Skipped { program: named.name.into(), reason });
+            }
+        }
+    }
+    'rounds: for round in 0..args.rounds as usize {
+        for case in &mut cases {
+            if late() {
+                eprintln!("the time is up");
+                break 'rounds;
+            }
+            case.round(machine, round, args.rounds)?;
+        }
+    }
+    let rows = cases.iter().flat_map(|case| case.shares.iter().map(|share| Row::of(case, share))).collect();
+    Ok(Report::new(args, Origin::now(), [load_before, load_average()], rows, skipped))
+}
+
+/// The first runs of a program; why it is left out, if it is.
+fn begin(
+    named: &'static Named,
+    args: &ProgramsArgs,
+    machine: &Machine,
+    settings: &[Setting],
+) -> Result<Result<Case, String>, BenchError> {
+    let program = match named.prepare(args, &machine.directory) {
+        Ok(program) => program,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let (native, digest) = match machine.run(&program, &How::Native)? {
+        Ok(first) => first,
+        Err(reason) => return Ok(Err(format!("the native run: {reason}"))),
+    };
+    tell("first", "native", "", &Ok(native));
+    let mut case = Case { program, digest, native, natives: Vec::new(), shares: Vec::new() };
+    for percent in &args.local {
+        let share = case.share(*percent, machine, settings)?;
+        case.shares.push(share);
+    }
+    Ok(Ok(case))
+}
+
+impl Case {
+    /// The program's name.
+    pub fn name(&self) -> &'static str {
+        self.program.name
+    }
+
+    /// Runs the program once; another output than the native one is no result.
+    fn run(&self, machine: &Machine, how: &How) -> Result<Round, BenchError> {
+        let outcome = machine.run(&self.program, how)?;
+        Ok(outcome.and_then(|(run, digest)| {
+            if digest == self.digest { Ok(run) } else { Err("its output differs from the native output".into()) }
+        }))
+    }
+
+    fn hinterland(&self, local_bytes: u64) -> How {
+        How::Hinterland { local_bytes, far_bytes: self.native.anonymous_peak_bytes * FAR_PER_PEAK }
+    }
+
+    fn zram(&self, trial: &Trial) -> How {
+        let swap_bytes = self.native.anonymous_peak_bytes * SWAP_PER_PEAK;
+        How::Zram { setting: trial.setting.clone(), limit_bytes: trial.limit_bytes, swap_bytes }
+    }
+
+    /// Finds what the kernel gets at this share.
+    fn share(&self, percent: u32, machine: &Machine, settings: &[Setting]) -> Result<Share, BenchError> {
+        let local_bytes = self.native.anonymous_peak_bytes * u64::from(percent) / 100;
+        let ours = self.run(machine, &self.hinterland(local_bytes))?;
+        tell("trial", "hinterland", &format!(" {percent} %"), &ours);
+        let mut trials = Vec::new();
+        let chosen = match ours {
+            Ok(run) => {
+                let native_bytes = self.native.total_ram_peak_bytes;
+                let search = Search { wanted_bytes: run.total_ram_peak_bytes, native_bytes };
+                self.choose(&search, machine, settings, &mut trials)?
+            }
+            Err(reason) => Err(format!("hinterland: {reason}")),
+        };
+        Ok(Share { percent, local_bytes, trials, chosen, hinterland: Vec::new(), zram: Vec::new() })
+    }
+
+    /// Searches the limit with the first setting, tries the others with it, and searches again with the fastest if that is another one.
+    fn choose(
+        &self,
+        search: &Search,
+        machine: &Machine,
+        settings: &[Setting],
+        trials: &mut Vec<Trial>,
+    ) -> Result<Result<Trial, String>, BenchError> {
+        let first = self.trial(machine, &settings[0], search.first())?;
+        let searched = self.search(search, machine, first)?;
+        trials.extend(searched.iter().cloned());
+        let Some(found) = search.best(&searched).cloned() else {
+            let reasons = searched.iter().map(|trial| trial.ended.as_str()).collect::<Vec<_>>().join("; ");
+            return Ok(Err(format!("zram: {reasons}")));
+        };
+        let mut fastest = found.clone();
+        for setting in &settings[1..] {
+            let trial = self.trial(machine, setting, found.limit_bytes)?;
+            if trial.seconds.is_some_and(|seconds| fastest.seconds.is_some_and(|least| seconds < least)) {
+                fastest = trial.clone();
+            }
+            trials.push(trial);
+        }
+        if fastest.setting == found.setting {
+            return Ok(Ok(found));
+        }
+        let searched = self.search(search, machine, fastest.clone())?;
+        trials.extend(searched.iter().skip(1).cloned());
+        Ok(Ok(search.best(&searched).cloned().unwrap_or(fastest)))
+    }
+
+    /// Tries limits with the setting of `first` until one is good.
+    fn search(&self, search: &Search, machine: &Machine, first: Trial) -> Result<Vec<Trial>, BenchError> {
+        let setting = first.setting.clone();
+        let mut searched = vec![first];
+        while let Some(limit_bytes) = search.next(&searched) {
+            searched.push(self.trial(machine, &setting, limit_bytes)?);
+        }
+        Ok(searched)
+    }
+
+    fn trial(&self, machine: &Machine, setting: &Setting, limit_bytes: u64) -> Result<Trial, BenchError> {
+        let swap_bytes = self.native.anonymous_peak_bytes * SWAP_PER_PEAK;
+        let outcome = self.run(machine, &How::Zram { setting: setting.clone(), limit_bytes, swap_bytes })?;
+        tell("trial", "zram", &format!(" ({setting}, limit {} MiB)", limit_bytes >> 20), &outcome);
+        Ok(Trial::of(setting, limit_bytes, &outcome))
+    }
+
+    /// One round: natively, and at each share under both.
+    fn round(&mut self, machine: &Machine, round: usize, rounds: u32) -> Result<(), BenchError> {
+        let count = 1 + 2 * self.shares.len();
+        let what = format!("round {}/{rounds} {}", round + 1, self.name());
+        for turn in 0..count {
+            let place = (turn + round) % count;
+            if place == 0 {
+                let outcome = self.run(machine, &How::Native)?;
+                tell(&what, "native", "", &outcome);
+                self.natives.push(outcome);
+                continue;
+            }
+            let (number, ours) = ((place - 1) / 2, place % 2 == 1);
+            let share = &self.shares[number];
+            let outcome = match &share.chosen {
+                Ok(_) if ours => self.run(machine, &self.hinterland(share.local_bytes))?,
+                Ok(chosen) => self.run(machine, &self.zram(chosen))?,
+                Err(_) => continue,
+            };
+            tell(&what, if ours { "hinterland" } else { "zram" }, &format!(" {} %", share.percent), &outcome);
+            let share = &mut self.shares[number];
+            let series = if ours { &mut share.hinterland } else { &mut share.zram };
+            series.push(outcome);
+        }
+        Ok(())
+    }
+}
+
+fn tell(what: &str, system: &str, of: &str, outcome: &Round) {
+    match outcome {
+        Ok(run) => eprintln!(
+            "  {what}: {system}{of}: {:.2} s, {} major faults, {} MiB in all",
+            run.seconds,
+            run.major_faults,
+            run.total_ram_peak_bytes >> 20
+        ),
+        Err(reason) => eprintln!("  {what}: {system}{of}: {reason}"),
+    }
+}
+
+/// Processes that could run, on average over the last minute (proc(5), loadavg); 0 when the kernel does not say.
+fn load_average() -> f64 {
+    use procfs::Current;
+    procfs::LoadAverage::current().map_or(0.0, |load| f64::from(load.one))
+}
