@@ -4,7 +4,11 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+/// There is one device.
+static ZRAM: Mutex<()> = Mutex::new(());
 
 /// `hinterland bench WHAT`.
 fn bench(what: &str) -> Command {
@@ -78,6 +82,11 @@ fn nonsense_is_refused_before_anything_is_set_up() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains(says), "{arguments:?}: {said}");
     }
+    let output = bench("programs").args(["--program", "tetris"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no program 'tetris': sqlite"));
+    let help = bench("programs").arg("--help").output().unwrap();
+    assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("--page-cluster"));
 }
 
 #[test]
@@ -209,7 +218,65 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
+fn a_program_is_measured_beside_the_kernel_at_equal_ram() {
+    if std::env::var_os("HINTERLAND_TEST_FULL").is_none_or(|value| value != "1") {
+        eprintln!("skipped: only with --full");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let _zram = ZRAM.lock().unwrap();
+    let before = Machine::look(directory.path());
+    if !before.can_swap() {
+        eprintln!("skipped: needs root, a free zram0, and no swap in use");
+        return;
+    }
+    with_launcher();
+    let (file, picture) = (directory.path().join("report.json"), directory.path().join("report.svg"));
+    let output = bench("programs")
+        .args([
+            "--program",
+            "sqlite",
+            "--size",
+            "64M",
+            "--local",
+            "50",
+            "--rounds",
+            "1",
+            "--page-cluster",
+            "0",
+            "--format",
+            "json",
+        ])
+        .arg("--output")
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let row = &report["rows"][0];
+    assert_eq!((row["program"].as_str(), row["ended"].as_str()), (Some("sqlite"), Some("ok")), "{said}");
+    for system in ["native", "hinterland", "zram"] {
+        let run = &row["runs"][system][0];
+        assert!(
+            run["seconds"].as_f64().unwrap() > 0.0 && run["cpu_seconds"].as_f64().unwrap() > 0.0,
+            "{system}: {run}"
+        );
+        let faults = run["major_faults"].as_u64().unwrap();
+        assert!(system == "native" || faults > 100, "{system}: {run}");
+    }
+    let ram = |system: &str| row["runs"][system][0]["total_ram_peak_bytes"].as_f64().unwrap();
+    assert!(ram("zram") > 0.9 * ram("hinterland") && ram("hinterland") < ram("native") * 1.5, "{row}");
+    let drawn =
+        Command::new(env!("CARGO_BIN_EXE_hinterland-bench")).arg("plot").arg(&file).arg("-o").arg(&picture).status();
+    assert!(drawn.unwrap().success() && fs::read_to_string(&picture).unwrap().contains("sqlite"));
+    fs::remove_file(&file).and_then(|()| fs::remove_file(&picture)).unwrap();
+    assert_eq!(Machine::look(directory.path()), before);
+}
+
+#[test]
 fn the_machine_is_as_before_however_the_bench_ends() {
+    let _zram = ZRAM.lock().unwrap();
     // A directory on a disk: /tmp may be no place to swap to.
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let before = Machine::look(disk.path());

@@ -25,7 +25,7 @@ use super::error::BenchError;
 use super::report::Destination;
 use super::rivals;
 use super::rivals::cgroup::Hierarchy;
-use super::rivals::undo::Changes;
+use super::rivals::undo::{Changes, Undo};
 use super::rivals::zram;
 use crate::executables::Executables;
 use hinterland_units::{Budget, ByteCount};
@@ -110,14 +110,15 @@ pub fn run(args: &ProgramsArgs) -> Result<(), BenchError> {
         return Err(BenchError::Setting(format!("--compressor {unknown}: this kernel's zram offers {offered}")));
     }
     let changes = Changes::begin()?;
-    let directory = tempfile::tempdir().map_err(BenchError::io("make a directory in", &std::env::temp_dir()))?;
+    let directory = tempfile::tempdir().map_err(BenchError::io("make a directory in", &std::env::temp_dir()))?.keep();
+    let _directory = changes.register(Undo::RemoveDirectory(directory.clone()));
     let machine = run::Machine {
         hierarchy: Hierarchy::find()?,
         changes: &changes,
         launcher: launcher.canonicalize().map_err(BenchError::io("find", &launcher))?,
         options: args.run_option.clone(),
         longest: Duration::from_secs(args.seconds_max),
-        directory: directory.path().to_owned(),
+        directory,
     };
     let settings =
         trials::settings(if args.compressor.is_empty() { &offered } else { &args.compressor }, &args.page_cluster);

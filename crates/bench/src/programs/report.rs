@@ -3,7 +3,7 @@
 use super::ProgramsArgs;
 use super::rounds::{Case, Round, Share};
 use super::run::Run;
-use super::trials::{RAM_LEAST, Trial};
+use super::trials::{RAM_LEAST, Trial, is_empty};
 use crate::report::model::{OK, Origin};
 use crate::report::statistics::{Interval, geometric_mean, median};
 use crate::report::table::table;
@@ -94,7 +94,7 @@ impl Row {
         let seconds = runs.iter().filter_map(|(name, rounds)| Some((name.clone(), middle(rounds)?))).collect();
         #[allow(clippy::cast_precision_loss, reason = "bytes of a machine")]
         let ram = paired(&runs, "zram", "hinterland", |run| run.total_ram_peak_bytes as f64);
-        let swapped = runs["zram"].iter().flatten().any(|run| run.zram_peak_bytes > 0);
+        let swapped = runs["zram"].iter().flatten().any(|run| !is_empty(run.zram_peak_bytes));
         Row {
             program: case.name().into(),
             local_percent: share.percent,

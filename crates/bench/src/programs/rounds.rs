@@ -74,7 +74,11 @@ pub fn measure(args: &ProgramsArgs, machine: &Machine, settings: &[Setting]) -> 
                 eprintln!("the time is up");
                 break 'rounds;
             }
-            case.round(machine, round, args.rounds)?;
+            // What was measured so far is a result.
+            if let Err(error) = case.round(machine, round, args.rounds) {
+                eprintln!("no further rounds: {error}");
+                break 'rounds;
+            }
         }
     }
     let rows = cases.iter().flat_map(|case| case.shares.iter().map(|share| Row::of(case, share))).collect();

@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// Bytes of the end of what a failed run wrote to its standard error.
 const STDERR_BYTES_MAX: usize = 600;
+/// How long zram may be in use otherwise.
+const ZRAM_PATIENCE: Duration = Duration::from_secs(60);
 /// A run that exceeds its budget by more than this part of it is not scored.
 const OVERSHOOT_PART: u64 = 100;
 
@@ -121,7 +123,7 @@ impl Machine<'_> {
         let _swap = match how {
             How::Zram { setting, swap_bytes, .. } => Some((
                 // Taken back in this order.
-                Zram::begin(&setting.compressor, *swap_bytes, self.changes)?,
+                begin_zram(&setting.compressor, *swap_bytes, self.changes)?,
                 set_page_cluster(setting.page_cluster, self.changes)?,
             )),
             _ => None,
@@ -223,6 +225,17 @@ impl Machine<'_> {
         let seen = seen?;
         let status = status.map_err(|error| error.to_string())?;
         if ExitStatus::success(&status) { Ok((seen, peaks)) } else { Err(in_words(Some(status))) }
+    }
+}
+
+/// Sets zram up; where something else uses it for a while, such as another bench, waits for that.
+fn begin_zram(compressor: &str, bytes: u64, changes: &Changes) -> Result<Zram, BenchError> {
+    let begun = Instant::now();
+    loop {
+        match Zram::begin(compressor, bytes, changes) {
+            Err(BenchError::InUse { .. }) if begun.elapsed() < ZRAM_PATIENCE => std::thread::sleep(ZRAM_PATIENCE / 100),
+            other => return other,
+        }
     }
 }
 

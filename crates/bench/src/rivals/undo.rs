@@ -34,6 +34,8 @@ pub enum Undo {
     Write(PathBuf, String),
     /// Delete this file.
     RemoveFile(PathBuf),
+    /// Delete this directory and what is in it.
+    RemoveDirectory(PathBuf),
 }
 
 impl Undo {
@@ -43,12 +45,12 @@ impl Undo {
             Undo::RemoveCgroup(group) => remove_cgroup(group),
             Undo::Swapoff(path) => swapoff(path),
             Undo::Write(path, text) => std::fs::write(path, text),
-            Undo::RemoveFile(path) => match std::fs::remove_file(path) {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-                other => other,
-            },
+            Undo::RemoveFile(path) => std::fs::remove_file(path),
+            Undo::RemoveDirectory(path) => std::fs::remove_dir_all(path),
         };
-        if let Err(e) = outcome {
+        if let Err(e) = outcome
+            && e.kind() != std::io::ErrorKind::NotFound
+        {
             eprintln!("hinterland bench: cannot take back {self:?}: {e}");
         }
     }
@@ -208,6 +210,7 @@ mod tests {
         assert!(remove_cgroup(Path::new("/nowhere/group")).is_ok());
         assert!(swapoff(Path::new("/nowhere/swap")).is_ok() || !nix::unistd::geteuid().is_root());
         Undo::RemoveFile("/nowhere/file".into()).apply();
+        Undo::RemoveDirectory("/nowhere/directory".into()).apply();
     }
 
     #[test]
