@@ -19,15 +19,10 @@ use crate::staging::Staging;
 use crate::sys::mem;
 use crate::sys::thread::SignalsBlocked;
 use crate::wp_range::WpRanges;
-use hinterland_paging::{BLOCK_PAGES, CHUNK_SLOTS};
+use hinterland_paging::{CHUNK_SLOTS, Step, Way, by_copy, runs_of_victims, ways};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use std::vec::Drain;
-
-/// Victims of a block for which copies pay.
-const VICTIMS_MIN: usize = 6;
-/// Average length of runs from which on MOVE is as good.
-const RUN_PAGES: usize = 8;
 
 /// Scattered victims leave by copy.
 const COPIES: u8 = 0;
@@ -95,23 +90,24 @@ impl CopyOut {
         self.way.store(MOVES, Release);
     }
 
-    /// Takes those victims (sorted, `Leaving`) out by copy for which it pays; the others stay in `victims`. Returns how many left.
+    /// Takes those victims (sorted, `Leaving`) out by copy that are to leave so; the others stay in `victims`, and those whose copy fails.
+    /// Returns how many left.
     pub(crate) fn take_out(&self, victims: &mut Vec<Owned>) -> u32 {
-        if !self.is_possible() {
-            return 0;
-        }
-        let pages: Vec<PageNo> = victims.iter().map(Owned::page).collect();
-        let pays = |block: &[PageNo]| block.len() >= VICTIMS_MIN && block.len() < RUN_PAGES * runs_of(block).count();
-        if !blocks_of(&pages).any(pays) {
+        let copies = self.is_possible();
+        let pages: Vec<PageNo> = if copies { victims.iter().map(Owned::page).collect() } else { Vec::new() };
+        self.pages.decisions.turn().note(|| Step::Leaves { copies, by_copy: by_copy(&pages, copies).collect() });
+        if by_copy(&pages, copies).next().is_none() {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Copied) else { return 0 };
         let mut rest = Vec::with_capacity(victims.len());
         let (mut used, mut left) = (0, 0);
         let mut owned = victims.drain(..);
-        for block in blocks_of(&pages) {
-            let (copied, departed) =
-                if pays(block) { self.copy_range_out(block, &mut owned, chunk, used) } else { (0, 0) };
+        for (block, way) in ways(&pages, copies) {
+            let (copied, departed) = match way {
+                Way::Copy => self.copy_range_out(block, &mut owned, chunk, used),
+                Way::Move => (0, 0),
+            };
             rest.extend(owned.by_ref().take(block.len() - copied));
             used += u32::try_from(copied).unwrap_or(CHUNK_SLOTS);
             left += departed;
@@ -121,7 +117,7 @@ impl CopyOut {
         if left == 0 {
             self.staging.give_empty(chunk);
         } else {
-            self.staging.push_full(chunk, used, left);
+            self.staging.push_full(chunk, Some(Way::Copy), used, left);
         }
         self.pages.row().copied_out_pages.fetch_add(u64::from(left), Relaxed);
         left
@@ -194,7 +190,7 @@ impl CopyOut {
             iov_base: self.pages.address(run[0]) as *mut libc::c_void,
             iov_len: run.len() * PAGE_BYTES,
         };
-        runs_of(pages).map(range).collect()
+        runs_of_victims(pages).map(range).collect()
     }
 
     /// Lifts the protection of a range, also around a mapping of another kind that the program has put there meanwhile.
@@ -206,33 +202,5 @@ impl CopyOut {
                 let _ = uffd.write_protect(page, PAGE_BYTES, false);
             }
         }
-    }
-}
-
-/// Sorted victims by the block in which they lie.
-fn blocks_of(victims: &[PageNo]) -> impl Iterator<Item = &[PageNo]> {
-    victims.chunk_by(|a, b| a.0 / BLOCK_PAGES == b.0 / BLOCK_PAGES)
-}
-
-/// Runs of neighbours in sorted victims.
-fn runs_of(victims: &[PageNo]) -> impl Iterator<Item = &[PageNo]> {
-    victims.chunk_by(|a, b| a.0 + 1 == b.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pages(numbers: &[u32]) -> Vec<PageNo> {
-        numbers.iter().copied().map(PageNo).collect()
-    }
-
-    #[test]
-    fn victims_are_split_into_blocks_and_runs() {
-        let victims = pages(&[1, 2, 9, 255, 256, 700]);
-        let blocks: Vec<usize> = blocks_of(&victims).map(<[PageNo]>::len).collect();
-        assert_eq!(blocks, [4, 1, 1]);
-        let runs: Vec<usize> = runs_of(&victims).map(<[PageNo]>::len).collect();
-        assert_eq!(runs, [2, 1, 2, 1]);
     }
 }

@@ -147,7 +147,7 @@ mod written {
             Answers(self.0.map(|_| Vec::new()))
         }
 
-        /// Nothing more is noted: in the child of a fork, which shares the file, and where something begins that cannot be replayed.
+        /// Nothing more is noted: in the child of a fork, which shares the file.
         pub(crate) fn end(self) {
             self.0.iter().for_each(|log| log.has_ended.store(true, Relaxed));
         }

@@ -42,8 +42,6 @@ impl Departing {
         };
         while first < end {
             let pages = (end - first).min(RUN_PAGES_MAX);
-            // The simulator knows no hints.
-            self.pages.decisions.end();
             let run = Run { first: PageNo(first), pages, tag: 0 };
             if self.pages.table.any_touched(run.first, pages) && !ring.put(run) {
                 return false;

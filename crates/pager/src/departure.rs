@@ -17,7 +17,8 @@ use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::wp_range::WpRanges;
 use hinterland_paging::{
-    CHUNK_SLOTS, Claim, PageStates, Residency, Scans, Step, Urgency, choose_unreferenced, choose_victims,
+    CHUNK_SLOTS, Claim, PageStates, Residency, Scans, Step, Urgency, Way, choose_unreferenced, choose_victims,
+    claim_given_up,
 };
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
@@ -136,20 +137,24 @@ impl Departures {
     pub(crate) fn take_hinted_out(&self, scratch: &mut Scratch) -> bool {
         let Scratch { named, owned, .. } = scratch;
         self.departing.take(named, CHUNK_SLOTS as usize);
-        for page in named.drain(..) {
-            if let Claimed::Ours(victim) = self.claim_named(page) {
-                owned.push(victim);
-            }
-        }
-        if owned.is_empty() {
+        if named.is_empty() {
             return false;
         }
-        self.pages.row().hint_evicted_pages.fetch_add(owned.len() as u64, Relaxed);
-        // Once they are claimed: the policy takes in queued arrivals before.
-        let mut policy = self.local.policy();
-        owned.iter().for_each(|victim| policy.left_early(victim.page()));
-        drop(policy);
-        self.take_victims_out(owned)
+        let (turn, mut given_up) = (self.pages.decisions.turn(), self.pages.decisions.answers());
+        named.iter().for_each(|page| given_up.put(*page));
+        let mut choice = Choice::new(self, owned);
+        claim_given_up(&mut choice, named);
+        let mut answers = choice.answers;
+        if !named.is_empty() {
+            // Once they are claimed: the policy takes in queued arrivals before.
+            let mut policy = self.local.policy();
+            named.iter().for_each(|victim| policy.left_early(*victim));
+        }
+        let victims = || named.clone();
+        turn.note(|| Step::GivenUp { pages: given_up.take(), answers: answers.take(), victims: victims() });
+        drop(turn);
+        self.pages.row().hint_evicted_pages.fetch_add(named.len() as u64, Relaxed);
+        !named.is_empty() && self.take_victims_out(owned)
     }
 
     /// Takes those of `pages` out of the program that are not known to be referenced.
@@ -203,7 +208,7 @@ impl Departures {
         if left == 0 {
             self.staging.give_empty(chunk);
         } else {
-            self.staging.push_full(chunk, used, left);
+            self.staging.push_full(chunk, Some(Way::Move), used, left);
         }
         left
     }

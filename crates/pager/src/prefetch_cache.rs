@@ -284,11 +284,10 @@ impl PrefetchCache {
         row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
         // The slot goes on naming the page: until the page is completed, that tells a thread that takes slots that it is busy.
         self.list().release(slot.index());
-        turn.note(|| Step::Used { page: page.unwrap_or(PageNo(u32::MAX)), slot: slot.index(), mapped });
-        drop(turn);
         if let Some(site) = site {
             self.driver.hint_used(site, mapped);
         }
+        turn.note(|| Step::Used { page: page.unwrap_or(PageNo(u32::MAX)), slot: slot.index(), mapped });
         site.is_none()
     }
 }

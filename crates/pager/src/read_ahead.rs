@@ -249,8 +249,6 @@ impl ReadAhead {
     /// The program says that it will need a run of pages. For any thread at any moment; `wake_for_hints` follows. False: too many others
     /// wait.
     pub(crate) fn hint(&self, run: Run) -> bool {
-        // The simulator knows no hints.
-        self.pages.decisions.end();
         self.hints.put(run)
     }
 
@@ -305,11 +303,17 @@ impl ReadAhead {
             }
             taken
         });
-        let batch = site.filter(|_| !pages.is_empty()).and_then(|site| self.driver.hinted(site, &pages))?;
-        Some(self.queue.with(|queue| {
-            queue.push(Prefetch::Hinted(batch));
-            queue.newest()
-        }))
+        let site = site.filter(|_| !pages.is_empty())?;
+        let turn = self.pages.decisions.turn();
+        let batch = self.driver.hinted(site, &pages).map(Prefetch::Hinted);
+        let number = batch.clone().map(|batch| {
+            self.queue.with(|queue| {
+                queue.push(batch);
+                queue.newest()
+            })
+        });
+        turn.note(|| Step::Hinted { site, pages, batch: batch.zip(number) });
+        number
     }
 
     /// The number of the batch that a page is to come with for which a thread waits now, where there are hints: of one that is late, or
@@ -318,7 +322,11 @@ impl ReadAhead {
         if self.queue.hinted.load(Relaxed) == 0 && self.hints.is_empty() {
             return None;
         }
-        self.late_batch(page).or_else(|| self.take_hints())
+        let turn = self.pages.decisions.turn();
+        let batch = self.late_batch(page);
+        turn.note(|| Step::Late { page, batch });
+        drop(turn);
+        batch.or_else(|| self.take_hints())
     }
 
     /// Requests a window from the read-ahead thread. The window's number, if that thread is late with the one before: see `help`.

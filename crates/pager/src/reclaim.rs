@@ -14,7 +14,7 @@ use crate::staging::Staging;
 use crate::sys::{Instant, thread};
 use crate::tracer::Tracer;
 use crate::write_back::WriteBack;
-use hinterland_paging::{Oldest, ReclaimBody, Step as Decision, Urgency, reclaim_step};
+use hinterland_paging::{Oldest, ReclaimBody, Step as Decision, Urgency, given_up_step, reclaim_step};
 use hinterland_units::ByteCount;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Reclaim {
             self.far.publish(&mut scratch.usage);
         }
         let done = reclaim_step(&mut Step(self, urgency, scratch)).is_some();
-        self.pages.decisions.turn().note(|| Decision::Reclaimed { done });
+        self.pages.decisions.turn().note(|| Decision::Reclaimed { given_up: false, done });
         done
     }
 
@@ -125,11 +125,13 @@ impl Reclaim {
 
     /// One step for pages that the program will not use any longer. False: none could leave.
     pub(crate) fn hinted_step(&self, scratch: &mut Scratch) -> bool {
-        let left = self.departures.take_hinted_out(scratch);
-        while let Some((chunk, used, frames)) = self.take_oldest(Oldest::BeyondShare) {
-            self.write_back.drain(chunk, used, frames, scratch);
-        }
-        left
+        let done = given_up_step(&mut Step(self, Urgency::Ahead, scratch), |Step(reclaim, _, scratch)| {
+            let left = reclaim.departures.take_hinted_out(scratch);
+            reclaim.pages.decisions.turn().note(|| Decision::Filled { left });
+            left
+        });
+        self.pages.decisions.turn().note(|| Decision::Reclaimed { given_up: true, done });
+        done
     }
 
     /// Charges `pages` frames; reclaims when they do not fit under the hard floor.

@@ -17,7 +17,7 @@ use crate::slot::{ChunkNo, KIND_SLOTS, Kind, SLOTS, StagingSlot};
 use crate::sys::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use crate::sys::sync::{Mutex, MutexGuard, Words};
 use crate::sys::{Mapping, mem};
-use hinterland_paging::{CHUNK_SLOTS, ChunkQueue, KEY_SLOTS, Oldest, Step};
+use hinterland_paging::{CHUNK_SLOTS, ChunkQueue, KEY_SLOTS, Oldest, Step, Way};
 use hinterland_sys::SysError;
 use hinterland_units::{PAGE_BYTES, PageCount, PageNo};
 
@@ -122,12 +122,13 @@ impl Staging {
         (unused + beside) * PAGE_BYTES as u64
     }
 
-    /// Queues a chunk: its first `used` slots were given to pages, and `frames` of them hold one.
-    pub fn push_full(&self, chunk: ChunkNo, used: u32, frames: u32) {
+    /// Queues a chunk: its first `used` slots were given to pages, and `frames` of them hold one. `way`: in which these have just left the
+    /// program.
+    pub fn push_full(&self, chunk: ChunkNo, way: Option<Way>, used: u32, frames: u32) {
         let turn = self.decisions.turn();
         self.lock().full.push((chunk, used, frames));
         let pages = || (0..used).filter_map(|index| self.page(chunk.slot(index))).collect();
-        turn.note(|| Step::Chunk { number: chunk.number(), pages: pages() });
+        turn.note(|| Step::Chunk { number: chunk.number(), way, pages: pages() });
     }
 
     /// Takes the oldest chunk out of the swap cache, which should hold so many pages ([`ChunkQueue::take`]); with it, what `push_full` said.
@@ -149,8 +150,8 @@ mod tests {
     fn chunks_age_in_order_and_come_back() {
         let staging = Staging::new(Decisions::default()).unwrap();
         let (a, b) = (staging.take_empty(Kind::Moved).unwrap(), staging.take_empty(Kind::Moved).unwrap());
-        staging.push_full(a, 64, 60);
-        staging.push_full(b, 10, 10);
+        staging.push_full(a, Some(Way::Move), 64, 60);
+        staging.push_full(b, Some(Way::Move), 10, 10);
         assert_eq!(staging.take_oldest(Oldest::BeyondShare, PageCount(64)), Some((a, 64, 60)));
         assert_eq!(staging.take_oldest(Oldest::BeyondShare, PageCount(64)), None);
         staging.give_empty(a);
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(staging.idle_bytes(), (IDLE_MAX * CHUNK_SLOTS as usize * PAGE_BYTES) as u64);
         let chunk = staging.take_empty(Kind::Copied).unwrap();
         assert!(mem::is_in_memory(staging.address(chunk.slot(3))));
-        staging.push_full(chunk, 10, 8);
+        staging.push_full(chunk, Some(Way::Copy), 10, 8);
         let pages = (IDLE_MAX * CHUNK_SLOTS as usize) as u64 - 8;
         assert_eq!(staging.idle_bytes(), (pages + u64::from(CHUNK_SLOTS)) * PAGE_BYTES as u64, "the next chunk counts");
     }

@@ -349,7 +349,7 @@ impl Tracer {
         if staged == 0 {
             self.staging.give_empty(chunk);
         } else {
-            self.staging.push_full(chunk, used, staged);
+            self.staging.push_full(chunk, None, used, staged);
         }
         staged
     }

@@ -79,7 +79,7 @@ impl WriteBack {
         if busy.is_empty() {
             self.staging.give_empty(chunk);
         } else {
-            self.staging.push_full(chunk, used, still_used);
+            self.staging.push_full(chunk, None, used, still_used);
         }
         self.local.publish();
     }

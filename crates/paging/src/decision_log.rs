@@ -9,8 +9,11 @@
 //! that in which they were made. Fields before the decided ones are what the decision was given: a replay takes these from the log,
 //! decides by itself, and must come to the same bytes.
 
-use crate::Urgency;
-use hinterland_policy::{Arrival, HintBatch, Prefetch, PrefetchWindow, Request, TapeBatch, Unmapped};
+mod field;
+
+use crate::{Urgency, Way};
+use field::Field;
+use hinterland_policy::{Arrival, Prefetch, Request};
 use hinterland_units::PageNo;
 
 /// The first bytes.
@@ -38,168 +41,6 @@ pub fn entry_bytes(head: &[u8; HEAD_BYTES]) -> Result<u64, LogError> {
 
 fn word(head: &[u8; HEAD_BYTES], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|index| head[at + index]))
-}
-
-/// What can be written to a log.
-trait Field: Sized {
-    fn put(&self, out: &mut Vec<u8>);
-    fn take(from: &mut &[u8]) -> Option<Self>;
-}
-
-impl Field for u64 {
-    fn put(&self, out: &mut Vec<u8>) {
-        let mut rest = *self;
-        while rest >= 0x80 {
-            out.push(rest.to_le_bytes()[0] | 0x80);
-            rest >>= 7;
-        }
-        out.push(rest.to_le_bytes()[0]);
-    }
-
-    fn take(from: &mut &[u8]) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = from.split_first()?;
-            *from = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-}
-
-/// Numbers that are written as another type.
-macro_rules! written_as {
-    ($($type:ty, $as:ty, $into:expr, $back:expr;)+) => {
-        $(impl Field for $type {
-            fn put(&self, out: &mut Vec<u8>) {
-                let into: fn(&$type) -> $as = $into;
-                into(self).put(out);
-            }
-
-            fn take(from: &mut &[u8]) -> Option<$type> {
-                let back: fn($as) -> Option<$type> = $back;
-                back(<$as>::take(from)?)
-            }
-        })+
-    };
-}
-
-written_as! {
-    u32, u64, |number| (*number).into(), |number| number.try_into().ok();
-    u8, u64, |number| (*number).into(), |number| number.try_into().ok();
-    bool, u64, |is_so| (*is_so).into(), |number| [false, true].get(usize::try_from(number).ok()?).copied();
-    i64, u64, |number| (number << 1 ^ number >> 63).cast_unsigned(), |number| Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed());
-    PageNo, u32, |page| page.0, |number| Some(PageNo(number));
-    String, Vec<u8>, |text| text.as_bytes().to_vec(), |bytes| String::from_utf8(bytes).ok();
-    u16, u64, |number| (*number).into(), |number| number.try_into().ok();
-}
-
-/// Choices, by their place in a list.
-macro_rules! one_of {
-    ($($type:ty: $($variant:ident),+;)+) => {
-        $(impl Field for $type {
-            fn put(&self, out: &mut Vec<u8>) {
-                let all = [$(<$type>::$variant),+];
-                (all.iter().position(|one| one == self).unwrap_or(all.len()) as u64).put(out);
-            }
-
-            fn take(from: &mut &[u8]) -> Option<$type> {
-                [$(<$type>::$variant),+].get(usize::try_from(u64::take(from)?).ok()?).copied()
-            }
-        })+
-    };
-}
-
-one_of! {
-    Arrival: FirstTouch, Demand, Prefetched, SwapCacheHit;
-    Request: FirstTouch, Major, Minor, PrefetchHit;
-    Urgency: Ahead, Now;
-    Place: Elsewhere, Waiting, Resident;
-    GiveBack: Busy, Unused, Stale;
-}
-
-impl<T: Field> Field for Option<T> {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.is_some().put(out);
-        self.iter().for_each(|some| some.put(out));
-    }
-
-    fn take(from: &mut &[u8]) -> Option<Option<T>> {
-        Some(if bool::take(from)? { Some(T::take(from)?) } else { None })
-    }
-}
-
-impl<T: Field> Field for Vec<T> {
-    fn put(&self, out: &mut Vec<u8>) {
-        (self.len() as u64).put(out);
-        self.iter().for_each(|item| item.put(out));
-    }
-
-    fn take(from: &mut &[u8]) -> Option<Vec<T>> {
-        let items = u64::take(from)?;
-        // Each takes a byte at least: a broken length is refused before memory is taken for it.
-        if items > from.len() as u64 {
-            return None;
-        }
-        (0..items).map(|_| T::take(from)).collect()
-    }
-}
-
-impl<A: Field, B: Field> Field for (A, B) {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.0.put(out);
-        self.1.put(out);
-    }
-
-    fn take(from: &mut &[u8]) -> Option<(A, B)> {
-        Some((A::take(from)?, B::take(from)?))
-    }
-}
-
-impl Field for Prefetch {
-    fn put(&self, out: &mut Vec<u8>) {
-        match self {
-            Prefetch::Window(PrefetchWindow { first, step, pages, unmapped }) => {
-                0_u8.put(out);
-                ((*first, *step), *pages).put(out);
-                match unmapped {
-                    Unmapped::All => None,
-                    Unmapped::Key(key) => Some(*key),
-                }
-                .put(out);
-            }
-            Prefetch::Batch(TapeBatch { pages, key, thread }) => {
-                1_u8.put(out);
-                ((pages.to_vec(), *key), *thread).put(out);
-            }
-            Prefetch::Hinted(HintBatch { pages, key, site, before }) => {
-                2_u8.put(out);
-                ((pages.to_vec(), *key), (*site, *before)).put(out);
-            }
-        }
-    }
-
-    fn take(from: &mut &[u8]) -> Option<Prefetch> {
-        match u8::take(from)? {
-            0 => {
-                let (((first, step), pages), key) = Field::take(from)?;
-                let unmapped = Option::map_or(key, Unmapped::All, Unmapped::Key);
-                Some(Prefetch::Window(PrefetchWindow { first, step, pages, unmapped }))
-            }
-            1 => {
-                let ((pages, key), thread): ((Vec<PageNo>, _), _) = Field::take(from)?;
-                Some(Prefetch::Batch(TapeBatch { pages: pages.into(), key, thread }))
-            }
-            2 => {
-                let ((pages, key), (site, before)): ((Vec<PageNo>, _), _) = Field::take(from)?;
-                Some(Prefetch::Hinted(HintBatch { pages: pages.into(), key, site, before }))
-            }
-            _ => None,
-        }
-    }
 }
 
 /// Where the key page of a batch was when the batch was complete.
@@ -378,10 +219,13 @@ steps! {
         /// As of victims.
         victims: Vec<PageNo>,
     }
-    /// Victims have left the program together, into a chunk of the swap cache.
+    /// Victims have left the program together, into a chunk of the swap cache; or those are in the queue again that could not be written
+    /// back with their chunk.
     13 Chunk {
         /// The chunk.
         number: u32,
+        /// How they left; none: before.
+        way: Option<Way>,
         /// Which.
         pages: Vec<PageNo>,
     }
@@ -399,6 +243,8 @@ steps! {
     }
     /// A step of reclaim is over. Decided: that these were its parts (`Oldest` and `Filled` of the same thread).
     16 Reclaimed {
+        /// It was for pages that the program has given up.
+        given_up: bool,
         /// Something was done.
         done: bool,
     }
@@ -517,6 +363,38 @@ steps! {
         /// For pages beyond the bound.
         beyond: u32,
     }
+    /// The victims that the thread has claimed are to leave. Decided: which of them by copy.
+    30 Leaves {
+        /// Victims may leave by copy.
+        copies: bool,
+        /// In order of address.
+        by_copy: Vec<PageNo>,
+    }
+    /// Pages that the program has given up are to leave. Decided: which.
+    31 GivenUp {
+        /// Those that were resident.
+        pages: Vec<PageNo>,
+        /// As of victims.
+        answers: Vec<u8>,
+        /// As of victims.
+        victims: Vec<PageNo>,
+    }
+    /// Hints of a site name pages. Decided: what is fetched for them.
+    32 Hinted {
+        /// The site.
+        site: u16,
+        /// Those that were remote.
+        pages: Vec<PageNo>,
+        /// The batch, with its number in the queue; none: the site has lost.
+        batch: Option<(Prefetch, u64)>,
+    }
+    /// A thread waits for a page where hints may have named it. Decided: the batch with which it is to come.
+    33 Late {
+        /// The page.
+        page: PageNo,
+        /// The batch.
+        batch: Option<u64>,
+    }
 }
 
 /// A step, and the thread that made it: a number that means nothing else.
@@ -595,6 +473,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hinterland_policy::{HintBatch, PrefetchWindow, TapeBatch, Unmapped};
 
     fn window(first: u32, step: i64, unmapped: Unmapped) -> Prefetch {
         PrefetchWindow { first: PageNo(first), step, pages: 64, unmapped }.into()

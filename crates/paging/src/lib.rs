@@ -6,6 +6,7 @@
 //! | `account` | when the evictor runs, when a fault must reclaim by itself: watermarks, and the epochs in which pages age |
 //! | `reclaim` | the next step towards free frames |
 //! | `victims` | which pages leave together: those that the policy names, and their neighbours |
+//! | `departure` | which of them leave by copy, and which by MOVE |
 //! | `window_queue`, `read_ahead` | whose window is served next, and how many of its pages at once; which thread helps |
 //! | `prefetch_cache` | how many prefetched pages may wait unmapped, and which of them goes first |
 //!
@@ -17,6 +18,7 @@
 
 mod account;
 mod decision_log;
+mod departure;
 mod prefetch_cache;
 mod read_ahead;
 mod reclaim;
@@ -25,6 +27,7 @@ mod window_queue;
 
 pub use account::{Account, BOUND_MIN, margin, reserve};
 pub use decision_log::{Begin, Entry, GiveBack, HEAD_BYTES, Log, LogError, Place, Step, entry_bytes, head};
+pub use departure::{Way, by_copy, runs_of_victims, ways};
 pub use prefetch_cache::{
     CachedSlots, Dropped, KEY_SLOTS, SlotBody, TakenSlot, make_room, pages_for_windows, take_slot, waiting_pages_max,
 };
@@ -32,6 +35,8 @@ pub use read_ahead::{
     Claimed, Frames, HELP_PAGES, LANDING_PAGES, MappedPages, WindowBody, ZERO_PAGES, batch_pages, claim_batch,
     claim_next_batch, claim_zeros, is_timed, late_window, runs_of,
 };
-pub use reclaim::{CHUNK_SLOTS, ChunkQueue, Oldest, ReclaimBody, evicts, reclaim_step};
-pub use victims::{BLOCK_PAGES, Claim, PageStates, Residency, Scans, Urgency, choose_unreferenced, choose_victims};
+pub use reclaim::{CHUNK_SLOTS, ChunkQueue, Oldest, ReclaimBody, evicts, given_up_step, reclaim_step};
+pub use victims::{
+    BLOCK_PAGES, Claim, PageStates, Residency, Scans, Urgency, choose_unreferenced, choose_victims, claim_given_up,
+};
 pub use window_queue::{PendingWindow, Pushed, WINDOWS_WAITING_MAX, WindowQueue};

@@ -78,6 +78,16 @@ pub fn reclaim_step<B: ReclaimBody>(body: &mut B) -> Option<B::Done> {
     body.fill().or_else(|| body.take_oldest(Oldest::Any).map(|chunk| body.drain(chunk)))
 }
 
+/// One step for pages that the program has given up, which `fill` takes out into a chunk: what the swap cache then holds beyond its share
+/// is drained. False: none could leave.
+pub fn given_up_step<B: ReclaimBody>(body: &mut B, fill: impl FnOnce(&mut B) -> bool) -> bool {
+    let left = fill(body);
+    while let Some(chunk) = body.take_oldest(Oldest::BeyondShare) {
+        body.drain(chunk);
+    }
+    left
+}
+
 /// Whether the evictor makes another step. `has_begun`: it has made one since it woke. `above_high` may find that there is more memory.
 pub fn evicts(has_begun: bool, above_low: impl FnOnce() -> bool, above_high: impl FnOnce() -> bool) -> bool {
     above_low() && (has_begun || above_high())

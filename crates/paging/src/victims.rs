@@ -161,6 +161,12 @@ fn choose_neighbours<S: PageStates>(
     }
 }
 
+/// Claims those of `pages` that can be, which the program has given up: they leave before what the policy names. Only these remain in
+/// `pages`; the policy is to be told of them.
+pub fn claim_given_up<S: PageStates>(states: &mut S, pages: &mut Vec<PageNo>) {
+    pages.retain(|page| states.claim(*page) == Claim::Ours);
+}
+
 /// Claims those of `pages` that are not known to be referenced, a chunk of them at most. False: none of `pages` is left to look at.
 pub fn choose_unreferenced<S: PageStates>(
     states: &mut S,

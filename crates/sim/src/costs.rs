@@ -35,6 +35,8 @@ impl Costs {
     /// - `major_extra_ns`: what is left of a major fault with its eviction beside (decision 0011: 5.2 µs inline, 10.4 µs with the
     ///   monitor) after `fault_ns` and 1.0 µs for decompression, which plain pages do not need.
     /// - `map_page_ns`, `move_run_ns`, `move_page_ns`: decision 0001, COPY and MOVE of 64 neighbours, MOVE of one page.
+    ///   A victim that leaves by copy costs as much: what its block saves (decision 0012) are interruptions of other processors, which
+    ///   are not modelled.
     /// - `write_back_page_ns`: 4.1 µs of the evictor's time for a page that leaves in random access (decision 0011), less its MOVE
     ///   and 1.27 µs of compression.
     pub fn of(path: FaultPath) -> Costs {

@@ -23,6 +23,8 @@ struct Waiting {
     mapped: u32,
     /// Whose key page it is.
     key_of: Option<Prefetch>,
+    /// The site of the hints for which it came.
+    site: Option<u16>,
 }
 
 /// The pages that wait.
@@ -66,11 +68,13 @@ impl PrefetchCache {
         self.places.contains_key(&page)
     }
 
-    /// A page is used: its frame is free for the next at once. Returns its place, and how many pages were mapped with it.
-    pub(crate) fn release(&mut self, page: u32) -> (u32, u32) {
+    /// A page is used: its frame is free for the next at once. Returns its place, how many pages were mapped with it, and the site of the
+    /// hints for which it came.
+    pub(crate) fn release(&mut self, page: u32) -> (u32, u32, Option<u16>) {
         let place = self.places.remove(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait"));
         self.slots.release(place);
-        (place, self.waiting[place as usize].mapped)
+        let Waiting { mapped, site, .. } = self.waiting[place as usize];
+        (place, mapped, site)
     }
 
     /// A page that waits is no more: its place is found empty when it is the oldest.
@@ -103,13 +107,16 @@ impl SlotBody for Machine<'_> {
             GiveBack::Stale => return true,
             GiveBack::Busy => return false,
         }
-        let Waiting { page: oldest, mapped, .. } = self.prefetch_cache.waiting[slot as usize];
+        let Waiting { page: oldest, mapped, site, .. } = self.prefetch_cache.waiting[slot as usize];
         self.prefetch_cache.places.remove(&oldest);
         let page = &mut self.pages[oldest as usize];
         assert_eq!(page.state, State::PrefetchCached, "the page in slot {oldest} waits");
         page.state = State::Remote;
         page.marks.set(Marks::PREFETCHED, false);
-        self.arbiter.wasted(self.work.page(oldest), mapped + 1);
+        match site {
+            Some(site) => self.arbiter.hint_wasted(site, mapped + 1),
+            None => self.arbiter.wasted(self.work.page(oldest), mapped + 1),
+        }
         true
     }
 }
@@ -124,7 +131,8 @@ impl Machine<'_> {
             self.account.uncharge(1);
         }
         let key_of = wanted.key().map(|_| wanted.clone());
-        self.prefetch_cache.waiting[taken.slot as usize] = Waiting { page, mapped, key_of };
+        let (before, site) = wanted.hinted().map_or((0, None), |batch| (batch.before, Some(batch.site)));
+        self.prefetch_cache.waiting[taken.slot as usize] = Waiting { page, mapped: mapped + before, key_of, site };
         let before = self.prefetch_cache.places.insert(page, taken.slot);
         assert!(before.is_none(), "the page in slot {page} waits twice");
         self.prefetch_cache.slots.push(taken.slot);
@@ -157,7 +165,7 @@ impl Machine<'_> {
         if let Some(wanted) = key_of {
             let mut pages = wanted.iter();
             while let (mut victims, true) = self.choose_unreferenced(&mut pages) {
-                self.push_chunk(&mut victims);
+                self.push_chunks(&mut victims);
             }
         }
         Dropped::With(mapped)

@@ -100,8 +100,15 @@ impl Machine<'_> {
     }
 
     /// The number of the batch that a page is to come with which the program waits for now.
-    pub(crate) fn late_batch(&self, slot: u32) -> Option<u64> {
-        self.read_ahead.windows.late_batch(self.work.page(slot))
+    pub(crate) fn late_batch(&self, page: PageNo) -> Option<u64> {
+        self.read_ahead.windows.late_batch(page)
+    }
+
+    /// Hints of a site name pages: what is to be fetched for them, and the number of that in the queue.
+    pub(crate) fn hinted(&mut self, site: u16, pages: &[PageNo]) -> Option<(Prefetch, u64)> {
+        let batch = Prefetch::Hinted(self.arbiter.hinted(site, pages)?);
+        self.read_ahead.windows.push(batch.clone());
+        Some((batch, self.read_ahead.windows.newest()))
     }
 
     /// The thread that faults brings in the next pages of its window, if the read-ahead thread is late (decision 0046); returns when

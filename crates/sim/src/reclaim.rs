@@ -7,7 +7,8 @@ use crate::machine::{Machine, Who};
 use crate::page::{Marks, Page, State};
 use hinterland_backend::Priority;
 use hinterland_paging::{
-    CHUNK_SLOTS, Claim, Oldest, PageStates, ReclaimBody, Residency, Urgency, choose_victims, evicts, reclaim_step,
+    CHUNK_SLOTS, Claim, Oldest, PageStates, ReclaimBody, Residency, Urgency, Way, choose_victims, claim_given_up,
+    evicts, reclaim_step, runs_of_victims, ways,
 };
 use hinterland_policy::EvictionPolicy;
 use hinterland_units::PageNo;
@@ -110,21 +111,30 @@ impl Machine<'_> {
         victims
     }
 
+    /// Takes those of `pages` out that can be, which the program has given up.
+    pub(crate) fn claim_given_up(&mut self, pages: &[PageNo]) -> Vec<PageNo> {
+        let (mut states, policy) = self.states();
+        let mut victims = pages.to_vec();
+        claim_given_up(&mut states, &mut victims);
+        victims.iter().for_each(|victim| policy.left_early(*victim));
+        victims
+    }
+
     /// The pages as the choice of victims sees them, and the policy.
     pub(crate) fn states(&mut self) -> (States<'_>, &mut dyn EvictionPolicy) {
         (States { work: self.work, pages: &mut self.pages, answers: &mut self.answers }, &mut *self.policy)
     }
 
-    /// Puts victims into a new chunk of the swap cache, the first page first; returns the processor time of taking them out.
-    pub(crate) fn push_chunk(&mut self, victims: &mut [PageNo]) -> u64 {
-        if victims.is_empty() {
-            return 0;
+    /// Puts victims into new chunks of the swap cache: those that leave by copy into one, the others into the next. Returns the processor
+    /// time of taking them out.
+    pub(crate) fn push_chunks(&mut self, victims: &mut [PageNo]) -> u64 {
+        let chunks = chunks_of(victims, self.copies);
+        let (runs, costs) = (runs_of_victims(victims).count() as u64, &self.setup.costs);
+        let cpu_ns = runs * costs.move_run_ns + victims.len() as u64 * costs.move_page_ns;
+        for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
+            self.queue_chunk(0, chunk);
         }
-        victims.sort_unstable();
-        let runs = 1 + victims.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count() as u64;
-        self.queue_chunk(0, victims);
-        let costs = &self.setup.costs;
-        runs * costs.move_run_ns + victims.len() as u64 * costs.move_page_ns
+        cpu_ns
     }
 
     /// Queues a chunk of the swap cache.
@@ -190,13 +200,23 @@ impl ReclaimBody for Machine<'_> {
 
     fn fill(&mut self) -> Option<Work> {
         let mut victims = self.choose_victims();
-        let cpu_ns = self.push_chunk(&mut victims);
+        let cpu_ns = self.push_chunks(&mut victims);
         (!victims.is_empty()).then(|| Work { cpu_ns, ..Work::default() })
     }
 
     fn drain(&mut self, chunk: Chunk) -> Work {
         self.write_back(chunk)
     }
+}
+
+/// The chunks in which victims leave, in order of address: those that are copied, and those that are moved.
+pub(crate) fn chunks_of(victims: &mut [PageNo], copies: bool) -> [Vec<PageNo>; 2] {
+    victims.sort_unstable();
+    let mut chunks = [Vec::new(), Vec::new()];
+    for (block, way) in ways(victims, copies) {
+        chunks[usize::from(way == Way::Move)].extend(block);
+    }
+    chunks
 }
 
 /// See [`Machine::states`].

@@ -9,20 +9,20 @@
 //! No time passes: when something happens, the log says. How pages came to be resident, referenced, staged or waiting, the machine keeps
 //! by itself, by the code that a simulation runs; so it also finds out where the two keep it differently.
 
+mod reclaim;
+
 use crate::answers::Answers;
 use crate::machine::Machine;
 use crate::page::{Page, State};
-use crate::reclaim::Chunk;
 use crate::{Costs, FaultPath, LOCAL_PAGES_MIN, Setup, Workload};
 use hinterland_backend::{Duplex, LinkModel, LinkShare};
 use hinterland_paging::{
-    Begin, Claimed, Dropped, Entry, GiveBack, Log, MappedPages, Oldest, PendingWindow, Place, ReclaimBody, Step,
-    make_room, reclaim_step,
+    Begin, Claimed, Dropped, Entry, GiveBack, Log, MappedPages, PendingWindow, Place, Step, make_room,
 };
 use hinterland_policy::{Arbiter, Arrival, Prefetch, Thread, make, make_prefetcher};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount, PageNo};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 
 /// What was replayed, and equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,16 +31,38 @@ pub struct Replayed {
     pub entries: u64,
     /// Victims that were chosen, neighbours included.
     pub victims: u64,
+    /// Victims that were to leave by copy.
+    pub copied: u64,
+    /// Victims that the program had given up.
+    pub given_up: u64,
     /// Steps of reclaim.
     pub steps: u64,
     /// Windows of far pages that were asked for.
     pub windows: u64,
+    /// Batches of hints.
+    pub hinted: u64,
     /// Batches that were claimed, and those of them that threads of the program claimed to help.
     pub batches: u64,
     /// See `batches`.
     pub helped: u64,
     /// Pages that were left unmapped.
     pub waited: u64,
+}
+
+impl AddAssign for Replayed {
+    fn add_assign(&mut self, other: Replayed) {
+        let Replayed { entries, victims, copied, given_up, steps, windows, hinted, batches, helped, waited } = other;
+        self.entries += entries;
+        self.victims += victims;
+        self.copied += copied;
+        self.given_up += given_up;
+        self.steps += steps;
+        self.windows += windows;
+        self.hinted += hinted;
+        self.batches += batches;
+        self.helped += helped;
+        self.waited += waited;
+    }
 }
 
 /// The first decision that differs.
@@ -146,52 +168,12 @@ struct InHand {
     batches: VecDeque<Claimed<u32>>,
     /// The batch that it maps.
     mapping: Option<(PendingWindow, MappedPages)>,
-    /// The window with which the read-ahead thread is late.
+    /// The window, or batch of hints, with which the read-ahead thread is late.
     late: Option<u64>,
-    /// The parts of its step of reclaim.
-    parts: VecDeque<Part>,
+    /// What it reclaims.
+    reclaim: reclaim::InHand,
     /// What became of attempts to drop pages that wait: which one, and what came of it.
     drops: VecDeque<(u32, Dropped)>,
-}
-
-/// A part of a step of reclaim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
-    /// A chunk was to be taken, and was or was not.
-    Take(Oldest, bool),
-    /// A chunk was to be filled, and was or was not.
-    Fill(bool),
-}
-
-/// The parts of a step, as a body that is told what becomes of them.
-struct Parts<'a> {
-    parts: &'a mut VecDeque<Part>,
-    /// Each was the one that was asked for.
-    are_as_asked: bool,
-}
-
-impl Parts<'_> {
-    fn next(&mut self, outcome: impl Fn(Part) -> Option<bool>) -> bool {
-        let next = self.parts.pop_front().and_then(outcome);
-        self.are_as_asked &= next.is_some();
-        next.unwrap_or(false)
-    }
-}
-
-impl ReclaimBody for Parts<'_> {
-    type Chunk = ();
-    type Done = ();
-
-    fn take_oldest(&mut self, which: Oldest) -> Option<()> {
-        let taken = |part| if let Part::Take(asked, taken) = part { (asked == which).then_some(taken) } else { None };
-        self.next(taken).then_some(())
-    }
-
-    fn fill(&mut self) -> Option<()> {
-        self.next(|part| if let Part::Fill(left) = part { Some(left) } else { None }).then_some(())
-    }
-
-    fn drain(&mut self, (): ()) {}
 }
 
 struct Replay<'a> {
@@ -221,13 +203,18 @@ impl Replay<'_> {
             | Step::Moved { .. } => self.note(&entry.step),
             Step::Victims { .. }
             | Step::Unreferenced { .. }
+            | Step::GivenUp { .. }
+            | Step::Leaves { .. }
             | Step::Chunk { .. }
             | Step::Oldest { .. }
             | Step::Filled { .. }
             | Step::Reclaimed { .. } => self.reclaim(thread, &entry.step),
-            Step::Requested { .. } | Step::Loaded { .. } | Step::Queued { .. } | Step::Zeros { .. } => {
-                self.request(thread, &entry.step)
-            }
+            Step::Requested { .. }
+            | Step::Loaded { .. }
+            | Step::Queued { .. }
+            | Step::Hinted { .. }
+            | Step::Late { .. }
+            | Step::Zeros { .. } => self.request(thread, &entry.step),
             Step::Claimed { .. } | Step::Refused { .. } | Step::Mapping { .. } | Step::Mapped { .. } => {
                 self.batch(thread, &entry.step)
             }
@@ -337,57 +324,14 @@ impl Replay<'_> {
         (step.clone(), true)
     }
 
-    /// Reclaim: victims, and the chunks in which they leave.
-    fn reclaim(&mut self, thread: u32, step: &Step) -> Decided {
-        let parts = &mut self.threads.entry(thread).or_default().parts;
-        let mut is_known = true;
-        let decided = match step {
-            Step::Victims { urgency, copies, answers, .. } => {
-                (self.machine.urgency, self.machine.copies) = (*urgency, *copies);
-                self.answer(answers, &[]);
-                let victims = self.machine.choose_victims();
-                self.done.victims += victims.len() as u64;
-                Step::Victims { urgency: *urgency, copies: *copies, answers: answers.clone(), victims }
-            }
-            Step::Unreferenced { pages, answers, .. } => {
-                self.answer(answers, &[]);
-                let (victims, _) = self.machine.choose_unreferenced(&mut pages.iter().copied());
-                Step::Unreferenced { pages: pages.clone(), answers: answers.clone(), victims }
-            }
-            Step::Chunk { number, pages } => {
-                self.machine.queue_chunk(*number, pages);
-                step.clone()
-            }
-            Step::Oldest { any, .. } => {
-                let which = if *any { Oldest::Any } else { Oldest::BeyondShare };
-                let chunk = self.machine.take_oldest(which);
-                parts.push_back(Part::Take(which, chunk.is_some()));
-                Step::Oldest { any: *any, number: chunk.map(|Chunk { number, .. }| number) }
-            }
-            Step::Filled { left } => {
-                parts.push_back(Part::Fill(*left));
-                step.clone()
-            }
-            Step::Reclaimed { .. } => {
-                let mut body = Parts { parts, are_as_asked: true };
-                let done = reclaim_step(&mut body).is_some();
-                is_known = body.are_as_asked && parts.is_empty();
-                parts.clear();
-                self.done.steps += 1;
-                Step::Reclaimed { done }
-            }
-            _ => unreachable!("{step:?} is not about reclaim"),
-        };
-        (decided, is_known)
-    }
-
     /// Requests: windows, and zeros ahead of first touches.
     fn request(&mut self, thread: u32, step: &Step) -> Decided {
         let decided = match step {
-            Step::Requested { page, request, thread, .. } => {
-                let wanted = self.machine.requested_by(Thread(*thread), *page, *request);
+            Step::Requested { page, request, thread: who, .. } => {
+                self.threads.entry(thread).or_default().late = None;
+                let wanted = self.machine.requested_by(Thread(*who), *page, *request);
                 let window = wanted.window.map(Prefetch::from);
-                Step::Requested { page: *page, request: *request, thread: *thread, window }
+                Step::Requested { page: *page, request: *request, thread: *who, window }
             }
             Step::Loaded { pages, ns, .. } => {
                 Step::Loaded { pages: *pages, ns: *ns, local_pages: self.machine.loaded(*pages, *ns) }
@@ -397,6 +341,19 @@ impl Replay<'_> {
                 self.threads.entry(thread).or_default().late = late;
                 self.done.windows += 1;
                 Step::Queued { wanted: wanted.clone(), late }
+            }
+            Step::Hinted { site, pages, .. } => {
+                let batch = self.machine.hinted(*site, pages);
+                if let Some((_, number)) = batch {
+                    self.threads.entry(thread).or_default().late = Some(number);
+                    self.done.hinted += 1;
+                }
+                Step::Hinted { site: *site, pages: pages.clone(), batch }
+            }
+            Step::Late { page, .. } => {
+                let (batch, in_hand) = (self.machine.late_batch(*page), self.threads.entry(thread).or_default());
+                in_hand.late = batch.or(in_hand.late);
+                Step::Late { page: *page, batch }
             }
             Step::Zeros { window, answers, .. } => {
                 let Prefetch::Window(zeros) = window else { return (step.clone(), false) };
@@ -474,7 +431,8 @@ impl Replay<'_> {
             Step::Used { page, .. } => {
                 let slot = self.machine.work.slot(*page).filter(|slot| self.machine.prefetch_cache.has(*slot));
                 let Some(slot) = slot else { return (step.clone(), false) };
-                let (place, mapped) = self.machine.prefetch_cache.release(slot);
+                let (place, mapped, site) = self.machine.prefetch_cache.release(slot);
+                site.iter().for_each(|site| self.machine.arbiter.hint_used(*site, mapped + 1));
                 (Step::Used { page: *page, slot: place, mapped }, true)
             }
             Step::Room { pages, .. } => {

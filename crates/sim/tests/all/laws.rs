@@ -167,8 +167,10 @@ fn a_loop_that_fits_comes_to_rest_though_its_pages_leave_beside_victims() {
                 let before = played(&gathering(local_pages, 0), &setup, eviction, "none").major;
                 let faults = played(&work, &setup, eviction, "none").major - before;
                 let touches = u64::from(local_pages * 4 / 5 / 2 * ROUNDS);
+                // Inline, scattered victims leave in chunks of their own, and fewer pages are in as many chunks.
+                let percent = if fault_path == FaultPath::Inline { 22 } else { 20 };
                 assert!(
-                    faults * 5 <= touches,
+                    faults * 100 <= touches * percent,
                     "{local_pages} {fault_path:?} {eviction}: {faults} of {touches} touches"
                 );
             }

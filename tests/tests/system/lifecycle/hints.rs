@@ -9,7 +9,7 @@ use std::process::Command;
 /// Pages of the walks: four times what there is room for.
 const PAGES: &str = "16384";
 /// A link on which a page is worth waiting for.
-const LINK: &str = "reference:256M?link=15us:10Gb/s";
+pub const LINK: &str = "reference:256M?link=15us:10Gb/s";
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -36,7 +36,7 @@ fn no_python() -> Option<String> {
     skips::find("python3").is_none().then(|| "python3 is not installed (./dev setup)".into())
 }
 
-fn program(flags: &[&str]) -> Result<String> {
+pub fn program(flags: &[&str]) -> Result<String> {
     let include = format!("-I{}", places::repository().join("crates/runtime/include").display());
     let flags = [&[include.as_str(), "-Wall", "-Wextra", "-Werror", "-pedantic", "-pthread"], flags].concat();
     Ok(c_program("hints", &flags)?.display().to_string())
