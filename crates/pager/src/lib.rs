@@ -85,7 +85,7 @@ pub use pager::Pager;
 pub use pin::{Pin, PinAccess};
 pub use proportional_share::SharedBytes;
 pub use state::State;
-pub use tracer::{Recorder, Trace};
+pub use tracer::{DiscardCause, Recorder, Trace};
 pub use watch::{FaultWatch, Place, Served};
 
 /// First address of the far range: fixed, so that a filter, a tape or a debugger recognises a far pointer.

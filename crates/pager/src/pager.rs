@@ -345,6 +345,11 @@ impl Pager {
         self.range.discard(first, count);
     }
 
+    /// As [`Pager::discard`]: the pages are not mapped any more.
+    pub fn unmap(&self, first: PageNo, count: u32) {
+        self.range.unmap(first, count);
+    }
+
     /// Drops the content of pages that are not mapped: those pages read as zero afterwards; mapped pages keep theirs. For
     /// memory that was freed: nobody will read it, and it must not take far space.
     pub fn drop_remote(&self, first: PageNo, count: u32) {

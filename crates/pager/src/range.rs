@@ -16,7 +16,7 @@ use crate::staging::Staging;
 use crate::state::State;
 use crate::sys::thread::SignalsBlocked;
 use crate::sys::{mem, thread};
-use crate::tracer::Tracer;
+use crate::tracer::{DiscardCause, Tracer};
 use hinterland_paging::Step;
 use hinterland_policy::Arrival;
 use hinterland_sys::SysError;
@@ -59,16 +59,22 @@ impl RangeCalls {
 
     /// See `Pager::discard`.
     pub(crate) fn discard(&self, first: PageNo, count: u32) {
-        self.drop_where(first, count, |_| true);
+        self.drop_where(first, count, DiscardCause::Discarded, |_| true);
+    }
+
+    /// See `Pager::unmap`.
+    pub(crate) fn unmap(&self, first: PageNo, count: u32) {
+        self.drop_where(first, count, DiscardCause::Unmapped, |_| true);
     }
 
     /// See `Pager::drop_remote`.
     pub(crate) fn drop_remote(&self, first: PageNo, count: u32) {
-        self.drop_where(first, count, |state| state != State::Resident);
+        self.drop_where(first, count, DiscardCause::Freed, |state| state != State::Resident);
     }
 
-    fn drop_where(&self, first: PageNo, count: u32, wanted: impl Fn(State) -> bool) {
+    fn drop_where(&self, first: PageNo, count: u32, cause: DiscardCause, wanted: impl Fn(State) -> bool) {
         let _signals = SignalsBlocked::new();
+        self.tell_tracer(first, count, cause);
         let mut claimed = Vec::new();
         self.local.kept.forget_all(first, count);
         for (step, pages) in steps(first, count) {
@@ -81,6 +87,24 @@ impl RangeCalls {
             });
             self.drop_claimed(&mut claimed);
         }
+    }
+
+    /// Tells the tracer which pages are given up, without long stretches that were never touched: before it happens, so that what is
+    /// touched afterwards is touched afterwards in the trace.
+    fn tell_tracer(&self, first: PageNo, count: u32, cause: DiscardCause) {
+        let Some(tracer) = self.tracer else { return };
+        let _inside = self.pages.gate.enter();
+        let mut touched = steps(first, count).filter(|(step, pages)| self.pages.table.any_touched(*step, *pages));
+        let Some((mut begun, mut pages)) = touched.next() else { return };
+        for (next, more) in touched {
+            if next.0 == begun.0 + pages {
+                pages += more;
+            } else {
+                tracer.discarded(begun, pages, cause);
+                (begun, pages) = (next, more);
+            }
+        }
+        tracer.discarded(begun, pages, cause);
     }
 
     /// Makes a page `Changing`, waiting for its owner to complete it; `None` when it has no content or is not wanted.
@@ -177,6 +201,7 @@ impl RangeCalls {
         self.discard(to, count);
         self.local.kept.forget_all(from, count);
         let _signals = SignalsBlocked::new();
+        self.tell_tracer(from, count, DiscardCause::Moved);
         let mut claimed = Vec::new();
         for (step, pages) in steps(from, count) {
             let _inside = self.pages.gate.enter();
@@ -315,6 +340,7 @@ impl RangeCalls {
     pub(crate) fn give_up(&self, first: PageNo, count: u32) {
         let _signals = SignalsBlocked::new();
         self.local.kept.forget_all(first, count);
+        self.tell_tracer(first, count, DiscardCause::Unmapped);
         for page in range(first, count) {
             let _inside = self.pages.gate.enter();
             let owned = self.claim_target(page);

@@ -22,6 +22,7 @@
 //! outside of intervals (`interval`).
 
 mod clock;
+mod contents;
 mod interval;
 
 use crate::departure::{Claimed, Departures};
@@ -36,10 +37,11 @@ use crate::state::{Entry, State};
 use crate::sys::sync::{Mutex, MutexGuard};
 use crate::sys::{Mapping, mem, thread};
 use clock::Clocks;
+use contents::Contents;
 use hinterland_paging::CHUNK_SLOTS;
 use hinterland_policy::Arrival;
 use hinterland_sys::{Fault, SysError};
-use hinterland_units::{PAGE_BYTES, PageNo};
+use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
 use interval::{Allocations, Phase};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -49,14 +51,31 @@ use std::vec::Drain;
 /// A microset takes this part of the run's budget at most.
 const BUDGET_PART: u64 = 2;
 
-/// Receives what the tracer sees. Called by threads that serve faults, one at a time.
+/// Why the content of pages is given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiscardCause {
+    /// The program freed them: what is not mapped is dropped.
+    Freed,
+    /// They read as zero from now on.
+    Discarded,
+    /// They are not mapped any more, or something else is.
+    Unmapped,
+    /// Their content is at other pages.
+    Moved,
+}
+
+/// Receives what the tracer sees. Called by one thread at a time: those that serve faults, and the program's where it gives pages up.
 pub trait Recorder: Send {
     /// Thread `thread` (its kernel id), which had taken `cpu_ns` of processor time, faults left out, touches `page` for the first
-    /// time in this microset. False: nothing more can be recorded, and tracing ends.
-    fn touched(&mut self, page: PageNo, thread: u32, cpu_ns: u64) -> bool;
+    /// time in this microset; `is_first`: the page had no content. False: nothing more can be recorded, and tracing ends.
+    fn touched(&mut self, page: PageNo, thread: u32, cpu_ns: u64, is_first: bool) -> bool;
 
-    /// The microset is whole. False: as above.
-    fn microset_ended(&mut self) -> bool;
+    /// The content of `count` pages from `first` is given up; some of them may have none. False: as above.
+    fn discarded(&mut self, first: PageNo, count: u32, cause: DiscardCause) -> bool;
+
+    /// The microset is whole; `written`: a bit for each touch of it, the lowest of the first byte first: the page was written to
+    /// meanwhile, or may have been. False: as above.
+    fn microset_ended(&mut self, written: &[u8]) -> bool;
 
     /// The program says which part of it is to be recorded: what came until now is forgotten. False: as above.
     fn begin_again(&mut self) -> bool;
@@ -99,6 +118,9 @@ struct Microset {
     trace: Trace,
     /// Touched in this microset.
     members: HashSet<PageNo>,
+    /// The touches of it, in order: a page that was discarded meanwhile is there twice.
+    touches: Vec<PageNo>,
+    contents: Contents,
     /// Pages that may be mapped: the members, what `mremap` moved, and what could not leave.
     mapped: Vec<PageNo>,
     /// Pages in `mapped` from which on it is looked through.
@@ -125,6 +147,8 @@ impl Tracer {
         let microset = Microset {
             trace,
             members: HashSet::new(),
+            touches: Vec::new(),
+            contents: Contents::default(),
             mapped: Vec::new(),
             mapped_max: KEPT_PAGES,
             progress: ForwardProgress::default(),
@@ -162,13 +186,31 @@ impl Tracer {
 
 impl Microset {
     /// Notes a touch; false when the recorder has had enough.
-    fn note(&mut self, page: PageNo, thread: u32) -> bool {
+    fn note(&mut self, page: PageNo, thread: u32, is_first: bool) -> bool {
         if !self.members.insert(page) {
             return true;
         }
+        // Pages that are discarded and touched again and again.
+        if self.mapped.len() >= self.mapped_max {
+            self.mapped.sort_unstable();
+            self.mapped.dedup();
+            self.mapped_max = 2 * self.mapped.len() + KEPT_PAGES;
+        }
         self.mapped.push(page);
+        self.touches.push(page);
+        self.contents.mapped(page, is_first);
         let shown_ns = self.clocks.show(thread);
-        self.trace.recorder.touched(page, thread, shown_ns)
+        self.trace.recorder.touched(page, thread, shown_ns, is_first)
+    }
+
+    /// The microset is whole. False: as above.
+    fn end(&mut self) -> bool {
+        let mut written = vec![0; self.touches.len().div_ceil(8)];
+        for (index, page) in self.touches.drain(..).enumerate() {
+            written[index / 8] |= u8::from(self.contents.is_written(page)) << (index % 8);
+        }
+        self.members.clear();
+        self.trace.recorder.microset_ended(&written)
     }
 }
 
@@ -201,9 +243,9 @@ impl Tracer {
         microset.progress.fault(fault.thread, page, || thread::place_of(fault.thread));
         let bound =
             u64::from(microset.trace.microset_pages).min(self.local.shared_budget.budget().0 / BUDGET_PART).max(1);
-        let full = microset.members.len() as u64 >= bound && !microset.members.contains(&page);
+        let full = microset.touches.len() as u64 >= bound && !microset.members.contains(&page);
         let goes_on = !full || self.end_microset(&mut microset);
-        if !(goes_on && microset.note(page, fault.thread)) {
+        if !(goes_on && microset.note(page, fault.thread, state == State::Untouched)) {
             self.active.store(false, Relaxed);
         }
         microset.clocks.count_fault(fault.thread);
@@ -211,19 +253,18 @@ impl Tracer {
 
     /// Ends the microset and parks its pages, but for those that a thread needs to get on: they begin the next one.
     fn end_microset(&self, microset: &mut Microset) -> bool {
-        let mut goes_on = microset.trace.recorder.microset_ended();
         microset.progress.microset_ended();
         let retained: Vec<(u32, PageNo)> =
             microset.progress.retained().filter(|(_, page)| microset.members.contains(page)).collect();
-        microset.members.clear();
         let mut pages = std::mem::take(&mut microset.mapped);
-        for (thread, page) in retained {
-            goes_on &= microset.note(page, thread);
-        }
-        pages.retain(|page| !microset.members.contains(page));
         pages.sort_unstable();
         pages.dedup();
-        self.park(&mut pages);
+        pages.retain(|page| retained.iter().all(|(_, other)| other != page));
+        self.park(&mut pages, &mut microset.contents);
+        let mut goes_on = microset.end();
+        for (thread, page) in retained {
+            goes_on &= microset.note(page, thread, false);
+        }
         // What could not leave is tried again, but not ever more of it.
         pages.truncate(microset.trace.microset_pages as usize);
         microset.mapped.append(&mut pages);
@@ -231,7 +272,7 @@ impl Tracer {
     }
 
     /// Parks pages; what is left in `pages` could not leave.
-    fn park(&self, pages: &mut Vec<PageNo>) {
+    fn park(&self, pages: &mut Vec<PageNo>, contents: &mut Contents) {
         let mut claimed = Vec::with_capacity(pages.len());
         pages.retain(|page| match self.departures.claim_named(*page) {
             Claimed::Ours(owned) => {
@@ -247,12 +288,12 @@ impl Tracer {
         let mut claimed = claimed.drain(..);
         while !claimed.as_slice().is_empty() {
             let run = run_length(claimed.as_slice(), Owned::page);
-            self.park_run(&mut claimed, run, pages);
+            self.park_run(&mut claimed, run, pages, contents);
         }
     }
 
     /// Parks the next `run` pages, which are neighbours and `Leaving`.
-    fn park_run(&self, claimed: &mut Drain<'_, Owned>, run: usize, stayed: &mut Vec<PageNo>) {
+    fn park_run(&self, claimed: &mut Drain<'_, Owned>, run: usize, stayed: &mut Vec<PageNo>, contents: &mut Contents) {
         let mut next = 0;
         while next < run {
             let first = claimed.as_slice()[0].page();
@@ -261,6 +302,8 @@ impl Tracer {
             let (out, stay) =
                 unsafe { self.pages.kernel.take_out(self.pages.address(first), self.place(first), run - next) };
             for owned in claimed.by_ref().take(out) {
+                // SAFETY: the page's content is at its place, and stays there while the page is busy and ours.
+                contents.parked(owned.page(), unsafe { &*(self.place(owned.page()) as *const PageBytes) });
                 self.pages.note_slot(&owned, SwapCached::Parked);
                 self.parked.fetch_add(1, Relaxed);
                 self.pages.complete_swap_cached(owned);
@@ -406,6 +449,21 @@ impl Tracer {
         self.end.fetch_max(target.page().0 + 1, Relaxed);
     }
 
+    /// The program gives the content of pages up.
+    pub(crate) fn discarded(&self, first: PageNo, count: u32, cause: DiscardCause) {
+        if !self.active.load(Relaxed) {
+            return;
+        }
+        let mut microset = self.microset();
+        if cause != DiscardCause::Freed {
+            let range = first.0..first.0.saturating_add(count);
+            microset.members.retain(|page| !range.contains(&page.0));
+        }
+        if !microset.trace.recorder.discarded(first, count, cause) {
+            self.active.store(false, Relaxed);
+        }
+    }
+
     /// A page has become another one (`mremap`): if it is mapped, it leaves with the microset, too.
     pub(crate) fn moved(&self, from: PageNo, target: PageNo, is_mapped: bool) {
         if !self.active.load(Relaxed) {
@@ -413,6 +471,7 @@ impl Tracer {
         }
         let mut microset = self.microset();
         microset.allocations.moved(from, target);
+        microset.contents.moved(from, target);
         if !is_mapped || microset.allocations.is_outside(target) {
             return;
         }

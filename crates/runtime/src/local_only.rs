@@ -61,6 +61,10 @@ impl Pager {
         unsafe { mem::drop_pages(start, len) }.expect("far pages can be dropped");
     }
 
+    pub fn unmap(&self, first: PageNo, count: u32) {
+        self.discard(first, count);
+    }
+
     pub fn drop_remote(&self, _: PageNo, _: u32) {}
 
     pub fn zero(&self, first: PageNo, count: u32) {

@@ -10,9 +10,9 @@
 use crate::mapping::{self, MapRequest};
 use crate::{descriptors, ledger};
 use hinterland_abi::{Settings, TraceRow};
-use hinterland_pager::{FAR_PAGES, FaultPath, Recorder, Trace};
+use hinterland_pager::{DiscardCause, FAR_PAGES, FaultPath, Recorder, Trace};
 use hinterland_sys::{mem, thread};
-use hinterland_tape::{Head, INDEX_MAX, MICROSET_PAGES, Region, Writer};
+use hinterland_tape::{Cause, Discard, Head, INDEX_MAX, MICROSET_PAGES, Reference, Region, Writer, Written};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -189,9 +189,10 @@ impl TapeRecorder {
 }
 
 impl Recorder for TapeRecorder {
-    fn touched(&mut self, page: PageNo, thread: u32, cpu_ns: u64) -> bool {
-        let thread = self.thread(thread);
-        let mut outcome = self.writer.touch(thread, self.region, page.0, cpu_ns);
+    fn touched(&mut self, page: PageNo, thread: u32, cpu_ns: u64, is_first: bool) -> bool {
+        let (thread, region) = (self.thread(thread), self.region);
+        let touch = Reference { thread, region, page: page.0, cpu_ns, is_first, ..Reference::default() };
+        let mut outcome = self.writer.touch(&touch);
         if outcome.is_ok() && self.flushed.elapsed() >= FLUSH_EVERY {
             outcome = self.writer.flush();
             self.flushed = Instant::now();
@@ -199,8 +200,19 @@ impl Recorder for TapeRecorder {
         self.done(outcome)
     }
 
-    fn microset_ended(&mut self) -> bool {
-        let outcome = self.writer.end_microset();
+    fn discarded(&mut self, first: PageNo, count: u32, cause: DiscardCause) -> bool {
+        let cause = match cause {
+            DiscardCause::Freed => Cause::Freed,
+            DiscardCause::Discarded => Cause::Discarded,
+            DiscardCause::Unmapped => Cause::Unmapped,
+            DiscardCause::Moved => Cause::Moved,
+        };
+        let outcome = self.writer.discard(&Discard { region: self.region, page: first.0, pages: count, cause });
+        self.done(outcome)
+    }
+
+    fn microset_ended(&mut self, written: &[u8]) -> bool {
+        let outcome = self.writer.end_microset(Written::Bits(written));
         self.done(outcome)
     }
 

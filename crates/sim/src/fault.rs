@@ -88,7 +88,6 @@ impl Machine<'_> {
         let neighbours = |a: &u32, b: &u32| self.work.page(*a).0 + 1 == self.work.page(*b).0;
         for run in claimed.chunk_by(neighbours).flat_map(|run| run.chunks(ZERO_PAGES)) {
             self.arrive(run, Arrival::FirstTouch, State::Unused);
-            run.iter().for_each(|slot| self.pages[*slot as usize].marks.set(Marks::BLANK, true));
         }
         self.figures.zeros_ahead += claimed.len() as u64;
         claimed.len() as u64
@@ -179,7 +178,6 @@ impl Machine<'_> {
         let since_ns = self.since_ns[slot as usize];
         let page = &mut self.pages[slot as usize];
         page.state = State::Resident;
-        page.marks.set(Marks::BLANK, false);
         if !page.marks.has(Marks::PREFETCHED) {
             return;
         }

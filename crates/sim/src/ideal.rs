@@ -3,21 +3,12 @@
 
 use crate::figures::Figures;
 use crate::machine::REPORT_REFERENCES;
-use crate::{Setup, Workload};
+use crate::page::{Marks, Page, State};
+use crate::workload::Lost;
+use crate::{Setup, Touch, Workload};
 use hinterland_backend::{Direction, Link, Priority};
 use hinterland_policy::{Ideal, NextUses};
 use hinterland_units::PAGE_BYTES;
-
-/// Where a page is.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Place {
-    #[default]
-    Untouched,
-    Local,
-    /// Local, and far memory had its content when it came.
-    LocalCopied,
-    Remote,
-}
 
 /// Replays a workload over `frames` frames, at least one.
 pub(crate) fn replay(
@@ -27,59 +18,107 @@ pub(crate) fn replay(
     ideal: &mut dyn Ideal,
     progress: &mut dyn FnMut(u64),
 ) -> Figures {
-    let next = NextUses::of(work.touches().iter().map(|touch| touch.slot));
+    let next = next_uses(work);
     let mut figures = Figures { cpu_ns: work.cpu_ns(), ..Figures::default() };
-    let mut places = vec![Place::default(); work.slots()];
-    let mut left = vec![0_u32; work.slots()];
+    // `Resident`, `Remote` or `Untouched`.
+    let mut pages = vec![Page::default(); work.slots()];
+    let mut lost = work.lost().iter().peekable();
     let mut link: Link<bool> = Link::new(&setup.link);
     let mut local = 0;
     for (at, touch) in work.touches().iter().enumerate() {
-        let slot = touch.slot as usize;
-        let place = places[slot];
-        if matches!(place, Place::Untouched | Place::Remote) {
-            let now = touch.at_ns + figures.stalled_ns;
-            while link.next_ns() <= now {
-                link.step();
-            }
-            if local == frames {
-                let slot = ideal.leave().expect("local pages can leave");
-                let victim = slot as usize;
-                left[victim] += 1;
-                let dirty = places[victim] == Place::Local || setup.was_written(slot, left[victim]);
-                places[victim] = Place::Remote;
-                if dirty {
-                    figures.evicted_dirty += 1;
-                    link.submit(now, false, Direction::Out, PAGE_BYTES as u64, Priority::WriteBack);
-                } else {
-                    figures.evicted_clean += 1;
-                }
-            } else {
-                local += 1;
-            }
-            figures.stalled_ns += setup.costs.fault_ns;
-            if place == Place::Untouched {
-                figures.first += 1;
-                places[slot] = Place::Local;
-            } else {
-                figures.major += 1;
-                figures.stalled_ns += fetch(&mut link, now) - now + setup.costs.major_extra_ns;
-                places[slot] = Place::LocalCopied;
-            }
+        while let Some(lost) = lost.next_if(|lost| lost.before as usize <= at) {
+            local -= u64::from(lose(&mut pages[lost.slot as usize], lost, ideal));
         }
-        ideal.touched(touch.slot, next.after(at));
-        figures.references += 1;
-        if (at + 1).is_multiple_of(REPORT_REFERENCES) {
-            progress(figures.references);
+        let (State::Untouched | State::Remote) = pages[touch.slot as usize].state else {
+            pages[touch.slot as usize].note_use(touch.written);
+            note(&mut figures, ideal, touch, next.after(at), progress);
+            continue;
+        };
+        let now = touch.at_ns + figures.stalled_ns;
+        while link.next_ns() <= now {
+            link.step();
         }
+        if local == frames {
+            let slot = ideal.leave().expect("local pages can leave");
+            evict(&mut pages[slot as usize], setup, slot, &mut figures, || {
+                link.submit(now, false, Direction::Out, PAGE_BYTES as u64, Priority::WriteBack);
+            });
+        } else {
+            local += 1;
+        }
+        figures.local_peak = figures.local_peak.max(local);
+        figures.stalled_ns += setup.costs.fault_ns;
+        let page = &mut pages[touch.slot as usize];
+        if page.state == State::Untouched {
+            figures.first += 1;
+        } else {
+            figures.major += 1;
+            figures.stalled_ns += fetch(&mut link, now) - now + setup.costs.major_extra_ns;
+            page.marks.set(Marks::COPIED, true);
+        }
+        page.state = State::Resident;
+        page.note_use(touch.written);
+        note(&mut figures, ideal, touch, next.after(at), progress);
     }
     while link.next_ns() < u64::MAX {
         link.step();
     }
     progress(figures.references);
     figures.resident = figures.references - figures.first - figures.major;
-    figures.local_peak = local;
     figures.link_bytes = link.bytes();
     figures
+}
+
+fn note(figures: &mut Figures, ideal: &mut dyn Ideal, touch: &Touch, next: u32, progress: &mut dyn FnMut(u64)) {
+    ideal.touched(touch.slot, next);
+    figures.references += 1;
+    if figures.references.is_multiple_of(REPORT_REFERENCES as u64) {
+        progress(figures.references);
+    }
+}
+
+/// A local page leaves; `store` is called when it is written back.
+fn evict(page: &mut Page, setup: &Setup, slot: u32, figures: &mut Figures, store: impl FnOnce()) {
+    page.taken += 1;
+    if page.is_zero() {
+        (page.state, page.marks) = (State::Untouched, Marks::default());
+        figures.evicted_zero += 1;
+        return;
+    }
+    if page.is_dirty(setup, slot) {
+        figures.evicted_dirty += 1;
+        store();
+    } else {
+        figures.evicted_clean += 1;
+    }
+    page.state = State::Remote;
+    page.stored();
+}
+
+/// A page loses its content, if it loses it; whether a frame is free.
+fn lose(page: &mut Page, lost: &Lost, ideal: &mut dyn Ideal) -> bool {
+    let was_local = page.state == State::Resident;
+    if was_local && !lost.takes_frame {
+        return false;
+    }
+    ideal.remove(lost.slot);
+    (page.state, page.marks) = (State::Untouched, Marks::default());
+    was_local
+}
+
+/// The next touch of what a page has; what is lost with its frame is not touched again.
+fn next_uses(work: &Workload) -> NextUses {
+    let (mut uses, mut lost) = (NextUses::default(), work.lost().iter().peekable());
+    for (at, touch) in work.touches().iter().enumerate() {
+        while let Some(lost) = lost.next_if(|lost| lost.before as usize <= at) {
+            if lost.takes_frame {
+                uses.cut(lost.slot);
+            }
+        }
+        assert!(uses.push(touch.slot), "a workload has no more than {} touches", NextUses::TOUCHES_MAX);
+    }
+    uses.end();
+    uses
 }
 
 /// Carries one page for the program; returns when it is there.

@@ -63,7 +63,7 @@ pub struct Setup {
     pub window_pages_max: Option<u32>,
     /// Bound on prefetched pages that are not known to be used; `None`: what the windows need.
     pub prefetch_cache_pages: Option<u32>,
-    /// Of 100 pages that far memory still has when they leave, so many were written to meanwhile. A trace does not tell.
+    /// Of 100 pages that far memory still has when they leave, so many were written to meanwhile, where the trace does not tell.
     pub written_percent: u8,
     /// Chooses which.
     pub seed: u64,

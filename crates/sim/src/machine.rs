@@ -19,12 +19,15 @@ use crate::page::{Marks, Page, State};
 use crate::prefetch_cache::PrefetchCache;
 use crate::read_ahead::ReadAhead;
 use crate::reclaim::{Chunk, Evictor};
+use crate::workload::Lost;
 use crate::{FaultPath, Setup, Touch, Workload};
 use hinterland_backend::{Direction, Link, Priority};
 use hinterland_paging::{Account, ChunkQueue, Scans, Urgency};
 use hinterland_policy::{Arbiter, Arrival, EvictionPolicy};
 use hinterland_units::{PAGE_BYTES, PageCount};
 use std::collections::VecDeque;
+use std::iter::Peekable;
+use std::slice;
 
 /// References between two reports of progress.
 pub(crate) const REPORT_REFERENCES: usize = 1 << 20;
@@ -114,16 +117,61 @@ impl<'a> Machine<'a> {
     /// Replays the whole trace. `progress` is told from time to time how many references are done.
     pub(crate) fn run(mut self, progress: &mut dyn FnMut(u64)) -> Figures {
         let (work, mut begun) = (self.work, 0);
+        let mut lost = work.lost().iter().peekable();
         for (first, number) in work.intervals() {
-            self.replay(&work.touches()[begun..*first as usize], progress);
+            begun = self.replay_to(*first as usize, begun, &mut lost, progress);
             self.arbiter.end_interval();
             self.arbiter.begin_interval(*number, true);
-            begun = *first as usize;
         }
-        self.replay(&work.touches()[begun..], progress);
+        self.replay_to(work.touches().len(), begun, &mut lost, progress);
         // What was asked for before the program ended still comes: it costs the link, and no thread's time.
         self.run_until(u64::MAX - 1);
         self.finish()
+    }
+
+    /// Replays the touches from `begun` to `end`, and what is lost between them; returns `end`.
+    fn replay_to(
+        &mut self,
+        end: usize,
+        mut begun: usize,
+        lost: &mut Peekable<slice::Iter<'_, Lost>>,
+        progress: &mut dyn FnMut(u64),
+    ) -> usize {
+        let work = self.work;
+        while let Some(lost) = lost.next_if(|lost| (lost.before as usize) < end) {
+            let before = (lost.before as usize).max(begun);
+            if before > begun {
+                self.replay(&work.touches()[begun..before], progress);
+            }
+            begun = before;
+            let now = work.touches()[..begun].last().map_or(0, |touch| touch.at_ns) + self.figures.stalled_ns;
+            self.lose(now, lost);
+        }
+        self.replay(&work.touches()[begun..end], progress);
+        end
+    }
+
+    /// The content of a page is given up.
+    fn lose(&mut self, now: u64, lost: &Lost) {
+        self.run_until(now);
+        let slot = lost.slot;
+        while matches!(self.pages[slot as usize].state, State::Fetching | State::WritingBack) {
+            self.step();
+        }
+        let page = &mut self.pages[slot as usize];
+        if page.state == State::Untouched || page.is_mapped() && !lost.takes_frame {
+            return;
+        }
+        let (state, was_mapped) = (page.state, page.is_mapped());
+        (page.state, page.marks) = (State::Untouched, Marks::default());
+        if was_mapped {
+            self.account.uncharge(1);
+        }
+        // The frame of a page that waits is free when its place is needed or found empty.
+        if state == State::PrefetchCached {
+            self.prefetch_cache.forget(slot);
+        }
+        self.policy.forgotten(self.work.page(slot));
     }
 
     fn replay(&mut self, touches: &[Touch], progress: &mut dyn FnMut(u64)) {
@@ -136,6 +184,7 @@ impl<'a> Machine<'a> {
                 if self.pages[touch.slot as usize].state != State::Resident {
                     self.touch(*touch, now);
                 }
+                self.pages[touch.slot as usize].note_use(touch.written);
             }
             self.figures.references += touches.len() as u64;
             progress(self.figures.references);

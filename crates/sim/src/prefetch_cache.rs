@@ -108,6 +108,10 @@ impl SlotBody for Machine<'_> {
             GiveBack::Busy => return false,
         }
         let Waiting { page: oldest, mapped, site, .. } = self.prefetch_cache.waiting[slot as usize];
+        // It was given up while it waited.
+        if self.prefetch_cache.places.get(&oldest) != Some(&slot) {
+            return true;
+        }
         self.prefetch_cache.places.remove(&oldest);
         let page = &mut self.pages[oldest as usize];
         assert_eq!(page.state, State::PrefetchCached, "the page in slot {oldest} waits");

@@ -154,11 +154,12 @@ impl Machine<'_> {
                 continue;
             }
             let displaced = self.next_cause();
-            let is_dirty = !page.marks.has(Marks::COPIED) || self.setup.was_written(slot, taken);
+            let (is_dirty, is_zero) = (page.is_dirty(self.setup, slot), page.is_zero());
             let page = &mut self.pages[slot as usize];
             page.marks.set(Marks::PREFETCHED, false);
             page.marks.set(Marks::DISPLACED, displaced);
-            if page.marks.has(Marks::BLANK) {
+            page.stored();
+            if is_zero {
                 (page.state, page.marks) = (State::Untouched, Marks::default());
                 self.figures.evicted_zero += 1;
                 others.push(slot);

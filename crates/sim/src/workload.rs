@@ -7,7 +7,7 @@
 //!
 //! The program's clock is the processor time of all its threads added up, in the order of the trace: as on one processor.
 
-use hinterland_tape::Slots;
+use hinterland_tape::{Discard, Entry, Reference, Slots, Written};
 use hinterland_units::{PAGE_BYTES, PageNo};
 
 const CHUNK_PAGES: u32 = Slots::CHUNK_PAGES;
@@ -23,6 +23,19 @@ pub struct Touch {
     pub slot: u32,
     /// Which thread.
     pub thread: u32,
+    /// The page was written to before it was unmapped; `None`: the trace does not tell.
+    pub written: Option<bool>,
+}
+
+/// The content of a page is given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lost {
+    /// Before which touch.
+    pub(crate) before: u32,
+    /// Of which page, by slot.
+    pub(crate) slot: u32,
+    /// A local page gives up its content and its frame, too.
+    pub(crate) takes_frame: bool,
 }
 
 /// Why references cannot be replayed.
@@ -56,6 +69,7 @@ pub struct Workload {
     slots: Slots,
     /// First touch and number of each interval.
     intervals: Vec<(u32, u32)>,
+    lost: Vec<Lost>,
 }
 
 impl Workload {
@@ -73,13 +87,26 @@ impl Workload {
             touched[((chunks[at] - 1) * CHUNK_PAGES + page.0 % CHUNK_PAGES) as usize] = true;
         }
         let touched_pages = touched.iter().filter(|touched| **touched).count() as u64;
-        let (touches, slots, intervals) = (Vec::new(), Slots::default(), Vec::new());
-        Workload { touches, first_pages, chunks, touched, touched_pages, slots, intervals }
+        Workload {
+            touches: Vec::new(),
+            first_pages,
+            chunks,
+            touched,
+            touched_pages,
+            slots: Slots::default(),
+            intervals: Vec::new(),
+            lost: Vec::new(),
+        }
     }
 
     /// The program's intervals: index of the first touch, and number.
     pub(crate) fn intervals(&self) -> &[(u32, u32)] {
         &self.intervals
+    }
+
+    /// What loses its content, in order.
+    pub(crate) fn lost(&self) -> &[Lost] {
+        &self.lost
     }
 
     /// The touches.
@@ -140,12 +167,51 @@ pub struct Collector {
     threads: Vec<u64>,
     now_ns: u64,
     intervals: Vec<(u32, u32)>,
+    lost: Vec<Lost>,
 }
 
 impl Collector {
     /// `fixed_ns`: processor time from each reference to the next, for traces that carry none.
     pub fn new(fixed_ns: Option<u64>) -> Collector {
         Collector { fixed_ns, ..Collector::default() }
+    }
+
+    /// Adds what a trace says next.
+    ///
+    /// # Errors
+    /// [`WorkloadError::TooLong`].
+    pub fn entry(&mut self, entry: &Entry<'_>) -> Result<(), WorkloadError> {
+        match entry {
+            Entry::Touch(Reference { thread, region, page, cpu_ns, interval, .. }) => {
+                self.enter_interval(*interval);
+                self.push(*thread, *region, *page, *cpu_ns)?;
+            }
+            Entry::Discard(discard) => self.discard(discard),
+            Entry::MicrosetEnd { references, written } => self.write(*references, *written),
+        }
+        Ok(())
+    }
+
+    /// Pages that are not touched before lose nothing.
+    fn discard(&mut self, discard: &Discard) {
+        let (before, takes_frame) = (self.position(), discard.cause.takes_frames());
+        let found = discard.each().filter_map(|page| self.slots.find(discard.region, page));
+        let touched = found.filter(|slot| self.touched.get(*slot as usize).is_some_and(|touched| *touched));
+        self.lost.extend(touched.map(|slot| Lost { before, slot, takes_frame }));
+    }
+
+    /// The microset is whole: of its last `references`, which were written to.
+    fn write(&mut self, references: u64, written: Written<'_>) {
+        let first = usize::try_from(references).ok().and_then(|references| self.touches.len().checked_sub(references));
+        // Fewer: some were lost, and which ones the bits are of is not known.
+        let Some(first) = first.filter(|_| written != Written::Unknown) else { return };
+        for (index, touch) in (0..).zip(&mut self.touches[first..]) {
+            touch.written = written.get(index);
+        }
+    }
+
+    fn position(&self) -> u32 {
+        u32::try_from(self.touches.len()).unwrap_or(u32::MAX)
     }
 
     /// Adds a reference: `thread`, which had taken `cpu_ns` of processor time, touched `page` of `region`.
@@ -165,14 +231,14 @@ impl Collector {
         if !std::mem::replace(&mut self.touched[slot as usize], true) {
             self.touched_pages += 1;
         }
-        self.touches.push(Touch { at_ns: self.now_ns, slot, thread });
+        self.touches.push(Touch { at_ns: self.now_ns, slot, thread, written: None });
         Ok(())
     }
 
     /// The references to come are of this interval of the program.
-    pub fn enter_interval(&mut self, number: u32) {
+    fn enter_interval(&mut self, number: u32) {
         if self.intervals.last().map_or(0, |(_, last)| *last) != number {
-            self.intervals.push((u32::try_from(self.touches.len()).unwrap_or(u32::MAX), number));
+            self.intervals.push((self.position(), number));
         }
     }
 
@@ -215,8 +281,8 @@ impl Collector {
                 first_pages[chunk as usize] = first;
             }
         }
-        let Collector { touches, touched, touched_pages, slots, intervals, .. } = self;
-        Ok(Workload { touches, first_pages, chunks, touched, touched_pages, slots, intervals })
+        let Collector { touches, touched, touched_pages, slots, intervals, lost, .. } = self;
+        Ok(Workload { touches, first_pages, chunks, touched, touched_pages, slots, intervals, lost })
     }
 }
 

@@ -1,6 +1,6 @@
 //! How fast references come out of a trace: `cargo run --release -p hinterland-tape --example decode_rate`.
 
-use hinterland_tape::{Head, Region, Trace, Writer};
+use hinterland_tape::{Head, Reference, Region, Trace, Writer, Written};
 use std::time::Instant;
 
 fn main() {
@@ -10,9 +10,11 @@ fn main() {
         let region = writer.region(&Region { name: "far".into(), pages: 1 << 30 }).expect("as above");
         for index in 0..REFERENCES {
             let page = if random { index.wrapping_mul(2_654_435_761) >> 4 } else { index };
-            writer.touch(index / 1000 % 4, region, page, u64::from(index) * 5000).expect("as above");
+            let (thread, cpu_ns) = (index / 1000 % 4, u64::from(index) * 5000);
+            let touch = Reference { thread, region, page, cpu_ns, ..Reference::default() };
+            writer.touch(&touch).expect("as above");
             if index % 1024 == 1023 {
-                writer.end_microset().expect("as above");
+                writer.end_microset(Written::All).expect("as above");
             }
         }
         writer.finish().expect("as above");

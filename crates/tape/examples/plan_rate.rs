@@ -4,7 +4,7 @@
 
 use hinterland_tape::plan::{Case, Eviction, Pace, Recording, plan};
 use hinterland_tape::tape::{TapeHead, TapeWriter};
-use hinterland_tape::{Head, Region, Trace, Writer};
+use hinterland_tape::{Head, Reference, Region, Trace, Writer, Written};
 
 const PAGES: u32 = 1 << 18;
 const REFERENCES: u32 = 20_000_000;
@@ -15,9 +15,11 @@ fn made(page: impl Fn(u32) -> u32) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), &head).expect("memory is a good sink");
     let region = writer.region(&Region { name: "far".into(), pages: 1 << 30 }).expect("as above");
     for index in 0..REFERENCES {
-        writer.touch(0, region, page(index), u64::from(index) * 500).expect("as above");
+        let cpu_ns = u64::from(index) * 500;
+        let touch = Reference { region, page: page(index), cpu_ns, ..Reference::default() };
+        writer.touch(&touch).expect("as above");
         if index % 1024 == 1023 {
-            writer.end_microset().expect("as above");
+            writer.end_microset(Written::All).expect("as above");
         }
     }
     writer.finish().expect("as above");

@@ -72,9 +72,14 @@ impl<'a> Bytes<'a> {
     /// The next text.
     pub fn text(&mut self) -> Option<String> {
         let length = usize::try_from(self.number()?).ok()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
+        std::str::from_utf8(self.take(length)?).ok().map(str::to_owned)
+    }
+
+    /// So many bytes.
+    pub fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        std::str::from_utf8(text).ok().map(str::to_owned)
+        Some(taken)
     }
 
     /// Nothing is left.

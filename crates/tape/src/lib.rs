@@ -14,9 +14,11 @@ mod error;
 mod frame;
 mod head;
 pub mod import;
+mod old_record;
 pub mod plan;
 mod reader;
 mod record;
+mod run;
 mod slots;
 pub mod study;
 pub mod tape;
@@ -24,13 +26,14 @@ mod writer;
 
 pub use error::TraceError;
 pub use head::{Head, Region};
-pub use reader::{Gap, References, Trace};
-pub use record::Reference;
+pub use reader::{Entry, Gap, References, Trace};
+pub use record::{Cause, DISCARD_PAGES_MAX, Discard, Reference, TICK_NS, Written};
+pub use run::RUN_TOLERANCE_NS;
 pub use slots::Slots;
 pub use writer::Writer;
 
-/// Version of the format that is written, and the only one that is read.
-pub const VERSION: u8 = 2;
+/// Version of the format that is written, and the last one that is read; the first is 1.
+pub const VERSION: u8 = 3;
 /// The frame around a trace's blocks.
 pub(crate) const FORMAT: frame::Format = frame::Format { marker: *b"HLT\xb1", version: VERSION };
 /// Threads in one trace at most, and regions.

@@ -5,8 +5,8 @@
 
 use crate::bytes::Bytes;
 use crate::frame::{self, FRAME_BYTES, Frame, Kind};
-use crate::record::{Context, Record};
-use crate::{FORMAT, Head, Reference, Region, TraceError};
+use crate::record::{Context, Discard, Record, Reference, Written};
+use crate::{FORMAT, Head, Region, TraceError, old_record};
 
 /// A trace whose head is known.
 #[derive(Clone, Debug)]
@@ -67,9 +67,12 @@ impl<'a> Trace<'a> {
             region_limit: 0,
             sequence: 0,
             microset: 0,
+            open: 0,
             interval: 0,
+            version: crate::VERSION,
             ending: Ending::Open,
             skipped: false,
+            torn: false,
             disordered: false,
         }
     }
@@ -97,7 +100,23 @@ pub struct Gap {
     pub to: u64,
 }
 
-/// The references of a trace, in order.
+/// What a trace says next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry<'a> {
+    /// A page is touched.
+    Touch(Reference),
+    /// The content of pages is given up.
+    Discard(Discard),
+    /// The microset is whole.
+    MicrosetEnd {
+        /// References in it; those of blocks that were lost count.
+        references: u64,
+        /// Which of them were written to.
+        written: Written<'a>,
+    },
+}
+
+/// The references of a trace, in order; [`References::next_entry`] has the rest of what it says, too.
 ///
 /// After `None`, [`References::is_whole`] tells whether that was the end of the trace. An error comes once, and nothing after
 /// it unless somebody skips the damage.
@@ -118,10 +137,16 @@ pub struct References<'a> {
     region_limit: u32,
     sequence: u64,
     microset: u64,
+    /// References of the microset that is not whole yet.
+    open: u64,
     interval: u32,
+    /// Of the block.
+    version: u8,
     ending: Ending,
     /// A gap was skipped: numbers need not follow each other.
     skipped: bool,
+    /// Part of the microset lies in a gap.
+    torn: bool,
     /// At an error: the block is whole, but not the one that should come.
     disordered: bool,
 }
@@ -156,7 +181,7 @@ impl<'a> References<'a> {
                 && frame.kind != Kind::Head
             {
                 (self.next, self.number) = (at, frame.number);
-                (self.ending, self.skipped) = (Ending::Open, true);
+                (self.ending, self.skipped, self.torn) = (Ending::Open, true, true);
                 // A region's declaration may be lost.
                 self.region_limit = crate::INDEX_MAX;
                 self.left = Bytes(&[]);
@@ -221,7 +246,16 @@ impl<'a> References<'a> {
                     }
                     self.interval = interval;
                 }
-                (self.sequence, self.microset, self.skipped) = (sequence, microset, false);
+                let open = if frame.version > 2 {
+                    left.number().ok_or("a block of references is cut off")?
+                } else {
+                    self.open
+                };
+                if !self.skipped && open != self.open || open > sequence {
+                    return Err("references of its microset are missing before it");
+                }
+                (self.sequence, self.microset, self.open, self.skipped) = (sequence, microset, open, false);
+                self.version = frame.version;
                 self.left = left;
                 self.context.clear();
             }
@@ -240,11 +274,58 @@ impl<'a> References<'a> {
         Ok(())
     }
 
-    fn stop(&mut self, error: TraceError) -> Option<Result<Reference, TraceError>> {
+    fn stop(&mut self, error: TraceError) -> TraceError {
         self.ending = Ending::Stopped;
         self.disordered = matches!(error, TraceError::Disordered { .. });
         self.left = Bytes(&[]);
-        Some(Err(error))
+        self.context.clear();
+        error
+    }
+
+    /// What comes next. Ends and fails as the iterator does.
+    #[inline]
+    pub fn next_entry(&mut self) -> Option<Result<Entry<'a>, TraceError>> {
+        if let Some(pending) = self.context.take_pending() {
+            return Some(self.entry(pending));
+        }
+        while self.left.is_empty() {
+            if self.ending != Ending::Open {
+                return None;
+            }
+            match self.enter_block() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(self.stop(error))),
+            }
+        }
+        let record = match self.version {
+            ..3 => old_record::take(&mut self.context, &mut self.left, self.region_limit),
+            _ => self.context.take(&mut self.left, self.region_limit),
+        };
+        Some(self.entry(record))
+    }
+
+    #[inline]
+    fn entry(&mut self, record: Result<Record, &'static str>) -> Result<Entry<'a>, TraceError> {
+        let entry = match record {
+            Ok(Record::Touch(reference)) => {
+                let (sequence, microset, interval) = (self.sequence, self.microset, self.interval);
+                self.sequence += 1;
+                self.open += 1;
+                return Ok(Entry::Touch(Reference { sequence, microset, interval, ..reference }));
+            }
+            Ok(Record::Discard(discard)) => Ok(Entry::Discard(discard)),
+            Ok(Record::End(code)) => self.end_microset(code),
+            Err(what) => Err(what),
+        };
+        entry.map_err(|what| self.stop(TraceError::Malformed { offset: self.block as u64, what }))
+    }
+
+    fn end_microset(&mut self, code: u64) -> Result<Entry<'a>, &'static str> {
+        let (references, torn) = (std::mem::take(&mut self.open), std::mem::take(&mut self.torn));
+        let written = Written::take(code, references, &mut self.left)?;
+        self.microset += 1;
+        Ok(Entry::MicrosetEnd { references, written: if torn { Written::Unknown } else { written } })
     }
 }
 
@@ -254,27 +335,10 @@ impl Iterator for References<'_> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            while self.left.is_empty() {
-                if self.ending != Ending::Open {
-                    return None;
-                }
-                match self.enter_block() {
-                    Ok(true) => {}
-                    Ok(false) => return None,
-                    Err(error) => return self.stop(error),
-                }
-            }
-            match self.context.take(&mut self.left, self.region_limit) {
-                Ok(Record::Touch(reference)) => {
-                    let (sequence, microset, interval) = (self.sequence, self.microset, self.interval);
-                    self.sequence += 1;
-                    return Some(Ok(Reference { sequence, microset, interval, ..reference }));
-                }
-                Ok(Record::End) => self.microset += 1,
-                Err(what) => {
-                    let offset = self.block as u64;
-                    return self.stop(TraceError::Malformed { offset, what });
-                }
+            match self.next_entry()? {
+                Ok(Entry::Touch(reference)) => return Some(Ok(reference)),
+                Ok(_) => {}
+                Err(error) => return Some(Err(error)),
             }
         }
     }

@@ -1,12 +1,14 @@
 //! Writes a trace, block by block.
 
 use crate::frame::{self, Kind};
-use crate::record::Context;
-use crate::{FORMAT, Head, INDEX_MAX, Region, bytes};
+use crate::record::{Context, DISCARD_PAGES_MAX};
+use crate::{Discard, FORMAT, Head, INDEX_MAX, Reference, Region, Written, bytes};
 use std::io;
 
 /// A block is written once it has so many bytes: about 10,000 references.
 const BLOCK_BYTES: usize = 32 << 10;
+/// Bits of a microset that are written: of two million references. Those of a longer one are left out.
+const BITS_BYTES_MAX: usize = 256 << 10;
 
 /// Writes a trace to `W`. What is in blocks that were written can be read whatever happens to the writer afterwards.
 ///
@@ -71,31 +73,63 @@ impl<W: io::Write> Writer<W> {
         Ok(self.regions - 1)
     }
 
-    /// Notes that `thread`, which had taken `cpu_ns` of processor time, touched a page.
+    /// Notes a touch: thread, region, page, time, and whether the page had no content; the rest of `touch` counts for nothing.
     ///
     /// # Errors
     /// The sink's; `InvalidInput` for a region that was not declared or a thread beyond [`INDEX_MAX`].
-    pub fn touch(&mut self, thread: u32, region: u32, page: u32, cpu_ns: u64) -> io::Result<()> {
-        if thread >= INDEX_MAX || region >= self.regions {
+    pub fn touch(&mut self, touch: &Reference) -> io::Result<()> {
+        if touch.thread >= INDEX_MAX || touch.region >= self.regions {
             return Err(invalid("no such thread or region"));
         }
         self.begin_block();
-        self.context.put_touch(&mut self.payload, thread, region, page, cpu_ns);
+        self.context.put_touch(&mut self.payload, touch);
         self.sequence += 1;
         self.open += 1;
         self.write_full_block()
     }
 
-    /// Ends the microset; one without references does not count.
+    /// Notes that the content of pages is given up; here they may be more than [`DISCARD_PAGES_MAX`].
+    ///
+    /// # Errors
+    /// The sink's; `InvalidInput` for a region that was not declared, or pages beyond the last number.
+    pub fn discard(&mut self, discard: &Discard) -> io::Result<()> {
+        let end = u64::from(discard.page) + u64::from(discard.pages);
+        if discard.region >= self.regions || end > 1 << 32 {
+            return Err(invalid("no such region or pages"));
+        }
+        let (mut page, mut left) = (discard.page, discard.pages);
+        while left > 0 {
+            let pages = left.min(DISCARD_PAGES_MAX);
+            self.begin_block();
+            self.context.put_discard(&mut self.payload, &Discard { page, pages, ..*discard });
+            self.write_full_block()?;
+            (page, left) = (page.wrapping_add(pages), left - pages);
+        }
+        Ok(())
+    }
+
+    /// Ends the microset; one without references does not count. Bits of `written` that are too few say that the last references were
+    /// not written to.
     ///
     /// # Errors
     /// The sink's.
-    pub fn end_microset(&mut self) -> io::Result<()> {
+    pub fn end_microset(&mut self, written: Written<'_>) -> io::Result<()> {
         if self.open == 0 {
             return Ok(());
         }
+        let length = usize::try_from(self.open.div_ceil(8)).unwrap_or(usize::MAX);
+        let mut bits = Vec::new();
+        let written = match written {
+            Written::Bits(_) if length > BITS_BYTES_MAX => Written::Unknown,
+            Written::Bits(given) => {
+                bits.extend_from_slice(&given[..length.min(given.len())]);
+                bits.resize(length, 0);
+                Written::of(&bits, self.open)
+            }
+            other => other,
+        };
         self.begin_block();
-        Context::put_end(&mut self.payload);
+        self.context.put_end(&mut self.payload, written);
         self.open = 0;
         self.microsets += 1;
         self.write_full_block()
@@ -109,7 +143,7 @@ impl<W: io::Write> Writer<W> {
         if number <= self.interval {
             return Err(invalid("intervals are numbered upwards"));
         }
-        self.end_microset()?;
+        self.end_microset(Written::Unknown)?;
         self.flush()?;
         self.interval = number;
         Ok(())
@@ -123,6 +157,7 @@ impl<W: io::Write> Writer<W> {
         if self.payload.is_empty() {
             return Ok(());
         }
+        self.context.put_pending(&mut self.payload);
         let payload = std::mem::take(&mut self.payload);
         let outcome = self.put(Kind::References, &payload);
         self.payload = payload;
@@ -138,7 +173,7 @@ impl<W: io::Write> Writer<W> {
     /// # Errors
     /// The sink's.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.end_microset()?;
+        self.end_microset(Written::Unknown)?;
         self.flush()?;
         let mut payload = Vec::new();
         bytes::put(&mut payload, self.sequence);
@@ -182,6 +217,7 @@ impl<W: io::Write> Writer<W> {
             bytes::put(&mut self.payload, self.sequence);
             bytes::put(&mut self.payload, self.microsets);
             bytes::put(&mut self.payload, self.interval.into());
+            bytes::put(&mut self.payload, self.open);
         }
     }
 

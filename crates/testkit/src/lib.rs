@@ -4,6 +4,7 @@
 //! **Invariant**: no verdict depends on how fast the machine is. A test waits until something holds, for as long as it takes, and states
 //! what must never hold; `wait_until` ends a test that hangs, and says where it hung.
 
+mod blocks;
 pub mod contract;
 pub mod etcd;
 pub mod messages;
@@ -12,5 +13,6 @@ pub mod proxy;
 pub mod sigbus;
 mod wait;
 
+pub use blocks::append_block;
 pub use hinterland_backend::samples::Rng;
 pub use wait::{HANG, maintain_until, maintained, patient, wait_until, wait_until_or};

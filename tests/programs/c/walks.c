@@ -1,6 +1,7 @@
 /* Walks through one mapping in a known order, so that a trace of it can be checked reference by reference.
  *
- * walks sequential|stride[-N]|random|threads|forever|together PAGES ROUNDS      stride: every tenth page, or every Nth
+ * walks sequential|stride[-N]|random|threads|forever|together|given-up PAGES ROUNDS      stride: every tenth page, or every Nth; given-up: each
+ *      round writes to all pages, reads them, and discards them
  *
  * Prints the address of the mapping before the walk, and "done" and a sum after it. Between the two it touches no other memory
  * than its stack. Every page holds its number, which is checked. */
@@ -90,6 +91,11 @@ int main(int argc, char **argv) {
         for (uint64_t number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
     } else if (!strcmp(pattern, "together")) {
         together();
+    } else if (!strcmp(pattern, "given-up")) {
+        for (uint64_t round = 0; round < rounds; round++) {
+            for (uint64_t page = 0; page < 2 * pages; page++) touch(page % pages);
+            if (madvise((void *)memory, pages * PAGE, MADV_DONTNEED)) return 5;
+        }
     } else if (!strcmp(pattern, "forever")) {
         for (;;)
             for (uint64_t page = 0; page < pages; page++) touch(page);

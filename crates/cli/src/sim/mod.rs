@@ -57,7 +57,7 @@ pub struct SimArgs {
     /// Bound on prefetched pages that are not known to be used, as `run` has it: a size. Default: what the windows need
     #[arg(long, value_name = "SIZE", value_parser = parse_prefetch_cache)]
     prefetch_cache: Option<ByteCount>,
-    /// Of 100 pages that come back from far memory, so many are written to before they leave again (a trace does not tell)
+    /// Of 100 pages that come back from far memory, so many are written to before they leave again (where the trace does not tell: versions 1 and 2, imports)
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     written: u8,
     /// Processor time from each reference to the next, in nanoseconds, instead of the trace's

@@ -5,7 +5,7 @@ use crate::error::complain;
 use hinterland_sim::{Collector, Workload, reserve};
 use hinterland_tape::plan::{self, Case, Pace, Recording};
 use hinterland_tape::study::{FeatureStudy, Features};
-use hinterland_tape::{Head, Trace, TraceError};
+use hinterland_tape::{Entry, Head, Trace, TraceError};
 use hinterland_units::PAGE_BYTES;
 use std::path::Path;
 
@@ -73,13 +73,14 @@ pub fn whole(path: &Path) -> Result<Whole, String> {
         return Err(refuse(&"the trace has no times, so nothing can be predicted: record one with `hinterland trace`"));
     }
     let (mut collector, mut study) = (Collector::new(None), FeatureStudy::default());
-    for reference in trace.references() {
+    let mut references = trace.references();
+    while let Some(entry) = references.next_entry() {
         let again = "; nothing is predicted from a damaged trace: record it again";
-        let reference = reference.map_err(|error| refuse(&format_args!("{error}{again}")))?;
-        study.reference(&reference);
-        collector.enter_interval(reference.interval);
-        let pushed = collector.push(reference.thread, reference.region, reference.page, reference.cpu_ns);
-        pushed.map_err(|error| refuse(&error))?;
+        let entry = entry.map_err(|error| refuse(&format_args!("{error}{again}")))?;
+        if let Entry::Touch(reference) = &entry {
+            study.reference(reference);
+        }
+        collector.entry(&entry).map_err(|error| refuse(&error))?;
     }
     let work = collector.finish().map_err(|error| refuse(&error))?;
     Ok(Whole { program: head.program.clone(), work, features: study.finish() })
@@ -91,14 +92,11 @@ fn collect(args: &SimArgs, trace: &Trace<'_>) -> Result<(Workload, Vec<String>, 
     let mut collector = Collector::new(fixed_ns);
     let (mut readable, mut damage): (usize, Vec<TraceError>) = (0, Vec::new());
     let mut references = trace.references();
-    while let Some(next) = references.next() {
+    while let Some(next) = references.next_entry() {
         match next {
-            Ok(reference) => {
-                collector.enter_interval(reference.interval);
-                collector
-                    .push(reference.thread, reference.region, reference.page, reference.cpu_ns)
-                    .map_err(workload)?;
-                readable += 1;
+            Ok(entry) => {
+                collector.entry(&entry).map_err(workload)?;
+                readable += usize::from(matches!(entry, Entry::Touch(_)));
             }
             Err(error) => {
                 damage.push(error);

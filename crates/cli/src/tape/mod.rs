@@ -58,7 +58,7 @@ pub struct PlanArgs {
     /// Link that the predicted times are for: rdma-25g (5 µs), tcp-10g (15 µs), ssd (90 µs, 4 Gb/s), or LATENCY:BANDWIDTH such as 5us:25Gb/s
     #[arg(long, value_name = "LINK", default_value = "tcp-10g")]
     link: LinkModel,
-    /// Of 100 pages that come back from far memory, so many are written to before they leave again (a trace does not tell)
+    /// Of 100 pages that come back from far memory, so many are written to before they leave again (where the trace does not tell: versions 1 and 2, imports)
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     written: u8,
     /// Processor time from each reference to the next, in nanoseconds, instead of the trace's

@@ -5,7 +5,7 @@ use crate::error::complain;
 use crate::{output, print};
 use clap::Args;
 use hinterland_tape::study::{AccessMap, Shares, Study};
-use hinterland_tape::{Gap, Head, Reference, Trace, TraceError};
+use hinterland_tape::{Cause, Entry, Gap, Head, Reference, Trace, TraceError};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io;
@@ -74,6 +74,12 @@ pub struct Figures {
     pub microsets: u64,
     /// Different pages.
     pub pages: u64,
+    /// References to pages without content: those that were never touched before, or have lost it.
+    pub first_touches: u64,
+    /// Pages whose content was given up, counted as often as it was.
+    pub discards: DiscardFigures,
+    /// References whose page was written to in its microset; none: the trace does not tell.
+    pub written: Option<u64>,
     /// By region.
     pub regions: Vec<RegionFigures>,
     /// Patterns of all threads.
@@ -95,6 +101,19 @@ pub struct Damage {
     pub from: u64,
     /// Up to this byte; none: to the end.
     pub to: Option<u64>,
+}
+
+/// Pages whose content was given up, by reason.
+#[derive(Serialize)]
+pub struct DiscardFigures {
+    /// The program freed them; what was local kept its frame.
+    pub freed: u64,
+    /// By madvise(2), or by the allocator.
+    pub discarded: u64,
+    /// By munmap(2), or because something else was mapped there.
+    pub unmapped: u64,
+    /// Moved to other pages.
+    pub moved: u64,
 }
 
 /// A region.
@@ -203,11 +222,13 @@ impl Read {
         let mut references = trace.references();
         let (mut study, mut touched, mut damage) = (Study::new(), BTreeSet::new(), Vec::new());
         loop {
-            match references.next() {
-                Some(Ok(reference)) => {
-                    each(&reference);
-                    study.reference(&reference);
-                    touched.insert(reference.position());
+            match references.next_entry() {
+                Some(Ok(entry)) => {
+                    study.entry(&entry);
+                    if let Entry::Touch(reference) = entry {
+                        each(&reference);
+                        touched.insert(reference.position());
+                    }
                 }
                 Some(Err(error)) => {
                     let gap = references.skip_damage();
@@ -225,6 +246,8 @@ impl Read {
 
     fn figures(&self, head: &Head) -> Figures {
         let (study, pages) = (&self.study, self.touched.len() as u64);
+        let first_touches = study.distances.first_touches();
+        let discarded = |cause: Cause| study.discarded[cause as usize];
         let region_pages = |number: usize| {
             let number = number as u64;
             self.touched.range(number << 32..(number + 1) << 32).count() as u64
@@ -234,7 +257,7 @@ impl Read {
             let is_seen = local_pages >= head.microset_pages.into();
             let misses = is_seen.then(|| study.distances.misses(local_pages));
             let ratio = misses.map(|misses| share(misses, study.references));
-            MissRatio { local_pages, local_percent: percent, misses, first_touches: pages, ratio }
+            MissRatio { local_pages, local_percent: percent, misses, first_touches, ratio }
         };
         Figures {
             origin: head.origin.clone(),
@@ -250,6 +273,14 @@ impl Read {
             references: study.references,
             microsets: self.microsets,
             pages,
+            first_touches,
+            discards: DiscardFigures {
+                freed: discarded(Cause::Freed),
+                discarded: discarded(Cause::Discarded),
+                unmapped: discarded(Cause::Unmapped),
+                moved: discarded(Cause::Moved),
+            },
+            written: (study.known > 0).then_some(study.written),
             regions: (0..)
                 .zip(&self.regions)
                 .map(|(number, name)| RegionFigures { name: name.clone(), pages: region_pages(number) })

@@ -1,6 +1,6 @@
 //! A trace's figures for people: one line for each question.
 
-use super::show::{Figures, PatternFigures};
+use super::show::{DiscardFigures, Figures, PatternFigures};
 use hinterland_units::{ByteCount, Foreign};
 use std::fmt::Write;
 use std::path::Path;
@@ -34,6 +34,23 @@ pub fn of(figures: &Figures, path: &Path) -> String {
     let regions = figures.regions.iter().filter(|region| region.pages > 0);
     let regions: Vec<String> = regions.map(|region| format!("{} {}", region.pages, Foreign(&region.name))).collect();
     line("pages", format!("{} ({}): {}", figures.pages, bytes(figures.pages), regions.join(", ")));
+    line(
+        "first touches",
+        format!(
+            "{}, {} of them of pages that had lost their content",
+            figures.first_touches,
+            figures.first_touches.saturating_sub(figures.pages)
+        ),
+    );
+    let DiscardFigures { freed, discarded, unmapped, moved } = &figures.discards;
+    if freed + discarded + unmapped + moved > 0 {
+        line("given up", format!("pages: {freed} freed, {discarded} discarded, {unmapped} unmapped, {moved} moved"));
+    }
+    if let Some(written) = figures.written {
+        #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+        let share = written as f64 / figures.references as f64;
+        line("written", format!("{} of the references are of pages that were written to meanwhile", percent(share)));
+    }
     line("patterns", patterns(&figures.patterns));
     for set in &figures.working_sets {
         let pages = set.pages.round().max(0.0);

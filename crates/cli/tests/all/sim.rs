@@ -1,6 +1,6 @@
 //! `hinterland sim` as a user runs it: the table, the JSON's names, and what it refuses.
 
-use hinterland_tape::{Head, Region, Writer};
+use hinterland_tape::{Head, Reference, Region, Writer, Written};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -33,9 +33,12 @@ pub(crate) fn trace(directory: &tempfile::TempDir) -> PathBuf {
     let mut writer = Writer::new(Vec::new(), &head).unwrap();
     let region = writer.region(&Region { name: "far".into(), pages: u64::from(PAGES) }).unwrap();
     for (at, page) in (1..).zip((0..3).flat_map(|_| 0..PAGES)) {
-        writer.touch(0, region, page, at * 1000).unwrap();
+        writer.touch(&Reference { region, page, cpu_ns: at * 1000, ..Reference::default() }).unwrap();
         if at % 64 == 0 {
-            writer.end_microset().unwrap();
+            writer.end_microset(Written::Unknown).unwrap();
+        }
+        if at % 2048 == 0 {
+            writer.flush().unwrap();
         }
     }
     writer.finish().unwrap();
@@ -70,7 +73,8 @@ fn a_tape_of_the_trace_is_one_more_row_without_major_faults() {
         assert_eq!(row["prefetched_used_pages"], row["prefetched_pages"], "{row}");
     }
     let half = directory.path().join("half.trace");
-    std::fs::write(&half, &std::fs::read(&path).unwrap()[..40_000]).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&half, &whole[..whole.len() / 2]).unwrap();
     let refused = refusal(&half, &["--prefetch", "tape", "--partial"]);
     assert!(refused.contains("a tape is planned from a whole trace only"), "{refused}");
 }

@@ -1,7 +1,7 @@
 //! `hinterland tape` as a user runs it: the plan, the tape, what `show` says of it, and what is refused.
 
 use hinterland_tape::tape::Tape;
-use hinterland_tape::{Head, Region, Writer};
+use hinterland_tape::{Head, Reference, Region, Writer, Written};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -34,9 +34,13 @@ fn trace(directory: &Path, has_cpu_times: bool) -> PathBuf {
     let mut writer = Writer::new(Vec::new(), &head).unwrap();
     let region = writer.region(&Region { name: "far".into(), pages: u64::from(PAGES) }).unwrap();
     for (at, page) in (1..).zip((0..ROUNDS).flat_map(|_| 0..PAGES)) {
-        writer.touch(0, region, page, if has_cpu_times { at * 20_000 } else { 0 }).unwrap();
+        let cpu_ns = if has_cpu_times { at * 20_000 } else { 0 };
+        writer.touch(&Reference { region, page, cpu_ns, ..Reference::default() }).unwrap();
         if at % 64 == 0 {
-            writer.end_microset().unwrap();
+            writer.end_microset(Written::Unknown).unwrap();
+        }
+        if at % 2048 == 0 {
+            writer.flush().unwrap();
         }
     }
     writer.finish().unwrap();
@@ -127,7 +131,8 @@ fn what_cannot_be_planned_or_shown_is_refused_with_the_remedy() {
     let mut flipped = bytes.clone();
     flipped[bytes.len() / 2] ^= 1;
     std::fs::write(&damaged, flipped).unwrap();
-    std::fs::write(&half, &std::fs::read(path).unwrap()[..20_000]).unwrap();
+    let whole = std::fs::read(path).unwrap();
+    std::fs::write(&half, &whole[..whole.len() / 2]).unwrap();
     for (words, says) in [
         (vec!["show", &cut], "the file ends inside the block"),
         (vec!["show", &damaged], "plan the tape again from its trace"),

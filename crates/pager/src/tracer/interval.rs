@@ -98,7 +98,7 @@ impl Tracer {
             pages.dedup();
             let is_late = |page: &PageNo| self.pages.table.load(*page).state() != State::Resident;
             let mut late: Vec<PageNo> = pages.iter().copied().filter(is_late).collect();
-            self.park(&mut pages);
+            self.park(&mut pages, &mut microset.contents);
             microset.mapped.append(&mut pages);
             microset.mapped.append(&mut late);
             microset.phase = Phase::Inside;
@@ -114,6 +114,7 @@ impl Tracer {
         // Noted, and not mapped yet.
         microset.allocations.outside.extend(microset.members.drain());
         microset.mapped.clear();
+        microset.touches.clear();
         microset.trace.recorder.begin_again()
     }
 
@@ -124,9 +125,8 @@ impl Tracer {
             return;
         }
         microset.phase = Phase::Between;
-        microset.members.clear();
         microset.clocks.stop();
-        if self.active.load(Relaxed) && !microset.trace.recorder.microset_ended() {
+        if self.active.load(Relaxed) && !microset.end() {
             self.active.store(false, Relaxed);
         }
     }

@@ -3,12 +3,15 @@
 /// No touch: the page is not needed again.
 pub const NEVER: u32 = u32::MAX;
 
+/// In [`NextUses::last`]. No touch has this number.
+const CUT: u32 = u32::MAX;
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct NextUses {
     /// By touch.
     next: Vec<u32>,
-    /// By slot: the last touch so far, plus one; 0: none.
+    /// By slot: the last touch so far, plus one; 0: none; [`CUT`]: no next touch is one of what was there.
     last: Vec<u32>,
 }
 
@@ -41,11 +44,18 @@ impl NextUses {
             return false;
         };
         let before = std::mem::replace(&mut self.last[index], number);
-        if before != 0 {
+        if before != 0 && before != CUT {
             self.next[before as usize - 1] = number - 1;
         }
         self.next.push(NEVER);
         true
+    }
+
+    /// The page in `slot` has lost its content: its next touch is not one of what was there.
+    pub fn cut(&mut self, slot: u32) {
+        if let Some(last) = self.last.get_mut(slot as usize).filter(|last| **last != 0) {
+            *last = CUT;
+        }
     }
 
     /// The page in `slot` was touched so far.
@@ -81,5 +91,20 @@ mod tests {
         let uses = NextUses::of([3, 0, 3, 3, 1, 0]);
         let next: Vec<u32> = (0..uses.touches()).map(|at| uses.after(at)).collect();
         assert_eq!(next, [2, 5, 3, NEVER, NEVER, NEVER]);
+    }
+
+    #[test]
+    fn what_lost_its_content_is_not_used_again() {
+        let mut uses = NextUses::default();
+        uses.cut(3);
+        assert!(!uses.has(3));
+        for slot in [3, 0, 3, 3] {
+            assert!(uses.push(slot));
+            uses.cut(0);
+        }
+        uses.cut(3);
+        assert!(uses.has(3) && uses.push(3) && uses.push(3));
+        let next: Vec<u32> = (0..uses.touches()).map(|at| uses.after(at)).collect();
+        assert_eq!(next, [2, NEVER, 3, NEVER, 5, NEVER]);
     }
 }

@@ -33,7 +33,7 @@ pub fn clear(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i
             if run.attributes.protection != libc::PROT_NONE {
                 pager.protect(PageNo(run.first), run.count, libc::PROT_NONE).map_err(|e| errno_of(&e))?;
             }
-            pager.discard(PageNo(run.first), run.count);
+            pager.unmap(PageNo(run.first), run.count);
         }
         region_map.remove(run.first, run.count);
     }

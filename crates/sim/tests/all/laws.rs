@@ -66,7 +66,8 @@ fn holds(figures: &Figures, work: &Workload, setup: &Setup, what: &str) {
     let waits = f.first + f.minor + f.prefetch_hits + f.major;
     assert!(f.stalled_ns >= waits * setup.costs.fault_ns + f.major * setup.link.latency_ns, "{what}: {f:?}");
     assert_eq!(f.cpu_ns, work.cpu_ns(), "{what}");
-    assert!(setup.written_percent < 100 || f.evicted_clean == 0, "{what}: {f:?}");
+    // What was fetched and not used is as it was.
+    assert!(setup.written_percent < 100 || f.evicted_clean <= f.prefetched - f.used, "{what}: {f:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use hinterland_sim::{Collector, FaultPath, Figures, LinkModel, Setup, Workload, follow, reserve, simulate};
 use hinterland_tape::plan::{Case, Eviction, Pace, Recording, plan};
 use hinterland_tape::tape::{Tape, TapeHead, TapeWriter, ThreadTotals};
-use hinterland_tape::{Head, Region, Trace, Writer};
+use hinterland_tape::{Cause, Discard, Head, Reference, Region, Trace, Writer, Written};
 use hinterland_testkit::patterns;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 
@@ -17,10 +17,10 @@ fn traced(touches: &[(u32, u32)], gap_ns: u64, microset: u64) -> (Vec<u8>, Workl
     for ((thread, page), count) in touches.iter().zip(1..) {
         let cpu_ns = &mut times[*thread as usize];
         *cpu_ns += gap_ns;
-        writer.touch(*thread, 0, *page, *cpu_ns).unwrap();
+        writer.touch(&Reference { thread: *thread, page: *page, cpu_ns: *cpu_ns, ..Reference::default() }).unwrap();
         collector.push(*thread, 0, *page, *cpu_ns).unwrap();
         if count % microset == 0 {
-            writer.end_microset().unwrap();
+            writer.end_microset(Written::Unknown).unwrap();
         }
     }
     writer.finish().unwrap();
@@ -144,4 +144,57 @@ fn a_wrong_tape_costs_faults_and_a_foreign_one_is_refused() {
     let (_, work) = traced(&of_one_thread(&[1, 2, 3]), 10_000, 1);
     let refused = follow(&work, &setup(1_024, "rdma-25g"), &Tape::open(&tape).unwrap(), &mut |_| {});
     assert!(refused.unwrap_err().to_string().contains("planned from another one"));
+}
+
+/// A program that allocates 1500 pages, writes to them, reads them, and gives them up, round after round; `told`: the trace says what is
+/// given up and what is only read.
+fn that_allocates(told: bool) -> (Vec<u8>, Workload) {
+    let head = Head { page_bytes: 4096, microset_pages: 100, has_cpu_times: true, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+    let mut cpu_ns = 0;
+    for (_, pass) in (0..10).flat_map(|round| (0..3).map(move |pass| (round, pass))) {
+        for page in 0..1_500 {
+            cpu_ns += 10_000;
+            writer.touch(&Reference { page, cpu_ns, is_first: told && pass == 0, ..Reference::default() }).unwrap();
+            if page % 100 == 99 {
+                let written = if pass == 0 { Written::All } else { Written::None };
+                writer.end_microset(if told { written } else { Written::Unknown }).unwrap();
+            }
+        }
+        if told && pass == 2 {
+            writer.discard(&Discard { region: 0, page: 0, pages: 1_500, cause: Cause::Unmapped }).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    let trace = std::mem::take(writer.sink());
+    let (mut entries, mut collector) = (Trace::open(&trace).unwrap().references(), Collector::new(None));
+    while let Some(entry) = entries.next_entry() {
+        collector.entry(&entry.unwrap()).unwrap();
+    }
+    (trace, collector.finish().unwrap())
+}
+
+#[test]
+fn what_is_given_up_and_what_is_only_read_is_carried_less() {
+    let ((trace, work), (old_trace, old_work)) = (that_allocates(true), that_allocates(false));
+    let setup = setup(1_024, "rdma-25g");
+    for (eviction, prefetcher) in [("s3-fifo", "none"), ("fifo", "auto"), ("lru", "none"), ("min", "none")] {
+        let of = |work| simulate(work, &setup, eviction, prefetcher, &mut |_| {}).unwrap();
+        let (told, not) = (of(&work), of(&old_work));
+        assert_eq!(told.references, not.references);
+        assert!(
+            told.link_bytes * 3 < not.link_bytes * 2,
+            "{eviction}: {} bytes, else {}",
+            told.link_bytes,
+            not.link_bytes
+        );
+        assert_eq!(told.first + told.zeros_ahead, told.first.max(15_000), "{eviction}: {told:?}");
+    }
+    for eviction in [Eviction::Lru, Eviction::Min] {
+        let told = followed(&work, &setup, &planned(&trace, 1_024, eviction));
+        let not = followed(&old_work, &setup, &planned(&old_trace, 1_024, eviction));
+        assert!(told.link_bytes < not.link_bytes, "{eviction:?}: {} bytes, else {}", told.link_bytes, not.link_bytes);
+        assert_eq!(told.major, 0, "{eviction:?}: {told:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Page numbers of a whole address space, as regions and pages, grouped into microsets as the tracer does it.
 
 use super::{ImportError, Imported};
-use crate::{Head, Region, Writer};
+use crate::{Head, Reference, Region, Writer, Written};
 use std::collections::{HashMap, HashSet};
 use std::io;
 
@@ -37,14 +37,14 @@ impl<W: io::Write> Touches<W> {
         }
         if self.microset.len() == self.microset_pages {
             self.microset.clear();
-            self.writer.end_microset().map_err(ImportError::Write)?;
+            self.writer.end_microset(Written::Unknown).map_err(ImportError::Write)?;
         }
         self.microset.insert(page);
         let next = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
         let thread = *self.threads.entry(thread).or_insert(next);
         let region = self.region(page / REGION_PAGES)?;
-        let offset = u32::try_from(page % REGION_PAGES).unwrap_or(0);
-        self.writer.touch(thread, region, offset, 0).map_err(ImportError::Write)
+        let page = u32::try_from(page % REGION_PAGES).unwrap_or(0);
+        self.writer.touch(&Reference { thread, region, page, ..Reference::default() }).map_err(ImportError::Write)
     }
 
     fn region(&mut self, stretch: u64) -> Result<u32, ImportError> {

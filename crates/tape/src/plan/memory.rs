@@ -6,10 +6,6 @@
 use super::Eviction;
 use hinterland_policy::{Ideal, Lru, Min};
 
-const LOCAL: u8 = 1;
-/// It was written out once.
-const LEFT: u8 = 2;
-
 /// What a touch does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Touch {
@@ -23,7 +19,8 @@ pub enum Touch {
 pub struct Memory {
     frames: u64,
     local: u64,
-    pages: Vec<u8>,
+    /// By slot.
+    is_local: Vec<bool>,
     order: Box<dyn Ideal>,
     /// The microset, in order of touches: slot and next touch.
     microset: Vec<(u32, u32)>,
@@ -37,20 +34,27 @@ impl Memory {
             Eviction::Lru => Box::new(Lru::new()),
             Eviction::Min => Box::new(Min::new()),
         };
-        Memory { frames: frames.max(1), local: 0, pages: vec![0; slots], order, microset: Vec::new(), evicted: 0 }
+        Memory {
+            frames: frames.max(1),
+            local: 0,
+            is_local: vec![false; slots],
+            order,
+            microset: Vec::new(),
+            evicted: 0,
+        }
     }
 
     /// The thread touches a page; `next`: when again.
     #[inline]
     pub fn touch(&mut self, slot: u32, next: u32) -> Touch {
-        let local = self.pages[slot as usize] & LOCAL != 0;
+        let local = self.is_local[slot as usize];
         let touch = if local {
             self.order.remove(slot);
             Touch::Hit
         } else {
             let leaves = if self.local < self.frames { None } else { self.leave() };
             self.local += u64::from(leaves.is_none());
-            self.pages[slot as usize] |= LOCAL;
+            self.is_local[slot as usize] = true;
             Touch::Arrival { leaves }
         };
         self.microset.push((slot, next));
@@ -59,32 +63,34 @@ impl Memory {
 
     fn leave(&mut self) -> Option<u32> {
         let slot = self.order.leave().or_else(|| self.leave_microset())?;
-        self.pages[slot as usize] &= !LOCAL;
+        self.is_local[slot as usize] = false;
         Some(slot)
     }
 
     fn leave_microset(&mut self) -> Option<u32> {
         while let Some((slot, _)) = self.microset.get(self.evicted).copied() {
             self.evicted += 1;
-            if self.pages[slot as usize] & LOCAL != 0 {
+            if self.is_local[slot as usize] {
                 return Some(slot);
             }
         }
         None
     }
 
-    /// Whether far memory has a copy of a page that leaves, if it was not written to since; from now on it has.
-    pub fn had_copy(&mut self, slot: u32) -> bool {
-        let page = &mut self.pages[slot as usize];
-        let had = *page & LEFT != 0;
-        *page |= LEFT;
-        had
+    /// The page in `slot` has lost its content, and its frame; whether it was local.
+    pub fn discard(&mut self, slot: u32) -> bool {
+        let was_local = std::mem::replace(&mut self.is_local[slot as usize], false);
+        if was_local {
+            self.order.remove(slot);
+            self.local -= 1;
+        }
+        was_local
     }
 
     /// No page is local any more; `gone` is called for each. Not inside a microset.
     pub fn clear(&mut self, mut gone: impl FnMut(u32)) {
         while let Some(slot) = self.order.leave() {
-            self.pages[slot as usize] &= !LOCAL;
+            self.is_local[slot as usize] = false;
             gone(slot);
         }
         self.local = 0;
@@ -93,8 +99,8 @@ impl Memory {
     /// The microset is whole: its pages can leave.
     pub fn end_microset(&mut self) {
         for (slot, next) in self.microset.drain(..).skip(std::mem::take(&mut self.evicted)) {
-            // A trace may have a page twice in a microset.
-            if self.pages[slot as usize] & LOCAL != 0 {
+            // A page may be twice in a microset, or have lost its content.
+            if self.is_local[slot as usize] {
                 self.order.touched(slot, next);
             }
         }

@@ -73,7 +73,7 @@ pub struct Pace {
     pub page_ns: u64,
     /// A fault that needs nothing from far memory: at first touches and key pages.
     pub fault_ns: u64,
-    /// Of 100 pages that come back and leave again, so many were written to meanwhile. A trace does not tell.
+    /// Of 100 pages that come back and leave again, so many were written to meanwhile, where the trace does not tell.
     pub written_percent: u8,
 }
 

@@ -2,7 +2,7 @@
 
 use super::PlanError;
 use super::turns::{self, Receiver, Step, Walked};
-use crate::{Region, Slots, Trace};
+use crate::{Cause, Region, Slots, Trace};
 use hinterland_policy::NextUses;
 
 /// The slots of one thread: those of the program, in the thread's own order of appearance, so that its tables are as large as what it
@@ -35,6 +35,12 @@ impl OwnSlots {
     pub fn find(&self, slot: u32) -> u32 {
         let chunk = self.chunks[(slot / Slots::CHUNK_PAGES) as usize] - 1;
         chunk * Slots::CHUNK_PAGES + slot % Slots::CHUNK_PAGES
+    }
+
+    /// The thread's slot for one of the program's, if its chunk has any.
+    pub fn look(&self, slot: u32) -> Option<u32> {
+        let chunk = self.chunks.get((slot / Slots::CHUNK_PAGES) as usize)?.checked_sub(1)?;
+        Some(chunk * Slots::CHUNK_PAGES + slot % Slots::CHUNK_PAGES)
     }
 
     /// The program's slot for one of the thread's.
@@ -125,6 +131,10 @@ impl Recording {
 }
 
 impl Receiver for Recording {
+    fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
     #[inline]
     fn slot(&mut self, region: u32, page: u32) -> u32 {
         self.slots.slot(region, page)
@@ -143,7 +153,16 @@ impl Receiver for Recording {
         if thread.uses.push(slot) { Ok(()) } else { Err(PlanError::TooLong { thread: step.thread }) }
     }
 
+    fn discard(&mut self, thread: u32, slot: u32, cause: Cause) {
+        let thread = self.threads.get_mut(thread as usize).filter(|_| cause.takes_frames());
+        if let Some((thread, slot)) = thread.and_then(|thread| thread.own.look(slot).map(|slot| (thread, slot))) {
+            thread.uses.cut(slot);
+        }
+    }
+
     fn end_microset(&mut self, _thread: u32) {}
+
+    fn end_turn(&mut self) {}
 
     fn begin_interval(&mut self) {}
 }

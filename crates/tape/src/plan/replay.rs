@@ -5,9 +5,10 @@ use super::recording::{RecordedThread, Recording};
 use super::schedule::Schedule;
 use super::turns::{self, Receiver, Step};
 use super::{AHEAD_PAGES_MAX, AHEAD_PART, Case, HIDDEN_PART, Pace, Plan, PlanError, SPEEDS_MBIT, ThreadPlan};
-use crate::Trace;
 use crate::tape::{Arrival, Departure};
+use crate::{Cause, Slots, Trace};
 use hinterland_policy::{NEVER, fair_level};
+use std::collections::VecDeque;
 use std::io;
 
 /// Takes a thread's arrivals, each with what leaves for it.
@@ -53,12 +54,30 @@ struct Replay<'a, 't> {
     tape: Option<&'a mut TapeSink<'t>>,
 }
 
+/// What is known of a page's content in a size.
+mod content {
+    /// It has some.
+    pub const SOME: u8 = 1;
+    /// It was written to since it was stored last.
+    pub const DIRTY: u8 = 2;
+    /// It was touched since then, and the trace does not tell how.
+    pub const UNKNOWN: u8 = 4;
+    /// It was stored.
+    pub const STORED: u8 = 8;
+    /// It has content since this microset: at run time another thread may be the one that comes first.
+    pub const NEW: u8 = 16;
+}
+
 /// A size.
 struct Running {
     case: Case,
     shares: Vec<Share>,
     /// By slot: threads that have the page local.
     holders: Vec<u16>,
+    /// By slot: see [`content`].
+    content: Vec<u8>,
+    /// Slots of pages that are `NEW`.
+    new: Vec<u32>,
     pages_in: u64,
     pages_out: u64,
     /// Hundredths of a page that was written to.
@@ -68,6 +87,8 @@ struct Running {
 /// A thread's part of a size.
 struct Share {
     memory: Memory,
+    /// Local pages that were given up, with their last uses: each leaves, for the tape, for an arrival that needs no other to leave.
+    given_up: VecDeque<(u32, u32)>,
     schedule: Schedule,
     plan: ThreadPlan,
 }
@@ -85,6 +106,7 @@ impl Running {
             let frames = if all_local { share_pages } else { share_pages - ahead_pages };
             Share {
                 memory: Memory::new(thread.own.count(), frames, case.eviction),
+                given_up: VecDeque::new(),
                 schedule: Schedule::new(pace, ahead_pages),
                 plan: ThreadPlan { pages: thread.pages, share_pages, ahead_pages, ..ThreadPlan::default() },
             }
@@ -93,6 +115,8 @@ impl Running {
             case,
             shares: recording.threads.iter().map(share).collect(),
             holders: vec![0; recording.slots.count()],
+            content: vec![0; recording.slots.count()],
+            new: Vec::new(),
             pages_in: 0,
             pages_out: 0,
             written: 0,
@@ -108,18 +132,57 @@ impl Running {
         u64::from(carried)
     }
 
-    /// A page of a thread is no longer local; `had_copy`: far memory has it, unless it was written to. 1 if the link carries it.
-    fn released(&mut self, slot: u32, had_copy: bool, pace: &Pace) -> u64 {
+    /// A page of a thread is no longer local. 1 if the link carries it away.
+    fn released(&mut self, slot: u32, pace: &Pace) -> u64 {
         let holders = &mut self.holders[slot as usize];
         *holders -= 1;
         if *holders > 0 {
             return 0;
         }
-        self.written += if had_copy { pace.written_percent.into() } else { 100 };
+        let content = &mut self.content[slot as usize];
+        self.written += match *content {
+            known if known & content::DIRTY != 0 => 100,
+            known if known & content::UNKNOWN == 0 => 0,
+            unknown if unknown & content::STORED == 0 => 100,
+            _ => u64::from(pace.written_percent),
+        };
+        if *content != 0 {
+            *content = content::SOME | content::STORED;
+        }
         let carried = self.written / 100;
         self.written %= 100;
         self.pages_out += carried;
         carried
+    }
+
+    /// A page that is local for a thread was used.
+    fn used(&mut self, slot: u32, written: Option<bool>) {
+        let content = &mut self.content[slot as usize];
+        let marks = match written {
+            Some(false) => return,
+            Some(true) => content::SOME | content::DIRTY,
+            None => content::SOME | content::UNKNOWN,
+        };
+        if *content & content::SOME == 0 {
+            *content |= content::NEW;
+            self.new.push(slot);
+        }
+        *content |= marks;
+    }
+
+    /// The content of a page is given up; `own`: the thread's slot for it, and its last use.
+    fn discard(&mut self, thread: u32, slot: u32, own: Option<(u32, u32)>, cause: Cause) {
+        let holders = &mut self.holders[slot as usize];
+        if let Some((own, last_use)) = own.filter(|_| cause.takes_frames()) {
+            let share = &mut self.shares[thread as usize];
+            if share.memory.discard(own) {
+                *holders -= 1;
+                share.given_up.push_back((own, last_use));
+            }
+        }
+        if cause.takes_frames() || *holders == 0 {
+            self.content[slot as usize] = 0;
+        }
     }
 
     /// What the program touched since the last interval may have taken all frames: where not everything has room, the next one asks for all
@@ -164,15 +227,15 @@ impl Replay<'_, '_> {
         let index = step.thread as usize;
         let (running, thread, cursor) = (&mut self.running[case], &self.recording.threads[index], &self.threads[index]);
         let position = cursor.position;
-        let fetched = !step.fresh;
+        let fetched = running.content[step.slot as usize] & (content::SOME | content::NEW) == content::SOME;
         let mut pages_out = 0;
         if let Some(leaves) = leaves {
-            let had_copy = running.shares[index].memory.had_copy(leaves);
-            pages_out = running.released(thread.own.global(leaves), had_copy, self.pace);
+            pages_out = running.released(thread.own.global(leaves), self.pace);
         }
         let pages_in = running.held(step.slot, fetched);
         let share = &mut running.shares[index];
-        share.plan.left += u64::from(leaves.is_some());
+        let given_up = if leaves.is_some() { None } else { share.given_up.pop_front() };
+        share.plan.left += u64::from(leaves.is_some() || given_up.is_some());
         *(if fetched { &mut share.plan.fetched } else { &mut share.plan.first_touches }) += 1;
         let ran_ns = step.cpu_ns + share.plan.fault_ns;
         let is_key = share.schedule.arrive(position, ran_ns, pages_in, pages_out);
@@ -182,8 +245,8 @@ impl Replay<'_, '_> {
         debug_assert_eq!(thread.own.global(slot), step.slot);
         let Some(tape) = self.tape.as_mut().filter(|_| case == 0) else { return Ok(()) };
         let (region, page) = self.recording.slots.page(step.slot);
-        let departure = leaves.map(|leaves| {
-            let last_use = cursor.last_use[leaves as usize];
+        let departure = leaves.map(|leaves| (leaves, cursor.last_use[leaves as usize])).or(given_up);
+        let departure = departure.map(|(leaves, last_use)| {
             let next = thread.uses.after(last_use as usize);
             let (region, page) = self.recording.slots.page(thread.own.global(leaves));
             Departure { position, region, page, last_use, next_use: (next != NEVER).then_some(next) }
@@ -198,6 +261,10 @@ impl Replay<'_, '_> {
 }
 
 impl Receiver for Replay<'_, '_> {
+    fn slots(&self) -> &Slots {
+        &self.recording.slots
+    }
+
     #[inline]
     fn slot(&mut self, region: u32, page: u32) -> u32 {
         self.recording.slots.find(region, page).expect("the first pass has seen every page of the trace")
@@ -216,6 +283,7 @@ impl Receiver for Replay<'_, '_> {
             if let Touch::Arrival { leaves } = share.memory.touch(slot, next) {
                 self.arrive(case, step, slot, leaves)?;
             }
+            self.running[case].used(step.slot, step.written);
         }
         let cursor = &mut self.threads[index];
         cursor.last_use[slot as usize] = position;
@@ -226,6 +294,22 @@ impl Receiver for Replay<'_, '_> {
     fn end_microset(&mut self, thread: u32) {
         for running in &mut self.running {
             running.shares[thread as usize].memory.end_microset();
+        }
+    }
+
+    fn discard(&mut self, thread: u32, slot: u32, cause: Cause) {
+        let own = self.recording.threads[thread as usize].own.look(slot);
+        let own = own.map(|own| (own, self.threads[thread as usize].last_use[own as usize]));
+        for running in &mut self.running {
+            running.discard(thread, slot, own, cause);
+        }
+    }
+
+    fn end_turn(&mut self) {
+        for running in &mut self.running {
+            for slot in running.new.drain(..) {
+                running.content[slot as usize] &= !content::NEW;
+            }
         }
     }
 

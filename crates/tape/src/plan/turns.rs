@@ -5,7 +5,7 @@
 //! it, in their order; of a microset in which one thread ran, that thread alone.
 
 use super::PlanError;
-use crate::{Reference, Region, Trace};
+use crate::{Cause, Discard, Entry, Reference, Region, Slots, Trace, Written};
 
 /// A reference of a thread, its own or one that it may have in the place of another's.
 #[derive(Clone, Copy, Debug)]
@@ -13,25 +13,34 @@ pub struct Step {
     pub thread: u32,
     /// The page's slot.
     pub slot: u32,
-    /// The page had no content before this microset.
-    pub fresh: bool,
     /// The trace has the reference for this thread; otherwise for another one that ran in the microset.
     pub own: bool,
     /// Processor time of the thread.
     pub cpu_ns: u64,
     /// In which of the program's intervals; 0: all of it was recorded.
     pub interval: u32,
+    /// The page was written to in this microset; `None`: the trace does not tell.
+    pub written: Option<bool>,
 }
 
 /// What is done with them.
 pub trait Receiver {
+    /// The slots of pages.
+    fn slots(&self) -> &Slots;
+
     /// The slot of a page.
     fn slot(&mut self, region: u32, page: u32) -> u32;
 
     fn step(&mut self, step: Step) -> Result<(), PlanError>;
 
+    /// At this place among the thread's steps, the content of the page in `slot` is given up.
+    fn discard(&mut self, thread: u32, slot: u32, cause: Cause);
+
     /// The microset of the thread's last steps is whole.
     fn end_microset(&mut self, thread: u32);
+
+    /// All threads have their steps of the microset.
+    fn end_turn(&mut self);
 
     /// An interval begins: what is local now is not known.
     fn begin_interval(&mut self);
@@ -40,12 +49,13 @@ pub trait Receiver {
 #[derive(Default)]
 struct Turns {
     reference_ns: Option<u64>,
-    microset: u64,
     interval: u32,
     steps: Vec<Step>,
+    /// What was discarded before which of the steps.
+    discards: Vec<(usize, u32, Cause)>,
     /// Threads of the microset, in order of their first reference in it.
     threads: Vec<u32>,
-    /// By slot: the page has content.
+    /// By slot: the page was touched.
     touched: Vec<bool>,
     pages: u64,
     /// Processor time, by thread.
@@ -67,19 +77,24 @@ pub struct Walked {
 pub fn walk(trace: &Trace<'_>, reference_ns: Option<u64>, receiver: &mut impl Receiver) -> Result<Walked, PlanError> {
     let mut turns = Turns { reference_ns, ..Turns::default() };
     let (mut references, mut count) = (trace.references(), 0);
-    for reference in references.by_ref() {
-        let reference = reference.map_err(PlanError::Trace)?;
-        count += 1;
-        if reference.microset != turns.microset {
-            turns.deliver(receiver)?;
-            turns.microset = reference.microset;
+    while let Some(entry) = references.next_entry() {
+        match entry.map_err(PlanError::Trace)? {
+            Entry::Touch(reference) => {
+                count += 1;
+                if reference.interval != turns.interval {
+                    turns.deliver(receiver)?;
+                    receiver.begin_interval();
+                    turns.interval = reference.interval;
+                }
+                let slot = receiver.slot(reference.region, reference.page);
+                turns.push(&reference, slot);
+            }
+            Entry::Discard(discard) => turns.discard(&discard, receiver.slots()),
+            Entry::MicrosetEnd { written, .. } => {
+                turns.write(written);
+                turns.deliver(receiver)?;
+            }
         }
-        if reference.interval != turns.interval {
-            receiver.begin_interval();
-            turns.interval = reference.interval;
-        }
-        let slot = receiver.slot(reference.region, reference.page);
-        turns.push(&reference, slot);
     }
     turns.deliver(receiver)?;
     let (pages, whole, regions) = (turns.pages, references.is_whole(), references.regions().to_vec());
@@ -100,13 +115,26 @@ impl Turns {
         if slot as usize >= self.touched.len() {
             self.touched.resize(slot as usize + 1, false);
         }
-        let fresh = !std::mem::replace(&mut self.touched[slot as usize], true);
-        self.pages += u64::from(fresh);
+        self.pages += u64::from(!std::mem::replace(&mut self.touched[slot as usize], true));
         if self.steps.last().is_none_or(|last| last.thread != thread) && !self.threads.contains(&thread) {
             self.threads.push(thread);
         }
         let interval = reference.interval;
-        self.steps.push(Step { thread, slot, fresh, own: true, cpu_ns, interval });
+        self.steps.push(Step { thread, slot, own: true, cpu_ns, interval, written: None });
+    }
+
+    /// Pages that are never touched are nobody's.
+    fn discard(&mut self, discard: &Discard, slots: &Slots) {
+        let touched = |slot: &u32| self.touched.get(*slot as usize).is_some_and(|touched| *touched);
+        let found = discard.each().filter_map(|page| slots.find(discard.region, page)).filter(touched);
+        self.discards.extend(found.map(|slot| (self.steps.len(), slot, discard.cause)));
+    }
+
+    /// The microset is whole.
+    fn write(&mut self, written: Written<'_>) {
+        for (index, step) in (0..).zip(&mut self.steps) {
+            step.written = written.get(index);
+        }
     }
 
     fn deliver(&mut self, receiver: &mut impl Receiver) -> Result<(), PlanError> {
@@ -114,15 +142,30 @@ impl Turns {
             // Until its first own reference in the microset, its clock stands where that one has it.
             let own = |step: &&Step| step.thread == *thread;
             let mut cpu_ns = self.steps.iter().find(own).map_or(0, |step| step.cpu_ns);
-            for step in &self.steps {
+            let mut discards = self.discards.iter().peekable();
+            for (index, step) in self.steps.iter().enumerate() {
+                while let Some((_, slot, cause)) = discards.next_if(|(before, ..)| *before <= index) {
+                    receiver.discard(*thread, *slot, *cause);
+                }
                 if step.thread == *thread {
                     cpu_ns = step.cpu_ns;
                 }
                 receiver.step(Step { thread: *thread, own: step.thread == *thread, cpu_ns, ..*step })?;
             }
+            discards.for_each(|(_, slot, cause)| receiver.discard(*thread, *slot, *cause));
             receiver.end_microset(*thread);
         }
+        if !self.discards.is_empty() {
+            let others = (0..).take(self.cpu_ns.len()).filter(|thread| !self.threads.contains(thread));
+            for (thread, (_, slot, cause)) in
+                others.flat_map(|thread| self.discards.iter().map(move |one| (thread, one)))
+            {
+                receiver.discard(thread, *slot, *cause);
+            }
+        }
+        receiver.end_turn();
         self.steps.clear();
+        self.discards.clear();
         self.threads.clear();
         Ok(())
     }

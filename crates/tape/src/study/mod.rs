@@ -15,7 +15,7 @@ pub use map::AccessMap;
 pub use pattern::{Pattern, Patterns, Shares};
 pub use stack::{Recency, StackDistances};
 
-use crate::Reference;
+use crate::{Cause, Entry, Reference};
 use std::collections::HashSet;
 
 /// What one thread did.
@@ -42,12 +42,40 @@ pub struct Study {
     pub threads: Vec<ThreadStudy>,
     /// Reuse, of all threads together.
     pub distances: StackDistances,
+    /// Pages whose content was given up, by [`Cause`].
+    pub discarded: [u64; 4],
+    /// References of which the trace tells whether their page was written to.
+    pub known: u64,
+    /// Of these, those whose page was.
+    pub written: u64,
 }
 
 impl Study {
     /// Nothing seen yet.
     pub fn new() -> Study {
         Study::default()
+    }
+
+    /// Takes in what a trace says next.
+    pub fn entry(&mut self, entry: &Entry<'_>) {
+        match entry {
+            Entry::Touch(reference) => self.reference(reference),
+            Entry::Discard(discard) => {
+                let position = |page: u32| u64::from(discard.region) << 32 | u64::from(page);
+                for position in discard.each().map(position) {
+                    let had_content = match discard.cause {
+                        Cause::Freed => self.distances.has(position),
+                        _ => self.distances.discard(position),
+                    };
+                    self.discarded[discard.cause as usize] += u64::from(had_content);
+                }
+            }
+            Entry::MicrosetEnd { references, written } => {
+                let known = (0..*references).filter_map(|index| written.get(index));
+                let (all, yes) = known.fold((0, 0), |(all, yes), is_written| (all + 1, yes + u64::from(is_written)));
+                (self.known, self.written) = (self.known + all, self.written + yes);
+            }
+        }
     }
 
     /// Takes a reference in.

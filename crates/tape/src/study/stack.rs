@@ -79,9 +79,22 @@ impl StackDistances {
         recency
     }
 
-    /// Different pages so far: the misses of memory in which everything fits.
-    pub fn pages(&self) -> u64 {
-        self.last.len() as u64
+    /// A page has lost its content, and its place in any memory; false: it had none.
+    pub fn discard(&mut self, position: u64) -> bool {
+        let Some(last) = self.last.remove(&position) else { return false };
+        self.add(last.place, u32::MAX);
+        self.count_interval(self.references - last.reference);
+        true
+    }
+
+    /// Whether a page was touched and has its content still.
+    pub fn has(&self, position: u64) -> bool {
+        self.last.contains_key(&position)
+    }
+
+    /// First touches so far, also of pages that had lost their content: the misses of memory in which everything fits.
+    pub fn first_touches(&self) -> u64 {
+        self.references - self.by_distance.iter().sum::<u64>()
     }
 
     /// References that LRU memory of so many pages would have missed, first touches included.

@@ -1,7 +1,9 @@
 //! The format: everything comes back as it went in, and nothing that was damaged comes back at all.
 
-use hinterland_tape::{Head, Reference, Region, Trace, TraceError, Writer};
-use hinterland_testkit::Rng;
+use hinterland_tape::{
+    Cause, Discard, Entry, Head, RUN_TOLERANCE_NS, Reference, Region, Trace, TraceError, Writer, Written,
+};
+use hinterland_testkit::{Rng, append_block};
 
 fn head() -> Head {
     Head {
@@ -18,52 +20,175 @@ fn head() -> Head {
     }
 }
 
-/// A trace that uses everything, and its references.
-fn make(seed: u64, references: u32, flush_every: u32) -> (Vec<u8>, Vec<Reference>) {
-    let mut random = Rng(seed);
-    let mut writer = Writer::new(Vec::new(), &head()).unwrap();
-    let mut expected = Vec::new();
-    let (mut regions, mut microset, mut open) = (0, 0, false);
-    let (mut times, mut interval) = ([0u64; 5], 0);
-    for sequence in 0..references {
-        if regions == 0 || random.below_u32(references) < 3 {
-            regions = writer.region(&Region { name: format!("region {regions}"), pages: 1 << 32 }).unwrap() + 1;
-        }
-        if random.below_u32(60) == 0 {
-            interval += 1 + random.below_u32(3);
-            writer.begin_interval(interval).unwrap();
-            microset += u64::from(open);
-        }
-        let thread = if random.below_u32(4) == 0 { random.below_u32(5) } else { 0 };
-        let page = match random.below_u32(4) {
-            0 => random.below_u32(u32::MAX),
-            1 => u32::MAX,
-            _ => sequence,
-        };
-        let cpu_ns = &mut times[thread as usize];
-        *cpu_ns += if random.below_u32(50) == 0 { 1 << 40 } else { random.below_u32(9000).into() };
-        let region = random.below_u32(regions);
-        writer.touch(thread, region, page, *cpu_ns).unwrap();
-        let sequence = u64::from(sequence);
-        expected.push(Reference { sequence, microset, interval, thread, region, page, cpu_ns: *cpu_ns });
-        open = true;
-        if random.below_u32(7) == 0 {
-            writer.end_microset().unwrap();
-            writer.end_microset().unwrap();
-            (microset, open) = (microset + 1, false);
-        }
-        if random.below_u32(flush_every) == 0 {
-            writer.flush().unwrap();
+/// An entry of a trace, with the bits of a microset spelled out.
+#[derive(Clone, PartialEq, Debug)]
+enum Seen {
+    Touch(Reference),
+    Discard(Discard),
+    End(Vec<Option<bool>>),
+}
+
+impl Seen {
+    fn of(entry: &Entry<'_>) -> Seen {
+        match entry {
+            Entry::Touch(reference) => Seen::Touch(*reference),
+            Entry::Discard(discard) => Seen::Discard(*discard),
+            Entry::MicrosetEnd { references, written } => {
+                Seen::End((0..*references).map(|index| written.get(index)).collect())
+            }
         }
     }
+
+    /// What was written is what comes back, but for times, which are nearly so.
+    fn comes_back_as(&self, other: &Seen) -> bool {
+        match (self, other) {
+            (Seen::Touch(one), Seen::Touch(other)) => {
+                one.cpu_ns.abs_diff(other.cpu_ns) <= RUN_TOLERANCE_NS
+                    && Reference { cpu_ns: 0, ..*one } == Reference { cpu_ns: 0, ..*other }
+            }
+            _ => self == other,
+        }
+    }
+}
+
+fn come_back(expected: &[Seen], seen: &[Seen]) -> bool {
+    expected.len() >= seen.len() && expected.iter().zip(seen).all(|(one, other)| one.comes_back_as(other))
+}
+
+fn touches(seen: &[Seen]) -> Vec<Reference> {
+    seen.iter().filter_map(|seen| if let Seen::Touch(reference) = seen { Some(*reference) } else { None }).collect()
+}
+
+/// Makes traces, and what they say.
+struct Maker {
+    random: Rng,
+    writer: Writer<Vec<u8>>,
+    expected: Vec<Seen>,
+    regions: u32,
+    microset: u64,
+    open: u64,
+    interval: u32,
+    sequence: u64,
+    times: [u64; 5],
+}
+
+impl Maker {
+    fn touch(&mut self, thread: u32, region: u32, page: u32, is_first: bool, more_ns: u64) {
+        let cpu_ns = &mut self.times[thread as usize];
+        *cpu_ns += more_ns;
+        let (sequence, microset, interval) = (self.sequence, self.microset, self.interval);
+        let touch = Reference { sequence, microset, interval, thread, region, page, is_first, cpu_ns: *cpu_ns };
+        self.writer.touch(&touch).unwrap();
+        self.expected.push(Seen::Touch(touch));
+        (self.sequence, self.open) = (sequence + 1, self.open + 1);
+    }
+
+    fn end_microset(&mut self, is_told: bool) {
+        let count = usize::try_from(std::mem::take(&mut self.open)).unwrap();
+        let kind = if is_told { self.random.below_u32(4) } else { 0 };
+        let one = |random: &mut Rng| match kind {
+            0 => None,
+            1 => Some(false),
+            2 => Some(true),
+            _ => Some(random.below_u32(2) == 0),
+        };
+        let told: Vec<Option<bool>> = (0..count).map(|_| one(&mut self.random)).collect();
+        let mut bits = vec![0; count.div_ceil(8)];
+        for (index, _) in told.iter().enumerate().filter(|(_, told)| **told == Some(true)) {
+            bits[index / 8] |= 1 << (index % 8);
+        }
+        self.writer.end_microset(if kind == 0 { Written::Unknown } else { Written::Bits(&bits) }).unwrap();
+        if count > 0 {
+            self.microset += 1;
+            self.expected.push(Seen::End(told));
+        }
+    }
+
+    fn discard(&mut self) {
+        let causes = [Cause::Freed, Cause::Discarded, Cause::Unmapped, Cause::Moved];
+        let cause = causes[self.random.below_u32(4) as usize];
+        let pages = [1, 2, 4_096, 4_097, 10_000, u32::MAX][self.random.below_u32(6) as usize].min(40_000);
+        let page = self.random.below_u32(u32::MAX - pages) + self.random.below_u32(2);
+        let region = self.random.below_u32(self.regions);
+        self.writer.discard(&Discard { region, page, pages, cause }).unwrap();
+        for first in (0..pages).step_by(4_096) {
+            let discard = Discard { region, page: page + first, pages: (pages - first).min(4_096), cause };
+            self.expected.push(Seen::Discard(discard));
+        }
+    }
+}
+
+/// A trace that uses everything, and what it says.
+fn make_all(seed: u64, references: u32, flush_every: u32) -> (Vec<u8>, Vec<Seen>) {
+    let writer = Writer::new(Vec::new(), &head()).unwrap();
+    let mut maker = Maker {
+        random: Rng(seed),
+        writer,
+        expected: Vec::new(),
+        regions: 0,
+        microset: 0,
+        open: 0,
+        interval: 0,
+        sequence: 0,
+        times: [0; 5],
+    };
+    while maker.sequence < references.into() {
+        if maker.regions == 0 || maker.random.below_u32(references) < 3 {
+            let region = Region { name: format!("region {}", maker.regions), pages: 1 << 32 };
+            maker.regions = maker.writer.region(&region).unwrap() + 1;
+        }
+        if maker.random.below_u32(60) == 0 {
+            maker.end_microset(false);
+            maker.interval += 1 + maker.random.below_u32(3);
+            maker.writer.begin_interval(maker.interval).unwrap();
+        }
+        let thread = if maker.random.below_u32(4) == 0 { maker.random.below_u32(5) } else { 0 };
+        let page = match maker.random.below_u32(4) {
+            0 => maker.random.below_u32(u32::MAX),
+            1 => u32::MAX,
+            _ => u32::try_from(maker.sequence).unwrap(),
+        };
+        let more_ns = if maker.random.below_u32(50) == 0 { 1 << 40 } else { maker.random.below_u32(9000).into() };
+        let (region, is_first) = (maker.random.below_u32(maker.regions), maker.random.below_u32(3) == 0);
+        maker.touch(thread, region, page, is_first, more_ns);
+        // A walk, at a pace that is now and then another one.
+        let left = u64::from(references).saturating_sub(maker.sequence);
+        let steps = u64::from(maker.random.below_u32(3) * maker.random.below_u32(200)).min(left);
+        let (step, pace) = (maker.random.below_u32(4), u64::from(maker.random.below_u32(5_000)));
+        for at in 0..u32::try_from(steps).unwrap() {
+            let more_ns = if at % 100 == 99 { 50_000 } else { pace + u64::from(maker.random.below_u32(300)) };
+            maker.touch(thread, region, page.wrapping_add((at + 1) * step), is_first, more_ns);
+        }
+        if maker.random.below_u32(7) == 0 {
+            maker.end_microset(true);
+            maker.end_microset(true);
+        }
+        if maker.random.below_u32(20) == 0 {
+            maker.discard();
+        }
+        if maker.random.below_u32(flush_every) == 0 {
+            maker.writer.flush().unwrap();
+        }
+    }
+    maker.end_microset(false);
+    let Maker { mut writer, expected, microset, sequence, .. } = maker;
     writer.finish().unwrap();
-    assert_eq!((writer.references(), writer.microsets()), (references.into(), microset + u64::from(open)));
+    assert_eq!((writer.references(), writer.microsets()), (sequence, microset));
     assert_eq!(writer.whole_bytes(), writer.sink().len() as u64);
     (std::mem::take(writer.sink()), expected)
 }
 
+/// A trace, and its references.
+fn make(seed: u64, references: u32, flush_every: u32) -> (Vec<u8>, Vec<Reference>) {
+    let (bytes, expected) = make_all(seed, references, flush_every);
+    assert!(come_back(&expected, &read_all(&bytes).0), "seed {seed}");
+    let exact = touches(&read_all(&bytes).0);
+    assert_eq!(exact.len(), touches(&expected).len());
+    (bytes, exact)
+}
+
 /// What can be read up to the first error, the error, and whether the trace was whole.
-fn read(bytes: &[u8]) -> (Vec<Reference>, Option<TraceError>, bool) {
+fn read_all(bytes: &[u8]) -> (Vec<Seen>, Option<TraceError>, bool) {
     let trace = match Trace::open(bytes) {
         Ok(trace) => trace,
         Err(error) => return (Vec::new(), Some(error), false),
@@ -71,14 +196,20 @@ fn read(bytes: &[u8]) -> (Vec<Reference>, Option<TraceError>, bool) {
     let mut references = trace.references();
     let mut seen = Vec::new();
     let error = loop {
-        match references.next() {
-            Some(Ok(reference)) => seen.push(reference),
+        match references.next_entry() {
+            Some(Ok(entry)) => seen.push(Seen::of(&entry)),
             Some(Err(error)) => break Some(error),
             None => break None,
         }
     };
-    assert!(references.next().is_none(), "nothing comes after an error or the end");
+    assert!(references.next_entry().is_none(), "nothing comes after an error or the end");
     (seen, error, references.is_whole())
+}
+
+/// The references among them.
+fn read(bytes: &[u8]) -> (Vec<Reference>, Option<TraceError>, bool) {
+    let (seen, error, whole) = read_all(bytes);
+    (touches(&seen), error, whole)
 }
 
 /// As `read`, but goes on behind damage.
@@ -96,14 +227,40 @@ fn salvage(bytes: &[u8]) -> Vec<Reference> {
 #[test]
 fn everything_comes_back() {
     for seed in 0..200 {
-        let (bytes, expected) = make(seed, 1 + u32::try_from(seed * 7).unwrap(), 40);
-        let trace = Trace::open(&bytes).unwrap();
-        assert_eq!(trace.head(), &head());
-        assert_eq!(read(&bytes), (expected, None, true), "seed {seed}");
+        let (bytes, expected) = make_all(seed, 1 + u32::try_from(seed * 7).unwrap(), 40);
+        assert_eq!(Trace::open(&bytes).unwrap().head(), &head());
+        let (seen, error, whole) = read_all(&bytes);
+        let different = expected.iter().zip(&seen).find(|(one, other)| !one.comes_back_as(other));
+        assert_eq!((different, seen.len(), error, whole), (None, expected.len(), None, true), "seed {seed}");
     }
     // Blocks that fill by themselves.
-    let (bytes, expected) = make(1000, 100_000, u32::MAX);
-    assert_eq!(read(&bytes), (expected, None, true));
+    let (bytes, expected) = make_all(1000, 100_000, u32::MAX);
+    let (seen, error, whole) = read_all(&bytes);
+    assert!(come_back(&expected, &seen) && seen.len() == expected.len());
+    assert_eq!((error, whole), (None, true));
+}
+
+/// Walks take less than a byte a reference, whatever their clock does.
+#[test]
+fn walks_are_short() {
+    let mut random = Rng(3);
+    for (noise_ns, bytes_max) in [(0, 0.1), (400, 0.7)] {
+        let mut writer = Writer::new(Vec::new(), &head()).unwrap();
+        writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+        let (references, mut cpu_ns) = (100_000_u32, 0);
+        for page in 0..references {
+            cpu_ns += 4_000 + u64::from(random.below_u32(noise_ns + 1));
+            writer.touch(&Reference { page, cpu_ns, ..Reference::default() }).unwrap();
+            if page % 1024 == 1023 {
+                writer.end_microset(Written::All).unwrap();
+            }
+        }
+        writer.finish().unwrap();
+        let each = f64::from(u32::try_from(writer.whole_bytes()).unwrap()) / f64::from(references);
+        assert!(each <= bytes_max, "{each} bytes a reference with {noise_ns} ns of noise");
+        let seen = read(writer.sink()).0;
+        assert!(cpu_ns.abs_diff(seen[seen.len() - 1].cpu_ns) <= RUN_TOLERANCE_NS, "times do not drift");
+    }
 }
 
 #[test]
@@ -146,7 +303,7 @@ fn no_damaged_byte_gives_a_wrong_reference() {
 
 #[test]
 fn what_lies_behind_damage_is_offered() {
-    let (bytes, expected) = make(9, 3000, 100);
+    let (bytes, expected) = make(9, 20_000, 10);
     let mut damaged = bytes.clone();
     let middle = bytes.len() / 2;
     damaged[middle..middle + 40].fill(0);
@@ -184,8 +341,8 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(Trace::open(&[0; 4096]).unwrap_err(), TraceError::Foreign);
     assert!(matches!(Trace::open(b"").unwrap_err(), TraceError::Truncated { offset: 0, .. }));
     let mut later = make(1, 10, 10).0;
-    later[4] = 3;
-    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 3 });
+    later[4] = 4;
+    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 4 });
 }
 
 /// Made by the last program that wrote version 1, of the lines `0 5`, `0 6`, `0 70000`, `1 6`, `0 5`.
@@ -198,6 +355,79 @@ fn version_1_is_read() {
     let (seen, error, whole) = read(bytes);
     let seen: Vec<(u32, u32, u32)> = seen.iter().map(|seen| (seen.thread, seen.page, seen.interval)).collect();
     assert_eq!((seen, error, whole), (vec![(0, 5, 0), (0, 6, 0), (0, 70_000, 0), (1, 6, 0), (0, 5, 0)], None, true));
+}
+
+/// Made by the last program that wrote version 2, of the same lines in microsets of two pages.
+#[test]
+fn version_2_is_read() {
+    let bytes = include_bytes!("../version-2.trace");
+    assert_eq!(bytes[4], 2);
+    assert!(Trace::open(bytes).unwrap().head().objects.is_empty());
+    let (seen, error, whole) = read_all(bytes);
+    let touch = |sequence, microset, thread, page| {
+        Seen::Touch(Reference { sequence, microset, thread, page, ..Reference::default() })
+    };
+    let end = |references| Seen::End(vec![None; references]);
+    let expected = vec![
+        touch(0, 0, 0, 5),
+        touch(1, 0, 0, 6),
+        end(2),
+        touch(2, 1, 0, 70_000),
+        touch(3, 1, 1, 6),
+        end(2),
+        touch(4, 2, 0, 5),
+        end(1),
+    ];
+    assert_eq!((seen, error, whole), (expected, None, true));
+}
+
+/// Blocks that are whole, of a writer that is not ours: whatever they say is refused, or bounded.
+#[test]
+fn records_that_make_no_sense_are_refused() {
+    let number = |mut value: u64| {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(u8::try_from(value & 0x7f).unwrap() | 0x80);
+            value >>= 7;
+        }
+        bytes.push(u8::try_from(value).unwrap());
+        bytes
+    };
+    // Records of docs/tape.md: kinds 2 and 3 are runs, 6 is a discard, 7 the end of a microset.
+    let cases: [(&[u64], &str); 14] = [
+        (&[0], "cut off"),
+        (&[1 << 3, 0], "outside its region"),
+        (&[2 << 3 | 2, 2, u64::MAX], "a time is too large"),
+        (&[2 << 3 | 2, 1, 5], "too few touches or too many"),
+        (&[2 << 3 | 2, 257, 5], "too few touches or too many"),
+        (&[1 << 3 | 3, 3, 5], "outside its region"),
+        (&[2 << 3, u64::MAX], "a time is too large"),
+        (&[1 << 20 | 4], "a thread's number is too large"),
+        (&[5 << 3 | 5, 2 << 3, 0], "a region was never declared"),
+        (&[6, 1, 0, 1], "a region never declared"),
+        (&[9 << 3 | 6, 0, 0, 1], "unknown reason"),
+        (&[6, 0, 0, 0], "a discard of no pages or too many"),
+        (&[6, 0, 0, 4_097], "a discard of no pages or too many"),
+        (&[6, 0, 2 * (1 << 32) - 2, 2], "lies outside its region"),
+    ];
+    let of = |numbers: &[u64]| {
+        let mut writer = Writer::new(Vec::new(), &head()).unwrap();
+        writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+        let mut bytes = std::mem::take(writer.sink());
+        let records: Vec<u8> = numbers.iter().flat_map(|value| number(*value)).collect();
+        append_block(&mut bytes, 3, 3, &[&[0; 4], records.as_slice()].concat());
+        read_all(&bytes)
+    };
+    for (numbers, why) in cases {
+        match of(numbers).1 {
+            Some(TraceError::Malformed { what, .. }) => assert!(what.contains(why), "{numbers:?}: {what}"),
+            other => panic!("{numbers:?}: {other:?}"),
+        }
+    }
+    // The end of a microset of two references, of which the first was written to; and one whose bits are missing.
+    let (seen, error, _) = of(&[2 << 3 | 2, 2, 9, 3 << 3 | 7, 1]);
+    assert_eq!((seen.last(), error), (Some(&Seen::End(vec![Some(true), Some(false)])), None));
+    assert!(of(&[2 << 3 | 2, 2, 9, 3 << 3 | 7]).1.is_some() && of(&[4 << 3 | 7]).1.is_some());
 }
 
 #[test]
@@ -236,9 +466,9 @@ fn what_was_written_before_the_sink_was_full_is_readable() {
     let error = loop {
         page += 1;
         let noted = writer
-            .touch(0, region, page.wrapping_mul(2_654_435_761), 0)
+            .touch(&Reference { region, page: page.wrapping_mul(2_654_435_761), ..Reference::default() })
             .and_then(|()| if page.is_multiple_of(50) { writer.flush() } else { Ok(()) })
-            .and_then(|()| if page % 50 == 20 { writer.end_microset() } else { Ok(()) });
+            .and_then(|()| if page % 50 == 20 { writer.end_microset(Written::Unknown) } else { Ok(()) });
         if let Err(error) = noted {
             break error;
         }

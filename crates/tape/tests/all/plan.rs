@@ -4,7 +4,7 @@ use hinterland_policy::{Ideal, Min, NextUses};
 use hinterland_tape::plan::{Case, Eviction, Pace, Plan, Recording, plan};
 use hinterland_tape::study::StackDistances;
 use hinterland_tape::tape::{Arrival, Departure, Tape, TapeHead, TapeWriter, ThreadTotals};
-use hinterland_tape::{Head, Region, Trace, Writer};
+use hinterland_tape::{Cause, Discard, Head, Reference, Region, Trace, Writer, Written};
 use hinterland_testkit::{Rng, patterns};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +23,11 @@ fn traced(touches: impl IntoIterator<Item = (u32, u32)>, microset_pages: u32) ->
             continue;
         }
         if microset.len() == microset_pages as usize {
-            writer.end_microset().unwrap();
+            writer.end_microset(Written::Unknown).unwrap();
             microset.clear();
         }
         microset.insert(page);
-        writer.touch(thread, 0, page, *cpu_ns).unwrap();
+        writer.touch(&Reference { thread, page, cpu_ns: *cpu_ns, ..Reference::default() }).unwrap();
     }
     writer.finish().unwrap();
     std::mem::take(writer.sink())
@@ -149,8 +149,8 @@ fn fetches_are_the_misses_of_lru_and_of_min() {
         }
         let (plans, _) = planned(&bytes, &[case(512, Eviction::Lru), case(512, Eviction::Min)]);
         let [lru, min] = [&plans[0], &plans[1]].map(|plan| plan.threads[0].fetched);
-        assert_eq!(lru, distances.misses(frames(&plans[0])) - distances.pages(), "{pattern}");
-        assert_eq!(min, fewest(&seen, frames(&plans[1])) - distances.pages(), "{pattern}");
+        assert_eq!(lru, distances.misses(frames(&plans[0])) - distances.first_touches(), "{pattern}");
+        assert_eq!(min, fewest(&seen, frames(&plans[1])) - distances.first_touches(), "{pattern}");
         assert!(plans[1].pages_moved() <= plans[0].pages_moved(), "{pattern}");
     }
 }
@@ -288,8 +288,8 @@ fn an_interval_asks_for_all_that_it_touches() {
     for (number, pages) in intervals.clone() {
         writer.begin_interval(number).unwrap();
         for page in pages {
-            writer.touch(0, 0, page, 0).unwrap();
-            writer.end_microset().unwrap();
+            writer.touch(&Reference { page, ..Reference::default() }).unwrap();
+            writer.end_microset(Written::Unknown).unwrap();
         }
     }
     writer.finish().unwrap();
@@ -306,4 +306,93 @@ fn an_interval_asks_for_all_that_it_touches() {
         assert_eq!(arrivals, expected, "{local} local");
         assert_eq!(plans[0].threads[0].references, 620);
     }
+}
+
+/// Rounds of a program that allocates `pages`, writes to them, reads them again, and gives them up; `told`: the trace says so. Between
+/// two of them it goes over a table of 300 pages that it only reads, but for the first time.
+fn that_allocates(rounds: u32, pages: u32, told: bool) -> Vec<u8> {
+    let head = Head { page_bytes: 4096, microset_pages: 10, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+    let mut walk = |pages: std::ops::Range<u32>, is_written: bool, is_first: bool, is_given_up: bool| {
+        let (first, last) = (pages.start, pages.end);
+        for page in pages {
+            writer.touch(&Reference { page, is_first: is_first && told, ..Reference::default() }).unwrap();
+            if page % 10 == 9 || page + 1 == last {
+                let written = if is_written { Written::All } else { Written::None };
+                writer.end_microset(if told { written } else { Written::Unknown }).unwrap();
+            }
+        }
+        if is_given_up && told {
+            let cause = Cause::Discarded;
+            writer.discard(&Discard { region: 0, page: first, pages: last - first, cause }).unwrap();
+        }
+    };
+    for round in 0..rounds {
+        walk(0..300, round == 0, round == 0, false);
+        walk(1_000..1_000 + pages, true, true, false);
+        walk(1_000..1_000 + pages, false, false, true);
+    }
+    writer.finish().unwrap();
+    std::mem::take(writer.sink())
+}
+
+#[test]
+fn what_is_given_up_is_neither_stored_nor_fetched_and_what_is_only_read_is_stored_once() {
+    let (rounds, pages) = (20, 400);
+    for eviction in [Eviction::Lru, Eviction::Min] {
+        // All of one allocation has room, and some of the table.
+        let of = |told| planned(&that_allocates(rounds, pages, told), &[case(600, eviction)]).0.remove(0);
+        let (with, without) = (of(true), of(false));
+        let thread = &with.threads[0];
+        assert_eq!(thread.references, without.threads[0].references);
+        assert!(with.pages_moved() * 3 < without.pages_moved() * 2, "{eviction:?}: {with:?} instead of {without:?}");
+        // Each round's allocation is first touches.
+        assert_eq!(thread.first_touches, u64::from(300 + rounds * pages), "{eviction:?}: {with:?}");
+        assert!(with.pages_out <= 300, "the table is stored once: {eviction:?}, {with:?}");
+    }
+}
+
+#[test]
+fn what_was_never_written_to_is_zeros_and_does_not_travel() {
+    let head = Head { page_bytes: 4096, microset_pages: 1, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+    for page in (0..5).flat_map(|_| 0..300) {
+        writer.touch(&Reference { page, ..Reference::default() }).unwrap();
+        // The first hundred are written to.
+        writer.end_microset(if page < 100 { Written::All } else { Written::None }).unwrap();
+    }
+    writer.finish().unwrap();
+    let (plans, _) = planned(&std::mem::take(writer.sink()), &[case(64, Eviction::Lru)]);
+    assert_eq!((plans[0].pages_in, plans[0].pages_out), (400, 500));
+}
+
+/// What is freed keeps its frame where it is local, and is not fetched where it is not.
+#[test]
+fn freed_pages_that_are_far_are_dropped() {
+    let of = |cause: Option<Cause>, local_pages: u64| {
+        let head = Head { page_bytes: 4096, microset_pages: 1, ..Head::default() };
+        let mut writer = Writer::new(Vec::new(), &head).unwrap();
+        writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+        for _ in 0..4 {
+            for page in 0..200 {
+                writer.touch(&Reference { page, ..Reference::default() }).unwrap();
+                writer.end_microset(Written::All).unwrap();
+            }
+            if let Some(cause) = cause {
+                writer.discard(&Discard { region: 0, page: 0, pages: 200, cause }).unwrap();
+            }
+        }
+        writer.finish().unwrap();
+        let plan = planned(&std::mem::take(writer.sink()), &[case(local_pages, Eviction::Lru)]).0.remove(0);
+        (plan.pages_in, plan.pages_out, plan.threads[0].first_touches)
+    };
+    let frames = 100 - 100 / 8;
+    assert_eq!(of(None, 100), (600, 800 - frames, 200));
+    // Those that are local when the others are freed are stored, and fetched: nobody knows that they are not needed.
+    assert_eq!(of(Some(Cause::Freed), 100), (3 * frames, 800 - frames, 800 - 3 * frames));
+    assert_eq!(of(Some(Cause::Unmapped), 100), (0, 800 - 4 * frames, 800));
+    assert_eq!(of(Some(Cause::Freed), 200), (0, 0, 200));
+    assert_eq!(of(Some(Cause::Unmapped), 200), (0, 0, 800));
 }

@@ -163,10 +163,14 @@ fn unrecorded(name: &str) -> Result<()> {
 fn no_room(name: &str) -> Result<()> {
     let cache = cache(name)?;
     mount(Some("none"), &cache, Some("tmpfs"), MsFlags::empty(), Some("size=32k")).context("cannot mount a tmpfs")?;
-    let run = walk(&format!("{name}-run"), &cache, &["--local", "16M"], "3");
+    let walks = c_program("walks", &[])?.display().to_string();
+    // At random places, of which a trace has more to tell.
+    let walk = [walks.as_str(), "random", "8192", "3"];
+    let run = launch(&format!("{name}-run"), &cache, &["--local", "16M"], &walk)?.run();
     let left = kept(&cache, "");
     umount2(&cache, MntFlags::MNT_DETACH)?;
     let ended = run?;
+    ended.expect(CODE, "done")?;
     ensure!(ended.stderr.contains("the trace of this run is not kept: No space left"), "{}", ended.stderr);
     ensure!(left?.is_empty(), "something is left in the folder");
     Ok(())

@@ -1,13 +1,14 @@
 //! Traces of programs whose references are known, reference by reference; and traces that something went wrong with.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tape::{Reference, Trace};
+use hinterland_tape::{Cause, Entry, Reference, Trace};
 use hinterland_tests::launch::{Ended, Launch, c_program};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{places, skips, suite};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -35,6 +36,7 @@ pub fn trials() -> Vec<Trial> {
         exact(name, &["--microset", "100", "--local", "16M"], "sequential", 8192, 3, &walk(8192, 1, 3))
     });
     add("threads", threads);
+    add("given_up", given_up);
     add("times", times);
     add("instructions_of_several_pages", several_pages);
     add("same_output::sort", sort);
@@ -90,11 +92,16 @@ fn read(file: &Path) -> Result<(Vec<Reference>, bool)> {
     Ok((seen, references.is_whole()))
 }
 
-/// The pages of the mapping that `walks` printed the address of, from 0.
-fn inside<'a>(ended: &Ended, seen: &'a [Reference], pages: u64) -> Result<Vec<(u64, &'a Reference)>> {
+/// The first page of the mapping that `walks` printed the address of.
+fn mapping(ended: &Ended) -> Result<u64> {
     let printed = ended.stdout.lines().next().and_then(|line| line.strip_prefix("0x"));
     let address = u64::from_str_radix(printed.context("walks prints an address")?, 16)?;
-    let first = (address - FAR) / PAGE;
+    Ok((address - FAR) / PAGE)
+}
+
+/// The pages of that mapping, from 0.
+fn inside<'a>(ended: &Ended, seen: &'a [Reference], pages: u64) -> Result<Vec<(u64, &'a Reference)>> {
+    let first = mapping(ended)?;
     let inside = seen.iter().filter_map(|reference| {
         let page = u64::from(reference.page).checked_sub(first).filter(|page| *page < pages)?;
         Some((page, reference))
@@ -133,11 +140,10 @@ fn properties(seen: &[Reference], options: &[&str]) -> Result<()> {
     let bound: usize = at.map_or(Ok(1024), |at| options[at + 1].parse())?;
     ensure!(seen.iter().zip(0..).all(|(reference, number)| reference.sequence == number), "numbers follow each other");
     for microset in seen.chunk_by(|one, next| one.microset == next.microset) {
-        let mut pages: Vec<u32> = microset.iter().map(|reference| reference.page).collect();
-        pages.sort_unstable();
-        pages.dedup();
-        ensure!(pages.len() == microset.len(), "a page comes twice in microset {}", microset[0].microset);
-        ensure!(pages.len() <= bound, "microset {} has {} pages", microset[0].microset, pages.len());
+        let mut pages = HashSet::new();
+        let twice = microset.iter().find(|reference| !pages.insert(reference.page) && !reference.is_first);
+        ensure!(twice.is_none(), "a page that was not given up comes twice in a microset: {twice:?}");
+        ensure!(microset.len() <= bound, "microset {} has {} pages", microset[0].microset, microset.len());
     }
     for thread in 0..=seen.iter().map(|reference| reference.thread).max().unwrap_or(0) {
         let times: Vec<u64> = seen.iter().filter(|one| one.thread == thread).map(|one| one.cpu_ns).collect();
@@ -169,6 +175,55 @@ fn threads(name: &str) -> Result<()> {
         ensure!(own == expected, "thread {walker} does not walk through its half: {:?}", &own[..own.len().min(20)]);
     }
     properties(&seen, &options)
+}
+
+/// What a program discards is in its trace, and what it touches afterwards is a first touch, also in the same microset; only what it writes
+/// to is written to.
+fn given_up(name: &str) -> Result<()> {
+    let program = c_program("walks", &[])?.display().to_string();
+    for (pages, rounds, seen_twice) in [(1024_u32, 3_u32, true), (32, 10, false)] {
+        let walk = [&program, "given-up", &pages.to_string(), &rounds.to_string()];
+        let (ended, file) = trace(name, &["--microset", "64"], &walk)?;
+        ended.expect(CODE, "done")?;
+        let first = mapping(&ended)?;
+        let of_walk = |page: u32| (first..first + u64::from(pages)).contains(&page.into());
+        let bytes = std::fs::read(&file)?;
+        let mut references = Trace::open(&bytes)?.references();
+        let (mut touches, mut microset, mut discarded) = (Vec::new(), Vec::new(), 0);
+        while let Some(entry) = references.next_entry() {
+            match entry? {
+                Entry::Touch(reference) => {
+                    microset.push(of_walk(reference.page).then_some(touches.len()));
+                    if of_walk(reference.page) {
+                        touches.push((u64::from(reference.page) - first, reference.is_first, None));
+                    }
+                }
+                Entry::Discard(discard) if discard.cause == Cause::Discarded => {
+                    discarded += discard.each().filter(|page| of_walk(*page)).count();
+                }
+                Entry::Discard(_) => {}
+                Entry::MicrosetEnd { written, .. } => {
+                    for (index, touch) in (0..).zip(microset.drain(..)) {
+                        if let Some(touch) = touch {
+                            touches[touch].2 = written.get(index);
+                        }
+                    }
+                }
+            }
+        }
+        ensure!(references.is_whole() && discarded == (pages * rounds) as usize, "{discarded} pages were discarded");
+        let passes = if seen_twice { 2 } else { 1 };
+        let expected =
+            (0..rounds).flat_map(|_| (0..passes).flat_map(|pass| (0..pages).map(move |page| (page, pass == 0))));
+        let expected: Vec<(u64, bool)> = expected.map(|(page, is_first)| (page.into(), is_first)).collect();
+        let seen: Vec<(u64, bool)> = touches.iter().map(|(page, is_first, _)| (*page, *is_first)).collect();
+        ensure!(seen == expected, "{} touches: {:?}", seen.len(), &seen[..seen.len().min(40)]);
+        // What is discarded before its microset ends may have been written to.
+        let known = touches.iter().filter(|(page, ..)| seen_twice && page + 64 < pages.into());
+        let wrong = known.into_iter().find(|(_, is_first, written)| *written != Some(*is_first));
+        ensure!(wrong.is_none(), "wrong: {wrong:?}");
+    }
+    Ok(())
 }
 
 /// A walk that does nothing else takes hardly any time, though each of its faults took 4 µs of the thread's.
@@ -302,7 +357,7 @@ fn killed(name: &str) -> Result<()> {
     let mut running = launch.start()?;
     running.wait_for("0x")?;
     // Until the file has some whole blocks: what is in the open one goes with the program.
-    suite::wait_until("a trace that grows", || Ok(std::fs::metadata(&file).map_or(0, |of| of.len()) >= 96 << 10))?;
+    suite::wait_until("a trace that grows", || Ok(std::fs::metadata(&file).map_or(0, |of| of.len()) >= 8 << 10))?;
     let below = running.below();
     ensure!(!below.is_empty(), "the program has ended");
     below.iter().try_for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGKILL))?;
@@ -327,7 +382,7 @@ fn unwritten(ended: &Ended, reason: &str) -> Result<()> {
 fn file_limit(name: &str) -> Result<()> {
     let program = c_program("walks", &[])?.display().to_string();
     // Blocks of 512 bytes: 60 KiB hold the head and one block.
-    let line = format!("ulimit -f 120; exec {program} sequential 4096 10");
+    let line = format!("ulimit -f 120; exec {program} random 4096 10");
     // No far file, which the limit would not allow.
     let options = ["--microset", "16", "--far", "compressed:1G"];
     let (ended, file) = trace(name, &options, &["sh", "-c", &line])?;
@@ -366,7 +421,7 @@ fn disk_full() -> Result<()> {
     let program = c_program("walks", &[])?.display().to_string();
     let file = point.join("app.trace");
     let output = file.display().to_string();
-    let arguments = ["trace", "-o", &output, "--microset", "16", "--", &program, "sequential", "4096", "10"];
+    let arguments = ["trace", "-o", &output, "--microset", "16", "--", &program, "random", "4096", "10"];
     unwritten(&Launch::bare("trace-disk-full", &arguments)?.run()?, "No space left on device")?;
     let (seen, whole) = read(&file)?;
     ensure!(!whole && seen.len() > 2000, "{} references", seen.len());
