@@ -50,7 +50,7 @@ impl Case {
             chances,
             copies_cost_ram: random.index(2) == 0,
             is_slow: random.index(2) == 0,
-            operations: 60,
+            operations: if cfg!(miri) { 4 } else { 60 },
         }
     }
 

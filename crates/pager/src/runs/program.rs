@@ -30,6 +30,10 @@ pub(super) struct Program {
     number: usize,
 }
 
+/// A page's content, to be read in words.
+#[repr(align(8))]
+struct Aligned([u8; PAGE_BYTES]);
+
 impl Program {
     pub(super) fn new(
         number: usize,
@@ -294,14 +298,14 @@ impl Program {
 
     fn check_inherited(&self, page: PageNo) {
         let entry = self.pager.pages.table.load(page);
-        let mut bytes = [0; PAGE_BYTES];
+        let mut bytes = Aligned([0; PAGE_BYTES]);
         let at = match entry.state() {
-            State::Untouched => bytes.as_ptr().addr(),
+            State::Untouched => bytes.0.as_ptr().expose_provenance(),
             State::Resident => {
                 let address = self.pager.address(page);
                 let page = self.current.with(|state| state.machine.memory.page(address).copied());
                 // One that was dropped behind the pager reads as zero.
-                if page.expect("a far page").present { address } else { bytes.as_ptr().addr() }
+                if page.expect("a far page").present { address } else { bytes.0.as_ptr().expose_provenance() }
             }
             State::SwapCached => match self.pager.pages.look_swap_cached(page, entry) {
                 Some(SwapCached::Victim(slot)) => self.pager.beside.staging.address(slot),
@@ -309,11 +313,11 @@ impl Program {
                 other => self.current.fail(format!("{page} is {entry:?}, and its slot {other:?}")),
             },
             State::Remote => {
-                let mut items = [LoadItem { location: entry.location(), into: &mut bytes }];
+                let mut items = [LoadItem { location: entry.location(), into: &mut bytes.0 }];
                 self.far.load(&mut items, Priority::Demand, &mut |_, loaded| {
                     loaded.expect("a page that is far is stored");
                 });
-                bytes.as_ptr().addr()
+                bytes.0.as_ptr().expose_provenance()
             }
             other => self.current.fail(format!("{page} is {other:?}")),
         };

@@ -6,8 +6,8 @@
 use super::SharedBudget;
 use crate::account::Account;
 use crate::proportional_share::SharedBytes;
+use crate::sys::thread;
 use hinterland_abi::{ProcessRow, Share};
-use hinterland_sys::thread;
 use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

@@ -236,8 +236,12 @@ pub(crate) mod mem {
         pub(crate) fn open() -> Result<OwnMemory, SysError> {
             match current() {
                 None => real::OwnMemory::open().map(OwnMemory),
-                Some(_) => Ok(OwnMemory(real::OwnMemory::none())),
+                Some(_) => Ok(OwnMemory::none()),
             }
+        }
+
+        pub(crate) fn none() -> OwnMemory {
+            OwnMemory(real::OwnMemory::none())
         }
 
         pub(crate) fn fd(&self) -> RawFd {
@@ -335,7 +339,7 @@ impl Uffd {
         let mut done = 0;
         let mut stopped = None;
         while done < len && stopped.is_none() {
-            let (to, from) = (dst + done, src.addr() + done);
+            let (to, from) = (dst + done, src.expose_provenance() + done);
             current.step("COPY", to);
             stopped = current.reach_source(from).err().or_else(|| {
                 current.with(|state| {
@@ -582,6 +586,15 @@ pub(crate) mod thread {
 
     pub(crate) fn process() -> u32 {
         current().map_or_else(real::process, |_| FIRST_ID)
+    }
+
+    /// In a simulation every thread is at work.
+    pub(crate) fn process_cpu_time() -> Duration {
+        current().map_or_else(real::process_cpu_time, |current| current.elapsed())
+    }
+
+    pub(crate) fn cpu_time() -> Duration {
+        current().map_or_else(real::cpu_time, |current| current.elapsed())
     }
 
     pub(crate) fn yield_now() {

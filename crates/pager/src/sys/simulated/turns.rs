@@ -359,7 +359,12 @@ impl Current {
 
     /// The time.
     pub(crate) fn now(&self) -> Instant {
-        self.simulation.born + Duration::from_nanos(self.with(|state| state.now_ns))
+        self.simulation.born + self.elapsed()
+    }
+
+    /// Time since the simulation began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.with(|state| state.now_ns))
     }
 
     /// A step: others may come before it.
