@@ -2,6 +2,8 @@
 //!
 //! Raw system calls live here and nowhere else. Nothing here knows of page states or budgets.
 
+#[cfg(miri)]
+mod by_miri;
 pub mod confinement;
 pub mod descriptor;
 pub mod features;

@@ -6,6 +6,8 @@ use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+#[cfg(miri)]
+pub use std::thread::{sleep, yield_now};
 use std::time::Duration;
 
 /// All signals of the calling thread are blocked until this is dropped.
@@ -46,6 +48,18 @@ core::arch::global_asm!(
 );
 
 /// The calling thread's.
+#[cfg(miri)]
+fn own<'a>() -> &'a Own {
+    thread_local! {
+        // SAFETY: all zeros are a valid value.
+        static OWN: Own = const { unsafe { MaybeUninit::zeroed().assume_init() } };
+    }
+    // SAFETY: the variable lives as long as the thread, and no other thread has its address.
+    OWN.with(|own| unsafe { &*std::ptr::from_ref(own) })
+}
+
+/// The calling thread's.
+#[cfg(not(miri))]
 fn own<'a>() -> &'a Own {
     let address: *const Own;
     // SAFETY: reads the offset of the variable and the thread pointer (x86-64 ABI for thread-local storage, initial-exec model).
@@ -123,6 +137,9 @@ fn set_mask(mask: u64) -> u64 {
 
 /// Sets, adds to or takes from the calling thread's real signal mask; returns the one before. In signal handlers too.
 pub fn change_mask(how: i32, set: Option<u64>) -> u64 {
+    if cfg!(miri) {
+        return 0;
+    }
     let own = own();
     let turn = own.turn.get();
     own.turn.set(turn.wrapping_add(1));
@@ -159,6 +176,7 @@ pub(crate) fn timespec(time: Duration) -> libc::timespec {
 }
 
 /// Sleeps, at least for `time` unless a signal comes. Not libc's function, for the same reason.
+#[cfg(not(miri))]
 pub fn sleep(time: Duration) {
     let time = timespec(time);
     // SAFETY: the time is valid for the call; nobody asks for the rest.
@@ -171,7 +189,14 @@ pub fn id() -> u32 {
     u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap_or(0)
 }
 
+/// A number for the calling thread: Miri has no thread pointer.
+#[cfg(miri)]
+pub fn pointer() -> usize {
+    std::ptr::from_ref(own()).addr()
+}
+
 /// The calling thread's thread pointer: tells threads of a process apart without a system call.
+#[cfg(not(miri))]
 pub fn pointer() -> usize {
     let pointer;
     // SAFETY: the first word that `fs` points at is its own address (x86-64 ABI for thread-local storage).
@@ -180,6 +205,7 @@ pub fn pointer() -> usize {
 }
 
 /// Gives the processor away.
+#[cfg(not(miri))]
 pub fn yield_now() {
     // SAFETY: sched_yield(2) takes nothing and cannot fail.
     unsafe { libc::syscall(libc::SYS_sched_yield) };

@@ -162,7 +162,16 @@ pub unsafe fn own_call(number: i64, arguments: [usize; 6]) -> isize {
 }
 
 /// # Safety
+/// As for `call`.
+#[cfg(miri)]
+unsafe fn from_page(_: usize, number: i64, arguments: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe { crate::by_miri::call(number, arguments) }
+}
+
+/// # Safety
 /// As for `call`; `instruction` is one of the page's.
+#[cfg(not(miri))]
 #[inline]
 unsafe fn from_page(instruction: usize, number: i64, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
@@ -185,6 +194,7 @@ unsafe fn from_page(instruction: usize, number: i64, arguments: [usize; 6]) -> i
     to_isize(result)
 }
 
+#[cfg(not(miri))]
 #[allow(clippy::cast_possible_truncation, reason = "x86-64: both have 64 bits")]
 fn to_isize(result: i64) -> isize {
     result as isize
