@@ -42,7 +42,7 @@ enum Kind {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: &[Named] = &[
+pub static ALL: &[Named] = &[
     Named { name: "sqlite", kind: Kind::Sqlite },
     Named { name: "g++", kind: Kind::Maintained("gcc", &[]) },
     Named { name: "java", kind: Kind::Maintained("java", &[]) },
