@@ -350,6 +350,11 @@ impl Pager {
         self.range.unmap(first, count);
     }
 
+    /// The program has a mapping of so many bytes that the far range has no room for.
+    pub fn mapped_beyond(&self, bytes: usize) {
+        self.pages.row().beyond_far_range_bytes.fetch_max(bytes as u64, Relaxed);
+    }
+
     /// Drops the content of pages that are not mapped: those pages read as zero afterwards; mapped pages keep theirs. For
     /// memory that was freed: nobody will read it, and it must not take far space.
     pub fn drop_remote(&self, first: PageNo, count: u32) {

@@ -55,6 +55,9 @@ impl Pager {
     /// Nothing leaves.
     pub fn departs_by_move_only(&self) {}
 
+    /// Nothing is counted.
+    pub fn mapped_beyond(&self, _bytes: usize) {}
+
     pub fn discard(&self, first: PageNo, count: u32) {
         let (start, len) = span(first, count);
         // SAFETY: the interposition discards what the program gave up.

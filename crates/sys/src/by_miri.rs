@@ -20,7 +20,7 @@ pub(crate) unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
         // SAFETY: the caller's.
         libc::SYS_munmap => unsafe { libc::munmap(ptr::with_exposed_provenance_mut(first), second) as isize },
         libc::SYS_madvise if third == libc::MADV_DONTNEED.unsigned_abs() as usize => {
-            // SAFETY: the caller's: the range is mapped, and nobody needs its content.
+            // SAFETY: the caller's: the range is mapped, and its content is given up.
             unsafe { ptr::with_exposed_provenance_mut::<u8>(first).write_bytes(0, second) };
             0
         }

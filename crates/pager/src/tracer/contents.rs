@@ -79,7 +79,7 @@ mod tests {
             [(true, &zeros), (false, &ones), (false, &ones), (false, &zeros), (true, &ones), (true, &zeros)]
         {
             contents.mapped(page, is_first);
-            assert!(contents.is_written(page), "as long as it is mapped, nobody knows");
+            assert!(contents.is_written(page), "as long as it is mapped, it may be written to");
             contents.parked(page, bytes);
             seen.push(contents.is_written(page));
         }

@@ -174,7 +174,7 @@ fn map_anywhere(request: &MapRequest) -> Outcome {
 fn map_beyond(request: &MapRequest) -> Outcome {
     let address = request.pass_on()?;
     if let Some(pager) = crate::pager() {
-        pager.row().beyond_far_range_bytes.fetch_max(request.bytes as u64, Relaxed);
+        pager.mapped_beyond(request.bytes);
     }
     Ok(address)
 }
