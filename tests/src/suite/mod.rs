@@ -9,11 +9,10 @@ pub mod watchdog;
 
 use crate::{places, reach, skips};
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed};
-use nix::fcntl::{Flock, FlockArg};
 use shares::Shares;
 use std::fs::File;
 use std::io::Write;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 pub use shares::Share;
@@ -48,6 +47,31 @@ pub fn trial(
         None => test().map(|()| Completion::Completed).map_err(|error| Failed::from(format!("{error:#}"))),
     };
     Trial { name, share: Share::Busy, body: Box::new(body) }
+}
+
+/// What the first test that needs it makes, and others wait for; a failure is repeated to each of them.
+pub struct Once<T>(OnceLock<Result<T, String>>);
+
+impl<T> Once<T> {
+    /// Nothing yet.
+    pub const fn new() -> Once<T> {
+        Once(OnceLock::new())
+    }
+
+    /// What `make` made, now or for an earlier test.
+    ///
+    /// # Errors
+    /// It could not be made.
+    pub fn get(&self, make: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
+        let made = self.0.get_or_init(|| make().map_err(|error| format!("{error:#}")));
+        made.as_ref().map_err(|error| anyhow::Error::msg(error.clone()))
+    }
+}
+
+impl<T> Default for Once<T> {
+    fn default() -> Once<T> {
+        Once::new()
+    }
 }
 
 /// A test that takes its own name, after which its directory is called.
@@ -160,10 +184,11 @@ pub fn full() -> bool {
 }
 
 /// Waits for the lock of the tests' directory; without one (a file system without locks) the tests run all the same.
-fn exclusive() -> Option<Flock<File>> {
+fn exclusive() -> Option<File> {
     std::fs::create_dir_all(places::tests()).ok()?;
     let file = File::create(places::tests().join("lock")).ok()?;
-    Flock::lock(file, FlockArg::LockExclusive).ok()
+    file.lock().ok()?;
+    Some(file)
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@
 
 use anyhow::{Result, bail};
 use hinterland_tests::runs::{Run, SMALL_SIZE_BYTES};
-use hinterland_tests::suite::Trial;
+use hinterland_tests::suite::{Once, Trial};
 use hinterland_tests::{MIB, Place, Scenario, Variant, managed, native, results, runs, skips, suite, verdict};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The tests of this file.
@@ -42,16 +42,13 @@ fn compare(scenario: &Scenario, variant: Variant, place: &Place, native: &native
     bail!("in {budget} of {peak} MiB it {}\nstandard error ends with:\n{}", violations.join(";\n  "), managed.stderr)
 }
 
-/// What came of preparing and running one scenario natively at one size; a failure is repeated to every test that needs it.
-type NativeRun = Result<(Place, Arc<native::Native>), String>;
-
-/// A native run that one test makes and others wait for.
-type Once = Arc<OnceLock<NativeRun>>;
+/// A scenario that was prepared, and run natively, at one size.
+type NativeRun = Arc<Once<(Place, Arc<native::Native>)>>;
 
 /// Native runs, made when the first test needs them; and the places of the managed ones that are under way.
 #[derive(Default)]
 struct Natives {
-    runs: Mutex<HashMap<(&'static str, u64), Once>>,
+    runs: Mutex<HashMap<(&'static str, u64), NativeRun>>,
     slots: Mutex<HashSet<usize>>,
 }
 
@@ -86,11 +83,11 @@ impl Natives {
             .entry((scenario.name, size_bytes))
             .or_default()
             .clone();
-        let run = run.get_or_init(|| {
-            let place = native::prepare(scenario, size_bytes).map_err(|error| format!("{error:#}"))?;
-            let native = native::run_native(scenario, &place, Duration::MAX);
-            native.map(|native| (place, Arc::new(native))).map_err(|error| format!("{error:#}"))
+        let made = run.get(|| {
+            let place = native::prepare(scenario, size_bytes)?;
+            let native = native::run_native(scenario, &place, Duration::MAX)?;
+            Ok((place, Arc::new(native)))
         });
-        run.clone().map_err(anyhow::Error::msg)
+        made.cloned()
     }
 }

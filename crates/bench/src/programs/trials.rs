@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_room_for_all_is_not_given_more_forever() {
+    fn a_rival_with_room_for_all_is_not_given_more() {
         let (trials, best) = searched(300 * MIB, 256 * MIB, 100, 0);
         assert!(best.zram_peak_bytes.is_some_and(is_empty));
         assert!(trials.len() <= 2, "{trials:?}");

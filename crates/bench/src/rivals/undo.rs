@@ -45,14 +45,20 @@ impl Undo {
             Undo::RemoveCgroup(group) => remove_cgroup(group),
             Undo::Swapoff(path) => swapoff(path),
             Undo::Write(path, text) => std::fs::write(path, text),
-            Undo::RemoveFile(path) => std::fs::remove_file(path),
-            Undo::RemoveDirectory(path) => std::fs::remove_dir_all(path),
+            Undo::RemoveFile(path) => unless_gone(std::fs::remove_file(path)),
+            Undo::RemoveDirectory(path) => unless_gone(std::fs::remove_dir_all(path)),
         };
-        if let Err(e) = outcome
-            && e.kind() != std::io::ErrorKind::NotFound
-        {
+        if let Err(e) = outcome {
             eprintln!("hinterland bench: cannot take back {self:?}: {e}");
         }
+    }
+}
+
+/// What is gone need not be removed.
+fn unless_gone(removed: std::io::Result<()>) -> std::io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 

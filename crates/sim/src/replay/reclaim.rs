@@ -47,7 +47,7 @@ enum Part {
     Fill(bool),
 }
 
-/// The parts of a step, as a body that is told what becomes of them.
+/// The parts of a step, as a body that has what became of them.
 struct Parts<'a> {
     parts: &'a mut VecDeque<Part>,
     /// Each was the one that was asked for.

@@ -123,7 +123,7 @@ impl Turns {
         self.steps.push(Step { thread, slot, own: true, cpu_ns, interval, written: None });
     }
 
-    /// Pages that are never touched are nobody's.
+    /// Pages that are never touched belong to no thread.
     fn discard(&mut self, discard: &Discard, slots: &Slots) {
         let touched = |slot: &u32| self.touched.get(*slot as usize).is_some_and(|touched| *touched);
         let found = discard.each().filter_map(|page| slots.find(discard.region, page)).filter(touched);

@@ -390,7 +390,7 @@ fn freed_pages_that_are_far_are_dropped() {
     };
     let frames = 100 - 100 / 8;
     assert_eq!(of(None, 100), (600, 800 - frames, 200));
-    // Those that are local when the others are freed are stored, and fetched: nobody knows that they are not needed.
+    // Those that are local when the others are freed are stored, and fetched: the plan does not know that they are not needed.
     assert_eq!(of(Some(Cause::Freed), 100), (3 * frames, 800 - frames, 800 - 3 * frames));
     assert_eq!(of(Some(Cause::Unmapped), 100), (0, 800 - 4 * frames, 800));
     assert_eq!(of(Some(Cause::Freed), 200), (0, 0, 200));

@@ -4,10 +4,10 @@
 use anyhow::{Context, Result, ensure};
 use hinterland_sim::{FaultPath, Figures, LinkModel, Setup, pages_in_order, simulate};
 use hinterland_tests::launch::{Launch, c_program};
-use hinterland_tests::suite::Trial;
+use hinterland_tests::suite::{Once, Trial};
 use hinterland_tests::{MIB, Need, places, skips, suite};
 use hinterland_units::{Budget, ByteCount};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Pages of the program, 64 MiB, of which a quarter is local.
 const PAGES: u32 = 16_384;
@@ -26,7 +26,7 @@ struct Recorded {
     command: fn() -> Result<Vec<String>>,
     /// What it prints, in part.
     prints: &'static str,
-    recording: OnceLock<Result<Recording, String>>,
+    recording: Once<Recording>,
 }
 
 struct Recording {
@@ -42,7 +42,7 @@ fn objects() -> Recorded {
         obstacle: || skips::missing(&[Need::Program("python3")]).or_else(skips::no_userfaultfd),
         command: || Ok(["/usr/bin/env", "PYTHONHASHSEED=0", "python3", "-c", OBJECTS].map(str::to_owned).into()),
         prints: "sum ",
-        recording: OnceLock::new(),
+        recording: Once::new(),
     }
 }
 
@@ -67,7 +67,7 @@ fn sort() -> Recorded {
             Ok(words.map(str::to_owned).into_iter().chain([input.display().to_string()]).collect())
         },
         prints: "",
-        recording: OnceLock::new(),
+        recording: Once::new(),
     }
 }
 
@@ -163,8 +163,7 @@ fn agrees(name: &str, order: &str, evict: &str, prefetch: &str, path: &str) -> R
 impl Recorded {
     /// The recording; the first of those that need it makes it.
     fn recording(&self) -> Result<&Recording> {
-        let made = self.recording.get_or_init(|| self.record().map_err(|error| format!("{error:#}")));
-        made.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+        self.recording.get(|| self.record())
     }
 
     fn record(&self) -> Result<Recording> {

@@ -4,13 +4,12 @@
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Ended, INSECURE_LOOPBACK, Launch, Running, c_program};
 use hinterland_tests::ledger::LiveLedger;
-use hinterland_tests::suite::Trial;
+use hinterland_tests::suite::{Once, Trial};
 use hinterland_tests::{MIB, frozen, places, skips, suite};
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The fault paths.
@@ -238,13 +237,11 @@ fn no_postgres() -> Option<String> {
 
 /// A PostgreSQL server with its backends in 32 MiB: made, loaded, queried.
 fn postgresql(name: &str, path: &'static str) -> Result<()> {
-    static NATIVE: OnceLock<Result<String, String>> = OnceLock::new();
-    let native = NATIVE.get_or_init(|| {
-        let ended = PostgreSql::new("lifecycle::trees::postgresql::native").and_then(|server| server.run(&[]));
-        let said = ended.and_then(|ended| Ok(ended.expect(0, "stopped")?.stdout.clone()));
-        said.map_err(|error| format!("{error:#}"))
-    });
-    let native = native.as_ref().map_err(|error| anyhow::anyhow!("natively: {error}"))?;
+    static NATIVE: Once<String> = Once::new();
+    let native = NATIVE.get(|| {
+        let server = PostgreSql::new("lifecycle::trees::postgresql::native")?;
+        Ok(server.run(&[])?.expect(0, "stopped")?.stdout.clone())
+    })?;
     let server = PostgreSql::new(name)?;
     let built = places::launcher()?.parent().context("the launcher is in a directory")?.to_owned();
     for file in ["hinterland", "libhinterland.so"] {
