@@ -82,7 +82,7 @@ static void forks_beside_malloc(void) {
         MUST(child >= 0);
         if (!child) {
             alarm(20);
-            for (int i = 0; i < 200; i++) {
+            for (int i = 0; i < 60; i++) {
                 size_t size = mix(i) % 200000;
                 char *at = malloc(size);
                 fill(at, size, i);

@@ -145,7 +145,7 @@ fn a_report_of_prefetchers_is_drawn() {
 #[test]
 fn nodes_are_measured_without_a_program_too() {
     with_launcher();
-    let output = bench("nodes").args(["--repeat", "1", "--format", "json"]).output().unwrap();
+    let output = bench("nodes").args(["--repeat", "1", "--scale", "10", "--format", "json"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

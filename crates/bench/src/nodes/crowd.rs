@@ -1,7 +1,7 @@
 //! What a crowd costs others: loads of single pages alone, and beside thousands of connections of strangers that each hold half of a
 //! request.
 
-use super::ROUND_TRIPS;
+use super::NodesArgs;
 use super::pool::Filled;
 use super::process::Node;
 use super::report::Round;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Connections of the crowd.
-const CROWD: usize = 4096;
+const CROWD: u32 = 4096;
 /// What the node lends, half of it to the one who is measured.
 const CAPACITY_BYTES: u64 = 64 << 20;
 const PAGES: u32 = 8192;
@@ -22,26 +22,27 @@ const PAGES: u32 = 8192;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Measures it once.
-pub fn measure(round: &mut Round, launcher: &Path, seed: u64) {
-    if let Err(why) = beside(round, launcher, seed) {
+pub fn measure(round: &mut Round, launcher: &Path, args: &NodesArgs, seed: u64) {
+    if let Err(why) = beside(round, launcher, args, seed) {
         round.skip("crowd", &why);
     }
 }
 
-fn beside(round: &mut Round, launcher: &Path, seed: u64) -> Result<(), String> {
+fn beside(round: &mut Round, launcher: &Path, args: &NodesArgs, seed: u64) -> Result<(), String> {
+    let (crowd, round_trips) = (args.scaled(CROWD), args.round_trips());
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| error.to_string())?;
-    if most < 2 * CROWD as u64 {
-        return Err(format!("needs {} descriptors (ulimit -Hn)", 2 * CROWD));
+    if most < 2 * u64::from(crowd) {
+        return Err(format!("needs {} descriptors (ulimit -Hn)", 2 * crowd));
     }
     // The node inherits it.
     setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(|error| error.to_string())?;
     let node = Node::start(launcher, "tcp://127.0.0.1:0", CAPACITY_BYTES)?;
     let filled = Filled::new(&node.url, PAGES, seed)?;
-    round.percentiles("alone_load", filled.demand_us(ROUND_TRIPS, seed));
+    round.percentiles("alone_load", filled.demand_us(round_trips, seed));
     let half = half_a_write();
     // The node turns some away, when it has taken too many.
-    let crowd: Vec<TcpStream> = (0..CROWD).filter_map(|_| stranger(&node.url, &half).ok()).collect();
-    round.percentiles("crowd_load", filled.demand_us(ROUND_TRIPS, seed));
+    let crowd: Vec<TcpStream> = (0..crowd).filter_map(|_| stranger(&node.url, &half).ok()).collect();
+    round.percentiles("crowd_load", filled.demand_us(round_trips, seed));
     #[allow(clippy::cast_precision_loss, reason = "connections and bytes of a measurement lie far below 2^52")]
     let figures = [crowd.len() as f64, node.server.pss_bytes() as f64 - CAPACITY_BYTES as f64 / 2.0];
     round.figure("crowd_connections", Ok(figures[0]));

@@ -34,15 +34,16 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Round trips of one measurement.
-const ROUND_TRIPS: usize = 5000;
+const ROUND_TRIPS: u32 = 5000;
 /// Bytes of a page with what the protocol puts before it.
 const ANSWER_BYTES: usize = PAGE_BYTES + 52;
 /// What the round trips of the raw server are called: with sides that sleep, and with sides that look first.
 const RAW: [&str; 2] = ["raw_round_trip", "raw_looking_round_trip"];
 /// Bytes of the raw stream.
 const STREAM_BYTES: u64 = 512 << 20;
-/// Data of a program, and how much of it is local: few touches find their page there.
+/// Data of a program, at least the second figure, and how much of it is local: few touches find their page there.
 const PROGRAM_PAGES: u32 = 16_384;
+const PROGRAM_PAGES_MIN: u32 = 8192;
 const LOCAL: ByteCount = ByteCount(16 << 20);
 /// Pages at the node for reads, and in memcached: 128 MiB.
 const STORED_PAGES: u32 = 32_768;
@@ -67,6 +68,9 @@ pub struct NodesArgs {
     /// Seed of contents and accesses
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
+    /// How much each measurement moves, in percent of the usual: less is quicker and less exact
+    #[arg(long, default_value_t = 100, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    scale: u32,
     #[command(flatten)]
     to: Destination,
 }
@@ -88,6 +92,24 @@ trait Percentile {
 impl Percentile for Vec<f64> {
     fn percentile(&self, percent: usize) -> f64 {
         self[(self.len() * percent / 100).min(self.len() - 1)]
+    }
+}
+
+impl NodesArgs {
+    /// As much of `usual` as the scale says.
+    fn scaled<T: std::ops::Mul<u32>>(&self, usual: T) -> <T::Output as std::ops::Div<u32>>::Output
+    where
+        T::Output: std::ops::Div<u32>,
+    {
+        usual * self.scale / 100
+    }
+
+    fn round_trips(&self) -> usize {
+        self.scaled(ROUND_TRIPS) as usize
+    }
+
+    fn program_pages(&self) -> u32 {
+        self.scaled(PROGRAM_PAGES).max(PROGRAM_PAGES_MIN)
     }
 }
 
@@ -142,7 +164,7 @@ impl Bench {
             raw: Raw::start(&executables.bench).map_err(BenchError::Setting)?,
             nodes: [tcp()?, tcp()?],
             same_host: Node::start(launcher, &socket, CAPACITY_BYTES),
-            memcached: Memcached::start(STORED_PAGES),
+            memcached: Memcached::start(args.scaled(STORED_PAGES)),
             executables,
             _directory: directory,
         })
@@ -153,7 +175,10 @@ impl Bench {
         let mut round = Round::default();
         // Before and after what is compared with them.
         let before = self.round_trips();
-        round.figure("raw_stream_bytes_per_second", self.raw.stream_rate(STREAM_BYTES));
+        round.figure(
+            "raw_stream_bytes_per_second",
+            self.raw.stream_rate(STREAM_BYTES * u64::from(self.args.scale) / 100),
+        );
         let tcp = self.nodes[0].url.clone();
         self.fault(&mut round, "tcp_fault", &tcp, &[], seed);
         for (kind, (mut times, after)) in RAW.into_iter().zip(before.into_iter().zip(self.round_trips())) {
@@ -173,13 +198,13 @@ impl Bench {
         self.write_back(&mut round, seed);
         self.losable(&mut round, seed);
         bad_days::measure(&mut round, &self.executables.launcher, seed);
-        crowd::measure(&mut round, &self.executables.launcher, seed);
+        crowd::measure(&mut round, &self.executables.launcher, &self.args, seed);
         round
     }
 
     /// Of the raw server, as in `RAW`.
     fn round_trips(&mut self) -> [Result<Vec<f64>, String>; 2] {
-        [false, true].map(|looks| self.raw.round_trips_us(ROUND_TRIPS, ANSWER_BYTES, looks))
+        [false, true].map(|looks| self.raw.round_trips_us(self.args.round_trips(), ANSWER_BYTES, looks))
     }
 
     /// The worker under `hinterland run` with a node as far memory.
@@ -191,15 +216,16 @@ impl Bench {
         prefetch: PrefetchName,
         seed: u64,
     ) -> Result<Measured, String> {
+        let pages = self.args.program_pages();
         let worker = WorkerArgs {
-            pages: PROGRAM_PAGES,
+            pages,
             hot_pages: 1,
             pattern,
             threads: 1,
-            accesses: u64::from(PROGRAM_PAGES),
+            accesses: pages.into(),
             seconds_max: 5,
             seed,
-            warm_up: Some(u64::from(PROGRAM_PAGES) / 4),
+            warm_up: Some(u64::from(pages) / 4),
             access_times: true,
         };
         let settings = Settings {
@@ -241,20 +267,21 @@ impl Bench {
     #[allow(clippy::cast_precision_loss, reason = "bytes and pages of a measurement lie far below 2^52")]
     fn reads(&mut self, round: &mut Round, seed: u64) {
         let node = &self.nodes[0];
-        let cpu_us = Reader::fill(&node.url, STORED_PAGES, seed).and_then(|mut reader| {
+        let (pages, time) = (self.args.scaled(STORED_PAGES), self.args.scaled(READS));
+        let cpu_us = Reader::fill(&node.url, pages, seed).and_then(|mut reader| {
             let before = node.server.cpu_time();
-            let pages = reader.read_for(READS, seed)?;
+            let pages = reader.read_for(time, seed)?;
             let cpu = node.server.cpu_time().saturating_sub(before);
             Ok(cpu.as_secs_f64() * 1e6 / pages.max(1) as f64)
         });
         round.figure("node_cpu_us_per_read", cpu_us);
-        let beside = Filled::new(&node.url, STORED_PAGES, seed).map(|filled| {
-            round.percentiles("tcp_load", filled.demand_us(ROUND_TRIPS, seed));
-            node.server.pss_bytes() as f64 - f64::from(STORED_PAGES) * PAGE_BYTES as f64
+        let beside = Filled::new(&node.url, pages, seed).map(|filled| {
+            round.percentiles("tcp_load", filled.demand_us(self.args.round_trips(), seed));
+            node.server.pss_bytes() as f64 - f64::from(pages) * PAGE_BYTES as f64
         });
         round.figure("node_beside_slabs_bytes", beside);
         match &mut self.memcached {
-            Ok(memcached) => round.figure("memcached_cpu_us_per_get", memcached.get_us(READS, seed)),
+            Ok(memcached) => round.figure("memcached_cpu_us_per_get", memcached.get_us(time, seed)),
             Err(why) => round.skip("memcached_cpu_us_per_get", why),
         }
     }
@@ -262,7 +289,7 @@ impl Bench {
     /// Stores of evicted pages, in one node and in two.
     fn write_back(&self, round: &mut Round, seed: u64) {
         let [first, second] = &self.nodes;
-        let stored = |url: &str| Filled::new(url, PROGRAM_PAGES, seed).map(|filled| filled.stored_rate);
+        let stored = |url: &str| Filled::new(url, self.args.program_pages(), seed).map(|filled| filled.stored_rate);
         round.figure("write_back_bytes_per_second", stored(&first.url));
         let pool = format!("{},{}?replicas=2", first.url, second.url);
         round.figure("write_back_2_replicas_bytes_per_second", stored(&pool));
@@ -276,14 +303,14 @@ impl Bench {
             let start = |_| Node::start(&self.executables.launcher, "tcp://127.0.0.1:0", CAPACITY_BYTES);
             let measured = (0..6).map(start).collect::<Result<Vec<Node>, String>>().and_then(|mut nodes| {
                 let urls: Vec<&str> = nodes.iter().map(|node| &*node.url).collect();
-                let filled = Filled::new(&format!("{}?{parameter}", urls.join(",")), PROGRAM_PAGES, seed)?;
+                let filled = Filled::new(&format!("{}?{parameter}", urls.join(",")), self.args.program_pages(), seed)?;
                 round.figure(&format!("{name}_write_back_bytes_per_second"), Ok(filled.stored_rate));
                 round.figure(&format!("{name}_bytes_for_each_stored"), Ok(filled.bytes_for_each_stored()));
-                round.percentiles(&format!("{name}_load"), filled.demand_us(ROUND_TRIPS, seed));
+                round.percentiles(&format!("{name}_load"), filled.demand_us(self.args.round_trips(), seed));
                 nodes.pop();
                 // Who is lost is found out once.
-                filled.load_for(READS, seed)?;
-                round.percentiles(&format!("{name}_load_without_one"), filled.demand_us(ROUND_TRIPS, seed));
+                filled.load_for(self.args.scaled(READS), seed)?;
+                round.percentiles(&format!("{name}_load_without_one"), filled.demand_us(self.args.round_trips(), seed));
                 Ok(())
             });
             if let Err(why) = measured {

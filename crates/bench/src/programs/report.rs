@@ -68,7 +68,7 @@ pub struct Row {
     zram_ram_by_hinterland: Option<Interval>,
     /// Whether the kernel had as much RAM as Hinterland, or as much as it could use.
     equal_ram: bool,
-    /// `ok`, or why a run gave no result.
+    /// `ok`, or why a run gave no result, or which system had no run.
     ended: String,
 }
 
@@ -89,7 +89,10 @@ impl Row {
         let failed = |(name, rounds): &(&str, &Vec<Round>)| {
             Some(format!("{name}: {}", rounds.iter().find_map(|round| round.as_ref().err())?))
         };
-        let ended = share.chosen.as_ref().err().cloned().or_else(|| series.iter().find_map(failed));
+        let none =
+            |(name, rounds): &(&str, &Vec<Round>)| rounds.is_empty().then(|| format!("{name}: no round was run"));
+        let ended = share.chosen.as_ref().err().cloned();
+        let ended = ended.or_else(|| series.iter().find_map(failed)).or_else(|| series.iter().find_map(none));
         let middle = |rounds: &Vec<Option<Run>>| median(rounds.iter().flatten().map(|run| run.seconds));
         let seconds = runs.iter().filter_map(|(name, rounds)| Some((name.clone(), middle(rounds)?))).collect();
         #[allow(clippy::cast_precision_loss, reason = "bytes of a machine")]
