@@ -62,6 +62,13 @@ impl Answers {
         }
     }
 
+    /// No evictor is left.
+    pub(crate) fn end(&self) {
+        if let Some(asks) = self.asks() {
+            asks.answers.store(0, Relaxed);
+        }
+    }
+
     /// Looks at all asks once: answers new ones, gives up the pins of those that are done or overdue.
     pub(crate) fn answer<'a>(&'a self, held: &mut Held<'a>) {
         let Some(asks) = self.asks() else { return };

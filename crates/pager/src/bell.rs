@@ -50,6 +50,11 @@ impl Bell {
         self.idle.store(false, SeqCst);
     }
 
+    /// Wakes the evictor, whatever it does.
+    pub(crate) fn wake(&self) {
+        shared_futex_ring(self.word());
+    }
+
     /// Lets the evictor look at the watermarks.
     pub(crate) fn ring(&self) {
         if self.idle.load(SeqCst) {

@@ -78,15 +78,24 @@ impl Evictor {
         self.local.shared_budget.begin_acknowledging(self.pages.row());
     }
 
-    /// Keeps local memory within its budget for ever: the body of the evictor thread.
-    pub(crate) fn run(&'static self) -> ! {
-        self.pages.own_threads.register();
+    /// It will not run again: nobody waits for it.
+    pub(crate) fn end_answering(&self) {
+        self.answers.end();
+        self.local.shared_budget.end_acknowledging(self.pages.row());
+    }
+
+    /// Keeps local memory within its budget until it should stop: the body of the evictor thread.
+    pub(crate) fn run(&'static self, should_stop: impl Fn() -> bool) {
+        let _registered = self.pages.own_threads.register();
         let mut scratch = Scratch::new();
         let mut tidied = Instant::now();
         let mut demand = DemandSampler::new();
         let mut held = Held::default();
         loop {
             let seen = self.bell.rung();
+            if should_stop() {
+                return;
+            }
             self.answers.answer(&mut held);
             if self.pages.path == FaultPath::Inline
                 && (self.read_ahead.has_work() || self.local.above_high(&self.pages.gate.enter()))

@@ -12,13 +12,13 @@
 use crate::bell::Bell;
 use crate::evictor::Evictor;
 use crate::fault_path::FaultPath;
-use crate::own_threads::watch_for_the_end;
 use crate::pages::Pages;
 use crate::read_ahead::ReadAhead;
 use crate::sys::thread;
+use crate::thread_state::ThreadState;
 use hinterland_sys::SysError;
 use hinterland_units::{Budget, PAGE_BYTES};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// See the module.
 pub(crate) struct EvictorStart {
@@ -28,7 +28,7 @@ pub(crate) struct EvictorStart {
     evictor: &'static Evictor,
     /// Pages that were made accessible, those that were so twice counted twice.
     opened: AtomicU64,
-    started: AtomicBool,
+    state: ThreadState,
     /// The process whose evictor it is; 0: the pager has not started.
     process: AtomicU32,
 }
@@ -43,8 +43,8 @@ impl EvictorStart {
         bell: &'static Bell,
         evictor: &'static Evictor,
     ) -> EvictorStart {
-        let (opened, started, process) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU32::new(0));
-        EvictorStart { pages, read_ahead, bell, evictor, opened, started, process }
+        let (opened, state, process) = (AtomicU64::new(0), ThreadState::new(), AtomicU32::new(0));
+        EvictorStart { pages, read_ahead, bell, evictor, opened, state, process }
     }
 
     /// Starts the evictor now or when it may be needed, in a process where none runs.
@@ -62,13 +62,13 @@ impl EvictorStart {
 
     /// A forked child has no evictor yet.
     pub(crate) fn forget(&self) {
-        self.started.store(false, Relaxed);
+        self.state.forget();
     }
 
     /// Notes that pages were made accessible.
     pub(crate) fn note_accessible(&'static self, pages: u32) {
         let opened = self.opened.fetch_add(pages.into(), Relaxed) + u64::from(pages);
-        if self.pages.path == FaultPath::Monitor || self.started.load(Relaxed) || !self.is_needed(opened) {
+        if self.pages.path == FaultPath::Monitor || self.state.is_started() || !self.is_needed(opened) {
             return;
         }
         self.start_own();
@@ -76,7 +76,7 @@ impl EvictorStart {
 
     /// See `Pager::expect_asks`.
     pub(crate) fn expect_asks(&'static self) {
-        if self.pages.path == FaultPath::Inline && !self.started.load(Relaxed) {
+        if self.pages.path == FaultPath::Inline && !self.state.is_started() {
             self.start_own();
         }
     }
@@ -103,15 +103,41 @@ impl EvictorStart {
 
     /// Starts the evictor, unless it runs.
     pub(crate) fn start(&'static self) -> Result<(), SysError> {
-        if self.started.swap(true, Relaxed) {
+        if !self.state.begin() {
             return Ok(());
         }
-        let outcome = thread::spawn(c"far-evictor", || self.evictor.run());
-        self.started.store(outcome.is_ok(), Relaxed);
-        outcome?;
+        self.spawn()?;
         // Now, and not when the thread first runs: who asks before that waits for it.
         self.evictor.begin_answering();
         // On the monitor path, that thread came with the monitors.
-        if self.pages.path == FaultPath::Inline { watch_for_the_end() } else { Ok(()) }
+        if self.pages.path == FaultPath::Inline { self.pages.own_threads.watch_for_the_end() } else { Ok(()) }
+    }
+
+    fn spawn(&'static self) -> Result<(), SysError> {
+        let outcome = thread::spawn(c"far-evictor", || {
+            self.evictor.run(|| self.state.should_stop());
+            self.state.left();
+        });
+        if outcome.is_err() {
+            self.state.forget();
+        }
+        outcome
+    }
+
+    /// Stops the evictor. What other processes ask of it waits.
+    pub(crate) fn stop(&self) {
+        self.state.stop(|| self.bell.wake());
+    }
+
+    /// Starts the evictor again, if it was stopped.
+    pub(crate) fn resume(&'static self) -> Result<(), SysError> {
+        if !self.state.resume() {
+            return Ok(());
+        }
+        let outcome = self.spawn();
+        if outcome.is_err() {
+            self.evictor.end_answering();
+        }
+        outcome
     }
 }

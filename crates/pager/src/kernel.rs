@@ -104,6 +104,13 @@ impl Kernel {
         unsafe { self.uffd().copy(address, from, pages * PAGE_BYTES) }
     }
 
+    /// Maps zeros at a missing page whose content they are, and wakes who waits there.
+    pub(crate) fn map_zeros(&self, page: usize) -> Result<(), Partial> {
+        static ZERO: Zero = Zero([0; PAGE_BYTES]);
+        // SAFETY: only a missing page is filled, with its content.
+        unsafe { self.uffd().copy(page, ZERO.0.as_ptr(), PAGE_BYTES) }
+    }
+
     /// Moves a run of pages from the program to staging slots; returns how many left and why the next one did not.
     ///
     /// # Safety
@@ -175,13 +182,8 @@ impl Kernel {
         }
         // To copy a page that is missing would be a fault, and the thread that copies may be the one that serves faults. So a
         // page that the program dropped gets its zeros first; the kernel refuses that for one that it has swapped out.
-        if !mem::is_in_memory(page) {
-            static ZERO: Zero = Zero([0; PAGE_BYTES]);
-            // SAFETY: only a missing page is filled, and zeros are its content.
-            let filled = unsafe { self.uffd().copy(page, ZERO.0.as_ptr(), PAGE_BYTES) };
-            if filled.is_ok_and(|()| !protect()) {
-                return Err(Stay::Pinned);
-            }
+        if !mem::is_in_memory(page) && self.map_zeros(page).is_ok_and(|()| !protect()) {
+            return Err(Stay::Pinned);
         }
         // SAFETY: the slot is empty and ours; the page is mapped and cannot change.
         let copied = unsafe { self.copy_to_slot(page, slot) };

@@ -68,6 +68,7 @@ mod slot;
 mod staging;
 mod state;
 mod sys;
+mod thread_state;
 mod tracer;
 mod waiters;
 mod watch;

@@ -8,14 +8,14 @@ use crate::far_memory::FarMemory;
 use crate::pages::Pages;
 use crate::sys::gate::{futex_wait_for, futex_wake};
 use crate::sys::thread;
+use crate::thread_state::ThreadState;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 /// See the module.
 pub(crate) struct Maintenance {
     pages: &'static Pages,
     far: &'static FarMemory,
-    /// The thread runs.
-    started: AtomicBool,
+    state: ThreadState,
     /// It sleeps until it is woken.
     idle: AtomicBool,
     /// Bumped and woken when there is work.
@@ -24,13 +24,13 @@ pub(crate) struct Maintenance {
 
 impl Maintenance {
     pub(crate) fn new(pages: &'static Pages, far: &'static FarMemory) -> Maintenance {
-        let (started, idle) = (AtomicBool::new(false), AtomicBool::new(false));
-        Maintenance { pages, far, started, idle, word: AtomicU32::new(0) }
+        let (state, idle) = (ThreadState::new(), AtomicBool::new(false));
+        Maintenance { pages, far, state, idle, word: AtomicU32::new(0) }
     }
 
     /// A forked child has none yet.
     pub(crate) fn forget(&self) {
-        self.started.store(false, Relaxed);
+        self.state.forget();
         self.idle.store(false, Relaxed);
     }
 
@@ -44,20 +44,45 @@ impl Maintenance {
             return;
         }
         if !self.start() && (self.idle.swap(false, SeqCst) || has_new_changes) {
-            self.word.fetch_add(1, SeqCst);
-            futex_wake(&self.word);
+            self.wake();
         }
+    }
+
+    fn wake(&self) {
+        self.word.fetch_add(1, SeqCst);
+        futex_wake(&self.word);
     }
 
     /// Starts the thread, unless it runs; says whether it was started. Refused, for example while another thread is in exec: the next
     /// call tries again.
     pub(crate) fn start(&'static self) -> bool {
-        if self.started.swap(true, Relaxed) {
-            return false;
+        let begins = self.state.begin();
+        if begins {
+            self.spawn();
         }
-        let started = thread::spawn(c"far-maintenance", || self.run());
-        self.started.store(started.is_ok(), Relaxed);
-        true
+        begins
+    }
+
+    fn spawn(&'static self) {
+        let outcome = thread::spawn(c"far-maintenance", || {
+            self.run();
+            self.state.left();
+        });
+        if outcome.is_err() {
+            self.state.forget();
+        }
+    }
+
+    /// Stops the thread.
+    pub(crate) fn stop(&self) {
+        self.state.stop(|| self.wake());
+    }
+
+    /// Starts it again, if it was stopped.
+    pub(crate) fn resume(&'static self) {
+        if self.state.resume() {
+            self.spawn();
+        }
     }
 
     /// Whether all changes of the paths that were commanded are made.
@@ -66,10 +91,13 @@ impl Maintenance {
         self.far.has_made_changes()
     }
 
-    fn run(&self) -> ! {
-        self.pages.own_threads.register();
+    fn run(&self) {
+        let _registered = self.pages.own_threads.register();
         loop {
             let seen = self.word.load(SeqCst);
+            if self.state.should_stop() {
+                return;
+            }
             let inside = self.pages.gate.enter();
             let pause = self.far.maintain();
             // Between steps it is not woken: their pauses bound the bandwidth.

@@ -1,30 +1,42 @@
-//! The pager's own threads: monitors, evictor, read-ahead, maintenance.
+//! The pager's own threads: monitors, evictor, read-ahead, maintenance, and the one that waits for the end of the program's.
 
 use crate::sys::{last_thread, thread};
+use crate::thread_state::ThreadState;
 use hinterland_sys::SysError;
 use hinterland_sys::confinement;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Monitors, evictor, read-ahead, maintenance.
+/// More than there are.
 const OWN_THREADS_MAX: usize = 16;
 
 /// See the module.
 pub(crate) struct OwnThreads {
     /// Their kernel ids; 0: free.
     ids: [AtomicU32; OWN_THREADS_MAX],
+    /// The thread that ends the process when no thread of the program is left.
+    watch: ThreadState,
+}
+
+/// The calling thread is one of the pager's until this is dropped.
+pub(crate) struct Registered<'a>(&'a AtomicU32);
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Relaxed);
+    }
 }
 
 impl OwnThreads {
     /// None.
     pub(crate) const fn new() -> OwnThreads {
-        OwnThreads { ids: [const { AtomicU32::new(0) }; OWN_THREADS_MAX] }
+        OwnThreads { ids: [const { AtomicU32::new(0) }; OWN_THREADS_MAX], watch: ThreadState::new() }
     }
 
     /// Notes the calling thread as one of them.
-    pub(crate) fn register(&self) {
+    pub(crate) fn register(&self) -> Registered<'_> {
         let id = thread::id();
         let free = self.ids.iter().find(|cell| cell.compare_exchange(0, id, Relaxed, Relaxed).is_ok());
-        assert!(free.is_some(), "more than {OWN_THREADS_MAX} threads serve one pager");
+        Registered(free.unwrap_or_else(|| panic!("more than {OWN_THREADS_MAX} threads serve one pager")))
     }
 
     /// Forgets all of them, in the child of a fork.
@@ -32,6 +44,7 @@ impl OwnThreads {
         for cell in &self.ids {
             cell.store(0, Relaxed);
         }
+        self.watch.forget();
     }
 
     /// Whether a thread, by its kernel id, is one of them. 0 is none.
@@ -39,20 +52,40 @@ impl OwnThreads {
         id != 0 && self.any(|own| own == id)
     }
 
-    /// Whether `is_meant` holds for the kernel id of one of them.
-    pub(crate) fn any(&self, is_meant: impl Fn(u32) -> bool) -> bool {
+    /// Whether `is_meant` holds for the kernel id of one of them; 0 is none's.
+    pub(crate) fn any(&self, mut is_meant: impl FnMut(u32) -> bool) -> bool {
         self.ids.iter().any(|cell| is_meant(cell.load(Relaxed)))
     }
-}
 
-/// Starts the thread that ends the process when no thread of the program is left: with the first of the pager's others.
-pub(crate) fn watch_for_the_end() -> Result<(), SysError> {
-    if !last_thread::can_watch() {
-        return Ok(());
+    /// Starts the thread that ends the process when no thread of the program is left: with the first of the others.
+    pub(crate) fn watch_for_the_end(&'static self) -> Result<(), SysError> {
+        if last_thread::can_watch() && self.watch.begin() { self.start_watch() } else { Ok(()) }
     }
-    match thread::spawn(c"far-exit", || last_thread::watch()) {
-        // A confined process: it ends with the last of all threads.
-        Err(SysError { errno: libc::EAGAIN, .. }) if confinement::is_confined() => Ok(()),
-        outcome => outcome,
+
+    fn start_watch(&'static self) -> Result<(), SysError> {
+        let outcome = thread::spawn(c"far-exit", || {
+            let registered = self.register();
+            last_thread::watch(|| self.watch.should_stop());
+            drop(registered);
+            self.watch.left();
+        });
+        if outcome.is_err() {
+            self.watch.forget();
+        }
+        match outcome {
+            // A confined process: it ends with the last of all threads.
+            Err(SysError { errno: libc::EAGAIN, .. }) if confinement::is_confined() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Stops that thread.
+    pub(crate) fn stop_watch(&self) {
+        self.watch.stop(last_thread::wake_watch);
+    }
+
+    /// Starts it again, if it was stopped.
+    pub(crate) fn resume_watch(&'static self) -> Result<(), SysError> {
+        if self.watch.resume() { self.start_watch() } else { Ok(()) }
     }
 }

@@ -53,6 +53,7 @@ pub struct Pager {
     tracer: Option<&'static Tracer>,
     intervals: &'static Intervals,
     hints: &'static Hints,
+    read_ahead: &'static ReadAhead,
     pub(crate) copy_out: &'static CopyOut,
     pins: &'static Pins,
     inline_faults: &'static InlineFaults,
@@ -174,6 +175,7 @@ impl Pager {
             tracer,
             intervals,
             hints,
+            read_ahead,
             copy_out,
             pins,
             inline_faults,
@@ -334,6 +336,41 @@ impl Pager {
     /// begins, on a near stack: it waits for copies that are under way.
     pub fn departs_by_move_only(&self) {
         self.copy_out.end();
+    }
+}
+
+/// Threads of the pager.
+impl Pager {
+    /// Makes a call while no thread of the pager is at work; those that were start again after it. What they owned is complete, so no page
+    /// is busy but those of the program's own threads. On the monitor path nobody serves faults meanwhile: neither the call nor what
+    /// starts a thread may touch far memory. Two threads do not do this at once.
+    pub fn without_threads<R>(&'static self, call: impl FnOnce() -> R) -> R {
+        self.stop_all_but_monitors();
+        if self.pages.path == FaultPath::Monitor && self.monitors.stop().is_ok() {
+            // What a monitor has started meanwhile.
+            self.stop_all_but_monitors();
+        }
+        let result = call();
+        self.monitors.resume();
+        // Where one is refused, the next thread that needs it tries again.
+        let evictor = self.evictor.resume();
+        self.read_ahead.resume(evictor);
+        self.maintenance.resume();
+        let _ = self.pages.own_threads.resume_watch();
+        result
+    }
+
+    /// Those first that start others.
+    fn stop_all_but_monitors(&self) {
+        self.evictor.stop();
+        self.read_ahead.stop();
+        self.maintenance.stop();
+        self.pages.own_threads.stop_watch();
+    }
+
+    /// Whether `is_meant` holds for a thread of the pager, by its kernel id.
+    pub fn any_thread(&self, mut is_meant: impl FnMut(u32) -> bool) -> bool {
+        self.pages.own_threads.any(|id| id != 0 && is_meant(id))
     }
 }
 

@@ -28,6 +28,7 @@ use crate::state::State;
 use crate::sys::gate::{futex_wait, futex_wake};
 use crate::sys::sync::Mutex;
 use crate::sys::{Instant, thread};
+use crate::thread_state::ThreadState;
 use hinterland_backend::{LoadError, LoadItem, Priority};
 use hinterland_paging::{
     Claimed, Frames, HELP_PAGES, MappedPages, PendingWindow, Place, Pushed, Step, Urgency, WindowBody, WindowQueue,
@@ -72,8 +73,7 @@ impl Queue {
     /// Queues a window, or a batch.
     fn push(&self, wanted: Prefetch) -> Pushed {
         let pushed = self.with(|queue| queue.push(wanted));
-        self.signal.fetch_add(1, SeqCst);
-        futex_wake(&self.signal);
+        self.nudge();
         pushed
     }
 
@@ -85,9 +85,14 @@ impl Queue {
     /// Wakes the thread, if it sleeps, for what it looks at before it does.
     fn wake(&self) {
         if self.sleeps.load(SeqCst) {
-            self.signal.fetch_add(1, SeqCst);
-            futex_wake(&self.signal);
+            self.nudge();
         }
+    }
+
+    /// Wakes the thread, whatever it does.
+    fn nudge(&self) {
+        self.signal.fetch_add(1, SeqCst);
+        futex_wake(&self.signal);
     }
 
     /// Drops all windows.
@@ -111,8 +116,7 @@ pub(crate) struct ReadAhead {
     hinted_ns: AtomicU64,
     hints_wait_ns: AtomicU64,
     begun: Instant,
-    /// The thread runs (or is about to).
-    started: AtomicBool,
+    state: ThreadState,
 }
 
 /// Pages of one window that are loaded at once.
@@ -157,7 +161,7 @@ impl ReadAhead {
         driver: &'static PrefetchDriver,
         bell: &'static Bell,
     ) -> Result<ReadAhead, SysError> {
-        let (queue, hints, started) = (Queue::default(), HintRing::new()?, AtomicBool::new(false));
+        let (queue, hints, state) = (Queue::default(), HintRing::new()?, ThreadState::new());
         let ([hinted_ns, hints_wait_ns], begun) = ([const { AtomicU64::new(0) }; 2], Instant::now());
         Ok(ReadAhead {
             pages,
@@ -172,7 +176,7 @@ impl ReadAhead {
             hinted_ns,
             hints_wait_ns,
             begun,
-            started,
+            state,
         })
     }
 
@@ -183,12 +187,12 @@ impl ReadAhead {
 
     /// Whether the thread runs (or is about to).
     pub(crate) fn is_started(&self) -> bool {
-        self.started.load(Relaxed)
+        self.state.is_started()
     }
 
     /// In the child of a fork: no window waits, and no thread runs.
     pub(crate) fn forget(&self) {
-        self.started.store(false, Relaxed);
+        self.state.forget();
         self.queue.sleeps.store(false, Relaxed);
         self.queue.clear();
         self.hints.clear();
@@ -197,15 +201,36 @@ impl ReadAhead {
 
     /// Starts the thread once, after what `first` starts.
     pub(crate) fn start(&'static self, first: impl FnOnce() -> Result<(), SysError>) {
-        if self.started.swap(true, Relaxed) {
-            return;
+        if self.state.begin() {
+            self.spawn_after(first);
         }
-        match first().and_then(|()| thread::spawn(c"far-ahead", || self.run())) {
+    }
+
+    fn spawn_after(&'static self, first: impl FnOnce() -> Result<(), SysError>) {
+        let spawn = || {
+            thread::spawn(c"far-ahead", || {
+                self.run();
+                self.state.left();
+            })
+        };
+        match first().and_then(|()| spawn()) {
             Ok(()) => {}
             // While another thread is in exec, none can be started (`copy_fs` in kernel/fork.c). Until then faults reclaim by
             // themselves, and the next thread that needs them tries again.
-            Err(SysError { errno: libc::EAGAIN, .. }) => self.started.store(false, Relaxed),
+            Err(SysError { errno: libc::EAGAIN, .. }) => self.state.forget(),
             Err(error) => self.pages.fatal(&format!("the pager's threads cannot be started: {error}")),
+        }
+    }
+
+    /// Stops the thread. Windows and hints wait for it.
+    pub(crate) fn stop(&self) {
+        self.state.stop(|| self.queue.nudge());
+    }
+
+    /// Starts it again, if it was stopped, and if what comes `first` was started.
+    pub(crate) fn resume(&'static self, first: Result<(), SysError>) {
+        if self.state.resume() {
+            self.spawn_after(|| first);
         }
     }
 
@@ -361,13 +386,16 @@ impl ReadAhead {
         }
     }
 
-    /// Prefetches windows for ever: the body of the read-ahead thread.
-    fn run(&self) -> ! {
-        self.pages.own_threads.register();
+    /// Prefetches windows until it should stop: the body of the read-ahead thread.
+    fn run(&self) {
+        let _registered = self.pages.own_threads.register();
         let mut scratch = Scratch::new();
         let (mut batch, mut next) = (Batch::default(), Batch::default());
         loop {
             let seen = self.queue.signal.load(SeqCst);
+            if self.state.should_stop() {
+                return;
+            }
             // Inside the gate: the child of a fork must find the queue's lock free, and no page busy.
             let inside = self.pages.gate.enter();
             self.take_hints();

@@ -49,6 +49,13 @@ impl Scratch {
     }
 }
 
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // SAFETY: the landing area belonged to this scratch alone.
+        unsafe { self.landing.end() };
+    }
+}
+
 /// Scratch memory for threads of the program that serve their faults. Empty on the monitor path.
 pub(crate) struct ScratchPool {
     free: Box<[AtomicPtr<Scratch>]>,

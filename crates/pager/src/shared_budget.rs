@@ -251,6 +251,13 @@ impl SharedBudget {
         }
     }
 
+    /// This process has no evictor any more.
+    pub fn end_acknowledging(&self, row: &ProcessRow) {
+        if let Some((_, share)) = self.share(row) {
+            share.evicts.store(0, Release);
+        }
+    }
+
     /// Acknowledges the newest command that the bound follows, if local memory is within the bound.
     pub fn acknowledge(&self, row: &ProcessRow, account: &Account) {
         let Some((_, share)) = self.share(row) else { return };

@@ -28,6 +28,16 @@ impl Drop for Preserved {
     }
 }
 
+/// What the kernel answered, as libc returns it: the value, or -1 with `errno` set.
+pub fn of_kernel(answer: libc::c_long) -> libc::c_int {
+    let Ok(answer) = libc::c_int::try_from(answer) else { return -1 };
+    if answer < 0 {
+        set(-answer);
+        return -1;
+    }
+    answer
+}
+
 /// What an interposed call returns to C: the value, or -1 with `errno` set.
 pub fn to_c(outcome: Result<usize, i32>) -> isize {
     match outcome {

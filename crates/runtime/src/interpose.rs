@@ -22,9 +22,11 @@ mod mappings;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod next_symbol;
 #[cfg(not(feature = "local-only"))]
+mod privileges;
+#[cfg(not(feature = "local-only"))]
 mod signals;
 #[cfg(not(feature = "local-only"))]
-mod threads;
+pub(crate) mod threads;
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the naked entry points are written for x86-64");

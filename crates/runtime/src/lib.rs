@@ -20,6 +20,7 @@
 //! | `descriptor_limit` | numbers for the descriptors of a child, below a limit that the program lowers |
 //! | `kernel_limit` | limits as the kernel has them |
 //! | `memory_limit` | limits on address space and data that the program sets |
+//! | `single_thread` | calls for which threads of ours are away |
 //! | `segment` | shared memory of the launcher's |
 //! | `profile` | where the program waits for far memory, and for which |
 //! | `proc_file` | files of `/proc` that stay open |
@@ -72,6 +73,8 @@ mod proc_file;
 mod profile;
 mod region_map;
 mod segment;
+#[cfg(not(feature = "local-only"))]
+mod single_thread;
 mod smaps;
 #[cfg(not(feature = "local-only"))]
 mod start;

@@ -109,9 +109,13 @@ pub fn leaving(code: i32) {
     }
 }
 
-/// Waits until no thread but ours is left, and ends the process then. For a thread of ours that does nothing else.
-pub fn watch() -> ! {
+/// Waits until no thread but ours is left, and ends the process then; returns when it should stop before. For a thread of ours that does
+/// nothing else.
+pub fn watch(should_stop: impl Fn() -> bool) {
     while !first_has_left() {
+        if should_stop() {
+            return;
+        }
         sleep_on_word();
     }
     // The kernel wakes one of those who sleep on the word, and that may have been this thread.
@@ -122,6 +126,9 @@ pub fn watch() -> ! {
             Some(look) if look.first_left && look.of_program() == 0 => break look.code,
             Some(look) if look.first_left => OTHERS_LEFT.store(true, Relaxed),
             _ => {}
+        }
+        if should_stop() {
+            return;
         }
         thread::sleep(pause);
         pause = (pause * 2).min(LOOK_MAX);
@@ -136,6 +143,17 @@ pub fn watch() -> ! {
         last_words();
     }
     thread::exit_now(code)
+}
+
+/// Has `watch` look whether it should stop, if it sleeps now.
+pub fn wake_watch() {
+    futex(libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
+}
+
+/// Whether the calling thread is the first of its process, and beside threads of ours the only one. False also where nobody can tell.
+pub fn is_beside_ours() -> bool {
+    let look = (thread::id() == FIRST.load(Relaxed)).then(Look::of_own_process).flatten();
+    look.is_some_and(|look| look.ours > 0 && look.of_program() == 1)
 }
 
 fn first_has_left() -> bool {

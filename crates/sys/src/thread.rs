@@ -335,6 +335,18 @@ pub fn beside_ours<T>(mut look: impl FnMut(bool) -> T) -> Option<(T, u32)> {
     None
 }
 
+/// Threads of ours, those that are being made among them.
+pub fn ours() -> u32 {
+    u32::try_from(OF_OURS.load(SeqCst) % BEING_MADE).unwrap_or(0)
+}
+
+/// Whether the kernel finds no other thread in this process: one that ends is there until it has given everything back. (unshare(2) of what
+/// each process has for itself does nothing, and is refused where there are other threads.)
+pub fn is_single() -> bool {
+    // SAFETY: takes only flags.
+    unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_THREAD) == 0 }
+}
+
 /// In the child of a fork, which has the forking thread alone.
 pub fn forget_ours() {
     OF_OURS.store(0, SeqCst);

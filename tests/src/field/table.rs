@@ -37,11 +37,12 @@ const fn program(name: &'static str, words: &'static [&'static str]) -> Proof {
 }
 
 /// The cases, by kind.
-pub const KINDS: [(&str, &[Case]); 8] = [
+pub const KINDS: [(&str, &[Case]); 9] = [
     ("Memory calls", &MEMORY),
     ("Runtimes", &RUNTIMES),
     ("Between processes", &BETWEEN),
     ("Children", &CHILDREN),
+    ("Programs with one thread", &ALONE),
     ("Ends", &ENDS),
     ("Programs that confine themselves", &CONFINED),
     ("Outside the budget", &OUTSIDE),
@@ -218,6 +219,26 @@ const CHILDREN: [Case; 20] = [
 ];
 
 const OWN_TABLE: Outcome = Named("(CLONE_FILES without CLONE_VM) has a table of its own");
+
+const ALONE: [Case; 9] = [
+    case("alone_user", "makes a user namespace (`unshare`), then forks", program("field/alone", &["user"])),
+    case("alone_all", "makes namespaces of users, mounts and processes at once", program("field/alone", &["all"])),
+    case("alone_by_number", "the same by libc's `syscall`", program("field/alone", &["number"])),
+    case("alone_mounts", "enters a mount namespace (`setns`)", program("field/alone", &["mounts"])),
+    case("alone_times", "makes and enters a time namespace", program("field/alone", &["times"])),
+    case(
+        "alone_groups",
+        "keeps rights when it changes its user, then raises one and changes its groups",
+        program("field/alone", &["groups"]),
+    ),
+    case("alone_again", "makes such calls again and again while pages leave", program("field/alone", &["again"])),
+    case("alone_threads", "makes them with a second thread, which computes", program("field/alone", &["threads"])),
+    case("alone_commands", "unshare(1) and nsenter(1)", script(NAMESPACES)).near(),
+];
+
+const NAMESPACES: &str = "unshare -U true; echo user $?; unshare -Ur --fork true; echo fork $?; \
+    unshare -Urp --fork true; echo pid $?; unshare -m true; echo mounts $?; \
+    nsenter -t $$ -m true; echo enter $?; nsenter -t $$ -U true; echo own $?";
 
 const ENDS: [Case; 5] = [
     case("last_raw", "its only thread leaves by the plain exit call", program("leaves", &["raw", "32"])),

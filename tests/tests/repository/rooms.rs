@@ -24,7 +24,7 @@ const BUILDINGS: &[Building] = &[
                 "values",
                 &["state", "slot", "fault_path", "watch", "proportional_share", "forward_progress", "monitor_affinity"],
             ),
-            ("waits", &["blocked", "decisions", "schedule", "waiters", "own_threads"]),
+            ("waits", &["blocked", "decisions", "schedule", "waiters", "thread_state", "own_threads"]),
             ("tables", &["kernel", "staging", "account", "queues", "hint_ring", "page_counts", "pin", "wp_range"]),
             ("pages", &["pages", "scratch"]),
             ("memory", &["bell", "far_memory", "shared_budget", "local_memory"]),

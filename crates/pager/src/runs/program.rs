@@ -67,6 +67,7 @@ impl Program {
                 27 => self.hint(run),
                 28 => self.shared(run, Program::pin_long_term),
                 29 => self.alone(run, Program::lock),
+                30 if self.number == 0 && self.random.below(2) == 0 => self.be_alone(),
                 30 => self.fork(),
                 _ => self.reclaim(),
             }
@@ -281,6 +282,25 @@ impl Program {
         self.pager.lock(run.first, run.count, self.random.below(2) == 0).expect("it fits");
         run.pages().for_each(|page| self.check(page));
         self.pager.unlock(run.first, run.count).expect("munlock works");
+    }
+
+    /// A call for which the pager's threads are away. On the monitor path nobody serves faults meanwhile: other threads wait in theirs.
+    fn be_alone(&mut self) {
+        let pager = self.pager;
+        pager.without_threads(|| {
+            for _ in 0..6 {
+                if pager.any_thread(|_| true) {
+                    self.current.fail("a thread of the pager is not away".into());
+                }
+                match self.case.path {
+                    FaultPath::Monitor => self.current.yield_now("is alone"),
+                    FaultPath::Inline => {
+                        let run = self.choose();
+                        self.shared(run, Program::use_pages);
+                    }
+                }
+            }
+        });
     }
 
     /// What a child would inherit, while the gate is closed.

@@ -10,6 +10,7 @@ use crate::inline::stacks::tasks;
 use crate::inline::{self, wrapped};
 use crate::interpose::by_number;
 use crate::mapping::MEMORY_CALL_NUMBERS;
+use crate::single_thread;
 use hinterland_sys::thread::{self, SignalsBlocked};
 use hinterland_sys::trampoline;
 use libc::{c_int, c_long, c_void};
@@ -253,6 +254,17 @@ extern "C" fn between_processes(
     c_long::try_from(wrapped::between_processes(number, arguments)).unwrap_or(-1)
 }
 
+/// unshare(2) and setns(2).
+extern "C" fn alone_call(number: c_long, a: usize, b: usize) -> c_long {
+    let flags = |argument: usize| c_int::try_from(argument.cast_signed()).ok();
+    let made = match number {
+        libc::SYS_unshare => flags(a).and_then(single_thread::unshare),
+        _ => flags(a).zip(flags(b)).and_then(|(fd, kinds)| single_thread::setns(fd, kinds)),
+    };
+    // SAFETY: the program's own call.
+    answer(made.unwrap_or_else(|| unsafe { call(number, a, b, 0, 0, 0) }))
+}
+
 /// exit(2) of the calling thread. When it is the last one of the program, its code is that of the process.
 extern "C" fn leave(code: c_int) -> ! {
     hinterland_sys::last_thread::leaving(code);
@@ -299,6 +311,10 @@ pub unsafe extern "C" fn syscall() {
         "je {between}",
         "cmp rdi, {write_other}",
         "je {between}",
+        "cmp rdi, {unshare}",
+        "je {alone}",
+        "cmp rdi, {setns}",
+        "je {alone}",
         "cmp rdi, {exit}",
         "je 7f",
         "cmp rdi, {numbers}",
@@ -403,6 +419,9 @@ pub unsafe extern "C" fn syscall() {
         read_other = const libc::SYS_process_vm_readv,
         write_other = const libc::SYS_process_vm_writev,
         between = sym between_processes,
+        unshare = const libc::SYS_unshare,
+        setns = const libc::SYS_setns,
+        alone = sym alone_call,
         exit = const libc::SYS_exit,
         leave = sym leave,
         answer = sym answer,

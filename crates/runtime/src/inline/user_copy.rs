@@ -24,6 +24,14 @@ pub(crate) fn read<T: Copy>(address: usize) -> Result<T, BadAddress> {
     Ok(unsafe { value.assume_init() })
 }
 
+/// Reads bytes.
+pub(crate) fn read_bytes(address: usize, into: &mut [u8]) -> Result<(), BadAddress> {
+    if into.is_empty() {
+        return Ok(());
+    }
+    copy(libc::SYS_process_vm_readv, into.as_mut_ptr().addr(), address, into.len())
+}
+
 /// Writes a value.
 pub(crate) fn write<T: Copy>(address: usize, value: &T) -> Result<(), BadAddress> {
     copy(libc::SYS_process_vm_writev, std::ptr::from_ref(value).addr(), address, size_of::<T>())

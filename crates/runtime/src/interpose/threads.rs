@@ -85,6 +85,17 @@ unsafe extern "C" fn begin() {
     )
 }
 
+type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Routine, *mut c_void) -> c_int;
+
+fn next_create() -> Create {
+    next!(pthread_create: Create)
+}
+
+/// Whether libc itself starts threads, and no other library before it.
+pub fn are_started_by_libc() -> bool {
+    caller::is_internal(next_create() as usize)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     thread: *mut pthread_t,
@@ -92,8 +103,7 @@ pub unsafe extern "C" fn pthread_create(
     routine: Routine,
     argument: *mut c_void,
 ) -> c_int {
-    type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Routine, *mut c_void) -> c_int;
-    let next = next!(pthread_create: Create);
+    let next = next_create();
     // SAFETY: the call is the program's, but for the routine.
     start_with(routine, argument, libc::EAGAIN, attributes, |routine, argument| unsafe {
         next(thread, attributes, routine, argument)

@@ -42,6 +42,17 @@ impl Mapping {
         Mapping::of(hinterland_sys::Mapping::reserve_at(start, len))
     }
 
+    /// In a simulation, mappings end with it.
+    ///
+    /// # Safety
+    /// As the real one.
+    pub(crate) unsafe fn end(self) {
+        if current().is_none() {
+            // SAFETY: the caller's.
+            unsafe { hinterland_sys::Mapping { start: self.start, len: self.len }.end() };
+        }
+    }
+
     pub(crate) fn as_ptr(self) -> *mut u8 {
         self.start as *mut u8
     }
@@ -640,7 +651,7 @@ pub(crate) mod thread {
 
 /// The end of a process.
 pub(crate) mod last_thread {
-    pub(crate) use hinterland_sys::last_thread::watch;
+    pub(crate) use hinterland_sys::last_thread::{wake_watch, watch};
 
     pub(crate) fn can_watch() -> bool {
         super::current().is_none() && hinterland_sys::last_thread::can_watch()
