@@ -50,7 +50,7 @@ pub const KINDS: [(&str, &[Case]); 9] = [
 ];
 
 /// What is documented and has no outcome in the table, with the place.
-pub const DOCUMENTED: [(&str, &str); 3] = [
+pub const DOCUMENTED: [(&str, &str); 5] = [
     (
         "process_vm_readv, process_vm_writev, ptrace and `/proc/PID/mem` from outside the run",
         "../compatibility.md#calls",
@@ -60,6 +60,8 @@ pub const DOCUMENTED: [(&str, &str); 3] = [
         "a filter of system calls that is installed by an instruction of the program's own",
         "../compatibility.md#programs-that-confine-themselves",
     ),
+    ("CPython's warning at a fork, for which it counts threads in `/proc/self/stat`", "../compatibility.md#limits"),
+    ("an auditor of the loader (`LD_AUDIT`) that is named inside the run", "../compatibility.md#limits"),
 ];
 
 const MEMORY: [Case; 12] = [
@@ -98,7 +100,7 @@ const MEMORY: [Case; 12] = [
     ),
 ];
 
-const RUNTIMES: [Case; 9] = [
+const RUNTIMES: [Case; 10] = [
     case("own_malloc", "has an allocator of its own that keeps thread data in far memory", program("own_malloc", &[])),
     case(
         "own_pool",
@@ -122,6 +124,7 @@ const RUNTIMES: [Case; 9] = [
     case("restorer", "installs a signal's action by the system call, like libc's", program("field/restorer", &[]))
         .near(),
     case("second_libc", "works with a second libc (`dlmopen`)", program("field/second_libc", &[])),
+    case("auditor", "is watched by an auditor of the loader (`LD_AUDIT`)", Proof::Test("lifecycle::start_up::auditor")),
     case("go", "is written in Go, with C beside it (cgo)", Proof::Test("lifecycle::memory_calls::go"))
         .but(AsNatively, Refused("written in Go")),
     case(

@@ -58,6 +58,27 @@ pub fn preload(library: &Path, existing: Option<&OsStr>) -> Result<OsString, Err
     Ok(value)
 }
 
+/// Room for the library's thread-local storage (7 KiB), with an auditor beside it.
+const STATIC_TLS: &str = "glibc.rtld.optional_static_tls=16384";
+
+/// The value of GLIBC_TUNABLES for a program that is started with auditors, rtld-audit(7): the loader then lays out thread-local storage
+/// before it knows what is preloaded, and leaves 2 KiB for that. A size that stands there already is kept. `None`: no auditor, so nothing is
+/// changed.
+pub fn tunables(existing: Option<&OsStr>, auditors: Option<&OsStr>) -> Option<OsString> {
+    auditors.filter(|auditors| !auditors.is_empty())?;
+    let mut value = existing.unwrap_or_default().to_owned();
+    let (name, _) = STATIC_TLS.split_once('=')?;
+    let mut tunables = value.as_bytes().split(|byte| *byte == b':');
+    if tunables.any(|tunable| tunable.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))) {
+        return Some(value);
+    }
+    if !value.is_empty() {
+        value.push(":");
+    }
+    value.push(STATIC_TLS);
+    Some(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +91,17 @@ mod tests {
         assert_eq!(value(Some("/a.so b.so")), "/l/h.so:/a.so:b.so");
         assert_eq!(value(Some("/a.so:/l/h.so")), "/l/h.so:/a.so");
         assert!(preload(Path::new("/my libs/h.so"), None).is_err());
+    }
+
+    #[test]
+    fn beside_an_auditor_there_is_room_for_its_storage() {
+        let value = |existing: Option<&str>, auditors: Option<&str>| {
+            tunables(existing.map(OsStr::new), auditors.map(OsStr::new)).map(|value| value.into_string().unwrap())
+        };
+        assert_eq!([value(None, None), value(Some("a=1"), Some(""))], [None, None]);
+        assert_eq!(value(None, Some("/a.so")).as_deref(), Some(STATIC_TLS));
+        assert_eq!(value(Some("a=1"), Some("/a.so")), Some(format!("a=1:{STATIC_TLS}")));
+        let chosen = "b=2:glibc.rtld.optional_static_tls=65536";
+        assert_eq!(value(Some(chosen), Some("/a.so")).as_deref(), Some(chosen));
     }
 }

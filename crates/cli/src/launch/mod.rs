@@ -137,6 +137,10 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     program.unset(variables::STATS).unset(variables::LEDGER).unset(variables::TAPE);
     if let Plan::Managed(library) = &plan {
         program.set("LD_PRELOAD", library::preload(library, std::env::var_os("LD_PRELOAD").as_deref())?);
+        let (tunables, auditors) = (std::env::var_os("GLIBC_TUNABLES"), std::env::var_os("LD_AUDIT"));
+        if let Some(tunables) = library::tunables(tunables.as_deref(), auditors.as_deref()) {
+            program.set("GLIBC_TUNABLES", tunables);
+        }
         for (name, value) in settings.to_env() {
             if value.is_empty() {
                 program.unset(name)

@@ -1,7 +1,7 @@
 //! Starting: what `hinterland run true` costs is reported, not judged: a busy machine would fail it by chance.
 
 use anyhow::{Result, ensure};
-use hinterland_tests::launch::Launch;
+use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{places, skips, suite};
 use std::process::{Command, Stdio};
@@ -14,6 +14,7 @@ const RUNS: usize = 21;
 pub fn trials() -> Vec<Trial> {
     vec![
         suite::trial("lifecycle::start_up::cost", skips::no_userfaultfd, cost),
+        suite::trial("lifecycle::start_up::auditor", skips::no_userfaultfd, auditor),
         suite::trial("lifecycle::start_up::doctor", skips::no_userfaultfd, doctor),
         suite::trial("lifecycle::start_up::variables", skips::no_userfaultfd, variables),
     ]
@@ -44,6 +45,19 @@ fn timed(words: &[&str]) -> Result<Duration> {
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times[times.len() / 2]
+}
+
+/// An auditor of the loader leaves little room for the library's thread-local storage: the launcher asks for more, and keeps what else is asked.
+fn auditor() -> Result<()> {
+    let auditor = c_program("field/auditor", &["-shared", "-fPIC"])?.display().to_string();
+    let program = c_program("field/alone", &["-D_GNU_SOURCE"])?.display().to_string();
+    for path in ["monitor", "inline"] {
+        let arguments = ["--local", "16M", "--fault-path", path];
+        let launch = Launch::new("lifecycle::start_up::auditor", &arguments, &[&program, "threads"])?;
+        let launch = launch.with("LD_AUDIT", &auditor).with("GLIBC_TUNABLES", "glibc.malloc.perturb=0");
+        launch.run()?.expect(0, "joined 1")?.expect_eviction()?;
+    }
+    Ok(())
 }
 
 /// Where programs can run, `doctor` says so, for people and for scripts.
