@@ -6,11 +6,12 @@ use hinterland_testkit::append_block;
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    let (kind, bytes) = bytes.split_first().map_or((0, bytes), |(kind, rest)| (kind % 5, rest));
+    let (kind, bytes) = bytes.split_first().map_or((0, bytes), |(kind, rest)| (kind % 6, rest));
     match kind {
         0 => read(bytes),
         3 => forged(bytes, VERSION),
-        4 => forged(bytes, VERSION - 1),
+        4 => forged(bytes, 3),
+        5 => forged(bytes, 2),
         1 => imported(|sink, head| import::text(bytes, sink, head).is_ok()),
         _ => imported(|sink, head| import::lackey(bytes, sink, head).is_ok()),
     }

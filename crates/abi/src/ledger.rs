@@ -20,7 +20,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 15;
+pub const LEDGER_VERSION: u64 = 16;
 /// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -29,6 +29,8 @@ pub const BACKENDS_MAX: usize = 12;
 pub const TEXT_BYTES: usize = 256;
 /// Bytes in the field for the last message of a process: a reason with names, addresses and a node's own words.
 pub const MESSAGE_BYTES: usize = 2048;
+/// Traces that a run may have, where it has one for each process.
+pub const TRACES_MAX: u32 = 4096;
 /// Buckets of a fault-latency histogram: 8 per power of two, up to 2^40 ns.
 pub const FAULT_BUCKETS: usize = 40 * 8;
 
@@ -176,20 +178,30 @@ pub struct Numbered {
     pub namespace: u64,
 }
 
-/// What the traced process of a run says of its trace.
+/// What the traced processes of a run say of their traces; counts are of all of them.
 #[repr(C)]
 pub struct TraceRow {
-    /// The process: the first that was managed; 0: none yet. It stays the traced one when it calls exec.
+    /// With one trace, the process: the first that was managed; 0: none yet. It stays the traced one when it calls exec.
     pub pid: AtomicI32,
-    /// 1: the trace was closed.
+    /// 1: forked processes are recorded, too, where there is a trace for each.
+    pub with_forked: AtomicU32,
+    /// Traces that were begun.
+    pub begun: AtomicU32,
+    /// Traces that were closed.
     pub closed: AtomicU32,
+    /// Traces that could not be begun, or not be written to their end.
+    pub failed: AtomicU32,
+    /// Processes and programs beyond [`TRACES_MAX`], which have none.
+    pub beyond: AtomicU32,
     /// References that were recorded.
     pub references: Counter,
     /// Microsets that are whole.
     pub microsets: Counter,
     /// Bytes that were written.
     pub bytes: Counter,
-    /// Why recording stopped before the program did; empty when it did not.
+    /// Bytes at which recording stops; 0: none.
+    pub bytes_max: Counter,
+    /// Why recording first stopped before a program did; empty when it did not.
     pub error: Text,
 }
 

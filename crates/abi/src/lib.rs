@@ -18,7 +18,8 @@ pub use commands::{Commands, PATH_CHANGES_MAX, PathChange};
 pub use hint_site::{HINT_SITES_MAX, HintSiteRow, SITE_NAME_BYTES};
 pub use ledger::{
     BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, MESSAGE_BYTES, MemoryLimit,
-    Numbered, PROCESSES_MAX, RowState, Share, TEXT_BYTES, Text, TraceRow, bucket_of, bucket_upper_ns, file_id,
+    Numbered, PROCESSES_MAX, RowState, Share, TEXT_BYTES, TRACES_MAX, Text, TraceRow, bucket_of, bucket_upper_ns,
+    file_id,
 };
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use settings::{

@@ -304,6 +304,13 @@ impl Pager {
         }
     }
 
+    /// In a forked child whose threads have been started: it is recorded from here on, if its recorder says so. Call it on a near stack.
+    pub fn begin_child_trace(&self) {
+        if let Some(tracer) = self.tracer {
+            tracer.begin_child();
+        }
+    }
+
     /// The program says that an interval begins in which it is to be recorded or prefetched; call it on a near stack. What is done: that
     /// of the outermost interval.
     pub fn begin_interval(&self, mode: IntervalMode) -> InForce {

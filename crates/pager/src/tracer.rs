@@ -15,8 +15,8 @@
 //! into staging chunks, and from there to the backends, as all victims do.
 //!
 //! One microset serves all threads, because they share the page table: a page that one thread has touched is not seen when
-//! another touches it in the same microset. A child of a fork is not traced: it goes on without, and takes its parked pages
-//! back as it touches them.
+//! another touches it in the same microset. A child of a fork is recorded elsewhere, or not at all. Its pages are parked as its parent's
+//! were; those that were mapped are parked before it goes on.
 //!
 //! Invariant: outside the tracer's lock, every `Resident` page that the tracer saw arrive is in `mapped`, but for those that were allocated
 //! outside of intervals (`interval`).
@@ -86,8 +86,9 @@ pub trait Recorder: Send {
     /// The program ends: nothing more will come.
     fn finished(&mut self);
 
-    /// This process is a forked child, and is not traced: what is open must be closed, and nothing be written.
-    fn left_behind(&mut self);
+    /// This process is a forked child: what is open must be closed, and nothing more be written there. Whether the child is recorded,
+    /// elsewhere; `has_intervals`: from the next interval on that it begins itself.
+    fn begin_child(&mut self, has_intervals: bool) -> bool;
 }
 
 /// How a program is to be traced.
@@ -201,6 +202,19 @@ impl Microset {
         self.contents.mapped(page, is_first);
         let shown_ns = self.clocks.show(thread);
         self.trace.recorder.touched(page, thread, shown_ns, is_first)
+    }
+
+    /// This process is a forked child, with one thread. Whether it is recorded.
+    fn begin_child(&mut self) -> bool {
+        let has_intervals = self.phase != Phase::Whole;
+        if has_intervals {
+            self.phase = Phase::Between;
+        }
+        self.members.clear();
+        self.touches.clear();
+        self.progress = ForwardProgress::default();
+        self.clocks.begin_child();
+        self.trace.recorder.begin_child(has_intervals)
     }
 
     /// The microset is whole. False: as above.
@@ -500,10 +514,27 @@ impl Tracer {
         }
     }
 
-    /// This process is a forked child: it is not traced.
+    /// This process is a forked child, whose pager is not ready: nothing is recorded until `begin_child`.
     pub(crate) fn leave(&self) {
         self.active.store(false, Relaxed);
-        self.microset().trace.recorder.left_behind();
+    }
+
+    /// See `Pager::begin_child_trace`.
+    pub(crate) fn begin_child(&self) {
+        let _signals = thread::SignalsBlocked::new();
+        let _inside = self.pages.gate.enter();
+        let mut microset = self.microset();
+        if !microset.begin_child() {
+            return;
+        }
+        if microset.phase == Phase::Whole {
+            let mut pages = std::mem::take(&mut microset.mapped);
+            pages.sort_unstable();
+            pages.dedup();
+            self.park(&mut pages, &mut microset.contents);
+            microset.mapped.append(&mut pages);
+        }
+        self.active.store(true, Relaxed);
     }
 }
 

@@ -137,6 +137,7 @@ mod handlers {
         crate::inline::stacks::far::begin_child();
         crate::inline::syscall_sites::begin_child();
         pager.start()?;
+        pager.begin_child_trace();
         Ok(())
     }
 

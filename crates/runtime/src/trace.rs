@@ -1,30 +1,39 @@
-//! Where the tracer's records go: a file that the launcher names, written block by block while the program runs.
+//! Where the tracer's records go: files that are written block by block while the program runs.
 //!
-//! The traced process is the first of the run that is managed: the program that the launcher started. When it calls exec, the new
-//! program is traced, and the file begins anew. No other process is: children of a fork close the file, and programs that they
-//! start find the trace taken.
+//! ```text
+//!   HINTERLAND_TRACE=FILE      the first process of the run that is managed: the program that the launcher started. When it calls exec, the
+//!                              file begins anew, with the new program. No other process is recorded
+//!   HINTERLAND_TRACE=FOLDER/   every process: PID.trace; PID-2.trace and so on, where it calls exec, or its number is used again. Children of
+//!                              a fork, too, unless the launcher forbids it
+//! ```
 //!
-//! When nothing more can be written (the disk is full, a limit on the length of files), the last whole block becomes the end of
-//! the file, recording stops and the program goes on.
+//! When nothing more can be written (the disk is full, a limit on the length of files, or what all traces of the run may take), the last
+//! whole block becomes the end of the file, recording stops and the program goes on.
 
+mod file;
+
+use crate::ledger;
 use crate::mapping::{self, MapRequest};
-use crate::{descriptors, ledger};
-use hinterland_abi::{Settings, TraceRow};
+use file::File;
+use hinterland_abi::{Settings, TRACES_MAX, TraceRow};
 use hinterland_pager::{DiscardCause, FAR_PAGES, FaultPath, Recorder, Trace};
-use hinterland_sys::{mem, thread};
+use hinterland_sys::{confinement, mem, thread};
 use hinterland_tape::{Cause, Discard, Head, INDEX_MAX, MICROSET_PAGES, Reference, Region, Writer, Written};
-use hinterland_units::{PAGE_BYTES, PageNo};
+use hinterland_units::{ByteCount, PAGE_BYTES, PageNo, cut};
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What a killed program loses of its trace at most, while it faults.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
-/// Begins the trace, if there is to be one and this is the process to be traced; keeps the process on one processor.
+/// Programs that a process can call exec for, each with a trace.
+const PROGRAMS_MAX: u32 = 64;
+/// Bytes of a command that are kept.
+const COMMAND_BYTES_MAX: usize = 255;
+
+/// Begins the trace, if there is to be one of this process; keeps the process on one processor.
 ///
 /// One processor, because page tables are changed all the time, and a change is cheap where no other processor has to hear of
 /// it; and because threads that take turns are seen one after the other (3PO §3.4).
@@ -33,28 +42,83 @@ const FLUSH_EVERY: Duration = Duration::from_millis(200);
 /// The process cannot be traced, in words.
 pub fn begin(settings: &Settings, path: FaultPath) -> Result<Option<Trace>, String> {
     let Some(ledger) = ledger::get().filter(|_| !settings.trace.is_empty()) else { return Ok(None) };
-    let pid = i32::try_from(hinterland_sys::thread::process()).unwrap_or(0);
-    match ledger.trace.pid.compare_exchange(0, pid, AcqRel, Acquire) {
-        Err(traced) if traced != pid => return Ok(None),
-        _ => {}
+    let row = &ledger.trace;
+    let place = Place::of(&settings.trace);
+    if matches!(place, Place::File(_)) && !take(row) {
+        return Ok(None);
     }
     if path != FaultPath::Monitor {
         return Err("programs are traced on the monitor path only".into());
     }
     let microset_pages = settings.microset_pages.unwrap_or(MICROSET_PAGES);
-    let row = &ledger.trace;
-    row.error.set("");
-    row.closed.store(0, Relaxed);
-    match TapeRecorder::begin(&settings.trace, microset_pages, row) {
-        Ok(recorder) => {
+    match TapeRecorder::begin(place, microset_pages, row) {
+        Ok(recorder) => Ok(recorder.map(|recorder| {
             thread::run_on(thread::processor());
-            Ok(Some(Trace { microset_pages, recorder: Box::new(recorder) }))
-        }
-        // The launcher could write the file. The program runs all the same, as when the disk becomes full later.
+            Trace { microset_pages, recorder: Box::new(recorder) }
+        })),
+        // The launcher could write there. The program runs all the same, as when the disk becomes full later.
         Err(error) => {
-            row.error.set(&error.to_string());
+            failed(row, &error);
             Ok(None)
         }
+    }
+}
+
+/// Takes the run's only trace; false: it is another process's. One that calls exec begins it anew.
+fn take(row: &TraceRow) -> bool {
+    let pid = i32::try_from(thread::process()).unwrap_or(0);
+    if row.pid.compare_exchange(0, pid, AcqRel, Acquire).is_err_and(|traced| traced != pid) {
+        return false;
+    }
+    row.error.set("");
+    row.begun.store(1, Relaxed);
+    [&row.closed, &row.failed].into_iter().for_each(|count| count.store(0, Relaxed));
+    [&row.references, &row.microsets, &row.bytes].into_iter().for_each(|count| count.store(0, Relaxed));
+    true
+}
+
+/// A trace was not begun, or not written to its end.
+fn failed(row: &TraceRow, error: &io::Error) {
+    if row.failed.fetch_add(1, Relaxed) == 0 {
+        row.error.set(&error.to_string());
+    }
+}
+
+/// Where traces are to be.
+enum Place {
+    /// The only trace of the run.
+    File(String),
+    /// The folder of all of them, with its last `/`.
+    Folder(String),
+}
+
+impl Place {
+    fn of(setting: &str) -> Place {
+        let is_folder = setting.ends_with('/');
+        if is_folder { Place::Folder(setting.into()) } else { Place::File(setting.into()) }
+    }
+
+    /// The file of this process's trace. `None`: the run has as many as it may have.
+    fn open(&self, row: &TraceRow) -> io::Result<Option<File>> {
+        let folder = match self {
+            Place::File(path) => return File::create(path).map(Some),
+            Place::Folder(folder) => folder,
+        };
+        let room = |begun: u32| (begun < TRACES_MAX).then_some(begun + 1);
+        if row.begun.fetch_update(Relaxed, Relaxed, room).is_err() {
+            row.beyond.fetch_add(1, Relaxed);
+            return Ok(None);
+        }
+        let process = thread::process();
+        let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+        for program in 1..=PROGRAMS_MAX {
+            let more = if program == 1 { String::new() } else { format!("-{program}") };
+            match File::create_new(&format!("{folder}{process}{more}.trace")) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+                made => return made.map(Some),
+            }
+        }
+        Err(last)
     }
 }
 
@@ -104,14 +168,14 @@ fn mapped_objects() -> Vec<String> {
 
 fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head {
     let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let arguments = command.strip_suffix(&[0]).unwrap_or(&command).split(|byte| *byte == 0).skip(1);
+    let command = command.strip_suffix(&[0]).unwrap_or(&command);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     // Not how many this process may use: that is one, when a program that was traced calls exec.
     let processors = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     Head {
         origin: concat!("hinterland ", env!("CARGO_PKG_VERSION")).into(),
         program: std::fs::read_link("/proc/self/exe").unwrap_or_default().to_string_lossy().into_owned(),
-        arguments_digest: Head::digest(arguments),
+        arguments_digest: Head::digest(command.split(|byte| *byte == 0).skip(1)),
         page_bytes: u32::try_from(PAGE_BYTES).unwrap_or(0),
         microset_pages,
         has_cpu_times: true,
@@ -124,11 +188,17 @@ fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head 
         begun_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         has_intervals,
         objects,
+        process: thread::process(),
+        // SAFETY: getppid(2) takes nothing and cannot fail.
+        parent: u32::try_from(unsafe { libc::syscall(libc::SYS_getppid) }).unwrap_or(0),
+        is_forked: false,
+        command: cut(&String::from_utf8_lossy(command).replace('\0', " "), COMMAND_BYTES_MAX).trim_end().to_owned(),
     }
 }
 
 /// Writes what the tracer sees.
 struct TapeRecorder {
+    place: Place,
     writer: Writer<File>,
     microset_pages: u32,
     objects: Vec<String>,
@@ -137,6 +207,9 @@ struct TapeRecorder {
     threads: HashMap<u32, u32>,
     flushed: Instant,
     row: &'static TraceRow,
+    /// What the row has of this trace: references, microsets, bytes.
+    published: [u64; 3],
+    is_forked: bool,
 }
 
 /// A trace with its region.
@@ -148,22 +221,46 @@ fn open(file: File, head: &Head) -> io::Result<(Writer<File>, u32)> {
 }
 
 impl TapeRecorder {
-    fn begin(path: &str, microset_pages: u32, row: &'static TraceRow) -> io::Result<TapeRecorder> {
+    fn begin(place: Place, microset_pages: u32, row: &'static TraceRow) -> io::Result<Option<TapeRecorder>> {
+        let Some(file) = place.open(row)? else { return Ok(None) };
         let objects = mapped_objects();
-        let (writer, region) = open(File::create(path)?, &head(microset_pages, false, objects.clone()))?;
-        let (threads, flushed) = (HashMap::new(), Instant::now());
-        let recorder = TapeRecorder { writer, microset_pages, objects, region, threads, flushed, row };
+        let (writer, region) = open(file, &head(microset_pages, false, objects.clone()))?;
+        let (threads, flushed, published) = (HashMap::new(), Instant::now(), [0; 3]);
+        let mut recorder = TapeRecorder {
+            place,
+            writer,
+            microset_pages,
+            objects,
+            region,
+            threads,
+            flushed,
+            row,
+            published,
+            is_forked: false,
+        };
         recorder.publish();
-        Ok(recorder)
+        Ok(Some(recorder))
     }
 
     /// Begins the file anew, with a trace of intervals.
     fn restart(&mut self) -> io::Result<()> {
-        let file = std::mem::replace(self.writer.sink(), File(-1));
+        let file = std::mem::replace(self.writer.sink(), File::NONE);
         file.empty()?;
-        (self.writer, self.region) = open(file, &head(self.microset_pages, true, self.objects.clone()))?;
+        let head = Head { is_forked: self.is_forked, ..head(self.microset_pages, true, self.objects.clone()) };
+        (self.writer, self.region) = open(file, &head)?;
         self.threads.clear();
         Ok(())
+    }
+
+    /// Begins a forked child's own trace; false: it has none.
+    fn begin_forked(&mut self, has_intervals: bool) -> io::Result<bool> {
+        let Some(file) = self.place.open(self.row)? else { return Ok(false) };
+        let head = Head { is_forked: true, ..head(self.microset_pages, has_intervals, self.objects.clone()) };
+        (self.writer, self.region) = open(file, &head)?;
+        self.threads.clear();
+        (self.flushed, self.published, self.is_forked) = (Instant::now(), [0; 3], true);
+        self.publish();
+        Ok(true)
     }
 
     fn thread(&mut self, id: u32) -> u32 {
@@ -171,17 +268,33 @@ impl TapeRecorder {
         *self.threads.entry(id).or_insert(next)
     }
 
-    fn publish(&self) {
-        self.row.references.store(self.writer.references_written(), Relaxed);
-        self.row.microsets.store(self.writer.microsets_written(), Relaxed);
-        self.row.bytes.store(self.writer.whole_bytes(), Relaxed);
+    /// Adds to the row what was written since the last time; returns the bytes of all traces of the run.
+    fn publish(&mut self) -> u64 {
+        let now = [self.writer.references_written(), self.writer.microsets_written(), self.writer.whole_bytes()];
+        let row = self.row;
+        if now != self.published {
+            for ((count, now), before) in
+                [&row.references, &row.microsets, &row.bytes].into_iter().zip(now).zip(self.published)
+            {
+                // Less than before, where the trace has begun anew.
+                count.fetch_add(now.wrapping_sub(before), Relaxed);
+            }
+            self.published = now;
+        }
+        row.bytes.load(Relaxed)
     }
 
     /// Notes how a write went; false: it was the last.
     fn done(&mut self, outcome: io::Result<()>) -> bool {
-        self.publish();
+        let (all, most) = (self.publish(), self.row.bytes_max.load(Relaxed));
+        let outcome = match outcome {
+            Ok(()) if most > 0 && all > most => {
+                Err(io::Error::other(format!("traces take {} at most", ByteCount(most))))
+            }
+            outcome => outcome,
+        };
         let Err(error) = outcome else { return true };
-        self.row.error.set(&error.to_string());
+        failed(self.row, &error);
         let whole = self.writer.whole_bytes();
         self.writer.sink().cut(whole);
         false
@@ -229,78 +342,20 @@ impl Recorder for TapeRecorder {
     fn finished(&mut self) {
         let outcome = self.writer.finish();
         if self.done(outcome) {
-            self.row.closed.store(1, Relaxed);
+            self.row.closed.fetch_add(1, Relaxed);
         }
     }
 
-    fn left_behind(&mut self) {
+    fn begin_child(&mut self, has_intervals: bool) -> bool {
         self.writer.sink().close();
-    }
-}
-
-/// A file under a number that survives programs which close everything.
-struct File(RawFd);
-
-impl File {
-    fn create(path: &str) -> io::Result<File> {
-        let path = CString::new(path).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
-        // SAFETY: the path is a C string.
-        let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o666) };
-        match RawFd::try_from(fd) {
-            Ok(fd) if fd >= 0 => descriptors::protect(fd).map(File),
-            _ => Err(io::Error::last_os_error()),
+        if matches!(self.place, Place::File(_)) || self.row.with_forked.load(Relaxed) == 0 {
+            return false;
         }
-    }
-
-    /// Makes so many bytes the whole file. A refusal leaves part of a block at its end, which readers name.
-    fn cut(&self, bytes: u64) {
-        // SAFETY: changes the length of a file of ours.
-        unsafe { libc::syscall(libc::SYS_ftruncate, self.0, bytes) };
-    }
-
-    /// Nothing is in it any more.
-    fn empty(&self) -> io::Result<()> {
-        // SAFETY: changes a file of ours.
-        let (cut, sought) = unsafe {
-            (libc::syscall(libc::SYS_ftruncate, self.0, 0), libc::syscall(libc::SYS_lseek, self.0, 0, libc::SEEK_SET))
-        };
-        if cut == 0 && sought == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    fn close(&mut self) {
-        descriptors::release(std::mem::replace(&mut self.0, -1));
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-impl io::Write for File {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // SAFETY: the bytes outlive the call.
-        let written = unsafe { libc::syscall(libc::SYS_write, self.0, bytes.as_ptr(), bytes.len()) };
-        let Err(_) = usize::try_from(written) else { return Ok(usize::try_from(written).unwrap_or(0)) };
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() == Some(libc::EFBIG) {
-            take_pending(libc::SIGXFSZ);
-        }
-        Err(error)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Takes a signal back that the kernel has just sent to this thread, which has it blocked: the program would die of it.
-fn take_pending(signal: libc::c_int) {
-    let (set, now) = (1u64 << (signal - 1), libc::timespec { tv_sec: 0, tv_nsec: 0 });
-    // SAFETY: set and time outlive the call; no information is asked for.
-    unsafe {
-        libc::syscall(libc::SYS_rt_sigtimedwait, &raw const set, 0usize, &raw const now, size_of::<u64>());
+        // A confined process cannot open a file.
+        let begun = confinement::with_files(|| self.begin_forked(has_intervals)).unwrap_or(Ok(false));
+        begun.unwrap_or_else(|error| {
+            failed(self.row, &error);
+            false
+        })
     }
 }

@@ -35,6 +35,14 @@ pub struct Head {
     pub has_intervals: bool,
     /// Files with code that were mapped when recording began: the program and the libraries that it was linked with.
     pub objects: Vec<String>,
+    /// The process, as its own PID namespace numbers it; 0: not known. In versions 1 to 3, of none it was.
+    pub process: u32,
+    /// Its parent when recording began; 0: not known.
+    pub parent: u32,
+    /// It was forked, and has gone on in its parent's program.
+    pub is_forked: bool,
+    /// Its program and arguments, for people: cut where they are long.
+    pub command: String,
 }
 
 impl Head {
@@ -57,12 +65,16 @@ impl Head {
         put(&mut out, self.has_intervals.into());
         put(&mut out, self.objects.len() as u64);
         self.objects.iter().for_each(|object| put_text(&mut out, object));
+        put(&mut out, self.process.into());
+        put(&mut out, self.parent.into());
+        put(&mut out, self.is_forked.into());
+        put_text(&mut out, &self.command);
         out
     }
 
     pub(crate) fn decode(payload: &[u8], version: u8) -> Option<Head> {
         let mut left = Bytes(payload);
-        let head = Head {
+        let mut head = Head {
             origin: left.text()?,
             program: left.text()?,
             arguments_digest: left.number()?,
@@ -73,7 +85,13 @@ impl Head {
             begun_unix_s: left.number()?,
             has_intervals: version > 1 && left.number()? == 1,
             objects: if version > 1 { texts(&mut left)? } else { Vec::new() },
+            ..Head::default()
         };
+        if version > 3 {
+            (head.process, head.parent) = (left.small()?, left.small()?);
+            head.is_forked = left.number()? == 1;
+            head.command = left.text()?;
+        }
         left.is_empty().then_some(head)
     }
 }

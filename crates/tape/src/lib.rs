@@ -33,7 +33,7 @@ pub use slots::Slots;
 pub use writer::Writer;
 
 /// Version of the format that is written, and the last one that is read; the first is 1.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// The frame around a trace's blocks.
 pub(crate) const FORMAT: frame::Format = frame::Format { marker: *b"HLT\xb1", version: VERSION };
 /// Threads in one trace at most, and regions.

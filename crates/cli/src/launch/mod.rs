@@ -120,6 +120,9 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     // For as long as the launcher lives: threads that follow pools write there.
     let ledger: &'static ledger::LauncherLedger =
         Box::leak(Box::new(ledger::LauncherLedger::create(config.allow_unmanaged)?));
+    if let Some(recording) = recording {
+        recording.tell(&ledger.get().trace);
+    }
     let pools = pools::Pools::find(&config.settings, &ledger.get().rosters)?;
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();

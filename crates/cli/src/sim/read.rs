@@ -28,7 +28,7 @@ pub struct Traced {
 /// Reads the trace; says what is missing in it. `with_tape`: plans a tape from it.
 pub fn trace(args: &SimArgs, with_tape: bool) -> Result<Traced, Refusal> {
     let path = &args.trace;
-    let bytes = std::fs::read(path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
+    let bytes = crate::trace::folder::read(path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
     let trace = Trace::open(&bytes).map_err(|source| Refusal::Trace { path: path.clone(), source })?;
     let head = trace.head().clone();
     if head.page_bytes as usize != PAGE_BYTES {
@@ -60,7 +60,7 @@ pub struct Whole {
 /// What is wrong or missing, with the file and the remedy.
 pub fn whole(path: &Path) -> Result<Whole, String> {
     let refuse = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let bytes = std::fs::read(path).map_err(|error| refuse(&error))?;
+    let bytes = crate::trace::folder::read(path).map_err(|error| refuse(&error))?;
     let trace = Trace::open(&bytes).map_err(|error| refuse(&error))?;
     let head = trace.head();
     if head.page_bytes as usize != PAGE_BYTES {

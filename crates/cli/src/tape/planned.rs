@@ -69,7 +69,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
     if let Some(output) = args.output.as_ref().filter(|output| output::is_same(output, &path)) {
         return Err(Refusal::Own { path: output.clone() });
     }
-    let bytes = std::fs::read(&path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
+    let bytes = crate::trace::folder::read(&path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
     let trace = Trace::open(&bytes).map_err(|source| Refusal::Trace { path: path.clone(), source })?;
     let found = trace.head().page_bytes;
     if found as usize != PAGE_BYTES {

@@ -1,6 +1,7 @@
 //! `hinterland trace`: records which pages a program touches. `hinterland trace show`: what a trace says of its program.
 //! `hinterland trace import`: makes a trace of what others recorded.
 
+pub mod folder;
 mod import;
 mod picture;
 mod record;
@@ -39,12 +40,15 @@ const EXAMPLES: &str = "\
 Examples:
   hinterland trace -o app.trace -- ./app
   hinterland trace -o app.trace --microset 64 --local 1G -- ./app
+  hinterland trace -o build/ -- make
+  hinterland trace show build/
   hinterland trace show app.trace --svg app.svg
   valgrind --tool=lackey --trace-mem=yes --log-file=app.lackey ./app
   hinterland trace import --from lackey app.lackey -o app.trace
 
 The program runs on one processor and takes a fault for each page that it comes back to; one that asks how many processors
-there are must be told (OMP_NUM_THREADS). Traced is the process that is started (and what it calls exec for), not its children.
+there are must be told (OMP_NUM_THREADS). Traced is the process that is started (and what it calls exec for). With a folder (a path that
+ends with a slash, or is one) all processes of the run are, each in a trace of its own: children of forks, and programs behind a shell.
 Faults are served on the monitor path (`hinterland doctor` says whether that is allowed here).
 
 Exit code: the program's own, as for `hinterland run`; also when the trace could not be written to its end (the message says

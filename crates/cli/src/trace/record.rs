@@ -1,5 +1,6 @@
-//! Recording: `hinterland run` with a tracer in the library.
+//! Recording: `hinterland run` with a tracer in the library, which writes a trace of one process, or into a folder one of each.
 
+use super::folder;
 use crate::args::RunArgs;
 use crate::config::RunConfig;
 use crate::config::flags::{Flags, Traced};
@@ -8,9 +9,13 @@ use crate::figures::Totals;
 use crate::launch;
 use crate::output;
 use clap::Args;
-use hinterland_abi::{EnvError, FaultPathName, PrefetchName, TraceRow, parse_microset, variables};
+use hinterland_abi::{EnvError, FaultPathName, PrefetchName, TRACES_MAX, TraceRow, parse_microset, variables};
 use hinterland_units::{ByteCount, Foreign};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +23,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// What is recorded, and how the program runs meanwhile.
 #[derive(Args)]
 pub struct RecordArgs {
-    /// Where the trace goes; what is there is replaced, but not the program or a file that it is given
+    /// Where the trace goes; what is there is replaced, but not the program or a file that it is given. A folder (FOLDER/) gets a trace of
+    /// each process, and must have none
     #[arg(long, short, value_name = "FILE", required = true)]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -34,6 +40,8 @@ pub struct Recording {
     /// As the user wrote it.
     shown: PathBuf,
     microset_pages: Option<u32>,
+    /// It is a folder, for a trace of each process.
+    is_folder: bool,
     /// The user asked for a trace, and for nothing that would have none.
     is_asked_for: bool,
 }
@@ -55,7 +63,8 @@ fn recording(args: &RecordArgs) -> Result<Recording, Error> {
     let path = std::path::absolute(&shown).map_err(|source| Error::Trace { path: shown.clone(), source })?;
     let refuse = |why: EnvError| Error::Setting { origin: "--microset".into(), why: why.to_string() };
     let microset_pages = args.settings.value(variables::MICROSET).map(parse_microset).transpose().map_err(refuse)?;
-    Ok(Recording { path, shown, microset_pages, is_asked_for: true })
+    let is_folder = shown.as_os_str().as_bytes().ends_with(b"/") || shown.is_dir();
+    Ok(Recording { path, shown, microset_pages, is_folder, is_asked_for: true })
 }
 
 fn run_args(args: RecordArgs) -> RunArgs {
@@ -65,12 +74,15 @@ fn run_args(args: RecordArgs) -> RunArgs {
 impl Recording {
     /// One for later runs with `--tape auto`; the file is there.
     pub fn to_be_kept(path: PathBuf) -> Recording {
-        Recording { shown: path.clone(), path, microset_pages: None, is_asked_for: false }
+        Recording { shown: path.clone(), path, microset_pages: None, is_folder: false, is_asked_for: false }
     }
 
     /// Sets a run up for it.
     pub fn settle(&self, config: &mut RunConfig) {
         config.settings.trace = self.path.to_string_lossy().into_owned();
+        if self.is_folder && !config.settings.trace.ends_with('/') {
+            config.settings.trace.push('/');
+        }
         config.settings.microset_pages = self.microset_pages;
         config.settings.fault_path = FaultPathName::Monitor;
         config.settings.prefetch = PrefetchName::None;
@@ -82,7 +94,7 @@ impl Recording {
         &self.shown
     }
 
-    /// Empties the file before the program runs, so that a wrong path is refused now.
+    /// Empties the file before the program runs, or makes the folder, so that a wrong path is refused now.
     ///
     /// # Errors
     /// It cannot be written, or its name not be handed over.
@@ -91,7 +103,22 @@ impl Recording {
         if self.path.to_str().is_none() {
             return Err(refuse(std::io::Error::other("the path is not UTF-8")));
         }
-        output::empty(&self.path).map_err(refuse)
+        if !self.is_folder {
+            return output::empty(&self.path).map_err(refuse);
+        }
+        match fs::create_dir(&self.path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(refuse(error)),
+            _ => {}
+        }
+        if folder::paths(&self.path).map_err(refuse)?.is_empty() {
+            return Ok(());
+        }
+        Err(refuse(std::io::Error::other("it has traces of another run; name another folder, or remove them")))
+    }
+
+    /// What the run's processes are to know before they start.
+    pub fn tell(&self, row: &TraceRow) {
+        row.with_forked.store(self.is_asked_for.into(), Relaxed);
     }
 
     /// Tells what was recorded.
@@ -100,6 +127,9 @@ impl Recording {
         let shown = self.shown.display().to_string();
         let shown = Foreign(&shown);
         let error = row.error.get();
+        if self.is_folder {
+            return self.say_of_all(row, totals, quiet);
+        }
         if !error.is_empty() {
             complain(format_args!(
                 "{shown}: {error}; the program went on without being traced, and the file holds the {references} references \
@@ -118,9 +148,67 @@ impl Recording {
             let others = totals.processes_beside(row.pid.load(Relaxed));
             if others > 0 {
                 let are = if others == 1 { "process of the run is" } else { "processes of the run are" };
-                let instead = "trace the program itself, or use `exec` in the shell";
-                eprintln!("  {:<14} {others} other {are} not in the trace ({instead})", "");
+                let which = programs(totals, row.pid.load(Relaxed));
+                let instead = "`-o FOLDER/` records each";
+                eprintln!("  {:<14} {others} other {are} not in the trace{which}: {instead}", "");
             }
         }
     }
+
+    /// Tells what was recorded of all processes.
+    fn say_of_all(&self, row: &TraceRow, totals: &Totals, quiet: bool) {
+        let shown = self.shown.display().to_string();
+        let shown = Foreign(&shown);
+        let [begun, closed, failed, beyond] =
+            [&row.begun, &row.closed, &row.failed, &row.beyond].map(|of| of.load(Relaxed));
+        if failed > 0 {
+            complain(format_args!(
+                "{shown}: {failed} traces were not written to their end; the first: {}",
+                row.error.get()
+            ));
+        }
+        if beyond > 0 {
+            complain(format_args!(
+                "{shown}: {beyond} programs were not recorded: a run has {TRACES_MAX} traces at most"
+            ));
+        }
+        if begun == 0 {
+            complain(format_args!("{shown}: nothing was recorded: no process of the run was managed"));
+        }
+        if quiet {
+            return;
+        }
+        let (references, size) = (row.references.load(Relaxed), ByteCount(row.bytes.load(Relaxed)));
+        let open = begun.saturating_sub(closed);
+        let open = if open > 0 {
+            format!(", {open} of them not closed (killed, or another program since)")
+        } else {
+            String::new()
+        };
+        eprintln!("  {:<14} {begun} with {references} references, {size}: {shown}{open}", "traces");
+        if let Some(largest) = totals.principal() {
+            let file = self.shown.join(format!("{}.trace", largest.pid)).display().to_string();
+            let file = Foreign(&file);
+            eprintln!(
+                "  {:<14} most memory was that of {}, process {}: {file}",
+                "",
+                Foreign(&largest.program),
+                largest.pid
+            );
+        }
+    }
+}
+
+/// The programs of the processes beside `pid` that held the most, in brackets.
+fn programs(totals: &Totals, pid: i32) -> String {
+    /// Programs that are named.
+    const NAMED_MAX: usize = 3;
+    let mut rows: Vec<_> = totals.processes.iter().filter(|row| row.pid != pid && !row.program.is_empty()).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.peak.managed_bytes));
+    let mut seen = BTreeSet::new();
+    rows.retain(|row| seen.insert(&row.program));
+    let name = |program: &str| Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let named: Vec<String> = rows.iter().take(NAMED_MAX).map(|row| Foreign(&name(&row.program)).to_string()).collect();
+    let more = if rows.len() > NAMED_MAX { " …" } else { "" };
+    if named.is_empty() { String::new() } else { format!(" ({}{more})", named.join(", ")) }
 }

@@ -1,6 +1,6 @@
 //! Showing: one pass over a trace, and what it says, for people or as JSON.
 
-use super::{Refusal, picture, text};
+use super::{Refusal, folder, picture, text};
 use crate::error::complain;
 use crate::{output, print};
 use clap::Args;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ShowArgs {
-    /// The trace
+    /// The trace, or a folder of traces: which there are
     trace: PathBuf,
     /// As JSON
     #[arg(long)]
@@ -33,6 +33,7 @@ Examples:
   hinterland trace show app.trace
   hinterland trace show app.trace --json | jq .miss_ratios
   hinterland trace show app.trace --svg app.svg
+  hinterland trace show build/
 
 A reference is sequential or a stride when it continues one of the last 16 streams of its thread. Misses are those of LRU
 memory of that size; for memory below a microset there are none, because a trace does not tell (`hinterland trace --microset` takes
@@ -54,6 +55,14 @@ pub struct Figures {
     pub program: String,
     /// Tells its arguments apart; hexadecimal.
     pub arguments_digest: String,
+    /// Program and arguments; empty: not known.
+    pub command: String,
+    /// The process; 0: not known.
+    pub process: u32,
+    /// Its parent when recording began; 0: not known.
+    pub parent: u32,
+    /// It was forked, and went on in its parent's program.
+    pub forked: bool,
     /// Where it was recorded.
     pub machine: String,
     /// When, in seconds since 1970; 0: not known.
@@ -175,6 +184,12 @@ pub struct MissRatio {
 
 /// Shows a trace.
 pub fn run(args: &ShowArgs) -> Result<(), Refusal> {
+    if args.trace.is_dir() {
+        return match &args.svg {
+            Some(_) => Err(Refusal::Words(format!("--svg draws one trace, and {} is a folder", args.trace.display()))),
+            None => folder::show(&args.trace, args.json),
+        };
+    }
     if let Some(path) = args.svg.as_ref().filter(|path| output::is_same(path, &args.trace)) {
         return Err(Refusal::Own { flag: "--svg", path: path.clone() });
     }
@@ -265,6 +280,10 @@ impl Read {
             arguments_digest: format!("{:016x}", head.arguments_digest),
             machine: head.machine.clone(),
             begun_unix_s: head.begun_unix_s,
+            command: head.command.clone(),
+            process: head.process,
+            parent: head.parent,
+            forked: head.is_forked,
             has_intervals: head.has_intervals,
             page_bytes: head.page_bytes,
             microset_pages: head.microset_pages,

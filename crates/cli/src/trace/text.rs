@@ -18,6 +18,11 @@ pub fn of(figures: &Figures, path: &Path) -> String {
     let mut line = |name: &str, text: String| {
         let _ = writeln!(out, "  {name:<14} {text}");
     };
+    if figures.process > 0 {
+        let forked = if figures.forked { ", forked" } else { "" };
+        let Figures { process, parent, command, .. } = figures;
+        line("process", format!("{process}, child of {parent}{forked}: {}", Foreign(command)));
+    }
     if figures.references == 0 {
         line("references", "none: nothing that can be far was touched".into());
         return out;

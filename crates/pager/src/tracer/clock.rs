@@ -50,6 +50,11 @@ impl Clocks {
         self.threads.entry(thread).or_default().faults += 1;
     }
 
+    /// In a forked child, whose thread is another one.
+    pub(super) fn begin_child(&mut self) {
+        self.threads.clear();
+    }
+
     /// The interval ends: time stands still.
     pub(super) fn stop(&mut self) {
         self.threads.iter_mut().for_each(|(thread, clock)| clock.ended_ns = cpu_ns(*thread));

@@ -58,5 +58,7 @@ impl Recorder for Check {
         assert!(self.touches > 10_000 && self.ended > 100, "{} touches, {} microsets", self.touches, self.ended);
     }
 
-    fn left_behind(&mut self) {}
+    fn begin_child(&mut self, _: bool) -> bool {
+        false
+    }
 }

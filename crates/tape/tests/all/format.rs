@@ -17,6 +17,10 @@ fn head() -> Head {
         begun_unix_s: 1_700_000_000,
         has_intervals: true,
         objects: vec!["/bin/prögram".into(), "/lib/libc.so.6".into()],
+        process: 4_194_303,
+        parent: 77,
+        is_forked: true,
+        command: "prögram a b".into(),
     }
 }
 
@@ -341,8 +345,8 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(Trace::open(&[0; 4096]).unwrap_err(), TraceError::Foreign);
     assert!(matches!(Trace::open(b"").unwrap_err(), TraceError::Truncated { offset: 0, .. }));
     let mut later = make(1, 10, 10).0;
-    later[4] = 4;
-    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 4 });
+    later[4] = 5;
+    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 5 });
 }
 
 /// Made by the last program that wrote version 1, of the lines `0 5`, `0 6`, `0 70000`, `1 6`, `0 5`.
@@ -363,6 +367,31 @@ fn version_2_is_read() {
     let bytes = include_bytes!("../version-2.trace");
     assert_eq!(bytes[4], 2);
     assert!(Trace::open(bytes).unwrap().head().objects.is_empty());
+    let (seen, error, whole) = read_all(bytes);
+    let touch = |sequence, microset, thread, page| {
+        Seen::Touch(Reference { sequence, microset, thread, page, ..Reference::default() })
+    };
+    let end = |references| Seen::End(vec![None; references]);
+    let expected = vec![
+        touch(0, 0, 0, 5),
+        touch(1, 0, 0, 6),
+        end(2),
+        touch(2, 1, 0, 70_000),
+        touch(3, 1, 1, 6),
+        end(2),
+        touch(4, 2, 0, 5),
+        end(1),
+    ];
+    assert_eq!((seen, error, whole), (expected, None, true));
+}
+
+/// Made by the last program that wrote version 3, of the same lines in microsets of two pages.
+#[test]
+fn version_3_is_read() {
+    let bytes = include_bytes!("../version-3.trace");
+    assert_eq!(bytes[4], 3);
+    let trace = Trace::open(bytes).unwrap();
+    assert!(trace.head().origin == "text" && trace.head().process == 0 && trace.head().command.is_empty());
     let (seen, error, whole) = read_all(bytes);
     let touch = |sequence, microset, thread, page| {
         Seen::Touch(Reference { sequence, microset, thread, page, ..Reference::default() })

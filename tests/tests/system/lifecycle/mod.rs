@@ -51,6 +51,7 @@ mod start_up;
 mod storm;
 mod strange_forks;
 mod tapes;
+mod traced_trees;
 mod traces;
 mod trees;
 
@@ -76,6 +77,7 @@ pub fn trials() -> Vec<Trial> {
         hints::trials(),
         intervals::trials(),
         kept::trials(),
+        traced_trees::trials(),
         traces::trials(),
         storm::trials(),
         nodes::trials(),

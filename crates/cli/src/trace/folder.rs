@@ -1,0 +1,179 @@
+//! A folder of traces: one of each process of a run.
+
+use super::Refusal;
+use crate::print;
+use crate::table::table;
+use hinterland_tape::{Head, Trace};
+use hinterland_units::{ByteCount, Foreign};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Traces that are listed for people.
+const LISTED_MAX: usize = 32;
+/// How the names of traces end.
+const ENDING: &str = "trace";
+
+/// One trace of a folder.
+#[derive(Serialize)]
+pub struct Listed {
+    /// Where it is.
+    pub trace: PathBuf,
+    /// The process; 0: not known.
+    pub process: u32,
+    /// Its parent when recording began; 0: not known.
+    pub parent: u32,
+    /// It was forked, and went on in its parent's program.
+    pub forked: bool,
+    /// The program.
+    pub program: String,
+    /// Program and arguments; cut where they are long.
+    pub command: String,
+    /// Different pages.
+    pub pages: u64,
+    /// References that can be read.
+    pub references: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Its program closed it.
+    pub whole: bool,
+    /// Why it cannot be read, or not to its end.
+    pub damage: Option<String>,
+}
+
+impl Listed {
+    fn of(path: PathBuf) -> io::Result<Listed> {
+        let bytes = fs::read(&path)?;
+        let mut listed = Listed {
+            trace: path,
+            process: 0,
+            parent: 0,
+            forked: false,
+            program: String::new(),
+            command: String::new(),
+            pages: 0,
+            references: 0,
+            bytes: bytes.len() as u64,
+            whole: false,
+            damage: None,
+        };
+        match Trace::open(&bytes) {
+            Ok(trace) => listed.read(&trace),
+            Err(error) => listed.damage = Some(error.to_string()),
+        }
+        Ok(listed)
+    }
+
+    fn read(&mut self, trace: &Trace<'_>) {
+        let Head { program, command, process, parent, is_forked, .. } = trace.head().clone();
+        (self.process, self.parent, self.forked, self.program, self.command) =
+            (process, parent, is_forked, program, command);
+        let (mut pages, mut references) = (HashSet::new(), trace.references());
+        for reference in references.by_ref() {
+            match reference {
+                Ok(reference) => {
+                    self.references += 1;
+                    pages.insert((reference.region, reference.page));
+                }
+                Err(error) => self.damage = Some(error.to_string()),
+            }
+        }
+        (self.pages, self.whole) = (pages.len() as u64, references.is_whole());
+    }
+
+    /// How it ended.
+    fn end(&self) -> &str {
+        match &self.damage {
+            Some(_) => "damaged",
+            None if self.whole => "whole",
+            None => "not closed",
+        }
+    }
+}
+
+/// The traces of a folder, those of most pages first.
+///
+/// # Errors
+/// The folder, or a file in it, cannot be read.
+pub fn list(folder: &Path) -> io::Result<Vec<Listed>> {
+    let paths = paths(folder)?;
+    let mut traces = paths.into_iter().map(Listed::of).collect::<io::Result<Vec<_>>>()?;
+    traces.sort_by(|one, other| (other.pages, &one.trace).cmp(&(one.pages, &other.trace)));
+    Ok(traces)
+}
+
+/// The files of a folder that are called traces.
+///
+/// # Errors
+/// It cannot be read.
+pub fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == ENDING) {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}
+
+/// A trace's bytes; of a folder, an error that says which trace to name.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if !path.is_dir() {
+        return fs::read(path);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::IsADirectory,
+        match list(path)?.first() {
+            Some(largest) => format!(
+                "a folder of traces; name one of them: `hinterland trace show` lists them, and the one of most pages is {}",
+                largest.trace.display()
+            ),
+            None => "a folder without traces".into(),
+        },
+    ))
+}
+
+/// Shows what is in a folder.
+pub(super) fn show(folder: &Path, json: bool) -> Result<(), Refusal> {
+    let traces = list(folder).map_err(Refusal::io(folder))?;
+    let written = if json {
+        let json = serde_json::to_string_pretty(&traces).map_err(|error| Refusal::Words(error.to_string()))?;
+        print::json(&(json + "\n"))
+    } else {
+        print::text(&text(folder, &traces))
+    };
+    written.map(drop).map_err(Refusal::io("stdout"))
+}
+
+fn text(folder: &Path, traces: &[Listed]) -> String {
+    if traces.is_empty() {
+        return format!("{}: no traces\n", folder.display());
+    }
+    let names = ["trace", "process", "parent", "pages", "references", "size", "end", "command"];
+    let mut rows = table(&names, 1..6);
+    for of in traces.iter().take(LISTED_MAX) {
+        let command = if of.command.is_empty() { &of.program } else { &of.command };
+        let forked = if of.forked { "fork of " } else { "" };
+        rows.add_row([
+            of.trace.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            of.process.to_string(),
+            of.parent.to_string(),
+            of.pages.to_string(),
+            of.references.to_string(),
+            ByteCount(of.bytes).to_string(),
+            of.end().to_owned(),
+            format!("{forked}{}", Foreign(command)),
+        ]);
+    }
+    let more = match traces.len().saturating_sub(LISTED_MAX) {
+        0 => String::new(),
+        more => format!("{more} more: --json lists all\n"),
+    };
+    format!("{rows}\n{more}")
+}

@@ -1,0 +1,87 @@
+//! Files of traces: opened, written and closed by raw system calls.
+
+use crate::descriptors;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::RawFd;
+
+/// A file under a number that survives programs which close everything.
+pub struct File(RawFd);
+
+impl File {
+    /// A file that is there no more, or not yet.
+    pub const NONE: File = File(-1);
+
+    /// The file at `path`, empty; what is there is replaced.
+    pub fn create(path: &str) -> io::Result<File> {
+        File::open(path, libc::O_TRUNC)
+    }
+
+    /// A new file at `path`; one that is there is refused.
+    pub fn create_new(path: &str) -> io::Result<File> {
+        File::open(path, libc::O_EXCL)
+    }
+
+    fn open(path: &str, how: libc::c_int) -> io::Result<File> {
+        let path = CString::new(path).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC | how;
+        // SAFETY: the path is a C string.
+        let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o666) };
+        match RawFd::try_from(fd) {
+            Ok(fd) if fd >= 0 => descriptors::protect(fd).map(File),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Makes so many bytes the whole file. A refusal leaves part of a block at its end, which readers name.
+    pub fn cut(&self, bytes: u64) {
+        // SAFETY: changes the length of a file of ours.
+        unsafe { libc::syscall(libc::SYS_ftruncate, self.0, bytes) };
+    }
+
+    /// Nothing is in it any more.
+    pub fn empty(&self) -> io::Result<()> {
+        // SAFETY: changes a file of ours.
+        let (cut, sought) = unsafe {
+            (libc::syscall(libc::SYS_ftruncate, self.0, 0), libc::syscall(libc::SYS_lseek, self.0, 0, libc::SEEK_SET))
+        };
+        if cut == 0 && sought == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// A forked child closes what its parent writes.
+    pub fn close(&mut self) {
+        descriptors::release(std::mem::replace(&mut self.0, -1));
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl io::Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // SAFETY: the bytes outlive the call.
+        let written = unsafe { libc::syscall(libc::SYS_write, self.0, bytes.as_ptr(), bytes.len()) };
+        let Err(_) = usize::try_from(written) else { return Ok(usize::try_from(written).unwrap_or(0)) };
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::EFBIG) {
+            take_pending(libc::SIGXFSZ);
+        }
+        Err(error)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Takes a signal back that the kernel has just sent to this thread, which has it blocked: the program would die of it.
+fn take_pending(signal: libc::c_int) {
+    let (set, now) = (1u64 << (signal - 1), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: set and time outlive the call; no information is asked for.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigtimedwait, &raw const set, 0usize, &raw const now, size_of::<u64>());
+    }
+}
