@@ -2,7 +2,7 @@
 
 use crate::node_error::NodeError;
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes};
-pub use hinterland_wire::Priority;
+pub use hinterland_wire::{GRANULE_BYTES, GRANULES, GranuleSet, Priority};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -25,6 +25,17 @@ pub struct LoadItem<'a> {
     pub location: Location,
     /// Where its bytes go.
     pub into: &'a mut PageBytes,
+}
+
+/// A stored page of which parts have changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Patch<'a> {
+    /// Where it is stored, as it was.
+    pub location: Location,
+    /// As it is to be.
+    pub page: &'a PageBytes,
+    /// What differs: not empty. The rest is as it was stored.
+    pub granules: GranuleSet,
 }
 
 /// Why a page could not be stored. The page stays where it was.
@@ -181,6 +192,21 @@ pub trait Backend: Send + Sync {
     /// Whether a part of a page can be kept.
     fn keeps_prefixes(&self) -> bool {
         false
+    }
+
+    /// Whether stored pages can be patched at all: whether it pays to know what changed of a page.
+    fn patches(&self) -> bool {
+        false
+    }
+
+    /// Writes what changed over the stored pages; `out[i]` says whether page `i` is stored at its location as it is to be. If not, it is not known
+    /// what is there: the caller stores the page anew, elsewhere, and frees the location, of which it must not load anything. Of the same
+    /// location nothing is loaded meanwhile. Backends that cannot patch say no to all.
+    ///
+    /// What is stored is exactly `page`, or the answer is no, also where the granules are not all that differ.
+    fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
+        let _ = (patches, priority);
+        out.fill(false);
     }
 
     /// How many bytes of each page are kept.

@@ -28,7 +28,10 @@ mod url;
 pub use codec::CodecName;
 pub use coded::{Coded, ErasureCode};
 pub use compressed::Compressed;
-pub use contract::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+pub use contract::{
+    Backend, BackendUsage, ForkSide, GRANULE_BYTES, GRANULES, GranuleSet, LoadError, LoadItem, Location, Patch,
+    Priority, StoreError,
+};
 pub use decorate::Delay;
 pub use file::{FileBackend, FileOptions, IoMethod};
 pub use link::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, bandwidth};

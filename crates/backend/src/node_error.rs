@@ -90,6 +90,11 @@ impl NodeError {
         matches!(self, NodeError::Refused { refusal, .. } if full.contains(refusal))
     }
 
+    /// Whether it only means that the page there is not the one that a patch was made for.
+    pub(crate) fn is_stale(&self) -> bool {
+        matches!(self, NodeError::Refused { refusal: Refusal::Stale, .. })
+    }
+
     /// Whether it says nothing of the node.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, NodeError::Local { .. })

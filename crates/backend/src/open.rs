@@ -230,7 +230,8 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
     let name = url.to_string();
     let capacity_bytes = url.capacity.map_or(0, |bytes| bytes.0);
     let memory = |error| OpenError::Memory { url: name.clone(), error };
-    let timing = Timing { share: url.scheme.share().unwrap_or(options.timing.share), ..options.timing };
+    let sub_page = url.scheme.sub_page() || options.timing.sub_page;
+    let timing = Timing { share: url.scheme.share().unwrap_or(options.timing.share), sub_page, ..options.timing };
     let backend: Arc<dyn Backend> = match &url.scheme {
         Scheme::Reference => Arc::new(Reference::new(name.clone(), capacity_bytes).map_err(memory)?),
         Scheme::Compressed { codec } => {

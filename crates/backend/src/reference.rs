@@ -4,7 +4,7 @@
 use crate::counters::{Counters, Tally};
 use crate::mapping::Mapping;
 use crate::sync::lock;
-use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::io;
 use std::sync::Mutex;
@@ -19,6 +19,7 @@ pub struct Reference {
     held: Mapping,
     places: Mutex<Places>,
     counters: Counters,
+    patches: bool,
 }
 
 /// Which places are free: those given back, and all that were never used.
@@ -43,7 +44,27 @@ impl Reference {
             held: Mapping::reserve(bytes.div_ceil(PAGE_BYTES))?,
             places: Mutex::default(),
             counters: Counters::default(),
+            patches: false,
         })
+    }
+
+    /// The same, whose pages can be patched.
+    #[must_use]
+    pub fn patched(self) -> Reference {
+        Reference { patches: true, ..self }
+    }
+
+    /// Changes a page that is stored; false: it is not the one that was patched.
+    fn patch_one(&self, patch: &Patch<'_>) -> bool {
+        let mut page = [0; PAGE_BYTES];
+        let loaded = self.load_one(&mut LoadItem { location: patch.location, into: &mut page });
+        patch.granules.runs().for_each(|run| page[run.clone()].copy_from_slice(&patch.page[run]));
+        if loaded.is_err() || page != *patch.page {
+            return false;
+        }
+        // SAFETY: a page is there, and whoever patches it neither loads nor frees it meanwhile.
+        unsafe { self.page(patch.location).copy_from_nonoverlapping(page.as_ptr(), PAGE_BYTES) };
+        true
     }
 
     fn places_max(&self) -> usize {
@@ -98,6 +119,14 @@ impl Reference {
 }
 
 impl Backend for Reference {
+    fn patches(&self) -> bool {
+        self.patches
+    }
+
+    fn patch(&self, patches: &[Patch<'_>], _priority: Priority, out: &mut [bool]) {
+        patches.iter().zip(out).for_each(|(patch, out)| *out = self.patches && self.patch_one(patch));
+    }
+
     fn store(&self, pages: &[&PageBytes], _priority: Priority, out: &mut [Result<Location, StoreError>]) {
         assert_eq!(pages.len(), out.len(), "one answer for each page");
         for (page, answer) in pages.iter().zip(out) {

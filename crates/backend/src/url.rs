@@ -3,8 +3,8 @@
 //! ```text
 //! compressed[:CAP][?codec=lz4|zstd]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
-//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto][&share=auto|strict|fixed:P|weighted:P]    with NODE = tcp://HOST:PORT or unix:/PATH
-//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=…][&share=…]    nodes that are listed there; etcds:// over TLS
+//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto][&sub-page=off|auto][&share=auto|strict|fixed:P|weighted:P]    with NODE = tcp://HOST:PORT or unix:/PATH
+//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=…][&sub-page=…][&share=…]    nodes that are listed there; etcds:// over TLS
 //! reference[:CAP]
 //! every one:  &link=LATENCY:BANDWIDTH[:half] &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
@@ -56,6 +56,8 @@ pub enum Scheme {
         erasure: Option<ErasureCode>,
         /// Whether pages are compressed on their way.
         compression: LinkCompression,
+        /// Whether what changed of a page is written over its copy, where it pays.
+        sub_page: bool,
         /// How links are divided; `None`: as they are by default.
         share: Option<LinkShare>,
     },
@@ -67,6 +69,8 @@ pub enum Scheme {
         replicas: Option<usize>,
         /// Whether pages are compressed on their way.
         compression: LinkCompression,
+        /// Whether what changed of a page is written over its copy, where it pays.
+        sub_page: bool,
         /// How links are divided; `None`: as they are by default.
         share: Option<LinkShare>,
     },
@@ -231,14 +235,19 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             let path = rest.filter(|path| !path.is_empty()).ok_or_else(|| UrlError::NoPath { url: url.into() })?;
             Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
         }
-        _ if Directory::is_named_by(head) => {
-            Scheme::Pool { directory: head.parse()?, replicas: None, compression: LinkCompression::Off, share: None }
-        }
+        _ if Directory::is_named_by(head) => Scheme::Pool {
+            directory: head.parse()?,
+            replicas: None,
+            compression: LinkCompression::Off,
+            sub_page: false,
+            share: None,
+        },
         _ if names_nodes(head) => Scheme::Nodes {
             endpoints: endpoints(url, head)?,
             replicas: None,
             erasure: None,
             compression: LinkCompression::Off,
+            sub_page: false,
             share: None,
         },
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
@@ -344,6 +353,13 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
         (Scheme::Nodes { compression, .. } | Scheme::Pool { compression, .. }, "link-compression") => {
             *compression = value.parse().map_err(|()| bad_value(url, name, value, "write off, on or auto"))?;
         }
+        (Scheme::Nodes { sub_page, .. } | Scheme::Pool { sub_page, .. }, "sub-page") => {
+            *sub_page = match value {
+                "off" => false,
+                "auto" => true,
+                _ => return Err(bad_value(url, name, value, "write off or auto")),
+            };
+        }
         (Scheme::Nodes { share, .. } | Scheme::Pool { share, .. }, "share") => {
             let wanted = "write auto, strict, fixed:PERCENT or weighted:PERCENT, for what the program waits for";
             *share = Some(value.parse().map_err(|()| bad_value(url, name, value, wanted))?);
@@ -391,6 +407,15 @@ impl Scheme {
         }
     }
 
+    /// Whether what changed of a page is written over its copy. Not with stripes, whose units are not overwritten.
+    pub(crate) fn sub_page(&self) -> bool {
+        match self {
+            Scheme::Nodes { sub_page, erasure, .. } => *sub_page && erasure.is_none(),
+            Scheme::Pool { sub_page, .. } => *sub_page,
+            _ => false,
+        }
+    }
+
     /// How links are to be divided.
     pub(crate) fn share(&self) -> Option<LinkShare> {
         match self {
@@ -409,10 +434,10 @@ impl Scheme {
             Scheme::Compressed { .. } => "codec, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::File { .. } => "size, io, direct, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Nodes { .. } => {
-                "size, replicas, erasure, link-compression, share, link, delay_us, jitter_us, throttle, fault, seed"
+                "size, replicas, erasure, link-compression, sub-page, share, link, delay_us, jitter_us, throttle, fault, seed"
             }
             Scheme::Pool { .. } => {
-                "size, replicas, link-compression, share, link, delay_us, jitter_us, throttle, fault, seed"
+                "size, replicas, link-compression, sub-page, share, link, delay_us, jitter_us, throttle, fault, seed"
             }
             Scheme::Reference => COMMON,
         }
@@ -499,18 +524,20 @@ impl fmt::Display for BackendUrl {
                 parameters.push(format!("codec={codec}"));
             }
             Scheme::Reference => f.write_str("reference")?,
-            Scheme::Nodes { endpoints, replicas, erasure, compression, share } => {
+            Scheme::Nodes { endpoints, replicas, erasure, compression, sub_page, share } => {
                 let names: Vec<String> = endpoints.iter().map(Endpoint::to_string).collect();
                 f.write_str(&names.join(","))?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
                 parameters.extend(erasure.map(|code| format!("erasure={code}")));
                 parameters.extend(link_compression(*compression));
+                parameters.extend(sub_page.then(|| "sub-page=auto".to_owned()));
                 parameters.extend(share.map(|share| format!("share={share}")));
             }
-            Scheme::Pool { directory, replicas, compression, share } => {
+            Scheme::Pool { directory, replicas, compression, sub_page, share } => {
                 write!(f, "{directory}")?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
                 parameters.extend(link_compression(*compression));
+                parameters.extend(sub_page.then(|| "sub-page=auto".to_owned()));
                 parameters.extend(share.map(|share| format!("share={share}")));
             }
             Scheme::File { path, io, direct } => {
@@ -609,7 +636,8 @@ mod tests {
             "tcp://127.0.0.1:1,tcp://127.0.0.1:2?replicas=2&link-compression=on&link=5us:1Gb/s:half",
             "unix:/a.sock?link-compression=auto&share=auto",
             "tcp://127.0.0.1:1?share=fixed:25",
-            "etcd://127.0.0.1:2379/pool?share=strict",
+            "etcd://127.0.0.1:2379/pool?sub-page=auto&share=strict",
+            "tcp://127.0.0.1:1?link-compression=auto&sub-page=auto",
             "etcd://127.0.0.1:2379/pool?link-compression=on",
             "etcd://127.0.0.1:2379/pool",
             "etcds://a:2379,b:1/pool?size=8G&replicas=3&link=5us:25Gb/s",
@@ -665,6 +693,8 @@ mod tests {
             ("unix:/a?link-compression=on", "for links of tcp:// alone"),
             ("tcp://127.0.0.1:1,unix:/a,unix:/b?erasure=2+1&link-compression=on", "for links of tcp:// alone"),
             ("reference?link-compression=on", "no parameter 'link-compression'"),
+            ("tcp://127.0.0.1:1?sub-page=on", "no value for sub-page; write off or auto"),
+            ("compressed:1G?sub-page=auto", "no parameter 'sub-page'"),
             ("tcp://127.0.0.1:1?share=fixed:0", "'fixed:0' is no value for share; write auto, strict"),
             ("reference?share=auto", "no parameter 'share'"),
             ("file:", "the path is missing"),

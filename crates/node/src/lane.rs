@@ -165,7 +165,7 @@ impl<'a> Lane<'a> {
         self.take_number(header.number)?;
         let work = match request {
             Request::Read { .. } => Work::Read,
-            Request::Write { .. } => Work::Write,
+            Request::Write { .. } | Request::Patch { .. } => Work::Write,
             _ => Work::Other,
         };
         let begun = self.sampler.takes(work).then(Instant::now);
@@ -361,6 +361,10 @@ impl<'a> Lane<'a> {
                 read
             }
             Request::Write { ranges } => session.write(ranges, data),
+            Request::Patch { .. } if !self.features.has(Features::PATCH) => {
+                return self.refuse(number, Refusal::Order, "the feature was not agreed on");
+            }
+            Request::Patch { patches } => session.patch(patches, data),
             Request::Lease { .. } if self.node.is_draining() => {
                 let memory = (self.node.used_bytes(), session.group.store().bound() * SLAB_BYTES);
                 return self.refuse_memory(number, Refusal::Draining, memory, "the node leases no more memory");
@@ -461,6 +465,11 @@ impl<'a> Lane<'a> {
                 self.refuse(number, Refusal::Range, "a range or slab that the session does not have")
             }
             SessionError::Damaged => self.refuse(number, Refusal::Damaged, "data arrived damaged (checksum mismatch)"),
+            SessionError::Stale => self.refuse(
+                number,
+                Refusal::Stale,
+                "the page here is not the one that was patched, or the patch arrived damaged",
+            ),
             SessionError::NoRoom(NoRoom::Quota) => {
                 let quota = session.group.quota();
                 let (used, bound) = (quota.used() * SLAB_BYTES, quota.bound() * SLAB_BYTES);

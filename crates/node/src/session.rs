@@ -3,7 +3,8 @@
 use crate::copies::Said;
 use crate::slab::{SLAB_BYTES, Slab};
 use crate::store::{CloneGroup, NoRoom, Seat};
-use hinterland_wire::{Numbers, Range, Ranges, SessionId, Token, checksum};
+use hinterland_units::PAGE_BYTES;
+use hinterland_wire::{Numbers, PagePatch, Patches, Range, Ranges, SessionId, Token, checksum};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -58,6 +59,8 @@ pub(crate) enum SessionError {
     Outside,
     /// Data that does not have its checksum.
     Damaged,
+    /// A page that would not be the one that the patch's checksum is of.
+    Stale,
     /// The session is over.
     Over,
 }
@@ -162,7 +165,7 @@ impl Session {
             return Err(SessionError::Outside);
         }
         // Each slab once, see `Reading`.
-        let mut read: Vec<usize> = numbers(slabs, ranges).collect();
+        let mut read: Vec<usize> = numbers(slabs, ranges.iter()).collect();
         read.sort_unstable();
         read.dedup();
         let locked: Vec<_> = read.iter().map(|number| slab(slabs, *number).reading()).collect();
@@ -185,49 +188,84 @@ impl Session {
 
     /// Writes `data` to the ranges one after the other; nothing when one of them is outside or damaged, or a copy has no room.
     pub(crate) fn write(&self, ranges: Ranges<'_>, data: &[u8]) -> Result<(), SessionError> {
-        let pieces = || {
-            ranges.iter().scan(data, |rest, range| {
-                let (piece, behind) = rest.split_at(range.bytes as usize);
-                *rest = behind;
-                Some((range, piece))
-            })
-        };
-        if !pieces().all(|(range, piece)| checksum(range.address, piece) == range.checksum) {
+        if !pieces(ranges.iter(), data).all(|(range, piece)| checksum(range.address, piece) == range.checksum) {
             return Err(SessionError::Damaged);
         }
+        self.put(ranges.iter(), data)?;
+        self.count_writes(ranges.count(), ranges.data_bytes());
+        Ok(())
+    }
+
+    /// Changes the granules of pages that are in `data`; nothing when one of the pages is outside, or would not have its patch's checksum, or a
+    /// copy has no room. Each page changes at once for whoever reads it by a message.
+    pub(crate) fn patch(&self, patches: Patches<'_>, data: &[u8]) -> Result<(), SessionError> {
+        let patched = self.patched(patches, data)?;
+        self.put(patches.iter().map(page_of), &patched)?;
+        self.count_writes(patches.count(), patches.data_bytes());
+        Ok(())
+    }
+
+    /// The pages as they are with their patches, one after the other; each has its patch's checksum.
+    fn patched(&self, patches: Patches<'_>, mut data: &[u8]) -> Result<Vec<u8>, SessionError> {
+        let table = self.read_table();
+        let slabs = table.as_ref().ok_or(SessionError::Over)?;
+        let mut pages = Vec::with_capacity(patches.count() * PAGE_BYTES);
+        for patch in patches.iter() {
+            let (number, offset) = locate(slabs, page_of(patch)).ok_or(SessionError::Outside)?;
+            let begin = pages.len();
+            slab(slabs, number).reading().append(offset, PAGE_BYTES, &mut pages)?;
+            let page = &mut pages[begin..];
+            for run in patch.granules.runs() {
+                let (piece, behind) = data.split_at(run.len());
+                page[run].copy_from_slice(piece);
+                data = behind;
+            }
+            if checksum(patch.address, page) != patch.checksum {
+                return Err(SessionError::Stale);
+            }
+        }
+        Ok(pages)
+    }
+
+    /// Puts `data`, which has the checksums of `ranges`, there; nothing when one of them is outside, or a copy has no room.
+    fn put(&self, ranges: impl Iterator<Item = Range> + Clone, data: &[u8]) -> Result<(), SessionError> {
         let put = |slabs: &Table| {
-            pieces().try_for_each(|(range, piece)| {
+            pieces(ranges.clone(), data).try_for_each(|(range, piece)| {
                 let (number, offset) = locate(slabs, range).expect("checked before");
                 slab(slabs, number).write(offset, piece, range.checksum)
             })
         };
+        let is_inside = |slabs: &Table| ranges.clone().all(|range| locate(slabs, range).is_some());
         let table = self.read_table();
         let slabs = table.as_ref().ok_or(SessionError::Over)?;
-        if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
+        if !is_inside(slabs) {
             return Err(SessionError::Outside);
         }
         // A slab becomes shared only under the exclusive lock of a table that has it; ours is held.
         let is_own = Arc::strong_count(slabs) == 1;
-        if is_own && numbers(slabs, ranges).all(|number| Arc::strong_count(slab(slabs, number)) == 1) {
+        if is_own && numbers(slabs, ranges.clone()).all(|number| Arc::strong_count(slab(slabs, number)) == 1) {
             put(slabs)?;
         } else {
             drop(table);
             let mut table = self.write_table();
             let slabs = Arc::make_mut(table.as_mut().ok_or(SessionError::Over)?);
-            if !ranges.iter().all(|range| locate(slabs, range).is_some()) {
+            if !is_inside(slabs) {
                 return Err(SessionError::Outside);
             }
-            self.unshare(slabs, ranges)?;
+            self.unshare(slabs, ranges.clone())?;
             put(slabs)?;
         }
-        self.counts.writes.fetch_add(ranges.count() as u64, Relaxed);
-        self.counts.written_bytes.fetch_add(ranges.data_bytes() as u64, Relaxed);
         Ok(())
     }
 
+    fn count_writes(&self, writes: usize, bytes: usize) {
+        self.counts.writes.fetch_add(writes as u64, Relaxed);
+        self.counts.written_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
     /// Gives the session a copy of its own of every slab that the ranges lie in.
-    fn unshare(&self, slabs: &mut Table, ranges: Ranges<'_>) -> Result<(), NoRoom> {
-        for range in ranges.iter() {
+    fn unshare(&self, slabs: &mut Table, ranges: impl Iterator<Item = Range>) -> Result<(), NoRoom> {
+        for range in ranges {
             let (number, _) = locate(slabs, range).expect("checked by the caller");
             let shared = slab(slabs, number);
             if Arc::strong_count(shared) > 1 {
@@ -314,6 +352,21 @@ fn slab(slabs: &Table, number: usize) -> &Arc<Slab> {
     slabs[number].as_ref().expect("located")
 }
 
-fn numbers<'a>(slabs: &'a Table, ranges: Ranges<'a>) -> impl Iterator<Item = usize> + 'a {
-    ranges.iter().map(|range| locate(slabs, range).expect("checked by the caller").0)
+/// Each range with its part of `data`.
+fn pieces(ranges: impl Iterator<Item = Range>, mut data: &[u8]) -> impl Iterator<Item = (Range, &[u8])> {
+    ranges.map(move |range| {
+        let (piece, behind) = data.split_at(range.bytes as usize);
+        data = behind;
+        (range, piece)
+    })
+}
+
+/// The whole page of a patch.
+fn page_of(patch: PagePatch) -> Range {
+    let bytes = u32::try_from(PAGE_BYTES).expect("4096");
+    Range { address: patch.address, bytes, checksum: patch.checksum }
+}
+
+fn numbers(slabs: &Table, ranges: impl Iterator<Item = Range>) -> impl Iterator<Item = usize> {
+    ranges.map(|range| locate(slabs, range).expect("checked by the caller").0)
 }

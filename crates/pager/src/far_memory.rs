@@ -1,9 +1,15 @@
 //! Far memory as the pager sees it: the backend, the proof that what comes back is what left, and the stored copies of pages that
 //! are local again.
 
+use crate::granules::Granules;
 use crate::pages::{ContentHash, Owned, Pages, Released};
 use hinterland_abi::Ledger;
-use hinterland_backend::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Paths, Priority, StoreError};
+use hinterland_backend::{
+    Backend, BackendUsage, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, Patch, Paths, Priority,
+    StoreError,
+};
+use hinterland_paging::PATCH_GRANULES_MAX;
+use hinterland_sys::SysError;
 use hinterland_units::{PageBytes, PageCount};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -14,6 +20,8 @@ use std::time::Duration;
 pub(crate) struct FarMemory {
     pages: &'static Pages,
     backend: Arc<dyn Backend>,
+    /// What local pages were like when they came, where stored copies can be patched.
+    granules: Option<Granules>,
     /// The same, where its paths can be changed; and where changes are commanded.
     paths: Option<(Arc<Paths>, &'static Ledger)>,
     /// The version of the changes that were read last.
@@ -27,9 +35,11 @@ impl FarMemory {
         pages: &'static Pages,
         backend: Arc<dyn Backend>,
         paths: Option<(Arc<Paths>, &'static Ledger)>,
-    ) -> FarMemory {
+        local: PageCount,
+    ) -> Result<FarMemory, SysError> {
+        let granules = backend.patches().then(|| Granules::new(local)).transpose()?;
         let seen_changes = AtomicU64::new(paths.as_ref().map_or(0, |(paths, _)| paths.wanted_version()));
-        FarMemory { pages, backend, paths, seen_changes, retained_copies: AtomicU64::new(0) }
+        Ok(FarMemory { pages, backend, granules, paths, seen_changes, retained_copies: AtomicU64::new(0) })
     }
 
     /// Takes changes of the paths that the launcher has commanded, and says what is in the way of those before; whether there were
@@ -70,6 +80,42 @@ impl FarMemory {
         self.backend.store(pages, Priority::WriteBack, out);
     }
 
+    /// What differs between a page that leaves and its stored copy, if that is known and so little that the copy can be patched.
+    pub(crate) fn changed(&self, owned: &Owned, bytes: &PageBytes) -> Option<GranuleSet> {
+        let granules = self.granules.as_ref().filter(|_| owned.was().copy_retained())?;
+        let changed = granules.take(owned.page(), self.pages.table.hash(owned.page()), bytes)?;
+        let fits = (1..=PATCH_GRANULES_MAX).contains(&changed.count());
+        if !fits {
+            granules.learn(1, 0);
+        }
+        fits.then_some(changed)
+    }
+
+    /// A page leaves as its stored copy is.
+    pub(crate) fn leaves_clean(&self, owned: &Owned) {
+        if let Some(granules) = &self.granules {
+            granules.forget(owned.page(), self.pages.table.hash(owned.page()));
+        }
+    }
+
+    /// Patches stored copies; says of each whether it is now as its page: see [`Backend::patch`].
+    pub(crate) fn patch(&self, patches: &[Patch<'_>]) -> Vec<bool> {
+        let mut patched = vec![false; patches.len()];
+        if let Some(granules) = self.granules.as_ref().filter(|_| !patches.is_empty()) {
+            self.backend.patch(patches, Priority::WriteBack, &mut patched);
+            let saved = |(patch, patched): (&Patch<'_>, &bool)| {
+                if *patched { (GRANULES - patch.granules.count()) as u64 } else { 0 }
+            };
+            granules.learn(patches.len() as u64, patches.iter().zip(&patched).map(saved).sum());
+        }
+        patched
+    }
+
+    /// RAM that is used to know what changes.
+    pub(crate) fn granule_bytes(&self) -> u64 {
+        self.granules.as_ref().map_or(0, Granules::ram_bytes)
+    }
+
     /// Frees a stored copy.
     pub(crate) fn free(&self, released: Option<Released>) {
         if let Some(released) = released {
@@ -95,6 +141,9 @@ impl FarMemory {
         if !right(bytes) && self.backend.repair(LoadItem { location, into: bytes }, &right).is_err() {
             self.pages
                 .fatal(&format!("{page} came back changed from far memory (checksum mismatch); the program is ended"));
+        }
+        if let Some(granules) = &self.granules {
+            granules.note(page, hash, bytes);
         }
     }
 

@@ -32,6 +32,7 @@ mod fault;
 mod fault_path;
 mod fork;
 mod forward_progress;
+mod granules;
 mod hint_ring;
 mod hints;
 mod inline_fault;

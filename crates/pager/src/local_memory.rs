@@ -190,7 +190,8 @@ impl LocalMemory {
         const TABLE_BYTES_PER_PAGE: u64 = 28;
         let row = self.pages.row();
         let pages = row.managed_peak_bytes.load(Relaxed) / PAGE_BYTES as u64;
-        let bytes = pages * TABLE_BYTES_PER_PAGE + self.policy().metadata_bytes() as u64 + self.staging.idle_bytes();
+        let tables = pages * TABLE_BYTES_PER_PAGE + self.policy().metadata_bytes() as u64;
+        let bytes = tables + self.staging.idle_bytes() + self.far.granule_bytes();
         row.metadata_bytes.store(bytes, Relaxed);
         row.metadata_peak_bytes.fetch_max(bytes, Relaxed);
         bytes

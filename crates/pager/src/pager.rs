@@ -38,7 +38,7 @@ use crate::wp_range::WpRanges;
 use hinterland_abi::ProcessRow;
 use hinterland_sys::SysError;
 use hinterland_sys::confinement::Descriptors;
-use hinterland_units::PageNo;
+use hinterland_units::{PAGE_BYTES, PageCount, PageNo};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -100,8 +100,10 @@ impl Pager {
         let staging = room(Staging::new(config.decisions)?);
         let pins = room(Pins::new()?);
         let wp_ranges = room(WpRanges::default());
-        let far = room(FarMemory::new(pages, config.backend, config.paths.zip(config.ledger)));
         let shared_budget = SharedBudget::new(config.local, config.ram, config.ledger);
+        let paths = config.paths.zip(config.ledger);
+        let bound = config.local.into_iter().chain(config.ram).map(|bytes| bytes.0 / PAGE_BYTES as u64).min();
+        let far = room(FarMemory::new(pages, config.backend, paths, PageCount(bound.unwrap_or(u64::MAX)))?);
         let local = room(LocalMemory::new(pages, far, staging, shared_budget, config.policy));
         let bell = room(Bell::new(pages, config.ledger));
 

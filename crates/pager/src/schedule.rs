@@ -23,6 +23,10 @@ pub(crate) enum Point {
     Copied,
     /// A victim is in its slot; the table does not say so yet.
     TakenOut,
+    /// Write-back owns its page; nothing of its copy is patched yet.
+    Patch,
+    /// Write-back has patched its page's copy; the table does not say so yet.
+    Patched,
     /// Write-back owns its page; nothing is stored yet.
     WriteBack,
     /// Write-back has stored its page; the table does not say so yet.

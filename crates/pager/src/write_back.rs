@@ -12,7 +12,7 @@ use crate::slot::{ChunkNo, ChunkSlot, Kind, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;
 use crate::sys::{Instant, mem, thread};
-use hinterland_backend::{Location, StoreError};
+use hinterland_backend::{GranuleSet, Location, Patch, StoreError};
 use hinterland_paging::{CHUNK_SLOTS, Step};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes};
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,6 +30,14 @@ enum Slot {
     Busy,
     /// Nobody's content.
     Stale,
+}
+
+/// A page that is not as its stored copy, and its hash.
+struct Dirty {
+    page: Owned,
+    hash: ContentHash,
+    /// What differs, if the copy is to be patched.
+    changed: Option<GranuleSet>,
 }
 
 /// See the module.
@@ -121,7 +129,7 @@ impl WriteBack {
     fn write_back(&self, pages: &mut Vec<Owned>) {
         let row = self.pages.row();
         let mut freed: Vec<Released> = Vec::new();
-        let mut dirty: Vec<(Owned, ContentHash)> = Vec::with_capacity(pages.len());
+        let mut dirty: Vec<Dirty> = Vec::with_capacity(pages.len());
         for page in pages.drain(..) {
             let has_copy = page.was().copy_retained();
             let bytes = self.staged(&page);
@@ -137,12 +145,15 @@ impl WriteBack {
             let hash = ContentHash::of(bytes);
             if has_copy && hash == self.pages.table.hash(page.page()) {
                 self.far.forget_copies(1);
+                self.far.leaves_clean(&page);
                 row.evicted_clean_pages.fetch_add(1, Relaxed);
                 self.pages.complete_remote(page);
             } else {
-                dirty.push((page, hash));
+                let changed = self.far.changed(&page, bytes);
+                dirty.push(Dirty { page, hash, changed });
             }
         }
+        let dirty = self.patch(dirty);
         self.store(dirty, &mut freed);
         self.far.free_all(freed);
     }
@@ -156,15 +167,49 @@ impl WriteBack {
         unsafe { &*(self.staging.address(slot) as *const PageBytes) }
     }
 
-    fn store(&self, dirty: Vec<(Owned, ContentHash)>, freed: &mut Vec<Released>) {
-        let Some((first, _)) = dirty.first() else { return };
-        self.pages.at(Point::WriteBack, first.page());
-        let contents: Vec<&PageBytes> = dirty.iter().map(|(page, _)| self.staged(page)).collect();
+    /// Has what changed of pages written over their stored copies, where that is known and can be done; returns the others. Of a copy that could not
+    /// be patched it is not known what it is: it is freed when its page is stored anew.
+    fn patch(&self, mut dirty: Vec<Dirty>) -> Vec<Dirty> {
+        let Some(first) = dirty.iter().find(|dirty| dirty.changed.is_some()) else { return dirty };
+        self.pages.at(Point::Patch, first.page.page());
+        dirty.sort_by_key(|dirty| dirty.changed.is_none());
+        let known = dirty.iter().map_while(|dirty| Some((dirty, dirty.changed?)));
+        let patches: Vec<Patch<'_>> = known
+            .map(|(Dirty { page, .. }, granules)| Patch {
+                location: page.was().location(),
+                page: self.staged(page),
+                granules,
+            })
+            .collect();
+        let patched = self.far.patch(&patches);
+        let mut left = Vec::with_capacity(dirty.len());
+        let (mut pages, mut bytes) = (0, 0);
+        for (at, Dirty { page, hash, changed }) in dirty.into_iter().enumerate() {
+            let Some(granules) = changed.filter(|_| patched[at]) else {
+                left.push(Dirty { page, hash, changed: None });
+                continue;
+            };
+            self.far.forget_copies(1);
+            self.pages.at(Point::Patched, page.page());
+            self.pages.complete_patched(page, hash);
+            (pages, bytes) = (pages + 1, bytes + granules.bytes() as u64);
+        }
+        let row = self.pages.row();
+        row.evicted_dirty_pages.fetch_add(pages, Relaxed);
+        row.patched_pages.fetch_add(pages, Relaxed);
+        row.patched_bytes.fetch_add(bytes, Relaxed);
+        left
+    }
+
+    fn store(&self, dirty: Vec<Dirty>, freed: &mut Vec<Released>) {
+        let Some(first) = dirty.first() else { return };
+        self.pages.at(Point::WriteBack, first.page.page());
+        let contents: Vec<&PageBytes> = dirty.iter().map(|dirty| self.staged(&dirty.page)).collect();
         let mut stored: Vec<Result<Location, StoreError>> = dirty.iter().map(|_| Ok(Location(0))).collect();
         self.far.store(&contents, &mut stored);
         self.store_what_others_left_no_room_for(&contents, &mut stored);
         let pages = dirty.len() as u64;
-        for ((page, hash), result) in dirty.into_iter().zip(stored) {
+        for (Dirty { page, hash, .. }, result) in dirty.into_iter().zip(stored) {
             let location = match result {
                 Ok(location) => location,
                 Err(error) => self.far_memory_full(&error),

@@ -7,6 +7,7 @@
 //! | `reclaim` | the next step towards free frames |
 //! | `victims` | which pages leave together: those that the policy names, and their neighbours |
 //! | `departure` | which of them leave by copy, and which by MOVE |
+//! | `dirty_share` | which pages are written back in part, and of how many it is known what changed |
 //! | `window_queue`, `read_ahead` | whose window is served next, and how many of its pages at once; which thread helps |
 //! | `prefetch_cache` | how many prefetched pages may wait unmapped, and which of them goes first |
 //!
@@ -19,6 +20,7 @@
 mod account;
 mod decision_log;
 mod departure;
+mod dirty_share;
 mod prefetch_cache;
 mod read_ahead;
 mod reclaim;
@@ -28,6 +30,7 @@ mod window_queue;
 pub use account::{Account, BOUND_MIN, margin, reserve};
 pub use decision_log::{Begin, Entry, GiveBack, HEAD_BYTES, Log, LogError, Place, Step, entry_bytes, head};
 pub use departure::{Way, by_copy, runs_of_victims, ways};
+pub use dirty_share::{JUDGED_PAGES, PATCH_GRANULES_MAX, hashed_of};
 pub use prefetch_cache::{
     CachedSlots, Dropped, KEY_SLOTS, SlotBody, TakenSlot, make_room, pages_for_windows, take_slot, waiting_pages_max,
 };

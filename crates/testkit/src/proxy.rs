@@ -2,7 +2,7 @@
 
 use hinterland_backend::{AnswerLimit, NodeAddress};
 use hinterland_wire::{
-    HEADER_BYTES, HELLO_BYTES, Header, Kind, Outcome, Reply, Request, WELCOME_BYTES, Welcome, checksum,
+    Features, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Outcome, Reply, Request, WELCOME_BYTES, Welcome, checksum,
 };
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -37,6 +37,10 @@ pub enum Mode {
     Twice,
     /// Hangs up in the middle of data.
     Cut,
+    /// Hangs up in the middle of the granules of a patch, on their way to the node.
+    CutPatch,
+    /// Flips a bit of the granules of a patch, on their way to the node.
+    FlipPatch,
 }
 
 /// A proxy before a node, on an address that stays when the node is replaced.
@@ -62,6 +66,8 @@ struct State {
     made: AtomicUsize,
     /// So many connections are told that there are too many.
     turned_away: AtomicUsize,
+    /// What the node is told that its clients understand.
+    features: Mutex<Features>,
     /// The next answer with data is kept until all who share this have one.
     meeting: Mutex<Option<Arc<Barrier>>>,
 }
@@ -79,6 +85,7 @@ impl Proxy {
             has_one: AtomicBool::new(false),
             made: AtomicUsize::new(0),
             turned_away: AtomicUsize::new(0),
+            features: Mutex::new(Features::ALL),
             meeting: Mutex::new(None),
         });
         let accepting = state.clone();
@@ -139,6 +146,12 @@ impl Proxy {
     /// The next `connections` are told that the node has too many.
     pub fn turn_away(&self, connections: usize) {
         self.state.turned_away.store(connections, Relaxed);
+    }
+
+    /// Connections that are made from now on are as with a node that has no other features than these.
+    pub fn limit_features(&self, features: Features) {
+        *self.state.features.lock().unwrap() = features;
+        self.hang_up();
     }
 
     /// Each of `proxies` keeps its next answer with data until all of them have one.
@@ -234,9 +247,11 @@ impl State {
         let mut hello = [0; HELLO_BYTES];
         from.read_exact(&mut hello)?;
         self.keep(false);
-        to.write_all(&hello)?;
+        let hello = Hello::decode(&hello).expect("the client's");
+        let features = hello.features.common(*self.features.lock().unwrap());
+        to.write_all(&Hello { features, ..hello }.encode())?;
         loop {
-            let Message { header, bytes, .. } = Message::read(&mut from)?;
+            let Message { header, mut bytes, .. } = Message::read(&mut from)?;
             let (header, control) = Header::decode_whole(&bytes[..HEADER_BYTES + header.control_bytes]).expect("ours");
             if let Ok(Request::Read { ranges }) = Request::decode(&header, control) {
                 reads
@@ -244,7 +259,13 @@ impl State {
                     .unwrap()
                     .push_back(ranges.iter().map(|range| (range.address, range.bytes as usize)).collect());
             }
+            let (is_patch, middle) = (header.kind == Kind::Patch, bytes.len() - header.data_bytes / 2);
             self.keep(false);
+            match self.mode() {
+                Mode::CutPatch if is_patch => return to.write_all(&bytes[..middle]),
+                Mode::FlipPatch if is_patch => bytes[middle] ^= 4,
+                _ => {}
+            }
             to.write_all(&bytes)?;
         }
     }

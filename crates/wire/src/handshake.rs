@@ -40,8 +40,10 @@ impl Features {
     pub const REPORT: Features = Features(16);
     /// `Certificates`: the node says for how long its certificates are good.
     pub const CERTIFICATES: Features = Features(32);
+    /// `Patch`: parts of pages are written in place.
+    pub const PATCH: Features = Features(64);
     /// What this implementation has.
-    pub const ALL: Features = Features(63);
+    pub const ALL: Features = Features(127);
 
     /// Whether all of `others` are here.
     pub fn has(self, others: Features) -> bool {

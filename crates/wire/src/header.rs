@@ -54,6 +54,8 @@ pub enum Kind {
     Copies = 15,
     /// Ask for how long the node's certificates are good.
     Certificates = 16,
+    /// Write some granules of pages.
+    Patch = 17,
     /// A session is open.
     Session = 0x81,
     /// Slabs that were leased.
@@ -75,7 +77,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 25] = [
+    const ALL: [Kind; 26] = [
         Kind::Open,
         Kind::Attach,
         Kind::Lease,
@@ -92,6 +94,7 @@ impl Kind {
         Kind::Report,
         Kind::Copies,
         Kind::Certificates,
+        Kind::Patch,
         Kind::Session,
         Kind::Slabs,
         Kind::Data,

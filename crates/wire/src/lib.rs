@@ -27,6 +27,7 @@ mod handshake;
 mod header;
 mod link_scheduler;
 mod lists;
+mod patches;
 mod reply;
 mod request;
 mod statistics;
@@ -41,6 +42,7 @@ pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcom
 pub use header::{HEADER_BYTES, Header, Kind, Priority};
 pub use link_scheduler::{LinkScheduler, LinkShare, Turn};
 pub use lists::{Checksums, Numbers, Range, Ranges};
+pub use patches::{GRANULE_BYTES, GRANULES, GranuleSet, PagePatch, Patches};
 pub use reply::{Grant, Recall, Refusal, Reply};
 pub use request::Request;
 pub use statistics::{NodeRow, SessionRow, Statistics};

@@ -122,7 +122,7 @@ impl<'a> Checksums<'a> {
 }
 
 /// Entries of N bytes behind their count.
-fn entries<'a, const N: usize>(
+pub(crate) fn entries<'a, const N: usize>(
     reader: &mut Reader<'a>,
     what: &'static str,
     bound: usize,

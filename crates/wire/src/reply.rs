@@ -51,11 +51,13 @@ pub enum Refusal {
     Busy = 8,
     /// What arrived is not the protocol. The connection ends.
     Malformed = 9,
+    /// A page is not the one that a patch was made for, or the patch arrived damaged. Nothing was written.
+    Stale = 10,
 }
 
 impl Refusal {
     fn of(code: u16) -> Result<Refusal, WireError> {
-        const ALL: [Refusal; 9] = [
+        const ALL: [Refusal; 10] = [
             Refusal::Full,
             Refusal::Quota,
             Refusal::Draining,
@@ -65,6 +67,7 @@ impl Refusal {
             Refusal::Order,
             Refusal::Busy,
             Refusal::Malformed,
+            Refusal::Stale,
         ];
         ALL.into_iter().find(|refusal| *refusal as u16 == code).ok_or(WireError::Value("the reason"))
     }

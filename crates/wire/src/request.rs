@@ -3,7 +3,8 @@
 use crate::bytes::{Reader, put_text};
 use crate::header::{begin, seal};
 use crate::{
-    Header, Kind, NAME_BYTES_MAX, Numbers, Priority, Range, Ranges, Report, SLABS_MAX, SessionId, Token, WireError,
+    Header, Kind, NAME_BYTES_MAX, Numbers, PagePatch, Patches, Priority, Range, Ranges, Report, SLABS_MAX, SessionId,
+    Token, WireError,
 };
 
 /// A request, borrowed from the bytes that it came in.
@@ -45,6 +46,11 @@ pub enum Request<'a> {
         /// Where they go, with the checksum of each; no range crosses the end of a slab.
         ranges: Ranges<'a>,
     },
+    /// Keep these granules of pages, which follow as data; all of them or none. Answer: `Done`.
+    Patch {
+        /// Which, with the checksum of each page as it is then.
+        patches: Patches<'a>,
+    },
     /// Make a session of its own with the same slabs, whose content neither changes for the other. Answer: `Session`, the new one;
     /// this lane stays with the old.
     Clone,
@@ -84,7 +90,7 @@ impl<'a> Request<'a> {
     /// The control part does not fit the kind, or the data does not fit the ranges.
     pub fn decode(header: &Header, control: &'a [u8]) -> Result<Request<'a>, WireError> {
         let mut reader = Reader(control);
-        let data_bytes = if header.kind == Kind::Write { None } else { Some(0) };
+        let data_bytes = if matches!(header.kind, Kind::Write | Kind::Patch) { None } else { Some(0) };
         if data_bytes.is_some_and(|bytes| bytes != header.data_bytes) {
             return Err(WireError::Length);
         }
@@ -102,6 +108,11 @@ impl<'a> Request<'a> {
                 let ranges = Ranges::decode(reader)?;
                 let fits = ranges.data_bytes() == header.data_bytes;
                 return if fits { Ok(Request::Write { ranges }) } else { Err(WireError::Length) };
+            }
+            Kind::Patch => {
+                let patches = Patches::decode(reader)?;
+                let fits = patches.data_bytes() == header.data_bytes;
+                return if fits { Ok(Request::Patch { patches }) } else { Err(WireError::Length) };
             }
             Kind::Clone => Request::Clone,
             Kind::Statistics => Request::Statistics,
@@ -168,6 +179,18 @@ impl<'a> Request<'a> {
     pub fn write(into: &mut Vec<u8>, number: u64, priority: Priority, ranges: impl ExactSizeIterator<Item = Range>) {
         begin(into, Kind::Write, priority, number);
         let data_bytes = Ranges::encode(into, ranges);
+        seal(into, data_bytes);
+    }
+
+    /// `Patch` as request `number`; the granules follow on the wire in the order of the patches.
+    pub fn patch(
+        into: &mut Vec<u8>,
+        number: u64,
+        priority: Priority,
+        patches: impl ExactSizeIterator<Item = PagePatch>,
+    ) {
+        begin(into, Kind::Patch, priority, number);
+        let data_bytes = Patches::encode(into, patches);
         seal(into, data_bytes);
     }
 

@@ -123,6 +123,8 @@ statistics! {
             prefetch_windows_refused: Windows = "Windows that were dropped because no frames were free for them.";
             evicted_clean_pages: Pages = "Pages dropped because the stored copy was still right.";
             evicted_dirty_pages: Pages = "Pages written to a backend.";
+            patched_pages: Pages = "Of those, pages of which only what had changed was written, over the copy at a memory node.";
+            patched_bytes: Bytes = "Bytes of these that were written.";
             evicted_zero_pages: Pages = "Pages dropped because they were all zero.";
             hint_evicted_pages: Pages = "Victims that hints named.";
             putback_pages: Pages = "Victims that could not be evicted (pinned, or written to meanwhile) and went back to the policy.";

@@ -3,7 +3,7 @@
 use super::clock::Monotonic;
 use super::pass_on;
 use crate::samples::Rng;
-use crate::{Backend, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use hinterland_units::PageBytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -55,6 +55,11 @@ impl Backend for Delay {
     ) {
         self.wait(meanwhile);
         self.inner.load_while(items, priority, done, meanwhile);
+    }
+
+    fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
+        self.wait(&mut || ());
+        self.inner.patch(patches, priority, out);
     }
 
     pass_on!();

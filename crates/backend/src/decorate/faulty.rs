@@ -3,7 +3,7 @@
 
 use super::pass_on;
 use crate::samples::Rng;
-use crate::{Backend, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use hinterland_units::PageBytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -126,6 +126,15 @@ impl Backend for Faulty {
             if let Some(damaged) = damaged {
                 *items[index].into = *damaged;
             }
+        }
+    }
+
+    /// One that fails counts as a store, and may have written: what is there then is not known.
+    fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
+        let first = self.stores.fetch_add(patches.len() as u64, Relaxed) + 1;
+        self.inner.patch(patches, priority, out);
+        for (index, answer) in out.iter_mut().enumerate() {
+            *answer &= !self.hits(FaultKind::Store, first + index as u64);
         }
     }
 

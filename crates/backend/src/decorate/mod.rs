@@ -1,5 +1,6 @@
 //! Decorators: backends that behave as another does, with one property added. For tests and experiments.
 
+use crate::Patch;
 use hinterland_units::PAGE_BYTES;
 
 mod clock;
@@ -18,7 +19,12 @@ fn stored_bytes(pages: usize, bytes: Option<&[u16]>) -> impl Iterator<Item = u64
     (0..pages).map(move |page| bytes.map_or(PAGE_BYTES as u64, |bytes| bytes[page].into()))
 }
 
-/// Implements the methods that a decorator passes on unchanged to its field `inner`. It has `store_while` and `load_while` itself.
+/// Bytes of each of `patches` that travel.
+fn patched_bytes<'a>(patches: &'a [Patch<'_>]) -> impl Iterator<Item = u64> + 'a {
+    patches.iter().map(|patch| patch.granules.bytes() as u64)
+}
+
+/// Implements the methods that a decorator passes on unchanged to its field `inner`. It has `store_while`, `load_while` and `patch` itself.
 macro_rules! pass_on {
     () => {
         fn link_page_ns(&self) -> u64 {
@@ -34,6 +40,9 @@ macro_rules! pass_on {
 /// As `pass_on`, but for `after_fork` and `link_page_ns`.
 macro_rules! pass_on_but_forks {
     () => {
+        fn patches(&self) -> bool {
+            self.inner.patches()
+        }
         fn keeps_prefixes(&self) -> bool {
             self.inner.keeps_prefixes()
         }

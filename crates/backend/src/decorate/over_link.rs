@@ -9,9 +9,11 @@
 //! the pages travel. Every process has a link of its own.
 
 use super::clock::{Clock, Monotonic};
-use super::{pass_on_but_forks, stored_bytes};
+use super::{pass_on_but_forks, patched_bytes, stored_bytes};
 use crate::sync::lock;
-use crate::{Backend, Direction, ForkSide, Link, LinkModel, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{
+    Backend, Direction, ForkSide, Link, LinkModel, LoadError, LoadItem, Location, Patch, Priority, StoreError,
+};
 use hinterland_units::PageBytes;
 use std::sync::{Arc, Mutex};
 
@@ -117,6 +119,14 @@ impl<C: Clock> Backend for OverLink<C> {
         for (turn, (index, error)) in arrivals.into_iter().enumerate() {
             self.await_page((call, turn), priority);
             done(index, error.map_or(Ok(&*items[index].into), Err));
+        }
+    }
+
+    fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
+        let call = self.submit(patched_bytes(patches), Direction::Out, priority);
+        self.inner.patch(patches, priority, out);
+        if let Some(last) = patches.len().checked_sub(1) {
+            self.await_page((call, last), priority);
         }
     }
 

@@ -2,9 +2,9 @@
 //! takes is taken from the others.
 
 use super::clock::Monotonic;
-use super::{pass_on, stored_bytes};
+use super::{pass_on, patched_bytes, stored_bytes};
 use crate::sync::lock;
-use crate::{Backend, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use hinterland_units::PageBytes;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -66,6 +66,11 @@ impl Backend for Throttle {
         let bytes = self.inner.prefix_bytes(&mut items.iter().map(|item| item.location));
         self.pass(bytes.iter().sum::<usize>() as u64, priority, meanwhile);
         self.inner.load_while(items, priority, done, meanwhile);
+    }
+
+    fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
+        self.pass(patched_bytes(patches).sum(), priority, &mut || ());
+        self.inner.patch(patches, priority, out);
     }
 
     pass_on!();

@@ -17,7 +17,7 @@ mod worth;
 use crate::codec::{Codec, CodecName, decompress_lz4};
 use crate::mapping::PageRoom;
 use crate::sync::{Pool, lock};
-use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::fmt;
 use std::os::fd::RawFd;
@@ -243,6 +243,15 @@ impl Backend for LinkCompressed {
         let damaged = || LoadError::Damaged { url: self.url.clone(), location, what: NO_BLOCK };
         self.inner.repair(LoadItem { location, into: &mut block }, &expands)?;
         if self.expand(&block[..kept], into) { Ok(()) } else { Err(damaged()) }
+    }
+
+    fn patches(&self) -> bool {
+        self.inner.patches()
+    }
+
+    /// Only pages that are stored whole: what is kept of the others are blocks.
+    fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
+        self.inner.patch(patches, priority, out);
     }
 
     fn free(&self, locations: &[Location]) {

@@ -4,13 +4,14 @@
 //! step and never used again. One page may be *owed*: its answer is not waited for any more, and thrown away before the next one.
 
 use super::channel::{Channel, Secured};
+use crate::Patch;
 use crate::node_error::NodeError;
 use hinterland_sys::Address;
 use hinterland_sys::peer_memory::ReceivedFd;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
-    AdaptivePoll, CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Outcome, Priority, Range, Reply,
-    Request, WELCOME_BYTES, Welcome, WireError, checksum,
+    AdaptivePoll, CONTROL_BYTES_MAX, Features, HEADER_BYTES, Header, Hello, Kind, Outcome, PagePatch, Priority, Range,
+    Reply, Request, WELCOME_BYTES, Welcome, WireError, checksum,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -276,6 +277,30 @@ impl Lane {
         Request::write(&mut self.out, number, priority, ranges);
         let parts = std::iter::once(&self.out[..]).chain(pages.iter().copied());
         self.channel.send(parts)
+    }
+
+    /// Sends the granules of pages that are to be written over their places of `slots`; `take_done` takes the answer.
+    pub(super) fn send_patches(
+        &mut self,
+        slots: &[u64],
+        patches: &[&Patch<'_>],
+        priority: Priority,
+    ) -> Result<(), NodeError> {
+        if !self.channel.is_ours() {
+            return Err(NodeError::Closed);
+        }
+        let number = self.next_number();
+        let entries = slots.iter().zip(patches).map(|(slot, patch)| {
+            let address = page_address(*slot);
+            PagePatch { address, granules: patch.granules, checksum: checksum(address, patch.page) }
+        });
+        Request::patch(&mut self.out, number, priority, entries);
+        // Together: one system call takes no more pieces than a message of whole pages has.
+        let mut granules = Vec::with_capacity(patches.iter().map(|patch| patch.granules.bytes()).sum());
+        for patch in patches {
+            patch.granules.runs().for_each(|run| granules.extend_from_slice(&patch.page[run]));
+        }
+        self.channel.send([&self.out[..], &granules].into_iter())
     }
 
     /// Takes the answer to the oldest request that is open and has nothing but success or refusal for an answer.

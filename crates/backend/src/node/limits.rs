@@ -121,6 +121,8 @@ pub struct Timing {
     pub rebuild_bytes_per_second: u64,
     /// How links are divided between what the program waits for and all else.
     pub share: LinkShare,
+    /// Whether what changed of a page is written over its copy, where that is less than the page.
+    pub sub_page: bool,
 }
 
 impl Default for Timing {
@@ -140,6 +142,7 @@ impl Default for Timing {
             lease_ms: 200,
             rebuild_bytes_per_second: 64 << 20,
             share: LinkShare::Auto,
+            sub_page: false,
         }
     }
 }

@@ -47,6 +47,7 @@ mod load;
 mod maintenance;
 mod member;
 mod membership;
+mod patch;
 mod pings;
 mod placement;
 mod pool;

@@ -7,6 +7,7 @@ use super::load::Loader;
 use super::maintenance::{Maintenance, Tasks};
 use super::member::NodeAddress;
 use super::membership::{Members, Membership};
+use super::patch::Patcher;
 use super::pings::Pings;
 use super::placement::Placement;
 use super::rebuild::Rebuilds;
@@ -17,7 +18,7 @@ use super::store::Writer;
 use super::table::Replica;
 use crate::node_error::NodeError;
 use crate::sync::lock;
-use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, Shard, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, Shard, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,6 +29,7 @@ pub struct NodePool {
     slabs: Arc<Slabs>,
     loader: Loader,
     writer: Writer,
+    patcher: Patcher,
     maintenance: Maintenance,
 }
 
@@ -120,12 +122,13 @@ impl NodePool {
         let placement = Arc::new(Placement::new(&slabs));
         let allocation = Allocation::new(&slabs, &placement);
         let (loader, writer) = (Loader::new(&slabs), Writer::new(&slabs, allocation));
+        let patcher = Patcher::new(&slabs);
 
         let (returns, pings, recalls) = (Returns::new(&slabs), Pings::new(&slabs), Recalls::new(&slabs));
         let rebuilds = Rebuilds::new(&slabs, &placement);
         let tasks = Tasks { members, returns, pings, recalls, rebuilds };
         let maintenance = Maintenance::new(&slabs, is_secured, tasks);
-        NodePool { slabs, loader, writer, maintenance }
+        NodePool { slabs, loader, writer, patcher, maintenance }
     }
 }
 
@@ -150,6 +153,19 @@ impl Backend for NodePool {
     fn prefix_bytes(&self, locations: &mut dyn Iterator<Item = Location>) -> Vec<usize> {
         let table = self.slabs.table();
         locations.map(|location| table.bytes_of(location.0)).collect()
+    }
+
+    fn patches(&self) -> bool {
+        self.slabs.timing.sub_page
+    }
+
+    fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
+        assert_eq!(patches.len(), out.len(), "one answer for each page");
+        if self.slabs.timing.sub_page {
+            self.patcher.patch(patches, priority, out);
+        } else {
+            out.fill(false);
+        }
     }
 
     fn link_page_ns(&self) -> u64 {

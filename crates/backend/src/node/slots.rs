@@ -198,6 +198,11 @@ impl Slots {
         }
     }
 
+    /// Whether a slab may get pages.
+    pub(super) fn is_open(&self, number: u32) -> bool {
+        self.slabs.get(&number).is_some_and(|slab| slab.open)
+    }
+
     /// Opens or closes a slab.
     pub(super) fn set_open(&mut self, number: u32, open: bool) {
         let slab = self.slabs.get_mut(&number).expect("a slab that is here");

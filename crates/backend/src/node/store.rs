@@ -3,8 +3,10 @@
 //! A replica that fails meanwhile is lost, and its slab closed; the pages then go to another slab, on as many nodes as are wanted.
 
 use super::allocation::Allocation;
+use super::lane::Lane;
 use super::lanes::Taken;
 use super::limits::{DEPTH, DEPTH_MAX, LATE_STORE, STORE_PAGES};
+use super::link::Link;
 use super::link_estimate::{Grant, UnderWay};
 use super::slabs::Slabs;
 use super::table::{Replica, Replicas};
@@ -152,7 +154,7 @@ impl Writer {
                 let begun = Instant::now();
                 // One that has come while something else was waited for does not tell how fast the link is.
                 let is_timed = single && !writer.lane.has_arrived();
-                self.wait_for(writer)?;
+                wait_for(&self.slabs, &writer.replica.link, &mut writer.lane)?;
                 writer.waited = begun.elapsed();
                 match writer.lane.take_done() {
                     Ok(()) => {
@@ -204,18 +206,6 @@ impl Writer {
         })
     }
 
-    /// Waits for a writer's answer; for longer, when another node is lost meanwhile and this one has the last copies.
-    fn wait_for(&self, writer: &mut ReplicaWrite<'_>) -> Result<(), NodeError> {
-        let patience = self.slabs.patience(&writer.replica.link);
-        match writer.lane.wait(patience) {
-            Err(silent @ NodeError::Silent { .. }) => {
-                let rest = self.slabs.patience(&writer.replica.link).saturating_sub(patience);
-                if rest.is_zero() { Err(silent) } else { writer.lane.wait(rest) }
-            }
-            other => other,
-        }
-    }
-
     /// Notes who lets all others wait.
     fn compare(&self, writers: &[ReplicaWrite<'_>]) {
         let late = |writer: &&ReplicaWrite<'_>| {
@@ -264,6 +254,18 @@ impl Writer {
                 }
             }
         }
+    }
+}
+
+/// Waits for a node's answer to a write; for longer, when another node is lost meanwhile and this one has the last copies.
+pub(super) fn wait_for(slabs: &Slabs, link: &Link, lane: &mut Lane) -> Result<(), NodeError> {
+    let patience = slabs.patience(link);
+    match lane.wait(patience) {
+        Err(silent @ NodeError::Silent { .. }) => {
+            let rest = slabs.patience(link).saturating_sub(patience);
+            if rest.is_zero() { Err(silent) } else { lane.wait(rest) }
+        }
+        other => other,
     }
 }
 

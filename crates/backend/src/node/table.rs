@@ -209,6 +209,17 @@ impl Table {
         replicas.fold(0, |nodes, replica| nodes | 1 << replica.link.node.index)
     }
 
+    /// Begins to write over the page at `slot`, in place: its replicas, each of which has all of it. `None`: only a part of it is kept, or its
+    /// slab gets no pages now. `end_writes` ends that.
+    pub(super) fn begin_patch(&mut self, slot: u64) -> Option<Replicas> {
+        let number = self.slab_of(slot);
+        let is_whole = self.bytes_of(slot) == PAGE_BYTES && self.slots.is_open(number);
+        let slab = self.slabs.get_mut(&number).filter(|_| is_whole)?;
+        let is_live = !slab.replicas.is_empty() && slab.replicas.iter().all(Replica::is_live);
+        slab.writing += usize::from(is_live);
+        is_live.then(|| slab.replicas.clone())
+    }
+
     /// The writes to `slots` have ended; those in `failed` are free again.
     pub(super) fn end_writes(&mut self, slots: &[u64], failed: &[u64]) {
         for slot in slots {

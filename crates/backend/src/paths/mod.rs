@@ -21,7 +21,7 @@ mod spread;
 mod table;
 
 use crate::sync::{FREED_AT_ONCE, Pool, lock};
-use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use batch::{LoadPart, load_parts};
 pub(crate) use change::Opener;
 use change::Wanted;
@@ -330,6 +330,35 @@ impl Backend for Paths {
         for location in outer {
             self.table.unpin(handle_of(location));
         }
+    }
+
+    fn patches(&self) -> bool {
+        self.open().any(|path| path.backend.patches())
+    }
+
+    /// Of pages that lie where they would be stored anew, and that are not being migrated.
+    fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
+        out.fill(false);
+        let pinned: Vec<Option<Place>> =
+            patches.iter().map(|patch| self.table.pin_still(handle_of(patch.location))).collect();
+        for number in self.tiers().first().into_iter().flatten() {
+            let is_there = |index: &usize| pinned[*index].is_some_and(|place| place.path == *number);
+            let here: Vec<usize> = (0..patches.len()).filter(is_there).collect();
+            let place = |index: &usize| pinned[*index].expect("it is there").location;
+            let inner: Vec<Patch<'_>> =
+                here.iter().map(|index| Patch { location: place(index), ..patches[*index] }).collect();
+            if let Some(path) = self.enter(*number).filter(|_| !here.is_empty()) {
+                let mut patched = vec![false; here.len()];
+                path.backend.patch(&inner, priority, &mut patched);
+                here.iter().zip(patched).for_each(|(index, patched)| out[*index] = patched);
+            }
+        }
+        let unpin = |(patch, place): (&Patch<'_>, &Option<Place>)| {
+            if place.is_some() {
+                self.table.unpin(handle_of(patch.location));
+            }
+        };
+        patches.iter().zip(&pinned).for_each(unpin);
     }
 
     fn free(&self, locations: &[Location]) {

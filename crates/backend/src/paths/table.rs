@@ -133,6 +133,17 @@ impl Table {
         Place::decode(self.row(handle).place.fetch_add(PIN, Acquire))
     }
 
+    /// As `pin`, of a page that is not being moved, nor will be until `unpin`; `None`: it is being moved, or nothing is stored there, and it is
+    /// not pinned.
+    pub(super) fn pin_still(&self, handle: Handle) -> Option<Place> {
+        let word = self.row(handle).place.fetch_add(PIN, Acquire);
+        let place = Place::decode(word).filter(|_| word & MOVING == 0);
+        if place.is_none() {
+            self.unpin(handle);
+        }
+        place
+    }
+
     /// Ends `pin`.
     pub(super) fn unpin(&self, handle: Handle) {
         self.row(handle).place.fetch_sub(PIN, Release);
@@ -278,6 +289,13 @@ mod tests {
         assert_eq!(table.pin(handles[2]), Some(place(0, 102)));
         assert_eq!(table.finish_move(&mut lists, handles[2], moves[0].1, place(1, 8)), Outcome::Kept);
         table.unpin(handles[2]);
+        // What is patched is not being moved, and no move of it begins.
+        assert_eq!(table.pin_still(handles[0]), Some(place(0, 100)));
+        let moves = table.start_moves(&mut lists, 0, 9);
+        assert!(moves.iter().all(|(handle, _)| *handle != handles[0]) && moves.len() == 2);
+        assert_eq!(table.pin_still(handles[4]), None);
+        table.unpin(handles[0]);
+        moves.iter().for_each(|(handle, from)| _ = table.abandon_move(&mut lists, *handle, *from, true));
         table.unpin(handles[0]);
         let order: Vec<Handle> = table.start_moves(&mut lists, 0, 9).iter().map(|(handle, _)| *handle).collect();
         assert_eq!(order, [handles[0], handles[4], handles[2]]);

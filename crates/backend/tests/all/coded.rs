@@ -197,6 +197,7 @@ const TIMING: Timing = Timing {
     lease_ms: 1,
     rebuild_bytes_per_second: 1 << 30,
     share: hinterland_backend::LinkShare::Auto,
+    sub_page: false,
 };
 
 const CODES: [(&str, usize); 5] = [("2+1", 3), ("2+1", 5), ("3+2", 5), ("4+2", 6), ("5+3", 8)];

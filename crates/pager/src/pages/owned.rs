@@ -141,6 +141,14 @@ impl Pages {
         released(was)
     }
 
+    /// The page is far: its stored copy was changed to what it is, with this hash.
+    pub(crate) fn complete_patched(&self, owned: Owned, hash: ContentHash) {
+        let (page, was) = owned.into_parts();
+        assert!(was.copy_retained(), "{page} has no copy that could be patched: {was:?}");
+        self.table.set_hash(page, hash);
+        self.complete(page, Entry::new(State::Remote).with_location(was.location()));
+    }
+
     /// The page has no content. A stored copy is given up.
     pub(crate) fn complete_untouched(&self, owned: Owned) -> Option<Released> {
         let (page, was) = owned.into_parts();

@@ -11,6 +11,7 @@ mod faults;
 mod forks;
 mod hints;
 mod leaving;
+mod patches;
 mod pins;
 mod waits;
 
@@ -90,30 +91,50 @@ struct Stage {
 
 /// Runs a race on both fault paths, of the kernel and of the simulated machine.
 fn on_both_paths(race: impl Fn(&Stage) + Send + Sync + 'static) {
+    on_both_paths_over(compressed, race);
+}
+
+/// As `on_both_paths`, over this far memory.
+fn on_both_paths_over(far: fn() -> Arc<dyn Backend>, race: impl Fn(&Stage) + Send + Sync + 'static) {
     let race = Arc::new(race);
-    on_both_kernel_paths(&*race);
-    on_simulated(FaultPath::Monitor, Arc::clone(&race));
-    on_simulated(FaultPath::Inline, race);
+    on_both_kernel_paths_over(far, &*race);
+    on_simulated(FaultPath::Monitor, far, Arc::clone(&race));
+    on_simulated(FaultPath::Inline, far, race);
+}
+
+/// The usual far memory of a stage.
+fn compressed() -> Arc<dyn Backend> {
+    Arc::new(Compressed::new("compressed:64M".into(), CodecName::Lz4, 64 << 20).unwrap())
 }
 
 /// Runs a race that needs more than one process, or a device, on both fault paths.
 fn on_both_kernel_paths(race: impl Fn(&Stage)) {
-    on(FaultPath::Monitor, &race);
-    on(FaultPath::Inline, race);
+    on_both_kernel_paths_over(compressed, race);
+}
+
+/// As `on_both_kernel_paths`, over this far memory.
+fn on_both_kernel_paths_over(far: fn() -> Arc<dyn Backend>, race: impl Fn(&Stage)) {
+    on_over(FaultPath::Monitor, far, &race);
+    on_over(FaultPath::Inline, far, race);
 }
 
 /// Runs a race on the simulated machine, in some orders of the steps that it does not force.
-fn on_simulated(path: FaultPath, race: Arc<impl Fn(&Stage) + Send + Sync + 'static>) {
+fn on_simulated(path: FaultPath, far: fn() -> Arc<dyn Backend>, race: Arc<impl Fn(&Stage) + Send + Sync + 'static>) {
     for seed in 0..3 {
         let race = Arc::clone(&race);
-        let report = simulate(seed, Chances::default(), move |current| race(&Stage::simulated(path, current)));
+        let report = simulate(seed, Chances::default(), move |current| race(&Stage::simulated(path, far(), current)));
         assert!(report.failure.is_none(), "simulated, {path:?}, seed {seed}: {}", report.failure.unwrap_or_default());
     }
 }
 
 /// Runs a race on one path; skips it where userfaultfd cannot be used.
 fn on(path: FaultPath, race: impl Fn(&Stage)) {
-    match Stage::new(path) {
+    on_over(path, compressed, race);
+}
+
+/// As `on`, over this far memory.
+fn on_over(path: FaultPath, far: fn() -> Arc<dyn Backend>, race: impl Fn(&Stage)) {
+    match Stage::new(path, far()) {
         Some(stage) => race(&stage),
         None => eprintln!("skipped: no privilege to serve faults of system calls (userfaultfd)"),
     }
@@ -156,7 +177,7 @@ fn word(seed: u64, index: usize) -> u64 {
 }
 
 impl Stage {
-    fn new(path: FaultPath) -> Option<Stage> {
+    fn new(path: FaultPath, backend: Arc<dyn Backend>) -> Option<Stage> {
         static NEXT: AtomicUsize = AtomicUsize::new(0x3400_0000_0000);
         hear_children();
         let features = Features::probe(FeatureSet::All);
@@ -166,7 +187,7 @@ impl Stage {
         let base = NEXT.fetch_add(1 << 30, Relaxed);
         Mapping::reserve_at(base, PAGES as usize * PAGE_BYTES).unwrap();
         let kernel = Kernel::new(features, open(path, features), OwnMemory::open().unwrap());
-        let stage = Stage::of(path, base, kernel);
+        let stage = Stage::of(path, backend, base, kernel);
         let pager = stage.pager;
         if path == FaultPath::Inline {
             sigbus::serve(|address, write| pager.serve_inline(address, write));
@@ -176,13 +197,13 @@ impl Stage {
     }
 
     /// On the simulated machine.
-    fn simulated(path: FaultPath, current: &Current) -> Stage {
+    fn simulated(path: FaultPath, backend: Arc<dyn Backend>, current: &Current) -> Stage {
         let bits = feature::PAGEFAULT_FLAG_WP | feature::SIGBUS | feature::THREAD_ID | feature::MOVE;
         let features = Features::of(FeatureSet::All, Privilege::Kernel, bits).with_vectors();
         let far_range = Mapping::anonymous(PAGES as usize * PAGE_BYTES).unwrap();
         current.with(|state| state.machine.memory.reserve(far_range.start, far_range.len));
         let kernel = Kernel::new(features, Uffd::Simulated, OwnMemory::open().unwrap());
-        let stage = Stage::of(path, far_range.start, kernel);
+        let stage = Stage::of(path, backend, far_range.start, kernel);
         let pager = stage.pager;
         if path == FaultPath::Inline {
             let handler = Arc::new(|address, write| pager.serve_inline(address, write));
@@ -192,10 +213,8 @@ impl Stage {
         stage
     }
 
-    fn of(path: FaultPath, base: usize, kernel: Kernel) -> Stage {
+    fn of(path: FaultPath, backend: Arc<dyn Backend>, base: usize, kernel: Kernel) -> Stage {
         let (script, row) = (Script::default(), row());
-        let compressed = Compressed::new("compressed:64M".into(), CodecName::Lz4, 64 << 20).unwrap();
-        let backend: Arc<dyn Backend> = Arc::new(compressed);
         let config = Config {
             path,
             base,

@@ -22,6 +22,8 @@ pub(super) struct Case {
     pub(super) chances: Chances,
     /// A stored copy costs RAM, so that few are retained.
     pub(super) copies_cost_ram: bool,
+    /// Stored copies can be patched.
+    pub(super) patches: bool,
     /// Far memory takes its time.
     pub(super) is_slow: bool,
     /// Operations of each thread of the program.
@@ -51,6 +53,7 @@ impl Case {
             copies_cost_ram: random.index(2) == 0,
             is_slow: random.index(2) == 0,
             operations: if cfg!(miri) { 4 } else { 60 },
+            patches: random.index(2) == 0,
         }
     }
 

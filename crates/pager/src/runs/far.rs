@@ -3,7 +3,9 @@
 use super::case::Case;
 use crate::sys::simulated::current;
 use crate::sys::simulated::turns::Wait;
-use hinterland_backend::{Backend, BackendUsage, LoadError, LoadItem, Location, Priority, Reference, StoreError};
+use hinterland_backend::{
+    Backend, BackendUsage, LoadError, LoadItem, Location, Patch, Priority, Reference, StoreError,
+};
 use hinterland_units::PageBytes;
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ pub(super) struct Far {
 impl Far {
     pub(super) fn new(case: &Case) -> Far {
         let reference = Reference::new("reference:4M".into(), 4 << 20).expect("address space");
+        let reference = if case.patches { reference.patched() } else { reference };
         Far { reference, copies_cost_ram: case.copies_cost_ram, is_slow: case.is_slow }
     }
 
@@ -52,6 +55,18 @@ impl Backend for Far {
         self.pass("loads from afar", items.len());
         self.reference.load(items, priority, done);
         self.pass("has loaded", items.len());
+    }
+
+    fn patches(&self) -> bool {
+        self.reference.patches()
+    }
+
+    fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
+        self.pass("patches far", patches.len());
+        self.reference.patch(patches, priority, out);
+        self.pass("has patched", patches.len());
+        // As where a node is lost in the middle: what is there is not known.
+        out.iter_mut().skip(1).step_by(3).for_each(|patched| *patched = false);
     }
 
     fn free(&self, locations: &[Location]) {

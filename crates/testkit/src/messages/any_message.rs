@@ -28,7 +28,7 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
         spare: a & 2 == 2,
         movable: b & 1 == 1,
     };
-    let said = match rng.below(21) {
+    let said = match rng.below(22) {
         0 => {
             Request::open(&mut into, number, &name, a, c);
             format!("{:?}", Request::Open { name: &name, quota_bytes: a, lease_ms: c })
@@ -44,6 +44,17 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
         3 => {
             Request::give_back(&mut into, number, &numbers);
             format!("Return {numbers:?}")
+        }
+        21 => {
+            let patches: Vec<PagePatch> = (0..1 + rng.index(RANGES_MAX))
+                .map(|_| PagePatch {
+                    address: (rng.next_u64() >> 20) & !0xfff,
+                    granules: GranuleSet(u16::try_from(1 + rng.below(u16::MAX.into())).expect("16 bits")),
+                    checksum: rng.next_u64(),
+                })
+                .collect();
+            Request::patch(&mut into, number, priority, patches.iter().copied());
+            format!("Patch {priority:?} {patches:?}")
         }
         4 => {
             Request::read(&mut into, number, priority, ranges.iter().copied());

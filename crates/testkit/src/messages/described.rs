@@ -13,6 +13,10 @@ pub fn described(header: &Header, control: &[u8]) -> Result<String, WireError> {
                 assert!(ranges.data_bytes() <= DATA_BYTES_MAX && ranges.count() <= RANGES_MAX);
                 format!("{:?} {:?} {:?}", header.kind, header.priority, ranges.iter().collect::<Vec<_>>())
             }
+            Request::Patch { patches } => {
+                assert!(patches.data_bytes() <= DATA_BYTES_MAX && patches.count() <= RANGES_MAX);
+                format!("{:?} {:?} {:?}", header.kind, header.priority, patches.iter().collect::<Vec<_>>())
+            }
             Request::Clone
             | Request::Statistics
             | Request::Close

@@ -7,6 +7,7 @@ mod drains;
 mod hedged;
 mod membership;
 mod neighbours;
+mod patches;
 mod races;
 mod recalls;
 mod removals;
@@ -40,6 +41,7 @@ const TIMING: Timing = Timing {
     lease_ms: 200,
     rebuild_bytes_per_second: 256 << 20,
     share: hinterland_backend::LinkShare::Auto,
+    sub_page: false,
 };
 
 /// As `TIMING`, where something must hold while a refusal is believed.
