@@ -14,7 +14,7 @@ use crate::pages::ContentHash;
 use crate::sys::sync::Words;
 use crate::sys::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 use hinterland_backend::{GRANULE_BYTES, GRANULES, GranuleSet};
-use hinterland_paging::hashed_of;
+use hinterland_paging::{JUDGED_PAGES, hashed_of};
 use hinterland_sys::SysError;
 use hinterland_units::{PageBytes, PageCount, PageNo};
 use twox_hash::XxHash3_64;
@@ -136,12 +136,13 @@ impl Granules {
 
     /// Pages have left whose granules were known, and `saved` granules of them did not travel.
     pub(crate) fn learn(&self, pages: u64, saved: u64) {
-        let saved = self.saved.fetch_add(saved, Relaxed) + saved;
-        let known = self.known.fetch_add(pages, Relaxed) + pages;
-        if let Some(one_of) = hashed_of(known, saved) {
+        self.saved.fetch_add(saved, Relaxed);
+        if self.known.fetch_add(pages, Relaxed) + pages < JUDGED_PAGES {
+            return;
+        }
+        // Of two threads that come here at once, one may find too few.
+        if let Some(one_of) = hashed_of(self.known.swap(0, Relaxed), self.saved.swap(0, Relaxed)) {
             self.hashed_of.store(one_of, Relaxed);
-            self.known.fetch_sub(known, Relaxed);
-            self.saved.fetch_sub(saved, Relaxed);
         }
     }
 }
@@ -211,9 +212,9 @@ mod tests {
             pages.filter(|page| granules.take(PageNo(page.0 * 8), hash, &[0; PAGE_BYTES]).is_some()).count()
         };
         assert_eq!(known(&granules), 1024);
-        granules.learn(hinterland_paging::JUDGED_PAGES, 0);
+        granules.learn(JUDGED_PAGES, 0);
         assert_eq!(known(&granules), 1024 / 32);
-        granules.learn(hinterland_paging::JUDGED_PAGES, 10 * hinterland_paging::JUDGED_PAGES);
+        granules.learn(JUDGED_PAGES, 10 * JUDGED_PAGES);
         assert_eq!(known(&granules), 1024);
         (0..8).for_each(|page| granules.note(PageNo(page), hash, &bytes));
         granules.forget(PageNo(0), hash);
