@@ -136,6 +136,20 @@ impl Kernel {
                         refused = Some(partial.errno);
                     }
                 }
+                // A run is refused for the protection of any page in it, before the kernel looks at one. The first may be a frame that a device
+                // has: a copy would lose what the device writes, so it is asked for alone.
+                if refused == Some(libc::EINVAL) && pages - done > 1 {
+                    let (from, to) = (page + done * PAGE_BYTES, slot + done * PAGE_BYTES);
+                    // SAFETY: the caller's; one page.
+                    refused = match unsafe { self.uffd().move_pages(to, from, PAGE_BYTES) } {
+                        Err(partial) if !was_moved(partial.errno, from, to) => Some(partial.errno),
+                        _ => None,
+                    };
+                    if refused.is_none() {
+                        done += 1;
+                        continue;
+                    }
+                }
                 if done == pages {
                     return (done, None);
                 }
