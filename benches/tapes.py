@@ -162,12 +162,6 @@ def main() -> None:
     given = parser.parse_args()
     given.target = given.target.absolute()
     systems = given.system.split(",")
-    rows = []
-    with tempfile.TemporaryDirectory() as directory:
-        for program in programs(given.size, linear(Path(directory)), given.threads):
-            if given.program is None or program.name in given.program:
-                bench = Bench(given, Path(directory), program)
-                rows += [measure(bench, int(percent), systems) for percent in given.local.split(",")]
     result = {
         "bench": "tapes",
         "what": "the programs of 3PO's Table 2 at a part of their recorded peak, inline fault path; the link is added to compressed RAM",
@@ -176,10 +170,15 @@ def main() -> None:
         "load": [round(of, 1) for of in os.getloadavg()],
         "link": given.link,
         "size_mib": given.size,
-        "programs": rows,
-        "targets": targets(rows),
     }
-    given.output.write_text(json.dumps(result, indent=2) + "\n")
+    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        for program in programs(given.size, linear(Path(directory)), given.threads):
+            if given.program is None or program.name in given.program:
+                bench = Bench(given, Path(directory), program)
+                rows += [measure(bench, int(percent), systems) for percent in given.local.split(",")]
+                # After each program: what was measured before a later one fails is there.
+                given.output.write_text(json.dumps(result | {"programs": rows, "targets": targets(rows)}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
