@@ -224,6 +224,8 @@ pub struct Ledger {
     pub asks_wanted: AtomicU32,
     /// The process that follows a tape: the first of the run that it is of; 0: none yet. It stays that one when it calls exec.
     pub tape_pid: AtomicI32,
+    /// The digest of the arguments that this process must have; 0: any.
+    pub tape_arguments: Counter,
     /// What the launcher has changed since the start.
     pub commands: Commands,
     /// The trace, where one is recorded.

@@ -1,6 +1,6 @@
 //! The tape that the program follows: bytes that the launcher has checked and keeps in a memfd, read before the program starts.
 //!
-//! One process of a run follows it: the first that runs the program which the tape is of. When it calls exec, the new program follows it
+//! One process of a run follows it: the first that runs the program which the tape is of; with `--tape auto`, with the same arguments. When it calls exec, the new program follows it
 //! from the beginning, if it is of that, too. Children of a fork follow none, and programs that they start find it taken.
 
 use crate::ledger;
@@ -8,6 +8,7 @@ use hinterland_abi::Settings;
 use hinterland_pager::FAR_PAGES;
 use hinterland_policy::tape::{TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
 use hinterland_sys::thread;
+use hinterland_tape::Head;
 use hinterland_tape::tape::{Tape, TapeHead};
 use hinterland_units::PageNo;
 use std::path::Path;
@@ -22,6 +23,10 @@ pub fn begin(settings: &Settings) -> Result<Option<TapeSource>, String> {
     let pid = i32::try_from(thread::process()).unwrap_or(0);
     // Most processes of a run are not the one: they need not read it.
     if ![0, pid].contains(&ledger.tape_pid.load(Acquire)) {
+        return Ok(None);
+    }
+    let arguments = ledger.tape_arguments.load(Acquire);
+    if arguments != 0 && arguments != arguments_digest() {
         return Ok(None);
     }
     let bytes = std::fs::read(&settings.tape_memory).map_err(|error| error.to_string())?;
@@ -45,6 +50,12 @@ pub fn begin(settings: &Settings) -> Result<Option<TapeSource>, String> {
 fn is_of_this_program(head: &TapeHead) -> bool {
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     head.program.is_empty() || Path::new(&head.program).file_name() == program.file_name()
+}
+
+/// As traces have it.
+pub fn arguments_digest() -> u64 {
+    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    Head::digest(command.strip_suffix(&[0]).unwrap_or(&command).split(|byte| *byte == 0).skip(1))
 }
 
 fn of_thread(tape: &'static Tape<'static>, thread: u32) -> ThreadTape {

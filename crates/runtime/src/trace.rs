@@ -14,6 +14,7 @@ mod file;
 
 use crate::ledger;
 use crate::mapping::{self, MapRequest};
+use crate::tape;
 use file::File;
 use hinterland_abi::{Settings, TRACES_MAX, TraceRow};
 use hinterland_pager::{DiscardCause, FAR_PAGES, FaultPath, Recorder, Trace};
@@ -175,7 +176,7 @@ fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head 
     Head {
         origin: concat!("hinterland ", env!("CARGO_PKG_VERSION")).into(),
         program: std::fs::read_link("/proc/self/exe").unwrap_or_default().to_string_lossy().into_owned(),
-        arguments_digest: Head::digest(command.split(|byte| *byte == 0).skip(1)),
+        arguments_digest: tape::arguments_digest(),
         page_bytes: u32::try_from(PAGE_BYTES).unwrap_or(0),
         microset_pages,
         has_cpu_times: true,

@@ -10,12 +10,12 @@
 //! together take 1 GiB at most: those that were not used for the longest time go.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::{NamedTempFile, TempDir, TempPath};
 
 /// Bytes of all files at most.
 pub const BYTES_MAX: u64 = 1 << 30;
@@ -51,8 +51,19 @@ impl Folder {
     }
 
     /// A file that is to be renamed when it is whole; mode 0600.
-    pub fn begin(&self) -> io::Result<TempPath> {
+    fn begin(&self) -> io::Result<TempPath> {
         tempfile::Builder::new().prefix(NEW).tempfile_in(&self.0).map(NamedTempFile::into_temp_path)
+    }
+
+    /// A folder for files that are to be renamed when they are whole; mode 0700.
+    pub fn begin_folder(&self) -> io::Result<TempDir> {
+        tempfile::Builder::new().prefix(NEW).tempdir_in(&self.0)
+    }
+
+    /// Renames a whole file into its place, readable for the user alone.
+    pub fn take(&self, from: &Path, name: &str) -> io::Result<()> {
+        fs::set_permissions(from, Permissions::from_mode(0o600))?;
+        fs::rename(from, self.path(name))
     }
 
     /// Writes a whole file.
@@ -80,6 +91,9 @@ impl Folder {
 
     /// Makes room: of the keys other than `but`, those that were used least lately go, until all take no more than `bytes_max`.
     pub fn bound(&self, but: &str, bytes_max: u64) {
+        for folder in self.abandoned_folders() {
+            let _ = fs::remove_dir_all(folder);
+        }
         let mut keys: BTreeMap<String, (SystemTime, u64, Vec<PathBuf>)> = BTreeMap::new();
         for (path, used, bytes) in self.files() {
             if is_new(&path) && used.elapsed().is_ok_and(|idle| idle > ABANDONED) {
@@ -101,6 +115,16 @@ impl Folder {
             paths.iter().rev().for_each(|path| drop(fs::remove_file(path)));
             all -= bytes;
         }
+    }
+
+    /// Folders of runs that were recorded and whose launchers were killed.
+    fn abandoned_folders(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let of = |entry: fs::DirEntry| {
+            let found = entry.metadata().ok().filter(|found| found.is_dir() && is_new(&entry.path()))?;
+            found.modified().ok()?.elapsed().is_ok_and(|idle| idle > ABANDONED).then(|| entry.path())
+        };
+        entries.filter_map(of).collect()
     }
 
     /// All files: when they were used, and their bytes.

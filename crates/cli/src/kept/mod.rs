@@ -6,7 +6,8 @@
 //!                                └──no──► this run is recorded; when the program has ended in order: KEY.trace, then KEY.json
 //! ```
 //!
-//! The trace says which files with code were mapped; when one of them has changed, it is of no use. Whatever is wrong with the folder, or with
+//! All processes are recorded, and the trace of the one that held the most is kept: so a program behind `sh -c` or `make` has a tape, too. It is
+//! followed by the first process of a run that is that program with those arguments. The trace says which files with code were mapped; when one of them has changed, it is of no use. Whatever is wrong with the folder, or with
 //! what lies in it, costs the tape and a message, and nothing else.
 
 mod folder;
@@ -20,6 +21,7 @@ use crate::launch::tape::CheckedTape;
 use crate::program;
 use crate::tape::tape_of;
 use crate::trace::Recording;
+use crate::trace::folder::paths as traces;
 use folder::{BYTES_MAX, Folder};
 use hinterland_abi::{FaultPathName, Settings, TraceRow};
 use hinterland_tape::plan;
@@ -32,7 +34,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use tempfile::TempPath;
+use tempfile::TempDir;
 
 /// What the folder has for a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -157,8 +159,8 @@ impl Kept {
             return None;
         }
         can_monitor(config.features).map_err(|error| unrecorded(error.to_string())).ok()?;
-        let place = self.folder.begin().map_err(|error| unrecorded(error.to_string())).ok()?;
-        let recording = Recording::to_be_kept(place.to_path_buf());
+        let place = self.folder.begin_folder().map_err(|error| unrecorded(error.to_string())).ok()?;
+        let recording = Recording::to_be_kept(place.path().to_path_buf(), BYTES_MAX);
         Some(InProgress { place, recording })
     }
 
@@ -186,30 +188,25 @@ impl Kept {
         if !error.is_empty() {
             return Err(error);
         }
-        if row.pid.load(Relaxed) == 0 {
+        let Some(principal) = totals.principal().filter(|_| row.begun.load(Relaxed) > 0) else {
             return Err("the program was not managed".into());
-        }
+        };
         if row.closed.load(Relaxed) == 0 {
             return Err("the program did not exit normally".into());
         }
-        if let Some(other) = totals.principal().filter(|principal| principal.pid != row.pid.load(Relaxed)) {
-            let program = Foreign(&other.program);
-            return Err(format!(
-                "most memory was that of {program}, which was not recorded: name that program, or use `exec` in the shell"
-            ));
-        }
         let refuse = |error: &dyn std::fmt::Display| error.to_string();
-        let bytes = fs::read(&run.place).map_err(|error| refuse(&error))?;
+        let unrecorded = |why: &str| format!("most memory was that of {}, {why}", Foreign(&principal.program));
+        // Of the programs that a process has called exec for, the last one has closed its trace.
+        let (path, bytes) = whole_trace(run.place.path(), principal.pid)
+            .map_err(|error| refuse(&error))?
+            .ok_or_else(|| unrecorded("which was forked, or did not exit normally"))?;
         let length = bytes.len() as u64;
-        if length > BYTES_MAX {
-            return Err(format!("it has {}, more than all tapes may take", ByteCount(length)));
-        }
         let trace = Trace::open(&bytes).map_err(|error| refuse(&error))?;
         let recording = plan::Recording::read(&trace, None).map_err(|error| refuse(&error))?;
         let description = self.describe(trace.head(), recording.pages())?;
         let failed = |error: std::io::Error| format!("{}: {error}", self.path(".trace").display());
         self.folder.remove_tapes(&self.key.name);
-        run.place.persist(self.path(".trace")).map_err(|error| failed(error.error))?;
+        self.folder.take(&path, &format!("{}.trace", self.key.name)).map_err(failed)?;
         let json = serde_json::to_vec_pretty(&description).map_err(|error| refuse(&error))?;
         self.folder.write(&format!("{}.json", self.key.name), &json).map_err(failed)?;
         self.folder.bound(&self.key.name, BYTES_MAX);
@@ -228,7 +225,25 @@ impl Kept {
 
 /// A run that is being recorded. Where it is dropped, nothing is left of it.
 pub struct InProgress {
-    place: TempPath,
+    place: TempDir,
     /// How it is recorded.
     pub recording: Recording,
+}
+
+/// The trace of a process that has closed it, and was not forked into its program.
+fn whole_trace(folder: &Path, pid: i32) -> std::io::Result<Option<(PathBuf, Vec<u8>)>> {
+    let names = [format!("{pid}.trace"), format!("{pid}-")];
+    for path in traces(folder)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name != names[0] && !name.starts_with(&names[1]) {
+            continue;
+        }
+        let bytes = fs::read(&path)?;
+        let Ok(trace) = Trace::open(&bytes) else { continue };
+        let mut references = trace.references();
+        if !trace.head().is_forked && references.by_ref().all(|reference| reference.is_ok()) && references.is_whole() {
+            return Ok(Some((path, bytes)));
+        }
+    }
+    Ok(None)
 }

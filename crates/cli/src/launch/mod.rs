@@ -50,6 +50,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Whether the program is managed, decided before it starts.
@@ -131,6 +132,9 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     // Nothing is prefetched in a traced program.
     let checked_tape = config.tape.as_ref().filter(|_| recording.is_none());
     let tape = checked_tape.map(|tape| tape::SharedTape::create(tape)).transpose()?;
+    if let Some(tape) = checked_tape.filter(|_| config.kept.is_some()) {
+        ledger.get().tape_arguments.store(tape.arguments_digest(), Relaxed);
+    }
     settings.tape_memory = tape.as_ref().map(tape::SharedTape::path).unwrap_or_default();
     notices::say(&config, &name.to_string_lossy(), &host);
     let credentials = config.credentials.clone().map(credentials::Watched::begin);

@@ -51,6 +51,11 @@ impl CheckedTape {
         Ok(CheckedTape { path: path.into(), head, threads, bytes })
     }
 
+    /// The digest of the arguments that its program had when it was traced; 0: not known.
+    pub fn arguments_digest(&self) -> u64 {
+        self.head.arguments_digest
+    }
+
     /// All pages that its program touched when it was traced.
     pub fn recorded_peak(&self) -> ByteCount {
         ByteCount(self.head.peak_pages * PAGE_BYTES as u64)

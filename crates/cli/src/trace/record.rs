@@ -42,6 +42,8 @@ pub struct Recording {
     microset_pages: Option<u32>,
     /// It is a folder, for a trace of each process.
     is_folder: bool,
+    /// Bytes that all traces may take; 0: no bound.
+    bytes_max: u64,
     /// The user asked for a trace, and for nothing that would have none.
     is_asked_for: bool,
 }
@@ -64,7 +66,7 @@ fn recording(args: &RecordArgs) -> Result<Recording, Error> {
     let refuse = |why: EnvError| Error::Setting { origin: "--microset".into(), why: why.to_string() };
     let microset_pages = args.settings.value(variables::MICROSET).map(parse_microset).transpose().map_err(refuse)?;
     let is_folder = shown.as_os_str().as_bytes().ends_with(b"/") || shown.is_dir();
-    Ok(Recording { path, shown, microset_pages, is_folder, is_asked_for: true })
+    Ok(Recording { path, shown, microset_pages, is_folder, bytes_max: 0, is_asked_for: true })
 }
 
 fn run_args(args: RecordArgs) -> RunArgs {
@@ -72,9 +74,9 @@ fn run_args(args: RecordArgs) -> RunArgs {
 }
 
 impl Recording {
-    /// One for later runs with `--tape auto`; the file is there.
-    pub fn to_be_kept(path: PathBuf) -> Recording {
-        Recording { shown: path.clone(), path, microset_pages: None, is_folder: false, is_asked_for: false }
+    /// Those of a run for later ones with `--tape auto`: into a folder that is there, `bytes_max` at most. What is forked is not recorded.
+    pub fn to_be_kept(path: PathBuf, bytes_max: u64) -> Recording {
+        Recording { shown: path.clone(), path, microset_pages: None, is_folder: true, bytes_max, is_asked_for: false }
     }
 
     /// Sets a run up for it.
@@ -119,6 +121,7 @@ impl Recording {
     /// What the run's processes are to know before they start.
     pub fn tell(&self, row: &TraceRow) {
         row.with_forked.store(self.is_asked_for.into(), Relaxed);
+        row.bytes_max.store(self.bytes_max, Relaxed);
     }
 
     /// Tells what was recorded.

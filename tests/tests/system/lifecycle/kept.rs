@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
     add("damaged", skips::no_userfaultfd, damaged);
     add("at_the_same_time", skips::no_userfaultfd, at_the_same_time);
     add("unrecorded", skips::no_userfaultfd, unrecorded);
+    add("behind_a_shell", skips::no_userfaultfd, behind_a_shell);
     add("no_room", || skips::not_root().or_else(skips::no_userfaultfd), no_room);
     trials
 }
@@ -151,11 +152,30 @@ fn unrecorded(name: &str) -> Result<()> {
     let killed =
         launch(&format!("{name}-killed"), &folder, &["--local", "16M"], &["sh", "-c", "kill -KILL $$"])?.run()?;
     ensure!(killed.code == 137 && killed.stderr.contains("is not kept: "), "{}: {}", killed.code, killed.stderr);
-    let walks = format!("{} sequential 8192 2; exit 3", c_program("walks", &[])?.display());
-    let behind = launch(&format!("{name}-behind"), &folder, &["--local", "16M"], &["sh", "-c", &walks])?.run()?;
-    behind.expect(3, "done")?;
-    ensure!(behind.stderr.contains("walks, which was not recorded"), "{}", behind.stderr);
     ensure!(kept(&folder, "")?.is_empty(), "{:?}", kept(&folder, "")?);
+    Ok(())
+}
+
+/// Behind a shell, the program that holds the most is recorded, and follows its tape; the one with other arguments does not.
+fn behind_a_shell(name: &str) -> Result<()> {
+    let (cache, program) = (cache(name)?, c_program("walks", &[])?.display().to_string());
+    let line = format!("{program} sequential 2048 2; {program} sequential 8192 3; exit 3");
+    let run = |what: &str| {
+        let ended = launch(&format!("{name}-{what}"), &cache, &["--local", "50%"], &["sh", "-c", &line])?.run()?;
+        ended.expect(3, "done")?;
+        Ok::<Ended, anyhow::Error>(ended)
+    };
+    let first = run("first")?;
+    ensure!(source(&first)?.contains(RECORDED), "{}", first.stderr);
+    ensure!(kept(&cache, "")?.len() == 2, "{:?}", kept(&cache, "")?);
+    let second = run("second")?;
+    follows(&second, "planned in ")?;
+    second.expect_paging()?;
+    ensure!(
+        second.stats()?["tape_left"] == 0 && second.stats()?["tape_pages"].as_u64() > Some(8192),
+        "{}",
+        second.stderr
+    );
     Ok(())
 }
 
