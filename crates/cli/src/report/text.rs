@@ -2,7 +2,7 @@
 
 use super::summary::{Ending, ServiceReport, Summary, compression_ratio};
 use crate::figures::{BackendTotal, RowFigures, UnmanagedSource};
-use hinterland_units::{ByteCount, Foreign};
+use hinterland_units::{ByteCount, Foreign, PAGE_BYTES};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -127,6 +127,18 @@ impl Summary<'_> {
                 count(counters.evicted_zero_pages)
             ),
         );
+        if counters.patched_pages > 0 {
+            let whole = counters.evicted_dirty_pages.saturating_sub(counters.patched_pages) * PAGE_BYTES as u64;
+            line(
+                "written back",
+                format!(
+                    "{} of whole pages, {} of {} pages of which a part had changed",
+                    bytes(whole),
+                    bytes(counters.patched_bytes),
+                    count(counters.patched_pages)
+                ),
+            );
+        }
     }
 
     /// The time is summed over threads: of several, the share of the run is that of one of them on average.
