@@ -128,11 +128,14 @@ fn a_patch_that_is_cut_or_damaged_on_its_way_costs_no_byte() {
         let mut pages = Changing::new(&cluster.pool, SLAB_PAGES, 90);
         (0..3).for_each(|_| pages.step(&cluster.pool, 100));
         assert_eq!(pages.anew, 0);
-        cluster.proxies[1].set(mode);
+        // The slab has replicas at two of the nodes.
+        let holder = rows(&cluster.pool).iter().position(|row| row.pages > 0).expect("a node has pages");
+        cluster.proxies[holder].set(mode);
         cluster.maintained(|| (0..3).for_each(|_| pages.step(&cluster.pool, 100)));
         pages.check(&cluster.pool);
-        assert_eq!(pages.anew > 0, mode != Mode::Slow, "{mode:?}: {} anew", pages.anew);
-        cluster.proxies[1].set(Mode::Pass);
+        // A slow node may, or may not, be avoided by then.
+        assert!(pages.anew > 0 || mode == Mode::Slow, "{mode:?}: none was stored anew");
+        cluster.proxies[holder].set(Mode::Pass);
         cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == SLAB_PAGES * 2);
         (0..3).for_each(|_| pages.step(&cluster.pool, 100));
         pages.check(&cluster.pool);
