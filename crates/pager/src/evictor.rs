@@ -78,7 +78,7 @@ impl Evictor {
         self.local.shared_budget.begin_acknowledging(self.pages.row());
     }
 
-    /// It will not run again: nobody waits for it.
+    /// It will not run again: other processes do not wait for its answers any more.
     pub(crate) fn end_answering(&self) {
         self.answers.end();
         self.local.shared_budget.end_acknowledging(self.pages.row());

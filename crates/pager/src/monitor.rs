@@ -3,7 +3,7 @@
 //! A monitor never waits for another thread: it sets `WAITED` in the entry of a busy page, and the last step of the page's owner
 //! wakes the faulting thread, which then faults again.
 //!
-//! A monitor that is to leave is told so by a fault: whoever stops it touches a page that is registered for nothing else. One monitor reads
+//! A monitor leaves after a fault: the thread that stops it touches a page that is registered for nothing else. One monitor reads
 //! that fault, serves it with what else it has read, and leaves. So a read of faults needs neither a signal nor a poll beside it, and one
 //! touch ends one monitor.
 
@@ -111,11 +111,11 @@ impl Monitors {
     /// Starts those again that were stopped.
     pub(crate) fn resume(&'static self) {
         if let Err(error) = self.spawn(self.left.swap(0, SeqCst)) {
-            self.pages.fatal(&format!("nobody serves faults, because a thread cannot be started again: {error}"));
+            self.pages.fatal(&format!("faults cannot be served: a thread cannot be started again: {error}"));
         }
     }
 
-    /// Serves faults until it is told to leave: the body of a monitor thread.
+    /// Serves faults until one of them stops it: the body of a monitor thread.
     fn run(&'static self) {
         let _registered = self.pages.own_threads.register();
         let mut scratch = Scratch::new();

@@ -351,7 +351,7 @@ impl Pager {
 /// Threads of the pager.
 impl Pager {
     /// Makes a call while no thread of the pager is at work; those that were start again after it. What they owned is complete, so no page
-    /// is busy but those of the program's own threads. On the monitor path nobody serves faults meanwhile: neither the call nor what
+    /// is busy but those of the program's own threads. On the monitor path no fault is served meanwhile: neither the call nor what
     /// starts a thread may touch far memory. Two threads do not do this at once.
     pub fn without_threads<R>(&'static self, call: impl FnOnce() -> R) -> R {
         self.stop_all_but_monitors();

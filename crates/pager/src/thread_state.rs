@@ -7,7 +7,7 @@
 //!                       └─────────────────────── resume ─────────────────────┘
 //! ```
 //!
-//! A thread that is stopped is not absent: nobody else starts another in its place meanwhile.
+//! A thread that is stopped is not absent: no other is started in its place meanwhile.
 
 use crate::sys::thread;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -40,7 +40,7 @@ impl ThreadState {
         self.0.load(SeqCst) != ABSENT
     }
 
-    /// The caller starts the thread, unless this is false: somebody else has.
+    /// The caller starts the thread, unless this is false: another thread has.
     pub(crate) fn begin(&self) -> bool {
         self.change(ABSENT, RUNNING)
     }
@@ -58,7 +58,7 @@ impl ThreadState {
     /// The thread, which was to stop, leaves: it owns nothing any more.
     pub(crate) fn left(&self) {
         let has_left = self.change(STOPPING, STOPPED);
-        debug_assert!(has_left, "a thread leaves that nobody has stopped");
+        debug_assert!(has_left, "a thread leaves that was not stopped");
     }
 
     /// Has the thread leave, and waits until it has; `nudge` wakes it, each time that it is called. Nothing happens where none runs.
@@ -87,7 +87,7 @@ mod tests {
     fn a_thread_is_started_once_and_stopped_until_it_is_resumed() {
         let state = ThreadState::new();
         assert!(!state.is_started() && !state.resume());
-        state.stop(|| unreachable!("nobody is to be woken"));
+        state.stop(|| unreachable!("no thread runs"));
         assert!(state.begin() && !state.begin() && state.is_started());
         let woken = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -99,7 +99,7 @@ mod tests {
             });
             state.stop(|| woken.store(true, SeqCst));
         });
-        assert!(!state.should_stop() && state.is_started() && !state.begin(), "nobody starts another one");
+        assert!(!state.should_stop() && state.is_started() && !state.begin(), "no other is started");
         assert!(state.resume() && !state.resume());
         state.forget();
         assert!(state.begin());

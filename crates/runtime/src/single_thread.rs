@@ -9,7 +9,7 @@
 //! What needs no such thing is not done without threads: they stay in the program's first network namespace, where memory nodes are, and after
 //! unshare(2) of the PID namespace no thread can be started. So a call that names both is made in two parts.
 //!
-//! While they are away nobody serves faults on the monitor path. So what this thread does then is done on a near stack, with the program's
+//! While they are away no fault is served on the monitor path. So what this thread does then is done on a near stack, with the program's
 //! signals blocked, and touches near memory only; the threads that come back need nothing of an allocator of the program's.
 //! Decision 0079 (threads leave for a call).
 

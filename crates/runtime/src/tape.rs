@@ -1,7 +1,7 @@
 //! The tape that the program follows: bytes that the launcher has checked and keeps in a memfd, read before the program starts.
 //!
-//! One process of a run follows it: the first that runs the program which the tape is of; with `--tape auto`, with the same arguments. When it calls exec, the new program follows it
-//! from the beginning, if it is of that, too. Children of a fork follow none, and programs that they start find it taken.
+//! One process of a run follows it: the first that runs the program which the tape is of; with `--tape auto`, with the same arguments.
+//! When it calls exec, the new program follows it from the beginning, if it is of that, too. Children of a fork follow none, and programs that they start find it taken.
 
 use crate::ledger;
 use hinterland_abi::Settings;
@@ -26,7 +26,7 @@ pub fn begin(settings: &Settings) -> Result<Option<TapeSource>, String> {
         return Ok(None);
     }
     let arguments = ledger.tape_arguments.load(Acquire);
-    if arguments != 0 && arguments != arguments_digest() {
+    if arguments != 0 && arguments != command_and_digest().1 {
         return Ok(None);
     }
     let bytes = std::fs::read(&settings.tape_memory).map_err(|error| error.to_string())?;
@@ -52,10 +52,12 @@ fn is_of_this_program(head: &TapeHead) -> bool {
     head.program.is_empty() || Path::new(&head.program).file_name() == program.file_name()
 }
 
-/// As traces have it.
-pub fn arguments_digest() -> u64 {
-    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    Head::digest(command.strip_suffix(&[0]).unwrap_or(&command).split(|byte| *byte == 0).skip(1))
+/// The words of the process's command, with a zero byte between them; and the digest of all but the first.
+pub fn command_and_digest() -> (Vec<u8>, u64) {
+    let mut command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    command.pop_if(|last| *last == 0);
+    let digest = Head::digest(command.split(|byte| *byte == 0).skip(1));
+    (command, digest)
 }
 
 fn of_thread(tape: &'static Tape<'static>, thread: u32) -> ThreadTape {

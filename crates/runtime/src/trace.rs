@@ -168,15 +168,14 @@ fn mapped_objects() -> Vec<String> {
 }
 
 fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head {
-    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let command = command.strip_suffix(&[0]).unwrap_or(&command);
+    let (command, arguments_digest) = tape::command_and_digest();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     // Not how many this process may use: that is one, when a program that was traced calls exec.
     let processors = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     Head {
         origin: concat!("hinterland ", env!("CARGO_PKG_VERSION")).into(),
         program: std::fs::read_link("/proc/self/exe").unwrap_or_default().to_string_lossy().into_owned(),
-        arguments_digest: tape::arguments_digest(),
+        arguments_digest,
         page_bytes: u32::try_from(PAGE_BYTES).unwrap_or(0),
         microset_pages,
         has_cpu_times: true,
@@ -193,7 +192,7 @@ fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head 
         // SAFETY: getppid(2) takes nothing and cannot fail.
         parent: u32::try_from(unsafe { libc::syscall(libc::SYS_getppid) }).unwrap_or(0),
         is_forked: false,
-        command: cut(&String::from_utf8_lossy(command).replace('\0', " "), COMMAND_BYTES_MAX).trim_end().to_owned(),
+        command: cut(&String::from_utf8_lossy(&command).replace('\0', " "), COMMAND_BYTES_MAX).trim_end().to_owned(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! patch ──► each replica: old page + granules = the page? yes: written, Done   no: nothing is written, Refused
 //! ```
 //! **Invariant**: a page counts as patched when every replica that its slab has says so. Of any other page it is not known what the replicas
-//! hold; nobody loads it, because its owner has its content, stores that elsewhere, and frees the slot. No slab is rebuilt or moved while it is
+//! hold; it is not loaded, because its owner has its content, stores that elsewhere, and frees the slot. No slab is rebuilt or moved while it is
 //! being patched, and none is patched that gets no pages.
 //!
 //! Source: DaeMon §4.3.

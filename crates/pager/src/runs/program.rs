@@ -284,7 +284,7 @@ impl Program {
         self.pager.unlock(run.first, run.count).expect("munlock works");
     }
 
-    /// A call for which the pager's threads are away. On the monitor path nobody serves faults meanwhile: other threads wait in theirs.
+    /// A call for which the pager's threads are away. On the monitor path no fault is served meanwhile: other threads wait in theirs.
     fn be_alone(&mut self) {
         let pager = self.pager;
         pager.without_threads(|| {

@@ -361,18 +361,13 @@ fn version_1_is_read() {
     assert_eq!((seen, error, whole), (vec![(0, 5, 0), (0, 6, 0), (0, 70_000, 0), (1, 6, 0), (0, 5, 0)], None, true));
 }
 
-/// Made by the last program that wrote version 2, of the same lines in microsets of two pages.
-#[test]
-fn version_2_is_read() {
-    let bytes = include_bytes!("../version-2.trace");
-    assert_eq!(bytes[4], 2);
-    assert!(Trace::open(bytes).unwrap().head().objects.is_empty());
-    let (seen, error, whole) = read_all(bytes);
+/// The lines of the committed traces, in microsets of two pages.
+fn five_lines_in_microsets_of_two() -> Vec<Seen> {
     let touch = |sequence, microset, thread, page| {
         Seen::Touch(Reference { sequence, microset, thread, page, ..Reference::default() })
     };
     let end = |references| Seen::End(vec![None; references]);
-    let expected = vec![
+    vec![
         touch(0, 0, 0, 5),
         touch(1, 0, 0, 6),
         end(2),
@@ -381,8 +376,17 @@ fn version_2_is_read() {
         end(2),
         touch(4, 2, 0, 5),
         end(1),
-    ];
-    assert_eq!((seen, error, whole), (expected, None, true));
+    ]
+}
+
+/// Made by the last program that wrote version 2, of the same lines in microsets of two pages.
+#[test]
+fn version_2_is_read() {
+    let bytes = include_bytes!("../version-2.trace");
+    assert_eq!(bytes[4], 2);
+    assert!(Trace::open(bytes).unwrap().head().objects.is_empty());
+    let (seen, error, whole) = read_all(bytes);
+    assert_eq!((seen, error, whole), (five_lines_in_microsets_of_two(), None, true));
 }
 
 /// Made by the last program that wrote version 3, of the same lines in microsets of two pages.
@@ -393,21 +397,7 @@ fn version_3_is_read() {
     let trace = Trace::open(bytes).unwrap();
     assert!(trace.head().origin == "text" && trace.head().process == 0 && trace.head().command.is_empty());
     let (seen, error, whole) = read_all(bytes);
-    let touch = |sequence, microset, thread, page| {
-        Seen::Touch(Reference { sequence, microset, thread, page, ..Reference::default() })
-    };
-    let end = |references| Seen::End(vec![None; references]);
-    let expected = vec![
-        touch(0, 0, 0, 5),
-        touch(1, 0, 0, 6),
-        end(2),
-        touch(2, 1, 0, 70_000),
-        touch(3, 1, 1, 6),
-        end(2),
-        touch(4, 2, 0, 5),
-        end(1),
-    ];
-    assert_eq!((seen, error, whole), (expected, None, true));
+    assert_eq!((seen, error, whole), (five_lines_in_microsets_of_two(), None, true));
 }
 
 /// Blocks that are whole, of a writer that is not ours: whatever they say is refused, or bounded.
