@@ -96,6 +96,7 @@ pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize) -> *mut c_void {
             // SAFETY: a far object of our own, just allocated.
             let kept = held.min(unsafe { jemalloc::usable_size(new) });
             let ((from, count), (to, _)) = (pages(pointer, kept), pages(new, kept));
+            let _errno = Preserved::new();
             on_near_stack(|| pager.relocate(from, to, count));
         }
         // SAFETY: both objects have at least `kept` bytes and are distinct.

@@ -64,7 +64,7 @@ pub const DOCUMENTED: [(&str, &str); 5] = [
     ("an auditor of the loader (`LD_AUDIT`) that is named inside the run", "../compatibility.md#limits"),
 ];
 
-const MEMORY: [Case; 12] = [
+const MEMORY: [Case; 13] = [
     case("by_number", "maps, drops and unmaps by libc's `syscall`, as SBCL does", program("mapped_by_number", &[])),
     case(
         "by_instruction",
@@ -87,6 +87,7 @@ const MEMORY: [Case; 12] = [
         "moves memory and keeps its place, has a write barrier by SIGSEGV, maps over a part, grows it",
         program("field/tricks", &[]),
     ),
+    case("regrown", "grows objects beyond their place, and looks at errno", program("field/regrown", &[])),
     case("bus_errors", "recovers from its own SIGBUS while memory comes and goes", program("field/bus_errors", &[])),
     case(
         "fixed_below",
