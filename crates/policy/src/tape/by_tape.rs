@@ -81,7 +81,10 @@ impl EvictionPolicy for ByTape {
         let end = out.len() + count;
         self.spare_victims(count, out);
         self.take(end - out.len(), out, Holds::take_last_asked);
-        self.policy.victims(end - out.len(), out);
+        let others = out.len();
+        self.policy.victims(end - others, out);
+        let mut holds = self.holds();
+        out[others..].iter().for_each(|page| holds.gone(*page));
     }
 
     fn spare_victims(&mut self, count: usize, out: &mut Vec<PageNo>) {

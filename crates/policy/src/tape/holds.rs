@@ -15,6 +15,8 @@ struct Known {
     /// Threads that hold it.
     holders: u16,
     resident: bool,
+    /// It has left although it was held, and has no entry among the held pages.
+    left_early: bool,
     /// Tells old entries among those that may leave.
     version: u32,
 }
@@ -37,6 +39,7 @@ impl Holds {
         let known = self.pages.entry(page).or_default();
         known.holders = known.holders.saturating_add(1);
         known.resident |= is_resident;
+        known.left_early = false;
         known.version = self.versions;
         self.asked.push((page, self.versions));
         if self.asked.len() > 2 * self.pages.len() + SPARE {
@@ -63,7 +66,12 @@ impl Holds {
 
     /// A page has become resident. Whether a tape has to do with it.
     pub(crate) fn arrived(&mut self, page: PageNo) -> bool {
-        self.pages.get_mut(&page).map(|known| known.resident = true).is_some()
+        let Some(known) = self.pages.get_mut(&page) else { return false };
+        known.resident = true;
+        if std::mem::take(&mut known.left_early) && known.holders > 0 {
+            self.asked.push((page, known.version));
+        }
+        true
     }
 
     /// A page is not resident any longer.
@@ -101,12 +109,13 @@ impl Holds {
         self.pages.is_empty()
     }
 
-    /// Takes the page out that was asked for last, of those that are resident and held: of what is needed it is likely to be needed last.
+    /// The page that was asked for last leaves, of those that are resident and held: of what is needed it is likely to be needed last.
+    /// It stays held: the plan has it in local memory.
     pub(crate) fn take_last_asked(&mut self) -> Option<PageNo> {
-        let is_valid = |known: &Known, version| known.version == version && known.resident;
         while let Some((page, version)) = self.asked.pop() {
-            if self.pages.get(&page).is_some_and(|known| is_valid(known, version)) {
-                self.pages.remove(&page);
+            let known = self.pages.get_mut(&page).filter(|known| known.version == version && known.resident);
+            if let Some(known) = known {
+                (known.resident, known.left_early) = (false, true);
                 return Some(page);
             }
         }
@@ -148,7 +157,10 @@ mod tests {
         assert_eq!(left, [2, 0]);
         assert!([1, 3, 4].into_iter().all(|page| holds.is_held(PageNo(page))));
         assert_eq!(holds.take_last_asked(), Some(PageNo(1)), "it is needed last");
-        holds.hold(PageNo(1), true);
+        assert!(holds.is_held(PageNo(1)), "the plan has it in local memory");
+        assert!(holds.arrived(PageNo(1)));
+        assert_eq!(holds.take_last_asked(), Some(PageNo(1)), "once it is back");
+        assert!(holds.arrived(PageNo(1)));
         holds.release(PageNo(3), 50);
         holds.release(PageNo(1), 60);
         assert_eq!([holds.take_furthest(), holds.take_furthest()], [Some(PageNo(1)), Some(PageNo(3))]);

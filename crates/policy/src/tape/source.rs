@@ -73,6 +73,8 @@ struct Track {
     has_left: bool,
     /// On the tape: major faults since it was found there. Else: requests since the last search.
     misses: u32,
+    /// On the tape: major faults since the last arrival, for pages that the plan has in local memory.
+    left_early: u32,
     /// Requests that were found in their order on the way to the tape.
     candidate: Option<Candidate>,
     /// Requests in their order that it takes the next time.
@@ -220,6 +222,7 @@ impl TapeSource {
 
     /// A thread that is on its tape.
     fn follow(&mut self, index: usize, page: PageNo, request: Request) {
+        let is_held = self.holds().is_held(page);
         let (cursor, track) = &mut self.cursors[index];
         // Far ahead, only where the thread was going to fault, or touches it for the first time: any other page there may be needed here, too,
         // without being on the tape.
@@ -227,6 +230,11 @@ impl TapeSource {
             if request == Request::FirstTouch { cursor.asked() } else { 0 }.max(cursor.ahead_pages as usize).max(1);
         let mut found = cursor.find(page, 0, near).or_else(|| cursor.find_fault(page));
         if found.is_none() && request == Request::Major {
+            // The plan has it in local memory, and it left early for the budget's sake: no sign of another way, as long as the thread goes on.
+            if is_held && track.left_early < cursor.ahead_pages.max(MISSES_MAX) {
+                track.left_early += 1;
+                return;
+            }
             track.misses += 1;
             found = confirmed(cursor, track, page, 2);
         }
@@ -273,7 +281,7 @@ impl TapeSource {
         let holds = self.holds.clone();
         let mut holds = holds.lock().expect("no thread panics while it holds what the tapes hold");
         let (cursor, track) = &mut self.cursors[index];
-        track.candidate = None;
+        (track.candidate, track.left_early) = (None, 0);
         for _ in 0..=at {
             let Some((passed, was_asked)) = cursor.pass() else { break };
             if passed.is_fetched {

@@ -164,6 +164,36 @@ fn a_thread_that_leaves_its_tape_has_the_prefetcher_and_comes_back() {
     assert!(world.majors - before < 20, "{} major faults until it was found", world.majors - before);
 }
 
+/// 500 pages of the plan's local memory are used twice; then others come, and then they come again.
+#[test]
+fn pages_that_left_early_are_no_sign_of_another_way() {
+    let arrivals = (0..500).chain(1_000..2_000).chain(0..500);
+    let departures = (500..1_000).zip(0..500).map(|(at, page)| TapeDeparture {
+        position: at * 3,
+        page: PageNo(page),
+        used_until: 499 * 3 + 1,
+        next_use: Some((1_500 + page) * 3),
+    });
+    let tape = ThreadTape { departures: Box::new(departures), ..tape(arrivals) };
+    let (mut arbiter, mut policy) = following(vec![tape], "none");
+    let mut world = World::new(2_000);
+    let mut walk = |pages: std::ops::Range<u32>, left: &[PageNo]| {
+        world.remote.extend(left.iter().map(|page| page.0));
+        let (before, asked) = (world.majors, world.fetched.len());
+        pages.for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
+        (world.majors - before, world.fetched.len() - asked, arbiter.tape_figures().unwrap().left)
+    };
+    assert_eq!((walk(0..500, &[]).0, walk(0..500, &[])), (1, (0, 0, 0)));
+    (0..500).for_each(|page| policy.arrived(PageNo(page), Arrival::Demand));
+    let mut left = Vec::new();
+    policy.victims(40, &mut left);
+    assert!(left.len() == 40 && left.iter().all(|page| page.0 < 500), "{left:?}");
+    assert_eq!(walk(0..500, &left), (40, 0, 0), "faults that say nothing of where the thread is");
+    let (majors, asked, times_left) = walk(1_000..2_000, &[]);
+    assert_eq!((majors, times_left), (0, 0));
+    assert!(asked > 950, "{asked}");
+}
+
 #[test]
 fn a_wrong_tape_asks_for_little() {
     let (mut arbiter, _policy) = following(vec![tape(scattered(5_000))], "none");
