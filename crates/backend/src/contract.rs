@@ -58,6 +58,14 @@ pub enum StoreError {
         /// Bytes that it may use.
         capacity_bytes: u64,
     },
+    /// The page does not get as small as was asked for.
+    #[error("{url} was to keep pages of at most {longest} bytes")]
+    TooLong {
+        /// The backend.
+        url: String,
+        /// Bytes that a page might have taken.
+        longest: usize,
+    },
     /// The device or file system refused.
     #[error("{url} cannot store a page: {}", std::io::Error::from_raw_os_error(*.errno))]
     Device {
@@ -189,6 +197,19 @@ pub trait Backend: Send + Sync {
         self.store(pages, priority, out);
     }
 
+    /// As `store`, of those pages alone that take at most `longest` bytes here; the others are refused as [`StoreError::TooLong`]. A backend
+    /// that compresses nothing stores all.
+    fn store_if_short(
+        &self,
+        pages: &[&PageBytes],
+        longest: usize,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        let _ = longest;
+        self.store(pages, priority, out);
+    }
+
     /// Whether a part of a page can be kept.
     fn keeps_prefixes(&self) -> bool {
         false
@@ -278,6 +299,11 @@ pub trait Backend: Send + Sync {
     fn shrink_ram(&self, bytes: u64) -> u64 {
         let _ = bytes;
         0
+    }
+
+    /// Says whether RAM is scarce: whether what is kept in RAM takes it from local memory.
+    fn set_ram_scarce(&self, is_scarce: bool) {
+        let _ = is_scarce;
     }
 
     /// Whether `maintain` has something to do; cheap enough to be asked all the time.

@@ -186,6 +186,11 @@ impl FarMemory {
         self.backend.shrink_ram(bytes)
     }
 
+    /// See [`Backend::set_ram_scarce`].
+    pub(crate) fn set_ram_scarce(&self, is_scarce: bool) {
+        self.backend.set_ram_scarce(is_scarce);
+    }
+
     /// See [`Backend::needs_maintenance`].
     pub(crate) fn needs_maintenance(&self) -> bool {
         self.backend.needs_maintenance()

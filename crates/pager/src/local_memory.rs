@@ -159,6 +159,7 @@ impl LocalMemory {
         let row = self.pages.row();
         let beside = self.beside();
         self.shared_budget.update(row, &self.account, beside.0);
+        self.far.set_ram_scarce(self.shared_budget.ram_is_scarce());
         row.local_budget_bytes.store(self.shared_budget.budget().bytes(), Relaxed);
         self.publish();
         let total = self.account.local().bytes() + beside.0;

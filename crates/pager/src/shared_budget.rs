@@ -59,6 +59,8 @@ pub(crate) struct SharedBudget {
     target: AtomicU64,
     /// The budget of the whole run when last looked at, in bytes.
     budget: AtomicU64,
+    /// `--ram` left less of it than was to be local.
+    ram_is_scarce: AtomicBool,
     /// Arrivals before which it is no use to ask for more.
     retry_at: AtomicU64,
     /// The newest command that the bound follows.
@@ -124,6 +126,7 @@ impl SharedBudget {
             changing: AtomicBool::new(false),
             target: AtomicU64::new(0),
             budget: AtomicU64::new(UNBOUNDED),
+            ram_is_scarce: AtomicBool::new(false),
             retry_at: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             fork_group: AtomicI32::new(0),
@@ -148,12 +151,18 @@ impl SharedBudget {
         self.ram.is_some()
     }
 
+    /// Whether what is kept in RAM takes it from local memory, when last looked at.
+    pub fn ram_is_scarce(&self) -> bool {
+        self.ram_is_scarce.load(Relaxed)
+    }
+
     /// The local budget in bytes of processes that have `beside` bytes in store and tables.
     fn budget_beside(&self, beside: u64) -> u64 {
         let commanded = self.ledger.and_then(|ledger| ledger.commands.local_bytes());
         let local = commanded.or(self.local.map(|bytes| bytes.0)).unwrap_or(u64::MAX);
         // Below the floor no batch would fit: the store must give way then, not the local memory.
         let ram = self.ram.map_or(u64::MAX, |bytes| bytes.0.saturating_sub(beside).max(Budget::FLOOR.0));
+        self.ram_is_scarce.store(ram < local, Relaxed);
         let budget = local.min(ram).clamp(floor(), UNBOUNDED);
         self.budget.store(budget, Relaxed);
         budget

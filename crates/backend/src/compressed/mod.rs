@@ -119,7 +119,13 @@ impl Compressed {
         tried
     }
 
-    fn store_one(&self, worker: &mut Worker, page: &PageBytes, tally: &mut Tally) -> Result<Location, StoreError> {
+    fn store_one(
+        &self,
+        worker: &mut Worker,
+        page: &PageBytes,
+        longest: usize,
+        tally: &mut Tally,
+    ) -> Result<Location, StoreError> {
         let form = match same_filled::repeated_word(page) {
             Some(word) => Form::Word(word),
             None => match worker.codec.compress(page, &mut worker.bytes[..self.classes.longest_compressed()]) {
@@ -135,6 +141,7 @@ impl Compressed {
                 tally.same_filled_pages += 1;
                 Ok(Location(u64::from(handle) << 1 | SAME_FILLED))
             }
+            Form::Bytes(bytes) if bytes.len() > longest => Err(StoreError::TooLong { url: self.url.clone(), longest }),
             Form::Bytes(bytes) => {
                 let (handle, object) = self.allocate(bytes.len()).ok_or_else(|| self.full())?;
                 // SAFETY: the slot was reserved for this object, is at least as long, and nobody else touches it: its
@@ -279,12 +286,22 @@ impl Compressed {
 }
 
 impl Backend for Compressed {
-    fn store(&self, pages: &[&PageBytes], _priority: Priority, out: &mut [Result<Location, StoreError>]) {
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        self.store_if_short(pages, PAGE_BYTES, priority, out);
+    }
+
+    fn store_if_short(
+        &self,
+        pages: &[&PageBytes],
+        longest: usize,
+        _priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
         assert_eq!(pages.len(), out.len(), "one answer for each page");
         let mut tally = Tally::default();
         self.workers.with(|worker| {
             for (page, answer) in pages.iter().zip(out) {
-                *answer = self.store_one(worker, page, &mut tally);
+                *answer = self.store_one(worker, page, longest, &mut tally);
             }
         });
         self.counters.stored(&tally);

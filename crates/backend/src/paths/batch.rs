@@ -82,7 +82,9 @@ impl StorePart<'_> {
         for (index, answer) in self.indices.into_iter().zip(self.answers) {
             if let Err(error) = &answer {
                 refused += 1;
-                self.path.refused(error);
+                if !matches!(error, StoreError::TooLong { .. }) {
+                    self.path.refused(error);
+                }
             }
             out[index] = answer.map(|location| Place { path: self.number, location });
         }
@@ -92,22 +94,25 @@ impl StorePart<'_> {
 }
 
 /// Stores all parts at once.
-fn store_parts(parts: &mut [StorePart<'_>], priority: Priority) {
+fn store_parts(parts: &mut [StorePart<'_>], longest: Option<usize>, priority: Priority) {
     let Some((StorePart { path, pages, answers, .. }, rest)) = parts.split_first_mut() else { return };
     path.pages.fetch_add(pages.len(), SeqCst);
     let mut rest = Some(rest).filter(|rest| !rest.is_empty());
     let mut timed = path.stores.begin();
     let mut others = || {
         if let Some(rest) = rest.take() {
-            timed.elsewhere(|| store_parts(rest, priority));
+            timed.elsewhere(|| store_parts(rest, longest, priority));
         }
     };
-    path.backend.store_while(pages, None, priority, answers, &mut others);
+    match longest {
+        None => path.backend.store_while(pages, None, priority, answers, &mut others),
+        Some(longest) => path.backend.store_if_short(pages, longest, priority, answers),
+    }
     if answers.iter().all(Result::is_ok) {
         timed.end(pages.len());
     }
     if let Some(rest) = rest {
-        store_parts(rest, priority);
+        store_parts(rest, longest, priority);
     }
 }
 
@@ -135,6 +140,18 @@ impl Paths {
         priority: Priority,
         out: &mut [Result<Place, StoreError>],
     ) {
+        self.put_if_short(among, pages, None, priority, out);
+    }
+
+    /// The same, of pages alone that take at most `longest` bytes there, if that is said.
+    pub(super) fn put_if_short(
+        &self,
+        among: &[usize],
+        pages: &[&PageBytes],
+        longest: Option<usize>,
+        priority: Priority,
+        out: &mut [Result<Place, StoreError>],
+    ) {
         let mut among = among.to_vec();
         while out.iter().any(Result::is_err) {
             let open: Vec<(usize, Entered<'_>)> =
@@ -154,7 +171,7 @@ impl Paths {
                 [(only, _)] => vec![only; count],
                 _ => lock(&self.spread).choose(&speeds, count),
             };
-            let refusing = self.put_parts(&ready, &mut choose, pages, priority, out);
+            let refusing = self.put_parts(&ready, &mut choose, pages, longest, priority, out);
             among.retain(|path| !refusing.contains(path));
         }
     }
@@ -165,6 +182,7 @@ impl Paths {
         paths: &[(usize, Entered<'_>)],
         choose: &mut dyn FnMut(usize) -> Vec<usize>,
         pages: &[&PageBytes],
+        longest: Option<usize>,
         priority: Priority,
         out: &mut [Result<Place, StoreError>],
     ) -> Vec<usize> {
@@ -180,7 +198,7 @@ impl Paths {
         }
         let mut parts: Vec<StorePart<'_>> = parts.into_iter().flatten().collect();
         parts.sort_by_key(|part| part.path.backend.copies_cost_ram());
-        store_parts(&mut parts, priority);
+        store_parts(&mut parts, longest, priority);
         parts.into_iter().filter_map(|part| Some(part.number).filter(|_| part.conclude(out))).collect()
     }
 

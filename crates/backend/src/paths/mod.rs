@@ -26,7 +26,7 @@ use batch::{LoadPart, load_parts};
 pub(crate) use change::Opener;
 use change::Wanted;
 use hinterland_abi::PlacementName;
-use hinterland_units::PageBytes;
+use hinterland_units::{PAGE_BYTES, PageBytes};
 use migrate::{BATCH_PAGES, Staging};
 pub(crate) use path::Path;
 use spread::Spread;
@@ -45,6 +45,9 @@ pub(crate) const PATHS_MAX: usize = 16;
 const MIGRATIONS_MAX: usize = 2;
 /// Rounds of demotion before a page goes to the next tier directly: enough to empty slabs of other size classes.
 const ROUNDS_MAX: usize = 8;
+/// While RAM is scarce, a page that takes more than this in RAM goes to a tier below that is not RAM: kept compressed it frees less than an
+/// eighth of its frame, so eight pages and more would have to leave for one that is needed.
+const SHORT_BYTES: usize = PAGE_BYTES / 8 * 7;
 /// The tiers of `auto` are found anew after so long.
 const RANKED_ANEW: Duration = Duration::from_secs(1);
 
@@ -70,6 +73,7 @@ pub struct Paths {
     staging: [Pool<Staging>; PATHS_MAX],
     /// Whether copies cost RAM at one of them.
     cost_ram: AtomicBool,
+    ram_is_scarce: AtomicBool,
 }
 
 /// A place for a path.
@@ -138,6 +142,7 @@ impl Paths {
             lists: Mutex::new(Lists::new(PATHS_MAX)),
             staging: std::array::from_fn(|_| Pool::new(MIGRATIONS_MAX, Staging::new)),
             cost_ram: AtomicBool::new(false),
+            ram_is_scarce: AtomicBool::new(false),
         };
         paths.look_at_costs();
         Ok(paths)
@@ -207,7 +212,12 @@ impl Paths {
     /// Stores at the tiers in turn what has no place yet, and makes room there.
     fn store_in_tiers(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
         let mut places = vec![batch::to_be_stored(); pages.len()];
-        for tier in self.tiers() {
+        let tiers = self.tiers();
+        if self.ram_is_scarce.load(Relaxed) {
+            self.store_short(&tiers, pages, priority, &mut places);
+            self.enter_rows(&places, out);
+        }
+        for tier in tiers {
             self.put(&tier, pages, priority, &mut places);
             self.enter_rows(&places, out);
             let is_full = |place: &Result<Place, StoreError>| matches!(place, Err(StoreError::Full { .. }));
@@ -229,6 +239,30 @@ impl Paths {
         self.put(&self.leaving(), pages, priority, &mut last);
         if last.iter().any(Result::is_ok) {
             self.enter_rows(&last, out);
+        }
+    }
+
+    /// Stores at the tiers of RAM what gets short there, and what does not below them, where that is not RAM.
+    fn store_short(
+        &self,
+        tiers: &[Vec<usize>],
+        pages: &[&PageBytes],
+        priority: Priority,
+        places: &mut [Result<Place, StoreError>],
+    ) {
+        let is_ram = |tier: &Vec<usize>| tier.iter().all(|path| self.costs_ram(*path));
+        let ram = tiers.iter().take_while(|tier| is_ram(tier)).count();
+        let Some(below) = tiers.get(ram).filter(|_| ram > 0) else { return };
+        for tier in &tiers[..ram] {
+            self.put_if_short(tier, pages, Some(SHORT_BYTES), priority, places);
+        }
+        let is_long = |index: &usize| matches!(places[*index], Err(StoreError::TooLong { .. }));
+        let long: Vec<usize> = (0..pages.len()).filter(is_long).collect();
+        let long_pages: Vec<&PageBytes> = long.iter().map(|index| pages[*index]).collect();
+        let mut answers = vec![batch::to_be_stored(); long.len()];
+        self.put(below, &long_pages, priority, &mut answers);
+        for (index, answer) in long.into_iter().zip(answers) {
+            places[index] = answer;
         }
     }
 
@@ -427,6 +461,10 @@ impl Backend for Paths {
 
     fn shrink_ram(&self, bytes: u64) -> u64 {
         self.demote_ram(bytes)
+    }
+
+    fn set_ram_scarce(&self, is_scarce: bool) {
+        self.ram_is_scarce.store(is_scarce, Relaxed);
     }
 
     fn before_fork(&self) {

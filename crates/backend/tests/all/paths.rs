@@ -83,6 +83,7 @@ fn demotion_disturbs_nobody() {
                 let mut demoted = 0;
                 while !over.load(Relaxed) {
                     demoted += tiers.demote(20);
+                    tiers.set_ram_scarce(demoted % 3 == 0);
                     std::thread::yield_now();
                 }
                 demoted
@@ -266,4 +267,45 @@ fn what_one_path_refuses_goes_to_another_and_the_caller_learns_when_none_has_roo
     let (stored, refused): (Vec<_>, Vec<_>) = store(&*full, &pages).into_iter().partition(Result::is_ok);
     assert_eq!((stored.len(), refused.len()), (32, 8));
     assert!(refused.iter().all(|answer| matches!(answer, Err(StoreError::Full { .. }))));
+}
+
+/// Random pages and short ones in turn.
+fn mixed(count: u64) -> Vec<PageBytes> {
+    let kind = |seed: u64| if seed.is_multiple_of(2) { Kind::Random } else { Kind::Text };
+    (0..count).map(|seed| page(kind(seed), seed)).collect()
+}
+
+#[test]
+fn while_ram_is_scarce_pages_that_hardly_shrink_go_below() {
+    let tiers = Paths::new(vec![compressed(1 << 30), file(30)], PlacementName::Tiers).expect("address space");
+    let pages = mixed(40);
+    let held = || rows(&tiers).iter().map(|row| row.pages).collect::<Vec<u64>>();
+    let mut all = store(&tiers, &pages);
+    assert_eq!(held(), [40, 0]);
+    tiers.set_ram_scarce(true);
+    all.extend(store(&tiers, &pages));
+    assert_eq!(held(), [60, 20]);
+    // Below there is room for ten: the others are kept in RAM all the same.
+    all.extend(store(&tiers, &pages));
+    assert_eq!(held(), [90, 30]);
+    tiers.set_ram_scarce(false);
+    all.extend(store(&tiers, &pages));
+    assert_eq!(held(), [130, 30]);
+    let locations: Vec<Location> = all.into_iter().map(|answer| answer.expect("room")).collect();
+    let loaded = load(&tiers, &locations, Priority::Demand);
+    assert!(loaded.iter().zip(pages.iter().cycle()).all(|(loaded, page)| loaded.as_ref() == Ok(page)));
+    tiers.free(&locations);
+    assert_empty(&tiers);
+}
+
+#[test]
+fn where_nothing_is_below_but_ram_all_pages_stay() {
+    for placement in [PlacementName::Tiers, PlacementName::Auto, PlacementName::Spread] {
+        let tiers = Paths::new(vec![compressed(1 << 30), compressed(1 << 30)], placement).expect("address space");
+        tiers.set_ram_scarce(true);
+        let locations: Vec<Location> =
+            store(&tiers, &mixed(100)).into_iter().map(|answer| answer.expect("room")).collect();
+        tiers.free(&locations);
+        assert_empty(&tiers);
+    }
 }

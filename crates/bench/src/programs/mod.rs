@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Hinterland gets `--local`: a share of the native peak of anonymous memory. What it takes in all (local pages, store, tables, staging, the
-//! launcher) is measured; the kernel's limit is then tried until it takes as much, its compressed pages included.
+//! launcher) is measured; the kernel's limit is then tried until it takes as much, its compressed pages included. With `--budget ram`
+//! Hinterland, too, divides what it took in all as it likes: it gets `--ram`.
 
 mod plot;
 mod program;
@@ -30,8 +31,20 @@ use super::rivals::zram;
 use crate::executables::Executables;
 use hinterland_units::{Budget, ByteCount};
 use program::Named;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What bounds Hinterland.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Bound {
+    /// '--local': local pages have the share, and compressed RAM takes what it needs beside them
+    #[default]
+    Local,
+    /// '--ram' of what '--local' took in all: Hinterland divides it, and a file is below
+    Ram,
+}
 
 /// Whole programs beside native runs and beside kernel zram swap at equal total RAM
 ///
@@ -42,6 +55,7 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   hinterland bench programs --size 256M --rounds 9 --programs target/debug/programs
   hinterland bench programs --program sqlite,sort --local 50 --compressor lz4 --page-cluster 0
+  hinterland bench programs --budget ram        # total RAM is what bounds both, and each divides it by itself
 
 It needs root and zram. Swap, the memory limit and vm.page-cluster are set up for each run and taken back after it, also when the bench is
 interrupted or killed.")]
@@ -55,6 +69,9 @@ pub struct ProgramsArgs {
     /// Shares of the native peak that are local under Hinterland, in percent
     #[arg(long, value_delimiter = ',', default_value = "50,25", value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=99))]
     local: Vec<u32>,
+    /// What bounds Hinterland
+    #[arg(long, value_enum, default_value = "local", value_name = "BOUND")]
+    budget: Bound,
     /// Rounds; the median counts
     #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,

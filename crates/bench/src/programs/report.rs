@@ -1,9 +1,9 @@
 //! The report of `bench programs`. The names are a promise to scripts: add, never rename.
 
-use super::ProgramsArgs;
 use super::rounds::{Case, Round, Share};
-use super::run::Run;
+use super::run::{Budget, Run};
 use super::trials::{RAM_LEAST, Trial, is_empty};
+use super::{Bound, ProgramsArgs};
 use crate::report::model::{OK, Origin};
 use crate::report::statistics::{Interval, geometric_mean, median};
 use crate::report::table::table;
@@ -35,6 +35,9 @@ pub struct Report {
     /// Before and after.
     load_average: [f64; 2],
     size_bytes: u64,
+    /// What bounds Hinterland.
+    #[serde(default)]
+    budget: Bound,
     rounds: u32,
     pub rows: Vec<Row>,
     skipped: Vec<Skipped>,
@@ -49,8 +52,11 @@ pub struct Row {
     pub local_percent: u32,
     /// Anonymous memory, of the first native run.
     native_peak_bytes: u64,
-    /// Hinterland's budget.
+    /// That share: Hinterland's budget, if it has no `ram_bytes`.
     local_bytes: u64,
+    /// What Hinterland had in all, and divided by itself.
+    #[serde(default)]
+    ram_bytes: Option<u64>,
     /// Of the kernel's setting and limit; the chosen one is `zram`.
     trials: Vec<Trial>,
     zram: Option<Trial>,
@@ -103,6 +109,7 @@ impl Row {
             local_percent: share.percent,
             native_peak_bytes: case.native.anonymous_peak_bytes,
             local_bytes: share.local_bytes,
+            ram_bytes: if let Budget::Ram(bytes) = share.budget { Some(bytes) } else { None },
             trials: share.trials.clone(),
             zram: share.chosen.as_ref().ok().cloned(),
             seconds,
@@ -154,6 +161,7 @@ impl Report {
             note: args.note.clone(),
             load_average,
             size_bytes: args.size.0,
+            budget: args.budget,
             rounds: args.rounds,
             targets: targets(&rows),
             rows,
@@ -164,7 +172,11 @@ impl Report {
     /// What was aimed at, for people.
     pub fn heading(&self) -> String {
         let size = ByteCount(self.size_bytes);
-        format!("Whole programs of about {size}, at equal total RAM; up to {} rounds", self.rounds)
+        let bound = match self.budget {
+            Bound::Local => "",
+            Bound::Ram => ", which each divides by itself",
+        };
+        format!("Whole programs of about {size}, at equal total RAM{bound}; up to {} rounds", self.rounds)
     }
 }
 
@@ -211,6 +223,7 @@ pub fn render(report: &Report) -> String {
         "hinterland/zram",
         "95 %",
         "zram RAM/ours",
+        "disk MiB",
         "majors",
         "zram's",
         "CPU s",
@@ -223,7 +236,8 @@ pub fn render(report: &Report) -> String {
     for row in &report.rows {
         let middle = |system: &str, digits: usize, of: fn(&Run) -> f64| figure(row.middle(system, of), digits);
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-        let majors: fn(&Run) -> f64 = |run| run.major_faults as f64;
+        let (majors, disk): (fn(&Run) -> f64, fn(&Run) -> f64) =
+            (|run| run.major_faults as f64, |run| run.hinterland.map_or(0.0, |said| (said.file_bytes >> 20) as f64));
         let interval =
             row.hinterland_by_zram.map_or("–".into(), |ratio| format!("{:.2}–{:.2}", ratio.low, ratio.high));
         let unfair = if row.equal_ram { "" } else { " (not equal)" };
@@ -236,6 +250,7 @@ pub fn render(report: &Report) -> String {
             figure(row.hinterland_by_zram.map(|ratio| ratio.median), 3),
             interval,
             figure(row.zram_ram_by_hinterland.map(|ratio| ratio.median), 2) + unfair,
+            middle("hinterland", 0, disk),
             middle("hinterland", 0, majors),
             middle("zram", 0, majors),
             middle("hinterland", 2, |run| run.cpu_seconds),
@@ -274,6 +289,7 @@ mod tests {
             local_percent: percent,
             native_peak_bytes: 1000,
             local_bytes: 500,
+            ram_bytes: None,
             trials: vec![],
             zram: None,
             seconds: BTreeMap::new(),

@@ -1,11 +1,11 @@
 //! What runs when: each program once natively, then the trials of each share, then the rounds. A round runs all programs; of each, the native
 //! run and both systems at every share stand side by side, in an order that rotates from round to round.
 
-use super::ProgramsArgs;
 use super::program::{ALL, Named, Program};
 use super::report::{Report, Row, Skipped};
-use super::run::{How, Machine, Run};
+use super::run::{Budget, How, Machine, Run};
 use super::trials::{Search, Setting, Trial};
+use super::{Bound, ProgramsArgs};
 use crate::error::BenchError;
 use crate::report::model::Origin;
 use std::time::{Duration, Instant};
@@ -35,8 +35,10 @@ pub struct Case {
 pub struct Share {
     /// Percent of the native peak.
     pub percent: u32,
-    /// Hinterland's budget.
+    /// That share.
     pub local_bytes: u64,
+    /// Hinterland's bound.
+    pub budget: Budget,
     /// Of the kernel's swap.
     pub trials: Vec<Trial>,
     /// The one whose setting and limit it gets; or why the share is not measured.
@@ -103,7 +105,7 @@ fn begin(
     tell("first", "native", "", &Ok(native));
     let mut case = Case { program, digest, native, natives: Vec::new(), shares: Vec::new() };
     for percent in &args.local {
-        let share = case.share(*percent, machine, settings)?;
+        let share = case.share(*percent, args.budget, machine, settings)?;
         case.shares.push(share);
     }
     Ok(Ok(case))
@@ -123,8 +125,8 @@ impl Case {
         }))
     }
 
-    fn hinterland(&self, local_bytes: u64) -> How {
-        How::Hinterland { local_bytes, far_bytes: self.native.anonymous_peak_bytes * FAR_PER_PEAK }
+    fn hinterland(&self, budget: Budget) -> How {
+        How::Hinterland { budget, far_bytes: self.native.anonymous_peak_bytes * FAR_PER_PEAK }
     }
 
     fn zram(&self, trial: &Trial) -> How {
@@ -133,10 +135,16 @@ impl Case {
     }
 
     /// Finds what the kernel gets at this share.
-    fn share(&self, percent: u32, machine: &Machine, settings: &[Setting]) -> Result<Share, BenchError> {
+    fn share(&self, percent: u32, bound: Bound, machine: &Machine, settings: &[Setting]) -> Result<Share, BenchError> {
         let local_bytes = self.native.anonymous_peak_bytes * u64::from(percent) / 100;
-        let ours = self.run(machine, &self.hinterland(local_bytes))?;
+        let mut budget = Budget::Local(local_bytes);
+        let mut ours = self.run(machine, &self.hinterland(budget))?;
         tell("trial", "hinterland", &format!(" {percent} %"), &ours);
+        if let (Bound::Ram, Ok(Run { hinterland: Some(said), .. })) = (bound, &ours) {
+            budget = Budget::Ram(said.total_ram_peak_bytes);
+            ours = self.run(machine, &self.hinterland(budget))?;
+            tell("trial", "hinterland", &format!(" {percent} %, divided by itself"), &ours);
+        }
         let mut trials = Vec::new();
         let chosen = match ours {
             Ok(run) => {
@@ -146,7 +154,7 @@ impl Case {
             }
             Err(reason) => Err(format!("hinterland: {reason}")),
         };
-        Ok(Share { percent, local_bytes, trials, chosen, hinterland: Vec::new(), zram: Vec::new() })
+        Ok(Share { percent, local_bytes, budget, trials, chosen, hinterland: Vec::new(), zram: Vec::new() })
     }
 
     /// Searches the limit with the first setting, tries the others with it, and searches again with the fastest if that is another one.
@@ -212,7 +220,7 @@ impl Case {
             let (number, ours) = ((place - 1) / 2, place % 2 == 1);
             let share = &self.shares[number];
             let outcome = match &share.chosen {
-                Ok(_) if ours => self.run(machine, &self.hinterland(share.local_bytes))?,
+                Ok(_) if ours => self.run(machine, &self.hinterland(share.budget))?,
                 Ok(chosen) => self.run(machine, &self.zram(chosen))?,
                 Err(_) => continue,
             };

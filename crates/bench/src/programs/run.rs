@@ -26,8 +26,19 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 const STDERR_BYTES_MAX: usize = 600;
 /// How long zram may be in use otherwise.
 const ZRAM_PATIENCE: Duration = Duration::from_secs(60);
-/// A run that exceeds its budget by more than this part of it is not scored.
+/// A run that exceeds `--local` by more than this part of it is not scored.
 const OVERSHOOT_PART: u64 = 100;
+/// The same of `--ram`, which bounds the store only once a batch of pages has been stored.
+const RAM_OVERSHOOT_PART: u64 = 50;
+
+/// What bounds Hinterland, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Budget {
+    /// `--local`.
+    Local(u64),
+    /// `--ram`, with a file below compressed RAM.
+    Ram(u64),
+}
 
 /// How a program is run.
 #[derive(Clone, Debug)]
@@ -36,8 +47,8 @@ pub enum How {
     Native,
     /// Under `hinterland run`.
     Hinterland {
-        /// `--local`.
-        local_bytes: u64,
+        /// Its bound.
+        budget: Budget,
         /// Size of the compressed store, more than it fills.
         far_bytes: u64,
     },
@@ -92,6 +103,9 @@ pub struct Statistics {
     pub evicted_dirty_pages: u64,
     /// Pages brought in before they were asked for.
     pub prefetched_pages: u64,
+    /// Read and written below RAM.
+    #[serde(default)]
+    pub file_bytes: u64,
 }
 
 /// A run's figures and its digest, or why there are none.
@@ -145,8 +159,8 @@ impl Machine<'_> {
         let finished = ended.and_then(|(seen, peaks)| {
             let (seconds, seen) = seen.unwrap_or((took.as_secs_f64(), String::new()));
             let hinterland = matches!(how, How::Hinterland { .. }).then(|| read_statistics(&statistics)).transpose()?;
-            if let (Some(said), How::Hinterland { local_bytes, .. }) = (&hinterland, how) {
-                check(said, *local_bytes)?;
+            if let (Some(said), How::Hinterland { budget, .. }) = (&hinterland, how) {
+                check(said, *budget)?;
             }
             let faults = used.major_faults.saturating_sub(before.major_faults);
             let run = Run {
@@ -169,11 +183,17 @@ impl Machine<'_> {
     }
 
     fn launcher_words(&self, how: &How, statistics: &Path) -> Vec<String> {
-        let How::Hinterland { local_bytes, far_bytes } = how else { return Vec::new() };
+        let How::Hinterland { budget, far_bytes } = how else { return Vec::new() };
         let path = |path: &Path| path.to_string_lossy().into_owned();
-        let (local, far) = (local_bytes.to_string(), format!("compressed:{far_bytes}"));
-        let mut words = vec![path(&self.launcher), "run".into(), "--quiet".into(), "--local".into(), local];
-        words.extend(["--far".into(), far, "--stats".into(), path(statistics)]);
+        let mut words = vec![path(&self.launcher), "run".into(), "--quiet".into()];
+        words.extend(["--far".into(), format!("compressed:{far_bytes}"), "--stats".into(), path(statistics)]);
+        match budget {
+            Budget::Local(bytes) => words.extend(["--local".into(), bytes.to_string()]),
+            Budget::Ram(bytes) => {
+                let file = format!("file:{}?size={far_bytes}", path(&self.directory));
+                words.extend(["--ram".into(), bytes.to_string(), "--far".into(), file]);
+            }
+        }
         words.extend(self.options.iter().cloned());
         words.push("--".into());
         words
@@ -291,17 +311,39 @@ fn kernel_threads_seconds() -> f64 {
 
 fn read_statistics(path: &Path) -> Result<Statistics, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("no statistics: {error}"))?;
-    serde_json::from_str(&text).map_err(|error| format!("unreadable statistics: {error}"))
+    statistics_of(&text).map_err(|error| format!("unreadable statistics: {error}"))
 }
 
-/// Refuses a run that was not managed, or that had more local than it should.
-fn check(said: &Statistics, local_bytes: u64) -> Result<(), String> {
+fn statistics_of(text: &str) -> Result<Statistics, serde_json::Error> {
+    /// What is said of each far memory.
+    #[derive(Deserialize)]
+    struct Far {
+        url: String,
+        bytes_in: u64,
+        bytes_out: u64,
+    }
+    #[derive(Deserialize)]
+    struct Said {
+        #[serde(flatten)]
+        statistics: Statistics,
+        backends: Vec<Far>,
+    }
+    let Said { statistics, backends } = serde_json::from_str(text)?;
+    let files = backends.iter().filter(|far| far.url.starts_with("file:"));
+    Ok(Statistics { file_bytes: files.map(|far| far.bytes_in + far.bytes_out).sum(), ..statistics })
+}
+
+/// Refuses a run that was not managed, or that had more than it should.
+fn check(said: &Statistics, budget: Budget) -> Result<(), String> {
     if said.managed_peak_bytes == 0 {
         return Err("the program was not managed".into());
     }
-    let resident = said.resident_managed_peak_bytes;
-    if resident > local_bytes + local_bytes / OVERSHOOT_PART {
-        return Err(format!("the budget of {local_bytes} bytes was exceeded: {resident} bytes were local"));
+    let (bytes, had, part) = match budget {
+        Budget::Local(bytes) => (bytes, said.resident_managed_peak_bytes, OVERSHOOT_PART),
+        Budget::Ram(bytes) => (bytes, said.total_ram_peak_bytes, RAM_OVERSHOOT_PART),
+    };
+    if had > bytes + bytes / part {
+        return Err(format!("the budget of {bytes} bytes was exceeded: {had} bytes were used"));
     }
     Ok(())
 }
@@ -321,14 +363,19 @@ mod tests {
     fn a_run_above_its_budget_is_not_scored() {
         let said = |managed: u64, resident: u64| {
             let text = format!(
-                r#"{{"managed_peak_bytes": {managed}, "resident_managed_peak_bytes": {resident}, "total_ram_peak_bytes": 1,
-                    "major_faults": 1, "stall_seconds": 0.5, "evicted_dirty_pages": 1, "prefetched_pages": 1, "more": [1]}}"#
+                r#"{{"managed_peak_bytes": {managed}, "resident_managed_peak_bytes": {resident}, "total_ram_peak_bytes": 1021,
+                    "major_faults": 1, "stall_seconds": 0.5, "evicted_dirty_pages": 1, "prefetched_pages": 1, "more": [1],
+                    "backends": [{{"url": "compressed:1M", "bytes_in": 1, "bytes_out": 2}}, {{"url": "file:/f", "bytes_in": 4, "bytes_out": 8}}]}}"#
             );
-            check(&serde_json::from_str(&text).unwrap(), 1000)
+            statistics_of(&text).unwrap()
         };
-        assert_eq!(said(4000, 1010), Ok(()));
-        assert!(said(4000, 1011).unwrap_err().contains("exceeded"));
-        assert!(said(0, 0).unwrap_err().contains("not managed"));
+        let check_local = |managed: u64, resident: u64| check(&said(managed, resident), Budget::Local(1000));
+        assert_eq!(check_local(4000, 1010), Ok(()));
+        assert!(check_local(4000, 1011).unwrap_err().contains("exceeded"));
+        assert!(check_local(0, 0).unwrap_err().contains("not managed"));
+        assert_eq!(check(&said(4000, 4000), Budget::Ram(1001)), Ok(()));
+        assert!(check(&said(4000, 4000), Budget::Ram(1000)).unwrap_err().contains("1021 bytes were used"));
+        assert_eq!(said(1, 1).file_bytes, 12);
     }
 
     #[test]
