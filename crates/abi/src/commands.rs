@@ -24,6 +24,8 @@ pub struct Commands {
     number: Counter,
     /// The local budget in bytes; 0: that of the run's start.
     local_bytes: Counter,
+    /// The bound on RAM in bytes; 0: that of the run's start.
+    ram_bytes: Counter,
     /// What was changed since the run's start, oldest first.
     paths: TextList<PATH_CHANGES_MAX>,
 }
@@ -80,6 +82,12 @@ impl Commands {
         self.number.fetch_add(1, Release) + 1
     }
 
+    /// Commands a bound on RAM; returns the command's number. Only the launcher does, in one thread.
+    pub fn set_ram(&self, bytes: u64) -> u64 {
+        self.ram_bytes.store(bytes, Relaxed);
+        self.number.fetch_add(1, Release) + 1
+    }
+
     /// Commands changes of the paths to far memory: all since the run's start, [`PATH_CHANGES_MAX`] at most. Returns the command's
     /// number. Only the launcher does, in one thread.
     pub fn set_paths(&self, changes: &[PathChange]) -> u64 {
@@ -107,6 +115,11 @@ impl Commands {
     pub fn local_bytes(&self) -> Option<u64> {
         Some(self.local_bytes.load(Relaxed)).filter(|bytes| *bytes != 0)
     }
+
+    /// The bound on RAM in bytes that was commanded, if one was.
+    pub fn ram_bytes(&self) -> Option<u64> {
+        Some(self.ram_bytes.load(Relaxed)).filter(|bytes| *bytes != 0)
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +134,7 @@ mod tests {
         assert_eq!(commands.set_local(64 << 20), 1);
         assert_eq!(commands.set_local(32 << 20), 2);
         assert_eq!((commands.newest(), commands.local_bytes()), (2, Some(32 << 20)));
+        assert_eq!((commands.ram_bytes(), commands.set_ram(48 << 20), commands.ram_bytes()), (None, 3, Some(48 << 20)));
     }
 
     #[test]

@@ -129,6 +129,15 @@ impl Evictor {
                     break;
                 }
             }
+            loop {
+                let inside = self.pages.gate.enter();
+                let shrinks = self.reclaim.shrink_store();
+                drop(inside);
+                self.answers.answer(&mut held);
+                if !shrinks {
+                    break;
+                }
+            }
             self.report.write(&mut scratch.usage);
             let has_made_changes = self.maintenance.has_made_changes();
             if has_made_changes {

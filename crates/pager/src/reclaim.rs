@@ -104,12 +104,26 @@ impl Reclaim {
         taken
     }
 
-    /// Under `--ram`, with local memory at its floor: the store itself must shrink.
+    /// One step towards a bound on RAM that was commanded, with local memory at its floor. False: there is none to be made.
+    pub(crate) fn shrink_store(&self) -> bool {
+        /// So short that no fork waits long for it.
+        const STEP_BYTES: u64 = 1 << 20;
+        if !self.local.shared_budget.ram_is_commanded() {
+            return false;
+        }
+        let beside = self.local.update_budget();
+        let excess = self.local.shared_budget.store_excess(self.pages.row(), beside.0);
+        excess > 0 && self.far.shrink_ram(excess.min(STEP_BYTES)) > 0
+    }
+
+    /// Under `--ram`, with local memory at its floor: the store itself must shrink. One that was commanded later ends no program.
     fn relieve_ram(&self, beside: ByteCount) {
         let excess = self.local.shared_budget.store_excess(self.pages.row(), beside.0);
         if excess == 0 || self.far.shrink_ram(excess) > 0 {
             self.ram_refusals.store(0, Relaxed);
-        } else if self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX {
+        } else if !self.local.shared_budget.ram_is_commanded()
+            && self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX
+        {
             self.pages.fatal(&format!(
                 "--ram is used up: {} beyond what it allows are needed for compressed pages; raise --ram, or add a file \
                  with --far file:PATH",

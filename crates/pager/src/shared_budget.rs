@@ -14,8 +14,9 @@
 //! because a grant is announced before the sum is taken: of two that announce at once, the later sees both.
 //! The fair level is max-min (`hinterland_policy::fair_level`). See decision 0013.
 //!
-//! The local budget is the one that the launcher has commanded last, else that of the start. It is read at each look at the shares,
-//! so a smaller one is a shortage like any other: processes lower their bounds, and their evictors bring local memory down.
+//! The local budget and the bound on RAM are those that the launcher has commanded last, else those of the start. They are read at each
+//! look at the shares, so a smaller one is a shortage like any other: processes lower their bounds, and their evictors bring local memory
+//! down.
 
 mod demand;
 
@@ -148,7 +149,18 @@ impl SharedBudget {
 
     /// Whether the store counts against a budget, too.
     pub fn bounds_ram(&self) -> bool {
-        self.ram.is_some()
+        self.ram().is_some()
+    }
+
+    /// Whether the bound on RAM was commanded since the start.
+    pub fn ram_is_commanded(&self) -> bool {
+        self.ledger.is_some_and(|ledger| ledger.commands.ram_bytes().is_some())
+    }
+
+    /// The bound on RAM in bytes: the one that the launcher has commanded last, else that of the start.
+    fn ram(&self) -> Option<u64> {
+        let commanded = self.ledger.and_then(|ledger| ledger.commands.ram_bytes());
+        commanded.or(self.ram.map(|bytes| bytes.0)).map(|bytes| bytes.max(Budget::FLOOR.0))
     }
 
     /// Whether what is kept in RAM takes it from local memory, when last looked at.
@@ -161,7 +173,7 @@ impl SharedBudget {
         let commanded = self.ledger.and_then(|ledger| ledger.commands.local_bytes());
         let local = commanded.or(self.local.map(|bytes| bytes.0)).unwrap_or(u64::MAX);
         // Below the floor no batch would fit: the store must give way then, not the local memory.
-        let ram = self.ram.map_or(u64::MAX, |bytes| bytes.0.saturating_sub(beside).max(Budget::FLOOR.0));
+        let ram = self.ram().map_or(u64::MAX, |bytes| bytes.saturating_sub(beside).max(Budget::FLOOR.0));
         self.ram_is_scarce.store(ram < local, Relaxed);
         let budget = local.min(ram).clamp(floor(), UNBOUNDED);
         self.budget.store(budget, Relaxed);
@@ -267,10 +279,12 @@ impl SharedBudget {
         }
     }
 
-    /// Acknowledges the newest command that the bound follows, if local memory is within the bound.
+    /// Acknowledges the newest command that the bound follows, if local memory is within the bound, and the store within one on RAM that
+    /// was commanded.
     pub fn acknowledge(&self, row: &ProcessRow, account: &Account) {
         let Some((_, share)) = self.share(row) else { return };
-        if account.local() <= account.budget() {
+        let has_excess = || self.ram_is_commanded() && self.store_excess(row, share.beside_bytes.load(Relaxed)) > 0;
+        if account.local() <= account.budget() && !has_excess() {
             share.acknowledged.store(self.applied.load(Relaxed), Release);
         }
     }
@@ -326,12 +340,12 @@ impl SharedBudget {
     /// By how much this process's store and tables are to shrink because `--ram` is exceeded although local memory is at its
     /// floor everywhere.
     pub fn store_excess(&self, row: &ProcessRow, beside: u64) -> u64 {
-        let Some(ram) = self.ram else { return 0 };
+        let Some(ram) = self.ram() else { return 0 };
         match self.share(row) {
-            None => (beside + Budget::FLOOR.0).saturating_sub(ram.0),
+            None => (beside + Budget::FLOOR.0).saturating_sub(ram),
             Some((ledger, share)) => {
                 let sums = SharedBudget::sums(ledger);
-                let excess = (sums.beside + sums.floors.max(Budget::FLOOR.0)).saturating_sub(ram.0);
+                let excess = (sums.beside + sums.floors.max(Budget::FLOOR.0)).saturating_sub(ram);
                 part(excess, share.beside_bytes.load(Relaxed), sums.beside)
             }
         }

@@ -256,25 +256,51 @@ fn fill_budgets(
     }
 }
 
-/// The local budget that a run which is under way is to have from now on, as `written`: of the same kinds as at its start, and refused
-/// in the same words.
+/// What bounds a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Local memory of all its processes together.
+    pub local: ByteCount,
+    /// Local memory, compressed store and tables.
+    pub ram: Option<ByteCount>,
+}
+
+/// Bounds that are asked for, as they were written; `None`: that one is not to change.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Written<'a> {
+    /// As `--local`.
+    pub local: Option<&'a str>,
+    /// As `--ram`.
+    pub ram: Option<&'a str>,
+}
+
+/// The bounds that a run which is under way is to have from now on: of the same kinds as at its start, and refused in the same words.
 ///
 /// # Errors
 /// Why it cannot be had, and what may be written.
-pub fn changed_local(config: &RunConfig, host: &Host, written: &str) -> Result<ByteCount, Error> {
-    const ORIGIN: &str = "--local";
-    let refuse = |why: String| Error::Setting { origin: ORIGIN.into(), why };
-    let budget = written.parse().map_err(|why: BudgetError| refuse(why.to_string()))?;
+pub fn changed_bounds(config: &RunConfig, host: &Host, now: Bounds, asked: Written<'_>) -> Result<Bounds, Error> {
     let recorded = recorded_peak(config.tape.as_deref(), config.kept.as_ref());
-    let (local, _) = in_bytes(budget, refuse, host, recorded.as_ref())?;
-    match config.settings.ram {
-        Some(Budget::Bytes(ram)) if ram < local => Err(Error::RamBelowLocal {
-            ram_origin: config.ram_origin.clone().unwrap_or_else(|| "the bound on RAM of this run".into()),
+    let size = |origin: &'static str, written: &str| {
+        let refuse = |why: String| Error::Setting { origin: origin.into(), why };
+        let budget = written.parse().map_err(|why: BudgetError| refuse(why.to_string()))?;
+        in_bytes(budget, refuse, host, recorded.as_ref()).map(|(bytes, _)| bytes)
+    };
+    let local = asked.local.map(|written| size("--local", written)).transpose()?;
+    let ram = asked.ram.map(|written| size("--ram", written)).transpose()?;
+    let bounds = Bounds { local: local.unwrap_or(now.local), ram: ram.or(now.ram) };
+    match bounds.ram {
+        // With a smaller `--ram` alone local memory may fill what there is.
+        Some(ram) if local.is_some_and(|local| ram < local) => Err(Error::RamBelowLocal {
+            ram_origin: match (asked.ram, &config.ram_origin) {
+                (Some(_), _) => "--ram".into(),
+                (None, Some(origin)) => origin.clone(),
+                (None, None) => "the bound on RAM of this run".into(),
+            },
             ram: ram.to_string(),
-            local_origin: ORIGIN.into(),
-            local: local.to_string(),
+            local_origin: "--local".into(),
+            local: bounds.local.to_string(),
         }),
-        _ => Ok(local),
+        _ => Ok(bounds),
     }
 }
 

@@ -32,15 +32,26 @@ pub const NAMED_MAX: usize = 64;
 pub trait Commanded {
     /// Its figures.
     fn status(&mut self) -> Status;
-    /// Commands what a request says, all of it or nothing; returns the command's number and the bytes of the local budget now.
+    /// Newest what a request says, all of it or nothing.
     ///
     /// # Errors
     /// Why not, for the user.
-    fn set(&mut self, request: &Request) -> Result<(u64, u64), String>;
+    fn set(&mut self, request: &Request) -> Result<Newest, String>;
     /// Whether all processes have acknowledged a command.
     fn is_applied(&mut self, number: u64) -> bool;
     /// How many have not, and the first [`NAMED_MAX`] of them.
     fn behind(&mut self, number: u64) -> (u64, Vec<Behind>);
+}
+
+/// The newest command of a run, and its budgets.
+#[derive(Clone, Copy)]
+pub struct Newest {
+    /// The command's.
+    pub number: u64,
+    /// The local budget now.
+    pub local_budget_bytes: u64,
+    /// The bound on RAM now.
+    pub ram_budget_bytes: Option<u64>,
 }
 
 /// See the module.
@@ -66,8 +77,7 @@ struct Client {
 
 /// A change whose answer waits for the run's processes.
 struct Waiting {
-    number: u64,
-    local_budget_bytes: u64,
+    newest: Newest,
     until: Instant,
 }
 
@@ -158,14 +168,15 @@ impl Client {
                 }
             }
             if let Some(waiting) = &self.waits {
-                let applied = run.is_applied(waiting.number);
+                let Newest { number, local_budget_bytes, ram_budget_bytes } = waiting.newest;
+                let applied = run.is_applied(number);
                 if !applied && now < waiting.until {
                     break;
                 }
-                let (behind_count, behind) = if applied { (0, Vec::new()) } else { run.behind(waiting.number) };
-                let (number, local_budget_bytes) = (waiting.number, waiting.local_budget_bytes);
+                let (behind_count, behind) = if applied { (0, Vec::new()) } else { run.behind(number) };
                 self.waits = None;
-                self.say(&Answer::of_change(Change { number, local_budget_bytes, behind_count, behind }));
+                let change = Change { number, local_budget_bytes, ram_budget_bytes, behind_count, behind };
+                self.say(&Answer::of_change(change));
             } else if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.received.drain(..=end).collect();
                 self.take(&line, now, run);
@@ -191,9 +202,9 @@ impl Client {
         };
         match request.request {
             Verb::Set => match run.set(&request) {
-                Ok((number, local_budget_bytes)) => {
+                Ok(newest) => {
                     let until = now + request.wait_ms.map_or(WAIT, Duration::from_millis);
-                    self.waits = Some(Waiting { number, local_budget_bytes, until });
+                    self.waits = Some(Waiting { newest, until });
                 }
                 Err(why) => self.say(&Answer::refused(why)),
             },
@@ -262,13 +273,13 @@ mod tests {
             .expect("a status")
         }
 
-        fn set(&mut self, request: &Request) -> Result<(u64, u64), String> {
+        fn set(&mut self, request: &Request) -> Result<Newest, String> {
             let written = request.local.clone().expect("a budget");
             if written == "1K" {
                 return Err("too small".into());
             }
             self.commanded.push(written);
-            Ok((self.commanded.len() as u64, 5))
+            Ok(Newest { number: self.commanded.len() as u64, local_budget_bytes: 5, ram_budget_bytes: None })
         }
 
         fn is_applied(&mut self, number: u64) -> bool {

@@ -33,6 +33,9 @@ pub struct Request {
     /// Of `set`: the local budget, as `--local` takes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<String>,
+    /// Of `set`: the bound on RAM, as `--ram` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ram: Option<String>,
     /// Of `set`: URLs of paths to far memory that are to be opened, as `--far` takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add_far: Vec<String>,
@@ -76,7 +79,7 @@ documented! {
         pub process_count: u64,
         /// The local budget now.
         pub local_budget_bytes: u64,
-        /// The bound on RAM, or null.
+        /// The bound on RAM now, or null.
         pub ram_budget_bytes: Option<u64>,
         /// Local memory: pages that processes share since a fork count once.
         pub local_bytes: u64,
@@ -116,6 +119,9 @@ documented! {
         pub number: u64,
         /// The local budget now.
         pub local_budget_bytes: u64,
+        /// The bound on RAM now, or null.
+        #[serde(default)]
+        pub ram_budget_bytes: Option<u64>,
         /// Processes that have not acknowledged it.
         pub behind_count: u64,
         /// These, at most 64.
@@ -159,8 +165,15 @@ documented! {
 impl Request {
     /// Asks for a run's figures.
     pub fn status() -> Request {
-        let (add_far, drop_far) = (Vec::new(), Vec::new());
-        Request { version: CONTROL_VERSION, request: Verb::Status, local: None, add_far, drop_far, wait_ms: None }
+        Request {
+            version: CONTROL_VERSION,
+            request: Verb::Status,
+            local: None,
+            ram: None,
+            add_far: Vec::new(),
+            drop_far: Vec::new(),
+            wait_ms: None,
+        }
     }
 
     /// Asks for a change, which is still to be said.
@@ -177,11 +190,12 @@ impl Request {
         if request.version != CONTROL_VERSION {
             return Err(format!("version {} is not spoken here, but {CONTROL_VERSION}", request.version));
         }
-        let says_what = request.local.is_some() || !request.add_far.is_empty() || !request.drop_far.is_empty();
+        let has_budget = request.local.is_some() || request.ram.is_some();
+        let says_what = has_budget || !request.add_far.is_empty() || !request.drop_far.is_empty();
         match (request.request, says_what, request.wait_ms) {
             (Verb::Status, false, None) => Ok(request),
             (Verb::Status, _, _) => Err("status takes nothing".into()),
-            (Verb::Set, false, _) => Err("set takes what to set: local, add_far or drop_far".into()),
+            (Verb::Set, false, _) => Err("set takes what to set: local, ram, add_far or drop_far".into()),
             (Verb::Set, _, Some(wait_ms)) if wait_ms > WAIT_MS_MAX => Err(format!("wait_ms is {WAIT_MS_MAX} at most")),
             (Verb::Set, true, _) => Ok(request),
         }
@@ -220,7 +234,8 @@ mod tests {
     fn requests_are_read_as_they_are_written_and_nothing_else_is() {
         let local = Request { local: Some("768M".into()), ..Request::set(10_000) };
         let paths = Request { add_far: vec!["unix:/a".into()], drop_far: vec!["file:/b".into()], ..Request::set(1) };
-        for request in [Request::status(), local, paths] {
+        let ram = Request { ram: Some("2G".into()), ..Request::set(10_000) };
+        for request in [Request::status(), local, ram, paths] {
             assert_eq!(Request::read(&serde_json::to_vec(&request).unwrap()), Ok(request));
         }
         for (line, words) in [

@@ -14,7 +14,7 @@ mod ps;
 mod set;
 mod top;
 
-pub use clients::{Clients, Commanded, NAMED_MAX};
+pub use clients::{Clients, Commanded, NAMED_MAX, Newest};
 #[cfg(test)]
 pub use message::Change;
 pub use message::{Behind, PathStatus, Request, Status};

@@ -16,7 +16,7 @@ const EXIT_BEHIND: u8 = 1;
 /// `hinterland set`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-#[group(id = "what", required = true, multiple = true, args = ["local", "add_far", "drop_far"])]
+#[group(id = "what", required = true, multiple = true, args = ["local", "ram", "add_far", "drop_far"])]
 pub struct SetArgs {
     /// The run: its launcher's PID, as `hinterland ps` lists it, or that of any process in it
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
@@ -25,6 +25,9 @@ pub struct SetArgs {
     /// (25%ram)
     #[arg(long, value_name = "SIZE")]
     local: Option<String>,
+    /// RAM for local pages, the compressed store and tables of all processes together, as `hinterland run --ram` takes it
+    #[arg(long, value_name = "SIZE")]
+    ram: Option<String>,
     /// One more path to far memory, as `hinterland run --far` takes it; may be repeated
     #[arg(long, value_name = "URL")]
     add_far: Vec<String>,
@@ -40,9 +43,11 @@ const EXAMPLES: &str = "\
 Examples:
   hinterland set 4711 --local 768M
   hinterland set 4711 --local 2G --wait 60
+  hinterland set 4711 --ram 3G
   hinterland set 4711 --add-far tcp://c:7440 --drop-far 'file:/mnt/ssd?size=64G' --wait 300
 
-A smaller budget takes pages out at once; with a larger one, fewer leave from now on. A path
+A smaller budget takes pages out at once; with a larger one, fewer leave from now on. Where pages
+have nowhere to go, a smaller --ram ends no program: the run keeps what it needs, and set says so. A path
 that is dropped gives its pages to the others first, while the program goes on; one that cannot be opened keeps those that were to go. The change holds for processes
 that the run starts later, too, and when the launcher is gone.
 
@@ -52,11 +57,13 @@ Exit code: 0 when all processes have made the change; 1 when it holds and some h
 pub fn run(args: &SetArgs) -> ExitCode {
     match change(args) {
         Ok(change) if change.behind_count == 0 => {
-            let budget =
+            let local =
                 args.local.as_ref().map(|_| format!("keep the local budget of {}", bytes(change.local_budget_bytes)));
+            let ram = args.ram.as_ref().and(change.ram_budget_bytes);
+            let ram = ram.map(|ram| format!("keep the RAM budget of {}", bytes(ram)));
             let has_paths = !args.add_far.is_empty() || !args.drop_far.is_empty();
             let paths = has_paths.then(|| "have the new paths to far memory, and nothing on the old ones".to_owned());
-            let done: Vec<String> = budget.into_iter().chain(paths).collect();
+            let done: Vec<String> = local.into_iter().chain(ram).chain(paths).collect();
             match print::text(&format!("all processes {}\n", done.join(", and "))) {
                 Ok(_) => ExitCode::SUCCESS,
                 Err(error) => {
@@ -78,8 +85,9 @@ pub fn run(args: &SetArgs) -> ExitCode {
 
 fn change(args: &SetArgs) -> Result<Change, AskError> {
     let mut launcher = Launcher::of(args.pid)?;
-    let (local, add_far, drop_far) = (args.local.clone(), args.add_far.clone(), args.drop_far.clone());
-    let request = Request { local, add_far, drop_far, ..Request::set(args.wait * 1000) };
+    let (local, ram) = (args.local.clone(), args.ram.clone());
+    let (add_far, drop_far) = (args.add_far.clone(), args.drop_far.clone());
+    let request = Request { local, ram, add_far, drop_far, ..Request::set(args.wait * 1000) };
     let answer = launcher.ask(&request, Duration::from_secs(args.wait))?;
     let why = || "it says nothing of a change".into();
     answer.set.ok_or_else(|| AskError::Garbled { pid: launcher.pid, why: why() })
@@ -98,8 +106,9 @@ fn still_behind(change: &Change, waited: u64) -> String {
     let named: Vec<String> = change.behind.iter().map(name).collect();
     let others = change.behind_count.saturating_sub(named.len() as u64);
     let more = if others > 0 { format!(", and {} more", count(others)) } else { String::new() };
+    let ram = change.ram_budget_bytes.map_or(String::new(), |ram| format!(", that of RAM {}", bytes(ram)));
     format!(
-        "the local budget is {} now, and after {waited} s the change is not made yet by {}{more}; they are stopped or busy, hold memory \
+        "the local budget is {} now{ram}, and after {waited} s the change is not made yet by {}{more}; they are stopped or busy, hold memory \
          that cannot leave (locked or pinned), or still move pages",
         bytes(change.local_budget_bytes),
         named.join(", ")
@@ -121,7 +130,8 @@ mod tests {
             path_obstacle: path_obstacle.into(),
         };
         let behind = vec![process(""), process("nobody listens\u{1b}")];
-        let change = Change { number: 1, local_budget_bytes: 768 << 20, behind_count: 4, behind };
+        let (ram_budget_bytes, local_budget_bytes) = (Some(1 << 30), 768 << 20);
+        let change = Change { number: 1, local_budget_bytes, ram_budget_bytes, behind_count: 4, behind };
         let words = still_behind(&change, 10);
         assert!(
             words.contains("by job (7) holds 900 MiB of 768 MiB that it may, job (7) says: nobody listens"),

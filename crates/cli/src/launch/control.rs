@@ -9,15 +9,15 @@ use super::ledger::LauncherLedger;
 use super::lives::Lives;
 use super::service_level::Keeper;
 use super::{paths, readiness};
-use crate::config::{self, RunConfig};
-use crate::control::{self, Behind, Clients, Commanded, NAMED_MAX, PathStatus, Request, Status};
+use crate::config::{self, Bounds, RunConfig, Written};
+use crate::control::{self, Behind, Clients, Commanded, NAMED_MAX, Newest, PathStatus, Request, Status};
 use crate::error::complain;
 use crate::figures::{Gauges, RowFigures, Totals};
 use crate::host::Host;
 use crate::report::ServiceReport;
 use hinterland_abi::{PathChange, ProcessRow};
 use hinterland_sys::gate::shared_futex_ring;
-use hinterland_units::{Budget, PAGE_BYTES, Slowdown, cut};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, Slowdown, cut};
 use nix::poll::PollFlags;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
@@ -151,6 +151,14 @@ impl Run<'_, '_> {
         self.ledger.get().commands.local_bytes().or(of_start).unwrap_or(0)
     }
 
+    fn ram_budget_bytes(&self) -> Option<u64> {
+        let of_start = match self.about.config.settings.ram {
+            Some(Budget::Bytes(bytes)) => Some(bytes.0),
+            _ => None,
+        };
+        self.ledger.get().commands.ram_bytes().or(of_start)
+    }
+
     /// The changes of the paths since the start, if there are to be more; all are checked first.
     fn changed_paths(&mut self, added: &[String], dropped: &[String]) -> Result<Option<Vec<PathChange>>, String> {
         if added.is_empty() && dropped.is_empty() {
@@ -194,10 +202,6 @@ impl Run<'_, '_> {
         let far_pages: u64 = rows.iter().flat_map(|row| &row.backends).map(|backend| backend.now.pages).sum();
         let config = self.about.config;
         let commands = &self.ledger.get().commands;
-        let in_bytes = |budget| match budget {
-            Some(Budget::Bytes(bytes)) => Some(bytes.0),
-            _ => None,
-        };
         let (seen, used) = (counters.prefetched_unmapped_pages, counters.prefetch_hits_observed);
         let principal = rows.iter().max_by_key(|row| row.now.managed_bytes);
         Status {
@@ -207,7 +211,7 @@ impl Run<'_, '_> {
             wall_seconds: self.about.started.elapsed().as_secs_f64(),
             process_count: rows.len() as u64,
             local_budget_bytes: self.local_budget_bytes(),
-            ram_budget_bytes: in_bytes(config.settings.ram),
+            ram_budget_bytes: self.ram_budget_bytes(),
             local_bytes: now.counted_local_bytes,
             total_ram_bytes: now.total_ram_bytes,
             managed_bytes: now.managed_bytes,
@@ -237,21 +241,23 @@ impl Commanded for Run<'_, '_> {
         status
     }
 
-    fn set(&mut self, request: &Request) -> Result<(u64, u64), String> {
+    fn set(&mut self, request: &Request) -> Result<Newest, String> {
         if !self.about.is_managed {
             return Err("this program runs unmanaged, without any memory bound".into());
         }
         let refuse = |error: crate::error::Error| error.to_string();
-        let local = request.local.as_ref().map(|written| {
-            config::changed_local(self.about.config, self.about.host, written).map(|bytes| bytes.0).map_err(refuse)
-        });
-        let local = local.transpose()?;
+        let now = Bounds { local: ByteCount(self.local_budget_bytes()), ram: self.ram_budget_bytes().map(ByteCount) };
+        let asked = Written { local: request.local.as_deref(), ram: request.ram.as_deref() };
+        let changed = config::changed_bounds(self.about.config, self.about.host, now, asked).map_err(refuse)?;
         let changes = self.changed_paths(&request.add_far, &request.drop_far)?;
         let commands = &self.ledger.get().commands;
         let mut number = 0;
-        if let Some(bytes) = local {
+        if let Some(ram) = changed.ram.filter(|_| request.ram.is_some()) {
+            number = commands.set_ram(ram.0);
+        }
+        if request.local.is_some() {
             // A service level takes the size as its ceiling.
-            let bytes = self.keeper.as_mut().map_or(bytes, |keeper| keeper.set_ceiling(bytes));
+            let bytes = self.keeper.as_mut().map_or(changed.local.0, |keeper| keeper.set_ceiling(changed.local.0));
             number = commands.set_local(bytes);
         }
         if let Some(changes) = changes {
@@ -259,7 +265,8 @@ impl Commanded for Run<'_, '_> {
         }
         ring_all(self.ledger);
         self.about.status = None;
-        Ok((number, self.local_budget_bytes()))
+        let (local_budget_bytes, ram_budget_bytes) = (self.local_budget_bytes(), self.ram_budget_bytes());
+        Ok(Newest { number, local_budget_bytes, ram_budget_bytes })
     }
 
     fn is_applied(&mut self, number: u64) -> bool {

@@ -240,4 +240,9 @@ fn what_is_commanded_is_bounded_as_if_anybody_had_written_it() {
     run.ledger.commands.set_local(u64::MAX);
     run.processes[0].evict();
     assert_eq!(run.processes[0].budget.budget().bytes(), UNBOUNDED);
+    assert!(!run.processes[0].budget.bounds_ram());
+    run.ledger.commands.set_ram(1);
+    run.processes[0].evict();
+    assert!(run.processes[0].budget.bounds_ram());
+    assert_eq!(run.processes[0].budget.budget().bytes(), Budget::FLOOR.0);
 }

@@ -35,6 +35,8 @@ pub fn trials() -> Vec<Trial> {
             trials.push(suite::trial(name.clone(), skips::no_userfaultfd, move || test(&name, path)));
         };
         add("budget", budget);
+        add("ram", ram);
+        add("ram_without_room", ram_without_room);
         add("children", children);
         add("exec", exec);
         add("behind", behind);
@@ -98,6 +100,10 @@ fn set(running: &Running, pid: Pid, local: &str) -> Result<Said> {
     Said::of(&runtime(running), &["set", &pid.to_string(), "--local", local])
 }
 
+fn set_ram(running: &Running, ram: &str) -> Result<Said> {
+    Said::of(&runtime(running), &["set", &running.pid.to_string(), "--ram", ram, "--wait", "5"])
+}
+
 /// What `ps --json` says of a run; `None`: it is not there.
 fn listed(running: &Running) -> Result<Option<serde_json::Value>> {
     let said = Said::of(&runtime(running), &["ps", "--json"])?.expect(0, "ps_version")?;
@@ -137,7 +143,9 @@ fn budget(name: &str, path: &'static str) -> Result<()> {
     ensure!(run["fault_path"] == path && run["far_bytes"].as_u64() > Some(60 * MIB), "{run}");
     ensure!(run["command"].as_str().is_some_and(|command| command.ends_with("hold 96 stay")), "{run}");
     let table = Said::of(&runtime(&running), &["ps"])?.expect(0, "24 MiB")?;
-    ensure!(table.stdout.lines().count() == 2, "{}", table.stdout);
+    let own = running.pid.to_string();
+    let lines = table.stdout.lines().filter(|line| line.split_whitespace().next() == Some(&own));
+    ensure!(lines.count() == 1, "{}", table.stdout);
     // By the program's own number this time.
     let program = *running.below().first().context("the program runs")?;
     set(&running, Pid::from_raw(program), "80M")?.expect(0, "budget of 80 MiB")?;
@@ -147,6 +155,47 @@ fn budget(name: &str, path: &'static str) -> Result<()> {
     let ended = running.end()?;
     ended.expect(143, "ready")?.expect_paging()?;
     ensure!(!ended.stdout.contains("WRONG") && ended.stats()?["local_budget_bytes"] == 80 * MIB, "{}", ended.stdout);
+    Ok(())
+}
+
+/// A program gets less RAM in all, so that compressed pages go on to the file, and more.
+fn ram(name: &str, path: &'static str) -> Result<()> {
+    let far = ["--far", "compressed:256M", "--far", "file:.?size=256M"];
+    let options = [&["--ram", "120M", "--fault-path", path], &far[..]].concat();
+    let mut running = Launch::new(name, &options, &[&hold()?, "96", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    for mebibytes in [40, 22] {
+        set_ram(&running, &format!("{mebibytes}M"))?
+            .expect(0, &format!("all processes keep the RAM budget of {mebibytes} MiB"))?;
+        let run = listed(&running)?.context("it is listed")?;
+        ensure!(run["ram_budget_bytes"] == mebibytes * MIB, "{run}");
+        let most = mebibytes * MIB * (100 + SLACK_PERCENT) / 100;
+        ensure!(run["total_ram_bytes"].as_u64() <= Some(most), "{run}");
+    }
+    set_ram(&running, "110M")?.expect(0, "RAM budget of 110 MiB")?;
+    suite::wait_until("more local memory", || Ok(figure(&running, "local_bytes")? > 70 * MIB))?;
+    kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
+    let ended = running.end()?;
+    ended.expect(143, "ready")?.expect_paging()?;
+    ensure!(!ended.stdout.contains("WRONG"), "{}", ended.stdout);
+    Ok(())
+}
+
+/// Less RAM than the pages need that have nowhere to go: `set` says so, and the program goes on.
+fn ram_without_room(name: &str, path: &'static str) -> Result<()> {
+    let options = ["--ram", "160M", "--fault-path", path, "--far", "reference:256M"];
+    let mut running = Launch::new(name, &options, &[&hold()?, "96", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    let said = set_ram(&running, "40M")?.expect(1, "that of RAM 40 MiB")?;
+    ensure!(said.stderr.contains("the change is not made yet by hold ("), "{}", said.stderr);
+    std::thread::sleep(Duration::from_millis(500));
+    set_ram(&running, "150M")?.expect(0, "RAM budget of 150 MiB")?;
+    kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
+    let ended = running.end()?;
+    ended.expect(143, "ready")?.expect_paging()?;
+    ensure!(!ended.stdout.contains("WRONG"), "{}", ended.stdout);
     Ok(())
 }
 
@@ -304,7 +353,8 @@ fn top(name: &str) -> Result<()> {
         let before = tcgetattr(&pty.slave)?;
         ensure!(before.local_flags.contains(LocalFlags::ICANON | LocalFlags::ECHO), "an ordinary terminal");
         let mut command = launcher()?;
-        command.arg("top").env("XDG_RUNTIME_DIR", runtime(&running)).env("TERM", "xterm");
+        // Other runs of this user may be listed before it.
+        command.args(["top", &running.pid.to_string()]).env("XDG_RUNTIME_DIR", runtime(&running)).env("TERM", "xterm");
         command.stdin(pty.slave.try_clone()?).stdout(pty.slave.try_clone()?).stderr(Stdio::null());
         let mut top = command.spawn()?;
         drop(command);
@@ -376,6 +426,11 @@ fn top_in_a_pipe(name: &str) -> Result<()> {
     ensure!(looks(&said) == 3, "{}", said.stdout);
     let elsewhere = Said::of(&running.directory, &["top", "--count", "1"])?.expect(0, "")?;
     ensure!(looks(&elsewhere) == 0 && elsewhere.stdout.lines().count() >= 2, "{}", elsewhere.stdout);
+    let only =
+        Said::of(&runtime(&running), &["top", &pid, "--interval", "0.2", "--count", "2"])?.expect(0, "faults/s")?;
+    ensure!(looks(&only) == 2 && only.stdout.lines().count() == 3, "{}", only.stdout);
+    let own = std::process::id().to_string();
+    Said::of(&runtime(&running), &["top", &own])?.expect(125, "is in no run of hinterland")?;
     Said::of(&running.directory, &["top", "--interval", "0"])?.expect(125, "seconds, from 0.1 to 86400")?;
     Ok(())
 }
@@ -405,6 +460,14 @@ fn refusals(name: &str) -> Result<()> {
     let checked = cases.iter().try_for_each(|(pid, local, code, words)| {
         Said::of(&runtime(&running), &["set", pid, "--local", local])?.expect(*code, words).map(drop)
     });
+    let rams: [(&[&str], &str); 3] = [
+        (&["--ram", "1M"], "--ram: '1M' is below the smallest budget, 16 MiB"),
+        (&["--ram", "50%"], "50% of what?"),
+        (&["--ram", "32M", "--local", "64M"], "--ram (32 MiB) is smaller than --local (64 MiB)"),
+    ];
+    let checked = checked.and(rams.iter().try_for_each(|(words, refused)| {
+        Said::of(&runtime(&running), &[&["set", &launcher], *words].concat())?.expect(125, refused).map(drop)
+    }));
     other.kill()?;
     other.wait()?;
     checked?;

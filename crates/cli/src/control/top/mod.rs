@@ -34,6 +34,9 @@ const TICK: Duration = Duration::from_millis(50);
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
+    /// This run alone: its launcher's PID, or that of any process in it
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     interval: Duration,
@@ -45,6 +48,7 @@ pub struct TopArgs {
 const EXAMPLES: &str = "\
 Examples:
   hinterland top
+  hinterland top 4711
   hinterland top --interval 5 --count 12 > runs.txt
 
 On a terminal, the keys: up and down (or k and j) choose a run, + and - change its local budget by an eighth, b asks for a budget as
@@ -70,7 +74,14 @@ enum News {
 pub fn run(args: &TopArgs) -> ExitCode {
     let is_screen = io::stdout().is_terminal() && io::stdin().is_terminal();
     let can_draw = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
-    let outcome = if is_screen && can_draw { screen(args) } else { lines(args) };
+    let only = match args.pid.map(Launcher::of).transpose() {
+        Ok(launcher) => launcher.map(|launcher| launcher.pid),
+        Err(error) => {
+            complain(error);
+            return ExitCode::from(EXIT_REFUSED);
+        }
+    };
+    let outcome = if is_screen && can_draw { screen(args, only) } else { lines(args, only) };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -80,11 +91,12 @@ pub fn run(args: &TopArgs) -> ExitCode {
     }
 }
 
-/// Looks again and again, until its output is closed.
-fn look(interval: Duration, count: Option<u64>, found: &Sender<News>) {
+/// Looks again and again, until its output is closed; `only`: at the run of this launcher.
+fn look(interval: Duration, count: Option<u64>, only: Option<i32>, found: &Sender<News>) {
     let mut due = Instant::now();
     for _ in 0..count.unwrap_or(u64::MAX) {
-        let (runs, silent) = running();
+        let (mut runs, silent) = running();
+        runs.retain(|run| only.is_none_or(|pid| run.pid == pid));
         if found.send(News::Runs(runs, silent.iter().map(ToString::to_string).collect())).is_err() {
             return;
         }
@@ -93,9 +105,9 @@ fn look(interval: Duration, count: Option<u64>, found: &Sender<News>) {
     }
 }
 
-fn begin_looking(args: &TopArgs, found: Sender<News>) -> io::Result<()> {
+fn begin_looking(args: &TopArgs, only: Option<i32>, found: Sender<News>) -> io::Result<()> {
     let (interval, count) = (args.interval, args.count);
-    std::thread::Builder::new().name("looker".into()).spawn(move || look(interval, count, &found)).map(drop)
+    std::thread::Builder::new().name("looker".into()).spawn(move || look(interval, count, only, &found)).map(drop)
 }
 
 /// Commands a budget, and tells what came of it without waiting for the run's processes.
@@ -109,9 +121,9 @@ fn set(pid: i32, local: &str) -> String {
     }
 }
 
-fn lines(args: &TopArgs) -> io::Result<()> {
+fn lines(args: &TopArgs, only: Option<i32>) -> io::Result<()> {
     let (sender, news) = channel();
-    begin_looking(args, sender)?;
+    begin_looking(args, only, sender)?;
     let (mut rates, begun) = (Rates::default(), Instant::now());
     if print::text(&rates::head())? == Reader::Gone {
         return Ok(());
@@ -142,13 +154,13 @@ impl Drop for Restored {
     }
 }
 
-fn screen(args: &TopArgs) -> io::Result<()> {
+fn screen(args: &TopArgs, only: Option<i32>) -> io::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let (sender, news) = channel();
-    begin_looking(args, sender.clone())?;
+    begin_looking(args, only, sender.clone())?;
     let terminal = ratatui::try_init()?;
     let _restored = Restored;
     show(terminal, &sender, &news, &ended, args.count)
