@@ -4,7 +4,6 @@
 With --measure: first measures what the programs need, which the model keeps. Each is traced once, and `hinterland sim` replays the trace with each kind
 of far memory at 13 sizes of local memory: the slowdown, and what goes over the link. Writes one JSON file; the model is deterministic: any machine writes
 the same figures from the same measurements."""
-import argparse
 import json
 import os
 import subprocess
@@ -13,6 +12,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from options import options
 from workloads import HERE, origin, origin_of_model
 
 MEASURED = Path(__file__).parent.parent / "docs/results/cluster-programs.json"
@@ -119,9 +119,7 @@ def simulate(model: Path, words: list[str]) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
-    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
+    parser = options(__doc__)
     parser.add_argument("--profile", default="release", help="the profile of the build (default: release)")
     parser.add_argument("--measure", action="store_true", help="measure the programs again, into docs/results/cluster-programs.json")
     parser.add_argument("--mib", type=int, default=64, help="with --measure: size of the programs (default: 64)")

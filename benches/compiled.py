@@ -3,7 +3,6 @@
 
 Writes one JSON file. Seconds are those of the program's loops, without what fills their memory. Each round runs every variant, in an order
 that rotates; a ratio is taken within each round, then the median. Every output is compared with the plain native run's."""
-import argparse
 import json
 import re
 import statistics
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 from fault_paths import spread
+from options import options
 from workloads import HERE, LOCAL_MIN, origin
 
 
@@ -111,10 +111,7 @@ def far(launcher: Path, directory: Path, walk: str, mib: int, local: int, link: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
-    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds over links (default: 3)")
+    parser = options(__doc__, repeat=3, repeats="rounds over links")
     parser.add_argument("--repeat-alone", type=int, default=9, help="rounds without Hinterland (default: 9)")
     parser.add_argument("--size", type=int, default=64, help="data of each program in MiB; a quarter is local (default: 64)")
     parser.add_argument("--size-alone", type=int, default=512, help="data without Hinterland in MiB (default: 512)")

@@ -2,12 +2,12 @@
 """What policies, prefetchers and the simulator cost the processor, by the examples `ns_per_op` of `policy` and `rate` of `sim`.
 
 Writes one JSON file: of each figure the median, least and greatest of the rounds. Runs one thing at a time; wants an idle machine."""
-import argparse
 import json
 import subprocess
 from pathlib import Path
 
 from fault_paths import spread
+from options import options
 from workloads import origin
 
 PREFETCHER_NS_MAX = 150
@@ -31,10 +31,7 @@ def rounds_together(rounds: list) -> dict | list | str | float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
-    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds (default: 3)")
+    parser = options(__doc__, repeat=3)
     given = parser.parse_args()
     rounds = [(example("hinterland-policy", "ns_per_op"), example("hinterland-sim", "rate")) for _ in range(given.repeat)]
     operations = rounds_together([operations for operations, _ in rounds])

@@ -3,13 +3,12 @@
 
 Writes one JSON file: speedups over Remote, access costs and hit ratios of each scheme, and the paper's anchors with what the model has. The
 model is deterministic: any machine writes the same figures."""
-import argparse
 import json
 import math
 import re
 import subprocess
-from pathlib import Path
 
+from options import options
 from workloads import origin_of_model
 
 BANDWIDTHS = ["1/2", "1/4", "1/8"]
@@ -96,9 +95,7 @@ class Rows:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
-    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
+    parser = options(__doc__)
     parser.add_argument("--references", type=int, default=20_000_000, help="measured, after as many of warm-up (default: 20000000)")
     given = parser.parse_args()
     model = given.target / "release/hinterland-model"

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from fault_paths import spread
+from options import options
 from workloads import LOCAL_MIN, Bench, Program, Rows, Sort, build, graph, origin, programs
 
 POLICIES = ("fifo", "second-chance", "s3-fifo", "2q")
@@ -123,10 +124,7 @@ def summary(rows: list[dict], given: argparse.Namespace) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
-    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--repeat", type=int, default=2, help="rounds (default: 2)")
+    parser = options(__doc__, repeat=2)
     parser.add_argument("--size", type=int, default=64, help="data of each program in MiB (default: 64)")
     parser.add_argument("--local", default="50,25", help="percents of the traced pages that are local, 16 MiB at least (default: 50,25)")
     parser.add_argument("--microset", type=int, default=512, help="pages of a trace's microset (default: 512)")

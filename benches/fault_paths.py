@@ -2,7 +2,6 @@
 """Whole programs on the inline path beside the monitor path of the same build, and small system calls beside native.
 
 Writes one JSON file. Each round runs every program on both paths, by turns; a ratio is taken within each round, then the median."""
-import argparse
 import datetime
 import json
 import os
@@ -11,6 +10,8 @@ import statistics
 import subprocess
 import time
 from pathlib import Path
+
+from options import options
 
 PATHS = ("monitor", "inline")
 DD = ["dd", "if=/dev/zero", "of=/dev/null", "bs=512", "count=2000000"]
@@ -74,10 +75,7 @@ def machine() -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
-    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds (default: 3)")
+    parser = options(__doc__, repeat=3)
     parser.add_argument("--size", type=int, default=112, help="peak of anonymous memory to aim at, in MiB (default: 112)")
     parser.add_argument(
         "--program", action="append", help="a program; may be repeated (default: NumPy, sort, Python objects, redis)"

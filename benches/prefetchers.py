@@ -3,7 +3,6 @@
 
 Writes one JSON file. Each round runs every program with every prefetcher, in an order that rotates; a ratio is taken within each
 round, then the median. Every output is compared with the native run's."""
-import argparse
 import json
 import os
 import statistics
@@ -13,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fault_paths import spread
+from options import options
 from workloads import LOCAL_MIN, Bench, Program, Rows, build, graph, origin, programs
 
 PREFETCHERS = "none,readahead,stride,leap,streams,next-n,auto,auto@1M,auto@4M,auto@32M"
@@ -116,10 +116,7 @@ def targets(rows: list[dict], together: list[dict]) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
-    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds (default: 3)")
+    parser = options(__doc__, repeat=3)
     parser.add_argument("--size", type=int, default=128, help="data of each program but PageRank in MiB (default: 128)")
     parser.add_argument("--large-size", type=int, default=1280, help="data of PageRank in MiB (default: 1280)")
     parser.add_argument("--local", default="50,25", help="percents of the native peak that are local (default: 50,25)")

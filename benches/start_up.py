@@ -4,7 +4,6 @@
 The starts are interleaved: each round starts every command once. Steps are differences between commands that go one step further each:
 loading the launcher (--version), running a program without the library (--allow-unmanaged where userfaultfd is switched off), loading the
 library (LD_PRELOAD alone, which changes nothing), and taking the memory over. Writes one JSON file. Wants an idle machine."""
-import argparse
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from options import options
 from workloads import origin
 
 # Milliseconds above `true`, the median.
@@ -75,10 +75,7 @@ def steps(ms: dict[str, float]) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
-    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--repeat", type=int, default=200, help="starts of each command (default: 200)")
+    parser = options(__doc__, repeat=200, repeats="starts of each command")
     given = parser.parse_args()
     every = commands(given.target.resolve() / "release")
     found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in every}

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from fault_paths import spread
+from options import options
 from workloads import HERE, LOCAL_MIN, Program, origin
 
 SYSTEMS = {
@@ -148,10 +149,7 @@ def targets(rows: list[dict]) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
-    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds (default: 3)")
+    parser = options(__doc__, repeat=3)
     parser.add_argument("--size", type=int, default=400, help="data of each program in MiB (default: 400)")
     parser.add_argument("--threads", type=int, default=max((os.cpu_count() or 2) - 1, 1), help="threads of matmul_p (default: processors - 1)")
     parser.add_argument("--local", default="20", help="percents of the recorded peak that are local, such as 100,60,40,20,10,5 (default: 20)")

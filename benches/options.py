@@ -1,0 +1,13 @@
+"""What all benches take on the command line."""
+import argparse
+from pathlib import Path
+
+
+def options(about: str, repeat: int | None = None, repeats: str = "rounds") -> argparse.ArgumentParser:
+    """`--target`, `--output` and, if there is a number by default, `--repeat`; a bench adds its own."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--target", type=Path, default="target", help="the build directory (default: target)")
+    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
+    if repeat is not None:
+        parser.add_argument("--repeat", type=int, default=repeat, help=f"{repeats} (default: {repeat})")
+    return parser
