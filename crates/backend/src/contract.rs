@@ -140,6 +140,10 @@ pub struct BackendUsage {
     pub same_filled_pages: u64,
     /// Pages stored uncompressed because they do not shrink.
     pub plain_pages: u64,
+    /// Pages that were compressed again, and kept so.
+    pub recompressed_pages: u64,
+    /// Bytes that these took less than before.
+    pub recompression_saved_bytes: u64,
     /// How often a memory node was lost, and with it what it held; one that was drained may go.
     pub losses: u64,
     /// Pages copied to a memory node in place of replicas that were lost.

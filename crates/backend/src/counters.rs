@@ -13,6 +13,8 @@ pub(crate) struct Counters {
     bytes_out: AtomicU64,
     same_filled_pages: AtomicU64,
     plain_pages: AtomicU64,
+    recompressed_pages: AtomicU64,
+    recompression_saved_bytes: AtomicU64,
 }
 
 /// What one batch of stores or frees changed.
@@ -47,11 +49,31 @@ impl Counters {
         self.bytes_out.fetch_add(pages * PAGE_BYTES as u64, Relaxed);
     }
 
+    /// Stored pages were compressed again, and take less: `tally` says by how much.
+    pub(crate) fn recompressed(&self, tally: &Tally) {
+        self.stored_bytes.fetch_sub(tally.stored_bytes, Relaxed);
+        self.plain_pages.fetch_sub(tally.plain_pages, Relaxed);
+        self.recompressed_pages.fetch_add(tally.pages, Relaxed);
+        self.recompression_saved_bytes.fetch_add(tally.stored_bytes, Relaxed);
+    }
+
+    /// Pages stored now.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.load(Relaxed)
+    }
+
+    /// Pages that were ever stored.
+    pub(crate) fn stores(&self) -> u64 {
+        self.bytes_in.load(Relaxed) / PAGE_BYTES as u64
+    }
+
     /// A fork has ended on `side`. In the child the traffic begins anew: what its parent did is the parent's.
     pub(crate) fn after_fork(&self, side: ForkSide) {
         if side == ForkSide::Child {
-            self.bytes_in.store(0, Relaxed);
-            self.bytes_out.store(0, Relaxed);
+            for counter in [&self.bytes_in, &self.bytes_out, &self.recompressed_pages, &self.recompression_saved_bytes]
+            {
+                counter.store(0, Relaxed);
+            }
         }
     }
 
@@ -67,6 +89,8 @@ impl Counters {
             bytes_out: self.bytes_out.load(Relaxed),
             same_filled_pages: self.same_filled_pages.load(Relaxed),
             plain_pages: self.plain_pages.load(Relaxed),
+            recompressed_pages: self.recompressed_pages.load(Relaxed),
+            recompression_saved_bytes: self.recompression_saved_bytes.load(Relaxed),
             sent_bytes: 0,
             received_bytes: 0,
             losses: 0,

@@ -27,7 +27,7 @@ mod url;
 
 pub use codec::CodecName;
 pub use coded::{Coded, ErasureCode};
-pub use compressed::Compressed;
+pub use compressed::{Compressed, Recompression};
 pub use contract::{
     Backend, BackendUsage, ForkSide, GRANULE_BYTES, GRANULES, GranuleSet, LoadError, LoadItem, Location, Patch,
     Priority, StoreError,

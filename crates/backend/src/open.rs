@@ -9,7 +9,8 @@ use crate::paths::{Opener, PATHS_MAX, Path};
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
     AnswerLimit, Backend, Coded, Compressed, FileBackend, FileOptions, LinkCompressed, LinkCompression, LinkModel,
-    LinkShare, Membership, NODES_MAX, NodeAddress, NodeError, NodePool, Paths, Reference, Sealed, Secured, Timing,
+    LinkShare, Membership, NODES_MAX, NodeAddress, NodeError, NodePool, Paths, Recompression, Reference, Sealed,
+    Secured, Timing,
 };
 use hinterland_abi::{PathChange, PlacementName, ROSTER_NODES_MAX, Roster};
 use hinterland_sys::{Address, SysError};
@@ -184,7 +185,7 @@ pub fn check_writable(url: &BackendUrl) -> Result<(), OpenError> {
 /// What an empty list stands for: compressed RAM, then a file. The file is left out where none can be made.
 fn default_urls() -> Vec<BackendUrl> {
     let compressed = BackendUrl {
-        scheme: Scheme::Compressed { codec: crate::CodecName::default() },
+        scheme: Scheme::Compressed { codec: crate::CodecName::default(), recompress: false },
         capacity: None,
         decoration: Decoration::default(),
     };
@@ -234,8 +235,9 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
     let timing = Timing { share: url.scheme.share().unwrap_or(options.timing.share), sub_page, ..options.timing };
     let backend: Arc<dyn Backend> = match &url.scheme {
         Scheme::Reference => Arc::new(Reference::new(name.clone(), capacity_bytes).map_err(memory)?),
-        Scheme::Compressed { codec } => {
-            Arc::new(Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?)
+        Scheme::Compressed { codec, recompress } => {
+            let store = Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?;
+            Arc::new(if *recompress { store.recompressing(Recompression::default()) } else { store })
         }
         Scheme::Nodes { endpoints, replicas, erasure, .. } => {
             let node = |endpoint| node_address(endpoint, options, &name);

@@ -11,6 +11,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// As `lock`, unless another thread has it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
 /// A bounded set of reusable objects, made when first needed. Used where other code would keep one object per thread.
 pub(crate) struct Pool<T> {
     entries: Vec<Mutex<Option<T>>>,
@@ -38,12 +47,8 @@ impl<T> Pool<T> {
     }
 
     fn take(&self) -> MutexGuard<'_, Option<T>> {
-        for entry in &self.entries {
-            match entry.try_lock() {
-                Ok(guard) => return guard,
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {}
-            }
+        if let Some(guard) = self.entries.iter().find_map(try_lock) {
+            return guard;
         }
         lock(&self.entries[self.next.fetch_add(1, Relaxed) % self.entries.len()])
     }

@@ -1,7 +1,7 @@
 //! Backend URLs, as the user writes them with `--far`.
 //!
 //! ```text
-//! compressed[:CAP][?codec=lz4|zstd]
+//! compressed[:CAP][?codec=lz4|zstd][&recompress=off|zstd]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
 //! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto][&sub-page=off|auto][&share=auto|strict|fixed:P|weighted:P]    with NODE = tcp://HOST:PORT or unix:/PATH
 //! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=…][&sub-page=…][&share=…]    nodes that are listed there; etcds:// over TLS
@@ -36,6 +36,8 @@ pub enum Scheme {
     Compressed {
         /// How pages are compressed.
         codec: CodecName,
+        /// Whether zstd compresses again what stays.
+        recompress: bool,
     },
     /// A file.
     File {
@@ -184,6 +186,12 @@ pub enum UrlError {
         /// The whole URL.
         url: String,
     },
+    /// Recompression by the codec that compressed already.
+    #[error("'{url}': pages are compressed by zstd at once; leave recompress out")]
+    Recompression {
+        /// The whole URL.
+        url: String,
+    },
     /// Too many nodes.
     #[error("'{url}': {nodes} nodes are too many; a pool has at most {NODES_MAX}")]
     Nodes {
@@ -227,7 +235,7 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
         "compressed" | "reference" => {
             rest.map(&mut read_capacity).transpose()?;
             match scheme {
-                "compressed" => Scheme::Compressed { codec: CodecName::default() },
+                "compressed" => Scheme::Compressed { codec: CodecName::default(), recompress: false },
                 _ => Scheme::Reference,
             }
         }
@@ -265,6 +273,9 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
         return Err(UrlError::TooSmall { url: url.into(), size });
     }
     check_replicas(url, &scheme)?;
+    if matches!(scheme, Scheme::Compressed { codec: CodecName::Zstd, recompress: true }) {
+        return Err(UrlError::Recompression { url: url.into() });
+    }
     Ok(BackendUrl { scheme, capacity, decoration })
 }
 
@@ -329,8 +340,15 @@ pub fn set_replicas(urls: &mut [String], replicas: usize) -> Result<(), UrlError
 /// Reads a parameter that belongs to one backend; `false` if it is not one.
 fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<bool, UrlError> {
     match (scheme, name) {
-        (Scheme::Compressed { codec }, "codec") => {
+        (Scheme::Compressed { codec, .. }, "codec") => {
             *codec = value.parse().map_err(|()| bad_value(url, name, value, "write lz4 or zstd"))?;
+        }
+        (Scheme::Compressed { recompress, .. }, "recompress") => {
+            *recompress = match value {
+                "off" => false,
+                "zstd" => true,
+                _ => return Err(bad_value(url, name, value, "write off or zstd")),
+            };
         }
         (Scheme::File { io, .. }, "io") => {
             *io = match value {
@@ -431,7 +449,7 @@ impl Scheme {
 
     fn known(&self) -> &'static str {
         match self {
-            Scheme::Compressed { .. } => "codec, link, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::Compressed { .. } => "codec, recompress, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::File { .. } => "size, io, direct, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Nodes { .. } => {
                 "size, replicas, erasure, link-compression, sub-page, share, link, delay_us, jitter_us, throttle, fault, seed"
@@ -519,9 +537,10 @@ impl fmt::Display for BackendUrl {
             parameters.extend(capacity.as_ref().map(|capacity| format!("size={capacity}")));
         }
         match &self.scheme {
-            Scheme::Compressed { codec } => {
+            Scheme::Compressed { codec, recompress } => {
                 f.write_str("compressed")?;
                 parameters.push(format!("codec={codec}"));
+                parameters.extend(recompress.then(|| "recompress=zstd".to_owned()));
             }
             Scheme::Reference => f.write_str("reference")?,
             Scheme::Nodes { endpoints, replicas, erasure, compression, sub_page, share } => {
@@ -621,6 +640,7 @@ mod tests {
         for url in [
             "compressed?codec=lz4",
             "compressed:4G?codec=zstd",
+            "compressed:4G?codec=lz4&recompress=zstd&seed=3",
             "compressed:1G?codec=lz4&delay_us=50&jitter_us=7&seed=7&throttle=100M&fault=flip:0.001,load@3",
             "file:/mnt/ssd/far?size=64G",
             "file:/a%20b?size=5000&io=plain&direct=off",
@@ -671,7 +691,9 @@ mod tests {
             ("", "no backend ''"),
             ("compressed:lots", "'lots' is not a size"),
             ("compressed:12", "smaller than one page"),
-            ("compressed?code=lz4", "no parameter 'code'; known are codec, link"),
+            ("compressed?code=lz4", "no parameter 'code'; known are codec, recompress, link"),
+            ("compressed?recompress=lz4", "'lz4' is no value for recompress; write off or zstd"),
+            ("compressed?codec=zstd&recompress=zstd", "compressed by zstd at once; leave recompress out"),
             ("compressed?codec=gzip", "'gzip' is no value for codec; write lz4 or zstd"),
             ("compressed?size=1G", "no parameter 'size'"),
             ("tcp://127.0.0.1:x", "is not tcp://HOST:PORT or unix:/PATH"),

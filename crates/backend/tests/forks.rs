@@ -3,9 +3,11 @@
 //! A program of their own, because a child holds every descriptor that other tests of the same program have open.
 
 use hinterland_abi::PathChange;
-use hinterland_backend::{Backend, ForkSide, Location, Paths, Priority, open};
-use hinterland_testkit::contract::{fork_round, load, page_of, store, with_fork};
+use hinterland_backend::{Backend, CodecName, Compressed, ForkSide, Location, Paths, Priority, Recompression, open};
+use hinterland_testkit::contract::{fork_round, load, page_of, store, usage, with_fork};
+use hinterland_testkit::maintain_until;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn opened(urls: &[&str]) -> Arc<dyn Backend> {
     let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
@@ -24,6 +26,31 @@ fn memory_is_duplicated() {
     fork_round(&*opened(&["compressed:64M"]), 2, 2);
     fork_round(&*opened(&["compressed:64M?codec=zstd"]), 3, 2);
     fork_round(&*opened(&["reference:64M"]), 4, 2);
+}
+
+/// What was compressed again before a fork, and what is afterwards, in each process by itself.
+#[test]
+fn recompressed_pages_are_duplicated() {
+    let backend = Compressed::new("compressed".into(), CodecName::Lz4, 64 << 20).expect("address space");
+    let backend = backend.recompressing(Recompression { longest_wait: Duration::ZERO, late: Duration::MAX });
+    let pages: Vec<_> = (0..1500).map(page_of).collect();
+    let keep = |pages: &[_]| -> Vec<Location> {
+        store(&backend, pages).into_iter().map(|answer| answer.expect("room")).collect()
+    };
+    let mut locations = keep(&pages[..1000]);
+    let recompressed = || usage(&backend).recompressed_pages;
+    maintain_until(&backend, "pages that stay are compressed again", || recompressed() > 100);
+    locations.extend(keep(&pages[1000..]));
+    let both = |before: u64| {
+        maintain_until(&backend, "the rest is compressed again after the fork", || recompressed() > before + 50);
+        for (page, loaded) in pages.iter().zip(load(&backend, &locations, Priority::Demand)) {
+            assert!(loaded.expect("stored") == *page);
+        }
+        backend.free(&locations);
+        assert_eq!(usage(&backend).stored_bytes, 0);
+    };
+    let before = recompressed();
+    with_fork(&backend, || both(0), || both(before));
 }
 
 #[test]

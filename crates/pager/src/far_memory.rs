@@ -240,6 +240,8 @@ impl FarMemory {
             to.ram_peak_bytes.fetch_max(backend.ram_bytes, Relaxed);
             to.same_filled_pages.store(backend.same_filled_pages, Relaxed);
             to.plain_pages.store(backend.plain_pages, Relaxed);
+            to.recompressed_pages.store(backend.recompressed_pages, Relaxed);
+            to.recompression_saved_bytes.store(backend.recompression_saved_bytes, Relaxed);
             to.capacity_bytes.store(backend.capacity_bytes, Relaxed);
             to.losses.store(backend.losses, Relaxed);
             to.rebuilt_pages.store(backend.rebuilt_pages, Relaxed);

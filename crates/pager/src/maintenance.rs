@@ -93,6 +93,7 @@ impl Maintenance {
 
     fn run(&self) {
         let _registered = self.pages.own_threads.register();
+        thread::never_preempt();
         loop {
             let seen = self.word.load(SeqCst);
             if self.state.should_stop() {

@@ -455,6 +455,21 @@ pub fn run_on(processor: Option<usize>) -> bool {
     unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), mask.as_ptr()) == 0 }
 }
 
+/// Has the calling thread wait for a processor that is idle, or for the end of another's time slice: it takes none away when it wakes
+/// (`SCHED_BATCH`, sched(7)). Its share of the processors stays what it was, so a lock that it holds is given back as soon as any other's.
+/// Nothing happens where the program has chosen another policy, or has confined itself.
+pub fn never_preempt() {
+    confinement::with_files(|| {
+        let parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: 0 means the calling thread, and the parameters are valid for the call.
+        unsafe {
+            if libc::syscall(libc::SYS_sched_getscheduler, 0) == libc::c_long::from(libc::SCHED_OTHER) {
+                libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const parameters);
+            }
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

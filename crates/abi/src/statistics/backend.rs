@@ -30,6 +30,8 @@ statistics! {
             bytes_out: Bytes = "Uncompressed bytes loaded.";
             sent_bytes: Bytes = "Bytes of pages sent to a memory node: less than were stored where they are compressed for the link.";
             received_bytes: Bytes = "Bytes of pages that came from a memory node by messages.";
+            recompressed_pages: Pages = "Stored pages that were compressed again, because they stayed.";
+            recompression_saved_bytes: Bytes = "Bytes that these took less than before.";
             losses: Events = "Losses of a memory node.";
             rebuilt_pages: Pages = "Pages copied to a memory node in place of lost replicas.";
             hedged_loads: Events = "Loads that were sent to another memory node, too, because this one was late.";

@@ -66,7 +66,7 @@ impl Compressor {
     }
 }
 
-/// Restores a page; `None` if `bytes` are not one whole compressed page.
+/// Restores a page; needs no working memory. `None` if `bytes` are not one whole compressed page.
 pub(crate) fn decompress(bytes: &[u8], into: &mut PageBytes) -> Option<()> {
     let length = c_int::try_from(bytes.len()).ok()?;
     // SAFETY: LZ4_decompress_safe reads `length` bytes from the source and writes at most PAGE_BYTES to the destination,

@@ -3,6 +3,9 @@
 mod lz4;
 mod zstd;
 
+pub(crate) use lz4::decompress as decompress_lz4;
+pub(crate) use zstd::{Compressor as ZstdCompressor, Decompressor as ZstdDecompressor};
+
 use hinterland_units::PageBytes;
 use std::fmt;
 use std::str::FromStr;
@@ -37,25 +40,25 @@ impl FromStr for CodecName {
     }
 }
 
-/// One compressor and decompressor with the memory that it works in.
+/// One compressor with the memory that it works in.
 pub(crate) enum Codec {
     Lz4(lz4::Compressor),
-    Zstd(zstd::Contexts),
+    Zstd(ZstdCompressor),
 }
 
 impl Codec {
     pub(crate) fn new(name: CodecName) -> Codec {
         match name {
             CodecName::Lz4 => Codec::Lz4(lz4::Compressor::new()),
-            CodecName::Zstd => Codec::Zstd(zstd::Contexts::new()),
+            CodecName::Zstd => Codec::Zstd(ZstdCompressor::new()),
         }
     }
 
-    /// Memory that one codec occupies.
+    /// Memory that one occupies.
     pub(crate) fn ram_bytes(name: CodecName) -> u64 {
         match name {
             CodecName::Lz4 => lz4::Compressor::RAM_BYTES,
-            CodecName::Zstd => zstd::Contexts::ram_bytes(),
+            CodecName::Zstd => ZstdCompressor::ram_bytes(),
         }
     }
 
@@ -68,19 +71,6 @@ impl Codec {
     }
 }
 
-/// Restores an LZ4 page; needs no working memory. `None` if `bytes` are not one whole compressed page.
-pub(crate) fn decompress_lz4(bytes: &[u8], into: &mut PageBytes) -> Option<()> {
-    lz4::decompress(bytes, into)
-}
-
-/// Restores a zstd page. `None` if `bytes` are not one whole compressed page.
-pub(crate) fn decompress_zstd(codec: &mut Codec, bytes: &[u8], into: &mut PageBytes) -> Option<()> {
-    match codec {
-        Codec::Zstd(zstd) => zstd.decompress(bytes, into),
-        Codec::Lz4(_) => unreachable!("a pool of LZ4 codecs was asked to decompress zstd"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +79,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_page_comes_back() {
+        let mut zstd = ZstdDecompressor::new();
         for name in [CodecName::Lz4, CodecName::Zstd] {
             let mut codec = Codec::new(name);
             for seed in 0..200 {
@@ -99,7 +90,7 @@ mod tests {
                     let mut back = [0u8; PAGE_BYTES];
                     let whole = match name {
                         CodecName::Lz4 => decompress_lz4(&out[..length], &mut back),
-                        CodecName::Zstd => decompress_zstd(&mut codec, &out[..length], &mut back),
+                        CodecName::Zstd => zstd.decompress(&out[..length], &mut back),
                     };
                     assert!(whole.is_some() && back == page, "{name} {kind:?} {seed}");
                 }
@@ -109,6 +100,7 @@ mod tests {
 
     #[test]
     fn a_cut_page_is_refused() {
+        let mut zstd = ZstdDecompressor::new();
         for name in [CodecName::Lz4, CodecName::Zstd] {
             let mut codec = Codec::new(name);
             let mut out = [0u8; PAGE_BYTES];
@@ -116,7 +108,7 @@ mod tests {
             let mut back = [0u8; PAGE_BYTES];
             let whole = match name {
                 CodecName::Lz4 => decompress_lz4(&out[..length - 9], &mut back),
-                CodecName::Zstd => decompress_zstd(&mut codec, &out[..length - 9], &mut back),
+                CodecName::Zstd => zstd.decompress(&out[..length - 9], &mut back),
             };
             assert_eq!(whole, None, "{name}");
         }

@@ -65,6 +65,12 @@ impl Classes {
         SLAB_BYTES / self.slot_bytes[class]
     }
 
+    /// The longest object whose slot has `bytes` at most; 0: there is none.
+    pub(super) fn longest_in(&self, bytes: usize) -> usize {
+        let classes = self.slot_bytes.partition_point(|slot| *slot <= bytes);
+        classes.checked_sub(1).map_or(0, |class| self.slot_bytes[class])
+    }
+
     /// How many classes there are.
     pub(super) fn len(&self) -> usize {
         self.slot_bytes.len()
@@ -88,6 +94,7 @@ mod tests {
             let slot = classes.slot_bytes(classes.of(length));
             assert!(slot >= length, "{length} in {slot}");
             assert!(slot <= length + (length / 15).max(16), "{length} in {slot}");
+            assert_eq!((classes.longest_in(slot), classes.longest_in(slot - 1) < length), (slot, true), "{length}");
             if length >= 256 {
                 slack += slot - length;
             }

@@ -5,7 +5,7 @@
 //! the compactor changes an entry only by compare-and-swap from an unpinned value.
 //!
 //! ```text
-//! stored:  pins 8 bits | 0 … | 1 | length - 1, 12 bits | slot 11 bits | slab 26 bits
+//! stored:  pins 8 bits | 0 … | stage 3 bits | 1 | length - 1, 12 bits | slot 11 bits | slab 26 bits
 //! free:    the next free handle plus one, or 0
 //! ```
 
@@ -21,10 +21,56 @@ const SLAB_BITS: u32 = 26;
 const SLOT_BITS: u32 = 11;
 const LENGTH_BITS: u32 = 12;
 const STORED: u64 = 1 << (SLAB_BITS + SLOT_BITS + LENGTH_BITS);
+const STAGE_BITS: u32 = 3;
+const STAGE_SHIFT: u32 = SLAB_BITS + SLOT_BITS + LENGTH_BITS + 1;
 const PIN: u64 = 1 << 56;
 
 /// Slabs that an entry can name.
 pub(super) const SLABS_MAX: usize = 1 << SLAB_BITS;
+
+/// How far recompression has come with an object. A pass of the hand that made it so is even or odd (`true`): the hand may meet an object twice
+/// in a pass, because objects move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Stored or loaded since the hand passed.
+    Fresh,
+    /// Neither stored nor loaded since the hand passed.
+    Aged(bool),
+    /// zstd gains nothing that matters.
+    Settled,
+    /// Compressed by zstd in this pass or the last, whatever the store's codec.
+    Recompressed(bool),
+    /// The same, and it has stayed since.
+    Proven,
+}
+
+impl Stage {
+    /// By their bits.
+    const ALL: [Stage; 7] = [
+        Stage::Fresh,
+        Stage::Aged(false),
+        Stage::Aged(true),
+        Stage::Settled,
+        Stage::Recompressed(false),
+        Stage::Recompressed(true),
+        Stage::Proven,
+    ];
+
+    fn bits(self) -> u64 {
+        match self {
+            Stage::Fresh => 0,
+            Stage::Aged(odd) => 1 + u64::from(odd),
+            Stage::Settled => 3,
+            Stage::Recompressed(odd) => 4 + u64::from(odd),
+            Stage::Proven => 6,
+        }
+    }
+
+    /// Whether the object is compressed by zstd, whatever the store's codec.
+    pub(super) fn is_recompressed(self) -> bool {
+        matches!(self, Stage::Recompressed(_) | Stage::Proven)
+    }
+}
 
 /// Where an object is and how long it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,12 +79,19 @@ pub(super) struct Object {
     pub(super) slot: u16,
     /// Bytes; a page's own length means that it is stored plain.
     pub(super) length: u16,
+    pub(super) stage: Stage,
 }
 
 impl Object {
+    /// The same object in another stage.
+    pub(super) fn at(self, stage: Stage) -> Object {
+        Object { stage, ..self }
+    }
+
     fn encode(self) -> u64 {
         debug_assert!(self.length >= 1 && self.length <= 4096 && usize::from(self.slot) < 1 << SLOT_BITS);
         STORED
+            | (self.stage.bits() << STAGE_SHIFT)
             | (u64::from(self.length - 1) << (SLAB_BITS + SLOT_BITS))
             | (u64::from(self.slot) << SLAB_BITS)
             | u64::from(self.slab)
@@ -51,6 +104,7 @@ impl Object {
             slab: field(0, SLAB_BITS) as u32,
             slot: field(SLAB_BITS, SLOT_BITS) as u16,
             length: field(SLAB_BITS + SLOT_BITS, LENGTH_BITS) as u16 + 1,
+            stage: Stage::ALL[field(STAGE_SHIFT, STAGE_BITS) as usize],
         })
     }
 }
@@ -162,8 +216,9 @@ mod tests {
     #[test]
     fn entries_read_back() {
         let handles = Handles::new(8).expect("a small table");
-        for (slab, slot, length) in [(0, 0, 1), (67_108_863, 2047, 4096), (5, 30, 2070)] {
-            let object = Object { slab, slot, length };
+        let places = [(0, 0, 1), (67_108_863, 2047, 4096), (5, 30, 2070)];
+        for ((slab, slot, length), stage) in places.iter().flat_map(|place| Stage::ALL.map(|stage| (*place, stage))) {
+            let object = Object { slab, slot, length, stage };
             handles.publish(3, object);
             assert_eq!(handles.unpinned(3), Some(object));
             assert_eq!(handles.pin(3), Some(object));

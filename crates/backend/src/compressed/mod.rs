@@ -11,23 +11,27 @@
 
 mod classes;
 mod handles;
+mod recompress;
 mod slab;
 mod slabs;
 
-use crate::codec::{Codec, CodecName, decompress_lz4, decompress_zstd};
+use crate::codec::{Codec, CodecName, ZstdDecompressor, decompress_lz4};
 use crate::counters::{Counters, Tally};
 use crate::mapping::Mapping;
 use crate::same_filled;
 use crate::sync::{FREED_AT_ONCE, Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
 use classes::{Classes, SLAB_BYTES};
-use handles::{FreeHandles, Handle, Handles, Object, SLABS_MAX};
+use handles::{FreeHandles, Handle, Handles, Object, SLABS_MAX, Stage};
 use hinterland_units::{PAGE_BYTES, PageBytes};
+pub use recompress::Recompression;
+use recompress::Recompressor;
 use slabs::{Move, Slabs};
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Pages that one store can hold: as many as the far range has.
 const HANDLES_MAX: Handle = 1 << 30;
@@ -55,6 +59,15 @@ pub struct Compressed {
     classes: Arc<Classes>,
     state: Mutex<State>,
     workers: Pool<Worker>,
+    decompressors: Pool<ZstdDecompressor>,
+    /// `None`: what was stored stays as it is.
+    recompressor: Option<Mutex<Recompressor>>,
+    /// The recompressor has its tools.
+    has_tools: AtomicBool,
+    /// Pages that had been stored when recompression had nothing left to do.
+    settled_at: AtomicU64,
+    /// Pages that were freed before the hand passed them as recompressed.
+    returned: AtomicU64,
     counters: Counters,
     ram_bytes: AtomicU64,
 }
@@ -106,9 +119,20 @@ impl Compressed {
                 codec: Codec::new(codec),
                 bytes: Box::new([0; PAGE_BYTES]),
             }),
+            decompressors: Pool::new(CODECS_MAX, ZstdDecompressor::new),
+            recompressor: None,
+            has_tools: AtomicBool::new(false),
+            settled_at: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
             counters: Counters::default(),
             ram_bytes: AtomicU64::new(0),
         })
+    }
+
+    /// Has what stays be compressed again by zstd, in the background: see [`Backend::maintain`].
+    #[must_use]
+    pub fn recompressing(self, when: Recompression) -> Compressed {
+        Compressed { recompressor: Some(Mutex::new(Recompressor::new(when))), ..self }
     }
 
     /// Makes up to `moves` moves of compaction, whatever the fragmentation; returns how many were tried. Fewer than `moves`
@@ -176,7 +200,7 @@ impl Compressed {
             return None;
         };
         let length = u16::try_from(length).expect("at most a page");
-        Some((handle, Object { slab, slot, length }))
+        Some((handle, Object { slab, slot, length, stage: Stage::Fresh }))
     }
 
     fn address(&self, object: Object) -> *mut u8 {
@@ -202,19 +226,25 @@ impl Compressed {
         // SAFETY: the object's bytes were in place when its entry was published; the pin keeps compaction, and the
         // caller's hold on the location keeps `free`, from giving its slot away.
         let bytes = unsafe { std::slice::from_raw_parts(self.address(object), usize::from(object.length)) };
-        let whole = self.restore(bytes, item.into);
+        let whole = self.restore(object, bytes, item.into);
         self.handles.unpin(handle);
+        if matches!(object.stage, Stage::Aged(_)) {
+            // In vain while others load it, too: the last of them does it.
+            self.handles.relocate(handle, object, object.at(Stage::Fresh));
+        }
         whole.ok_or_else(|| damaged("its bytes do not decompress to one page"))
     }
 
-    fn restore(&self, bytes: &[u8], into: &mut PageBytes) -> Option<()> {
+    /// Decompresses an object's bytes.
+    fn restore(&self, object: Object, bytes: &[u8], into: &mut PageBytes) -> Option<()> {
         if let Ok(plain) = <&PageBytes>::try_from(bytes) {
             into.copy_from_slice(plain);
             return Some(());
         }
-        match self.codec {
+        let codec = if object.stage.is_recompressed() { CodecName::Zstd } else { self.codec };
+        match codec {
             CodecName::Lz4 => decompress_lz4(bytes, into),
-            CodecName::Zstd => self.workers.with(|worker| decompress_zstd(&mut worker.codec, bytes, into)),
+            CodecName::Zstd => self.decompressors.with(|zstd| zstd.decompress(bytes, into)),
         }
     }
 
@@ -228,6 +258,9 @@ impl Compressed {
             let object = object.unwrap_or_else(|| panic!("{} was asked to free {location:?} twice", self.url));
             tally.stored_bytes += u64::from(object.length);
             tally.plain_pages += u64::from(usize::from(object.length) == PAGE_BYTES);
+            if matches!(object.stage, Stage::Recompressed(_)) {
+                self.returned.fetch_add(1, Relaxed);
+            }
             state.slabs.give_back(object);
         }
         self.handles.give_back(&mut state.free_handles, handle);
@@ -263,7 +296,7 @@ impl Compressed {
         let Move { owner, slab, slot, to_slab, to_slot } = *proposal;
         let from = self.handles.unpinned(owner).filter(|object| (object.slab, object.slot) == (slab, slot));
         let moved = from.is_some_and(|from| {
-            let to = Object { slab: to_slab, slot: to_slot, length: from.length };
+            let to = Object { slab: to_slab, slot: to_slot, ..from };
             // SAFETY: both slots are of one class and in use (the new one reserved for this move), so neither is given
             // away while the lock is held; the entry says that the old one's bytes are complete, and bytes of a stored
             // object never change.
@@ -276,7 +309,10 @@ impl Compressed {
     fn note_ram(&self, state: &State) {
         let tables = state.slabs.table_bytes() + (state.free_handles.high() as usize * 8).next_multiple_of(PAGE_BYTES);
         let workers = self.workers.made() as u64 * (Codec::ram_bytes(self.codec) + PAGE_BYTES as u64);
-        self.ram_bytes.store(state.slabs.touched_bytes() + tables as u64 + workers, Relaxed);
+        let decompressors = self.decompressors.made() as u64 * ZstdDecompressor::ram_bytes();
+        let tools = if self.has_tools.load(Relaxed) { Recompressor::tools_bytes() } else { 0 };
+        let codecs = workers + decompressors + tools;
+        self.ram_bytes.store(state.slabs.touched_bytes() + tables as u64 + codecs, Relaxed);
     }
 
     fn full(&self) -> StoreError {
@@ -350,6 +386,14 @@ impl Backend for Compressed {
         rows.push(self.counters.row(&self.url, self.ram_bytes(), self.capacity_bytes));
     }
 
+    fn needs_maintenance(&self) -> bool {
+        self.recompressor.is_some() && self.counters.stores() != self.settled_at.load(Relaxed)
+    }
+
+    fn maintain(&self) -> Option<Duration> {
+        self.recompress(&mut lock(self.recompressor.as_ref()?))
+    }
+
     fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
         self.counters.after_fork(side);
         Ok(())
@@ -384,7 +428,7 @@ mod tests {
             // SAFETY: the object is pinned.
             let bytes = unsafe { std::slice::from_raw_parts(store.address(object), usize::from(object.length)) };
             let mut into = [0; PAGE_BYTES];
-            assert!(store.restore(bytes, &mut into).is_some() && into == pages[*index], "page {index}");
+            assert!(store.restore(object, bytes, &mut into).is_some() && into == pages[*index], "page {index}");
             store.handles.unpin(handle(*index));
         }
         store.compact(1000);

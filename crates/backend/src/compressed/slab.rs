@@ -87,6 +87,11 @@ impl Slab {
         self.owners[slot]
     }
 
+    /// The handle of a slot, if that is in use.
+    pub(super) fn owner_in_use(&self, slot: usize) -> Option<Handle> {
+        (!self.is_free(slot)).then(|| self.owners[slot])
+    }
+
     pub(super) fn occupy(&mut self, slot: usize, owner: Handle) {
         assert!(self.is_free(slot), "slot {slot} is in use already");
         self.free[slot / 64] &= !(1 << (slot % 64));

@@ -35,6 +35,23 @@ pub(super) struct Move {
     pub(super) to_slot: u16,
 }
 
+/// Where the hand is that goes over all slots, as a clock's over its pages (Corbató 1968).
+#[derive(Default)]
+pub(super) struct Hand {
+    slab: u32,
+    slot: u16,
+}
+
+/// What the hand passes.
+pub(super) enum Passed {
+    /// The slot of an object.
+    Used { owner: Handle, slab: u32, slot: u16 },
+    /// A free slot, or a slab's end.
+    Nothing,
+    /// The last slab's end: the hand is at the first slab again.
+    All,
+}
+
 /// The slabs of one store.
 pub(super) struct Slabs {
     memory: Arc<Mapping>,
@@ -152,6 +169,27 @@ impl Slabs {
         self.occupy(to, to_slot, owner);
         let narrow = |slot: usize| u16::try_from(slot).expect("a slab has at most 2048 slots");
         Some(Move { owner, slab: from, slot: narrow(slot), to_slab: to, to_slot: narrow(to_slot) })
+    }
+
+    /// Moves the hand on by a slot.
+    pub(super) fn pass(&self, hand: &mut Hand) -> Passed {
+        let Hand { slab, slot } = *hand;
+        let Some(record) = self.slabs.get(slab as usize) else {
+            *hand = Hand::default();
+            return Passed::All;
+        };
+        if usize::from(slot) >= record.slots() {
+            *hand = Hand { slab: slab + 1, slot: 0 };
+            return Passed::Nothing;
+        }
+        hand.slot += 1;
+        record.owner_in_use(slot.into()).map_or(Passed::Nothing, |owner| Passed::Used { owner, slab, slot })
+    }
+
+    /// Whether the slot of `object` is in use by `owner`: then `owner` is not a word, and not another's.
+    pub(super) fn is_owner(&self, owner: Handle, object: Object) -> bool {
+        let (slab, slot) = (&self.slabs[object.slab as usize], usize::from(object.slot));
+        slot < slab.slots() && slab.owner_in_use(slot) == Some(owner)
     }
 
     /// Gives the memory of all idle slabs back to the kernel.

@@ -221,6 +221,8 @@ impl Backend for NodePool {
                 received_bytes: link.node.received_bytes.load(Relaxed),
                 same_filled_pages: 0,
                 plain_pages: pages - parts,
+                recompressed_pages: 0,
+                recompression_saved_bytes: 0,
                 losses: link.node.losses.load(Relaxed),
                 rebuilt_pages: link.node.rebuilt_pages.load(Relaxed),
                 hedged_loads: link.node.hedged_loads.load(Relaxed),

@@ -6,4 +6,5 @@ mod compressed;
 mod decorated;
 mod file;
 mod paths;
+mod recompressed;
 mod sealed;

@@ -290,6 +290,10 @@ fn far(total: &BackendTotal) -> String {
     if let Some(ratio) = compression_ratio([total]) {
         let _ = write!(text, ", compressed {ratio:.1}:1");
     }
+    if figures.counters.recompressed_pages > 0 {
+        let (pages, saved) = (figures.counters.recompressed_pages, figures.counters.recompression_saved_bytes);
+        let _ = write!(text, ", {} pages compressed again, which saved {}", count(pages), bytes(saved));
+    }
     if hinterland_backend::names_nodes(&figures.url) && figures.maxima.capacity_bytes > 0 {
         let _ = write!(text, " of {}", bytes(figures.maxima.capacity_bytes));
     }

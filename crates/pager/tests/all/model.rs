@@ -6,7 +6,7 @@
 
 use crate::traced;
 use hinterland_abi::ProcessRow;
-use hinterland_backend::{Backend, CodecName, Compressed, Reference};
+use hinterland_backend::{Backend, CodecName, Compressed, Recompression, Reference};
 use hinterland_pager::{Config, Decisions, FaultPath, HintSite, Kernel, Leave, LoopState, Pager, PinAccess, State};
 use hinterland_policy::tape::{TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
 use hinterland_policy::{Arbiter, EvictionPolicy};
@@ -513,4 +513,25 @@ fn inline_hinted() {
 #[test]
 fn hinted_with_slow_and_failing_far_memory() {
     run(&Case::new(17, Inline, FeatureSet::V6_1, slow_and_failing()).with("fifo", "auto").hinted().short());
+}
+
+/// The maintenance thread compresses again what stays, from one pass to the next, while its pages come and go.
+fn run_recompressing(test: usize, path: FaultPath) {
+    let backend = Compressed::new("compressed:1G".into(), CodecName::Lz4, 1 << 30).unwrap();
+    let always = Recompression { longest_wait: Duration::ZERO, late: Duration::MAX };
+    let backend: Arc<dyn Backend> = Arc::new(backend.recompressing(always));
+    run(&Case::new(test, path, FeatureSet::All, Arc::clone(&backend)).short());
+    let mut rows = Vec::new();
+    backend.usage(&mut rows);
+    assert!(rows[0].bytes_in == 0 || rows[0].recompressed_pages > 1000, "{rows:?}");
+}
+
+#[test]
+fn moves_with_recompression() {
+    run_recompressing(18, Monitor);
+}
+
+#[test]
+fn inline_moves_with_recompression() {
+    run_recompressing(19, Inline);
 }

@@ -569,7 +569,7 @@ pub(crate) mod gate {
 pub(crate) mod thread {
     use super::{Duration, FIRST_ID, SysError, Wait, current};
     use hinterland_sys::thread as real;
-    pub(crate) use hinterland_sys::thread::{forget_ours, place_of};
+    pub(crate) use hinterland_sys::thread::{forget_ours, never_preempt, place_of};
     use std::ffi::CStr;
 
     /// As the real one: simulated threads get no signals.
