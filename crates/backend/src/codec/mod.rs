@@ -99,6 +99,21 @@ mod tests {
     }
 
     #[test]
+    fn a_zstd_compressor_is_as_large_as_pages_need() {
+        assert!(ZstdCompressor::ram_bytes() <= 128 << 10, "{} bytes", ZstdCompressor::ram_bytes());
+        let (mut zstd, mut back) = (ZstdCompressor::new(), ZstdDecompressor::new());
+        // Also after pages for which there was no room.
+        for seed in 0..50 {
+            let mut out = [0u8; PAGE_BYTES - 256];
+            assert_eq!(zstd.compress(&page(Kind::Random, seed), &mut out), None);
+            let text = page(Kind::Text, seed);
+            let length = zstd.compress(&text, &mut out).expect("text shrinks");
+            let mut into = [0u8; PAGE_BYTES];
+            assert!(back.decompress(&out[..length], &mut into).is_some() && into == text, "{seed}");
+        }
+    }
+
+    #[test]
     fn a_cut_page_is_refused() {
         let mut zstd = ZstdDecompressor::new();
         for name in [CodecName::Lz4, CodecName::Zstd] {

@@ -31,12 +31,10 @@ unsafe impl Send for Decompressor {}
 impl Compressor {
     /// Words for a context.
     fn words() -> usize {
+        // Those that ZSTD_compressCCtx takes for a page: about 71 KiB instead of the 568 that serve any size. What a context needs depends on
+        // them alone, so where one page can be compressed, all can.
         // SAFETY: pure functions of their arguments.
-        let bytes = unsafe {
-            let parameters = c::ZSTD_getCParams(LEVEL, PAGE_BYTES as u64, 0);
-            // ZSTD_compressCCtx on a static context may need the level's parameters for any size: reserve the larger.
-            c::ZSTD_estimateCCtxSize(LEVEL).max(c::ZSTD_estimateCCtxSize_usingCParams(parameters))
-        };
+        let bytes = unsafe { c::ZSTD_estimateCCtxSize_usingCParams(c::ZSTD_getCParams(LEVEL, PAGE_BYTES as u64, 0)) };
         bytes.div_ceil(8)
     }
 
