@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 PAGE_BYTES = 4096
 RATIO_MAX = 1.03
 NEAR_BYTES_MAX = 20 << 20
-FAR = range(0x2000_0000_0000, 0x2000_0000_0000 + (4 << 40))
+FAR = range(0x4800_0000_0000, 0x5400_0000_0000)
 SQL = (HERE / "programs/orders.sql").read_text() + ".open :memory:\n.shell sleep 5\n"
 
 

@@ -1,5 +1,6 @@
 // Private anonymous mappings: placing, protecting, dropping, splitting, and the errors of each call.
 #include "check.h"
+#include <sys/syscall.h>
 
 #define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
 #define RW (PROT_READ | PROT_WRITE)
@@ -210,6 +211,58 @@ static void foreign(void) {
     close(fd);
 }
 
+// Across an end of the far range (`FAR_BASE` and `FAR_PAGES` of the pager), where natively nothing lies: on one side memory is ours, on the
+// other the kernel's.
+static void across(char *end) {
+    size_t all = 8 * MIB;
+    char *p = end - all / 2, *near = end - 2 * PAGE;
+    SHOW(mmap(p, all, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0) == p);
+    fill(p, all, 10);
+    CALL(mmap(p, all, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0)), CALL(mmap(near, 4 * PAGE, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0));
+    SHOW(wrong(p, all, 10));
+    CALL(mprotect(end - MIB, 2 * MIB, PROT_READ));
+    SHOW(probe(end - PAGE, 'w')), SHOW(probe(end, 'w')), SHOW(probe(end - MIB - PAGE, 'w')), SHOW(probe(end + MIB, 'w'));
+    CALL(mprotect(p, all, RW)), CALL(mprotect(p, all, 0x40)), SHOW(wrong(p, all, 10));
+    CALL(madvise(end - MIB, 2 * MIB, MADV_DONTNEED)), CALL(madvise(end - MIB, 2 * MIB, 9999));
+    SHOW(nonzero(end - MIB, 2 * MIB)), SHOW(wrong(p, 3 * MIB, 10)), SHOW(wrong(end + MIB, 3 * MIB, 10 + 5 * MIB / 8));
+    CALL(madvise(near, 4 * PAGE, 23 /* MADV_POPULATE_WRITE */));
+    unsigned char local[4] = {0};
+    CALL(mincore(near, 4 * PAGE, local)), SHOW((local[0] & 1) + (local[1] & 1) + (local[2] & 1) + (local[3] & 1));
+    CALL(mlock(near, 4 * PAGE)), CALL(munlock(near, 4 * PAGE)), CALL(msync(near, 4 * PAGE, MS_SYNC));
+    // A hole behind the end: calls that stop there have done what lies before it, the others all.
+    fill(near, 4 * PAGE, 11);
+    MUST(!munmap(end, PAGE));
+    CALL(mprotect(near, 4 * PAGE, PROT_READ)), SHOW(probe(end - PAGE, 'w')), SHOW(probe(end, 'r')), SHOW(probe(end + PAGE, 'w'));
+    CALL(mprotect(near, 2 * PAGE, RW)), SHOW(wrong(near, 2 * PAGE, 11)), SHOW(wrong(end + PAGE, PAGE, 11 + 3 * PAGE / 8));
+    CALL(madvise(near, 4 * PAGE, MADV_DONTNEED)), SHOW(nonzero(near, 2 * PAGE)), SHOW(nonzero(end + PAGE, PAGE));
+    CALL(mincore(near, 4 * PAGE, local)), CALL(msync(near, 4 * PAGE, MS_ASYNC)), CALL(mlock(near, 4 * PAGE)), CALL(munlock(near, 2 * PAGE));
+    // What is mapped over it is whole; of a file, each part has its own place.
+    SHOW(mmap(near, 4 * PAGE, RW, ANON | MAP_FIXED, -1, 0) == near), SHOW(nonzero(near, 4 * PAGE));
+    FILE *file = tmpfile();
+    MUST(file && !ftruncate(fileno(file), 6 * PAGE));
+    char *other = mmap(NULL, 6 * PAGE, RW, MAP_SHARED, fileno(file), 0);
+    fill(other, 6 * PAGE, 12);
+    SHOW(mmap(near, 4 * PAGE, RW, MAP_SHARED | MAP_FIXED, fileno(file), PAGE) == near), SHOW(wrong(near, 4 * PAGE, 12 + PAGE / 8));
+    fill(near, 4 * PAGE, 13), SHOW(wrong(other + PAGE, 4 * PAGE, 13));
+    CALL(mmap(near, 4 * PAGE, RW, MAP_SHARED | MAP_FIXED, -1, 0)), CALL(munmap(near, 4 * PAGE));
+    SHOW(probe(end - PAGE, 'r')), SHOW(probe(end, 'r')), SHOW(wrong(other + PAGE, 4 * PAGE, 13));
+    munmap(other, 6 * PAGE), fclose(file);
+    // Content moves across, shrinks there, and moves back.
+    char *from = map(all, RW, 0), *to = map(all, RW, 0);
+    fill(from, all, 14), fill(to, all, 15);
+    SHOW(mremap(from, all, all, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p), SHOW(wrong(p, all, 14)), SHOW(probe(from, 'r'));
+    CALL(mremap(p, all, all, MREMAP_MAYMOVE | MREMAP_FIXED, p + PAGE));
+    SHOW(mremap(p, all, all - MIB, 0) == p), SHOW(wrong(p, all - MIB, 14)), SHOW(probe(p + all - MIB, 'r'));
+    SHOW(mremap(p, all - MIB, all - 2 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+    SHOW(wrong(to, all - 2 * MIB, 14)), SHOW(wrong(to + all - 2 * MIB, 2 * MIB, 15 + 6 * MIB / 8));
+    SHOW(probe(p, 'r')), SHOW(probe(end - PAGE, 'r')), SHOW(probe(end, 'r'));
+    CALL(munmap(to, all)), CALL(munmap(p, all)); // Nothing is there any more: fine.
+    SHOW(syscall(SYS_mmap, p, all, PROT_NONE, ANON | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0) == (long)p);
+    CALL(syscall(SYS_mprotect, near, 4 * PAGE, RW)), SHOW(nonzero(near, 4 * PAGE)), SHOW(probe(near - 1, 'r'));
+    CALL(munmap(p, (size_t)1 << 48)), SHOW(nonzero(near, 4 * PAGE));
+    CALL(syscall(SYS_munmap, p, all)), SHOW(probe(near, 'r')), SHOW(probe(end, 'r'));
+}
+
 int main(void) {
     placing();
     splitting();
@@ -218,4 +271,6 @@ int main(void) {
     advising();
     residency();
     foreign();
+    across((char *)0x480000000000);
+    across((char *)0x540000000000);
 }

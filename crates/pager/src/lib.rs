@@ -90,7 +90,12 @@ pub use state::State;
 pub use tracer::{DiscardCause, Recorder, Trace};
 pub use watch::{FaultWatch, Place, Served};
 
-/// First address of the far range: fixed, so that a filter, a tape or a debugger recognises a far pointer.
-pub const FAR_BASE: usize = 0x2000_0000_0000;
-/// Pages in the far range: 4 TiB of address space.
-pub const FAR_PAGES: u32 = 1 << 30;
+/// First address of the far range: fixed, so that a filter, a tape or a debugger recognises a far pointer. Above the addresses that
+/// allocators wish at random (46 bits: V8, PartitionAlloc), below those of executables (`0x5555_5555_4000`).
+pub const FAR_BASE: usize = 0x4800_0000_0000;
+/// Pages in the far range: 12 TiB of address space. Their numbers fit 32 bits.
+pub const FAR_PAGES: u32 = 3 << 30;
+/// The range begins and ends on multiples of `1 << FAR_BITS` (4 TiB).
+pub const FAR_BITS: u32 = 42;
+const _: () = assert!(FAR_BASE.is_multiple_of(1 << FAR_BITS));
+const _: () = assert!((FAR_PAGES as usize * hinterland_units::PAGE_BYTES).is_multiple_of(1 << FAR_BITS));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     const SMAPS: &str = "\
-200000000000-200000100000 rw-p 00000000 00:00 0 \nRss: 1024 kB\nAnonymous: 1024 kB\n\
+480000000000-480000100000 rw-p 00000000 00:00 0 \nRss: 1024 kB\nAnonymous: 1024 kB\n\
 7f0000000000-7f0000100000 rw-p 00000000 00:00 0 \nRss: 40 kB\nAnonymous: 40 kB\n\
 7f0000200000-7f0000300000 r-xp 00000000 08:01 99 /lib/libc.so\nRss: 500 kB\nAnonymous: 8 kB\n\
 7f0000400000-7f0000500000 rw-s 00000000 00:01 7 /memfd:x\nRss: 16 kB\nAnonymous: 0 kB\n\

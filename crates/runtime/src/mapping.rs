@@ -4,6 +4,7 @@
 //! a change of protection. Pages that are free in the region map are inaccessible and have no content. Calls on addresses outside
 //! the range go to the kernel unchanged, so their errors are the kernel's own.
 
+mod across;
 mod apply;
 mod by_number;
 mod madvise;
@@ -26,6 +27,7 @@ pub use shared::{attach, detach};
 
 use crate::memory_limit;
 use crate::region_map::{self, Locked, Place};
+use across::{Parts, unmap_across};
 use hinterland_units::PAGE_BYTES;
 
 /// What a call returns: a value, or an error number.
@@ -58,24 +60,28 @@ enum Target {
     Kernel,
     /// First page and number of pages.
     Far(u32, u32),
+    /// Both.
+    Across(Parts),
 }
 
-/// Finds what a call is about. `Err` for a range across an end of the far range, which the kernel must not see.
-fn target(address: usize, bytes: usize) -> Result<Target, i32> {
+/// Finds what a call is about.
+fn target(address: usize, bytes: usize) -> Target {
     if crate::pager().is_none() || !address.is_multiple_of(PAGE_BYTES) {
-        return Ok(Target::Kernel);
+        return Target::Kernel;
     }
     match region_map::place_of(address, bytes) {
-        Place::Outside => Ok(Target::Kernel),
-        Place::Inside(first, count) => Ok(Target::Far(first, count)),
-        Place::Across => Err(libc::ENOMEM),
+        Place::Outside => Target::Kernel,
+        Place::Inside(first, count) => Target::Far(first, count),
+        Place::Across => Target::Across(Parts::new(address, bytes)),
     }
 }
 
 /// munmap(2).
 pub fn unmap(address: usize, bytes: usize) -> Outcome {
-    let Target::Far(first, count) = target(address, bytes).map_err(|_| libc::EINVAL)? else {
-        return kernel(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]);
+    let (first, count) = match target(address, bytes) {
+        Target::Kernel => return kernel(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]),
+        Target::Across(parts) => return unmap_across(parts),
+        Target::Far(first, count) => (first, count),
     };
     mmap::given_back(address, bytes);
     crate::profile::unmapped(address);
@@ -89,12 +95,13 @@ pub fn unmap(address: usize, bytes: usize) -> Outcome {
 
 /// mprotect(2); with a key other than -1, pkey_mprotect(2).
 pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outcome {
-    let Target::Far(first, count) = target(address, bytes)? else {
-        return if key == -1 {
-            kernel(libc::SYS_mprotect, [address, bytes, bits(protection), 0, 0, 0])
-        } else {
-            kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(protection), bits(key), 0, 0])
-        };
+    let (first, count) = match target(address, bytes) {
+        Target::Kernel if key == -1 => {
+            return kernel(libc::SYS_mprotect, [address, bytes, bits(protection), 0, 0, 0]);
+        }
+        Target::Kernel => return kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(protection), bits(key), 0, 0]),
+        Target::Across(parts) => return parts.in_turn(|address, bytes| protect(address, bytes, protection, key)),
+        Target::Far(first, count) => (first, count),
     };
     const PROT_SEM: i32 = 8; // <asm-generic/mman-common.h>: accepted, without a meaning here
     if protection & !(PROTECTION_BITS | PROT_SEM) != 0 {

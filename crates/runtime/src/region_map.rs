@@ -13,7 +13,7 @@ mod runs;
 pub use runs::{Attributes, ForkRule, Kind, Locked, RegionMap, Run};
 
 use crate::errno::Preserved;
-use hinterland_pager::{FAR_BASE, FAR_PAGES};
+use hinterland_pager::{FAR_BASE, FAR_BITS, FAR_PAGES};
 use hinterland_sys::gate::{futex_wait, futex_wake};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::cell::UnsafeCell;
@@ -21,22 +21,25 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bits of an address inside the far range.
-const FAR_BITS: u32 = (FAR_PAGES as usize * PAGE_BYTES).trailing_zeros();
-const _: () = assert!(FAR_PAGES as usize * PAGE_BYTES == 1 << FAR_BITS && FAR_BASE.is_multiple_of(1 << FAR_BITS));
+/// The far range's addresses.
+pub const FAR_RANGE: Range<usize> = FAR_BASE..FAR_BASE + FAR_PAGES as usize * PAGE_BYTES;
+
+/// Pages at each end of the far range in which nothing is placed unasked: 64 GiB.
+const END_PAGES: u32 = 1 << 24;
 
 /// Whether an address lies in the far range.
 #[inline]
 pub fn contains(address: usize) -> bool {
-    address >> FAR_BITS == FAR_BASE >> FAR_BITS
+    const PIECES: usize = (FAR_PAGES as usize * PAGE_BYTES) >> FAR_BITS;
+    (address >> FAR_BITS).wrapping_sub(FAR_BASE >> FAR_BITS) < PIECES
 }
 
 /// The page of a far address.
 #[inline]
 pub fn page_of(address: usize) -> u32 {
     debug_assert!(contains(address));
-    #[allow(clippy::cast_possible_truncation, reason = "the mask leaves at most 30 bits")]
-    let page = ((address & ((1 << FAR_BITS) - 1)) / PAGE_BYTES) as u32;
+    #[allow(clippy::cast_possible_truncation, reason = "the far range has fewer than 2^32 pages")]
+    let page = ((address - FAR_BASE) / PAGE_BYTES) as u32;
     page
 }
 
@@ -53,22 +56,22 @@ pub enum Place {
     Outside,
     /// Inside: first page and number of pages.
     Inside(u32, u32),
-    /// Across one of its ends: no such mapping exists.
+    /// Across one of its ends.
     Across,
 }
 
 /// Where `address .. address + bytes` lies, widened to whole pages; `address` must be the start of a page.
 pub fn place_of(address: usize, bytes: usize) -> Place {
-    let far_end = FAR_BASE + (FAR_PAGES as usize * PAGE_BYTES);
-    let end = address.saturating_add(bytes);
-    if bytes == 0 || address >= far_end || end <= FAR_BASE {
+    let Range { start, end } = FAR_RANGE;
+    // What wraps around the end of all addresses, the kernel refuses.
+    let Some(last) = address.checked_add(bytes) else { return Place::Outside };
+    if bytes == 0 || address >= end || last <= start {
         return Place::Outside;
     }
-    if address < FAR_BASE || end > far_end {
+    if address < start || last > end {
         return Place::Across;
     }
-    u32::try_from((end - address).div_ceil(PAGE_BYTES))
-        .map_or(Place::Across, |count| Place::Inside(page_of(address), count))
+    u32::try_from(bytes.div_ceil(PAGE_BYTES)).map_or(Place::Across, |count| Place::Inside(page_of(address), count))
 }
 
 /// The region map and its lock word: 0 unlocked, 1 locked, 2 locked with waiters.
@@ -142,7 +145,7 @@ fn set_signal_mask(mask: u64) -> u64 {
 
 /// Makes the whole range free. Called once, when it is reserved and registered.
 pub fn init() {
-    lock().open(FAR_PAGES);
+    lock().open(FAR_PAGES, END_PAGES);
 }
 
 /// Takes the lock for a fork: no other thread changes the region map while the process is copied.

@@ -122,12 +122,13 @@ impl Filter {
     /// Builds a filter of `rules`, sorted by number, for the far range.
     ///
     /// # Panics
-    /// If the rules are not sorted, or the range is not aligned to its size, a power of two of at least 4 GiB: the filter
-    /// looks at upper halves of addresses alone.
+    /// If the rules are not sorted, or the range does not begin and end on multiples of 4 GiB: the filter looks at upper halves of
+    /// addresses alone.
     pub fn new(rules: &[(u32, Rule)], far_range: Range<usize>) -> Filter {
         assert!(rules.is_sorted_by(|a, b| a.0 < b.0), "the rules are sorted by number, one for each");
-        let size = far_range.len();
-        assert!(size.is_power_of_two() && size >= 1 << 32 && far_range.start.is_multiple_of(size));
+        assert!(
+            [far_range.start, far_range.end].iter().all(|end| end.is_multiple_of(1 << 32)) && !far_range.is_empty()
+        );
         let words = runs(rules).into_iter().flat_map(|(number, rule)| [u64::from(number), rule.word()]);
         let exempt = [trampoline::RETURN_ADDRESS as u64, trampoline::INSIDE_RETURN_ADDRESS as u64];
         let range = [far_range.start as u64, far_range.end as u64, exempt[0], exempt[1], TRAP_MARK.into()];

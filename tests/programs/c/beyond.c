@@ -1,5 +1,5 @@
 /* Reserves so many TiB, as databases do for a buffer pool that may grow, and uses the beginning. Heap beside it. Then it wants a mapping
-   across the end of the far range, where nothing is replaced. usage: beyond TIB */
+   across the end of the far range. usage: beyond TIB */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
     if (pool == MAP_FAILED) return perror("reserve"), 1;
     if (mmap(pool, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != pool) return 2;
     printf("%u and %u\n", use(pool), use(malloc(BYTES)));
-    void *end = (void *)0x23ff00000000;
+    void *end = (void *)0x53ff00000000;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     printf("across the end: %s\n", mmap(end, (size_t)8 << 30, PROT_NONE, flags, -1, 0) == end ? "there" : strerror(errno));
     return munmap(pool, reserved);

@@ -148,7 +148,7 @@ static uint64_t walk_beside(void) {
 static void *any_address(uint64_t *state, void *freed) {
     switch (draw(state) % 8) {
     case 0: return (void *)draw(state);
-    case 1: return (void *)(uintptr_t)(0x200000000000u + draw(state) % (1ull << 42));
+    case 1: return (void *)(uintptr_t)(0x480000000000u + draw(state) % (1ull << 42));
     case 2: return state;
     case 3: return (unsigned char *)freed + draw(state) % (1 << 20);
     case 4: return NULL;

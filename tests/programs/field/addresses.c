@@ -1,12 +1,18 @@
-/* Addresses that a runtime with a layout of its own insists on. "below": it maps 1 TiB with MAP_FIXED that ends where the far range begins.
- * "insist": it reserves memory where it wishes, and takes nothing else, as the JVM's ZGC does. usage: addresses below|insist */
+/* Addresses that a runtime with a layout of its own insists on, or reserves more of than it uses.
+ *   below   it maps 1 TiB with MAP_FIXED that ends where the far range begins
+ *   across  it reserves 2 TiB across the beginning of the far range, opens a part there, drops some and gives all back
+ *   insist  it reserves memory where it wishes, and takes nothing else, as the JVM's ZGC does
+ *   reserve it reserves 8 TiB and opens parts, as MariaDB does
+ * usage: addresses below|across|insist|reserve */
 #define _GNU_SOURCE
 #include "../c/pattern.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
-static const int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+static const int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, access = PROT_READ | PROT_WRITE;
+static char *const far_base = (char *)0x480000000000; /* FAR_BASE */
+static const size_t TIB = (size_t)1 << 40, MIB = 1 << 20;
 
 static void *insist(size_t bytes) {
     for (int shift = 42; shift < 46; shift++) {
@@ -17,14 +23,42 @@ static void *insist(size_t bytes) {
     return NULL;
 }
 
+static int across(void) {
+    char *reserved = far_base + TIB / 32 - 2 * TIB, *open = far_base - 24 * MIB;
+    if (mmap(reserved, 2 * TIB, PROT_NONE, reservation | MAP_FIXED_NOREPLACE, -1, 0) != reserved) return 0;
+    if (mprotect(open, 48 * MIB, access)) return 0;
+    fill((uint64_t *)open, 48 * 256, 2);
+    verify((uint64_t *)open, 48 * 256, 2, "across");
+    if (madvise(far_base - MIB, 2 * MIB, MADV_DONTNEED)) return 0;
+    for (char *at = far_base - MIB; at < far_base + MIB; at += 4096)
+        if (*at) puts("WRONG dropped");
+    verify((uint64_t *)open, 23 * 256, 2, "below what was dropped");
+    return !munmap(reserved, 2 * TIB);
+}
+
+static int reserve(void) {
+    char *pool = mmap(NULL, 8 * TIB, PROT_NONE, reservation, -1, 0), *middle = pool + 5 * TIB;
+    if (pool == MAP_FAILED || mmap(pool, 24 * MIB, access, reservation | MAP_FIXED, -1, 0) != pool) return 0;
+    if (mprotect(middle, 24 * MIB, access)) return 0;
+    fill((uint64_t *)pool, 24 * 256, 2);
+    fill((uint64_t *)middle, 24 * 256, 3);
+    verify((uint64_t *)pool, 24 * 256, 2, "at the beginning");
+    verify((uint64_t *)middle, 24 * 256, 3, "in the middle");
+    return !munmap(pool, 8 * TIB);
+}
+
 int main(int count, char **words) {
     if (count < 2) return 98;
     const uint64_t mebibytes = 32;
     uint64_t *memory = malloc(mebibytes << 20);
     fill(memory, mebibytes * 256, 1);
     if (!strcmp(words[1], "below")) {
-        void *wished = (void *)0x1f0000000000;
-        printf("there %d\n", mmap(wished, 1ul << 40, PROT_NONE, reservation | MAP_FIXED, -1, 0) == wished);
+        void *wished = far_base - TIB;
+        printf("there %d\n", mmap(wished, TIB, PROT_NONE, reservation | MAP_FIXED, -1, 0) == wished);
+    } else if (!strcmp(words[1], "across")) {
+        printf("there %d\n", across());
+    } else if (!strcmp(words[1], "reserve")) {
+        printf("there %d\n", reserve());
     } else {
         printf("there %d\n", insist(5ul << 30) != NULL);
     }

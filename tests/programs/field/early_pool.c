@@ -5,7 +5,7 @@
 
 static void *pool;
 
-static void reserve(void) { pool = mmap((void *)0x210000000000, 1ul << 34, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+static void reserve(void) { pool = mmap((void *)0x490000000000, 1ul << 34, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 __attribute__((section(".preinit_array"), used)) static void (*first)(void) = reserve;
 
 int main(void) {

@@ -10,7 +10,7 @@ static size_t used;
 static void *pool;
 
 void *malloc(size_t bytes) {
-    if (!pool) pool = mmap((void *)0x210000000000, 1ul << 34, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!pool) pool = mmap((void *)0x490000000000, 1ul << 34, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     size_t at = __atomic_fetch_add(&used, (bytes + 15) & ~15ul, __ATOMIC_RELAXED);
     return at + bytes > sizeof small ? NULL : small + at;
 }

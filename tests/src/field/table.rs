@@ -64,7 +64,7 @@ pub const DOCUMENTED: [(&str, &str); 5] = [
     ("an auditor of the loader (`LD_AUDIT`) that is named inside the run", "../compatibility.md#limits"),
 ];
 
-const MEMORY: [Case; 13] = [
+const MEMORY: [Case; 16] = [
     case("by_number", "maps, drops and unmaps by libc's `syscall`, as SBCL does", program("mapped_by_number", &[])),
     case(
         "by_instruction",
@@ -98,6 +98,21 @@ const MEMORY: [Case; 13] = [
         "insists",
         "reserves memory where it wishes, and takes nothing else, as the JVM's ZGC does",
         program("field/addresses", &["insist"]),
+    ),
+    case(
+        "across",
+        "reserves 2 TiB across the beginning of the far range, opens a part there, drops some, gives all back",
+        program("field/addresses", &["across"]),
+    ),
+    case(
+        "reserved",
+        "reserves 8 TiB and opens parts of it, as MariaDB does for its buffer pool",
+        program("field/addresses", &["reserve"]),
+    ),
+    case(
+        "stack_unlimited",
+        "has a stack without a limit, so that the kernel maps libraries a third up and all else above",
+        script("ulimit -s unlimited; $PROGRAM 32"),
     ),
 ];
 
@@ -136,7 +151,7 @@ const RUNTIMES: [Case; 10] = [
     .but(Refused("leaves no room to redirect"), AsNatively),
 ];
 
-const TAKEN: Outcome = Refused("something was mapped at 0x210000000000");
+const TAKEN: Outcome = Refused("something was mapped at 0x490000000000");
 
 const BETWEEN: [Case; 13] = [
     case(

@@ -29,7 +29,7 @@ const SETTINGS: [&str; 9] = [
     variables::FEATURES,
 ];
 /// The far range (ARCHITECTURE.md).
-const FAR_ADDRESSES: Range<u64> = 0x2000_0000_0000..0x2400_0000_0000;
+const FAR_ADDRESSES: Range<u64> = 0x4800_0000_0000..0x5400_0000_0000;
 /// A process that does not stop within this time is ending.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 

@@ -6,10 +6,11 @@ use hinterland_sys::{FeatureSet, Features, Privilege, seccomp};
 use hinterland_units::ByteCount;
 use nix::sys::resource::{Resource, getrlimit};
 
-/// Address space that far memory reserves: 4 TiB for the far range, and room for its tables.
-pub const ADDRESS_SPACE_BYTES: u64 = (4 << 40) + (32 << 30);
-/// Private writable mappings (`RLIMIT_DATA`) that far memory reserves: 64 bytes of table for each page of the far range, and room for a store.
-pub const DATA_BYTES: u64 = 68 << 30;
+/// Address space that far memory reserves: 12 TiB for the far range, and room for its tables.
+pub const ADDRESS_SPACE_BYTES: u64 = (12 << 40) + DATA_BYTES;
+/// Private writable mappings (`RLIMIT_DATA`) that far memory reserves: 30 bytes of table for each page of the far range (28 without a profile), and
+/// room for a store.
+pub const DATA_BYTES: u64 = 132 << 30;
 
 /// Refuses a machine without the privilege to serve faults on the monitor path.
 pub fn can_monitor(set: FeatureSet) -> Result<(), Error> {

@@ -25,7 +25,7 @@ fn stats() -> Value {
         "prefetch_late_faults": 0, "prefetch_windows": 800, "prefetch_window_pages": 51_200,
         "prefetch_window_pages_max": 64, "prefetch_window_bound_pages": 64, "load_one_ns": 6300, "load_page_ns": 1310, "prefetch_windows_dropped": 0, "prefetch_windows_refused": 0,
         "threads": [place(71, 3900), place(72, 100)],
-        "regions": [place(0x2000_0000_0000, 3900), place(0x2000_0400_0000, 100)],
+        "regions": [place(0x4800_0000_0000, 3900), place(0x4800_0400_0000, 100)],
     });
     for name in ["threads", "threads_without", "batches", "pages", "left", "left_position", "left_page", "resumed"] {
         stats[format!("tape_{name}")] = 0.into();
@@ -63,7 +63,7 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
         "a load of one page took 6.3 µs, each further one 1.3 µs: so windows might have 64 pages",
         "sequential, 97.5 %",
         "irregular, 97.5 %",
-        "0x200004000000",
+        "0x480004000000",
         "nothing: prefetching covered 81.1 % of the requests for content",
     ] {
         assert!(text.contains(part), "no '{part}':\n{text}");

@@ -41,6 +41,9 @@ pub struct PageTable {
     /// The first page that the program could ever touch, and the one after the last.
     open_first: AtomicU32,
     open_end: AtomicU32,
+    /// The first chunk that ever had a touched page, and the one after the last.
+    touched_first: AtomicU32,
+    touched_end: AtomicU32,
 }
 
 impl PageTable {
@@ -60,6 +63,8 @@ impl PageTable {
             open: Words::new(n.div_ceil(OPEN_BITS))?,
             open_first: AtomicU32::new(u32::MAX),
             open_end: AtomicU32::new(0),
+            touched_first: AtomicU32::new(u32::MAX),
+            touched_end: AtomicU32::new(0),
         })
     }
 
@@ -124,11 +129,14 @@ impl PageTable {
 
     /// Counts pages that are not `Untouched`, by chunk.
     fn count(&self, page: PageNo, from: State, to: State) {
-        match (from == State::Untouched, to == State::Untouched) {
-            (true, false) => self.chunk(page).fetch_add(1, Relaxed),
-            (false, true) => self.chunk(page).fetch_sub(1, Relaxed),
-            _ => return,
-        };
+        let (was_counted, is_counted) = (from != State::Untouched, to != State::Untouched);
+        if is_counted && !was_counted && self.chunk(page).fetch_add(1, Relaxed) == 0 {
+            self.touched_first.fetch_min(page.0 / CHUNK_PAGES, Relaxed);
+            self.touched_end.fetch_max(page.0 / CHUNK_PAGES + 1, Relaxed);
+        }
+        if was_counted && !is_counted {
+            self.chunk(page).fetch_sub(1, Relaxed);
+        }
     }
 
     fn chunk(&self, page: PageNo) -> &AtomicU32 {
@@ -144,8 +152,10 @@ impl PageTable {
 
     /// Calls `visit` for each page of the range that may not be `Untouched`, in order.
     pub fn for_each_touched(&self, first: PageNo, count: u32, mut visit: impl FnMut(PageNo)) {
-        let end = first.0.saturating_add(count).min(self.pages);
-        let mut page = first.0;
+        let touched =
+            [&self.touched_first, &self.touched_end].map(|chunk| chunk.load(Relaxed).saturating_mul(CHUNK_PAGES));
+        let end = first.0.saturating_add(count).min(self.pages).min(touched[1]);
+        let mut page = first.0.max(touched[0]);
         while page < end {
             let chunk_end = (page / CHUNK_PAGES + 1).saturating_mul(CHUNK_PAGES).min(end);
             if self.chunk(PageNo(page)).load(Relaxed) == 0 {

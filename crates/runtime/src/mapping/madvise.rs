@@ -56,10 +56,14 @@ fn meaning(advice: i32) -> Meaning {
 
 /// madvise(2).
 pub fn madvise(address: usize, bytes: usize, advice: i32) -> Outcome {
-    let Target::Far(first, count) = target(address, bytes)? else {
-        return kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0]);
-    };
     let meaning = meaning(advice);
+    let each = |address: usize, bytes: usize| madvise(address, bytes, advice);
+    let (first, count) = match target(address, bytes) {
+        Target::Kernel => return kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0]),
+        Target::Across(parts) if meaning == Meaning::Populate => return parts.in_turn(each),
+        Target::Across(parts) => return parts.past_holes(each),
+        Target::Far(first, count) => (first, count),
+    };
     if meaning == Meaning::Refused {
         return Err(libc::EINVAL);
     }

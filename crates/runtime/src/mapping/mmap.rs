@@ -7,13 +7,15 @@
 //! | the same, an inaccessible reservation of a length for which a wish above 1 TiB was not granted and the place given back at once | the kernel's, if it grants the wish |
 //! | the same with `MAP_FIXED` inside the far range | far, replacing what was there |
 //! | anything else with `MAP_FIXED` inside the far range | foreign: the pager gives the pages up |
+//! | with `MAP_FIXED` across an end of the far range | each part what it would be by itself |
 //! | `MAP_STACK`, `MAP_GROWSDOWN`, `MAP_32BIT`, `MAP_HUGETLB`; shared; files; fixed outside | the kernel's |
-//! | larger than the largest free run | the kernel's |
+//! | larger than the largest free run; accessible, and larger than 4 TiB | the kernel's |
 //!
 //! Other wishes are wishes, which the kernel may ignore, too: the JVM (compressed oops) and V8 (randomised pages) adapt. A runtime that insists
 //! gives back what it got and tries the next address, as the JVM's ZGC does, whose pointers carry bits of their address: from then on its
 //! wishes for that length are granted.
 
+use super::across::{Parts, map_across};
 use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, seal};
 use crate::caller;
 use crate::memory_limit::{self, Account};
@@ -43,6 +45,8 @@ pub struct MapRequest {
 const NATIVE_FLAGS: i32 = libc::MAP_32BIT | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_HUGETLB;
 /// Mappings of at least this size start on a multiple of it, as the kernel's do.
 const LARGE_BYTES: usize = 2 << 20;
+/// The most that one mapping makes accessible at once: the page table notes that with a bit for each page, 32 MiB for each TiB.
+const OPEN_BYTES_MAX: usize = 4 << 40;
 /// Below this, addresses fit 32 bits.
 const LOW_END: usize = 1 << 32;
 
@@ -86,12 +90,7 @@ pub fn map(request: MapRequest, caller: usize) -> Outcome {
     }
     memory_limit::check(|_| request.growth())?;
     if request.is_fixed() {
-        return match region_map::place_of(request.address, request.bytes) {
-            Place::Outside => request.pass_on(),
-            Place::Inside(first, count) => map_fixed(&request, first, count),
-            Place::Across if request.has(libc::MAP_FIXED_NOREPLACE) => Err(libc::EEXIST),
-            Place::Across => Err(libc::ENOMEM),
-        };
+        return map_part(&request);
     }
     let offset_ok = request.offset.cast_unsigned().is_multiple_of(PAGE_BYTES as u64);
     let ours = request.is_private_anonymous() && !request.has(NATIVE_FLAGS) && request.bytes != 0 && offset_ok;
@@ -109,6 +108,15 @@ pub fn map(request: MapRequest, caller: usize) -> Outcome {
         ELSEWHERE.iter().zip([address, request.bytes]).for_each(|(noted, word)| noted.store(word, Relaxed));
     }
     Ok(address)
+}
+
+/// A mapping at a commanded place, or the part of it on one side of an end of the far range.
+pub(super) fn map_part(request: &MapRequest) -> Outcome {
+    match region_map::place_of(request.address, request.bytes) {
+        Place::Outside => request.pass_on(),
+        Place::Inside(first, count) => map_fixed(request, first, count),
+        Place::Across => map_across(request, Parts::new(request.address, request.bytes)),
+    }
 }
 
 /// Whether the program can be expected to need the address that it wishes.
@@ -154,7 +162,11 @@ fn map_where_wished(request: &MapRequest) -> Option<usize> {
 }
 
 fn map_anywhere(request: &MapRequest) -> Outcome {
+    let accessible = request.protection & PROTECTION_BITS != libc::PROT_NONE;
     let Ok(count) = u32::try_from(request.bytes.div_ceil(PAGE_BYTES)) else { return map_beyond(request) };
+    if accessible && request.bytes > OPEN_BYTES_MAX {
+        return map_beyond(request);
+    }
     let alignment = if request.bytes >= LARGE_BYTES { LARGE_BYTES / PAGE_BYTES } else { 1 };
     let alignment = u32::try_from(alignment).unwrap_or(1);
     let attributes = request.attributes();
@@ -207,7 +219,7 @@ fn map_fixed(request: &MapRequest, first: u32, count: u32) -> Outcome {
     apply::clear(&mut region_map, first, count)?;
     let attributes = request.attributes();
     if !region_map.place_at(first, count, attributes) {
-        return Err(libc::ENOMEM); // The first or the last page of the far range, which stay empty.
+        return Err(libc::ENOMEM);
     }
     finish(&mut region_map, Run { first, count, attributes })
 }

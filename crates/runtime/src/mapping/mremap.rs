@@ -1,9 +1,11 @@
 //! mremap(2) on far memory: content moves as pages, without being fetched.
 
+use super::across::remap_across;
 use super::mmap::move_in;
 use super::{Outcome, Target, apply, bits, kernel, seal, target};
 use crate::memory_limit::{self, Account};
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
+use hinterland_pager::PinAccess;
 use hinterland_units::{PAGE_BYTES, PageNo};
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -24,18 +26,19 @@ pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new
     memory_limit::check(|_| Account::of_mapping(new_bytes.saturating_sub(old_bytes), true))?;
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let pass_on = || kernel(libc::SYS_mremap, [address, old_bytes, new_bytes, bits(flags), new_address, 0]);
-    let new_place = if fixed && new_address.is_multiple_of(PAGE_BYTES) {
-        target(new_address, new_bytes).map_err(|_| libc::EINVAL)?
-    } else {
-        Target::Kernel
-    };
+    let new_place =
+        if fixed && new_address.is_multiple_of(PAGE_BYTES) { target(new_address, new_bytes) } else { Target::Kernel };
     // A length of 0 duplicates a shared mapping; on ours the kernel refuses it by itself.
-    let old_place = target(address, old_bytes.max(1)).map_err(|_| libc::EFAULT)?;
-    let Target::Far(old, old_count) = old_place else {
-        return match new_place {
-            Target::Kernel => pass_on(),
-            Target::Far(first, count) => bring_in(address, old_bytes, new_bytes, flags, (first, count)),
-        };
+    let (old, old_count) = match (target(address, old_bytes.max(1)), &new_place) {
+        (Target::Across(_), _) | (_, Target::Across(_)) => {
+            check_flags(flags, old_bytes, new_bytes)?;
+            return remap_across(address, old_bytes, new_bytes, flags, new_address);
+        }
+        (Target::Kernel, Target::Kernel) => return pass_on(),
+        (Target::Kernel, Target::Far(first, count)) => {
+            return bring_in(address, old_bytes, new_bytes, flags, (*first, *count));
+        }
+        (Target::Far(old, count), _) => (old, count),
     };
     check_flags(flags, old_bytes, new_bytes)?;
     let new_count = u32::try_from(new_bytes.div_ceil(PAGE_BYTES)).map_err(|_| libc::ENOMEM)?;
@@ -62,7 +65,7 @@ pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new
         _ if !fixed => resize(&mut region_map, wanted, run),
         Target::Far(new, _) => move_to(&mut region_map, wanted, run, new),
         Target::Kernel if new_address.is_multiple_of(PAGE_BYTES) => move_out(&mut region_map, wanted, run, new_address),
-        Target::Kernel => Err(libc::EINVAL),
+        Target::Kernel | Target::Across(_) => Err(libc::EINVAL),
     }
 }
 
@@ -170,10 +173,16 @@ fn move_out(region_map: &mut RegionMap, wanted: Move, run: Run, new_address: usi
     let protect = |protection| pager.protect(PageNo(old), old_count, protection).map_err(|e| apply::errno_of(&e));
     kernel(libc::SYS_mmap, [new_address, bytes, bits(READ_WRITE), bits(flags), usize::MAX, 0])?;
     protect(READ_WRITE)?;
-    let kept = old_count.min(new_count) as usize * PAGE_BYTES;
-    // SAFETY: both ranges are mapped read-write, `kept` bytes long, and one lies outside the far range.
-    unsafe { (new_address as *mut u8).copy_from_nonoverlapping(region_map::address_of(old) as *const u8, kept) };
+    let copy = |from: usize, bytes: usize| {
+        let to = new_address + (from - region_map::address_of(old));
+        // SAFETY: both ranges are mapped read-write, and one lies outside the far range.
+        unsafe { (to as *mut u8).copy_from_nonoverlapping(from as *const u8, bytes) };
+        Ok(())
+    };
+    // Pinned: with the region map locked, signals are blocked, and a fault could not be served on the inline path.
+    let copied = pager.with_pages(PageNo(old), old_count.min(new_count), PinAccess::Read, copy);
     protect(run.attributes.protection)?;
+    copied.map_err(|error| apply::errno_of(&error))?;
     if keeps_old {
         pager.discard(PageNo(old), old_count);
     } else {
@@ -225,6 +234,6 @@ fn remap_foreign(
         Target::Far(first, count) => {
             move_in(region_map, moved, bytes(new_count), first, count, run.attributes.protection)
         }
-        Target::Kernel => Ok(moved),
+        Target::Kernel | Target::Across(_) => Ok(moved),
     }
 }

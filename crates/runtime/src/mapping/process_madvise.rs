@@ -29,9 +29,8 @@ pub fn process_madvise(pidfd: i32, ranges: usize, count: usize, advice: i32, fla
     for range in ranges {
         let [start, bytes] = range;
         let advised = match target(start, bytes) {
-            Ok(Target::Far(..)) => madvise(start, bytes, advice).map(|_| bytes),
-            Ok(Target::Kernel) => ask(range.as_ptr().addr(), 1),
-            Err(errno) => Err(errno),
+            Target::Far(..) | Target::Across(_) => madvise(start, bytes, advice).map(|_| bytes),
+            Target::Kernel => ask(range.as_ptr().addr(), 1),
         };
         match advised {
             Ok(bytes) => done += bytes,

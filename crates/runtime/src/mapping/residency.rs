@@ -18,9 +18,13 @@ fn widened(address: usize, bytes: usize) -> (usize, usize) {
 /// mlock2(2); mlock(2) without flags.
 pub fn lock(address: usize, bytes: usize, flags: i32) -> Outcome {
     let (start, len) = widened(address, bytes);
-    let Target::Far(first, count) = target(start, len)? else {
-        let number = if flags == 0 { libc::SYS_mlock } else { libc::SYS_mlock2 };
-        return kernel(number, [address, bytes, bits(flags), 0, 0, 0]);
+    let (first, count) = match target(start, len) {
+        Target::Kernel => {
+            let number = if flags == 0 { libc::SYS_mlock } else { libc::SYS_mlock2 };
+            return kernel(number, [address, bytes, bits(flags), 0, 0, 0]);
+        }
+        Target::Across(parts) => return parts.in_turn(|address, bytes| lock(address, bytes, flags)),
+        Target::Far(first, count) => (first, count),
     };
     if flags & !MLOCK_ONFAULT != 0 {
         return Err(libc::EINVAL);
@@ -31,8 +35,9 @@ pub fn lock(address: usize, bytes: usize, flags: i32) -> Outcome {
 /// munlock(2).
 pub fn unlock(address: usize, bytes: usize) -> Outcome {
     let (start, len) = widened(address, bytes);
-    match target(start, len)? {
+    match target(start, len) {
         Target::Kernel => kernel(libc::SYS_munlock, [address, bytes, 0, 0, 0, 0]),
+        Target::Across(parts) => parts.in_turn(unlock),
         Target::Far(first, count) => set_lock(first, count, Locked::No),
     }
 }
@@ -94,8 +99,13 @@ const ANSWERS: usize = 1024;
 
 /// mincore(2): bit 0 of each byte at `vector` says whether the page is local. `EFAULT` where it cannot be written to.
 pub fn in_core(address: usize, bytes: usize, vector: usize) -> Outcome {
-    let Target::Far(first, count) = target(address, bytes)? else {
-        return in_core_outside(address, bytes, vector);
+    let (first, count) = match target(address, bytes) {
+        Target::Kernel => return in_core_outside(address, bytes, vector),
+        Target::Across(parts) => {
+            let answers = |at: usize| vector.wrapping_add((at - address) / PAGE_BYTES);
+            return parts.in_turn(|at, bytes| in_core(at, bytes, answers(at)));
+        }
+        Target::Far(first, count) => (first, count),
     };
     let runs = region_map::lock().mapped_in(first, count);
     if runs.iter().map(|run| run.count).sum::<u32>() != count {
@@ -151,8 +161,10 @@ fn hand_out(at: usize, answers: &[u8]) -> Result<(), i32> {
 
 /// msync(2): nothing to write for anonymous memory.
 pub fn sync(address: usize, bytes: usize, flags: i32) -> Outcome {
-    let Target::Far(first, count) = target(address, bytes)? else {
-        return kernel(libc::SYS_msync, [address, bytes, bits(flags), 0, 0, 0]);
+    let (first, count) = match target(address, bytes) {
+        Target::Kernel => return kernel(libc::SYS_msync, [address, bytes, bits(flags), 0, 0, 0]),
+        Target::Across(parts) => return parts.past_holes(|address, bytes| sync(address, bytes, flags)),
+        Target::Far(first, count) => (first, count),
     };
     let both = libc::MS_ASYNC | libc::MS_SYNC;
     if flags & !(both | libc::MS_INVALIDATE) != 0 || flags & both == both {

@@ -4,7 +4,7 @@
 //! kernel's (Documentation/userspace-api/mseal.rst, `mm/mseal.c`): no unmapping, no moving, no replacing, no change of protection; and no
 //! advice that loses content, unless the pages may be written to anyway.
 
-use super::{Outcome, Target, kernel, target};
+use super::{Outcome, Target, kernel, sync, target};
 use crate::region_map::{self, Kind, RegionMap, Run};
 use hinterland_units::PAGE_BYTES;
 
@@ -18,7 +18,14 @@ pub fn seal(address: usize, bytes: usize, flags: usize) -> Outcome {
     if whole.is_none() {
         return pass_on();
     }
-    let Target::Far(first, count) = target(address, bytes)? else { return pass_on() };
+    let (first, count) = match target(address, bytes) {
+        Target::Kernel => return pass_on(),
+        Target::Across(parts) => {
+            parts.in_turn(|address, bytes| sync(address, bytes, libc::MS_ASYNC))?; // Changes nothing, and tells of holes.
+            return parts.in_turn(|address, bytes| seal(address, bytes, flags));
+        }
+        Target::Far(first, count) => (first, count),
+    };
     // A kernel without the call says so, and one with it what it says of the flags.
     kernel(SYS_MSEAL, [address, 0, flags, 0, 0, 0])?;
     let mut region_map = region_map::lock();

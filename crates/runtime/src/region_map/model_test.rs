@@ -3,6 +3,7 @@
 use super::runs::{Attributes, ForkRule, Kind, RegionMap, Run};
 
 const PAGES: u32 = 96;
+const END_PAGES: u32 = 3;
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 struct Random(u64);
@@ -21,7 +22,7 @@ struct Model(Vec<Option<Attributes>>);
 
 impl Model {
     fn fits(&self, first: u32, count: u32) -> bool {
-        first >= 1 && first + count < PAGES && self.0[first as usize..][..count as usize].iter().all(Option::is_none)
+        first + count <= PAGES && self.0[first as usize..][..count as usize].iter().all(Option::is_none)
     }
 
     fn runs_in(&self, first: u32, count: u32) -> Vec<Run> {
@@ -47,8 +48,8 @@ fn any_attributes(random: &mut Random) -> Attributes {
 }
 
 fn any_range(random: &mut Random) -> (u32, u32) {
-    let first = 1 + random.below(PAGES - 2);
-    (first, 1 + random.below((PAGES - 1 - first).clamp(1, 24)))
+    let first = random.below(PAGES);
+    (first, 1 + random.below((PAGES - first).min(24)))
 }
 
 fn step(random: &mut Random, region_map: &mut RegionMap, model: &mut Model) {
@@ -59,10 +60,18 @@ fn step(random: &mut Random, region_map: &mut RegionMap, model: &mut Model) {
             let alignment = 1 << random.below(5);
             match region_map.place(count, alignment, attributes) {
                 Some(place) => {
-                    assert!(place % alignment == 0 && model.fits(place, count), "{count} pages placed at {place}");
+                    let inside = place >= END_PAGES && place + count <= PAGES - END_PAGES;
+                    assert!(
+                        inside && place % alignment == 0 && model.fits(place, count),
+                        "{count} pages placed at {place}"
+                    );
                     model.fill(place, count, Some(attributes));
                 }
-                None => assert!((0..PAGES).step_by(alignment as usize).all(|p| !model.fits(p, count))),
+                None => {
+                    let inside = |place: u32| place >= END_PAGES && place + count <= PAGES - END_PAGES;
+                    let mut places = (0..PAGES).step_by(alignment as usize);
+                    assert!(places.all(|place| !inside(place) || !model.fits(place, count)));
+                }
             }
         }
         1 => {
@@ -91,7 +100,7 @@ fn agrees_with_a_page_by_page_model() {
     for seed in 0..64 {
         let mut random = Random(seed);
         let (mut region_map, mut model) = (RegionMap::closed(), Model(vec![None; PAGES as usize]));
-        region_map.open(PAGES);
+        region_map.open(PAGES, END_PAGES);
         for _ in 0..4_000 {
             step(&mut random, &mut region_map, &mut model);
             assert_eq!(region_map.runs().collect::<Vec<_>>(), model.runs_in(0, PAGES), "seed {seed}");
@@ -104,7 +113,7 @@ fn agrees_with_a_page_by_page_model() {
 #[test]
 fn takes_the_smallest_run_with_room() {
     let mut region_map = RegionMap::closed();
-    region_map.open(1000);
+    region_map.open(1000, 1);
     let plain = Attributes::plain(Kind::Mapping, 0);
     for first in [1, 20, 60, 120] {
         assert!(region_map.place_at(first, 10, plain));

@@ -1,8 +1,8 @@
 //! What lies where in the far range: runs of pages with attributes, and the free space between them.
 //!
-//! Pure bookkeeping, no memory is touched. Invariants: every page below `pages` is either in exactly one run or free (the
-//! first and the last page are neither: they stay inaccessible for ever, so that no mapping touches the range's ends); runs
-//! that touch differ in their attributes.
+//! Pure bookkeeping, no memory is touched. Invariants: every page below `pages` is either in exactly one run or free; runs that touch
+//! differ in their attributes. The pages at the ends are given out by command only (`MAP_FIXED`), so that nothing of ours lies in the way of
+//! a program that maps memory across: `free` does not know them.
 
 use super::free::FreeRuns;
 use std::collections::BTreeMap;
@@ -101,17 +101,21 @@ impl Run {
 pub struct RegionMap {
     runs: BTreeMap<u32, (u32, Attributes)>,
     free: FreeRuns,
+    pages: u32,
+    /// Pages at each end that are given out by command only.
+    end_pages: u32,
 }
 
 impl RegionMap {
     /// A range without any page; `open` gives it some.
     pub const fn closed() -> RegionMap {
-        RegionMap { runs: BTreeMap::new(), free: FreeRuns::new() }
+        RegionMap { runs: BTreeMap::new(), free: FreeRuns::new(), pages: 0, end_pages: 0 }
     }
 
-    /// Makes pages `1 .. pages - 1` free. Called once.
-    pub fn open(&mut self, pages: u32) {
-        self.free.give(1, pages - 2);
+    /// Makes `pages` pages free, `end_pages` of them at each end by command only. Called once.
+    pub fn open(&mut self, pages: u32, end_pages: u32) {
+        (self.pages, self.end_pages) = (pages, end_pages);
+        self.free.give(end_pages, pages - 2 * end_pages);
     }
 
     /// Puts a run of `count` pages where there is room, its first page a multiple of `alignment`; returns its first page.
@@ -123,18 +127,24 @@ impl RegionMap {
 
     /// Puts a run at `first`, if all of that is free.
     pub fn place_at(&mut self, first: u32, count: u32, attributes: Attributes) -> bool {
-        let taken = self.free.take_at(first, count);
-        if taken {
-            self.put(Run { first, count, attributes });
+        if !self.is_free(first, count) {
+            return false;
         }
-        taken
+        let (inner, pages) = self.inner(first, count);
+        let taken = pages == 0 || self.free.take_at(inner, pages);
+        assert!(taken, "page {first:#x} and what follows is free, and cannot be taken");
+        self.put(Run { first, count, attributes });
+        true
     }
 
     /// Frees every page of `first .. first + count`; returns the runs that were there.
     pub fn remove(&mut self, first: u32, count: u32) -> Vec<Run> {
         let removed = self.cut(first, count);
         for run in &removed {
-            self.free.give(run.first, run.count);
+            let (inner, pages) = self.inner(run.first, run.count);
+            if pages > 0 {
+                self.free.give(inner, pages);
+            }
         }
         removed
     }
@@ -176,7 +186,16 @@ impl RegionMap {
 
     /// Whether all of `first .. first + count` is free.
     pub fn is_free(&self, first: u32, count: u32) -> bool {
-        self.free.is_free(first, count)
+        let (inner, pages) = self.inner(first, count);
+        let has_ends =
+            u64::from(first) + u64::from(count) <= u64::from(self.pages) && self.runs_in(first, count).is_empty();
+        has_ends && (pages == 0 || self.free.is_free(inner, pages))
+    }
+
+    /// The part of a range that does not lie at the ends.
+    fn inner(&self, first: u32, count: u32) -> (u32, u32) {
+        let (from, to) = (first.max(self.end_pages), first.saturating_add(count).min(self.pages - self.end_pages));
+        (from, to.saturating_sub(from))
     }
 
     /// Whether any page of `first .. first + count` is sealed.

@@ -20,6 +20,7 @@ use std::ops::Range;
 
 pub(super) const LOAD: u16 = code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS);
 pub(super) const AND: u16 = code(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K);
+const SUBTRACT: u16 = code(libc::BPF_ALU | libc::BPF_SUB | libc::BPF_K);
 const JUMP: u16 = code(libc::BPF_JMP | libc::BPF_JA);
 pub(super) const IF_EQUAL: u16 = code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K);
 pub(super) const IF_AT_LEAST: u16 = code(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K);
@@ -163,8 +164,8 @@ impl Build<'_> {
         let (size, _) = halves(self.far_range.len());
         let mut next = none;
         for index in (0..6).rev().filter(|index| mask & 1 << index != 0) {
-            self.assembler.branch(IF_EQUAL, first, self.far, next);
-            self.assembler.emit(AND, 0, 0, !(size - 1));
+            self.assembler.branch(IF_AT_LEAST, size, next, self.far);
+            self.assembler.emit(SUBTRACT, 0, 0, first);
             next = self.assembler.load(argument(index) + 4);
         }
         next

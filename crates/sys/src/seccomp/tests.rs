@@ -5,7 +5,7 @@ use crate::trampoline;
 use interpret::{data, interpret};
 use std::io::Write;
 
-const FAR: Range<usize> = 0x2000_0000_0000..0x2400_0000_0000;
+const FAR: Range<usize> = 0x4800_0000_0000..0x5400_0000_0000;
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const TRAP: u32 = libc::SECCOMP_RET_TRAP | TRAP_MARK as u32;
 
@@ -28,7 +28,7 @@ fn exactly_the_pointer_arguments_are_looked_at() {
     let rules = many_rules();
     let filter = Filter::new(&rules, FAR);
     let edges = [FAR.start, FAR.start + 0x1234_5678, FAR.end - 1];
-    let near = [0, 1, FAR.start - 1, FAR.end, 0x7fff_ffff_ffff, usize::MAX, 0x2000, 0x2000_0000_0000_0000];
+    let near = [0, 1, FAR.start - 1, FAR.end, 0x7fff_ffff_ffff, usize::MAX, 0x4800, 0x4800_0000_0000_0000];
     for number in 0..600 {
         let known = rules.iter().find(|(known, _)| *known == number).map(|(_, rule)| *rule);
         let rule = known.unwrap_or(UNKNOWN);

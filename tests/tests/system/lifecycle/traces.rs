@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where the far range begins.
-const FAR: u64 = 0x2000_0000_0000;
+const FAR: u64 = 0x4800_0000_0000;
 const PAGE: u64 = 4096;
 /// What `walks` ends with.
 const CODE: i32 = 7;

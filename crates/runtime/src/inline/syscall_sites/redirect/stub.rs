@@ -17,7 +17,7 @@ use crate::inline::syscall_sites::edit::Edit;
 use crate::inline::syscall_sites::elf::Image;
 use crate::inline::syscall_sites::jump::{distance, jump, map_near};
 use crate::mapping::{self, MEMORY_CALL_NUMBERS};
-use hinterland_pager::{FAR_BASE, FAR_PAGES};
+use hinterland_pager::{FAR_BASE, FAR_BITS, FAR_PAGES};
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{Mapping, mem};
 use hinterland_units::PAGE_BYTES;
@@ -34,10 +34,10 @@ const BY_ADDRESS: usize = 128;
 /// Numbers in a set.
 const NUMBERS: usize = 512;
 
-/// A far address has this in the bits from here on.
-const FAR_BITS: u32 = (FAR_PAGES as usize * PAGE_BYTES).trailing_zeros();
+/// A far address has one of so many values, from this one on, in the bits from `FAR_BITS` on.
 const FAR_TAG: usize = FAR_BASE >> FAR_BITS;
-const _: () = assert!(FAR_TAG < 128 && FAR_BITS < 64, "an operand of one byte");
+const FAR_TAGS: usize = (FAR_PAGES as usize * PAGE_BYTES) >> FAR_BITS;
+const _: () = assert!(FAR_TAG < 128 && FAR_TAGS < 128 && FAR_BITS < 64, "an operand of one byte");
 
 /// Calls that may name far memory by another argument than the first.
 const OTHERS: [i64; 3] = [libc::SYS_mremap, libc::SYS_shmat, libc::SYS_process_madvise];
@@ -107,7 +107,7 @@ pub(crate) fn begin_child() {
 /// The code of a stub at `stub` whose page starts at `page`, and that goes on at `back`.
 fn code(stub: usize, page: usize, back: usize, moved: &[u8]) -> Option<[u8; STUB_BYTES]> {
     const INT3: u8 = 0xcc;
-    let far_tag = u8::try_from(FAR_TAG).ok()?;
+    let (far_tag, far_tags) = (u8::try_from(FAR_TAG).ok()?, u8::try_from(FAR_TAGS).ok()?);
     let far_bits = u8::try_from(FAR_BITS).ok()?;
     let mut code = moved.to_vec();
     // An instruction that names `target` in its last four bytes.
@@ -126,8 +126,9 @@ fn code(stub: usize, page: usize, back: usize, moved: &[u8]) -> Option<[u8; STUB
     code.extend([0x4c, 0x0f, 0xa3, 0x19]); // bt [rcx], r11
     let second = short_jump(&mut code, 0x73); // jnc pass
     code.extend([0x48, 0x89, 0xf9, 0x48, 0xc1, 0xe9, far_bits]); // mov rcx, rdi; shr rcx, FAR_BITS
-    code.extend([0x48, 0x83, 0xf9, far_tag]); // cmp rcx, FAR_TAG
-    let third = short_jump(&mut code, 0x75); // jne pass
+    code.extend([0x48, 0x83, 0xe9, far_tag]); // sub rcx, FAR_TAG
+    code.extend([0x48, 0x83, 0xf9, far_tags]); // cmp rcx, FAR_TAGS
+    let third = short_jump(&mut code, 0x73); // jae pass
     land(&mut code, ours)?;
     relative(&mut code, &[0x48, 0x8d, 0x0d], back)?; // lea rcx, [rip + back]
     relative(&mut code, &[0xff, 0x25], page)?; // jmp [rip + entry]
@@ -248,16 +249,16 @@ mod tests {
         // mov rdi, rbx
         let code = code(stub, page, back, &[0x48, 0x89, 0xdf]).unwrap();
         let all: Vec<_> = Decoder::with_ip(64, &code, stub as u64, DecoderOptions::NONE).into_iter().collect();
-        let text: Vec<String> = all.iter().map(|one| format!("{:?}", one.mnemonic())).take(19).collect();
-        let expected = "Mov Mov Cmp Jae Lea Bt Jb Lea Bt Jae Mov Shr Cmp Jne Lea Jmp Syscall Jmp Int3";
+        let text: Vec<String> = all.iter().map(|one| format!("{:?}", one.mnemonic())).take(20).collect();
+        let expected = "Mov Mov Cmp Jae Lea Bt Jb Lea Bt Jae Mov Shr Sub Cmp Jae Lea Jmp Syscall Jmp Int3";
         assert_eq!(text.join(" "), expected);
-        let pass = all[16].ip();
-        assert!([3, 9, 13].iter().all(|index| all[*index].near_branch_target() == pass));
-        assert_eq!(all[6].near_branch_target(), all[14].ip());
+        let pass = all[17].ip();
+        assert!([3, 9, 14].iter().all(|index| all[*index].near_branch_target() == pass));
+        assert_eq!(all[6].near_branch_target(), all[15].ip());
         assert_eq!(all[4].memory_displacement64(), (page + WHATEVER) as u64);
         assert_eq!(all[7].memory_displacement64(), (page + BY_ADDRESS) as u64);
-        assert_eq!((all[14].memory_displacement64(), all[17].near_branch_target()), (back as u64, back as u64));
-        assert_eq!(all[15].memory_displacement64(), page as u64);
-        assert_eq!((all[11].immediate8(), all[12].immediate8to64()), (42, 8));
+        assert_eq!((all[15].memory_displacement64(), all[18].near_branch_target()), (back as u64, back as u64));
+        assert_eq!(all[16].memory_displacement64(), page as u64);
+        assert_eq!((all[11].immediate8(), all[12].immediate8to64(), all[13].immediate8to64()), (42, 18, 3));
     }
 }
