@@ -1,7 +1,7 @@
 //! End-to-end tests: real programs run natively and under Hinterland, and their results are compared.
 //!
 //! Reading order: [`Scenario`] (what a program is), [`programs`] (the list), [`process`] (running and measuring a process
-//! tree), [`native`] and [`managed`] (the two runs), [`Variant`], [`pairs`] and [`runs`] (under which settings), [`node`] (memory nodes),
+//! tree), [`native`] and [`managed`] (the two runs), [`Variant`], [`pairs`] and [`runs`] (under which settings), [`runtimes`] (languages, one by one), [`node`] (memory nodes),
 //! [`authority`] (who may use them),
 //! [`field`] (cases that others have met), [`unprivileged`] (runs by somebody without rights),
 //! [`verdict`] (what must hold), [`results`] (where the rows go).
@@ -28,6 +28,7 @@ pub mod promises;
 pub mod reach;
 pub mod results;
 pub mod runs;
+pub mod runtimes;
 mod scenario;
 pub mod skips;
 pub mod stacks;

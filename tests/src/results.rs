@@ -8,7 +8,7 @@ use crate::{Scenario, Stats, Variant, places};
 use anyhow::Result;
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A row.
 #[derive(Serialize)]
@@ -63,13 +63,13 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Appends the row to the results file.
+    /// Appends the row to a results file.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn append(&self) -> Result<()> {
+    pub fn append_to(&self, file: &Path) -> Result<()> {
         std::fs::create_dir_all(places::tests())?;
-        let mut file = std::fs::File::options().create(true).append(true).open(file())?;
+        let mut file = std::fs::File::options().create(true).append(true).open(file)?;
         Ok(writeln!(file, "{}", serde_json::to_string(self)?)?)
     }
 }
@@ -77,4 +77,9 @@ impl<'a> Row<'a> {
 /// The results file.
 pub fn file() -> PathBuf {
     places::tests().join("results.jsonl")
+}
+
+/// The results file of the runtimes, which `./dev results` leaves alone.
+pub fn runtimes_file() -> PathBuf {
+    places::tests().join("runtimes.jsonl")
 }

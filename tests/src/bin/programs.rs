@@ -157,7 +157,8 @@ fn run(args: &RunArgs) -> Result<ExitCode> {
             }
         };
         let violations = verdict::violations(scenario, &variant, &native, &managed);
-        results::Row::new(scenario, variant, place.size_bytes, &native, &managed, &violations).append()?;
+        results::Row::new(scenario, variant, place.size_bytes, &native, &managed, &violations)
+            .append_to(&results::file())?;
         let (seconds, slower) = (managed.finished.wall.as_secs_f64(), slowdown(&native, &managed));
         print!("{:<16} {seconds:>7.2} s ({slower:.1} × native) in {} MiB", scenario.name, budget_bytes / MIB);
         if let Ok(stats) = &managed.stats {

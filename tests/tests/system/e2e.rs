@@ -34,7 +34,7 @@ fn compare(scenario: &Scenario, variant: Variant, place: &Place, native: &native
     let budget_bytes = managed::budget_bytes(native);
     let managed = managed::run_managed(scenario, place, &variant, budget_bytes, Duration::MAX)?;
     let violations = verdict::violations(scenario, &variant, native, &managed);
-    results::Row::new(scenario, variant, place.size_bytes, native, &managed, &violations).append()?;
+    results::Row::new(scenario, variant, place.size_bytes, native, &managed, &violations).append_to(&results::file())?;
     if violations.is_empty() {
         return Ok(());
     }

@@ -1,9 +1,10 @@
-//! The whole system: real programs natively and under Hinterland ([`e2e`]), what system calls promise ([`conformance`]), and good
+//! The whole system: real programs natively and under Hinterland ([`e2e`], [`runtimes`]), what system calls promise ([`conformance`]), and good
 //! and bad days ([`lifecycle`]). One program, so that tests that wait fill the time of others; names begin with the suite.
 
 mod conformance;
 mod e2e;
 mod lifecycle;
+mod runtimes;
 
 use anyhow::ensure;
 use hinterland_tests::suite;
@@ -12,8 +13,10 @@ use std::process::ExitCode;
 
 /// Those that take longest come first, so that no processor is left with one of them at the end.
 fn main() -> ExitCode {
-    let mut trials =
-        [e2e::trials(), lifecycle::trials(), conformance::trials()].into_iter().flatten().collect::<Vec<_>>();
+    let mut trials = [e2e::trials(), runtimes::trials(), lifecycle::trials(), conformance::trials()]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>();
     let names = trials.iter().map(|trial| trial.name().to_owned()).collect();
     trials.push(suite::trial("repository::named_in_the_specification", || None, move || named(names)));
     trials.push(suite::trial("repository::every_pair_of_settings", || None, pairs));
