@@ -23,8 +23,8 @@ pub use ledger::{
 };
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use settings::{
-    EnvError, EvictName, FaultPathName, Form, HeapMode, LauncherSettings, PlacementName, PrefetchName, SETTINGS,
-    Setting, Settings, Sources, parse_microset, parse_prefetch_cache, parse_switch, variables,
+    EnvError, EvictName, FaultPathName, Form, GranularityName, HeapMode, LauncherSettings, PlacementName, PrefetchName,
+    SETTINGS, Setting, Settings, Sources, parse_microset, parse_prefetch_cache, parse_switch, variables,
 };
 pub use statistics::backend::BackendRow;
 pub use statistics::process::ProcessRow;

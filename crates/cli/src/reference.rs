@@ -7,7 +7,9 @@ use crate::figures::{Activity, HintSite};
 use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs};
 use crate::schema::Described;
 use hinterland_abi::statistics::{Statistic, backend, process};
-use hinterland_abi::{EvictName, FaultPathName, HeapMode, PlacementName, PrefetchName, SETTINGS, Setting, Sources};
+use hinterland_abi::{
+    EvictName, FaultPathName, GranularityName, HeapMode, PlacementName, PrefetchName, SETTINGS, Setting, Sources,
+};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -61,6 +63,7 @@ fn settings() -> String {
     text += "## Choices\n\n";
     let choices = [
         ("--prefetch", PrefetchName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect::<Vec<_>>()),
+        ("--granularity", GranularityName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
         ("--evict", EvictName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
         ("--fault-path", FaultPathName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),
         ("--placement", PlacementName::ALL.iter().map(|choice| (choice.name(), choice.meaning())).collect()),

@@ -20,7 +20,7 @@ use crate::watch::{FaultWatch, Place, Served};
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadItem, Priority};
 use hinterland_paging::{Step, ZERO_PAGES, claim_zeros, is_timed, late_window};
-use hinterland_policy::{Arrival, PrefetchWindow, Request};
+use hinterland_policy::{Arrival, Prefetch, PrefetchWindow, Request};
 use hinterland_sys::Fault;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
@@ -329,14 +329,19 @@ impl Faults {
 
     /// The page is in a backend: the program waits for it.
     fn fetch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
+        if self.read_ahead.comes_with_block(page, scratch) {
+            return Outcome::Again;
+        }
         let Some(owned) = self.claim_charged(page, entry, scratch) else { return Outcome::Again };
         let late = self.request_prefetch(page, Request::Major, fault);
+        let waits = self.driver.waits();
         let landing = &mut scratch.landing()[0];
         let begun = is_timed(self.pages.row().major_faults.load(Relaxed)).then(Instant::now);
         let mut result = Ok(());
         self.far.load(&mut [LoadItem { location: entry.location(), into: landing }], Priority::Demand, &mut |_, r| {
             result = r.map(drop);
         });
+        drop(waits);
         if let Some(begun) = begun {
             self.driver.timed(1, begun, || self.cache.pages_for_windows());
         }
@@ -393,6 +398,9 @@ impl Faults {
         let wanted = self.driver.requested(page, request, fault);
         wanted.batches.into_iter().for_each(|batch| self.read_ahead.request_batch(batch));
         let passed = wanted.window.and_then(|window| self.read_ahead.request(window));
+        if let Some(block) = wanted.block {
+            self.read_ahead.request(Prefetch::Block(block));
+        }
         let (batch, hints) = (|| self.read_ahead.late_batch(page), || self.read_ahead.late_hints(page));
         late_window(request, wanted.is_on_tape, passed, batch, hints)
     }

@@ -25,7 +25,7 @@ use hinterland_paging::{
     CachedSlots, Dropped, GiveBack, KEY_SLOTS, Place, SlotBody, Step, TakenSlot, make_room, pages_for_windows,
     take_slot, waiting_pages_max,
 };
-use hinterland_policy::Prefetch;
+use hinterland_policy::{Prefetch, Source};
 use hinterland_units::{PAGE_BYTES, PageBytes, PageNo};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -55,15 +55,28 @@ struct Beside {
     mapped: AtomicU32,
     /// When it arrived.
     since_ns: AtomicU64,
-    /// The site of the hints for which it came, and 1; 0: it came otherwise.
-    site: AtomicU32,
+    /// Who has asked for it, as [`Beside::word`] writes it.
+    source: AtomicU32,
     /// Whose key page it is.
     key_of: Mutex<Option<Prefetch>>,
 }
 
 impl Beside {
-    fn site(&self) -> Option<u16> {
-        self.site.load(Relaxed).checked_sub(1).and_then(|site| u16::try_from(site).ok())
+    /// A source in a word.
+    fn word(source: Source) -> u32 {
+        match source {
+            Source::Prefetcher => 0,
+            Source::Blocks => 1,
+            Source::Hints(site) => 2 + u32::from(site),
+        }
+    }
+
+    fn source(&self) -> Source {
+        match self.source.load(Relaxed) {
+            0 => Source::Prefetcher,
+            1 => Source::Blocks,
+            word => Source::Hints(u16::try_from(word - 2).unwrap_or(u16::MAX)),
+        }
     }
 }
 
@@ -156,7 +169,7 @@ impl PrefetchCache {
         let beside = &self.beside[index as usize];
         let hinted = wanted.hinted();
         beside.mapped.store(mapped + hinted.map_or(0, |batch| batch.before), Relaxed);
-        beside.site.store(hinted.map_or(0, |batch| u32::from(batch.site) + 1), Relaxed);
+        beside.source.store(Beside::word(wanted.source()), Relaxed);
         beside.since_ns.store(self.now_ns(), Relaxed);
         *self.key_of(index) = wanted.key().map(|_| wanted.clone());
         self.pages.note_slot(&owned, slot);
@@ -257,10 +270,7 @@ impl PrefetchCache {
         let mapped = self.beside(slot).mapped.swap(0, Relaxed);
         self.pages.row().prefetch_unused_pages.fetch_add(1, Relaxed);
         self.pages.complete_remote(owned);
-        match self.beside(slot).site() {
-            Some(site) => self.driver.hint_wasted(site, mapped),
-            None => self.driver.wasted(page, mapped),
-        }
+        self.driver.wasted(self.beside(slot).source(), page, mapped);
         self.pages.at(Point::SlotEmptied, page);
         GiveBack::Unused
     }
@@ -272,23 +282,22 @@ impl PrefetchCache {
     }
 
     /// The page in `slot` was used for the first time, and is mapped: counts it, and frees the slot at once. The caller owns the
-    /// page. Whether it came for the prefetcher or for a tape: what came for hints tells them nothing.
+    /// page. Whether the prefetcher and the tapes are to hear of it: what came for hints tells them nothing.
     pub(crate) fn used(&self, slot: KeySlot) -> bool {
         let beside = self.beside(slot);
         let row = self.pages.row();
         let (turn, page) = (self.pages.decisions.turn(), self.staging.page(slot));
-        let (mapped, site) = (beside.mapped.swap(0, Relaxed), beside.site());
+        let (mapped, source) = (beside.mapped.swap(0, Relaxed), beside.source());
         row.prefetch_hits.fetch_add(1 + u64::from(mapped), Relaxed);
         row.prefetch_hits_observed.fetch_add(1, Relaxed);
         let waited_ns = self.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
         row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
         // The slot goes on naming the page: until the page is completed, that tells a thread that takes slots that it is busy.
         self.list().release(slot.index());
-        if let Some(site) = site {
-            self.driver.hint_used(site, mapped);
-        }
-        turn.note(|| Step::Used { page: page.unwrap_or(PageNo(u32::MAX)), slot: slot.index(), mapped });
-        site.is_none()
+        let page = page.unwrap_or(PageNo(u32::MAX));
+        self.driver.used(source, page, mapped);
+        turn.note(|| Step::Used { page, slot: slot.index(), mapped });
+        !matches!(source, Source::Hints(_))
     }
 }
 

@@ -16,14 +16,16 @@ use crate::sys::Instant;
 use crate::sys::sync::{Mutex, MutexGuard};
 use crate::sys::thread;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, ProcessRow, REGION_PAGES};
+use hinterland_backend::DEMAND_LANES;
 use hinterland_paging::Step;
 use hinterland_policy::tape::{Place, Places, TapeFigures};
 use hinterland_policy::{
-    Arbiter, Choice, HintBatch, HintFigures, Pattern, PrefetchWindow, Recent, Request, Thread, Wanted,
+    Arbiter, BlockFigures, Choice, Comes, HintBatch, HintFigures, InFlight, Pattern, Prefetch, PrefetchWindow, Recent,
+    Request, Source, Thread, Wanted,
 };
 use hinterland_sys::Fault;
 use hinterland_units::PageNo;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A region's row says what was chosen there: both must mean the same regions.
 const _: () = assert!(REGION_PAGES == hinterland_policy::REGION_PAGES);
@@ -39,6 +41,12 @@ pub(crate) struct PrefetchDriver {
     /// A load of one page, and each further one, in nanoseconds; 0: not known.
     pub(crate) one_ns: AtomicU64,
     pub(crate) page_ns: AtomicU64,
+    /// Blocks are asked for around demands.
+    pub(crate) asks_for_blocks: bool,
+    /// Pages that threads wait for, where blocks are asked for.
+    pub(crate) demands: AtomicU32,
+    /// Pages of blocks that were asked for and have not come.
+    pub(crate) block_pages: AtomicU32,
     requests: Mutex<Requests>,
 }
 
@@ -64,10 +72,22 @@ impl PrefetchDriver {
         arbiter: Arbiter,
         is_traced: bool,
     ) -> PrefetchDriver {
-        let follows_steps = arbiter.follows_steps();
+        let (follows_steps, asks_for_blocks) = (arbiter.follows_steps(), arbiter.asks_for_blocks() && !is_traced);
         let requests = Requests { arbiter, threads: Busiest::default(), regions: Busiest::default() };
         let [one_ns, page_ns] = [const { AtomicU64::new(0) }; 2];
-        PrefetchDriver { pages, local, is_traced, follows_steps, one_ns, page_ns, requests: Mutex::new(requests) }
+        let [demands, block_pages] = [const { AtomicU32::new(0) }; 2];
+        PrefetchDriver {
+            pages,
+            local,
+            is_traced,
+            follows_steps,
+            one_ns,
+            page_ns,
+            asks_for_blocks,
+            demands,
+            block_pages,
+            requests: Mutex::new(requests),
+        }
     }
 
     fn requests(&self) -> MutexGuard<'_, Requests> {
@@ -88,7 +108,16 @@ impl PrefetchDriver {
         let turn = self.pages.decisions.turn();
         let mut requests = self.requests();
         let wanted = requests.arbiter.requested(page, request, Thread(who), self);
-        turn.note(|| Step::Requested { page, request, thread: who, window: wanted.window.map(Into::into) });
+        turn.note(|| Step::Requested {
+            page,
+            request,
+            thread: who,
+            window: wanted.window.map(Into::into),
+            block: wanted.block.map(Prefetch::Block),
+        });
+        if wanted.block.is_some() {
+            note_blocks(row, &requests.arbiter);
+        }
         if let Some(figures) = requests.arbiter.tape_figures() {
             note_tapes(row, &figures);
         }
@@ -131,12 +160,64 @@ impl PrefetchDriver {
         }
     }
 
-    /// Tells the prefetcher that `page`, which waited unmapped, and `mapped` pages of its window were not used.
-    pub(crate) fn wasted(&self, page: PageNo, mapped: u32) {
+    /// A thread is about to ask for a page: whether it comes alone, or with a block.
+    pub(crate) fn comes(&self, page: PageNo, is_asked: bool, demands: u32) -> Comes {
+        let (lanes, block_pages) = (u32::try_from(DEMAND_LANES).unwrap_or(u32::MAX), self.block_pages.load(Relaxed));
+        let in_flight = InFlight { demands, lanes, block_pages, is_asked };
         let mut requests = self.requests();
-        requests.arbiter.wasted(page, mapped + 1);
-        if let Some(at) = requests.regions.find((page.0 / REGION_PAGES).into()) {
-            add(&self.pages.row().regions[at].unused_pages, 1);
+        let comes = requests.arbiter.comes(page, in_flight, self.local.account.budget().0);
+        note_blocks(self.pages.row(), &requests.arbiter);
+        comes
+    }
+
+    /// A thread waits for a page until this is dropped.
+    pub(crate) fn waits(&self) -> Option<impl Drop> {
+        struct Waits<'a>(&'a AtomicU32);
+        impl Drop for Waits<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Relaxed);
+            }
+        }
+        self.asks_for_blocks.then(|| {
+            self.demands.fetch_add(1, Relaxed);
+            Waits(&self.demands)
+        })
+    }
+
+    /// So many pages have come for what was asked for.
+    pub(crate) fn came(&self, wanted: &Prefetch, pages: u32) {
+        if wanted.source() == Source::Blocks {
+            let mut requests = self.requests();
+            requests.arbiter.came(wanted, pages);
+            note_blocks(self.pages.row(), &requests.arbiter);
+        }
+    }
+
+    /// Tells who has asked for `page`, which waited unmapped, that it was used, and `mapped` pages beside it.
+    pub(crate) fn used(&self, source: Source, page: PageNo, mapped: u32) {
+        if source == Source::Prefetcher {
+            return;
+        }
+        let (mut requests, row) = (self.requests(), self.pages.row());
+        requests.arbiter.used(source, page, mapped + 1);
+        match source {
+            Source::Hints(site) => {
+                add(&row.hint_used_pages, u64::from(mapped) + 1);
+                note_site(row, &requests.arbiter, site);
+            }
+            _ => note_blocks(row, &requests.arbiter),
+        }
+    }
+
+    /// The same of pages that were not used.
+    pub(crate) fn wasted(&self, source: Source, page: PageNo, mapped: u32) {
+        let (mut requests, row) = (self.requests(), self.pages.row());
+        requests.arbiter.wasted(source, page, mapped + 1);
+        if let Source::Hints(site) = source {
+            add(&row.hint_unused_pages, u64::from(mapped) + 1);
+            note_site(row, &requests.arbiter, site);
+        } else if let Some(at) = requests.regions.find((page.0 / REGION_PAGES).into()) {
+            add(&row.regions[at].unused_pages, 1);
         }
     }
 
@@ -151,22 +232,6 @@ impl PrefetchDriver {
         }
         note_site(row, &requests.arbiter, site);
         batch
-    }
-
-    /// Tells the arbiter that a page which was fetched for hints was used, and `mapped` pages beside it.
-    pub(crate) fn hint_used(&self, site: u16, mapped: u32) {
-        let mut requests = self.requests();
-        requests.arbiter.hint_used(site, mapped + 1);
-        add(&self.pages.row().hint_used_pages, u64::from(mapped) + 1);
-        note_site(self.pages.row(), &requests.arbiter, site);
-    }
-
-    /// The same of pages that were not used.
-    pub(crate) fn hint_wasted(&self, site: u16, mapped: u32) {
-        let mut requests = self.requests();
-        requests.arbiter.hint_wasted(site, mapped + 1);
-        add(&self.pages.row().hint_unused_pages, u64::from(mapped) + 1);
-        note_site(self.pages.row(), &requests.arbiter, site);
     }
 
     /// Counts prefetched pages, in order of address.
@@ -189,6 +254,9 @@ impl PrefetchDriver {
         let mut requests = self.requests();
         requests.arbiter.end_tapes();
         requests.arbiter.forget_hint_sites();
+        requests.arbiter.forget_block_figures();
+        self.demands.store(0, Relaxed);
+        self.block_pages.store(0, Relaxed);
         (requests.threads, requests.regions) = (Busiest::default(), Busiest::default());
     }
 }
@@ -210,6 +278,18 @@ impl Places for PrefetchDriver {
     fn budget_pages(&self) -> u64 {
         self.local.account.budget().0
     }
+
+    fn block_pages(&self) -> u32 {
+        self.block_pages.load(Relaxed)
+    }
+}
+
+/// Writes what blocks have led to; the caller holds the lock.
+fn note_blocks(row: &ProcessRow, arbiter: &Arbiter) {
+    let BlockFigures { asked, pages, used } = arbiter.block_figures();
+    row.blocks_asked.store(asked, Relaxed);
+    row.block_pages.store(pages, Relaxed);
+    row.block_used_pages.store(used, Relaxed);
 }
 
 /// Writes what tapes did; the caller holds the lock.

@@ -31,10 +31,10 @@ use crate::sys::{Instant, thread};
 use crate::thread_state::ThreadState;
 use hinterland_backend::{LoadError, LoadItem, Priority};
 use hinterland_paging::{
-    Claimed, Frames, HELP_PAGES, MappedPages, PendingWindow, Place, Pushed, Step, Urgency, WindowBody, WindowQueue,
-    batch_pages, claim_batch, claim_next_batch, runs_of,
+    Claimed, Frames, HELP_PAGES, LANDING_PAGES, MappedPages, PendingWindow, Place, Pushed, Step, Urgency, WindowBody,
+    WindowQueue, batch_pages, claim_batch, claim_next_batch, runs_of,
 };
-use hinterland_policy::{Arrival, Prefetch, PrefetchWindow};
+use hinterland_policy::{Arrival, Comes, Prefetch};
 use hinterland_sys::SysError;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::ops::Range;
@@ -243,17 +243,18 @@ impl ReadAhead {
         self.pages.claim(page, entry, entry.with_state(State::Fetching).with_prefetched(true))
     }
 
-    /// Claims the next remote pages that are wanted, of this window alone if there is one that a thread of the program helps with.
-    fn claim_next(&self, helps_with: Option<u64>, batch: &mut Batch) {
+    /// Claims the next remote pages that are wanted, of this window alone, and so many, if a thread of the program helps with it.
+    fn claim_next(&self, helps_with: Option<(u64, usize)>, batch: &mut Batch) {
         let decisions = self.pages.decisions;
         let (turn, copies_cost_ram) = (decisions.turn(), self.far.copies_cost_ram());
         let mut body = Claiming { read_ahead: self, copies_cost_ram, answers: decisions.answers() };
         match helps_with {
-            Some(number) => claim_batch(&mut body, batch, |queue| queue.get(number).cloned(), HELP_PAGES),
+            Some((number, pages_max)) => claim_batch(&mut body, batch, |queue| queue.get(number).cloned(), pages_max),
             None => claim_next_batch(&mut body, batch),
         }
+        self.count_block_pages();
         turn.note(|| Step::Claimed {
-            helps_with,
+            helps_with: helps_with.map(|(number, _)| number),
             copies_cost_ram,
             answers: body.answers.take(),
             of: batch.of.as_ref().map(|of| of.number),
@@ -354,15 +355,50 @@ impl ReadAhead {
         batch.or_else(|| self.take_hints())
     }
 
-    /// Requests a window from the read-ahead thread. The window's number, if that thread is late with the one before: see `help`.
-    pub(crate) fn request(&self, window: PrefetchWindow) -> Option<u64> {
+    /// Requests a window, or a block, from the read-ahead thread. The window's number, if that thread is late with the one before: see
+    /// `help`.
+    pub(crate) fn request(&self, wanted: impl Into<Prefetch>) -> Option<u64> {
+        let wanted = wanted.into();
         let turn = self.pages.decisions.turn();
-        let pushed = self.queue.push(window.into());
-        turn.note(|| Step::Queued { wanted: window.into(), late: pushed.late() });
+        let pushed = self.queue.push(wanted.clone());
+        self.count_block_pages();
+        turn.note(|| Step::Queued { wanted, late: pushed.late() });
         if pushed == Pushed::AndDropped {
             self.pages.row().prefetch_windows_dropped.fetch_add(1, Relaxed);
         }
         pushed.late()
+    }
+
+    /// A thread is about to ask for a page that is far. If it is to come with its block, this thread fetches the block: false if it does not.
+    pub(crate) fn comes_with_block(&self, page: PageNo, scratch: &mut Scratch) -> bool {
+        if !self.driver.asks_for_blocks {
+            return false;
+        }
+        let (turn, demands) = (self.pages.decisions.turn(), self.driver.demands.load(Relaxed));
+        let asked = self.queue.with(|queue| queue.late_block(page));
+        let (block, number) = match self.driver.comes(page, asked.is_some(), demands) {
+            Comes::Alone => (None, None),
+            Comes::WithAsked => (None, asked),
+            Comes::With(block) => {
+                let number = self.queue.with(|queue| {
+                    queue.push(Prefetch::Block(block));
+                    queue.newest()
+                });
+                (Some(Prefetch::Block(block)), Some(number))
+            }
+        };
+        self.count_block_pages();
+        turn.note(|| Step::Comes { page, demands, block, number });
+        drop(turn);
+        number.is_some_and(|number| self.fetch_now(number, LANDING_PAGES, scratch))
+            && self.pages.state(page) != State::Remote
+    }
+
+    /// The arbiter is to know how much of blocks is on its way. In a turn.
+    fn count_block_pages(&self) {
+        if self.driver.asks_for_blocks {
+            self.driver.block_pages.store(self.queue.with(|queue| queue.block_pages()), Relaxed);
+        }
     }
 
     /// Prefetches pages of a window in the thread that would fault on each of them, if the read-ahead thread is late. Only where
@@ -372,18 +408,25 @@ impl ReadAhead {
         else {
             return;
         };
+        self.fetch_now(number, HELP_PAGES, scratch);
+    }
+
+    /// Prefetches at most so many pages of a window, or of a block, in this thread; false: it finds none, or no frames for them.
+    fn fetch_now(&self, number: u64, pages_max: usize, scratch: &mut Scratch) -> bool {
         let mut batch = Batch::default();
-        self.claim_next(Some(number), &mut batch);
-        let Some(of) = batch.of.take().filter(|_| !batch.pages.is_empty()) else { return };
+        self.claim_next(Some((number, pages_max)), &mut batch);
+        let Some(of) = batch.of.take().filter(|_| !batch.pages.is_empty()) else { return false };
         let pages = batch.pages.len() as u64;
-        // The evictor makes room, not this thread: it has its page, and goes on.
-        if self.local.charge_free_frames(pages) {
+        // The evictor makes room, not this thread: it has its page, or asks for it alone.
+        let has_frames = self.local.charge_free_frames(pages);
+        if has_frames {
             self.load_batch(&batch, &of, scratch);
             self.map_batch(&mut batch, &of, scratch);
         } else {
             self.refuse_window(&of);
             batch.pages.drain(..).for_each(|owned| self.pages.complete_unchanged(owned));
         }
+        has_frames
     }
 
     /// Prefetches windows until it should stop: the body of the read-ahead thread.
@@ -448,6 +491,7 @@ impl ReadAhead {
             queue.refuse(of);
             queue.waiting()
         });
+        self.count_block_pages();
         turn.note(|| Step::Refused { waiting: u32::try_from(waiting).unwrap_or(u32::MAX) });
         self.pages.row().prefetch_windows_refused.fetch_add(1, Relaxed);
     }
@@ -496,6 +540,7 @@ impl ReadAhead {
         let runs = runs_of(&batch.pages, Owned::page, wanted);
         let first_and_pages =
             |run: &Range<usize>| (batch.pages[run.start].page().0, u32::try_from(run.len()).unwrap_or(0));
+        self.driver.came(wanted, u32::try_from(pages).unwrap_or(u32::MAX));
         turn.note(|| Step::Mapping { runs: runs.iter().map(first_and_pages).collect(), mapped: mapped.count() });
         drop(turn);
         self.driver.count_prefetched(&batch.pages);
@@ -524,7 +569,8 @@ impl ReadAhead {
             }
         }
         let turn = self.pages.decisions.turn();
-        let report = self.queue.with(|queue| mapped.finish(queue, of));
+        let report = self.queue.with(|queue| mapped.finish(queue, of, u32::try_from(pages).unwrap_or(u32::MAX)));
+        self.count_block_pages();
         let key_is = report.map_or(Place::Elsewhere, |(key, pages)| self.cache.mapped_with(key, pages));
         self.cache.arrived(pages);
         turn.note(|| Step::Mapped { pages: u32::try_from(pages).unwrap_or(0), key_is, report });

@@ -17,7 +17,7 @@ use hinterland_policy::{Arrival, Prefetch, Request};
 use hinterland_units::PageNo;
 
 /// The first bytes.
-const MAGIC: [u8; 8] = *b"HLdecis1";
+const MAGIC: [u8; 8] = *b"HLdecis2";
 
 /// Bytes before the first entry: the magic, the bytes of the entries, and whether it was full, as u64 (little endian).
 pub const HEAD_BYTES: usize = 24;
@@ -105,6 +105,8 @@ pub struct Begin {
     pub window_pages_max: Option<u32>,
     /// Bound on prefetched pages, as set.
     pub prefetch_cache_pages: Option<u32>,
+    /// The name of the granularity of demands.
+    pub granularity: String,
 }
 
 impl Field for Begin {
@@ -114,6 +116,7 @@ impl Field for Begin {
         self.prefetcher.put(out);
         self.window_pages_max.put(out);
         self.prefetch_cache_pages.put(out);
+        self.granularity.put(out);
     }
 
     fn take(from: &mut &[u8]) -> Option<Begin> {
@@ -123,6 +126,7 @@ impl Field for Begin {
             prefetcher: Field::take(from)?,
             window_pages_max: Field::take(from)?,
             prefetch_cache_pages: Field::take(from)?,
+            granularity: Field::take(from)?,
         })
     }
 }
@@ -248,7 +252,7 @@ steps! {
         /// Something was done.
         done: bool,
     }
-    /// A request reached the prefetcher. Decided: its window.
+    /// A request reached the arbiter. Decided: the prefetcher's window, and the block around the page.
     17 Requested {
         /// For which page.
         page: PageNo,
@@ -258,6 +262,8 @@ steps! {
         thread: u64,
         /// The window.
         window: Option<Prefetch>,
+        /// The block.
+        block: Option<Prefetch>,
     }
     /// A load has ended. Decided: of how much local memory a window may have a part.
     18 Loaded {
@@ -388,6 +394,18 @@ steps! {
         /// The batch, with its number in the queue; none: the site has lost.
         batch: Option<(Prefetch, u64)>,
     }
+    /// A thread is about to ask for a page where blocks are asked for. Decided: whether the page comes with its block, and the block's number
+    /// in the queue.
+    34 Comes {
+        /// The page.
+        page: PageNo,
+        /// Pages that other threads wait for.
+        demands: u32,
+        /// The block, if it is asked for now.
+        block: Option<Prefetch>,
+        /// Its number, or that of one that was asked for before; none: the page comes alone.
+        number: Option<u64>,
+    }
     /// A thread waits for a page where hints may have named it. Decided: the batch with which it is to come.
     33 Late {
         /// The page.
@@ -473,7 +491,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hinterland_policy::{HintBatch, PrefetchWindow, TapeBatch, Unmapped};
+    use hinterland_policy::{Block, HintBatch, PrefetchWindow, TapeBatch, Unmapped};
 
     fn window(first: u32, step: i64, unmapped: Unmapped) -> Prefetch {
         PrefetchWindow { first: PageNo(first), step, pages: 64, unmapped }.into()
@@ -487,6 +505,7 @@ mod tests {
             prefetcher: "none".into(),
             window_pages_max: Some(0),
             prefetch_cache_pages: None,
+            granularity: "page".into(),
         };
         let steps = [
             Step::Begins { with },
@@ -513,7 +532,7 @@ mod tests {
         let batch = Prefetch::Batch(TapeBatch { pages: [PageNo(3)].into(), key: None, thread: 8 });
         let hinted = HintBatch { pages: [PageNo(3), PageNo(1)].into(), key: Some(PageNo(1)), site: 513, before: 4 };
         let mut log = log();
-        for wanted in [batch, Prefetch::Hinted(hinted)] {
+        for wanted in [batch, Prefetch::Hinted(hinted), Prefetch::Block(Block::around(PageNo(77), 16))] {
             log.entries.push(Entry { thread: 0, step: Step::Queued { wanted, late: None } });
         }
         assert_eq!(Log::read(&log.bytes()), Ok(log));

@@ -27,7 +27,7 @@ pub fn waiting_pages_max(wanted: &Prefetch, budget_pages: u64, pages_max: Option
         // A tape has few key pages for each thread, which all come to theirs.
         Prefetch::Batch(_) => KEY_SLOTS,
         Prefetch::Hinted(_) | Prefetch::Window(PrefetchWindow { unmapped: Unmapped::Key(_), .. }) => KEYS_MAX,
-        Prefetch::Window(PrefetchWindow { unmapped: Unmapped::All, .. }) => {
+        Prefetch::Block(_) | Prefetch::Window(PrefetchWindow { unmapped: Unmapped::All, .. }) => {
             let part = u32::try_from(budget_pages / BUDGET_PART).unwrap_or(u32::MAX).clamp(KEYS_MAX, KEY_SLOTS);
             part.min(pages_max.unwrap_or(u32::MAX))
         }

@@ -161,11 +161,18 @@ pub fn claim_batch<B: WindowBody>(
         offset += 1;
     }
     // Another thread may have claimed more of it meanwhile.
-    body.windows(|queue| queue.update(of.number, |pending| pending.offset = pending.offset.max(offset)));
+    let claimed = u32::try_from(batch.pages.len()).unwrap_or(u32::MAX);
+    body.windows(|queue| {
+        queue.update(of.number, |pending| {
+            (pending.offset, pending.under_way) = (pending.offset.max(offset), pending.under_way + claimed);
+        })
+    });
     match wanted {
         Prefetch::Window(_) if wanted.is_downwards() => batch.pages.reverse(),
         Prefetch::Window(_) => {}
-        Prefetch::Batch(_) | Prefetch::Hinted(_) => batch.pages.sort_unstable_by_key(|claimed| body.page(claimed)),
+        Prefetch::Batch(_) | Prefetch::Hinted(_) | Prefetch::Block(_) => {
+            batch.pages.sort_unstable_by_key(|claimed| body.page(claimed))
+        }
     }
 }
 
@@ -215,10 +222,11 @@ impl MappedPages {
         (self.mapped, self.has_key) = (0, true);
     }
 
-    /// The batch is mapped: the key page to which pages are to be reported, and how many. Others are left to the batch of the key page.
-    pub fn finish(self, queue: &mut WindowQueue, of: &PendingWindow) -> Option<(PageNo, u32)> {
+    /// The batch of so many pages is mapped: the key page to which pages are to be reported, and how many. Others are left to the batch of the key page.
+    pub fn finish(self, queue: &mut WindowQueue, of: &PendingWindow, pages: u32) -> Option<(PageNo, u32)> {
         let MappedPages { mapped, has_key } = self;
         let to_report = |pending: &mut PendingWindow| {
+            pending.under_way = pending.under_way.saturating_sub(pages);
             pending.has_key |= has_key;
             pending.mapped += mapped;
             let is_reported = pending.has_key && of.wanted.key().is_some();
@@ -338,17 +346,17 @@ mod tests {
         let first = of(&mut queue);
         let mut mapped = MappedPages::of(&mut queue, &first);
         mapped.add(16);
-        assert_eq!(mapped.finish(&mut queue, &first), None, "the key page is not here yet");
+        assert_eq!(mapped.finish(&mut queue, &first, 16), None, "the key page is not here yet");
         let second = of(&mut queue);
         let mut mapped = MappedPages::of(&mut queue, &second);
         assert_eq!(mapped.count(), 16);
         mapped.told_one_that_waits();
         mapped.add(7);
-        assert_eq!(mapped.finish(&mut queue, &second), Some((PageNo(40), 7)));
+        assert_eq!(mapped.finish(&mut queue, &second, 8), Some((PageNo(40), 7)));
         let third = of(&mut queue);
         let mut mapped = MappedPages::of(&mut queue, &third);
         mapped.add(9);
-        assert_eq!(mapped.finish(&mut queue, &third), Some((PageNo(40), 9)));
+        assert_eq!(mapped.finish(&mut queue, &third, 9), Some((PageNo(40), 9)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! inside another one replaces it: the program was faster, and has passed what lies before.
 //!
 //! Batches of tapes are served in between. Those of one thread wait for each other, and none is dropped: a thread asks for few, and
-//! needs all of them. So are batches of hints; those who ask for them see to it that few wait.
+//! needs all of them. So are batches of hints, and blocks; those who ask for them see to it that few wait.
 
 use hinterland_policy::{Prefetch, PrefetchWindow};
 use hinterland_units::PageNo;
@@ -30,6 +30,8 @@ pub struct PendingWindow {
     pub mapped: u32,
     /// Its key page waits, or was used already.
     pub has_key: bool,
+    /// Pages of it that were claimed and are not mapped, nor wait.
+    pub under_way: u32,
 }
 
 impl PendingWindow {
@@ -39,6 +41,15 @@ impl PendingWindow {
 
     fn is_window(&self) -> bool {
         matches!(self.wanted, Prefetch::Window(_))
+    }
+
+    fn is_block(&self) -> bool {
+        matches!(self.wanted, Prefetch::Block(_))
+    }
+
+    /// Whether a page of it was not looked at.
+    fn has_ahead(&self, page: PageNo) -> bool {
+        self.wanted.iter().skip(self.offset as usize).any(|other| other == page)
     }
 
     fn continues(&self, other: &PendingWindow) -> bool {
@@ -97,7 +108,7 @@ impl WindowQueue {
         let wanted = wanted.into();
         self.asked += 1;
         let number = self.asked;
-        let new = PendingWindow { wanted, number, offset: 0, mapped: 0, has_key: false };
+        let new = PendingWindow { wanted, number, offset: 0, mapped: 0, has_key: false, under_way: 0 };
         let is_passed = |pending: &&mut PendingWindow| {
             !pending.is_claimed() && matches!(&new.wanted, Prefetch::Window(window) if pending.is_passed_by(window))
         };
@@ -149,10 +160,20 @@ impl WindowQueue {
 
     /// The batch of a tape, or of hints, that has a page which was not claimed: the program has come to it before those who fetch it.
     pub fn late_batch(&self, page: PageNo) -> Option<u64> {
-        let has = |pending: &&PendingWindow| {
-            !pending.is_window() && pending.wanted.iter().skip(pending.offset as usize).any(|other| other == page)
-        };
+        let has = |pending: &&PendingWindow| !pending.is_window() && !pending.is_block() && pending.has_ahead(page);
         self.known.iter().find(has).map(|pending| pending.number)
+    }
+
+    /// The block that has a page which was not claimed.
+    pub fn late_block(&self, page: PageNo) -> Option<u64> {
+        let has = |pending: &&PendingWindow| pending.is_block() && pending.has_ahead(page);
+        self.known.iter().find(has).map(|pending| pending.number)
+    }
+
+    /// Pages of blocks that were not looked at, or are under way.
+    pub fn block_pages(&self) -> u32 {
+        let blocks = self.known.iter().filter(|pending| pending.is_block());
+        blocks.map(|pending| pending.wanted.pages() - pending.offset + pending.under_way).sum()
     }
 
     /// The number of the window that was queued last.
@@ -165,9 +186,9 @@ impl WindowQueue {
         self.known.iter_mut().find(|pending| pending.number == number).map(change)
     }
 
-    /// Memory is too tight for a part of a window: it is given up. A batch is not, of which each page will be needed.
+    /// Memory is too tight for a part of a window, or of a block: it is given up. A batch is not, of which each page will be needed.
     pub fn refuse(&mut self, of: &PendingWindow) {
-        if of.is_window() {
+        if of.is_window() || of.is_block() {
             self.known.retain(|pending| pending.number != of.number);
         }
     }
@@ -181,7 +202,7 @@ impl WindowQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hinterland_policy::{TapeBatch, Unmapped};
+    use hinterland_policy::{Block, TapeBatch, Unmapped};
 
     fn window(first: u32, step: i64, pages: u32) -> PrefetchWindow {
         PrefetchWindow { first: PageNo(first), step, pages, unmapped: Unmapped::All }
@@ -229,6 +250,25 @@ mod tests {
         assert_eq!((of(100..400), of(900..1000)), (vec![100, 104, 200, 204, 300, 304], vec![900, 904]));
         assert_eq!(order[..3], [100, 900, 2000], "in turns with each other and with windows");
         assert_eq!(order.len(), 16, "and eight of the nine windows");
+    }
+
+    #[test]
+    fn pages_of_a_block_count_until_they_have_come_and_a_block_that_finds_no_frames_is_given_up() {
+        let mut queue = WindowQueue::default();
+        queue.push(Prefetch::Block(Block::around(PageNo(37), 16)));
+        queue.push(Prefetch::Block(Block::around(PageNo(64), 8)));
+        queue.push(window(300, 1, 64));
+        assert_eq!(queue.block_pages(), 24);
+        assert_eq!([36, 37, 70, 300].map(|page| queue.late_block(PageNo(page))), [Some(1), Some(1), Some(2), None]);
+        assert_eq!(queue.late_batch(PageNo(37)), None, "no batch has it");
+        let block = queue.take_next().unwrap();
+        queue.update(block.number, |pending| (pending.offset, pending.under_way) = (16, 5));
+        assert_eq!((queue.block_pages(), queue.late_block(PageNo(36))), (13, None));
+        queue.update(block.number, |pending| pending.under_way = 0);
+        let block = queue.take_next().unwrap();
+        assert_eq!((block.number, queue.block_pages()), (2, 8));
+        queue.refuse(&block);
+        assert_eq!((queue.block_pages(), queue.waiting()), (0, 1));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The arbiter: one place that takes in all requests and says what is fetched ahead, from three sources.
+//! The arbiter: one place that takes in all requests and says what is fetched ahead, from four sources.
 //!
 //! ```text
 //!   request ──► the thread is on its tape: batches of the tape ──┐
 //!           └─► it is not, or has none: the prefetcher's window ─┴─► what is to be fetched
+//!                                    neither asks ─► the block around a page that is waited for, where blocks pay (see `blocks`)
 //!                first touches are always the prefetcher's, which maps zeros ahead of them, if another fault will tell where the thread is
 //!
 //!   hint ──► the site has not lost: its pages (see `hints`)
@@ -13,8 +14,8 @@
 
 use crate::tape::{ByTape, Course, Places, TapeFigures, TapeSource};
 use crate::{
-    Choice, EvictionPolicy, HintBatch, HintFigures, HintSource, Prefetch, PrefetchWindow, Prefetcher, Request, Thread,
-    WindowBound,
+    Block, BlockFigures, BlockSource, Choice, Comes, EvictionPolicy, Granularity, HintBatch, HintFigures, HintSource,
+    InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, Source, Thread, WindowBound,
 };
 use hinterland_units::{LinkEstimate, PageNo};
 
@@ -23,6 +24,7 @@ pub struct Arbiter {
     prefetcher: Box<dyn Prefetcher>,
     tapes: Option<TapeSource>,
     hints: HintSource,
+    blocks: BlockSource,
 }
 
 /// What a request leads to.
@@ -34,12 +36,20 @@ pub struct Wanted {
     pub batches: Vec<Prefetch>,
     /// The thread is on its tape: what it waits for may be in a batch that is late.
     pub is_on_tape: bool,
+    /// The block around the page.
+    pub block: Option<Block>,
 }
 
 impl Arbiter {
     /// One that follows no tape: all is as the prefetcher says.
     pub fn new(prefetcher: Box<dyn Prefetcher>) -> Arbiter {
-        Arbiter { prefetcher, tapes: None, hints: HintSource::default() }
+        let (hints, blocks) = (HintSource::default(), BlockSource::new(Granularity::Page));
+        Arbiter { prefetcher, tapes: None, hints, blocks }
+    }
+
+    /// The same, which asks for blocks around demands as the granularity says.
+    pub fn with_blocks(self, granularity: Granularity) -> Arbiter {
+        Arbiter { blocks: BlockSource::new(granularity), ..self }
     }
 
     /// One that follows tapes, and the eviction policy to go with it; where they say nothing, it is as `prefetcher` and `policy` say.
@@ -49,11 +59,21 @@ impl Arbiter {
         tapes: TapeSource,
     ) -> (Arbiter, Box<dyn EvictionPolicy>) {
         let policy = ByTape::new(policy, tapes.shared_holds());
-        (Arbiter { prefetcher, tapes: Some(tapes), hints: HintSource::default() }, Box::new(policy))
+        (Arbiter { tapes: Some(tapes), ..Arbiter::new(prefetcher) }, Box::new(policy))
     }
 
     /// A request of `thread` for `page` reached the pager. What is asked for may be there already.
     pub fn requested(&mut self, page: PageNo, request: Request, thread: Thread, places: &dyn Places) -> Wanted {
+        let mut wanted = self.requested_of_others(page, request, thread, places);
+        if request == Request::Major && !wanted.is_on_tape && !self.blocks.is_off() {
+            let (is_beside, link) = (wanted.window.is_some(), self.hints.link());
+            wanted.block = self.blocks.demanded(page, is_beside, places.block_pages(), link, places.budget_pages());
+        }
+        wanted
+    }
+
+    /// What the prefetcher and the tapes say.
+    fn requested_of_others(&mut self, page: PageNo, request: Request, thread: Thread, places: &dyn Places) -> Wanted {
         let Some(tapes) = &mut self.tapes else {
             return Wanted { window: self.prefetcher.requested(page, request, thread), ..Wanted::default() };
         };
@@ -67,12 +87,53 @@ impl Arbiter {
             // Each of the next first touches tells where the thread is.
             Course::Lost => None,
         };
-        Wanted { window, batches, is_on_tape: course != Course::OffTape }
+        Wanted { window, batches, is_on_tape: course != Course::OffTape, block: None }
     }
 
-    /// See [`Prefetcher::wasted`].
-    pub fn wasted(&mut self, page: PageNo, pages: u32) {
-        self.prefetcher.wasted(page, pages);
+    /// Whether blocks are asked for at all.
+    pub fn asks_for_blocks(&self) -> bool {
+        !self.blocks.is_off()
+    }
+
+    /// See [`BlockSource::comes`].
+    pub fn comes(&mut self, page: PageNo, in_flight: InFlight, local_pages: u64) -> Comes {
+        self.blocks.comes(page, in_flight, self.hints.link(), local_pages)
+    }
+
+    /// So many pages have come that somebody has asked for.
+    pub fn came(&mut self, wanted: &Prefetch, pages: u32) {
+        if let Prefetch::Block(block) = wanted {
+            self.blocks.came(*block, pages);
+        }
+    }
+
+    /// What blocks have led to counts from here on: in the child of a fork.
+    pub fn forget_block_figures(&mut self) {
+        self.blocks.forget_figures();
+    }
+
+    /// See [`BlockSource::figures`].
+    pub fn block_figures(&self) -> BlockFigures {
+        self.blocks.figures()
+    }
+
+    /// `page`, which was fetched ahead and waited unmapped, is used; with those that are taken for used with it, `pages` pages.
+    pub fn used(&mut self, source: Source, page: PageNo, pages: u32) {
+        match source {
+            Source::Prefetcher => {}
+            Source::Blocks => self.blocks.used(page),
+            Source::Hints(site) => self.hints.used(site, pages),
+        }
+    }
+
+    /// `page`, which was fetched ahead and waited unmapped, was dropped without a use; with those mapped beside it, `pages` pages.
+    pub fn wasted(&mut self, source: Source, page: PageNo, pages: u32) {
+        match source {
+            Source::Prefetcher => self.prefetcher.wasted(page, pages),
+            // Blocks count those that are used.
+            Source::Blocks => {}
+            Source::Hints(site) => self.hints.wasted(site, pages),
+        }
     }
 
     /// See [`Prefetcher::loaded`].
@@ -89,16 +150,6 @@ impl Arbiter {
     /// See [`HintSource::hinted`].
     pub fn hinted(&mut self, site: u16, pages: &[PageNo]) -> Option<HintBatch> {
         self.hints.hinted(site, pages)
-    }
-
-    /// See [`HintSource::used`].
-    pub fn hint_used(&mut self, site: u16, pages: u32) {
-        self.hints.used(site, pages);
-    }
-
-    /// See [`HintSource::wasted`].
-    pub fn hint_wasted(&mut self, site: u16, pages: u32) {
-        self.hints.wasted(site, pages);
     }
 
     /// See [`HintSource::figures`].

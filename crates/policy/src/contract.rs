@@ -161,6 +161,55 @@ pub struct HintBatch {
     pub before: u32,
 }
 
+/// The aligned block around a page that a thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// Its first page: a multiple of its size.
+    pub first: PageNo,
+    /// Its size in pages: a power of two.
+    pub pages: u32,
+    /// Where in it the page is.
+    pub at: u32,
+}
+
+impl Block {
+    /// Of so many pages, a power of two.
+    pub fn around(page: PageNo, pages: u32) -> Block {
+        let at = page.0 % pages;
+        Block { first: PageNo(page.0 - at), pages, at }
+    }
+
+    /// Whether it has a page.
+    #[inline]
+    pub fn has(&self, page: PageNo) -> bool {
+        page.0.checked_sub(self.first.0).is_some_and(|at| at < self.pages)
+    }
+
+    /// The page at `index`: from the one that is waited for to the last one, then from the first one on.
+    #[inline]
+    pub fn page(&self, index: u32) -> Option<PageNo> {
+        (index < self.pages).then(|| PageNo(self.first.0 + (self.at + index) % self.pages))
+    }
+
+    /// Its pages in that order.
+    pub fn iter(&self) -> impl Iterator<Item = PageNo> + use<> {
+        let block = *self;
+        (0..self.pages).filter_map(move |index| block.page(index))
+    }
+}
+
+/// Who has asked for pages ahead, and is told whether they are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Source {
+    /// The prefetcher, or a tape.
+    #[default]
+    Prefetcher,
+    /// A block.
+    Blocks,
+    /// Hints of a site.
+    Hints(u16),
+}
+
 /// Pages to bring in ahead of the program, as one of the sources of the arbiter asks for them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Prefetch {
@@ -170,6 +219,8 @@ pub enum Prefetch {
     Batch(TapeBatch),
     /// A listed batch, of hints.
     Hinted(HintBatch),
+    /// The pages around one that a thread waits for.
+    Block(Block),
 }
 
 impl From<PrefetchWindow> for Prefetch {
@@ -184,6 +235,7 @@ impl Prefetch {
     pub fn pages(&self) -> u32 {
         match self {
             Prefetch::Window(window) => window.pages,
+            Prefetch::Block(block) => block.pages,
             Prefetch::Batch(TapeBatch { pages, .. }) | Prefetch::Hinted(HintBatch { pages, .. }) => {
                 u32::try_from(pages.len()).unwrap_or(u32::MAX)
             }
@@ -195,6 +247,7 @@ impl Prefetch {
     pub fn page(&self, index: u32) -> Option<PageNo> {
         match self {
             Prefetch::Window(window) => window.page(index),
+            Prefetch::Block(block) => block.page(index),
             Prefetch::Batch(TapeBatch { pages, .. }) | Prefetch::Hinted(HintBatch { pages, .. }) => {
                 pages.get(index as usize).copied()
             }
@@ -212,6 +265,7 @@ impl Prefetch {
     pub fn leaves_unmapped(&self, page: PageNo) -> bool {
         match self {
             Prefetch::Window(window) => window.leaves_unmapped(page),
+            Prefetch::Block(_) => true,
             Prefetch::Batch(TapeBatch { key, .. }) | Prefetch::Hinted(HintBatch { key, .. }) => *key == Some(page),
         }
     }
@@ -221,7 +275,7 @@ impl Prefetch {
     pub fn key(&self) -> Option<PageNo> {
         match self {
             Prefetch::Window(PrefetchWindow { unmapped: Unmapped::Key(key), .. }) => Some(*key),
-            Prefetch::Window(_) => None,
+            Prefetch::Window(_) | Prefetch::Block(_) => None,
             Prefetch::Batch(TapeBatch { key, .. }) | Prefetch::Hinted(HintBatch { key, .. }) => *key,
         }
     }
@@ -231,7 +285,17 @@ impl Prefetch {
     pub fn hinted(&self) -> Option<&HintBatch> {
         match self {
             Prefetch::Hinted(batch) => Some(batch),
-            Prefetch::Window(_) | Prefetch::Batch(_) => None,
+            Prefetch::Window(_) | Prefetch::Batch(_) | Prefetch::Block(_) => None,
+        }
+    }
+
+    /// Who has asked for it.
+    #[inline]
+    pub fn source(&self) -> Source {
+        match self {
+            Prefetch::Window(_) | Prefetch::Batch(_) => Source::Prefetcher,
+            Prefetch::Hinted(batch) => Source::Hints(batch.site),
+            Prefetch::Block(_) => Source::Blocks,
         }
     }
 

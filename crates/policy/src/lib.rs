@@ -5,6 +5,7 @@
 
 mod arbiter;
 mod auto;
+mod blocks;
 mod contract;
 mod fair_share;
 mod fifo;
@@ -32,9 +33,10 @@ mod zero_ahead;
 
 pub use arbiter::{Arbiter, Wanted};
 pub use auto::{Auto, REGION_PAGES};
+pub use blocks::{BlockFigures, BlockSource, Comes, Granularity, InFlight};
 pub use contract::{
-    Arrival, Bounded, Choice, EvictionPolicy, HintBatch, Prefetch, PrefetchWindow, Prefetcher, Request, TapeBatch,
-    Thread, Unmapped,
+    Arrival, Block, Bounded, Choice, EvictionPolicy, HintBatch, Prefetch, PrefetchWindow, Prefetcher, Request, Source,
+    TapeBatch, Thread, Unmapped,
 };
 pub use fair_share::fair_level;
 pub use fifo::Fifo;

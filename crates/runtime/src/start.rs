@@ -187,6 +187,8 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         Some(tapes) => Arbiter::following(prefetcher, policy, tapes),
         None => (Arbiter::new(prefetcher), policy),
     };
+    let granularity = hinterland_policy::Granularity::named(settings.granularity.name())
+        .ok_or_else(|| Refusal::Setting(variables::GRANULARITY, "unknown granularity".into()))?;
     let watch = profile::begin(settings);
     let config = Config {
         path,
@@ -197,7 +199,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         backend,
         paths: Some(paths),
         policy,
-        arbiter,
+        arbiter: arbiter.with_blocks(granularity),
         prefetch_cache_pages: prefetch_cache_pages(settings),
         row,
         monitors: if slow && trace.is_none() { MONITORS_SLOW } else { 1 },
@@ -253,6 +255,7 @@ fn decisions(settings: &Settings, path: FaultPath) -> Result<Decisions, Refusal>
         prefetcher: settings.prefetch.to_string(),
         window_pages_max: settings.read_ahead_pages,
         prefetch_cache_pages: prefetch_cache_pages(settings),
+        granularity: settings.granularity.to_string(),
     };
     Decisions::create(folder.as_ref(), with).map_err(|error| Refusal::Setting(VARIABLE, error.to_string()))
 }

@@ -6,7 +6,7 @@ use crate::{Touch, Workload};
 use hinterland_backend::Priority;
 use hinterland_paging::{Urgency, ZERO_PAGES, claim_zeros, is_timed, late_window};
 use hinterland_policy::tape::{self, Place};
-use hinterland_policy::{Arrival, PrefetchWindow, Request, Thread, Wanted};
+use hinterland_policy::{Arrival, Prefetch, PrefetchWindow, Request, Thread, Wanted};
 use hinterland_units::PageNo;
 
 /// The pages as the arbiter sees them.
@@ -14,6 +14,7 @@ struct Places<'a> {
     work: &'a Workload,
     pages: &'a [Page],
     budget_pages: u64,
+    block_pages: u32,
 }
 
 impl tape::Places for Places<'_> {
@@ -29,6 +30,10 @@ impl tape::Places for Places<'_> {
 
     fn budget_pages(&self) -> u64 {
         self.budget_pages
+    }
+
+    fn block_pages(&self) -> u32 {
+        self.block_pages
     }
 }
 
@@ -137,7 +142,7 @@ impl Machine<'_> {
             return self.fault(touch, now);
         }
         self.figures.prefetch_hits += 1;
-        self.figures.hits_inferred += u64::from(self.prefetch_cache.release(touch.slot).1);
+        self.figures.hits_inferred += u64::from(self.waiting_is_used(touch.slot).1);
         self.arrive(&[touch.slot], Arrival::Demand, State::Resident);
         self.used(touch.slot, now, late_ns);
         let now = now + self.setup.costs.fault_ns;
@@ -148,6 +153,9 @@ impl Machine<'_> {
 
     fn fetch(&mut self, touch: Touch, now: u64) -> u64 {
         let slot = touch.slot as usize;
+        if let Some(now) = self.fetch_with_block(touch.slot, now) {
+            return self.fault(touch, now);
+        }
         let now = self.take_frame(now);
         if self.pages[slot].state != State::Remote {
             // The read-ahead thread was quicker. The frame is taken again there.
@@ -201,7 +209,8 @@ impl Machine<'_> {
 
     /// Tells the arbiter of a request; what is to be fetched, or mapped as zeros, ahead.
     pub(crate) fn requested_by(&mut self, thread: Thread, page: PageNo, request: Request) -> Wanted {
-        let places = Places { work: self.work, pages: &self.pages, budget_pages: self.account.budget().0 };
+        let (budget_pages, block_pages) = (self.account.budget().0, self.block_pages());
+        let places = Places { work: self.work, pages: &self.pages, budget_pages, block_pages };
         self.arbiter.requested(page, request, thread, &places)
     }
 
@@ -209,6 +218,9 @@ impl Machine<'_> {
     fn request_wanted(&mut self, now: u64, wanted: Wanted) -> Option<u64> {
         for batch in wanted.batches {
             self.request_ahead(now, batch);
+        }
+        if let Some(block) = wanted.block {
+            self.request_ahead(now, Prefetch::Block(block));
         }
         wanted.window.and_then(|window| self.request_ahead(now, window))
     }

@@ -7,7 +7,7 @@ use hinterland_paging::{
     CachedSlots, Dropped, GiveBack, KEY_SLOTS, PendingWindow, SlotBody, TakenSlot, WINDOWS_WAITING_MAX,
     choose_unreferenced, make_room, take_slot, waiting_pages_max,
 };
-use hinterland_policy::Prefetch;
+use hinterland_policy::{Prefetch, Source};
 use hinterland_units::PageNo;
 use std::collections::HashMap;
 
@@ -23,8 +23,8 @@ struct Waiting {
     mapped: u32,
     /// Whose key page it is.
     key_of: Option<Prefetch>,
-    /// The site of the hints for which it came.
-    site: Option<u16>,
+    /// Who has asked for it.
+    source: Source,
 }
 
 /// The pages that wait.
@@ -68,13 +68,13 @@ impl PrefetchCache {
         self.places.contains_key(&page)
     }
 
-    /// A page is used: its frame is free for the next at once. Returns its place, how many pages were mapped with it, and the site of the
-    /// hints for which it came.
-    pub(crate) fn release(&mut self, page: u32) -> (u32, u32, Option<u16>) {
+    /// A page is used: its frame is free for the next at once. Returns its place, how many pages were mapped with it, and who has asked
+    /// for it.
+    fn release(&mut self, page: u32) -> (u32, u32, Source) {
         let place = self.places.remove(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait"));
         self.slots.release(place);
-        let Waiting { mapped, site, .. } = self.waiting[place as usize];
-        (place, mapped, site)
+        let Waiting { mapped, source, .. } = self.waiting[place as usize];
+        (place, mapped, source)
     }
 
     /// A page that waits is no more: its place is found empty when it is the oldest.
@@ -107,7 +107,7 @@ impl SlotBody for Machine<'_> {
             GiveBack::Stale => return true,
             GiveBack::Busy => return false,
         }
-        let Waiting { page: oldest, mapped, site, .. } = self.prefetch_cache.waiting[slot as usize];
+        let Waiting { page: oldest, mapped, source, .. } = self.prefetch_cache.waiting[slot as usize];
         // It was given up while it waited.
         if self.prefetch_cache.places.get(&oldest) != Some(&slot) {
             return true;
@@ -117,10 +117,7 @@ impl SlotBody for Machine<'_> {
         assert_eq!(page.state, State::PrefetchCached, "the page in slot {oldest} waits");
         page.state = State::Remote;
         page.marks.set(Marks::PREFETCHED, false);
-        match site {
-            Some(site) => self.arbiter.hint_wasted(site, mapped + 1),
-            None => self.arbiter.wasted(self.work.page(oldest), mapped + 1),
-        }
+        self.arbiter.wasted(source, self.work.page(oldest), mapped + 1);
         true
     }
 }
@@ -135,8 +132,8 @@ impl Machine<'_> {
             self.account.uncharge(1);
         }
         let key_of = wanted.key().map(|_| wanted.clone());
-        let (before, site) = wanted.hinted().map_or((0, None), |batch| (batch.before, Some(batch.site)));
-        self.prefetch_cache.waiting[taken.slot as usize] = Waiting { page, mapped: mapped + before, key_of, site };
+        let (mapped, source) = (mapped + wanted.hinted().map_or(0, |batch| batch.before), wanted.source());
+        self.prefetch_cache.waiting[taken.slot as usize] = Waiting { page, mapped, key_of, source };
         let before = self.prefetch_cache.places.insert(page, taken.slot);
         assert!(before.is_none(), "the page in slot {page} waits twice");
         self.prefetch_cache.slots.push(taken.slot);
@@ -145,6 +142,13 @@ impl Machine<'_> {
         page.state = State::PrefetchCached;
         page.marks.set(Marks::DISPLACED, false);
         (bound, Some(taken))
+    }
+
+    /// A page that waits is used: its place in the cache, and how many pages were mapped with it.
+    pub(crate) fn waiting_is_used(&mut self, page: u32) -> (u32, u32) {
+        let (place, mapped, source) = self.prefetch_cache.release(page);
+        self.arbiter.used(source, self.work.page(page), mapped + 1);
+        (place, mapped)
     }
 
     /// Keeps to the user's bound when pages of a window are about to arrive.

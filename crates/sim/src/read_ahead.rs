@@ -6,12 +6,12 @@ use crate::answers::Answers;
 use crate::machine::{Machine, Who};
 use crate::page::{Marks, State};
 use crate::reclaim::Work;
-use hinterland_backend::Priority;
+use hinterland_backend::{DEMAND_LANES, Priority};
 use hinterland_paging::{
-    Claimed, Frames, HELP_PAGES, MappedPages, PendingWindow, Place, TakenSlot, Urgency, WindowBody, WindowQueue,
-    batch_pages, claim_batch, claim_next_batch, pages_for_windows, runs_of,
+    Claimed, Frames, HELP_PAGES, LANDING_PAGES, MappedPages, PendingWindow, Place, TakenSlot, Urgency, WindowBody,
+    WindowQueue, batch_pages, claim_batch, claim_next_batch, pages_for_windows, runs_of,
 };
-use hinterland_policy::{Arrival, Prefetch};
+use hinterland_policy::{Arrival, Comes, InFlight, Prefetch};
 use hinterland_units::PageNo;
 use std::ops::Range;
 use std::vec;
@@ -104,6 +104,37 @@ impl Machine<'_> {
         self.read_ahead.windows.late_batch(page)
     }
 
+    /// Pages of blocks that were asked for and have not come.
+    pub(crate) fn block_pages(&self) -> u32 {
+        self.read_ahead.windows.block_pages()
+    }
+
+    /// The program is about to ask for a page that is far, while `demands` other threads wait for pages: the block that is asked for now,
+    /// if it is one, and the number of the block with which the page comes.
+    pub(crate) fn comes(&mut self, page: PageNo, demands: u32) -> (Option<Prefetch>, Option<u64>) {
+        let asked = self.read_ahead.windows.late_block(page);
+        let lanes = u32::try_from(DEMAND_LANES).unwrap_or(u32::MAX);
+        let in_flight = InFlight { demands, lanes, block_pages: self.block_pages(), is_asked: asked.is_some() };
+        match self.arbiter.comes(page, in_flight, self.account.budget().0) {
+            Comes::Alone => (None, None),
+            Comes::WithAsked => (None, asked),
+            Comes::With(block) => {
+                self.read_ahead.windows.push(Prefetch::Block(block));
+                (Some(Prefetch::Block(block)), Some(self.read_ahead.windows.newest()))
+            }
+        }
+    }
+
+    /// Fetches a page with its block, if it is to come so, and returns when both are there; `None`: it is to be asked for alone.
+    pub(crate) fn fetch_with_block(&mut self, slot: u32, now: u64) -> Option<u64> {
+        if !self.arbiter.asks_for_blocks() {
+            return None;
+        }
+        let (_, number) = self.comes(self.work.page(slot), 0);
+        let now = self.fetch_now(number?, LANDING_PAGES, now)?;
+        (self.pages[slot as usize].state != State::Remote).then_some(now)
+    }
+
     /// Hints of a site name pages: what is to be fetched for them, and the number of that in the queue.
     pub(crate) fn hinted(&mut self, site: u16, pages: &[PageNo]) -> Option<(Prefetch, u64)> {
         let batch = Prefetch::Hinted(self.arbiter.hinted(site, pages)?);
@@ -115,13 +146,19 @@ impl Machine<'_> {
     /// it goes on.
     pub(crate) fn help_read_ahead(&mut self, late: Option<u64>, now: u64) -> u64 {
         let Some(number) = self.helps_with(late) else { return now };
+        self.fetch_now(number, HELP_PAGES, now).unwrap_or(now)
+    }
+
+    /// The thread that faults brings in at most so many pages of a window, or of a block; returns when it goes on. `None`: there are none,
+    /// or no frames for them.
+    fn fetch_now(&mut self, number: u64, pages_max: usize, now: u64) -> Option<u64> {
         self.run_until(now);
-        let batch = self.claim_to_help(number);
-        let Some(of) = batch.of.filter(|_| !batch.pages.is_empty()) else { return now };
+        let batch = self.claim_of(number, pages_max);
+        let of = batch.of.filter(|_| !batch.pages.is_empty())?;
         let pages = u32::try_from(batch.pages.len()).unwrap_or(u32::MAX);
         if !self.account.try_charge(pages.into()) {
             self.refuse(&of, &batch.pages);
-            return now;
+            return None;
         }
         self.figures.prefetched += u64::from(pages);
         self.figures.prefetched_by_faults += u64::from(pages);
@@ -136,7 +173,7 @@ impl Machine<'_> {
             self.complete_run(now, &batch.pages[run], &of, &mut mapped);
         }
         self.batch_is_mapped(mapped, &of, pages);
-        now
+        Some(now)
     }
 
     /// The window of which the thread that faults prefetches pages.
@@ -144,16 +181,17 @@ impl Machine<'_> {
         late.filter(|_| self.setup.fault_path == FaultPath::Inline)
     }
 
-    /// Claims as many pages of a window as a thread of the program prefetches.
-    pub(crate) fn claim_to_help(&mut self, number: u64) -> Claimed<u32> {
+    /// Claims at most so many pages of a window, or of a block.
+    pub(crate) fn claim_of(&mut self, number: u64, pages_max: usize) -> Claimed<u32> {
         let mut batch = Claimed::default();
-        claim_batch(self, &mut batch, |queue| queue.get(number).cloned(), HELP_PAGES);
+        claim_batch(self, &mut batch, |queue| queue.get(number).cloned(), pages_max);
         batch
     }
 
     /// A batch is about to be mapped: in these runs.
     pub(crate) fn begin_mapping(&mut self, of: &PendingWindow, batch: &[u32]) -> (MappedPages, Vec<Range<usize>>) {
         let mapped = MappedPages::of(&mut self.read_ahead.windows, of);
+        self.arbiter.came(&of.wanted, u32::try_from(batch.len()).unwrap_or(u32::MAX));
         (mapped, runs_of(batch, |slot| self.work.page(*slot), &of.wanted))
     }
 
@@ -323,7 +361,7 @@ impl Machine<'_> {
         pages: u32,
     ) -> Option<(PageNo, u32)> {
         self.prefetch_cache.arrived(pages);
-        let report = mapped.finish(&mut self.read_ahead.windows, of);
+        let report = mapped.finish(&mut self.read_ahead.windows, of, pages);
         if let Some((key, pages)) = report {
             match self.key_is(key) {
                 Place::Waiting => self.prefetch_cache.mapped_with(self.work.slot(key), pages),

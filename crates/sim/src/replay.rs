@@ -17,9 +17,10 @@ use crate::page::{Page, State};
 use crate::{Costs, FaultPath, LOCAL_PAGES_MIN, Setup, Workload};
 use hinterland_backend::{Duplex, LinkModel, LinkShare};
 use hinterland_paging::{
-    Begin, Claimed, Dropped, Entry, GiveBack, Log, MappedPages, PendingWindow, Place, Step, make_room,
+    Begin, Claimed, Dropped, Entry, GiveBack, HELP_PAGES, LANDING_PAGES, Log, MappedPages, PendingWindow, Place, Step,
+    make_room,
 };
-use hinterland_policy::{Arbiter, Arrival, Prefetch, Thread, make, make_prefetcher};
+use hinterland_policy::{Arbiter, Arrival, Granularity, Prefetch, Thread, make, make_prefetcher};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount, PageNo};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::{AddAssign, Range};
@@ -41,6 +42,10 @@ pub struct Replayed {
     pub windows: u64,
     /// Batches of hints.
     pub hinted: u64,
+    /// Blocks that were asked for behind a page, and those with which a page came.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub with_block: u64,
     /// Batches that were claimed, and those of them that threads of the program claimed to help.
     pub batches: u64,
     /// See `batches`.
@@ -51,7 +56,8 @@ pub struct Replayed {
 
 impl AddAssign for Replayed {
     fn add_assign(&mut self, other: Replayed) {
-        let Replayed { entries, victims, copied, given_up, steps, windows, hinted, batches, helped, waited } = other;
+        let Replayed { entries, victims, copied, given_up, steps, windows, hinted, blocks, with_block, .. } = other;
+        let Replayed { batches, helped, waited, .. } = other;
         self.entries += entries;
         self.victims += victims;
         self.copied += copied;
@@ -59,6 +65,8 @@ impl AddAssign for Replayed {
         self.steps += steps;
         self.windows += windows;
         self.hinted += hinted;
+        self.blocks += blocks;
+        self.with_block += with_block;
         self.batches += batches;
         self.helped += helped;
         self.waited += waited;
@@ -111,7 +119,9 @@ pub fn replay(log: &Log) -> Result<Replayed, ReplayError> {
     let prefetcher =
         make_prefetcher(&with.prefetcher, with.window_pages_max).ok_or_else(|| unknown(&with.prefetcher))?;
     let (work, setup) = (Workload::of_pages(pages_of(entries)), setup(with));
-    let machine = Machine::new(&work, &setup, policy, Arbiter::new(prefetcher));
+    let granularity = Granularity::named(&with.granularity).ok_or_else(|| unknown(&with.granularity))?;
+    let arbiter = Arbiter::new(prefetcher).with_blocks(granularity);
+    let machine = Machine::new(&work, &setup, policy, arbiter);
     let mut replay = Replay { machine, threads: HashMap::new(), done: Replayed::default() };
     for (entry, number) in entries.iter().zip(1..) {
         let (simulated, is_known) = replay.decide(entry);
@@ -170,6 +180,8 @@ struct InHand {
     mapping: Option<(PendingWindow, MappedPages)>,
     /// The window, or batch of hints, with which the read-ahead thread is late.
     late: Option<u64>,
+    /// The block with which a page comes.
+    with_block: Option<u64>,
     /// What it reclaims.
     reclaim: reclaim::InHand,
     /// What became of attempts to drop pages that wait: which one, and what came of it.
@@ -214,6 +226,7 @@ impl Replay<'_> {
             | Step::Queued { .. }
             | Step::Hinted { .. }
             | Step::Late { .. }
+            | Step::Comes { .. }
             | Step::Zeros { .. } => self.request(thread, &entry.step),
             Step::Claimed { .. } | Step::Refused { .. } | Step::Mapping { .. } | Step::Mapped { .. } => {
                 self.batch(thread, &entry.step)
@@ -331,7 +344,8 @@ impl Replay<'_> {
                 self.threads.entry(thread).or_default().late = None;
                 let wanted = self.machine.requested_by(Thread(*who), *page, *request);
                 let window = wanted.window.map(Prefetch::from);
-                Step::Requested { page: *page, request: *request, thread: *who, window }
+                let block = wanted.block.map(Prefetch::Block);
+                Step::Requested { page: *page, request: *request, thread: *who, window, block }
             }
             Step::Loaded { pages, ns, .. } => {
                 Step::Loaded { pages: *pages, ns: *ns, local_pages: self.machine.loaded(*pages, *ns) }
@@ -339,7 +353,9 @@ impl Replay<'_> {
             Step::Queued { wanted, .. } => {
                 let late = self.machine.request_ahead(0, wanted.clone());
                 self.threads.entry(thread).or_default().late = late;
-                self.done.windows += 1;
+                let is_block = matches!(wanted, Prefetch::Block(_));
+                self.done.windows += u64::from(!is_block);
+                self.done.blocks += u64::from(is_block);
                 Step::Queued { wanted: wanted.clone(), late }
             }
             Step::Hinted { site, pages, .. } => {
@@ -354,6 +370,12 @@ impl Replay<'_> {
                 let (batch, in_hand) = (self.machine.late_batch(*page), self.threads.entry(thread).or_default());
                 in_hand.late = batch.or(in_hand.late);
                 Step::Late { page: *page, batch }
+            }
+            Step::Comes { page, demands, .. } => {
+                let (block, number) = self.machine.comes(*page, *demands);
+                self.threads.entry(thread).or_default().with_block = number;
+                self.done.with_block += u64::from(number.is_some());
+                Step::Comes { page: *page, demands: *demands, block, number }
             }
             Step::Zeros { window, answers, .. } => {
                 let Prefetch::Window(zeros) = window else { return (step.clone(), false) };
@@ -399,9 +421,11 @@ impl Replay<'_> {
         self.machine.copies_cost_ram = copies_cost_ram;
         self.answer(answers, &[]);
         let in_hand = self.threads.entry(thread).or_default();
-        let helps_with = helps_with.and_then(|_| self.machine.helps_with(in_hand.late.take()));
+        let with_block = helps_with.and_then(|_| in_hand.with_block.take());
+        let helps_with = helps_with.and_then(|_| with_block.or_else(|| self.machine.helps_with(in_hand.late.take())));
         let batch = match helps_with {
-            Some(number) => self.machine.claim_to_help(number),
+            Some(number) if with_block.is_some() => self.machine.claim_of(number, LANDING_PAGES),
+            Some(number) => self.machine.claim_of(number, HELP_PAGES),
             None => self.machine.claim_any(),
         };
         let (of, slots) = (batch.of.as_ref().map(|of| of.number), batch.pages.clone());
@@ -431,8 +455,7 @@ impl Replay<'_> {
             Step::Used { page, .. } => {
                 let slot = self.machine.work.slot(*page).filter(|slot| self.machine.prefetch_cache.has(*slot));
                 let Some(slot) = slot else { return (step.clone(), false) };
-                let (place, mapped, site) = self.machine.prefetch_cache.release(slot);
-                site.iter().for_each(|site| self.machine.arbiter.hint_used(*site, mapped + 1));
+                let (place, mapped) = self.machine.waiting_is_used(slot);
                 (Step::Used { page: *page, slot: place, mapped }, true)
             }
             Step::Room { pages, .. } => {

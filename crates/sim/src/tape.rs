@@ -30,7 +30,7 @@ pub fn follow(
     let prefetcher = make_prefetcher(prefetcher, setup.window_pages_max)
         .ok_or_else(|| SetupError::Prefetcher { name: prefetcher.into() })?;
     let (arbiter, policy) = Arbiter::following(prefetcher, policy, tapes);
-    Ok(Machine::new(work, setup, policy, arbiter).run(progress))
+    Ok(Machine::new(work, setup, policy, arbiter.with_blocks(setup.granularity)).run(progress))
 }
 
 /// `None`: it names a page that the workload does not have.

@@ -17,7 +17,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use choices::{EvictName, FaultPathName, HeapMode, PlacementName, PrefetchName};
+pub use choices::{EvictName, FaultPathName, GranularityName, HeapMode, PlacementName, PrefetchName};
 pub use kind::{EnvError, parse_microset, parse_prefetch_cache, parse_switch};
 pub use setting::{Form, Setting, Sources};
 pub use table::{LauncherSettings, SETTINGS, Settings, variables};

@@ -1,6 +1,6 @@
 //! The table of settings. Where a default was decided: `evict` 0005, `prefetch` 0028, `fault-path` 0011 (docs/decisions).
 
-use super::choices::{EvictName, FaultPathName, HeapMode, PlacementName, PrefetchName};
+use super::choices::{EvictName, FaultPathName, GranularityName, HeapMode, PlacementName, PrefetchName};
 use super::kind::{
     BUDGET, CACHE, COUNT, EnvError, MICROSET, PAGES, REPLICAS, SLOWDOWN, SWITCH, TAPE_PAGES, TEXT, WORDS, choice,
 };
@@ -56,6 +56,9 @@ settings! {
         PREFETCH_CACHE "prefetch-cache" prefetch_cache: Option<ByteCount> = CACHE, One("SIZE"), Run,
             "Bound on prefetched pages that are not known to be used, at least 1M; what is beyond it is evicted first",
             "what the windows need", "16M";
+        GRANULARITY "granularity" granularity: GranularityName = choice(), Choice("GRANULARITY", GranularityName::CHOICES), Run,
+            "How much comes to a thread that waits for a page: the page, or pages around it as well",
+            "page";
         TAPE_BATCH "tape-batch" tape_batch_pages: Option<u32> = TAPE_PAGES, One("PAGES|auto"), Run,
             "With --tape: pages that are asked for at a time (BATCH_SIZE)",
             "auto: a fifth of what was planned to be ahead, 100 at most", "100";

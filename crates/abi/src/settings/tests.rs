@@ -31,6 +31,7 @@ fn reads_back_what_it_writes() {
         prefetch: PrefetchName::ReadAheadVma,
         read_ahead_pages: Some(16),
         prefetch_cache: Some(ByteCount(4 << 20)),
+        granularity: GranularityName::Auto,
         tape_batch_pages: Some(50),
         tape_lookahead_pages: Some(200),
         fault_path: FaultPathName::Inline,

@@ -99,6 +99,9 @@ statistics! {
             hint_loops: Events = "Runs of compiled loops that fetched ahead.";
             hint_plain_loops: Events = "Runs of such loops for which nothing was far.";
             hint_phases: Events = "Phases that the program said begin.";
+            blocks_asked: Events = "Blocks that were asked for around pages that the program waited for.";
+            block_pages: Pages = "Pages that came with them.";
+            block_used_pages: Pages = "Of those, used.";
             direct_reclaims: Faults = "Faults that reclaimed memory themselves.";
             stall_ns: Seconds => "stall_seconds" = "Time that threads of the program waited for faults, summed over threads.";
             forks: Events = "Forks of managed processes.";

@@ -30,7 +30,7 @@ pub(super) const DEMANDED_LATELY_NS: u64 = 1_000_000;
 // Lanes of a link.
 
 /// Threads that can wait for pages at once; more wait for those.
-pub(super) const DEMAND_LANES: usize = 8;
+pub const DEMAND_LANES: usize = 8;
 pub(super) const BACKGROUND_LANES: usize = 2;
 /// Time after which a node that had too many connections is asked again.
 pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(20);

@@ -3,6 +3,7 @@
 use super::advice::{self, Advice};
 use super::stats::Stats;
 use crate::figures::{Activity, HintSite};
+use hinterland_units::PAGE_BYTES;
 use serde::Serialize;
 
 /// A pattern has a row to itself from this share of its requests on.
@@ -27,6 +28,10 @@ pub struct Findings {
     pub saw: Saw,
     /// What it did.
     pub did: Did,
+    /// What blocks around pages that were waited for did, where some were asked for.
+    pub blocks: Option<BlocksDid>,
+    /// What was written back of pages of which a part had changed, where memory nodes take parts.
+    pub patches: Option<PatchesDid>,
     /// What tapes did, where one was followed.
     pub tape: Option<TapeDid>,
     /// What hints did, where the program gave some.
@@ -112,6 +117,46 @@ pub struct Did {
     pub coverage: Option<f64>,
     /// Half of the pages that were seen used had waited no longer.
     pub wait_p50_ns: u64,
+}
+
+/// Blocks that came with pages that the program waited for.
+#[derive(Clone, Serialize)]
+pub struct BlocksDid {
+    /// Blocks that were asked for.
+    pub asked: u64,
+    /// Pages that came with them.
+    pub pages: u64,
+    /// Of those, used.
+    pub used: u64,
+}
+
+impl BlocksDid {
+    fn of(stats: &Stats) -> Option<BlocksDid> {
+        let Stats { blocks_asked: asked, block_pages: pages, block_used_pages: used, .. } = *stats;
+        (asked > 0).then_some(BlocksDid { asked, pages, used })
+    }
+}
+
+/// Pages of which only what had changed was written back.
+#[derive(Clone, Serialize)]
+pub struct PatchesDid {
+    /// Pages that were written back, whole or in part.
+    pub written: u64,
+    /// Of those, in part.
+    pub patched: u64,
+    /// Bytes that these would have taken as whole pages, over those that they took.
+    pub spared_bytes: u64,
+}
+
+impl PatchesDid {
+    fn of(stats: &Stats) -> Option<PatchesDid> {
+        let whole = stats.patched_pages.saturating_mul(PAGE_BYTES as u64);
+        (stats.patched_pages > 0).then_some(PatchesDid {
+            written: stats.evicted_dirty_pages,
+            patched: stats.patched_pages,
+            spared_bytes: whole.saturating_sub(stats.patched_bytes),
+        })
+    }
 }
 
 /// How a tape was followed.
@@ -254,6 +299,8 @@ impl Findings {
             processes: stats.process_count,
             saw,
             did,
+            blocks: BlocksDid::of(stats),
+            patches: PatchesDid::of(stats),
             tape: TapeDid::of(stats),
             hints: HintsDid::of(stats),
             threads: stats.threads.iter().map(Place::of).collect(),

@@ -1,6 +1,6 @@
 //! The findings as text.
 
-use super::findings::{Findings, HintsDid, Patterns, Place, TapeDid};
+use super::findings::{BlocksDid, Findings, HintsDid, PatchesDid, Patterns, Place, TapeDid, share};
 use crate::report::{bytes, count, duration, percent};
 use crate::table::table;
 use hinterland_abi::REGION_PAGES;
@@ -24,6 +24,8 @@ pub fn of(findings: &Findings) -> String {
     }
     out += &saw(findings);
     out += &did(findings);
+    out += &findings.blocks.as_ref().map(around).unwrap_or_default();
+    out += &findings.patches.as_ref().map(spared).unwrap_or_default();
     out += &findings.tape.as_ref().map(followed).unwrap_or_default();
     out += &findings.hints.as_ref().map(hinted).unwrap_or_default();
     out += &threads(findings);
@@ -103,6 +105,28 @@ fn did(findings: &Findings) -> String {
         let _ = write!(out, "\n  {} {what}", count(number));
     }
     out + "\n"
+}
+
+/// What came with pages that the program waited for.
+fn around(blocks: &BlocksDid) -> String {
+    format!(
+        "\nwhat blocks did\n  {} blocks were asked for around pages that the program waited for; {} pages came with them, of which {} were used\n",
+        count(blocks.asked),
+        count(blocks.pages),
+        percent(share(blocks.used, blocks.pages))
+    )
+}
+
+/// What was not written back, because it had not changed.
+fn spared(patches: &PatchesDid) -> String {
+    let spared = share(patches.spared_bytes, patches.written.saturating_mul(PAGE_BYTES as u64));
+    format!(
+        "\nwhat sub-page write-back did\n  of {} of {} pages that were written back only what had changed was sent: {} less, {} of all\n",
+        count(patches.patched),
+        count(patches.written),
+        bytes(patches.spared_bytes),
+        percent(spared)
+    )
 }
 
 /// How a tape was followed, and where it was left.

@@ -131,7 +131,17 @@ pub struct Stats {
     pub prefetch_windows_refused: u64,
     pub threads: Vec<Activity>,
     pub regions: Vec<Activity>,
-    // Figures that were written before there were hints have none of these.
+    // Figures that were written before there were blocks, hints or patches have none of these.
+    #[serde(default)]
+    pub blocks_asked: u64,
+    #[serde(default)]
+    pub block_pages: u64,
+    #[serde(default)]
+    pub block_used_pages: u64,
+    #[serde(default)]
+    pub patched_pages: u64,
+    #[serde(default)]
+    pub patched_bytes: u64,
     #[serde(default)]
     pub hint_fetched_pages: u64,
     #[serde(default)]

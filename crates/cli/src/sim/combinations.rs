@@ -117,6 +117,7 @@ mod tests {
             ("--local 1M", "below the smallest budget"),
             ("--local 0%", "not a percentage"),
             ("--local 25%ram", "a share of the RAM"),
+            ("--granularity line", "'line' is no granularity"),
             ("--written 101", "101 is not in 0..=100"),
             ("--read-ahead 513", "513 is not in 0..=512"),
         ] {

@@ -17,8 +17,8 @@ use crate::args::prefetchers;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use clap::{Args, ValueEnum};
-use hinterland_abi::parse_prefetch_cache;
-use hinterland_sim::{FaultPath, Figures, LinkModel, Setup, SetupError, Workload, WorkloadError};
+use hinterland_abi::{EnvError, GranularityName, parse_prefetch_cache};
+use hinterland_sim::{FaultPath, Figures, Granularity, LinkModel, Setup, SetupError, Workload, WorkloadError};
 use hinterland_tape::TraceError;
 use hinterland_tape::plan::PlanError;
 use hinterland_tape::tape::{Tape, TapeError};
@@ -57,6 +57,9 @@ pub struct SimArgs {
     /// Bound on prefetched pages that are not known to be used, as `run` has it: a size. Default: what the windows need
     #[arg(long, value_name = "SIZE", value_parser = parse_prefetch_cache)]
     prefetch_cache: Option<ByteCount>,
+    /// How much comes to a thread that waits for a page, as `run` has it: page, block, both or auto
+    #[arg(long, value_name = "GRANULARITY", value_parser = granularity, default_value = "page")]
+    granularity: Granularity,
     /// Of 100 pages that come back from far memory, so many are written to before they leave again (where the trace does not tell: versions 1 and 2, imports)
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     written: u8,
@@ -72,6 +75,12 @@ pub struct SimArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Reads a granularity as `run` does.
+fn granularity(text: &str) -> Result<Granularity, String> {
+    let named: GranularityName = text.parse().map_err(|error: EnvError| error.to_string())?;
+    Granularity::named(named.name()).ok_or_else(|| format!("'{text}' cannot be simulated"))
 }
 
 /// Fault paths.
@@ -175,6 +184,7 @@ impl SimArgs {
             prefetch_cache_pages: self
                 .prefetch_cache
                 .map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX)),
+            granularity: self.granularity,
             written_percent: self.written,
             seed: self.seed,
             ..Setup::new(self.local, link.clone()).on(self.fault_path.model())

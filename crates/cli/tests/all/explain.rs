@@ -104,6 +104,28 @@ fn says_how_a_tape_was_followed_and_where_it_was_left() {
     }
 }
 
+#[test]
+fn says_what_blocks_and_patches_did_where_there_were_some() {
+    let mut stats = stats();
+    let before = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    assert!(!before.contains("blocks") && !before.contains("sub-page"), "{before}");
+    let figures = [("blocks_asked", 500), ("block_pages", 3000), ("block_used_pages", 1200)];
+    let patches = [("evicted_dirty_pages", 4000), ("patched_pages", 3000), ("patched_bytes", 4_288_000)];
+    for (name, value) in figures.into_iter().chain(patches) {
+        stats[name] = value.into();
+    }
+    let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    for part in [
+        "500 blocks were asked for around pages that the program waited for; 3,000 pages came with them, of which 40.0 % were used",
+        "of 3,000 of 4,000 pages that were written back only what had changed was sent",
+        "48.8 % of all",
+    ] {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    let found: Value = serde_json::from_slice(&explain(&stats.to_string(), &["--json"]).stdout).unwrap();
+    assert_eq!((&found["blocks"]["used"], &found["patches"]["spared_bytes"]), (&json!(1200), &json!(8_000_000)));
+}
+
 /// The changes that are advised after some figures were changed.
 fn advised(changes: Value) -> Vec<String> {
     let mut stats = stats();

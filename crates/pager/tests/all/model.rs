@@ -9,7 +9,7 @@ use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Recompression, Reference};
 use hinterland_pager::{Config, Decisions, FaultPath, HintSite, Kernel, Leave, LoopState, Pager, PinAccess, State};
 use hinterland_policy::tape::{TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
-use hinterland_policy::{Arbiter, EvictionPolicy};
+use hinterland_policy::{Arbiter, EvictionPolicy, Granularity};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
 use hinterland_testkit::{Rng, sigbus};
@@ -232,6 +232,8 @@ struct Case {
     tapes: bool,
     /// Threads give hints at random.
     hints: bool,
+    /// How much comes to a thread that waits.
+    granularity: Granularity,
 }
 
 impl Case {
@@ -251,6 +253,7 @@ impl Case {
             microset_pages: None,
             tapes: false,
             hints: false,
+            granularity: Granularity::Page,
         }
     }
 
@@ -266,6 +269,10 @@ impl Case {
         Case { tapes: true, ..self }
     }
 
+    fn by(self, granularity: Granularity) -> Case {
+        Case { granularity, ..self }
+    }
+
     fn hinted(self) -> Case {
         Case { hints: true, ..self }
     }
@@ -275,7 +282,7 @@ impl Case {
         let policy = hinterland_policy::make(self.policy, 4096).unwrap();
         let prefetcher = hinterland_policy::make_prefetcher(self.prefetcher, Some(32)).unwrap();
         if !self.tapes {
-            return (Arbiter::new(prefetcher), policy);
+            return (Arbiter::new(prefetcher).with_blocks(self.granularity), policy);
         }
         let tapes = (0..THREADS).map(|thread| random_tape(self.seed + 50 + thread));
         Arbiter::following(prefetcher, policy, TapeSource::new(tapes, TapePace::default()))
@@ -380,7 +387,15 @@ fn run(case: &Case) {
     }
     let row = arena.pager.row();
     let peak = row.resident_managed_peak_bytes.load(Relaxed);
-    assert!(row.major_faults.load(Relaxed) > 1000, "paging happened: {}", row.major_faults.load(Relaxed));
+    let [asked, came, used] =
+        [&row.blocks_asked, &row.block_pages, &row.block_used_pages].map(|counter| counter.load(Relaxed));
+    let by_blocks = case.granularity != Granularity::Page;
+    assert!(
+        if by_blocks { asked > 100 && came > 100 && used > 0 } else { asked == 0 },
+        "{asked} of {came}, {used} used"
+    );
+    let demanded = row.major_faults.load(Relaxed) + used;
+    assert!(demanded > 1000, "paging happened: {demanded}");
     assert!(peak <= 17 << 20, "the budget held: {peak}");
     let [unmapped, observed, unused] =
         [&row.prefetched_unmapped_pages, &row.prefetch_hits_observed, &row.prefetch_unused_pages]
@@ -534,4 +549,24 @@ fn moves_with_recompression() {
 #[test]
 fn inline_moves_with_recompression() {
     run_recompressing(19, Inline);
+}
+
+#[test]
+fn by_blocks_behind_their_pages() {
+    run(&Case::new(20, Monitor, FeatureSet::All, compressed()).with("s3-fifo", "auto").by(Granularity::Auto).short());
+}
+
+#[test]
+fn inline_by_blocks_behind_their_pages() {
+    run(&Case::new(21, Inline, FeatureSet::All, slow_and_failing()).with("2q", "none").by(Granularity::Both).short());
+}
+
+#[test]
+fn by_blocks_alone() {
+    run(&Case::new(22, Monitor, FeatureSet::V6_1, compressed()).with("fifo", "none").by(Granularity::Block).short());
+}
+
+#[test]
+fn inline_by_blocks_alone() {
+    run(&Case::new(23, Inline, FeatureSet::All, slow_and_failing()).by(Granularity::Block).short());
 }

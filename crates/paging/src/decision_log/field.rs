@@ -2,7 +2,7 @@
 
 use super::{GiveBack, Place};
 use crate::{Urgency, Way};
-use hinterland_policy::{Arrival, HintBatch, Prefetch, PrefetchWindow, Request, TapeBatch, Unmapped};
+use hinterland_policy::{Arrival, Block, HintBatch, Prefetch, PrefetchWindow, Request, TapeBatch, Unmapped};
 use hinterland_units::PageNo;
 
 /// What can be written to a log.
@@ -145,6 +145,10 @@ impl Field for Prefetch {
                 2_u8.put(out);
                 ((pages.to_vec(), *key), (*site, *before)).put(out);
             }
+            Prefetch::Block(Block { first, pages, at }) => {
+                3_u8.put(out);
+                ((*first, *pages), *at).put(out);
+            }
         }
     }
 
@@ -162,6 +166,10 @@ impl Field for Prefetch {
             2 => {
                 let ((pages, key), (site, before)): ((Vec<PageNo>, _), _) = Field::take(from)?;
                 Some(Prefetch::Hinted(HintBatch { pages: pages.into(), key, site, before }))
+            }
+            3 => {
+                let ((first, pages), at) = Field::take(from)?;
+                Some(Prefetch::Block(Block { first, pages, at }))
             }
             _ => None,
         }

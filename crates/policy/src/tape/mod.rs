@@ -90,4 +90,9 @@ pub trait Places {
 
     /// Local memory of the program.
     fn budget_pages(&self) -> u64;
+
+    /// Pages of blocks that were asked for and have not come.
+    fn block_pages(&self) -> u32 {
+        0
+    }
 }

@@ -1,0 +1,388 @@
+//! Blocks: with the page that a thread waits for, the pages around it (DaeMon §4.2: pages and blocks, where the paper has lines and pages).
+//!
+//! ```text
+//!   demand ──► its block is asked for, and not sent ──► the page buffer is emptier: the page alone; else both, in one load
+//!         └──► it is not, and no other source asks for pages ──► the block buffer has room, and blocks pay in the region:
+//!                                                               the page now, its block as bulk behind it; else the page alone
+//! ```
+//! A block is aligned; its size is bandwidth × delay of the link, from 16 KiB to 1 MiB. The *block buffer* has room for twice as much, the
+//! *page buffer* for as many pages as demands have lanes. Blocks pay where at least a quarter of the pages were used that came with the
+//! last 16 blocks of a region. All of them wait unmapped, so that each use is seen. In a region where they do not pay, one demand in 128
+//! has the smallest block, to find out whether they still do not; so has each of the first few demands.
+
+use crate::REGION_PAGES;
+use crate::contract::Block;
+use hinterland_units::{LinkEstimate, PageNo};
+use std::collections::VecDeque;
+
+/// Pages of a block: 16 KiB to 1 MiB.
+const BLOCK_PAGES_MIN: u32 = 4;
+const BLOCK_PAGES_MAX: u32 = 256;
+/// The block buffer has room for so many times bandwidth × delay.
+const DELAYS: u32 = 2;
+/// Blocks of a region whose use counts.
+const BLOCKS_COUNTED: usize = 16;
+/// So many are known before a region is judged.
+const BLOCKS_KNOWN: usize = 8;
+/// So many pages of a hundred must be used; where the prefetcher asks for a window at the same demand, more.
+const USED_PERCENT: u32 = 25;
+const USED_BESIDE_PERCENT: u32 = 75;
+/// Where blocks do not pay, one demand of so many has one.
+const PROBE_EVERY: u32 = 128;
+/// A block takes this part of local memory at most.
+const LOCAL_PART: u64 = 128;
+/// Regions that are known at once; those that are so many regions apart share a place.
+const REGIONS: usize = 64;
+
+/// How much comes to a thread that waits for a page (`--granularity`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Granularity {
+    /// The page.
+    #[default]
+    Page,
+    /// Its block, in one load.
+    Block,
+    /// The page, and its block behind it, if that has room.
+    Both,
+    /// As the selection unit says.
+    Auto,
+}
+
+impl Granularity {
+    /// The granularity of that name; `None`: there is none.
+    pub fn named(name: &str) -> Option<Granularity> {
+        Some(match name {
+            "page" => Granularity::Page,
+            "block" => Granularity::Block,
+            "both" => Granularity::Both,
+            "auto" => Granularity::Auto,
+            _ => return None,
+        })
+    }
+}
+
+/// What is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InFlight {
+    /// Pages that threads wait for, beside the one that is looked at.
+    pub demands: u32,
+    /// Lanes that demands have: the size of the page buffer.
+    pub lanes: u32,
+    /// Pages of blocks that were asked for and have not come.
+    pub block_pages: u32,
+    /// A block that has the page is among them, and is not sent.
+    pub is_asked: bool,
+}
+
+/// What a demand comes with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comes {
+    /// Nothing: it is asked for alone.
+    Alone,
+    /// The block that was asked for before, in one load.
+    WithAsked,
+    /// This block, in one load.
+    With(Block),
+}
+
+/// What blocks have led to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockFigures {
+    /// Blocks that were asked for.
+    pub asked: u64,
+    /// Pages that came with them.
+    pub pages: u64,
+    /// Of those, used.
+    pub used: u64,
+}
+
+/// A block that has come.
+#[derive(Clone, Copy)]
+struct Came {
+    block: Block,
+    pages: u32,
+    used: u32,
+}
+
+/// What is known of one region.
+#[derive(Clone)]
+struct Region {
+    number: u32,
+    /// The last ones, oldest first.
+    blocks: VecDeque<Came>,
+    /// Demands since the last block, while blocks do not pay.
+    demands: u32,
+}
+
+impl Region {
+    fn new(number: u32) -> Region {
+        Region { number, blocks: VecDeque::new(), demands: 0 }
+    }
+
+    /// Whether blocks pay, beside a window or alone. `None`: it is not known yet.
+    fn pays(&self, is_beside: bool) -> Option<bool> {
+        let (came, used) =
+            self.blocks.iter().fold((0, 0), |(came, used), block| (came + block.pages, used + block.used));
+        let percent = if is_beside { USED_BESIDE_PERCENT } else { USED_PERCENT };
+        (self.blocks.len() >= BLOCKS_KNOWN).then_some(used * 100 >= came * percent)
+    }
+}
+
+/// See the module.
+pub struct BlockSource {
+    granularity: Granularity,
+    /// By region number modulo their number.
+    regions: Vec<Region>,
+    figures: BlockFigures,
+}
+
+impl BlockSource {
+    /// One that selects so.
+    pub fn new(granularity: Granularity) -> BlockSource {
+        let regions = if granularity == Granularity::Page { 0 } else { REGIONS };
+        BlockSource { granularity, regions: vec![Region::new(u32::MAX); regions], figures: BlockFigures::default() }
+    }
+
+    /// It never asks for a block.
+    pub fn is_off(&self) -> bool {
+        self.granularity == Granularity::Page
+    }
+
+    /// A thread waits for `page`, which nobody has asked for yet but perhaps with its block.
+    pub fn comes(&mut self, page: PageNo, in_flight: InFlight, link: &LinkEstimate, local_pages: u64) -> Comes {
+        let InFlight { demands, lanes, block_pages, is_asked } = in_flight;
+        let page_buffer_is_emptier = || {
+            let block_buffer = room(link).max(1);
+            u64::from(demands) * u64::from(block_buffer) < u64::from(block_pages) * u64::from(lanes)
+        };
+        match self.granularity {
+            Granularity::Page | Granularity::Both => Comes::Alone,
+            Granularity::Block if is_asked => Comes::WithAsked,
+            Granularity::Block => Comes::With(self.ask(Block::around(page, size(link, local_pages)))),
+            Granularity::Auto if is_asked && !page_buffer_is_emptier() => Comes::WithAsked,
+            Granularity::Auto => Comes::Alone,
+        }
+    }
+
+    /// A thread waits for `page`, which it has asked for: the block to be asked for. `is_beside`: the prefetcher asks for a window.
+    pub fn demanded(
+        &mut self,
+        page: PageNo,
+        is_beside: bool,
+        block_pages: u32,
+        link: &LinkEstimate,
+        local_pages: u64,
+    ) -> Option<Block> {
+        let full = size(link, local_pages);
+        let pages = match self.granularity {
+            Granularity::Page | Granularity::Block => return None,
+            Granularity::Both => full,
+            Granularity::Auto => match self.region(page).pays(is_beside) {
+                Some(true) => full,
+                None => BLOCK_PAGES_MIN,
+                Some(false) => {
+                    let region = self.region(page);
+                    region.demands += 1;
+                    if region.demands < PROBE_EVERY {
+                        return None;
+                    }
+                    region.demands = 0;
+                    BLOCK_PAGES_MIN
+                }
+            },
+        };
+        let has_room = block_pages == 0 || block_pages + pages <= room(link);
+        has_room.then(|| self.ask(Block::around(page, pages)))
+    }
+
+    fn ask(&mut self, block: Block) -> Block {
+        self.figures.asked += 1;
+        block
+    }
+
+    /// So many pages of a block have come, all of it or a part.
+    pub fn came(&mut self, block: Block, pages: u32) {
+        self.figures.pages += u64::from(pages);
+        if self.is_off() || pages == 0 {
+            return;
+        }
+        let blocks = &mut self.region(block.first).blocks;
+        if let Some(known) = blocks.iter_mut().rev().find(|known| known.block == block) {
+            known.pages += pages;
+            return;
+        }
+        if blocks.len() == BLOCKS_COUNTED {
+            blocks.pop_front();
+        }
+        blocks.push_back(Came { block, pages, used: 0 });
+    }
+
+    /// A page that came with a block is used.
+    pub fn used(&mut self, page: PageNo) {
+        self.figures.used += 1;
+        if self.is_off() {
+            return;
+        }
+        let of = self.region(page).blocks.iter_mut().rev().find(|came| came.block.has(page));
+        if let Some(came) = of {
+            came.used = (came.used + 1).min(came.pages);
+        }
+    }
+
+    /// What blocks have led to.
+    pub fn figures(&self) -> BlockFigures {
+        self.figures
+    }
+
+    /// They count from here on: in the child of a fork.
+    pub fn forget_figures(&mut self) {
+        self.figures = BlockFigures::default();
+    }
+
+    fn region(&mut self, page: PageNo) -> &mut Region {
+        let number = page.0 / REGION_PAGES;
+        let region = &mut self.regions[number as usize % REGIONS];
+        if region.number != number {
+            *region = Region::new(number);
+        }
+        region
+    }
+}
+
+/// Bandwidth × delay, in pages; 0: the link is not known.
+fn in_delay(link: &LinkEstimate) -> u32 {
+    let pages = link.best_ns().checked_div(link.page_ns()).unwrap_or(0);
+    u32::try_from(pages).unwrap_or(u32::MAX).min(BLOCK_PAGES_MAX)
+}
+
+/// Pages of a block.
+fn size(link: &LinkEstimate, local_pages: u64) -> u32 {
+    let allowed = u32::try_from(local_pages / LOCAL_PART).unwrap_or(u32::MAX).max(BLOCK_PAGES_MIN);
+    let largest = 1 << allowed.ilog2();
+    in_delay(link).next_power_of_two().clamp(BLOCK_PAGES_MIN, BLOCK_PAGES_MAX).min(largest)
+}
+
+/// Pages for which the block buffer has room: two of the smallest blocks at least.
+fn room(link: &LinkEstimate) -> u32 {
+    DELAYS * in_delay(link).max(BLOCK_PAGES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_units::PAGE_BYTES;
+
+    const LOCAL: u64 = 1 << 20;
+
+    fn link(delay_ns: u64, page_ns: u64) -> LinkEstimate {
+        let mut link = LinkEstimate::new();
+        for _ in 0..200 {
+            for pages in [1, 8, 64] {
+                link.sample(pages * PAGE_BYTES as u64, true, delay_ns + pages * page_ns);
+            }
+        }
+        link
+    }
+
+    /// The block for a demand where nothing is on its way.
+    fn demanded(blocks: &mut BlockSource, page: u32, link: &LinkEstimate) -> Option<Block> {
+        blocks.demanded(PageNo(page), false, 0, link, LOCAL)
+    }
+
+    /// Blocks at far-apart places of one region, of each of which so many pages are used.
+    fn learn(blocks: &mut BlockSource, from: u32, count: u32, used: u32, link: &LinkEstimate) -> u32 {
+        let mut asked = 0;
+        for at in from..from + count {
+            let page = at * 64 % REGION_PAGES;
+            let Some(block) = demanded(blocks, page + 1, link) else { continue };
+            asked += 1;
+            blocks.came(block, block.pages - 1);
+            block.iter().skip(1).take(used as usize).for_each(|page| blocks.used(page));
+        }
+        asked
+    }
+
+    #[test]
+    fn a_block_is_as_large_as_bandwidth_times_delay_and_aligned() {
+        let size = |delay, page| size(&link(delay, page), LOCAL);
+        assert_eq!([size(15_000, 3_277), size(5_000, 1_311), size(90_000, 8_192)], [8, 4, 16]);
+        assert_eq!([size(200_000, 3_277), size(2_000_000, 3_277), size(0, 1_500)], [64, 256, 4]);
+        assert_eq!(super::size(&link(2_000_000, 3_277), 4096), 32, "and takes no more than a part of local memory");
+        assert_eq!(super::size(&LinkEstimate::new(), 100), 4, "an unknown link");
+        let block = Block::around(PageNo(1027), 8);
+        assert_eq!(
+            (block.first, block.iter().collect::<Vec<_>>()[..3].to_vec()),
+            (PageNo(1024), [1027, 1028, 1029].map(PageNo).to_vec())
+        );
+        assert_eq!(block.iter().map(|page| page.0).collect::<std::collections::BTreeSet<_>>(), (1024..1032).collect());
+    }
+
+    #[test]
+    fn blocks_are_asked_for_while_a_quarter_of_their_pages_is_used() {
+        let link = link(15_000, 3_277);
+        for (used, asked) in [(0, 8), (3, 16)] {
+            let mut blocks = BlockSource::new(Granularity::Auto);
+            assert_eq!(learn(&mut blocks, 0, 16, used, &link), asked, "{used} of three pages of the first ones");
+        }
+        // Of seven pages one is too few, two are enough.
+        for (used, pays) in [(1, false), (2, true)] {
+            let mut blocks = BlockSource::new(Granularity::Auto);
+            learn(&mut blocks, 0, 8, 3, &link);
+            learn(&mut blocks, 8, 40, used, &link);
+            assert_eq!(demanded(&mut blocks, 9000, &link).is_some(), pays, "{used} of 7");
+        }
+    }
+
+    #[test]
+    fn where_they_do_not_pay_one_demand_in_128_tries_and_they_come_back() {
+        let link = link(15_000, 3_277);
+        let mut blocks = BlockSource::new(Granularity::Auto);
+        learn(&mut blocks, 0, 8, 0, &link);
+        assert_eq!(learn(&mut blocks, 8, 1280, 0, &link), 10);
+        assert_eq!(blocks.figures(), BlockFigures { asked: 18, pages: 18 * 3, used: 0 }, "of the smallest ones");
+        let needed = (1..).find(|_| {
+            learn(&mut blocks, 0, 128, 3, &link);
+            blocks.regions[0].pays(false) == Some(true)
+        });
+        assert!(needed.is_some_and(|tries| tries <= 8), "{needed:?}");
+        assert_eq!(demanded(&mut blocks, 9000, &link).map(|block| block.pages), Some(8));
+        assert!(demanded(&mut blocks, 5 * REGION_PAGES, &link).is_some_and(|block| block.pages == 4), "another region");
+    }
+
+    #[test]
+    fn the_block_buffer_has_room_for_twice_bandwidth_times_delay() {
+        let link = link(200_000, 3_277);
+        let mut blocks = BlockSource::new(Granularity::Both);
+        let mut pages = 0;
+        while let Some(block) = blocks.demanded(PageNo(pages * 7), true, pages, &link, LOCAL) {
+            pages += block.pages;
+        }
+        assert_eq!((pages, room(&link)), (64, 124), "62 pages are on their way in a delay; one block always fits");
+    }
+
+    #[test]
+    fn a_demand_comes_with_its_block_where_the_page_buffer_is_not_emptier() {
+        let link = link(15_000, 3_277);
+        assert_eq!(room(&link), 10);
+        let comes = |granularity, demands, block_pages, is_asked| {
+            let in_flight = InFlight { demands, lanes: 8, block_pages, is_asked };
+            BlockSource::new(granularity).comes(PageNo(9), in_flight, &link, LOCAL)
+        };
+        let of_auto = |demands, block_pages| comes(Granularity::Auto, demands, block_pages, true);
+        assert_eq!(
+            [of_auto(0, 8), of_auto(6, 8), of_auto(7, 8), of_auto(8, 8)],
+            [Comes::Alone, Comes::Alone, Comes::WithAsked, Comes::WithAsked]
+        );
+        assert_eq!(comes(Granularity::Auto, 8, 8, false), Comes::Alone, "nobody has asked for its block");
+        assert_eq!(comes(Granularity::Block, 0, 8, true), Comes::WithAsked);
+        assert_eq!(comes(Granularity::Block, 0, 0, false), Comes::With(Block::around(PageNo(9), 8)));
+        assert_eq!([Granularity::Page, Granularity::Both].map(|how| comes(how, 8, 8, true)), [Comes::Alone; 2]);
+    }
+
+    #[test]
+    fn names_are_those_of_the_setting() {
+        let all = ["page", "block", "both", "auto"].map(Granularity::named);
+        assert_eq!(all, [Granularity::Page, Granularity::Block, Granularity::Both, Granularity::Auto].map(Some));
+        assert_eq!(Granularity::named("line"), None);
+    }
+}
