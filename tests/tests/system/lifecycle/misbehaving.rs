@@ -1,4 +1,5 @@
-//! Memory nodes that give wrong answers to a program that has nobody else to ask: a clear end, and never a wrong byte.
+//! Memory nodes that give wrong answers to a program that has nobody else to ask: a clear end, and never a wrong byte. On the inline path
+//! blocks are asked for around what the program waits for.
 
 use super::nodes::{PATHS, Test, launch_with, trial};
 use anyhow::Result;
@@ -31,7 +32,8 @@ fn ends(test: &str, path: &str, mode: Mode) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let proxy = Proxy::start(node.url.trim_start_matches("tcp://").parse()?);
     let (program, url) = (c_program("hold", &[])?.display().to_string(), proxy.url());
-    let flags = ["--fault-path", path, "--far", &url];
+    let granularity = if path == "inline" { "both" } else { "page" };
+    let flags = ["--fault-path", path, "--granularity", granularity, "--far", &url];
     let mut running = launch_with(test, &flags, &[&program, "64", "stay"])?.start()?;
     running.wait_for("ready")?;
     proxy.set(mode);
