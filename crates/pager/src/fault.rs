@@ -397,10 +397,10 @@ impl Faults {
     fn request_prefetch(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
         let wanted = self.driver.requested(page, request, fault);
         wanted.batches.into_iter().for_each(|batch| self.read_ahead.request_batch(batch));
-        let passed = wanted.window.and_then(|window| self.read_ahead.request(window));
         if let Some(block) = wanted.block {
             self.read_ahead.request(Prefetch::Block(block));
         }
+        let passed = wanted.window.and_then(|window| self.read_ahead.request(window));
         let (batch, hints) = (|| self.read_ahead.late_batch(page), || self.read_ahead.late_hints(page));
         late_window(request, wanted.is_on_tape, passed, batch, hints)
     }

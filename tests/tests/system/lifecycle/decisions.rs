@@ -15,11 +15,11 @@ use std::path::Path;
 /// Programs, and the settings that each of them has beside the defaults; with `--full` each program has all of them.
 const CASES: [(&str, &[&str]); 6] = [
     ("sort", &[]),
-    ("zstd", &["--evict", "2q", "--prefetch", "leap"]),
-    ("cpp-nodes", &["--evict", "second-chance", "--prefetch", "next-n"]),
+    ("zstd", &["--evict", "2q", "--prefetch", "leap", "--granularity", "both"]),
+    ("cpp-nodes", &["--evict", "second-chance", "--prefetch", "next-n", "--granularity", "block"]),
     ("gcc", &["--evict", "fifo", "--prefetch", "streams", "--read-ahead", "256"]),
     ("cpython-objects", &["--prefetch-cache", "2M"]),
-    ("sqlite", &["--far", "compressed:1G?delay_us=50"]),
+    ("sqlite", &["--far", "compressed:1G?delay_us=50", "--granularity", "auto"]),
 ];
 
 const PATHS: [&str; 2] = ["monitor", "inline"];
@@ -71,6 +71,8 @@ fn is_replayed(test: &str, scenario: &Scenario, path: &str, settings: &[&str]) -
     }
     println!("{test}: {all:?}");
     ensure!(all.victims > 1000 && all.steps > 50 && all.windows > 0 && all.batches > 0, "hardly anything: {all:?}");
+    let by_blocks = settings.contains(&"--granularity");
+    ensure!(by_blocks == (all.blocks + all.with_block > 10), "blocks: {all:?}");
     let log = logs.into_iter().max_by_key(|log| log.entries.len()).context("no log")?;
     are_found(&log, &changes())?;
     a_changed_constant_is_found(log)
