@@ -213,6 +213,7 @@ fn example(setting: &Setting) -> (&'static str, &'static str) {
         variables::EVICT => ("2q", "\"2q\""),
         variables::PREFETCH => ("leap", "\"leap\""),
         variables::READ_AHEAD => ("7", "7"),
+        variables::GRANULARITY => ("auto", "\"auto\""),
         variables::PREFETCH_CACHE => ("4M", "\"4M\""),
         variables::TAPE_BATCH | variables::TAPE_LOOKAHEAD => ("50", "50"),
         variables::FAULT_PATH => ("inline", "\"inline\""),
