@@ -79,7 +79,13 @@ impl Summary<'_> {
             );
         }
         if let beyond @ 1.. = self.totals.maxima.beyond_far_range_bytes {
-            line("", format!("a mapping of {}, which is the kernel's: the far range has room for 12 TiB in all", bytes(beyond)));
+            line(
+                "",
+                format!(
+                    "a mapping of {}, which is the kernel's: the far range has room for 12 TiB in all",
+                    bytes(beyond)
+                ),
+            );
         }
         let tree = match self.run.tree_pss_peak_bytes {
             0 => String::new(),
