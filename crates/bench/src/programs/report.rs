@@ -236,8 +236,9 @@ pub fn render(report: &Report) -> String {
     for row in &report.rows {
         let middle = |system: &str, digits: usize, of: fn(&Run) -> f64| figure(row.middle(system, of), digits);
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-        let (majors, disk): (fn(&Run) -> f64, fn(&Run) -> f64) =
-            (|run| run.major_faults as f64, |run| run.hinterland.map_or(0.0, |said| (said.file_bytes >> 20) as f64));
+        let majors: fn(&Run) -> f64 = |run| run.major_faults as f64;
+        #[allow(clippy::cast_precision_loss, reason = "mebibytes of one run")]
+        let disk: fn(&Run) -> f64 = |run| run.hinterland.map_or(0.0, |said| (said.file_bytes >> 20) as f64);
         let interval =
             row.hinterland_by_zram.map_or("–".into(), |ratio| format!("{:.2}–{:.2}", ratio.low, ratio.high));
         let unfair = if row.equal_ram { "" } else { " (not equal)" };
