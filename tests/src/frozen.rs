@@ -10,7 +10,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// The far range, as the documentation gives it.
-const FAR: std::ops::Range<u64> = 0x4800_0000_0000..0x5400_0000_0000;
+pub const FAR: std::ops::Range<u64> = 0x4800_0000_0000..0x5400_0000_0000;
 /// A process that does not stop within this time is ending.
 const PATIENCE: Duration = Duration::from_millis(500);
 

@@ -194,13 +194,10 @@ impl Kernel {
         if !self.features.write_protect || !protect() {
             return Err(Stay::Pinned);
         }
-        // To copy a page that is missing would be a fault, and the thread that copies may be the one that serves faults. So a
-        // page that the program dropped gets its zeros first; the kernel refuses that for one that it has swapped out.
-        if !mem::is_in_memory(page) && self.map_zeros(page).is_ok_and(|()| !protect()) {
-            return Err(Stay::Pinned);
-        }
-        // SAFETY: the slot is empty and ours; the page is mapped and cannot change.
-        let copied = unsafe { self.copy_to_slot(page, slot) };
+        // SAFETY: the slot is empty and ours; the page cannot change.
+        let copy = || unsafe { self.copy_to_slot(page, slot) };
+        // A page that the program dropped gets its zeros first; the kernel refuses that for one that it has swapped out.
+        let copied = copy() || !mem::is_in_memory(page) && self.map_zeros(page).is_ok() && protect() && copy();
         if copied {
             // SAFETY: the page's content is in the slot now, and the page is ours.
             if unsafe { mem::drop_pages(page, PAGE_BYTES) }.is_ok() {
@@ -214,15 +211,12 @@ impl Kernel {
         Err(Stay::Pinned)
     }
 
-    /// Copies a page that may not be readable to an empty slot.
+    /// Copies a page, whatever its protection, to an empty slot. False for one that is missing: COPY from there would be a fault, which may
+    /// be served by this thread, or by one that waits for the page to leave. To read it through `/proc/self/mem` is an error then.
     ///
     /// # Safety
     /// As `copy_out`.
     unsafe fn copy_to_slot(&self, page: usize, slot: usize) -> bool {
-        // SAFETY: the slot is ours; an unreadable source is an error, not a crash.
-        if unsafe { self.uffd().copy(slot, page as *const u8, PAGE_BYTES) }.is_ok() {
-            return true;
-        }
         let mut buffer = [0u8; PAGE_BYTES];
         // SAFETY: the buffer is one page and ours.
         let read = unsafe { self.memory().read_page(page, buffer.as_mut_ptr()) };

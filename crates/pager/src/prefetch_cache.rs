@@ -55,7 +55,7 @@ struct Beside {
     mapped: AtomicU32,
     /// When it arrived.
     since_ns: AtomicU64,
-    /// Who has asked for it, as [`Beside::word`] writes it.
+    /// The source that asked for it, as [`Beside::word`] writes it.
     source: AtomicU32,
     /// Whose key page it is.
     key_of: Mutex<Option<Prefetch>>,

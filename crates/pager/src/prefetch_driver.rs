@@ -193,7 +193,7 @@ impl PrefetchDriver {
         }
     }
 
-    /// Tells who has asked for `page`, which waited unmapped, that it was used, and `mapped` pages beside it.
+    /// Tells the source of `page`, which waited unmapped, that it was used, and `mapped` pages beside it.
     pub(crate) fn used(&self, source: Source, page: PageNo, mapped: u32) {
         if source == Source::Prefetcher {
             return;

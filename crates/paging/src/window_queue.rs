@@ -5,7 +5,7 @@
 //! inside another one replaces it: the program was faster, and has passed what lies before.
 //!
 //! Batches of tapes are served in between. Those of one thread wait for each other, and none is dropped: a thread asks for few, and
-//! needs all of them. So are batches of hints, and blocks; those who ask for them see to it that few wait.
+//! needs all of them. So are batches of hints, and blocks; their sources bound how many wait.
 
 use hinterland_policy::{Prefetch, PrefetchWindow};
 use hinterland_units::PageNo;

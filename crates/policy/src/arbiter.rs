@@ -100,7 +100,7 @@ impl Arbiter {
         self.blocks.comes(page, in_flight, self.hints.link(), local_pages)
     }
 
-    /// So many pages have come that somebody has asked for.
+    /// So many pages of what a source asked for have come.
     pub fn came(&mut self, wanted: &Prefetch, pages: u32) {
         if let Prefetch::Block(block) = wanted {
             self.blocks.came(*block, pages);

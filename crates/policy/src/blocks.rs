@@ -148,7 +148,7 @@ impl BlockSource {
         self.granularity == Granularity::Page
     }
 
-    /// A thread waits for `page`, which nobody has asked for yet but perhaps with its block.
+    /// A thread waits for `page`, which no source has asked for, but perhaps with its block.
     pub fn comes(&mut self, page: PageNo, in_flight: InFlight, link: &LinkEstimate, local_pages: u64) -> Comes {
         let InFlight { demands, lanes, block_pages, is_asked } = in_flight;
         let page_buffer_is_emptier = || {
@@ -373,7 +373,7 @@ mod tests {
             [of_auto(0, 8), of_auto(6, 8), of_auto(7, 8), of_auto(8, 8)],
             [Comes::Alone, Comes::Alone, Comes::WithAsked, Comes::WithAsked]
         );
-        assert_eq!(comes(Granularity::Auto, 8, 8, false), Comes::Alone, "nobody has asked for its block");
+        assert_eq!(comes(Granularity::Auto, 8, 8, false), Comes::Alone, "no source has asked for its block");
         assert_eq!(comes(Granularity::Block, 0, 8, true), Comes::WithAsked);
         assert_eq!(comes(Granularity::Block, 0, 0, false), Comes::With(Block::around(PageNo(9), 8)));
         assert_eq!([Granularity::Page, Granularity::Both].map(|how| comes(how, 8, 8, true)), [Comes::Alone; 2]);

@@ -198,7 +198,7 @@ impl Block {
     }
 }
 
-/// Who has asked for pages ahead, and is told whether they are used.
+/// What asks for pages ahead, and learns whether they are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Source {
     /// The prefetcher, or a tape.
@@ -289,7 +289,7 @@ impl Prefetch {
         }
     }
 
-    /// Who has asked for it.
+    /// The source that asked for it.
     #[inline]
     pub fn source(&self) -> Source {
         match self {

@@ -23,7 +23,7 @@ struct Waiting {
     mapped: u32,
     /// Whose key page it is.
     key_of: Option<Prefetch>,
-    /// Who has asked for it.
+    /// The source that asked for it.
     source: Source,
 }
 
@@ -68,7 +68,7 @@ impl PrefetchCache {
         self.places.contains_key(&page)
     }
 
-    /// A page is used: its frame is free for the next at once. Returns its place, how many pages were mapped with it, and who has asked
+    /// A page is used: its frame is free for the next at once. Returns its place, how many pages were mapped with it, and which source asked
     /// for it.
     fn release(&mut self, page: u32) -> (u32, u32, Source) {
         let place = self.places.remove(&page).unwrap_or_else(|| panic!("the page in slot {page} does not wait"));

@@ -297,7 +297,7 @@ impl Compressed {
         found
     }
 
-    /// Puts `bytes` in the place of an object, if that is still there as it was and nobody loads it.
+    /// Puts `bytes` in the place of an object, if that is still there as it was and no load has it pinned.
     fn replace(&self, handle: Handle, from: Object, is_odd: bool, bytes: &[u8], tally: &mut Tally) {
         let Some(mut state) = try_lock(&self.state) else { return };
         if !state.slabs.is_owner(handle, from) || self.handles.unpinned(handle) != Some(from) {
@@ -433,7 +433,7 @@ mod tests {
             let (store, locations) = store_of(&[text]);
             let object = store.handles.unpinned(handle_of(locations[0])).expect("stored");
             let at = from_end.map_or(0, |from_end| usize::from(object.length) - from_end);
-            // SAFETY: inside the object, and nobody else uses the store.
+            // SAFETY: inside the object; no other thread uses the store.
             unsafe { *store.address(object).add(at) ^= 0xff };
             let before = get(&store, locations[0]).ok();
             assert_eq!(before.is_some(), is_whole);

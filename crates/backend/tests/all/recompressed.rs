@@ -1,4 +1,4 @@
-//! Recompression in the compressed store: what stays is compressed again, and nobody is disturbed.
+//! Recompression in the compressed store: what stays is compressed again, and loads, stores and forks find their pages.
 
 use hinterland_backend::samples::{Kind, page};
 use hinterland_backend::{Backend, CodecName, Compressed, Location, Priority, Recompression};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where the far range begins.
-const FAR: u64 = 0x4800_0000_0000;
+const FAR: u64 = hinterland_tests::frozen::FAR.start;
 const PAGE: u64 = 4096;
 /// Of each mapping of `intervals`: twice what there is room for.
 const PAGES: u64 = 8192;

@@ -1,4 +1,4 @@
-//! Memory nodes that give wrong answers to a program that has nobody else to ask: a clear end, and never a wrong byte. On the inline path
+//! Memory nodes that give wrong answers to a program that has no other node to ask: a clear end, and never a wrong byte. On the inline path
 //! blocks are asked for around what the program waits for.
 
 use super::nodes::{PATHS, Test, launch_with, trial};

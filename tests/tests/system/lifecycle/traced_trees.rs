@@ -8,7 +8,7 @@ use hinterland_tests::{places, skips, suite};
 use std::path::{Path, PathBuf};
 
 /// Where the far range begins.
-const FAR: u64 = 0x4800_0000_0000;
+const FAR: u64 = hinterland_tests::frozen::FAR.start;
 const PAGE: u64 = 4096;
 
 /// The tests of this file.

@@ -265,11 +265,9 @@ pub(crate) mod mem {
             // SAFETY: the caller's.
             let Some(current) = current() else { return unsafe { self.0.read_page(address, into) } };
             current.step("reads /proc/self/mem", address);
-            // Whatever its protection. A missing page is a fault of the kernel's.
-            let is_there = |current: &Current| {
-                current.with(|state| state.machine.memory.page(page_at(address)).is_none_or(|page| page.present))
-            };
-            if !is_there(&current) && !current.reach_by_kernel(address, false) {
+            // Whatever its protection. It waits for no fault: a missing page is an error (`handle_userfault` without
+            // `FAULT_FLAG_ALLOW_RETRY`, fs/userfaultfd.c).
+            if !current.with(|state| state.machine.memory.page(page_at(address)).is_none_or(|page| page.present)) {
                 return failed("pread of /proc/self/mem", libc::EIO);
             }
             // SAFETY: the page is there, and the caller answers for `into`.
