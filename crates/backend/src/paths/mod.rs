@@ -215,7 +215,6 @@ impl Paths {
         let tiers = self.tiers();
         if self.ram_is_scarce.load(Relaxed) {
             self.store_short(&tiers, pages, priority, &mut places);
-            self.enter_rows(&places, out);
         }
         for tier in tiers {
             self.put(&tier, pages, priority, &mut places);

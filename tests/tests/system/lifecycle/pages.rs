@@ -74,7 +74,7 @@ fn nobody_asked() -> Result<()> {
     let left_alone = Launch::of("pages-nobody-asked", command)?.run()?;
     ensure!(left_alone.code == 0 && left_alone.stderr.is_empty(), "{}: {}", left_alone.code, left_alone.stderr);
     ensure!(left_alone.stdout.contains("libhinterland.so"), "not preloaded: {}", left_alone.stdout);
-    ensure!(!left_alone.stdout.contains(&far), "a far range that nobody asked for: {}", left_alone.stdout);
+    ensure!(!left_alone.stdout.contains(&far), "a far range without settings: {}", left_alone.stdout);
     let managed = Launch::new("pages-asked", &["--local", "16M"], &["cat", "/proc/self/maps"])?.run()?;
     managed.expect(0, &far)?;
     Ok(())
